@@ -1,0 +1,96 @@
+-- add: which of these items are new? Those that are, are remembered in the current slice.
+--
+-- KEYS[1]    the filter's parameters
+-- KEYS[2]    the caller's lane: the token and the answer of its last call that changed something
+-- KEYS[3]    the current slice
+-- KEYS[4..]  older live slices, newest first
+--
+-- ARGV[1]    the parameters that the caller works with
+-- ARGV[2]    this call's number in its lane; with the lane's name, its token
+-- ARGV[3]    when the current slice begins, as the caller believes (ms)
+-- ARGV[4]    when it ends (ms)
+-- ARGV[5]    when it leaves the window (ms)
+-- ARGV[6]    how long a lane is kept at most (ms)
+-- ARGV[7]    the position of the slice's last bit
+-- ARGV[8..]  one item each: the positions of its bits, decimal, separated by spaces
+--
+-- Reply      {0, answers}     a character per item: 1 new, 0 seen
+--            {1, now}         the server's clock (ms) is not within ARGV[3..4]; nothing changed
+--            {2, parameters}  the filter is stored with others; nothing changed
+--            {3, number}      the lane is further on: this is a stray copy of an answered call; nothing changed
+-- Errors     WRONGTYPE, OOM, READONLY, all of them before anything is changed
+
+local config_key, lane_key, current = KEYS[1], KEYS[2], KEYS[3]
+local config, number = ARGV[1], tonumber(ARGV[2])
+local begins, ends, expires = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+local lane_ttl = tonumber(ARGV[6])
+local last_position = ARGV[7]
+local FIRST_ITEM = 8
+
+-- The token comes first: a call that is sent again gets its first answer, whatever has changed since.
+local stored = redis.call('MGET', config_key, lane_key)
+if stored[2] then
+  local last, answers = string.match(stored[2], '^(%d+):(%d+)$')
+  last = tonumber(last)
+  if last == number then return {0, answers} end
+  if last > number then return {3, last} end
+end
+
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+if now < begins or now >= ends then return {1, now} end
+
+if stored[1] and stored[1] ~= config then return {2, stored[1]} end
+-- MGET shows a key of another type as a missing one; GET raises WRONGTYPE.
+if not stored[1] then redis.call('GET', config_key) end
+
+-- The first of the item's bits that is 0 in the slice, or nil if it holds the item.
+local function first_zero(slice, positions)
+  for i = 1, #positions do
+    if redis.call('GETBIT', slice, positions[i]) == 0 then return i end
+  end
+end
+
+local function remember(positions, from)
+  if not stored[1] then
+    redis.call('SET', config_key, config, 'PXAT', expires)
+    stored[1] = config
+  end
+  -- One call counts the item in the slice's header and sets the bits that are missing. Touching the last
+  -- bit makes Redis allocate a new slice at its full size, once; grown bit by bit it would take up to twice that.
+  local fields = {'INCRBY', 'u48', '0', '1', 'INCRBY', 'u1', last_position, '0'}
+  for i = from, #positions do
+    local n = #fields
+    fields[n + 1], fields[n + 2], fields[n + 3], fields[n + 4] = 'SET', 'u1', positions[i], '1'
+  end
+  local items = redis.call('BITFIELD', current, unpack(fields))[1]
+  if items == 1 then
+    -- The slice was created just now: it and the parameters live until it leaves the window.
+    redis.call('PEXPIREAT', current, expires)
+    redis.call('PEXPIREAT', config_key, expires)
+  end
+end
+
+local answers, any_new = {}, false
+for item = FIRST_ITEM, #ARGV do
+  local positions = {}
+  for position in string.gmatch(ARGV[item], '%d+') do positions[#positions + 1] = position end
+  local zero = first_zero(current, positions)
+  local seen = not zero
+  for older = 4, #KEYS do
+    if seen then break end
+    seen = not first_zero(KEYS[older], positions)
+  end
+  if not seen then
+    remember(positions, zero)
+    any_new = true
+  end
+  answers[#answers + 1] = seen and '0' or '1'
+end
+
+answers = table.concat(answers)
+-- Without a new item nothing was changed, so sending the call again is safe as it is.
+if any_new then
+  redis.call('SET', lane_key, ARGV[2] .. ':' .. answers, 'PX', math.min(lane_ttl, expires - now))
+end
+return {0, answers}

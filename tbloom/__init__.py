@@ -1,0 +1,22 @@
+"""Remembers what a fleet of crawlers has seen in the last N hours, days or weeks.
+
+One atomic script call on a stock Redis answers "new?" and remembers.
+"""
+
+from tbloom.aio import AsyncTimeBloom
+from tbloom.errors import ConfigError, ConfigMismatch, ServerTooOld, TBloomError
+from tbloom.info import FilterInfo, SliceInfo
+from tbloom.sync import TimeBloom
+from tbloom.version import __version__
+
+__all__ = [
+    "AsyncTimeBloom",
+    "ConfigError",
+    "ConfigMismatch",
+    "FilterInfo",
+    "ServerTooOld",
+    "SliceInfo",
+    "TBloomError",
+    "TimeBloom",
+    "__version__",
+]

@@ -1,0 +1,105 @@
+"""The filter for asyncio."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from redis import ResponseError, asyncio
+from redis.asyncio.retry import Retry
+
+from tbloom.base import RESENDS, Base, backoff, checked_url, failure
+from tbloom.calls import Call, Flow
+from tbloom.hashing import Item
+from tbloom.info import FilterInfo
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+T = TypeVar("T")
+
+
+class AsyncTimeBloom(Base["asyncio.Redis | asyncio.RedisCluster"]):
+    """``TimeBloom`` for asyncio: the same verbs, awaited. Any number of tasks may share one."""
+
+    _CLIENTS = (asyncio.Redis, asyncio.RedisCluster)
+    _OTHER = "TimeBloom"
+
+    @classmethod
+    def from_url(cls, url: str, name: str, **parameters: Any) -> AsyncTimeBloom:
+        """See ``TimeBloom.from_url``; closed by ``aclose()``."""
+        retry = Retry(backoff(), RESENDS)
+        seen = cls(asyncio.Redis.from_url(checked_url(url), retry=retry), name, **parameters)
+        seen._owned = True
+        return seen
+
+    async def add(self, item: Item, within: int | None = None) -> bool:
+        """See ``TimeBloom.add``."""
+        return await self._run(self._protocol.add(item, within))
+
+    async def add_many(self, items: Iterable[Item], within: int | None = None) -> list[bool]:
+        """See ``TimeBloom.add_many``."""
+        return await self._run(self._protocol.add_many(items, within))
+
+    async def contains(self, item: Item, within: int | None = None) -> bool:
+        """See ``TimeBloom.contains``."""
+        return await self._run(self._protocol.contains(item, within))
+
+    async def contains_many(self, items: Iterable[Item], within: int | None = None) -> list[bool]:
+        """See ``TimeBloom.contains_many``."""
+        return await self._run(self._protocol.contains_many(items, within))
+
+    async def keys(self, at: datetime | None = None) -> list[str]:
+        """See ``TimeBloom.keys``."""
+        return await self._run(self._protocol.keys(at))
+
+    async def info(self) -> FilterInfo:
+        """See ``TimeBloom.info``."""
+        return await self._run(self._protocol.info())
+
+    async def clear(self) -> None:
+        """See ``TimeBloom.clear``."""
+        await self._run(self._protocol.clear())
+
+    async def aclose(self) -> None:
+        """Closes the client, if ``from_url`` made it."""
+        if self._owned:
+            await self.client.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def _run(self, flow: Flow[T]) -> T:
+        try:
+            calls = next(flow)
+            while True:
+                calls = flow.send(await self._send(calls))
+        except StopIteration as stop:
+            answer: T = stop.value
+            return answer
+
+    async def _send(self, calls: Sequence[Call]) -> Sequence[Any]:
+        # A cluster client's pipeline refuses EVALSHA.
+        if len(calls) == 1 or self._cluster:
+            return [await self._send_one(call) for call in calls]
+        async with self.client.pipeline(transaction=False) as pipeline:
+            for call in calls:
+                pipeline.execute_command(*call.words)
+            replies = await pipeline.execute(raise_on_error=False)
+        return [failure(r) if isinstance(r, ResponseError) else r for r in replies]
+
+    async def _send_one(self, call: Call) -> Any:
+        try:
+            return await self.client.execute_command(*call.words)
+        except ResponseError as error:
+            return failure(error)

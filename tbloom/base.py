@@ -1,0 +1,128 @@
+"""What the sync and the async class share: construction, and redis-py's errors as Failures."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Any, Generic, TypeVar
+
+from redis import exceptions
+from redis.backoff import ExponentialBackoff
+
+from tbloom.calls import Failure
+from tbloom.config import Config, configure
+from tbloom.errors import ConfigError
+from tbloom.protocol import Protocol
+
+Client = TypeVar("Client")
+
+#: redis-py resends up to 10 times when a client is made by its constructor, never when it is made
+#: by its from_url. Our from_url makes both the same.
+RESENDS = 10
+
+
+def backoff() -> ExponentialBackoff:
+    """How long to wait before a resend: 10 ms, doubled each time, at most a second."""
+    return ExponentialBackoff(cap=1, base=0.01)
+
+
+# Redis 6.2 wraps the errors of a script's commands and so hides their codes:
+# Error running script (call to f_<sha>): @user_script:7: -READONLY You can't write ...
+_WRAPPED = re.compile(
+    r"Error running script .*?: (?:@user_script: ?\d+: )*-?([A-Z]+) (.*)", re.DOTALL
+)
+_CLASSES = {"OOM": exceptions.OutOfMemoryError, "READONLY": exceptions.ReadOnlyError}
+
+
+def failure(error: exceptions.ResponseError) -> Failure:
+    """The Failure for an error reply."""
+    if isinstance(error, exceptions.NoScriptError):
+        return Failure("NOSCRIPT", error)
+    wrapped = _WRAPPED.match(str(error))
+    if wrapped and wrapped[1] in _CLASSES:
+        error = _CLASSES[wrapped[1]](wrapped[2])
+    elif wrapped and wrapped[1] != "ERR":
+        error = exceptions.ResponseError(f"{wrapped[1]} {wrapped[2]}")
+    if type(error) is not exceptions.ResponseError:
+        return Failure("", error)
+    return Failure("WRONGTYPE" if str(error).startswith("WRONGTYPE") else "ERR", error)
+
+
+class Base(Generic[Client]):
+    """A filter, its client and its protocol."""
+
+    #: The redis-py classes that the subclass works with, and the class for the others.
+    _CLIENTS: tuple[type, ...]
+    _OTHER: str
+
+    def __init__(
+        self,
+        client: Client,
+        name: str,
+        *,
+        granularity: str | timedelta = "d",
+        slices: int = 7,
+        capacity: int | None = None,
+        error_rate: float = 1e-4,
+        tz: str = "UTC",
+        bits: int | None = None,
+        hashes: int | None = None,
+    ) -> None:
+        """A filter that remembers items for the newest ``slices`` periods of ``granularity``.
+
+        :param client: a redis-py client; it stays the caller's to close.
+        :param name: the filter's name: all who give the same name share it.
+        :param granularity: ``"h"``, ``"d"``, ``"w"`` (ISO week) or ``"m"`` in the time zone ``tz``;
+            or a fixed length counted from the epoch, such as ``"15min"`` or a ``timedelta``.
+        :param slices: how many periods, the current one included. An item is remembered for at
+            least ``slices - 1`` of them, at most ``slices``.
+        :param capacity: distinct items expected per slice. None: 1,000,000, or what ``bits`` and
+            ``hashes`` hold at ``error_rate``.
+        :param error_rate: the chance that an item never added is called seen, over the whole window.
+        :param tz: an IANA time zone.
+        :param bits: size of a slice, in place of the one that ``capacity`` leads to; needs ``hashes``.
+        :param hashes: bits per item.
+        :raises ConfigError: where an argument can't be right.
+        """
+        if not isinstance(client, self._CLIENTS):
+            expected = f"a redis-py client for {type(self).__name__}: " + " or ".join(
+                f"{cls.__module__.split('.client')[0].split('.cluster')[0]}.{cls.__name__}"
+                for cls in self._CLIENTS
+            )
+            raise ConfigError("client", client, f"{expected} (else see {self._OTHER})")
+        #: The redis-py client.
+        self.client: Client = client
+        self._owned = False
+        self._cluster = "Cluster" in type(client).__name__
+        self._protocol = Protocol(
+            configure(
+                name,
+                granularity=granularity,
+                slices=slices,
+                capacity=capacity,
+                error_rate=error_rate,
+                tz=tz,
+                bits=bits,
+                hashes=hashes,
+            )
+        )
+
+    @property
+    def name(self) -> str:
+        """The filter's name."""
+        return self._protocol.config.name
+
+    @property
+    def config(self) -> Config:
+        """The filter's parameters, the derived ones too."""
+        return self._protocol.config
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.config!r}>"
+
+
+def checked_url(url: Any) -> str:
+    """A URL that redis-py can read; raises ConfigError."""
+    if not isinstance(url, str) or not url.startswith(("redis://", "rediss://", "unix://")):
+        raise ConfigError("url", url, "a URL that starts with redis://, rediss:// or unix://")
+    return url

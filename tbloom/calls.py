@@ -1,0 +1,99 @@
+"""Calls to the server and their replies, as data; and what every flow does about error replies.
+
+A *flow* is a generator that yields calls and is sent their replies. A driver
+(``sync``, ``aio``) sends the calls of one ``yield`` together and in order, and
+hands back a reply for each: what redis-py returned, or a ``Failure`` where the
+server said no. A lost connection is the driver's to raise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from tbloom.errors import ServerTooOld
+from tbloom.scripts import Script
+
+OLDEST_SERVER = (6, 2)
+#: Calls that a flow may have under way at once.
+CALLS_AT_ONCE = 8
+
+
+class Command(NamedTuple):
+    """A plain Redis command."""
+
+    words: tuple[Any, ...]
+
+
+class ScriptCall(NamedTuple):
+    """A call of one of our scripts, by its hash; ``in_full``: with its text, which loads it."""
+
+    script: Script
+    keys: tuple[str, ...]
+    args: tuple[Any, ...]
+    in_full: bool = False
+
+    @property
+    def words(self) -> tuple[Any, ...]:
+        """The command's words."""
+        if self.in_full:
+            return ("EVAL", self.script.text, len(self.keys), *self.keys, *self.args)
+        return ("EVALSHA", self.script.sha, len(self.keys), *self.keys, *self.args)
+
+
+class Failure(NamedTuple):
+    """An error reply: its code, such as ``NOSCRIPT``, and redis-py's error for it."""
+
+    code: str
+    error: Exception
+
+
+Call = Command | ScriptCall
+T = TypeVar("T")
+Flow = Generator[Sequence[Call], Sequence[Any], T]
+
+
+def deliver(calls: Sequence[Call]) -> Flow[Sequence[Any]]:
+    """The replies to the calls, none of them a Failure: raises the server's first error.
+
+    Scripts that the server has forgotten (SCRIPT FLUSH, a restart, a failover)
+    are sent once more, with their text.
+    """
+    replies = list((yield calls))
+    for i, (call, reply) in enumerate(zip(calls, replies, strict=True)):
+        if isinstance(reply, Failure) and isinstance(call, ScriptCall) and reply.code == "NOSCRIPT":
+            [replies[i]] = yield [call._replace(in_full=True)]
+    for call, reply in zip(calls, replies, strict=True):
+        if isinstance(reply, Failure):
+            yield from _raise(call, reply)
+    return replies
+
+
+def chunks(sequence: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """The sequence in pieces of at most ``size``."""
+    for start in range(0, len(sequence), size):
+        yield sequence[start : start + size]
+
+
+def text(reply: str | bytes) -> str:
+    """A client with decode_responses returns str, one without returns bytes."""
+    return reply if isinstance(reply, str) else reply.decode()
+
+
+def _raise(call: Call, failure: Failure) -> Flow[None]:
+    """Raises the server's error, or one that says more."""
+    error = failure.error
+    if failure.code == "WRONGTYPE":
+        keys = call.keys if isinstance(call, ScriptCall) else call.words[1:2]
+        types = yield [Command(("TYPE", key)) for key in keys]
+        for key, reply in zip(keys, types, strict=True):
+            kind = "" if isinstance(reply, Failure) else text(reply)
+            if kind not in ("", "string", "none"):
+                explanation = f"WRONGTYPE key {key!r} holds a {kind}, which is not tbloom's"
+                raise type(error)(explanation) from error
+    elif failure.code == "ERR":
+        [server] = yield [Command(("INFO", "server"))]
+        version = str(server.get("redis_version", "")) if isinstance(server, dict) else ""
+        if version and tuple(map(int, version.split(".")[:2])) < OLDEST_SERVER:
+            raise ServerTooOld(version) from error
+    raise error

@@ -1,0 +1,158 @@
+"""A filter's parameters: checked once, and in the form that is stored with the filter."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from tbloom import sizing
+from tbloom.errors import ConfigError
+from tbloom.hashing import HASH_NAME, Hasher
+from tbloom.keys import Keys
+from tbloom.window import Window
+
+LAYOUT = 1
+DEFAULT_CAPACITY = 1_000_000
+_LEAST_RATE, _MOST_RATE = 1e-15, 1 - 1e-12
+
+
+def _check(argument: str, value: object, most: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
+        raise ConfigError(argument, value, f"a whole number from 1 to {most}")
+
+
+def _check_rate(value: object) -> None:
+    # Closer to 0 or 1 than this, floating point gives out.
+    if not isinstance(value, float) or not _LEAST_RATE <= value <= _MOST_RATE:
+        raise ConfigError("error_rate", value, "a float between 0 and 1, both excluded")
+
+
+def _check_bits(value: object) -> None:
+    most = sizing.MAX_BITS_PER_KEY
+    if isinstance(value, int) and value > most:
+        raise ConfigError(
+            "bits", value, f"at most {most} per slice (a Redis string ends at 512 MB)"
+        )
+    _check("bits", value, most)
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """The parameters of one filter; raises ConfigError where they make no sense.
+
+    ``capacity``, ``bits`` and ``hashes`` are those of one slice.
+    """
+
+    name: str
+    granularity: str | timedelta
+    slices: int
+    tz: str
+    capacity: int
+    error_rate: float
+    bits: int
+    hashes: int
+    window: Window = field(init=False, repr=False, compare=False)
+    keys: Keys = field(init=False, repr=False, compare=False)
+    hasher: Hasher = field(init=False, repr=False, compare=False)
+    #: What the server keeps of it, to compare other clients' parameters with.
+    stored: str = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        window = Window(self.granularity, self.slices, self.tz)
+        _check_rate(self.error_rate)
+        _check("capacity", self.capacity, 10**15)
+        _check_bits(self.bits)
+        _check("hashes", self.hashes, sizing.MAX_HASHES)
+        derived = {
+            "granularity": window.granularity,
+            "tz": window.tz,
+            "window": window,
+            "keys": Keys(self.name),
+            "hasher": Hasher(self.bits, self.hashes),
+        }
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "stored", json.dumps(self._parameters(), separators=(",", ":")))
+
+    def _parameters(self) -> dict[str, Any]:
+        return {
+            "layout": LAYOUT,
+            "hash": HASH_NAME,
+            "bits": self.bits,
+            "hashes": self.hashes,
+            "capacity": self.capacity,
+            "granularity": self.window.granularity,
+            "slices": self.window.slices,
+            "tz": self.window.tz,
+            "shards": 1,
+        }
+
+    def differences(self, stored: str) -> dict[str, tuple[Any, Any]]:
+        """Each parameter that ``stored`` has another value for: (stored, ours)."""
+        theirs, ours = _read(stored), self._parameters()
+        names = sorted(theirs.keys() | ours.keys())
+        return {
+            name: (theirs.get(name), ours.get(name))
+            for name in names
+            if theirs.get(name) != ours.get(name)
+        }
+
+
+def configure(
+    name: str,
+    *,
+    granularity: str | timedelta = "d",
+    slices: int = 7,
+    capacity: int | None = None,
+    error_rate: float = 1e-4,
+    tz: str = "UTC",
+    bits: int | None = None,
+    hashes: int | None = None,
+) -> Config:
+    """A Config whose size follows from ``capacity`` and ``error_rate``, or is given outright.
+
+    ``capacity`` None means 1,000,000, or, where ``bits`` and ``hashes`` are
+    given, as many items as they hold at ``error_rate``. ``hashes`` alone sizes
+    for just so many.
+    """
+    slices = Window(granularity, slices, tz).slices
+    _check_rate(error_rate)
+    if capacity is not None:
+        _check("capacity", capacity, 10**15)
+    if hashes is not None:
+        _check("hashes", hashes, sizing.MAX_HASHES)
+    rate = sizing.slice_rate(error_rate, slices)
+    if bits is None:
+        capacity = capacity or DEFAULT_CAPACITY
+        bits, hashes = sizing.choose(capacity, rate, hashes)
+    elif hashes is None:
+        raise ConfigError("hashes", hashes, "a whole number, because bits is given")
+    else:
+        _check_bits(bits)
+        capacity = capacity or max(1, sizing.items_at(rate, bits, hashes))
+    return Config(name, granularity, slices, tz, capacity, error_rate, bits, hashes)
+
+
+def from_stored(name: str, stored: str) -> Config:
+    """The parameters of a stored filter; its error rate follows from its size."""
+    values = _read(stored)
+    expected = "the parameters of a filter that this version of tbloom can read"
+    layout = [values.pop(name, None) for name in ("layout", "hash", "shards")]
+    if layout != [LAYOUT, HASH_NAME, 1]:
+        raise ConfigError("stored", stored, expected)
+    try:
+        rate = sizing.rate_at(values["capacity"], values["bits"], values["hashes"])
+        window_rate = sizing.window_rate([rate] * values["slices"])
+        return Config(name, error_rate=min(max(window_rate, _LEAST_RATE), _MOST_RATE), **values)
+    except (ArithmeticError, KeyError, TypeError, ValueError):
+        raise ConfigError("stored", stored, expected) from None
+
+
+def _read(stored: str) -> dict[str, Any]:
+    try:
+        values = json.loads(stored)
+    except ValueError:
+        values = None
+    return values if isinstance(values, dict) else {"stored": stored}

@@ -1,0 +1,70 @@
+"""The errors that tbloom raises itself.
+
+Redis' own errors (a lost connection, a server out of memory, ...) come
+through as redis-py's.
+
+::
+
+    TBloomError
+    ├── ConfigError       an argument that can't be right (also a ValueError)
+    ├── ConfigMismatch    the stored filter has other parameters
+    └── ServerTooOld      the server lacks what the scripts need
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["ConfigError", "ConfigMismatch", "ServerTooOld", "TBloomError"]
+
+
+class TBloomError(Exception):
+    """The root of tbloom's own errors."""
+
+
+class ConfigError(TBloomError, ValueError):
+    """An argument has a value that can't be right.
+
+    Attributes: ``argument`` (its name), ``value`` (what was given) and
+    ``expected`` (what would have been right).
+    """
+
+    def __init__(self, argument: str, value: object, expected: str) -> None:
+        super().__init__(argument, value, expected)
+        self.argument = argument
+        self.value = value
+        self.expected = expected
+
+    def __str__(self) -> str:
+        return f"{self.argument}: expected {self.expected}, got {self.value!r}"
+
+
+class ConfigMismatch(TBloomError):
+    """A filter of that name is stored with other parameters; nothing was changed.
+
+    ``differences`` maps the name of each parameter that differs to the pair
+    (stored, given).
+    """
+
+    def __init__(self, name: str, differences: dict[str, tuple[Any, Any]]) -> None:
+        super().__init__(name, differences)
+        self.name = name
+        self.differences = differences
+
+    def __str__(self) -> str:
+        details = ", ".join(
+            f"{parameter} is {stored!r} there and {given!r} here"
+            for parameter, (stored, given) in self.differences.items()
+        )
+        return f"filter {self.name!r} is stored with other parameters: {details}"
+
+
+class ServerTooOld(TBloomError):
+    """The server is older than Redis 6.2; ``version`` is what it says it is."""
+
+    def __init__(self, version: str) -> None:
+        super().__init__(version)
+        self.version = version
+
+    def __str__(self) -> str:
+        return f"tbloom needs Redis 6.2 or later, or Valkey 7.2 or later; this server is {self.version}"

@@ -1,0 +1,120 @@
+"""The filter for threads and processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import redis
+from redis.retry import Retry
+
+from tbloom.base import RESENDS, Base, backoff, checked_url, failure
+from tbloom.calls import Call, Flow
+from tbloom.hashing import Item
+from tbloom.info import FilterInfo
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+T = TypeVar("T")
+
+
+class TimeBloom(Base["redis.Redis | redis.RedisCluster"]):
+    """A set of recently seen items, shared through Redis: a Bloom filter per time slice.
+
+    Safe to use from many threads, and after a fork. Each verb may raise redis-py's errors,
+    ``ConfigMismatch`` where the filter is stored with other parameters, and ``ConfigError``
+    for an argument that can't be right, such as an empty item.
+    """
+
+    _CLIENTS = (redis.Redis, redis.RedisCluster)
+    _OTHER = "AsyncTimeBloom"
+
+    @classmethod
+    def from_url(cls, url: str, name: str, **parameters: Any) -> TimeBloom:
+        """A filter with a client of its own, closed by ``close()``; ``parameters`` as for the class.
+
+        That client resends a call up to 10 times when the connection fails. Each gets the first
+        answer.
+        """
+        retry = Retry(backoff(), RESENDS)
+        seen = cls(redis.Redis.from_url(checked_url(url), retry=retry), name, **parameters)
+        seen._owned = True
+        return seen
+
+    def add(self, item: Item, within: int | None = None) -> bool:
+        """True: the item is new, and remembered from now on. False: seen within the window.
+
+        With ``within``, only the newest so many slices are asked.
+        """
+        return self._run(self._protocol.add(item, within))
+
+    def add_many(self, items: Iterable[Item], within: int | None = None) -> list[bool]:
+        """``add`` for each item, in order; a repeat inside the call is False the second time."""
+        return self._run(self._protocol.add_many(items, within))
+
+    def contains(self, item: Item, within: int | None = None) -> bool:
+        """Has the item been seen within the window, or the newest ``within`` slices? Changes nothing."""
+        return self._run(self._protocol.contains(item, within))
+
+    def contains_many(self, items: Iterable[Item], within: int | None = None) -> list[bool]:
+        """``contains`` for each item, in order."""
+        return self._run(self._protocol.contains_many(items, within))
+
+    def __contains__(self, item: Item) -> bool:
+        return self.contains(item)
+
+    def keys(self, at: datetime | None = None) -> list[str]:
+        """The Redis keys of the slices that are live now, or ``at`` another time; oldest first."""
+        return self._run(self._protocol.keys(at))
+
+    def info(self) -> FilterInfo:
+        """What the filter holds, slice by slice. Takes about a millisecond per 4 MB of filter."""
+        return self._run(self._protocol.info())
+
+    def clear(self) -> None:
+        """Forgets everything, at once, for everybody, whatever parameters it is stored with."""
+        self._run(self._protocol.clear())
+
+    def close(self) -> None:
+        """Closes the client, if ``from_url`` made it."""
+        if self._owned:
+            self.client.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _run(self, flow: Flow[T]) -> T:
+        try:
+            calls = next(flow)
+            while True:
+                calls = flow.send(self._send(calls))
+        except StopIteration as stop:
+            answer: T = stop.value
+            return answer
+
+    def _send(self, calls: Sequence[Call]) -> Sequence[Any]:
+        # A cluster client's pipeline refuses EVALSHA.
+        if len(calls) == 1 or self._cluster:
+            return [self._send_one(call) for call in calls]
+        with self.client.pipeline(transaction=False) as pipeline:
+            for call in calls:
+                pipeline.execute_command(*call.words)
+            replies = pipeline.execute(raise_on_error=False)
+        return [failure(r) if isinstance(r, redis.ResponseError) else r for r in replies]
+
+    def _send_one(self, call: Call) -> Any:
+        try:
+            return self.client.execute_command(*call.words)  # type: ignore[no-untyped-call]
+        except redis.ResponseError as error:
+            return failure(error)

@@ -1,0 +1,197 @@
+"""Which slices are live at an instant, when each leaves the window, and what they are called.
+
+Pure calendar arithmetic: instants are milliseconds since the Unix epoch, and
+whoever calls says what time it is.
+
+================  ==========================================  ====================
+granularity       a slice                                     label
+================  ==========================================  ====================
+``h``             an hour on the zone's clocks                ``2019050813``
+``d``             a day there                                 ``20190508``
+``w``             an ISO week there, from Monday              ``2019W19``
+``m``             a month there                               ``201905``
+``"15min"``, ...  a fixed length, counted from the epoch      ``20190508T131500``
+================  ==========================================  ====================
+
+Labels sort as their slices do and never repeat. When clocks go back, the hours
+that are lived through again are called after the last hour that was not:
+``2019102702``, then ``2019102702b``, then ``2019102703``.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta, timezone, tzinfo
+from zoneinfo import ZoneInfo
+
+from tbloom.errors import ConfigError
+
+MAX_SLICES = 1024
+_MAX_WINDOW = timedelta(days=36525)  # a century
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_MS = timedelta(milliseconds=1)
+_HOUR = 3_600_000
+_UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86400, "w": 604800}
+_LONGEST = {"h": 1 / 24, "d": 1, "w": 7, "m": 31}  # days
+_GRANULARITIES = (
+    "'h', 'd', 'w', 'm', a whole number of seconds or more such as '90s', '15min', '2h', '3d', "
+    "or a timedelta of whole seconds"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """One period of time: from ``start`` up to, not including, ``end`` (ms)."""
+
+    label: str
+    start: int
+    end: int
+
+
+def to_ms(at: datetime) -> int:
+    """Milliseconds since the epoch of an aware datetime."""
+    return (at - _EPOCH) // _MS
+
+
+def from_ms(ms: int, zone: tzinfo = timezone.utc) -> datetime:
+    """The aware datetime of ``ms`` milliseconds since the epoch."""
+    return (_EPOCH + ms * _MS).astimezone(zone)
+
+
+def parse_granularity(granularity: str | timedelta) -> str:
+    """The granularity's one canonical spelling: ``"h" "d" "w" "m"``, or seconds, ``"900s"``."""
+    if isinstance(granularity, str):
+        if granularity in _LONGEST:
+            return granularity
+        match = re.fullmatch(r"(\d{1,9})(s|min|h|d|w)", granularity, re.ASCII)
+        if not match:
+            raise ConfigError("granularity", granularity, _GRANULARITIES)
+        try:
+            length = timedelta(seconds=int(match[1]) * _UNITS[match[2]])
+        except OverflowError:
+            raise ConfigError("granularity", granularity, _GRANULARITIES) from None
+    elif isinstance(granularity, timedelta):
+        length = granularity
+    else:
+        raise ConfigError("granularity", granularity, _GRANULARITIES)
+    seconds, rest = divmod(length, timedelta(seconds=1))
+    if seconds < 1 or rest:
+        raise ConfigError("granularity", granularity, _GRANULARITIES)
+    return f"{seconds}s"
+
+
+def parse_zone(tz: str) -> tzinfo:
+    """The time zone of an IANA name."""
+    if tz == "UTC":  # does not need a zone database, which slim images lack
+        return timezone.utc
+    expected = "an IANA time zone such as 'Europe/Berlin' (on a system without a zone database: pip install tzdata)"
+    if not isinstance(tz, str):
+        raise ConfigError("tz", tz, expected)
+    try:
+        return ZoneInfo(tz)
+    except (LookupError, ValueError, OSError):
+        raise ConfigError("tz", tz, expected) from None
+
+
+class Window:
+    """The newest ``slices`` periods of one granularity, in one time zone.
+
+    ``granularity`` and ``tz`` are kept in their canonical spelling; a fixed
+    length has no zone, so its ``tz`` is ``"UTC"``.
+    """
+
+    __slots__ = ("_length", "_zone", "granularity", "slices", "tz")
+
+    def __init__(self, granularity: str | timedelta, slices: int, tz: str = "UTC") -> None:
+        self.granularity = parse_granularity(granularity)
+        zone = parse_zone(tz)
+        fixed = self.granularity.endswith("s")
+        self._length = int(self.granularity[:-1]) * 1000 if fixed else 0
+        self._zone = timezone.utc if fixed else zone
+        self.tz = "UTC" if fixed else tz
+        if not isinstance(slices, int) or isinstance(slices, bool) or not 1 <= slices <= MAX_SLICES:
+            raise ConfigError("slices", slices, f"a whole number from 1 to {MAX_SLICES}")
+        days = self._length / 86_400_000 or _LONGEST[self.granularity]
+        if days * slices > _MAX_WINDOW.days:
+            raise ConfigError("slices", slices, "a window of at most 100 years")
+        self.slices = slices
+
+    @property
+    def zone(self) -> tzinfo:
+        """The time zone that slices begin and end in."""
+        return self._zone
+
+    def slice_at(self, ms: int) -> Slice:
+        """The slice that the instant lies in."""
+        if self._length:
+            start = ms - ms % self._length
+            label = from_ms(start).strftime("%Y%m%dT%H%M%S")
+            return Slice(label, start, start + self._length)
+        return self._hour(ms) if self.granularity == "h" else self._period(ms)
+
+    def live(self, ms: int) -> list[Slice]:
+        """The live slices at an instant, oldest first; the last one is current."""
+        slices = [self.slice_at(ms)]
+        while len(slices) < self.slices:
+            slices.append(self.slice_at(slices[-1].start - 1))
+        return slices[::-1]
+
+    def expires(self, slice: Slice) -> int:
+        """When the slice leaves the window: when the ``slices``-th one after it begins (ms)."""
+        for _ in range(self.slices - 1):
+            slice = self.slice_at(slice.end)
+        return slice.end
+
+    def _period(self, ms: int) -> Slice:
+        """The day, week or month. It begins when midnight *first* strikes, so none comes twice,
+        and one that a zone skipped (Samoa, 30 December 2011) is empty, so no instant lies in it."""
+        first = self._floor(from_ms(ms, self._zone).date())
+        while self._midnight(first) > ms:
+            first = self._floor(first - timedelta(days=1))
+        after = self._next(first)
+        while self._midnight(after) <= ms:
+            first, after = after, self._next(after)
+        return Slice(self._label(first), self._midnight(first), self._midnight(after))
+
+    def _floor(self, day: date) -> date:
+        if self.granularity == "w":
+            return day - timedelta(days=day.weekday())
+        return day.replace(day=1) if self.granularity == "m" else day
+
+    def _next(self, first: date) -> date:
+        return self._floor(first + timedelta(days={"d": 1, "w": 7, "m": 31}[self.granularity]))
+
+    def _label(self, first: date) -> str:
+        return first.strftime({"d": "%Y%m%d", "w": "%GW%V", "m": "%Y%m"}[self.granularity])
+
+    def _midnight(self, day: date) -> int:
+        # fold=0: of two midnights the first; of a skipped one, the instant of the jump.
+        return to_ms(datetime(day.year, day.month, day.day, tzinfo=self._zone))
+
+    def _hour(self, ms: int) -> Slice:
+        """The hour between two full hours on the zone's clocks, cut where the clocks are changed."""
+        offset = self._offset(ms)
+        start = ms - (ms + offset // _MS) % _HOUR
+        end = start + _HOUR
+        if self._offset(start) != offset:
+            start = self._clock_change(start, ms)
+        if self._offset(end - 1) != offset:
+            end = self._clock_change(ms, end - 1)
+        local, before = from_ms(start, self._zone), from_ms(start - 1, self._zone)
+        label = local.strftime("%Y%m%d%H")
+        if local.fold or before.strftime("%Y%m%d%H") == label:
+            previous = self._hour(start - 1).label
+            label = previous[:10] + chr(ord(previous[10:] or "a") + 1)
+        return Slice(label, start, end)
+
+    def _offset(self, ms: int) -> timedelta:
+        return from_ms(ms, self._zone).utcoffset() or timedelta(0)
+
+    def _clock_change(self, low: int, high: int) -> int:
+        """The first instant in (low, high] with another UTC offset than ``low``, by bisection."""
+        offset = self._offset(low)
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self._offset(middle) == offset else (low, middle)
+        return high
