@@ -1,0 +1,6 @@
+"""tbloom as Scrapy's duplicate filter: ``DUPEFILTER_CLASS = "tbloom.scrapy.DupeFilter"``."""
+
+from tbloom.scrapy.addon import Addon
+from tbloom.scrapy.dupefilter import DupeFilter
+
+__all__ = ["Addon", "DupeFilter"]
