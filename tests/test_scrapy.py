@@ -1,0 +1,237 @@
+"""The dupefilter under Scrapy's and scrapy-redis' schedulers, in real crawls."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from proxy import LossyProxy
+
+from tbloom import TimeBloom
+
+SCRAPY = {"DUPEFILTER_CLASS": "tbloom.scrapy.DupeFilter"}
+SCRAPY_REDIS = {
+    **SCRAPY,
+    "SCHEDULER": "scrapy_redis.scheduler.Scheduler",
+    "SCHEDULER_QUEUE_KEY": "%(spider)s:requests",
+}
+ADDON = {"ADDONS": {"tbloom.scrapy.Addon": 500}}
+UNREACHABLE = "redis://127.0.0.1:1/0"
+
+
+class _Page(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        body = b"<html><title>page</title></html>"
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Page)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/"
+    server.shutdown()
+
+
+@pytest.fixture
+def crawl(site: str, url: str, name: str) -> Any:
+    """Runs a spider in a process of its own, on a filter of the test's own."""
+
+    def crawl(spider: str, settings: dict[str, Any], pages: Any = None) -> dict[str, Any]:
+        own = {
+            "REDIS_URL": url,
+            "TBLOOM_KEY": name,
+            "TBLOOM_CAPACITY": 1000,
+            "SCHEDULER_QUEUE_KEY": f"{name}:requests",
+        }
+        settings = {key: value for key, value in {**own, **settings}.items() if value is not None}
+        pages = [page if isinstance(page, list) else [page, {}] for page in pages or []]
+        job = {"spider": spider, "site": site, "pages": pages, "settings": settings}
+        script = Path(__file__).with_name("crawl.py")
+        done = subprocess.run(
+            [sys.executable, script, json.dumps(job)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        result: dict[str, Any] = json.loads(done.stdout)
+        return result
+
+    return crawl
+
+
+@pytest.fixture(params=["scrapy", "scrapy-redis", "add-on"])
+def settings(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return {"scrapy": SCRAPY, "scrapy-redis": SCRAPY_REDIS, "add-on": ADDON}[request.param]
+
+
+def test_the_sources_spider_fetches_100_pages_and_filters_10(crawl: Any, settings: Any) -> None:
+    """10 requests, then 100 that include those 10."""
+    result = crawl("ten_and_hundred", settings)
+    assert sorted(map(str, range(100))) == sorted(result["fetched"])
+    stats = result["stats"]
+    assert (10, 10) == (stats["bloomfilter/filtered"], stats["dupefilter/filtered"])
+    assert (100, 10) == (stats["tbloom/new"], stats["tbloom/seen"])
+
+
+def test_the_filter_outlives_the_run_and_says_so_once(crawl: Any, settings: Any) -> None:
+    first = crawl("pages", settings, ["a", "b"])
+    again = crawl("pages", settings, ["a", "c"])
+    assert [["a", "b"], ["c"]] == [sorted(first["fetched"]), sorted(again["fetched"])]
+    # Only scrapy-redis' scheduler asks for the data to be cleared at the end.
+    assert first["log"].count("Keeping what filter") == (settings is SCRAPY_REDIS)
+
+
+def test_flush_on_start_forgets(crawl: Any, settings: Any) -> None:
+    crawl("pages", settings, ["a"])
+    flushing = {**settings, "SCHEDULER_FLUSH_ON_START": True}
+    assert ["a"] == crawl("pages", flushing, ["a", "a"])["fetched"]
+    assert [] == crawl("pages", settings, ["a"])["fetched"]
+
+
+def test_a_redis_spider_fetches_each_page_once(crawl: Any, client: redis.Redis, site: str) -> None:
+    """Its start requests carry dont_filter (page 1 is met again as a link), all others are filtered."""
+    client.rpush("tests:start_urls", json.dumps({"url": f"{site}1"}))
+    settings = {**SCRAPY_REDIS, "MAX_IDLE_TIME_BEFORE_CLOSE": 1}
+    result = crawl("from_redis", settings)
+    assert sorted([*map(str, range(1, 16)), "1"]) == sorted(result["fetched"])
+
+
+def test_the_item_is_scrapys_own_fingerprint(crawl: Any, settings: Any) -> None:
+    """URLs that differ in the order of their query only are one request."""
+    assert ["p?a=1&b=2"] == crawl("pages", settings, ["p?a=1&b=2", "p?b=2&a=1"])["fetched"]
+
+
+def test_a_request_may_ask_for_fewer_slices(crawl: Any, settings: Any) -> None:
+    pages = ["a", ["a", {"tbloom_within": 1}], ["b", {"tbloom_within": 8}]]
+    result = crawl("pages", settings, pages)
+    assert ["a"] == result["fetched"]
+    assert "meta['tbloom_within'] of <GET" in result["log"]
+    assert "expected a whole number of slices from 1 to 7, got 8" in result["log"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"TBLOOM_GRANULARITY": "y"}, "TBLOOM_GRANULARITY: expected 'h', 'd', 'w', 'm'"),
+        ({"TBLOOM_SLICES": 0}, "TBLOOM_SLICES: expected a whole number from 1"),
+        ({"TBLOOM_SLICES": "many"}, "TBLOOM_SLICES: expected a whole number, got 'many'"),
+        ({"TBLOOM_CAPACITY": -1}, "TBLOOM_CAPACITY: expected a whole number from 1"),
+        ({"TBLOOM_ERROR_RATE": 1}, "TBLOOM_ERROR_RATE: expected a float between 0 and 1"),
+        ({"TBLOOM_TIMEZONE": "Mars/Olympus"}, "TBLOOM_TIMEZONE: expected an IANA time zone"),
+        ({"TBLOOM_ON_ERROR": "panic"}, "TBLOOM_ON_ERROR: expected 'raise' or 'schedule' or 'drop'"),
+        ({"TBLOOM_KEY": "{a}"}, "TBLOOM_KEY: expected a str that is not empty and has no braces"),
+        ({"TBLOOM_KEY": "%(crawler)s"}, "TBLOOM_KEY: expected a str in which only %(spider)s"),
+        ({"TBLOOM_SHARDS": 4}, "TBLOOM_SHARDS: expected 1"),
+        ({"TBLOOM_SLICE": 4}, "TBLOOM_SLICE: expected no such setting; tbloom's are"),
+        ({"BLOOMFILTER_BIT": 32}, "BLOOMFILTER_BIT: expected 3 to 31"),
+        ({"BLOOMFILTER_HASH_NUMBER": 0}, "BLOOMFILTER_HASH_NUMBER: expected a whole number from 1"),
+        ({"REDIS_URL": "http://127.0.0.1"}, "REDIS_URL: expected what redis-py takes"),
+        (
+            {"REDIS_PARAMS": {"no_such": 1}, "REDIS_URL": None},
+            "REDIS_PARAMS: expected what redis-py",
+        ),
+        (
+            {"REDIS_PARAMS": {"redis_cls": "redis.asyncio.Redis"}},
+            "REDIS_PARAMS: expected a redis-py client",
+        ),
+    ],
+)
+def test_a_wrong_setting_stops_the_crawl_at_the_start(
+    crawl: Any, wrong: dict[str, Any], message: str
+) -> None:
+    result = crawl("pages", {**SCRAPY, **wrong}, ["a"])
+    assert [] == result["fetched"]
+    assert f"ConfigError: {message}" in result["failures"][0]
+
+
+def test_settings_of_the_command_line_are_strings(crawl: Any, url: str, name: str) -> None:
+    texts = {"TBLOOM_SLICES": "3", "TBLOOM_CAPACITY": "500", "TBLOOM_ERROR_RATE": "0.001"}
+    assert ["a"] == crawl("pages", {**SCRAPY, **texts, "TBLOOM_GRANULARITY": "h"}, ["a"])["fetched"]
+    same = {"granularity": "h", "slices": 3, "capacity": 500, "error_rate": 1e-3}
+    with TimeBloom.from_url(url, name, **same) as seen:
+        assert seen.info().items == 1
+
+
+def test_the_older_packages_size_settings_are_understood(crawl: Any, url: str, name: str) -> None:
+    settings = {
+        **SCRAPY,
+        "TBLOOM_CAPACITY": None,
+        "BLOOMFILTER_BIT": 16,
+        "BLOOMFILTER_HASH_NUMBER": 5,
+    }
+    crawl("pages", settings, ["a"])
+    with TimeBloom.from_url(url, name, bits=1 << 16, hashes=5) as seen:
+        assert seen.info().items == 1
+
+
+def test_other_parameters_than_the_stored_stop_the_crawl_at_the_start(
+    crawl: Any, settings: Any
+) -> None:
+    crawl("pages", settings, ["a"])
+    result = crawl("pages", {**settings, "TBLOOM_SLICES": 3}, ["b"])
+    assert [] == result["fetched"]
+    assert "ConfigMismatch" in result["failures"][0]
+    assert "slices is 7 there and 3 here" in result["failures"][0]
+
+
+def test_dupefilter_debug_shows_every_duplicate(crawl: Any, settings: Any) -> None:
+    quiet = crawl("pages", settings, ["a", "a", "a"])
+    loud = crawl("pages", {**settings, "DUPEFILTER_DEBUG": True}, ["b", "b", "b"])
+    assert [1, 2] == [r["log"].count("Filtered duplicate request") for r in (quiet, loud)]
+
+
+@pytest.mark.parametrize(
+    ("policy", "fetched", "stat"),
+    [("schedule", ["a", "a"], "tbloom/errors/scheduled"), ("drop", [], "tbloom/errors/dropped")],
+)
+def test_without_redis_the_policy_decides(
+    crawl: Any, policy: str, fetched: list[str], stat: str
+) -> None:
+    dead = {**SCRAPY, "REDIS_URL": UNREACHABLE, "TBLOOM_ON_ERROR": policy}
+    result = crawl("pages", {**dead, "REDIS_PARAMS": {"retry": None}}, ["a", "a"])
+    assert fetched == result["fetched"]
+    assert 2 == result["stats"][stat] == result["stats"]["tbloom/errors"]
+    assert 1 == result["log"].count("Redis does not answer")
+    assert "bloomfilter/filtered" not in result["stats"]
+
+
+def test_without_redis_the_crawl_stops_by_default(crawl: Any) -> None:
+    result = crawl(
+        "pages", {**SCRAPY, "REDIS_URL": UNREACHABLE, "REDIS_PARAMS": {"retry": None}}, ["a"]
+    )
+    assert [] == result["fetched"]
+    assert "ConnectionError" in result["failures"][0]
+
+
+def test_lost_replies_lose_no_page(crawl: Any, url: str) -> None:
+    with LossyProxy(url, every=10) as proxy:
+        result = crawl("ten_and_hundred", {**SCRAPY, "REDIS_URL": proxy.url})
+        assert proxy.lost >= 10
+    assert sorted(map(str, range(100))) == sorted(result["fetched"])
+    assert result["stats"]["bloomfilter/filtered"] == 10
+
+
+def test_the_add_on_says_when_the_project_overrules_it(crawl: Any) -> None:
+    overruled = {**ADDON, "DUPEFILTER_CLASS": "scrapy.dupefilters.RFPDupeFilter"}
+    result = crawl("pages", overruled, ["a", "a"])
+    assert ["a"] == result["fetched"]
+    assert "tbloom/new" not in result["stats"]
+    assert "tbloom's add-on changes nothing" in result["log"]

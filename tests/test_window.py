@@ -1,0 +1,296 @@
+"""Which slices are live at an instant: the calendar, clock changes, when a slice leaves."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from itertools import pairwise
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tbloom.errors import ConfigError
+from tbloom.window import Slice, Window, from_ms, parse_granularity, to_ms
+
+MINUTE = 60_000
+HOUR = 60 * MINUTE
+ZONES = [
+    "UTC", "Europe/Berlin", "America/New_York", "America/Sao_Paulo", "America/St_Johns",
+    "Pacific/Apia", "Australia/Lord_Howe", "Antarctica/Troll", "Antarctica/Casey",
+    "Asia/Kathmandu", "Asia/Kolkata", "Africa/Monrovia",
+]  # fmt: skip
+
+
+def ms(wall_clock: str, tz: str = "UTC") -> int:
+    """The instant at which the zone's clocks show this (first)."""
+    return to_ms(datetime.fromisoformat(wall_clock).replace(tzinfo=ZoneInfo(tz)))
+
+
+def run(window: Window, start: int, count: int) -> list[Slice]:
+    """So many consecutive slices."""
+    slices = [window.slice_at(start)]
+    while len(slices) < count:
+        slices.append(window.slice_at(slices[-1].end))
+    return slices
+
+
+@pytest.mark.parametrize(
+    ("granularity", "label"),
+    [
+        ("h", "2019050813"),
+        ("d", "20190508"),
+        ("w", "2019W19"),
+        ("m", "201905"),
+        ("15min", "20190508T131500"),
+        (timedelta(minutes=15), "20190508T131500"),
+        ("90s", "20190508T131500"),
+        ("1h", "20190508T130000"),
+        ("1d", "20190508T000000"),
+        ("1w", "20190502T000000"),  # counted from the epoch, a Thursday
+    ],
+)
+def test_label(granularity: str | timedelta, label: str) -> None:
+    """A slice is called after its start, as the sources do it."""
+    assert label == Window(granularity, 1).slice_at(ms("2019-05-08T13:16:12")).label
+
+
+@pytest.mark.parametrize(
+    ("granularity", "at", "labels"),
+    [
+        ("d", "2019-05-08T13:15", [str(20190502 + day) for day in range(7)]),  # the sources' list
+        ("d", "2019-03-01", ["20190227", "20190228", "20190301"]),
+        ("d", "2020-03-01", ["20200228", "20200229", "20200301"]),
+        ("d", "2000-03-01", ["20000228", "20000229", "20000301"]),
+        ("d", "2100-03-01", ["21000227", "21000228", "21000301"]),
+        ("d", "2020-01-01", ["20191230", "20191231", "20200101"]),
+        ("h", "2020-01-01T00:30", ["2019123122", "2019123123", "2020010100"]),
+        ("m", "2020-01-31T23:59", ["201911", "201912", "202001"]),
+        ("m", "2020-03-31", ["202001", "202002", "202003"]),
+        ("w", "2020-12-31", ["2020W51", "2020W52", "2020W53"]),
+        ("w", "2021-01-03", ["2020W51", "2020W52", "2020W53"]),
+        ("w", "2021-01-04", ["2020W52", "2020W53", "2021W01"]),
+        ("w", "2019-12-30", ["2019W51", "2019W52", "2020W01"]),
+    ],
+)
+def test_live_labels(granularity: str, at: str, labels: list[str]) -> None:
+    """The window reaches back over ends of months and years, leap days and weeks 53."""
+    live = Window(granularity, len(labels)).live(ms(at))
+    assert labels == [slice.label for slice in live]
+
+
+@pytest.mark.parametrize(
+    ("tz", "label", "start", "hours"),
+    [
+        ("Europe/Berlin", "20190331", "2019-03-30T23:00", 23),
+        ("Europe/Berlin", "20191027", "2019-10-26T22:00", 25),
+        ("America/Sao_Paulo", "20181104", "2018-11-04T03:00", 23),  # begins at one o'clock
+        ("America/Sao_Paulo", "20180217", "2018-02-17T02:00", 25),  # its last hour comes twice
+        ("America/St_Johns", "20061029", "2006-10-29T02:30", 25),  # its midnight comes twice
+        ("Australia/Lord_Howe", "20190407", "2019-04-06T13:00", 24.5),
+        ("Australia/Lord_Howe", "20191006", "2019-10-05T13:30", 23.5),
+        ("Antarctica/Troll", "20190331", "2019-03-31T00:00", 22),
+        ("Antarctica/Troll", "20191027", "2019-10-26T22:00", 26),
+        ("Asia/Kathmandu", "20190508", "2019-05-07T18:15", 24),
+    ],
+)
+def test_day_in_zone(tz: str, label: str, start: str, hours: float) -> None:
+    """A day begins at the zone's (first) midnight and is as long as its clocks make it."""
+    day = Slice(label, ms(start), ms(start) + int(hours * HOUR))
+    window = Window("d", 1, tz)
+    assert [day] * 3 == [
+        window.slice_at(at) for at in (day.start, day.start + HOUR // 2, day.end - 1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("tz", "start", "hours"),
+    [
+        ("Asia/Kolkata", "2019-05-08T07:30", [("2019050813", 60), ("2019050814", 60)]),
+        ("Asia/Kathmandu", "2019-05-08T07:15", [("2019050813", 60), ("2019050814", 60)]),
+        ("Europe/Berlin", "2019-03-31T00:00", [("2019033101", 60), ("2019033103", 60)]),
+        ("Europe/Berlin", "2019-10-27T00:00",
+         [("2019102702", 60), ("2019102702b", 60), ("2019102703", 60)]),
+        ("Australia/Lord_Howe", "2019-04-06T14:00",
+         [("2019040701", 60), ("2019040701b", 30), ("2019040702", 60)]),
+        ("Australia/Lord_Howe", "2019-10-05T14:30",
+         [("2019100601", 60), ("2019100602", 30), ("2019100603", 60)]),
+        ("Antarctica/Troll", "2019-10-27T00:00",
+         [("2019102702", 60), ("2019102702b", 60), ("2019102702c", 60), ("2019102703", 60)]),
+        ("America/St_Johns", "2006-10-29T02:30",
+         [("2006102900", 1), ("2006102900b", 59), ("2006102900c", 60), ("2006102901", 60)]),
+    ],
+)  # fmt: skip
+def test_hours_across_clock_change(tz: str, start: str, hours: list[tuple[str, int]]) -> None:
+    """An hour is cut where the clocks change, and one lived through again has its own label."""
+    slices = run(Window("h", 1, tz), ms(start), len(hours))
+    assert hours == [(slice.label, (slice.end - slice.start) // MINUTE) for slice in slices]
+    assert ms(start) == slices[0].start
+
+
+@pytest.mark.parametrize(
+    ("granularity", "labels"),
+    [("d", ["20111228", "20111229", "20111231"]), ("h", ["2011122923", "2011123100"])],
+)
+def test_skipped_day(granularity: str, labels: list[str]) -> None:
+    """Samoa's 30 December 2011 is nobody's slice: what was before it touches what came after."""
+    live = Window(granularity, len(labels), "Pacific/Apia").live(ms("2011-12-30T10:00"))
+    assert labels == [slice.label for slice in live]
+    assert ms("2011-12-30T10:00") == live[-2].end == live[-1].start
+
+
+@pytest.mark.parametrize(
+    ("tz", "year", "slices"),
+    [  # the hours that passed, and one more for each that a change cut in two
+        ("Europe/Berlin", 2019, 8760),
+        ("America/Sao_Paulo", 2018, 8760),
+        ("America/St_Johns", 2006, 8762),
+        ("Australia/Lord_Howe", 2019, 8761),
+        ("Antarctica/Troll", 2019, 8760),
+        ("Antarctica/Casey", 2010, 8763),
+        ("Pacific/Apia", 2011, 8736),
+    ],
+)
+def test_every_hour_of_a_year(tz: str, year: int, slices: int) -> None:
+    """A year's hours follow each other in order, none is longer than an hour on one offset."""
+    zone, window = ZoneInfo(tz), Window("h", 1, tz)
+    hours = [window.slice_at(ms(f"{year}-01-01", tz))]
+    while hours[-1].end < ms(f"{year + 1}-01-01", tz):
+        hours.append(window.slice_at(hours[-1].end))
+    assert slices == len(hours)
+    for before, hour in pairwise(hours):
+        first, last = from_ms(hour.start, zone), from_ms(hour.end - 1, zone)
+        assert before.end == hour.start < hour.end <= hour.start + HOUR
+        assert first.utcoffset() == last.utcoffset()
+        assert before.label < hour.label
+        assert first.fold or f"{first:%Y%m%d%H}" == f"{last:%Y%m%d%H}" == hour.label
+
+
+@pytest.mark.parametrize(
+    ("granularity", "slices", "tz", "start", "expires"),
+    [
+        ("d", 3, "UTC", "2019-06-03", "2019-06-06"),  # the sources' experiment (b)
+        ("d", 3, "UTC", "2019-06-04", "2019-06-07"),
+        ("d", 3, "UTC", "2019-06-05", "2019-06-08"),
+        ("h", 2, "UTC", "2019-06-03T23:00", "2019-06-04T01:00"),
+        ("w", 1, "UTC", "2019-05-08", "2019-05-13"),
+        ("m", 2, "UTC", "2020-01-31", "2020-03-01"),
+        ("15min", 4, "UTC", "2019-05-08T13:15", "2019-05-08T14:15"),
+        ("d", 2, "Europe/Berlin", "2019-03-31", "2019-04-02"),
+        ("h", 2, "Europe/Berlin", "2019-03-31T01:00", "2019-03-31T04:00"),
+        ("d", 2, "Pacific/Apia", "2011-12-29", "2012-01-01"),
+    ],
+)
+def test_expires(granularity: str, slices: int, tz: str, start: str, expires: str) -> None:
+    """A slice leaves the window when the newest of ``slices`` after it begins."""
+    window = Window(granularity, slices, tz)
+    assert ms(expires, tz) == window.expires(window.slice_at(ms(start, tz)))
+
+
+windows = st.builds(
+    Window,
+    st.sampled_from(["h", "d", "w", "m", "90s", "15min", "36h", "7d"]),
+    st.integers(1, 12),
+    st.sampled_from(ZONES),
+)
+instants = st.integers(0, ms("2100-01-01"))
+
+
+@given(windows, instants)
+@example(Window("d", 1, "America/Toronto"), ms("1919-03-31T04:45"))  # 23:30 became 0:30
+def test_slices_tile_time(window: Window, at: int) -> None:
+    """Every instant lies in one slice, and slices leave no gap."""
+    slice = window.slice_at(at)
+    assert slice.start <= at < slice.end
+    assert slice == window.slice_at(slice.start) == window.slice_at(slice.end - 1)
+    assert slice.end == window.slice_at(slice.end).start
+    assert slice.start == window.slice_at(slice.start - 1).end
+
+
+@given(windows, instants)
+def test_labels_rise(window: Window, at: int) -> None:
+    """Labels sort as their slices do, and none comes twice."""
+    labels = [slice.label for slice in run(window, at, 40)]
+    assert sorted(set(labels)) == labels
+
+
+@given(windows, instants)
+def test_live_slices(window: Window, at: int) -> None:
+    """The live slices are the current one and those before it, without a gap."""
+    live = window.live(at)
+    assert window.slices == len(live)
+    assert window.slice_at(at) == live[-1]
+    assert all(older.end == newer.start for older, newer in pairwise(live))
+
+
+@given(windows, instants, st.floats(0, 1, exclude_max=True))
+def test_live_until_it_expires(window: Window, at: int, part: float) -> None:
+    """A slice is live from its start until it expires, at the end of the ``slices``-th from it."""
+    slice = window.slice_at(at)
+    expires = window.expires(slice)
+    assert run(window, at, window.slices)[-1].end == expires
+    between = slice.start + int(part * (expires - slice.start))
+    assert all(slice in window.live(then) for then in (slice.start, between, expires - 1))
+    assert not any(slice in window.live(then) for then in (slice.start - 1, expires))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("15min", timedelta(minutes=15)), ("900s", "15min"), ("60min", "1h"), ("7d", "1w")],
+)
+def test_one_spelling(one: str | timedelta, other: str | timedelta) -> None:
+    """Equal lengths have one spelling, whatever they were given as."""
+    assert parse_granularity(one) == parse_granularity(other)
+
+
+@pytest.mark.parametrize(
+    "granularity",
+    [
+        "x", "0s", "1.5h", "", "D", "15 min", "-1h", "15m", "٣h", "h\n", "999999999w", 7, None, b"d",
+        timedelta(0), timedelta(milliseconds=1500), timedelta(seconds=-60), timedelta.max,
+    ],
+)  # fmt: skip
+def test_unknown_granularity(granularity: str | timedelta) -> None:
+    """What is no granularity is refused with a list of what is."""
+    with pytest.raises(ConfigError) as caught:
+        Window(granularity, 7)
+    assert ("granularity", granularity) == (caught.value.argument, caught.value.value)
+    assert repr(granularity) in str(caught.value)
+    assert "'h', 'd', 'w', 'm'" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "tz", ["Europe/Bonn", "", "CEST", "Europe", "../UTC", "/etc/passwd", "a\0b", None, 1, b"UTC"]
+)
+def test_unknown_zone(tz: str) -> None:
+    """What is no time zone is refused, for fixed lengths too, with an example of one."""
+    for granularity in ("d", "15min"):
+        with pytest.raises(ConfigError) as caught:
+            Window(granularity, 7, tz)
+        assert ("tz", tz) == (caught.value.argument, caught.value.value)
+        assert repr(tz) in str(caught.value)
+        assert "'Europe/Berlin'" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("granularity", "slices", "right"),
+    [
+        *(("d", slices, "from 1 to 1024") for slices in (0, -1, 1025, True, 1.5, "7", None)),
+        ("36526d", 1, "100 years"),
+        ("400d", 92, "100 years"),
+        (timedelta(days=36525, seconds=1), 1, "100 years"),
+    ],
+)
+def test_bad_slices(granularity: str | timedelta, slices: int, right: str) -> None:
+    """A number of slices is a whole one, not too many and not over a century in all."""
+    with pytest.raises(ConfigError) as caught:
+        Window(granularity, slices)
+    assert ("slices", slices) == (caught.value.argument, caught.value.value)
+    assert repr(slices) in str(caught.value)
+    assert right in str(caught.value)
+
+
+@pytest.mark.parametrize(("granularity", "slices"), [("36525d", 1), ("400d", 91), ("m", 1024)])
+def test_longest_windows(granularity: str, slices: int) -> None:
+    """A century of slices, and 1024 of the calendar's longest, are still a window."""
+    assert slices == len(Window(granularity, slices).live(ms("2019-05-08")))
