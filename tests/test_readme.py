@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ast
 import re
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 
+from tbloom import ConfigError, TimeBloom
+from tbloom.config import configure
 from tbloom.scrapy import options
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
@@ -46,6 +49,34 @@ def test_every_block_runs_and_says_the_truth(url: str) -> None:
                 compared += 1
     assert compared >= 6
     names["seen"].clear()
+
+
+def test_the_clock_times_of_the_table(clockwork: Any, name: str) -> None:
+    """How long an item is remembered: daily slices, slices=3."""
+    assert "| Wed 5 June, 23:59 |" in README
+    with TimeBloom.from_url(clockwork.server.url, name, slices=3) as seen:
+        clockwork.set("2019-06-03 09:00:00")
+        assert seen.add("a") is True
+        clockwork.set("2019-06-05 23:59:00")
+        assert seen.add("a") is False
+        clockwork.set("2019-06-06 00:00:01")
+        with redis.Redis.from_url(clockwork.server.url) as client:
+            assert client.exists(f"{{{name}}}:20190603") == 0
+        assert seen.add("a") is True
+        assert [0, 0, 1] == [slice.items for slice in seen.info().slices]
+
+
+def test_a_slice_holds_170_million_items_at_the_default_error_rate() -> None:
+    assert "170 million items" in README
+    assert configure("news", capacity=170_000_000).bits <= 2**32 - 64
+    with pytest.raises(ConfigError, match="a Redis string ends at 512 MB"):
+        configure("news", capacity=171_000_000)
+
+
+def test_each_factor_of_ten_costs_about_five_bits() -> None:
+    assert "each factor of 10 costs about 5 bits" in README
+    bits = [configure("news", error_rate=rate).bits / 1e6 for rate in (1e-3, 1e-4, 1e-5, 1e-6)]
+    assert all(4 < more - fewer < 6 for fewer, more in pairwise(bits))
 
 
 def test_the_first_example_is_within_the_first_30_lines() -> None:
