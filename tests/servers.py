@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import random
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -69,6 +71,18 @@ def _container(stack: ExitStack) -> tuple[str, str]:
     container = stack.enter_context(RedisContainer(image))
     host, port = container.get_container_host_ip(), container.get_exposed_port(6379)
     return f"redis://{host}:{port}/0", f"testcontainers, image {image}"
+
+
+def cluster_port() -> int:
+    """A free port of whom the one for the cluster's own traffic, 10,000 further on, is free too."""
+    while True:
+        port = random.randrange(10_000, 30_000)
+        try:
+            for number in (port, port + 10_000):
+                socket.create_server(("127.0.0.1", number)).close()
+        except OSError:
+            continue
+        return port
 
 
 def _faked(env: dict[str, str]) -> LocalRedis:

@@ -131,7 +131,10 @@ def cluster() -> Iterator[int]:
         missing("redis-server with redis-cli")
     with ExitStack() as stack:
         nodes = [
-            stack.enter_context(LocalRedis(binary, "--cluster-enabled", "yes")) for _ in range(3)
+            stack.enter_context(
+                LocalRedis(binary, "--cluster-enabled", "yes", port=servers.cluster_port())
+            )
+            for _ in range(3)
         ]
         addresses = [f"127.0.0.1:{node.port}" for node in nodes]
         create = [cli, "--cluster", "create", *addresses, "--cluster-yes"]

@@ -1,0 +1,91 @@
+"""The command line: ``tbloom COMMAND``."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol, cast
+
+import redis
+
+from tbloom.cli.errors import CommandError
+from tbloom.errors import TBloomError
+from tbloom.version import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+INTERRUPTED = 130
+USER_ERROR = 2
+
+
+class Module(Protocol):
+    """What the module of a sub-command has."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declares its arguments."""
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        """Does it, and returns the exit code."""
+
+
+class Command(NamedTuple):
+    """A sub-command."""
+
+    help: str
+    module: str
+    #: The extra that brings what the module imports; None where the core's requirements do.
+    extra: str | None = None
+
+
+COMMANDS = {
+    "demo": Command(
+        "crawl a site three times and show what was fetched", "tbloom.cli.demo", "demo"
+    ),
+}
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """One line, where argparse would print the usage too."""
+        self.exit(USER_ERROR, f"{self.prog}: {message}\n")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs a sub-command. Returns the exit code: 0, 1 (it did not succeed), 2 (user's error)."""
+    argv = sys.argv[1:] if argv is None else argv
+    try:
+        arguments = _parser(argv).parse_args(argv)
+        return _load(arguments.command).run(arguments)
+    except (CommandError, TBloomError, redis.RedisError) as error:
+        sys.stderr.write(f"tbloom: {' '.join(str(error).split())}\n")
+        return error.exit_code if isinstance(error, CommandError) else USER_ERROR
+    except KeyboardInterrupt:
+        sys.stderr.write("tbloom: interrupted\n")
+        return INTERRUPTED
+
+
+def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
+    parser = _Parser("tbloom", description="Remembers what a fleet of crawlers has seen.")
+    parser.add_argument("--version", action="version", version=f"tbloom {__version__}")
+    choices = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    # The other commands stay unimported: they may need an extra that is not installed.
+    chosen = next((word for word in argv if not word.startswith("-")), None)
+    for name, command in COMMANDS.items():
+        subparser = choices.add_parser(name, help=command.help, description=command.help)
+        if name == chosen:
+            _load(name).add_arguments(subparser)
+    return parser
+
+
+def _load(name: str) -> Module:
+    command = COMMANDS[name]
+    try:
+        return cast("Module", importlib.import_module(command.module))
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if command.extra is None or missing in {"", "tbloom"}:
+            raise
+        message = f"{name!r} needs {missing}: pip install 'tbloom[{command.extra}]'"
+        raise CommandError(message) from None

@@ -1,0 +1,87 @@
+"""What a command shows while it works: bars on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_LINE_SECONDS = 5.0
+_TICK_SECONDS = 0.1
+
+
+class Reporter:
+    """Says what is done and how far it is; ``stderr`` keeps stdout for the result."""
+
+    def __init__(self, *, stderr: bool) -> None:
+        self.console = Console(stderr=stderr, highlight=False, markup=False)
+        console = self.console
+        terminal = console.is_terminal and not console.is_dumb_terminal and console.file.isatty()
+        self._animated = terminal and not os.environ.get("CI")
+
+    def say(self, text: str) -> None:
+        """One line."""
+        # Unwrapped: in a pipe, the 80 columns of a terminal mean nothing.
+        self.console.print(text, soft_wrap=True)
+        self.console.file.flush()
+
+    @contextlib.contextmanager
+    def count(self, text: str, total: int | None) -> Iterator[Callable[[int], None]]:
+        """Yields a function to be told how many of ``total`` pages are done."""
+        if not self._animated:
+            yield self._in_lines(text, total)
+            return
+        unit = (
+            "{task.completed:.0f} pages"
+            if total is None
+            else "{task.completed:.0f} of {task.total:.0f} pages"
+        )
+        with self._bar(unit) as bar:
+            task = bar.add_task(text, total=total)
+            yield lambda done: bar.update(task, completed=done)
+
+    def wait(self, text: str, seconds_left: Callable[[], float]) -> None:
+        """Returns once ``seconds_left()`` is zero or less."""
+        whole = seconds_left()
+        if not self._animated:
+            if whole > 0:
+                self.say(f"{text}: {whole:.0f} s ...")
+            while (left := seconds_left()) > 0:
+                time.sleep(min(left, 1))
+            return
+        with self._bar("{task.fields[left]:.0f} s left") as bar:
+            task = bar.add_task(text, total=max(whole, 0.001), left=whole)
+            while (left := seconds_left()) > 0:
+                bar.update(task, completed=whole - left, left=max(0, left))
+                time.sleep(min(left, _TICK_SECONDS))
+
+    def _in_lines(self, text: str, total: int | None) -> Callable[[int], None]:
+        self.say(f"{text} ...")
+        said = time.monotonic()
+
+        def advance(done: int) -> None:
+            nonlocal said
+            if time.monotonic() - said >= _LINE_SECONDS:
+                said = time.monotonic()
+                self.say(
+                    f"  {done} pages so far" if total is None else f"  {done} of {total} pages"
+                )
+
+        return advance
+
+    def _bar(self, unit: str) -> Progress:
+        columns = (
+            SpinnerColumn(),
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            TextColumn(unit, markup=False),
+            TimeElapsedColumn(),
+        )
+        return Progress(*columns, console=self.console, transient=True)
