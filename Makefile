@@ -26,7 +26,8 @@ $(VENV)/bin/python:
 
 # One stamp for each extra: demo, test, lint.
 $(VENV)/.%: setup.cfg pyproject.toml | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --editable '.[$*]'
+	# setuptools warns of every editable install that maps a folder, as ours does with lua/.
+	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --editable '.[$*]'
 	touch $@
 
 clean:
