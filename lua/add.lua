@@ -66,8 +66,11 @@ local function remember(positions, from)
   local items = redis.call('BITFIELD', current, unpack(fields))[1]
   if items == 1 then
     -- The slice was created just now: it and the parameters live until it leaves the window.
+    -- (Never shorter than now: a clock set back makes an older slice after a newer one.)
     redis.call('PEXPIREAT', current, expires)
-    redis.call('PEXPIREAT', config_key, expires)
+    if redis.call('PTTL', config_key) < expires - now then
+      redis.call('PEXPIREAT', config_key, expires)
+    end
   end
 end
 

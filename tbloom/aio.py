@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from redis import ResponseError, asyncio
 from redis.asyncio.retry import Retry
 
-from tbloom.base import RESENDS, Base, backoff, checked_url, failure
+from tbloom.base import RESENDS, Base, backoff, checked_url, failure, received
 from tbloom.calls import Call, Flow
 from tbloom.hashing import Item
 from tbloom.info import FilterInfo
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing_extensions import Self, Unpack
+
+    from tbloom.config import Parameters
 
 T = TypeVar("T")
 
@@ -28,7 +30,7 @@ class AsyncTimeBloom(Base["asyncio.Redis | asyncio.RedisCluster"]):
     _OTHER = "TimeBloom"
 
     @classmethod
-    def from_url(cls, url: str, name: str, **parameters: Any) -> AsyncTimeBloom:
+    def from_url(cls, url: str, name: str, **parameters: Unpack[Parameters]) -> AsyncTimeBloom:
         """See ``TimeBloom.from_url``; closed by ``aclose()``."""
         retry = Retry(backoff(), RESENDS)
         seen = cls(asyncio.Redis.from_url(checked_url(url), retry=retry), name, **parameters)
@@ -87,16 +89,17 @@ class AsyncTimeBloom(Base["asyncio.Redis | asyncio.RedisCluster"]):
         except StopIteration as stop:
             answer: T = stop.value
             return answer
+        finally:
+            flow.close()  # tells it of an error or a cancellation here
 
     async def _send(self, calls: Sequence[Call]) -> Sequence[Any]:
-        # A cluster client's pipeline refuses EVALSHA.
-        if len(calls) == 1 or self._cluster:
-            return [await self._send_one(call) for call in calls]
+        if len(calls) == 1:
+            return [await self._send_one(calls[0])]
         async with self.client.pipeline(transaction=False) as pipeline:
             for call in calls:
                 pipeline.execute_command(*call.words)
             replies = await pipeline.execute(raise_on_error=False)
-        return [failure(r) if isinstance(r, ResponseError) else r for r in replies]
+        return [received(reply) for reply in replies]
 
     async def _send_one(self, call: Call) -> Any:
         try:

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import re
-from datetime import timedelta
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from redis import exceptions
 from redis.backoff import ExponentialBackoff
 
 from tbloom.calls import Failure
-from tbloom.config import Config, configure
+from tbloom.config import Config, Parameters, configure
 from tbloom.errors import ConfigError
 from tbloom.protocol import Protocol
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 Client = TypeVar("Client")
 
-#: redis-py resends up to 10 times when a client is made by its constructor, never when it is made
-#: by its from_url. Our from_url makes both the same.
+#: redis-py 8 resends up to 10 times when a client is made by its constructor, never when it is made
+#: by its from_url. Our clients are like the former.
 RESENDS = 10
 
 
@@ -48,6 +50,15 @@ def failure(error: exceptions.ResponseError) -> Failure:
     return Failure("WRONGTYPE" if str(error).startswith("WRONGTYPE") else "ERR", error)
 
 
+def received(reply: Any) -> Any:
+    """A pipeline's reply: error replies as Failures. A lost connection is raised."""
+    if isinstance(reply, exceptions.ResponseError):
+        return failure(reply)
+    if isinstance(reply, Exception):  # of one node of a cluster
+        raise reply
+    return reply
+
+
 class Base(Generic[Client]):
     """A filter, its client and its protocol."""
 
@@ -55,31 +66,22 @@ class Base(Generic[Client]):
     _CLIENTS: tuple[type, ...]
     _OTHER: str
 
-    def __init__(
-        self,
-        client: Client,
-        name: str,
-        *,
-        granularity: str | timedelta = "d",
-        slices: int = 7,
-        capacity: int | None = None,
-        error_rate: float = 1e-4,
-        tz: str = "UTC",
-        bits: int | None = None,
-        hashes: int | None = None,
-    ) -> None:
+    def __init__(self, client: Client, name: str, **parameters: Unpack[Parameters]) -> None:
         """A filter that remembers items for the newest ``slices`` periods of ``granularity``.
 
         :param client: a redis-py client; it stays the caller's to close.
         :param name: the filter's name: all who give the same name share it.
-        :param granularity: ``"h"``, ``"d"``, ``"w"`` (ISO week) or ``"m"`` in the time zone ``tz``;
-            or a fixed length counted from the epoch, such as ``"15min"`` or a ``timedelta``.
-        :param slices: how many periods, the current one included. An item is remembered for at
+        :param granularity: ``"h"``, ``"d"`` (the default), ``"w"`` (ISO week) or ``"m"`` in the time
+            zone ``tz``; or a fixed length counted from the epoch, such as ``"15min"`` or a
+            ``timedelta``.
+        :param slices: how many periods, the current one included (7). An item is remembered for at
             least ``slices - 1`` of them, at most ``slices``.
-        :param capacity: distinct items expected per slice. None: 1,000,000, or what ``bits`` and
-            ``hashes`` hold at ``error_rate``.
-        :param error_rate: the chance that an item never added is called seen, over the whole window.
-        :param tz: an IANA time zone.
+        :param capacity: distinct items expected per slice. None, the default: 1,000,000, or what
+            ``bits`` and ``hashes`` hold at ``error_rate``.
+        :param error_rate: the chance that an item never added is called seen, over the whole window
+            (1e-4).
+        :param tz: an IANA time zone (UTC).
+        :param shards: 1, in this version.
         :param bits: size of a slice, in place of the one that ``capacity`` leads to; needs ``hashes``.
         :param hashes: bits per item.
         :raises ConfigError: where an argument can't be right.
@@ -93,19 +95,7 @@ class Base(Generic[Client]):
         #: The redis-py client.
         self.client: Client = client
         self._owned = False
-        self._cluster = "Cluster" in type(client).__name__
-        self._protocol = Protocol(
-            configure(
-                name,
-                granularity=granularity,
-                slices=slices,
-                capacity=capacity,
-                error_rate=error_rate,
-                tz=tz,
-                bits=bits,
-                hashes=hashes,
-            )
-        )
+        self._protocol = Protocol(configure(name, **parameters))
 
     @property
     def name(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypedDict
 
 from tbloom import sizing
 from tbloom.errors import ConfigError
@@ -15,6 +15,7 @@ from tbloom.window import Window
 
 LAYOUT = 1
 DEFAULT_CAPACITY = 1_000_000
+_MOST_ITEMS = 10**15
 _LEAST_RATE, _MOST_RATE = 1e-15, 1 - 1e-12
 
 
@@ -62,7 +63,7 @@ class Config:
     def __post_init__(self) -> None:
         window = Window(self.granularity, self.slices, self.tz)
         _check_rate(self.error_rate)
-        _check("capacity", self.capacity, 10**15)
+        _check("capacity", self.capacity, _MOST_ITEMS)
         _check_bits(self.bits)
         _check("hashes", self.hashes, sizing.MAX_HASHES)
         derived = {
@@ -100,6 +101,19 @@ class Config:
         }
 
 
+class Parameters(TypedDict, total=False):
+    """What a filter may be given beside its name; ``configure`` has the defaults."""
+
+    granularity: str | timedelta
+    slices: int
+    capacity: int | None
+    error_rate: float
+    tz: str
+    shards: int
+    bits: int | None
+    hashes: int | None
+
+
 def configure(
     name: str,
     *,
@@ -108,6 +122,7 @@ def configure(
     capacity: int | None = None,
     error_rate: float = 1e-4,
     tz: str = "UTC",
+    shards: int = 1,
     bits: int | None = None,
     hashes: int | None = None,
 ) -> Config:
@@ -117,21 +132,23 @@ def configure(
     given, as many items as they hold at ``error_rate``. ``hashes`` alone sizes
     for just so many.
     """
+    if shards != 1:
+        raise ConfigError("shards", shards, "1, the only number that this version knows")
     slices = Window(granularity, slices, tz).slices
     _check_rate(error_rate)
-    if capacity is not None:
-        _check("capacity", capacity, 10**15)
+    rate = sizing.slice_rate(error_rate, slices)
     if hashes is not None:
         _check("hashes", hashes, sizing.MAX_HASHES)
-    rate = sizing.slice_rate(error_rate, slices)
+    if capacity is not None:
+        _check("capacity", capacity, _MOST_ITEMS)
     if bits is None:
         capacity = capacity or DEFAULT_CAPACITY
         bits, hashes = sizing.choose(capacity, rate, hashes)
     elif hashes is None:
         raise ConfigError("hashes", hashes, "a whole number, because bits is given")
-    else:
+    elif capacity is None:
         _check_bits(bits)
-        capacity = capacity or max(1, sizing.items_at(rate, bits, hashes))
+        capacity = max(1, sizing.items_at(rate, bits, hashes))
     return Config(name, granularity, slices, tz, capacity, error_rate, bits, hashes)
 
 

@@ -22,17 +22,22 @@ LANE_TTL_MS = 3_600_000
 class Lane:
     """One lane of one client."""
 
-    __slots__ = ("client", "lane", "number")
+    __slots__ = ("client", "lane", "number", "pid")
 
-    def __init__(self, client: str, lane: int) -> None:
+    def __init__(self, client: str, lane: int, pid: int) -> None:
         self.client = client
         self.lane = lane
+        self.pid = pid
         self.number = 0
 
     def next_number(self) -> int:
         """The number of the lane's next call."""
         self.number += 1
         return self.number
+
+    def is_ours(self) -> bool:
+        """Whether it belongs to this process, not to one that this was forked from."""
+        return self.pid == os.getpid()
 
 
 class _Identity:
@@ -68,7 +73,7 @@ class Lanes:
         try:
             return identity.free.pop()
         except IndexError:
-            return Lane(identity.client, next(identity.unused))
+            return Lane(identity.client, next(identity.unused), identity.pid)
 
     def give_back(self, lane: Lane) -> None:
         """Frees the lane for the next call."""

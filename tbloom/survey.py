@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from tbloom.calls import CALLS_AT_ONCE, Command, Flow, chunks, deliver, text
+from tbloom.calls import CALLS_AT_ONCE, Command, Flow, ScriptCall, chunks, deliver, text
 from tbloom.clock import ServerClock
 from tbloom.config import Config
 from tbloom.errors import ConfigMismatch
 from tbloom.info import FilterInfo, SliceInfo
+from tbloom.scripts import CONTAINS
 from tbloom.sizing import HEADER_BITS
 from tbloom.window import Slice, from_ms
 
@@ -14,15 +15,20 @@ from tbloom.window import Slice, from_ms
 _COUNT_BYTES = 1 << 22
 
 
-def ask_time(clock: ServerClock) -> Flow[None]:
-    """Asks the server for its time, and has the clock learn it."""
-    [(seconds, micros)] = yield from deliver([Command(("TIME",))])
-    clock.learn(int(seconds) * 1000 + int(micros) // 1000)
+def ask_time(config: Config, clock: ServerClock) -> Flow[None]:
+    """Has the clock learn the time of the server that holds the filter.
+
+    Not by TIME, which a cluster's client would send to any node: no instant lies in a slice that
+    ends where it begins, so the script replies with its time.
+    """
+    call = ScriptCall(CONTAINS, (config.keys.config,), (config.stored, 0, 0))
+    [[_, now]] = yield from deliver([call])
+    clock.learn(now)
 
 
 def info(config: Config, clock: ServerClock) -> Flow[FilterInfo]:
     """What the filter holds, slice by slice."""
-    yield from ask_time(clock)
+    yield from ask_time(config, clock)
     now = clock.now()
     [stored] = yield from deliver([Command(("GET", config.keys.config))])
     if stored is not None and text(stored) != config.stored:

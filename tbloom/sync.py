@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import redis
 from redis.retry import Retry
 
-from tbloom.base import RESENDS, Base, backoff, checked_url, failure
+from tbloom.base import RESENDS, Base, backoff, checked_url, failure, received
 from tbloom.calls import Call, Flow
 from tbloom.hashing import Item
 from tbloom.info import FilterInfo
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing_extensions import Self, Unpack
+
+    from tbloom.config import Parameters
 
 T = TypeVar("T")
 
@@ -33,7 +35,7 @@ class TimeBloom(Base["redis.Redis | redis.RedisCluster"]):
     _OTHER = "AsyncTimeBloom"
 
     @classmethod
-    def from_url(cls, url: str, name: str, **parameters: Any) -> TimeBloom:
+    def from_url(cls, url: str, name: str, **parameters: Unpack[Parameters]) -> TimeBloom:
         """A filter with a client of its own, closed by ``close()``; ``parameters`` as for the class.
 
         That client resends a call up to 10 times when the connection fails. Each gets the first
@@ -102,16 +104,17 @@ class TimeBloom(Base["redis.Redis | redis.RedisCluster"]):
         except StopIteration as stop:
             answer: T = stop.value
             return answer
+        finally:
+            flow.close()  # tells it of an error or a cancellation here
 
     def _send(self, calls: Sequence[Call]) -> Sequence[Any]:
-        # A cluster client's pipeline refuses EVALSHA.
-        if len(calls) == 1 or self._cluster:
-            return [self._send_one(call) for call in calls]
+        if len(calls) == 1:
+            return [self._send_one(calls[0])]
         with self.client.pipeline(transaction=False) as pipeline:
             for call in calls:
                 pipeline.execute_command(*call.words)
             replies = pipeline.execute(raise_on_error=False)
-        return [failure(r) if isinstance(r, redis.ResponseError) else r for r in replies]
+        return [received(reply) for reply in replies]
 
     def _send_one(self, call: Call) -> Any:
         try:

@@ -97,10 +97,17 @@ def make(request: pytest.FixtureRequest, url: str, name: str) -> Any:
     def make(**parameters: Any) -> Any:
         address = parameters.pop("url", url)
         filter_name = parameters.pop("name", name)
+        resend = parameters.pop("resend", True)
         parameters.setdefault("capacity", 1000)
         if request.param == "sync":
-            return Awaited(TimeBloom.from_url(address, filter_name, **parameters))
-        return AsyncTimeBloom.from_url(address, filter_name, **parameters)
+            seen = TimeBloom.from_url(address, filter_name, **parameters)
+            if not resend:
+                seen.client.set_retry(redis.retry.Retry(redis.backoff.NoBackoff(), 0))
+            return Awaited(seen)
+        seen_async = AsyncTimeBloom.from_url(address, filter_name, **parameters)
+        if not resend:
+            seen_async.client.set_retry(redis.asyncio.retry.Retry(redis.backoff.NoBackoff(), 0))
+        return seen_async
 
     return make
 

@@ -6,22 +6,28 @@ import selectors
 import socket
 import socketserver
 import threading
+from collections.abc import Callable
 from types import TracebackType
 from urllib.parse import urlsplit
 
 from typing_extensions import Self
 
 
+def every(n: int) -> Callable[[int], bool]:
+    """Picks every n-th call."""
+    return lambda number: number % n == 0
+
+
 class LossyProxy:
-    """Forwards everything, but every n-th message that holds ``needle`` loses its reply.
+    """Forwards everything, but the script calls that ``lose`` picks, by number, lose their reply.
 
     The server has executed the call by then; the client sees its connection end.
     """
 
-    def __init__(self, url: str, every: int, needle: bytes = b"EVALSHA") -> None:
+    def __init__(self, url: str, lose: Callable[[int], bool]) -> None:
         target = urlsplit(url)
         self._target = (target.hostname or "127.0.0.1", target.port or 6379)
-        self._every, self._needle = every, needle
+        self._lose = lose
         self._lock = threading.Lock()
         self._calls = 0
         self.lost = 0
@@ -51,8 +57,8 @@ class LossyProxy:
 
     def _is_to_lose(self, data: bytes) -> bool:
         with self._lock:
-            self._calls += self._needle in data
-            return self._needle in data and self._calls % self._every == 0
+            self._calls += b"EVALSHA" in data
+            return b"EVALSHA" in data and self._lose(self._calls)
 
     def _serve(self, client: socket.socket) -> None:
         with socket.create_connection(self._target) as server, selectors.DefaultSelector() as ready:

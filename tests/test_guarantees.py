@@ -9,12 +9,13 @@ import random
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 from unittest.mock import patch
 
 import pytest
 import redis
-from proxy import LossyProxy
+from proxy import LossyProxy, every
 
 from tbloom import AsyncTimeBloom, TimeBloom
 
@@ -47,7 +48,7 @@ def test_of_eight_processes_exactly_one_is_told_new(url: str, name: str) -> None
 
 def test_a_lost_reply_loses_no_item(url: str, name: str) -> None:
     """The reply of every 10th call is lost; redis-py's default retry sends the call again."""
-    with LossyProxy(url, every=10) as proxy, redis.Redis(port=proxy.port) as client:
+    with LossyProxy(url, every(10)) as proxy, redis.Redis(port=proxy.port) as client:
         seen = TimeBloom(client, name)
         assert [True] * 1000 == [seen.add(f"item {i}") for i in range(1000)]
         assert [False] * 1000 == [seen.add(f"item {i}") for i in range(1000)]
@@ -59,7 +60,7 @@ def test_a_lost_reply_loses_no_item_of_many_threads(url: str, name: str) -> None
     """16 threads share one filter through the same proxy, each offering every item."""
     items = [f"item {i}" for i in range(500)]
     with (
-        LossyProxy(url, every=10) as proxy,
+        LossyProxy(url, every(10)) as proxy,
         TimeBloom.from_url(proxy.url, name) as seen,
         ThreadPoolExecutor(16) as threads,
     ):
@@ -72,7 +73,7 @@ async def test_a_lost_reply_loses_no_item_of_many_tasks(url: str, name: str) -> 
     """16 tasks share one filter through the same proxy, each offering every item."""
     items = [f"item {i}" for i in range(500)]
     at_once = asyncio.Semaphore(16)
-    with LossyProxy(url, every=10) as proxy:
+    with LossyProxy(url, every(10)) as proxy:
         async with AsyncTimeBloom.from_url(proxy.url, name) as seen:
 
             async def add(item: str) -> bool:
@@ -82,6 +83,47 @@ async def test_a_lost_reply_loses_no_item_of_many_tasks(url: str, name: str) -> 
             answers = await asyncio.gather(*(add(item) for _ in range(4) for item in items))
         assert len(items) == sum(answers)
         assert proxy.lost >= 100
+
+
+@pytest.mark.parametrize("group", [1, 3000])
+async def test_after_an_error_a_repeat_gets_the_first_answer(
+    make: Any, url: str, group: int
+) -> None:
+    """The caller never learnt that the items were new, so it is told when it asks again."""
+    items = [f"item {i}" for i in range(3000)]
+    # Some of the calls of each batch, while the others were answered; the client doesn't resend.
+    with LossyProxy(url, {1, 3, 4, 8, 15, 23, 50, 51, 52, 200}.__contains__) as proxy:
+        lossy = make(url=proxy.url, resend=False, capacity=10_000)
+        for i in range(0, len(items), group):
+            some = items[i : i + group]
+            answers = None
+            while answers is None:
+                with suppress(redis.ConnectionError):
+                    answers = (
+                        [await lossy.add(some[0])] if group == 1 else await lossy.add_many(some)
+                    )
+            assert [True] * group == answers
+        assert proxy.lost >= 3
+    assert not any(await make(capacity=10_000).add_many(items))
+
+
+async def test_after_a_cancellation_a_repeat_gets_the_first_answer(url: str, name: str) -> None:
+    async with AsyncTimeBloom.from_url(url, name, capacity=100_000) as seen:
+        await seen.add("warm up")
+        untold = 0
+        for i in range(300):
+            adding = asyncio.create_task(seen.add(f"item {i}"))
+            for _ in range(i % 7):  # gets a little further each time
+                await asyncio.sleep(0)
+            adding.cancel()
+            try:
+                told = await adding
+            except asyncio.CancelledError:
+                untold += 1
+                told = await seen.add(f"item {i}")
+            assert told is True
+            assert await seen.add(f"item {i}") is False
+        assert untold > 100
 
 
 def test_a_forked_process_does_not_get_its_parents_answers(url: str, name: str) -> None:
@@ -182,34 +224,47 @@ def test_the_promised_error_rate_is_kept_at_capacity(
 def test_every_key_has_a_ttl_at_every_moment(url: str, name: str) -> None:
     """Watched while four threads add over several slices of one second."""
     done = threading.Event()
-    without_ttl: list[str] = []
-    looks = 0
+    ttls: dict[str, list[int]] = {"config": [], "lane": [], "slice": []}
 
     def watch() -> None:
-        nonlocal looks
         with redis.Redis.from_url(url, decode_responses=True) as watcher:
             while not done.is_set():
-                keys = watcher.keys(f"*{name}*")
-                ttls = [watcher.pttl(key) for key in keys]
-                without_ttl.extend(key for key, ttl in zip(keys, ttls, strict=True) if ttl == -1)
-                looks += 1
+                for key in watcher.keys(f"*{name}*"):
+                    part = key.split(":")[1]
+                    ttls[part if part in ttls else "slice"].append(watcher.pttl(key))
 
-    with TimeBloom.from_url(url, name, granularity="1s", slices=2, capacity=1000) as seen:
+    with TimeBloom.from_url(url, name, granularity="1s", slices=2, capacity=10_000) as seen:
         watcher = threading.Thread(target=watch)
         watcher.start()
         with ThreadPoolExecutor(4) as threads:
-            for i in range(8000):
-                threads.submit(seen.add, f"item {i}")
+            answers = [threads.submit(seen.add, f"item {i}") for i in range(8000)]
         done.set()
         watcher.join()
-    assert [] == without_ttl
-    assert looks > 10
+    assert 7990 < sum(answer.result() for answer in answers) <= 8000
+    for part, seen_ttls in ttls.items():
+        assert len(seen_ttls) > 10, part
+        assert -1 not in seen_ttls, part  # -2: gone between the two looks
+        assert max(seen_ttls) <= 2000, part
+
+
+def test_the_parameters_live_as_long_as_the_newest_slice(clockwork: Any, name: str) -> None:
+    """Also when the server's clock was set back between two slices."""
+    with (
+        TimeBloom.from_url(clockwork.server.url, name, slices=3) as seen,
+        redis.Redis.from_url(clockwork.server.url) as client,
+    ):
+        for day in ("2019-06-03", "2019-06-05", "2019-06-04"):
+            clockwork.set(f"{day} 12:00:00")
+            assert seen.add(f"on {day}") is True
+        ends = {key: client.pttl(key) for key in client.keys("*")}
+        slices = [ttl for key, ttl in ends.items() if key.split(b":")[1].isdigit()]
+        assert len(slices) == 3
+        assert ends[f"{{{name}}}:config".encode()] == max(slices)
 
 
 def test_an_idle_filter_is_gone_after_its_window(url: str, client: redis.Redis, name: str) -> None:
-    with TimeBloom.from_url(url, name, granularity="1s", slices=2, capacity=1000) as seen:
+    with TimeBloom.from_url(url, name, granularity="3s", slices=1, capacity=1000) as seen:
         seen.add_many(["a", "b"])
-        assert client.keys(f"*{name}*") != []
         for _ in range(300):
             if not client.keys(f"*{name}*"):
                 break
@@ -255,8 +310,10 @@ def test_scripts_may_be_forgotten_in_the_middle_of_batches(
     assert len(items) == new
 
 
-async def test_a_call_stays_within_five_milliseconds(make: Any, client: redis.Redis) -> None:
-    """Not a timing: how many items a call may carry falls as slices and hashes grow."""
+async def test_a_call_carries_fewer_items_the_more_each_costs(
+    make: Any, client: redis.Redis
+) -> None:
+    """What keeps a call within 5 ms: slices and hashes count against what it may carry."""
     for slices, hashes in ((7, 10), (366, 10), (1024, 64)):
         seen = make(
             slices=slices, hashes=hashes, capacity=1000, name=f"size-{slices}-{os.getpid()}"
@@ -268,5 +325,5 @@ async def test_a_call_stays_within_five_milliseconds(make: Any, client: redis.Re
             for command, stats in client.info("commandstats").items()
             if command in ("cmdstat_eval", "cmdstat_evalsha")
         )
-        assert calls >= 300 * 2 * (slices + hashes) / 10_000
+        assert calls >= 300 * 2 * (slices + hashes) / 6_000
         await seen.clear()

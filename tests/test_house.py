@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 FLOORS = [  # lowest first
     {"errors", "version"},
     {"window", "sizing", "hashing", "keys", "scripts", "clock", "lanes"},
-    {"config", "info", "calls"},
+    {"batches", "config", "info", "calls"},
     {"survey"},
     {"protocol"},
     {"base"},

@@ -1,0 +1,60 @@
+"""The items of one script call, and those whose answers never reached their caller."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tbloom.lanes import Lane
+
+#: So many items are kept at most; the oldest go first.
+MOST_UNTOLD = 100_000
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """The items of one script call, by their digests; ``answers`` has a character for each."""
+
+    digests: list[int]
+    lane: Lane | None = None
+    number: int = 0
+    answers: str = ""
+    #: Whether an earlier call with these items ended untold.
+    again: bool = False
+
+
+class Untold:
+    """Items of calls that may have been executed, but ended in an error or were cancelled.
+
+    Their caller was never told what they are. Whoever of this client adds them next must get the
+    first answer, so their call is made again with its own token, which the server knows for as
+    long as it keeps the lane.
+    """
+
+    __slots__ = ("_batches",)
+
+    def __init__(self) -> None:
+        self._batches: dict[int, Batch] = {}
+
+    def keep(self, batches: Iterable[Batch]) -> None:
+        """Notes the items of a call that ended untold. Those known to be seen need no token."""
+        for batch in batches:
+            if batch.lane is not None:
+                answers = batch.answers or "1" * len(batch.digests)
+                for digest, answer in zip(batch.digests, answers, strict=True):
+                    if answer == "1":
+                        self._batches[digest] = batch
+                batch.again = True
+        while len(self._batches) > MOST_UNTOLD:
+            self._batches.pop(next(iter(self._batches)), None)
+
+    def take(self, digests: Iterable[int]) -> dict[int, Batch]:
+        """Those of the digests that are untold, with their batches; they are the caller's now."""
+        taken = {}
+        if self._batches:
+            for digest in digests:
+                batch = self._batches.pop(digest, None)
+                # A forked process leaves its parent's to the parent.
+                if batch is not None and batch.lane is not None and batch.lane.is_ours():
+                    taken[digest] = batch
+        return taken
