@@ -88,7 +88,13 @@ def main() -> None:
     }
     print(
         json.dumps(
-            {"fetched": fetched, "stats": stats, "failures": failures, "log": log.getvalue()}
+            {
+                "fetched": fetched,
+                "stats": stats,
+                "finish_reason": crawler.stats.get_value("finish_reason"),
+                "failures": failures,
+                "log": log.getvalue(),
+            }
         )
     )
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 import redis
+import servers
+from conftest import missing
 
 from tbloom import ConfigError, TimeBloom
 from tbloom.config import configure
@@ -66,6 +68,32 @@ def test_the_clock_times_of_the_table(clockwork: Any, name: str) -> None:
         assert [0, 0, 1] == [slice.items for slice in seen.info().slices]
 
 
+def test_a_least_privilege_user_needs_no_more_than_it_says(name: str) -> None:
+    """Every verb, as a user with just those keys and commands."""
+    line = re.search(
+        r"^A least-privilege user needs the keys `\{NAME\}:\*` and (.*)$", README, re.MULTILINE
+    )
+    assert line
+    commands = re.findall(r"\b[A-Z_|]{3,}\b", line[1])
+    if "redis-server" not in servers.BINARIES:
+        missing("redis-server")
+    with servers.local(servers.BINARIES["redis-server"]) as admin:
+        rules = [f"+{command.lower()}" for command in commands]
+        admin.execute_command("ACL", "SETUSER", "crawler", "on", ">pw", f"~{{{name}}}:*", *rules)
+        port = admin.connection_pool.connection_kwargs["port"]
+        with redis.Redis(port=port, username="crawler", password="pw") as client:  # noqa: S106
+            seen = TimeBloom(client, name, capacity=1000)
+            assert [True, False] == [seen.add("a"), "b" in seen]
+            assert len(seen.add_many(map(str, range(500)))) == 500
+            assert seen.info().items == 501
+            seen.clear()
+            admin.rpush(f"{{{name}}}:config", "theirs")
+            with pytest.raises(redis.ResponseError, match="holds a list"):
+                seen.add("a")
+            with pytest.raises(redis.exceptions.NoPermissionError):
+                TimeBloom(client, f"{name}-of-others").add("a")
+
+
 def test_a_slice_holds_170_million_items_at_the_default_error_rate() -> None:
     assert "170 million items" in README
     assert configure("news", capacity=170_000_000).bits <= 2**32 - 64
@@ -85,8 +113,7 @@ def test_the_first_example_is_within_the_first_30_lines() -> None:
 
 def test_every_setting_is_in_the_table_and_no_other() -> None:
     documented = set(re.findall(r"`((?:TBLOOM|BLOOMFILTER)_[A-Z_]+)`", README))
-    known = options.KNOWN - {"REDIS_PARAMS"}
-    assert known == documented
+    assert options.KNOWN == documented
 
 
 @pytest.mark.parametrize("command", ["demo", "test"])

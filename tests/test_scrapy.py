@@ -24,6 +24,12 @@ SCRAPY_REDIS = {
     "SCHEDULER_QUEUE_KEY": "%(spider)s:requests",
 }
 ADDON = {"ADDONS": {"tbloom.scrapy.Addon": 500}}
+SETTINGS = {
+    "scrapy": SCRAPY,
+    "scrapy-redis": SCRAPY_REDIS,
+    "add-on": ADDON,
+    "add-on, scrapy-redis": {**ADDON, "SCHEDULER": "scrapy_redis.scheduler.Scheduler"},
+}
 UNREACHABLE = "redis://127.0.0.1:1/0"
 
 
@@ -77,9 +83,9 @@ def crawl(site: str, url: str, name: str) -> Any:
     return crawl
 
 
-@pytest.fixture(params=["scrapy", "scrapy-redis", "add-on"])
+@pytest.fixture(params=SETTINGS)
 def settings(request: pytest.FixtureRequest) -> dict[str, Any]:
-    return {"scrapy": SCRAPY, "scrapy-redis": SCRAPY_REDIS, "add-on": ADDON}[request.param]
+    return SETTINGS[request.param]
 
 
 def test_the_sources_spider_fetches_100_pages_and_filters_10(crawl: Any, settings: Any) -> None:
@@ -96,7 +102,7 @@ def test_the_filter_outlives_the_run_and_says_so_once(crawl: Any, settings: Any)
     again = crawl("pages", settings, ["a", "c"])
     assert [["a", "b"], ["c"]] == [sorted(first["fetched"]), sorted(again["fetched"])]
     # Only scrapy-redis' scheduler asks for the data to be cleared at the end.
-    assert first["log"].count("Keeping what filter") == (settings is SCRAPY_REDIS)
+    assert first["log"].count("Keeping what filter") == ("SCHEDULER" in settings)
 
 
 def test_flush_on_start_forgets(crawl: Any, settings: Any) -> None:
@@ -202,13 +208,16 @@ def test_dupefilter_debug_shows_every_duplicate(crawl: Any, settings: Any) -> No
     ("policy", "fetched", "stat"),
     [("schedule", ["a", "a"], "tbloom/errors/scheduled"), ("drop", [], "tbloom/errors/dropped")],
 )
+@pytest.mark.parametrize("flush", [False, True])
 def test_without_redis_the_policy_decides(
-    crawl: Any, policy: str, fetched: list[str], stat: str
+    crawl: Any, policy: str, fetched: list[str], stat: str, *, flush: bool
 ) -> None:
     dead = {**SCRAPY, "REDIS_URL": UNREACHABLE, "TBLOOM_ON_ERROR": policy}
-    result = crawl("pages", {**dead, "REDIS_PARAMS": {"retry": None}}, ["a", "a"])
+    flushing = {"SCHEDULER_FLUSH_ON_START": flush}
+    result = crawl("pages", {**dead, **flushing, "REDIS_PARAMS": {"retry": None}}, ["a", "a"])
     assert fetched == result["fetched"]
-    assert 2 == result["stats"][stat] == result["stats"]["tbloom/errors"]
+    # Asked once, at the start; then not again for a while.
+    assert (1, 2) == (result["stats"]["tbloom/errors"], result["stats"][stat])
     assert 1 == result["log"].count("Redis does not answer")
     assert "bloomfilter/filtered" not in result["stats"]
 
@@ -221,8 +230,18 @@ def test_without_redis_the_crawl_stops_by_default(crawl: Any) -> None:
     assert "ConnectionError" in result["failures"][0]
 
 
-def test_lost_replies_lose_no_page(crawl: Any, url: str) -> None:
-    with LossyProxy(url, every=10) as proxy:
+def test_a_redis_that_fails_in_the_middle_closes_the_spider(crawl: Any, url: str) -> None:
+    """By default: it must not end as "finished" with pages lost on the way."""
+    with LossyProxy(url, lambda number: number > 30) as proxy:
+        settings = {**SCRAPY, "REDIS_URL": proxy.url, "REDIS_PARAMS": {"retry": None}}
+        result = crawl("ten_and_hundred", settings)
+    assert "tbloom_error" == result["finish_reason"]
+
+
+@pytest.mark.parametrize("in_a_row", [1, 3])
+def test_lost_replies_lose_no_page(crawl: Any, url: str, in_a_row: int) -> None:
+    """Of every 10 calls one reply is lost, or three: then those of two resends are lost too."""
+    with LossyProxy(url, lambda number: number % 10 < in_a_row) as proxy:
         result = crawl("ten_and_hundred", {**SCRAPY, "REDIS_URL": proxy.url})
         assert proxy.lost >= 10
     assert sorted(map(str, range(100))) == sorted(result["fetched"])

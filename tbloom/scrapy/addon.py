@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from scrapy.utils.misc import load_object
+
+from tbloom.scrapy.dupefilter import DupeFilter
+
 if TYPE_CHECKING:
     from scrapy.settings import BaseSettings
 
 logger = logging.getLogger(__name__)
-
-_DUPEFILTER = "tbloom.scrapy.DupeFilter"
 
 
 class Addon:
@@ -18,9 +20,9 @@ class Addon:
 
     def update_settings(self, settings: BaseSettings) -> None:
         """Called by Scrapy before the crawl. What the project sets itself stays as it is."""
-        settings.set("DUPEFILTER_CLASS", _DUPEFILTER, priority="addon")
+        settings.set("DUPEFILTER_CLASS", DupeFilter, priority="addon")
         chosen = settings.get("DUPEFILTER_CLASS")
-        if chosen != _DUPEFILTER:
+        if not issubclass(load_object(chosen), DupeFilter):
             logger.warning(
                 "tbloom's add-on changes nothing: the project sets DUPEFILTER_CLASS to %r", chosen
             )

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from redis import RedisError
 from scrapy.dupefilters import BaseDupeFilter
+from scrapy.utils.defer import deferred_from_coro
 from scrapy.utils.request import RequestFingerprinter, referer_str
 
 from tbloom.errors import ConfigError
@@ -26,6 +30,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 WITHIN = "tbloom_within"
+#: After an error, requests are answered by TBLOOM_ON_ERROR for so long before Redis is asked again:
+#: each try may block the reactor for seconds.
+HOLD_OFF_SECONDS = 10
+#: The reason with which a spider is closed when Redis fails and TBLOOM_ON_ERROR is "raise".
+ERROR_REASON = "tbloom_error"
 
 
 class DupeFilter(BaseDupeFilter):
@@ -48,12 +57,16 @@ class DupeFilter(BaseDupeFilter):
         self._flush_on_start = settings.getbool("SCHEDULER_FLUSH_ON_START")
         self._said: set[str] = set()
         self._dropped: Request | None = None
+        self._hold_off_until = 0.0
+        self._crawler: Crawler | None = None
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
         """For Scrapy's scheduler."""
         spider = crawler.spider.name if crawler.spider else crawler.spidercls.name
-        return cls(crawler.settings, spider, crawler.request_fingerprinter, crawler.stats)
+        dupefilter = cls(crawler.settings, spider, crawler.request_fingerprinter, crawler.stats)
+        dupefilter._crawler = crawler
+        return dupefilter
 
     @classmethod
     def from_spider(cls, spider: Spider) -> Self:
@@ -85,7 +98,8 @@ class DupeFilter(BaseDupeFilter):
 
     def close(self, reason: str = "") -> None:  # noqa: ARG002 - Scrapy's signature
         """Called by Scrapy's scheduler at the end: closes the connection, keeps the data."""
-        self.seen.client.close()
+        if "_options" in self.__dict__:  # else there was an error before there was a client
+            self.seen.client.close()
 
     def clear(self) -> None:
         """Clears at the start, where SCHEDULER_FLUSH_ON_START asks for it.
@@ -95,7 +109,8 @@ class DupeFilter(BaseDupeFilter):
         """
         if self._flush_on_start:
             self._flush_on_start = False
-            self.seen.clear()
+            with self._errors_by_policy():
+                self.seen.clear()
         else:
             self._say(
                 "kept",
@@ -109,14 +124,21 @@ class DupeFilter(BaseDupeFilter):
 
         ``meta={"tbloom_within": n}`` asks for the newest n slices only.
         """
-        try:
-            fingerprint = self._fingerprinter.fingerprint(request)
-            new = self.seen.add(fingerprint, request.meta.get(WITHIN))
-        except RedisError as error:
-            return self._failed(request, error)
-        except ConfigError as error:
-            argument = f"meta[{WITHIN!r}] of {request}"
-            raise ConfigError(argument, error.value, error.expected) from None
+        fingerprint = self._fingerprinter.fingerprint(request)
+        within = request.meta.get(WITHIN)
+        new = None
+        if time.monotonic() >= self._hold_off_until:
+            try:
+                with self._errors_by_policy():
+                    new = self.seen.add(fingerprint, within)
+            except RedisError:
+                self._close_spider()
+                raise
+            except ConfigError as error:
+                argument = f"meta[{WITHIN!r}] of {request}"
+                raise ConfigError(argument, error.value, error.expected) from None
+        if new is None:
+            return self._answer_without_redis(request)
         self._count("tbloom/new" if new else "tbloom/seen")
         return not new
 
@@ -139,27 +161,39 @@ class DupeFilter(BaseDupeFilter):
         seen = self.seen
         if self._flush_on_start:  # clear() comes next, and will find out
             return
-        try:
+        with self._errors_by_policy():
             seen.contains(b"tbloom")
+
+    @contextmanager
+    def _errors_by_policy(self) -> Iterator[None]:
+        """Lets Redis' errors through only where TBLOOM_ON_ERROR is "raise"."""
+        try:
+            yield
         except RedisError as error:
+            self._count("tbloom/errors")
             if self._options.on_error == "raise":
                 raise
-            self._say_error(error)
+            what = "dropped" if self._options.on_error == "drop" else "treated as new"
+            message = f"Redis does not answer; requests are {what} meanwhile (TBLOOM_ON_ERROR)"
+            self._say("error", f"{message}: {error}", logging.ERROR)
+            self._hold_off_until = time.monotonic() + HOLD_OFF_SECONDS
 
-    def _failed(self, request: Request, error: RedisError) -> bool:
-        self._count("tbloom/errors")
-        if self._options.on_error == "raise":
-            raise error
-        self._say_error(error)
+    def _answer_without_redis(self, request: Request) -> bool:
         drop = self._options.on_error == "drop"
         self._dropped = request if drop else None
         self._count("tbloom/errors/dropped" if drop else "tbloom/errors/scheduled")
         return drop
 
-    def _say_error(self, error: RedisError) -> None:
-        what = "dropped" if self._options.on_error == "drop" else "treated as new"
-        message = f"Redis does not answer; requests are {what} meanwhile (TBLOOM_ON_ERROR): {error}"
-        self._say("error", message, logging.ERROR)
+    def _close_spider(self) -> None:
+        """Without this, Scrapy would log the error, lose the request, and end as "finished"."""
+        engine = self._crawler and self._crawler.engine
+        if engine and "closing" not in self._said:
+            self._said.add("closing")
+            close = getattr(engine, "close_spider_async", None)  # from Scrapy 2.14 on
+            if close:
+                deferred_from_coro(close(reason=ERROR_REASON))
+            elif engine.spider:
+                engine.close_spider(engine.spider, ERROR_REASON)
 
     def _say(self, what: str, message: str, level: int) -> None:
         """Logs it once in a crawl."""

@@ -6,8 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from redis import Redis
+from redis.retry import Retry
 from scrapy_redis.connection import get_redis_from_settings
 
+from tbloom.base import RESENDS, backoff
 from tbloom.errors import ConfigError
 from tbloom.sync import TimeBloom
 
@@ -17,19 +20,23 @@ if TYPE_CHECKING:
 DEFAULT_KEY = "%(spider)s:tbloom"
 ON_ERROR = ("raise", "schedule", "drop")
 
-# The arguments of TimeBloom, and the settings that they come from.
+# The arguments of TimeBloom, the settings that they come from, and what those are read as.
+_ARGUMENTS = {
+    "granularity": ("TBLOOM_GRANULARITY", None),
+    "slices": ("TBLOOM_SLICES", int),
+    "capacity": ("TBLOOM_CAPACITY", int),
+    "error_rate": ("TBLOOM_ERROR_RATE", float),
+    "tz": ("TBLOOM_TIMEZONE", None),
+    "shards": ("TBLOOM_SHARDS", int),
+}
 _SETTINGS = {
+    **{argument: setting for argument, (setting, _) in _ARGUMENTS.items()},
     "name": "TBLOOM_KEY",
-    "granularity": "TBLOOM_GRANULARITY",
-    "slices": "TBLOOM_SLICES",
-    "capacity": "TBLOOM_CAPACITY",
-    "error_rate": "TBLOOM_ERROR_RATE",
-    "tz": "TBLOOM_TIMEZONE",
     "bits": "BLOOMFILTER_BIT",
     "hashes": "BLOOMFILTER_HASH_NUMBER",
     "client": "REDIS_PARAMS",
 }
-KNOWN = {*_SETTINGS.values(), "TBLOOM_SHARDS", "TBLOOM_ON_ERROR"}
+KNOWN = {*_SETTINGS.values(), "TBLOOM_ON_ERROR"} - {"REDIS_PARAMS"}
 # What scrapy-redis-bloomfilter takes for the one of the pair that is not set.
 _OLD_BIT, _OLD_HASHES = 30, 6
 _LEAST_BIT, _MOST_BIT = 3, 31
@@ -53,9 +60,6 @@ def read(settings: BaseSettings, spider: str | None) -> Options:
         if name.startswith("TBLOOM_") and name not in KNOWN:
             expected = "no such setting; tbloom's are " + ", ".join(sorted(KNOWN))
             raise ConfigError(name, settings.get(name), expected)
-    if _number(settings, "TBLOOM_SHARDS", int, 1) != 1:
-        expected = "1, the only number of shards that this version knows"
-        raise ConfigError("TBLOOM_SHARDS", settings.get("TBLOOM_SHARDS"), expected)
     on_error = settings.get("TBLOOM_ON_ERROR", "raise")
     if on_error not in ON_ERROR:
         raise ConfigError("TBLOOM_ON_ERROR", on_error, " or ".join(map(repr, ON_ERROR)))
@@ -74,12 +78,16 @@ def read(settings: BaseSettings, spider: str | None) -> Options:
 
 def _client(settings: BaseSettings) -> Any:
     try:
-        return get_redis_from_settings(settings)
+        client = get_redis_from_settings(settings)
     except (ValueError, TypeError) as error:  # an impossible URL, or a parameter redis-py lacks
         setting = "REDIS_URL" if isinstance(error, ValueError) else "REDIS_PARAMS"
         raise ConfigError(
             setting, settings.get(setting), f"what redis-py takes ({error})"
         ) from None
+    if isinstance(client, Redis) and "retry" not in settings.getdict("REDIS_PARAMS"):
+        # With a REDIS_URL, scrapy-redis' client resends once and at once: a failover takes longer.
+        client.set_retry(Retry(backoff(), RESENDS))
+    return client
 
 
 def _key(settings: BaseSettings, spider: str | None) -> str:
@@ -94,29 +102,26 @@ def _key(settings: BaseSettings, spider: str | None) -> str:
 
 def _parameters(settings: BaseSettings) -> dict[str, Any]:
     parameters = {
-        "granularity": settings.get("TBLOOM_GRANULARITY", "d"),
-        "slices": _number(settings, "TBLOOM_SLICES", int, 7),
-        "capacity": _number(settings, "TBLOOM_CAPACITY", int, None),
-        "error_rate": _number(settings, "TBLOOM_ERROR_RATE", float, 1e-4),
-        "tz": settings.get("TBLOOM_TIMEZONE") or "UTC",
+        argument: _number(settings, setting, kind) if kind else settings[setting]
+        for argument, (setting, kind) in _ARGUMENTS.items()
+        if settings.get(setting) is not None
     }
     if "BLOOMFILTER_BIT" in settings or "BLOOMFILTER_HASH_NUMBER" in settings:
         bit = _number(settings, "BLOOMFILTER_BIT", int, _OLD_BIT)
-        if not _LEAST_BIT <= bit <= _MOST_BIT:
+        if not isinstance(bit, int) or not _LEAST_BIT <= bit <= _MOST_BIT:
             raise ConfigError("bits", bit, f"{_LEAST_BIT} to {_MOST_BIT} (2**BIT bits a slice)")
         parameters["bits"] = 1 << bit
         parameters["hashes"] = _number(settings, "BLOOMFILTER_HASH_NUMBER", int, _OLD_HASHES)
     return parameters
 
 
-def _number(settings: BaseSettings, name: str, kind: Callable[[Any], Any], default: Any) -> Any:
+def _number(
+    settings: BaseSettings, name: str, kind: Callable[[Any], Any], default: Any = None
+) -> Any:
     """The setting as a number; from the command line it comes as a str."""
-    value = settings.get(name)
-    if value is None:
-        return default
+    value = settings.get(name, default)
     try:
-        number = kind(value) if isinstance(value, str) else value
+        return kind(value) if isinstance(value, str) else value
     except ValueError:
         what = "a whole number" if kind is int else "a number"
         raise ConfigError(name, value, what) from None
-    return number
