@@ -24,9 +24,9 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 
-# One stamp for each extra: demo, test, lint.
+# One stamp for each extra: demo, test, lint. (setuptools warns of every editable install that maps a
+# folder, as ours does with lua/; hence PYTHONWARNINGS.)
 $(VENV)/.%: setup.cfg pyproject.toml | $(VENV)/bin/python
-	# setuptools warns of every editable install that maps a folder, as ours does with lua/.
 	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --editable '.[$*]'
 	touch $@
 
