@@ -12,12 +12,14 @@
 -- ARGV[5]    when it leaves the window (ms)
 -- ARGV[6]    how long a lane is kept at most (ms)
 -- ARGV[7]    the position of the slice's last bit
--- ARGV[8..]  one item each: the positions of its bits, decimal, separated by spaces
+-- ARGV[8]    1: the parameters may be stored where there are none; 0: they must be agreed on first (open.lua)
+-- ARGV[9..]  one item each: the positions of its bits, decimal, separated by spaces
 --
 -- Reply      {0, answers}     a character per item: 1 new, 0 seen
 --            {1, now}         the server's clock (ms) is not within ARGV[3..4]; nothing changed
 --            {2, parameters}  the filter is stored with others; nothing changed
 --            {3, number}      the lane is further on: this is a stray copy of an answered call; nothing changed
+--            {4, ''}          no parameters are stored here, and the caller has not agreed on them; nothing changed
 -- Errors     WRONGTYPE, OOM, READONLY, all of them before anything is changed
 
 local config_key, lane_key, current = KEYS[1], KEYS[2], KEYS[3]
@@ -25,7 +27,8 @@ local config, number = ARGV[1], tonumber(ARGV[2])
 local begins, ends, expires = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local lane_ttl = tonumber(ARGV[6])
 local last_position = ARGV[7]
-local FIRST_ITEM = 8
+local agreed = ARGV[8] == '1'
+local FIRST_ITEM = 9
 
 -- The token comes first: a call that is sent again gets its first answer, whatever has changed since.
 local stored = redis.call('MGET', config_key, lane_key)
@@ -43,6 +46,7 @@ if now < begins or now >= ends then return {1, now} end
 if stored[1] and stored[1] ~= config then return {2, stored[1]} end
 -- MGET shows a key of another type as a missing one; GET raises WRONGTYPE.
 if not stored[1] then redis.call('GET', config_key) end
+if not stored[1] and not agreed then return {4, ''} end
 
 -- The first of the item's bits that is 0 in the slice, or nil if it holds the item.
 local function first_zero(slice, positions)

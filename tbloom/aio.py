@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from redis import ResponseError, asyncio
 from redis.asyncio.retry import Retry
 
-from tbloom.base import RESENDS, Base, backoff, checked_url, failure, received
+from tbloom.base import RESENDS, Base, backoff, failure, parse_url, received
 from tbloom.calls import Call, Flow
 from tbloom.hashing import Item
 from tbloom.info import FilterInfo
@@ -32,10 +32,29 @@ class AsyncTimeBloom(Base["asyncio.Redis | asyncio.RedisCluster"]):
     @classmethod
     def from_url(cls, url: str, name: str, **parameters: Unpack[Parameters]) -> AsyncTimeBloom:
         """See ``TimeBloom.from_url``; closed by ``aclose()``."""
-        retry = Retry(backoff(), RESENDS)
-        seen = cls(asyncio.Redis.from_url(checked_url(url), retry=retry), name, **parameters)
+        address, cluster = parse_url(url)
+        kind = asyncio.RedisCluster if cluster else asyncio.Redis
+        seen = cls(kind.from_url(address, retry=Retry(backoff(), RESENDS)), name, **parameters)
         seen._owned = True
         return seen
+
+    def __init__(
+        self,
+        client: asyncio.Redis | asyncio.RedisCluster,
+        name: str,
+        **parameters: Unpack[Parameters],
+    ) -> None:
+        super().__init__(client, name, **parameters)
+        self._cluster_unknown = isinstance(client, asyncio.RedisCluster)
+
+    __init__.__doc__ = Base.__init__.__doc__
+
+    async def _meet_cluster(self) -> None:
+        """An asyncio client knows its cluster's masters only once it has been there."""
+        if isinstance(self.client, asyncio.RedisCluster):
+            await self.client.initialize()
+            self._spread(len(self.client.get_primaries()))
+        self._cluster_unknown = False
 
     async def add(self, item: Item, within: int | None = None) -> bool:
         """See ``TimeBloom.add``."""
@@ -82,6 +101,8 @@ class AsyncTimeBloom(Base["asyncio.Redis | asyncio.RedisCluster"]):
         await self.aclose()
 
     async def _run(self, flow: Flow[T]) -> T:
+        if self._cluster_unknown:
+            await self._meet_cluster()
         try:
             calls = next(flow)
             while True:

@@ -12,6 +12,7 @@ from tbloom.calls import Failure
 from tbloom.config import Config, Parameters, configure
 from tbloom.errors import ConfigError
 from tbloom.protocol import Protocol
+from tbloom.sizing import shards_for
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -81,7 +82,9 @@ class Base(Generic[Client]):
         :param error_rate: the chance that an item never added is called seen, over the whole window
             (1e-4).
         :param tz: an IANA time zone (UTC).
-        :param shards: 1, in this version.
+        :param shards: independent parts of the filter; on a cluster they spread over its nodes. None,
+            the default: those of the stored filter, or as few as keep each key at 32 MB or less, in
+            a multiple of the cluster's masters.
         :param bits: size of a slice, in place of the one that ``capacity`` leads to; needs ``hashes``.
         :param hashes: bits per item.
         :raises ConfigError: where an argument can't be right.
@@ -95,7 +98,15 @@ class Base(Generic[Client]):
         #: The redis-py client.
         self.client: Client = client
         self._owned = False
-        self._protocol = Protocol(configure(name, **parameters))
+        self._adopts_shards = parameters.get("shards") is None
+        config = configure(name, **parameters)
+        self._protocol = Protocol(config, adopts_shards=self._adopts_shards)
+
+    def _spread(self, masters: int) -> None:
+        """On a cluster of so many masters, chooses a number of shards that spreads evenly."""
+        shards = shards_for(self.config.bits, masters)
+        if self._adopts_shards and shards != self.config.shards:
+            self._protocol.use_shards(shards)
 
     @property
     def name(self) -> str:
@@ -111,8 +122,12 @@ class Base(Generic[Client]):
         return f"<{type(self).__name__} {self.config!r}>"
 
 
-def checked_url(url: Any) -> str:
-    """A URL that redis-py can read; raises ConfigError."""
-    if not isinstance(url, str) or not url.startswith(("redis://", "rediss://", "unix://")):
-        raise ConfigError("url", url, "a URL that starts with redis://, rediss:// or unix://")
-    return url
+def parse_url(url: Any) -> tuple[str, bool]:
+    """A URL that redis-py can read, and whether it is a cluster's; raises ConfigError."""
+    match = (
+        re.fullmatch(r"(rediss?|unix)(\+cluster)?(://.*)", url) if isinstance(url, str) else None
+    )
+    if not match:
+        expected = "a URL that starts with redis://, rediss://, redis+cluster://, rediss+cluster:// or unix://"
+        raise ConfigError("url", url, expected)
+    return match[1] + match[3], bool(match[2])

@@ -16,9 +16,12 @@ class Batch:
     """The items of one script call, by their digests; ``answers`` has a character for each."""
 
     digests: list[int]
+    shard: int = 0
     lane: Lane | None = None
     number: int = 0
     answers: str = ""
+    #: Whether the filter's parameters were compared after the server asked for it.
+    agreed: bool = False
     #: Whether an earlier call with these items ended untold.
     again: bool = False
 

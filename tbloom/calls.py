@@ -16,7 +16,7 @@ from tbloom.scripts import Script
 
 OLDEST_SERVER = (6, 2)
 #: Calls that a flow may have under way at once.
-CALLS_AT_ONCE = 8
+CALLS_AT_ONCE = 32
 
 
 class Command(NamedTuple):

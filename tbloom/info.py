@@ -42,6 +42,7 @@ class FilterInfo:
     #: Size of one slice.
     bits: int
     hashes: int
+    shards: int
     slices: tuple[SliceInfo, ...]
 
     @property

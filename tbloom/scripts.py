@@ -29,3 +29,4 @@ def load(name: str) -> Script:
 ADD = load("add")
 CONTAINS = load("contains")
 CLEAR = load("clear")
+OPEN = load("open")

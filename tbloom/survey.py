@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from statistics import fmean
+from typing import Any
+
 from tbloom.calls import CALLS_AT_ONCE, Command, Flow, ScriptCall, chunks, deliver, text
 from tbloom.clock import ServerClock
 from tbloom.config import Config
@@ -21,7 +24,7 @@ def ask_time(config: Config, clock: ServerClock) -> Flow[None]:
     Not by TIME, which a cluster's client would send to any node: no instant lies in a slice that
     ends where it begins, so the script replies with its time.
     """
-    call = ScriptCall(CONTAINS, (config.keys.config,), (config.stored, 0, 0))
+    call = ScriptCall(CONTAINS, (config.keys.root,), (config.stored, 0, 0, 1))
     [[_, now]] = yield from deliver([call])
     clock.learn(now)
 
@@ -30,7 +33,7 @@ def info(config: Config, clock: ServerClock) -> Flow[FilterInfo]:
     """What the filter holds, slice by slice."""
     yield from ask_time(config, clock)
     now = clock.now()
-    [stored] = yield from deliver([Command(("GET", config.keys.config))])
+    [stored] = yield from deliver([Command(("GET", config.keys.root))])
     if stored is not None and text(stored) != config.stored:
         raise ConfigMismatch(config.name, config.differences(text(stored)))
     slices = []
@@ -44,36 +47,45 @@ def info(config: Config, clock: ServerClock) -> Flow[FilterInfo]:
         promised_error_rate=config.error_rate,
         bits=config.bits,
         hashes=config.hashes,
+        shards=config.shards,
         slices=tuple(slices),
     )
 
 
 def _slice_info(config: Config, slice: Slice, now: int) -> Flow[SliceInfo]:
-    key, zone = config.keys.slice(slice.label), config.window.zone
-    [[items], size, ttl] = yield from deliver(
-        [
-            Command(("BITFIELD_RO", key, "GET", "u48", "0")),
-            Command(("MEMORY USAGE", key)),
-            Command(("PTTL", key)),
-        ]
-    )
-    fill_ratio = (yield from _count_bits(config, key)) / config.bits if items else 0.0
+    zone = config.window.zone
+    keys = [config.keys.slice(slice.label, shard) for shard in range(config.shards)]
+    items = yield from _each("BITFIELD_RO", keys, "GET", "u48", "0")
+    sizes = yield from _each("MEMORY USAGE", keys)
+    ttls = yield from _each("PTTL", keys)
+    fills = []
+    for key, [count] in zip(keys, items, strict=True):
+        bits = (yield from _count_bits(config, key)) if count else 0
+        fills.append(bits / config.shard_bits)
     return SliceInfo(
         label=slice.label,
         start=from_ms(slice.start, zone),
         end=from_ms(slice.end, zone),
-        expires=from_ms(now + ttl, zone) if ttl >= 0 else None,
-        items=items,
-        fill_ratio=fill_ratio,
-        bytes=size or 0,
-        error_rate=fill_ratio**config.hashes,
+        expires=from_ms(now + max(ttls), zone) if max(ttls) >= 0 else None,
+        items=sum(count for [count] in items),
+        fill_ratio=fmean(fills),
+        bytes=sum(size or 0 for size in sizes),
+        error_rate=fmean(fill**config.hashes for fill in fills),
     )
+
+
+def _each(command: str, keys: list[str], *arguments: str) -> Flow[list[Any]]:
+    """The replies to one command for each key."""
+    replies: list[Any] = []
+    for some in chunks(keys, CALLS_AT_ONCE):
+        replies += yield from deliver([Command((command, key, *arguments)) for key in some])
+    return replies
 
 
 def _count_bits(config: Config, key: str) -> Flow[int]:
     """How many of the slice's bits are set."""
     header = HEADER_BITS // 8
-    size = header + -(-config.bits // 8)
+    size = header + -(-config.shard_bits // 8)
     calls = [
         Command(("BITCOUNT", key, start, min(start + _COUNT_BYTES, size) - 1))
         for start in range(header, size, _COUNT_BYTES)

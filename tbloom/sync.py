@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import redis
 from redis.retry import Retry
 
-from tbloom.base import RESENDS, Base, backoff, checked_url, failure, received
+from tbloom.base import RESENDS, Base, backoff, failure, parse_url, received
 from tbloom.calls import Call, Flow
 from tbloom.hashing import Item
 from tbloom.info import FilterInfo
@@ -38,13 +38,27 @@ class TimeBloom(Base["redis.Redis | redis.RedisCluster"]):
     def from_url(cls, url: str, name: str, **parameters: Unpack[Parameters]) -> TimeBloom:
         """A filter with a client of its own, closed by ``close()``; ``parameters`` as for the class.
 
-        That client resends a call up to 10 times when the connection fails. Each gets the first
+        ``url`` is redis-py's; ``redis+cluster://host:port`` reaches a cluster by one of its nodes.
+        The client resends a call up to 10 times when the connection fails. Each gets the first
         answer.
         """
-        retry = Retry(backoff(), RESENDS)
-        seen = cls(redis.Redis.from_url(checked_url(url), retry=retry), name, **parameters)
+        address, cluster = parse_url(url)
+        kind = redis.RedisCluster if cluster else redis.Redis
+        seen = cls(kind.from_url(address, retry=Retry(backoff(), RESENDS)), name, **parameters)
         seen._owned = True
         return seen
+
+    def __init__(
+        self,
+        client: redis.Redis | redis.RedisCluster,
+        name: str,
+        **parameters: Unpack[Parameters],
+    ) -> None:
+        super().__init__(client, name, **parameters)
+        if isinstance(client, redis.RedisCluster):
+            self._spread(len(client.get_primaries()))  # type: ignore[no-untyped-call]
+
+    __init__.__doc__ = Base.__init__.__doc__
 
     def add(self, item: Item, within: int | None = None) -> bool:
         """True: the item is new, and remembered from now on. False: seen within the window.

@@ -17,7 +17,7 @@ FLOORS = [  # lowest first
     {"errors", "version"},
     {"window", "sizing", "hashing", "keys", "scripts", "clock", "lanes"},
     {"batches", "config", "info", "calls"},
-    {"survey"},
+    {"survey", "plan"},
     {"protocol"},
     {"base"},
     {"sync", "aio"},

@@ -149,7 +149,7 @@ def cluster() -> Iterator[int]:
 def test_a_filter_lives_on_one_node_of_a_cluster(cluster: int, name: str) -> None:
     """All its keys share a hash tag, and no script touches a key that it isn't given."""
     with redis.RedisCluster(host="127.0.0.1", port=cluster, decode_responses=True) as client:
-        seen = TimeBloom(client, name, capacity=10_000)
+        seen = TimeBloom(client, name, capacity=10_000, shards=1)
         assert [True, False] == [seen.add("a"), seen.add("a")]
         assert all(seen.add_many(f"item {i}" for i in range(2000)))
         assert seen.info().items == 2001
