@@ -85,6 +85,8 @@ class Base(Generic[Client]):
         :param shards: independent parts of the filter; on a cluster they spread over its nodes. None,
             the default: those of the stored filter, or as few as keep each key at 32 MB or less, in
             a multiple of the cluster's masters.
+        :param grow: what happens when a slice holds its capacity: True, the default: it gets further
+            parts, and the error rate is kept; False: ``FilterFull`` is raised.
         :param bits: size of a slice, in place of the one that ``capacity`` leads to; needs ``hashes``.
         :param hashes: bits per item.
         :raises ConfigError: where an argument can't be right.

@@ -44,7 +44,8 @@ class Untold:
         for batch in batches:
             if batch.lane is not None:
                 answers = batch.answers or "1" * len(batch.digests)
-                for digest, answer in zip(batch.digests, answers, strict=True):
+                # Fewer answers than items: the rest was not added.
+                for digest, answer in zip(batch.digests, answers, strict=False):
                     if answer == "1":
                         self._batches[digest] = batch
                 batch.again = True
@@ -58,6 +59,8 @@ class Untold:
             for digest in digests:
                 batch = self._batches.pop(digest, None)
                 # A forked process leaves its parent's to the parent.
-                if batch is not None and batch.lane is not None and batch.lane.is_ours():
+                if batch is None or batch.lane is None or not batch.lane.is_ours():
+                    continue
+                if digest in batch.digests:  # else a part became full before its turn came
                     taken[digest] = batch
         return taken

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, TypedDict
 
 from tbloom import sizing
 from tbloom.errors import ConfigError
-from tbloom.hashing import HASH_NAME, Hasher
+from tbloom.hashing import HASH_NAME
 from tbloom.keys import SLOTS, Keys
 from tbloom.window import Window
 
@@ -46,11 +47,11 @@ class Config:
     capacity: int
     error_rate: float
     shards: int
+    grow: bool
     bits: int
     hashes: int
     window: Window = field(init=False, repr=False, compare=False)
     keys: Keys = field(init=False, repr=False, compare=False)
-    hasher: Hasher = field(init=False, repr=False, compare=False)
     #: What the server keeps of it, to compare other clients' parameters with.
     stored: str = field(init=False, repr=False)
 
@@ -61,6 +62,8 @@ class Config:
         _check("bits", self.bits, _MOST_BITS)
         _check("hashes", self.hashes, sizing.MAX_HASHES)
         _check("shards", self.shards, MAX_SHARDS)
+        if not isinstance(self.grow, bool):
+            raise ConfigError("grow", self.grow, "True or False")
         least = sizing.shards_for(self.bits)
         if self.shards < least:
             expected = f"{least} or more, because a slice of {self.bits} bits needs so many keys"
@@ -70,16 +73,23 @@ class Config:
             "tz": window.tz,
             "window": window,
             "keys": Keys(self.name, self.shards),
-            "hasher": Hasher(self.shard_bits, self.hashes),
         }
         for name, value in derived.items():
             object.__setattr__(self, name, value)
         object.__setattr__(self, "stored", json.dumps(self._parameters(), separators=(",", ":")))
 
     @property
+    def shard_capacity(self) -> int:
+        """The items that one shard of a slice holds, with 4 sigma of room for what chance sends it."""
+        if self.shards == 1:
+            return self.capacity
+        mean = self.capacity / self.shards
+        return math.ceil(mean + 4 * math.sqrt(mean))
+
+    @property
     def shard_bits(self) -> int:
-        """The bits of one shard of a slice."""
-        return -(-self.bits // self.shards)
+        """The bits of one shard of a slice, in proportion to what it holds."""
+        return -(-self.bits * self.shard_capacity // self.capacity)
 
     def _parameters(self) -> dict[str, Any]:
         return {
@@ -92,6 +102,7 @@ class Config:
             "slices": self.window.slices,
             "tz": self.window.tz,
             "shards": self.shards,
+            "grow": self.grow,
         }
 
     def differences(self, stored: str) -> dict[str, tuple[Any, Any]]:
@@ -114,6 +125,7 @@ class Parameters(TypedDict, total=False):
     error_rate: float
     tz: str
     shards: int | None
+    grow: bool
     bits: int | None
     hashes: int | None
 
@@ -127,6 +139,7 @@ def configure(
     error_rate: float = 1e-4,
     tz: str = "UTC",
     shards: int | None = None,
+    grow: bool = True,
     bits: int | None = None,
     hashes: int | None = None,
     masters: int = 1,
@@ -140,7 +153,7 @@ def configure(
     """
     slices = Window(granularity, slices, tz).slices
     _check_rate(error_rate)
-    rate = sizing.slice_rate(error_rate, slices)
+    rate = sizing.slice_rate(error_rate, slices) * (sizing.part_share(0) if grow else 1)
     if hashes is not None:
         _check("hashes", hashes, sizing.MAX_HASHES)
     if capacity is not None:
@@ -156,7 +169,7 @@ def configure(
     if shards is None:
         _check("bits", bits, _MOST_BITS)
         shards = sizing.shards_for(bits, masters)
-    return Config(name, granularity, slices, tz, capacity, error_rate, shards, bits, hashes)
+    return Config(name, granularity, slices, tz, capacity, error_rate, shards, grow, bits, hashes)
 
 
 def from_stored(name: str, stored: str) -> Config:
@@ -168,7 +181,8 @@ def from_stored(name: str, stored: str) -> Config:
         raise ConfigError("stored", stored, expected)
     try:
         rate = sizing.rate_at(values["capacity"], values["bits"], values["hashes"])
-        window_rate = sizing.window_rate([rate] * values["slices"])
+        rate /= sizing.part_share(0) if values["grow"] else 1
+        window_rate = sizing.window_rate([min(rate, 1)] * values["slices"])
         return Config(name, error_rate=min(max(window_rate, _LEAST_RATE), _MOST_RATE), **values)
     except (ArithmeticError, KeyError, TypeError, ValueError):
         raise ConfigError("stored", stored, expected) from None

@@ -33,9 +33,13 @@ class Keys:
         if shards == 1:
             self._tags[0] = f"{{{name}}}"
 
-    def slice(self, label: str, shard: int = 0) -> str:
-        """The bitmap of one slice."""
-        return f"{self._tag(shard)}:{label}"
+    def slice(self, label: str, shard: int = 0, part: int = 0) -> str:
+        """The bitmap of one slice, or of a further part of it."""
+        return f"{self._tag(shard)}:{label}:{part}" if part else f"{self._tag(shard)}:{label}"
+
+    def layout(self, shard: int = 0) -> str:
+        """The parts of those slices that have not just the one that every slice begins with."""
+        return f"{self._tag(shard)}:layout"
 
     def config(self, shard: int = 0) -> str:
         """The parameters once more, where the shard's scripts can read them."""

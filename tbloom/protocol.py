@@ -9,17 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from tbloom import survey
 from tbloom.batches import Batch, Untold
 from tbloom.calls import CALLS_AT_ONCE, Command, Flow, ScriptCall, chunks, deliver, text
 from tbloom.clock import ServerClock
 from tbloom.config import Config, from_stored
-from tbloom.errors import ConfigError, ConfigMismatch, TBloomError
+from tbloom.errors import ConfigError, ConfigMismatch, FilterFull, TBloomError
 from tbloom.hashing import Item, digest, encode, shard_of
 from tbloom.info import FilterInfo
 from tbloom.lanes import Lanes
+from tbloom.layout import Layout
 from tbloom.plan import Plan
 from tbloom.window import to_ms
 
@@ -29,8 +30,8 @@ _BITS_PER_CALL = 6_000
 #: the server's clock runs away.
 _MAX_CORRECTIONS = 16
 
-_OK, _CLOCK, _MISMATCH, _STRAY, _UNKNOWN = range(5)
-_Verb = Callable[[list[int], int], Flow[dict[int, bool]]]
+_OK, _CLOCK, _MISMATCH, _STRAY, _UNKNOWN, _LAYOUT, _FULL = range(7)
+T = TypeVar("T")
 _CallFor = Callable[[Plan, Batch], ScriptCall]
 
 
@@ -49,13 +50,13 @@ class Protocol:
         self._untold = Untold()
         self._plan: Plan | None = None
         self._agreed: tuple[Plan, bool] | None = None
-        bits_per_item = 2 * (config.hashes + config.slices)
-        self._items_per_call = max(1, _BITS_PER_CALL // bits_per_item)
+        self._layouts: dict[int, Layout] = {}
 
     def use_shards(self, shards: int) -> None:
         """Goes on with another number of shards."""
         self.config = replace(self.config, shards=shards)
         self._plan = self._agreed = None
+        self._layouts = {}
         self._untold = Untold()
 
     def add(self, item: Item, within: int | None = None) -> Flow[bool]:
@@ -113,17 +114,20 @@ class Protocol:
 
     def info(self) -> Flow[FilterInfo]:
         """What the filter holds."""
+        return (yield from self._adopting(self._info))
+
+    def _info(self) -> Flow[FilterInfo]:
         return (yield from survey.info(self.config, self._clock))
 
-    def _adopting(self, verb: _Verb, digests: list[int], within: int) -> Flow[dict[int, bool]]:
+    def _adopting(self, verb: Callable[..., Flow[T]], *args: Any) -> Flow[T]:
         """The verb's answers, with the stored filter's shards if that is all that differs."""
         try:
-            return (yield from verb(digests, within))
+            return (yield from verb(*args))
         except ConfigMismatch as error:
             if not self._adopts_shards or error.differences.keys() != {"shards"}:
                 raise
             self.use_shards(error.differences["shards"][0])
-        return (yield from verb(digests, within))
+        return (yield from verb(*args))
 
     def _batches(self, digests: Iterable[int]) -> list[Batch]:
         """The distinct digests, by shard, in batches of what one call may carry."""
@@ -133,15 +137,22 @@ class Protocol:
         return [
             Batch(list(some), shard)
             for shard, keys in shards.items()
-            for some in chunks(keys, self._items_per_call)
+            for some in chunks(keys, self._items_per_call(shard))
         ]
+
+    def _items_per_call(self, shard: int) -> int:
+        plan = self._current_plan().shard(shard)
+        hashes = self.config.hashes * len(plan.hashers)
+        return max(1, _BITS_PER_CALL // (2 * (hashes + len(plan.keys))))
 
     def _add(self, digests: list[int], within: int) -> Flow[dict[int, bool]]:
         untold = self._untold.take(digests)
         batches = self._batches(digest for digest in digests if digest not in untold)
         batches += {id(batch): batch for batch in untold.values()}.values()
         yield from self._change(batches, lambda plan, batch: plan.add(within, batch))
-        return _answers(batches)
+        answers = _answers(batches)
+        missing = [digest for digest in digests if digest not in answers] if untold else []
+        return {**answers, **(yield from self._add(missing, within))} if missing else answers
 
     def _look_up(self, digests: list[int], within: int) -> Flow[dict[int, bool]]:
         batches = self._batches(digests)
@@ -151,9 +162,7 @@ class Protocol:
     def _change(self, batches: list[Batch], call: _CallFor) -> Flow[None]:
         """Asks with tokens, and notes whose answers got lost."""
         for batch in batches:
-            if batch.lane is None:
-                batch.lane = self._lanes.take()
-                batch.number = batch.lane.next_number()
+            self._give_token(batch)
         try:
             yield from self._ask(batches, call, store=True)
         except BaseException:  # the flow's end too, when its driver was cancelled
@@ -163,12 +172,19 @@ class Protocol:
             if batch.lane is not None and not batch.again:
                 self._lanes.give_back(batch.lane)
 
+    def _give_token(self, batch: Batch) -> None:
+        if batch.lane is None:
+            batch.lane = self._lanes.take()
+            batch.number = batch.lane.next_number()
+
     def _ask(self, batches: list[Batch], call: _CallFor, *, store: bool) -> Flow[None]:
         """Sends the batches' calls until each has its answers."""
         for some in chunks(batches, CALLS_AT_ONCE):
             pending = some
             for _ in range(_MAX_CORRECTIONS):
                 yield from self._agree(store=store)
+                if store and self._layouts:
+                    yield from self._begin_slice({batch.shard for batch in pending})
                 plan = self._current_plan()
                 replies = yield from deliver([call(plan, batch) for batch in pending])
                 pending = [
@@ -176,6 +192,7 @@ class Protocol:
                     for batch, reply in zip(pending, replies, strict=True)
                     if not self._accept(batch, *reply)
                 ]
+                pending += self._unanswered(batches)
                 if not pending:
                     break
             else:
@@ -192,6 +209,29 @@ class Protocol:
                 self._agreed = (plan, store)
         raise _runaway_clock()
 
+    def _begin_slice(self, shards: set[int]) -> Flow[None]:
+        """Where slices have grown, one that begins has room for what the last one held."""
+        plan = self._current_plan()
+        for shard in shards:
+            last = plan.layout(shard).newest_before(plan.labels[0], plan.labels)
+            if last is not None:
+                items = yield from survey.count_items(self.config, shard, last, plan.layout(shard))
+                [[_, text_]] = yield from deliver([plan.begin(shard, items)])
+                plan.learn_layout(shard, text(text_))
+
+    def _unanswered(self, batches: list[Batch]) -> list[Batch]:
+        """Batches of the items that a call left over because a part became full."""
+        rest = []
+        for batch in batches:
+            if batch.answers and len(batch.answers) < len(batch.digests):
+                if not batch.again:  # else most of its items are not asked for this time
+                    rest.append(Batch(batch.digests[len(batch.answers) :], batch.shard))
+                del batch.digests[len(batch.answers) :]
+        for batch in rest:
+            self._give_token(batch)
+        batches += rest
+        return rest
+
     def _accept(self, batch: Batch, status: int, payload: Any) -> bool:
         """Takes a script's reply; False: to be asked again."""
         if status == _OK:
@@ -201,6 +241,12 @@ class Protocol:
         if status == _CLOCK:
             self._clock.learn(payload)
             return False
+        if status == _LAYOUT:
+            self._current_plan().learn_layout(batch.shard, text(payload))
+            return False
+        if status == _FULL:
+            batch.answers = text(payload)
+            raise FilterFull(self.config.name, self.config.capacity)
         if status == _MISMATCH:
             raise ConfigMismatch(self.config.name, self.config.differences(text(payload)))
         if status == _UNKNOWN:
@@ -221,7 +267,7 @@ class Protocol:
     def _current_plan(self) -> Plan:
         plan, now = self._plan, self._clock.now()
         if plan is None or not plan.fits(now):
-            plan = self._plan = Plan(self.config, now)
+            plan = self._plan = Plan(self.config, now, self._layouts)
         return plan
 
 

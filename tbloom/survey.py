@@ -10,8 +10,9 @@ from tbloom.clock import ServerClock
 from tbloom.config import Config
 from tbloom.errors import ConfigMismatch
 from tbloom.info import FilterInfo, SliceInfo
+from tbloom.layout import Layout
 from tbloom.scripts import CONTAINS
-from tbloom.sizing import HEADER_BITS
+from tbloom.sizing import HEADER_BITS, window_rate
 from tbloom.window import Slice, from_ms
 
 #: BITCOUNT reads so many bytes in about a millisecond.
@@ -24,7 +25,7 @@ def ask_time(config: Config, clock: ServerClock) -> Flow[None]:
     Not by TIME, which a cluster's client would send to any node: no instant lies in a slice that
     ends where it begins, so the script replies with its time.
     """
-    call = ScriptCall(CONTAINS, (config.keys.root,), (config.stored, 0, 0, 1))
+    call = ScriptCall(CONTAINS, (config.keys.root,), (config.stored, 0, 0))
     [[_, now]] = yield from deliver([call])
     clock.learn(now)
 
@@ -36,9 +37,11 @@ def info(config: Config, clock: ServerClock) -> Flow[FilterInfo]:
     [stored] = yield from deliver([Command(("GET", config.keys.root))])
     if stored is not None and text(stored) != config.stored:
         raise ConfigMismatch(config.name, config.differences(text(stored)))
+    texts = yield from _each("GET", [config.keys.layout(s) for s in range(config.shards)])
+    layouts = [Layout(config, text(known) if known else "") for known in texts]
     slices = []
     for slice in config.window.live(now):
-        slices.append((yield from _slice_info(config, slice, now)))  # noqa: PERF401 - it yields
+        slices.append((yield from _slice_info(config, slice, layouts, now)))  # noqa: PERF401 - it yields
     return FilterInfo(
         name=config.name,
         granularity=config.window.granularity,
@@ -52,25 +55,45 @@ def info(config: Config, clock: ServerClock) -> Flow[FilterInfo]:
     )
 
 
-def _slice_info(config: Config, slice: Slice, now: int) -> Flow[SliceInfo]:
+def count_items(config: Config, shard: int, label: str, layout: Layout) -> Flow[int]:
+    """The items that one shard of a slice holds."""
+    numbers = range(len(layout.parts(label)))
+    keys = [config.keys.slice(label, shard, number) for number in numbers]
+    return sum(count for [count] in (yield from _each("BITFIELD_RO", keys, "GET", "u48", "0")))
+
+
+def _slice_info(config: Config, slice: Slice, layouts: list[Layout], now: int) -> Flow[SliceInfo]:
     zone = config.window.zone
-    keys = [config.keys.slice(slice.label, shard) for shard in range(config.shards)]
+    keys, sizes = [], []
+    for shard, layout in enumerate(layouts):
+        for number, part in enumerate(layout.parts(slice.label)):
+            keys.append(config.keys.slice(slice.label, shard, number))
+            sizes.append((shard, part))
     items = yield from _each("BITFIELD_RO", keys, "GET", "u48", "0")
-    sizes = yield from _each("MEMORY USAGE", keys)
+    memory = yield from _each("MEMORY USAGE", keys)
     ttls = yield from _each("PTTL", keys)
-    fills = []
-    for key, [count] in zip(keys, items, strict=True):
-        bits = (yield from _count_bits(config, key)) if count else 0
-        fills.append(bits / config.shard_bits)
+    set_bits = []
+    for key, (_, part), [count] in zip(keys, sizes, items, strict=True):
+        set_bits.append((yield from _count_bits(part.bits, key)) if count else 0)
+    all_bits = [part.bits for _, part in sizes]
+    fills = [
+        (shard, bits / part.bits, part.hashes)
+        for (shard, part), bits in zip(sizes, set_bits, strict=True)
+    ]
     return SliceInfo(
         label=slice.label,
         start=from_ms(slice.start, zone),
         end=from_ms(slice.end, zone),
         expires=from_ms(now + max(ttls), zone) if max(ttls) >= 0 else None,
         items=sum(count for [count] in items),
-        fill_ratio=fmean(fills),
-        bytes=sum(size or 0 for size in sizes),
-        error_rate=fmean(fill**config.hashes for fill in fills),
+        parts=max(len(layout.parts(slice.label)) for layout in layouts),
+        fill_ratio=sum(set_bits)
+        / max(1, sum(bits for bits, size in zip(all_bits, memory, strict=True) if size)),
+        bytes=sum(size or 0 for size in memory),
+        error_rate=fmean(
+            window_rate([fill**hashes for own, fill, hashes in fills if own == shard])
+            for shard in range(config.shards)
+        ),
     )
 
 
@@ -82,10 +105,10 @@ def _each(command: str, keys: list[str], *arguments: str) -> Flow[list[Any]]:
     return replies
 
 
-def _count_bits(config: Config, key: str) -> Flow[int]:
-    """How many of the slice's bits are set."""
+def _count_bits(bits: int, key: str) -> Flow[int]:
+    """How many of a part's bits are set."""
     header = HEADER_BITS // 8
-    size = header + -(-config.shard_bits // 8)
+    size = header + -(-bits // 8)
     calls = [
         Command(("BITCOUNT", key, start, min(start + _COUNT_BYTES, size) - 1))
         for start in range(header, size, _COUNT_BYTES)

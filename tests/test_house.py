@@ -17,6 +17,7 @@ FLOORS = [  # lowest first
     {"errors", "version"},
     {"window", "sizing", "hashing", "keys", "scripts", "clock", "lanes"},
     {"batches", "config", "info", "calls"},
+    {"layout"},
     {"survey", "plan"},
     {"protocol"},
     {"base"},
