@@ -84,6 +84,10 @@ class AsyncTimeBloom(Base["asyncio.Redis | asyncio.RedisCluster"]):
         """See ``TimeBloom.clear``."""
         await self._run(self._protocol.clear())
 
+    async def reconfigure(self) -> None:
+        """See ``TimeBloom.reconfigure``."""
+        await self._run(self._protocol.reconfigure())
+
     async def aclose(self) -> None:
         """Closes the client, if ``from_url`` made it."""
         if self._owned:

@@ -63,6 +63,16 @@ class Layout:
         level = max(0, (-(-items // usual) - 1).bit_length())
         return self._text({**self._slices, label: [self._part(level, 0)]}, live)
 
+    def handed_over(self, successor: Layout, live: list[str]) -> str:
+        """The text of the layout that goes on, under other parameters, with these slices as they are.
+
+        ``live`` is oldest first; its last slice, the current one, gets a part of the new size.
+        """
+        slices = {label: self.parts(label) for label in live}
+        current = slices[live[-1]]
+        slices[live[-1]] = [*current, successor._part(-len(current), len(current))]
+        return self._text(slices, live)
+
     def _part(self, level: int, number: int) -> Part:
         """The ``number``-th part of a slice that began at 2**level times the usual capacity."""
         config = self._config

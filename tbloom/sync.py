@@ -94,6 +94,15 @@ class TimeBloom(Base["redis.Redis | redis.RedisCluster"]):
         """Forgets everything, at once, for everybody, whatever parameters it is stored with."""
         self._run(self._protocol.clear())
 
+    def reconfigure(self) -> None:
+        """Gives a stored filter this object's parameters, and keeps what it has seen.
+
+        Capacity, error rate, hashes, bits, ``slices`` and ``grow`` may change so. Clients that still
+        have the old parameters get ConfigMismatch from then on. Raises ConfigMismatch where
+        granularity, time zone or shards differ: items are found by these.
+        """
+        self._run(self._protocol.reconfigure())
+
     def close(self) -> None:
         """Closes the client, if ``from_url`` made it."""
         if self._owned:

@@ -18,7 +18,7 @@ FLOORS = [  # lowest first
     {"window", "sizing", "hashing", "keys", "scripts", "clock", "lanes"},
     {"batches", "config", "info", "calls"},
     {"layout"},
-    {"survey", "plan"},
+    {"survey", "plan", "reconfigure"},
     {"protocol"},
     {"base"},
     {"sync", "aio"},
