@@ -145,9 +145,10 @@ def test_a_request_may_ask_for_fewer_slices(crawl: Any, settings: Any) -> None:
         ({"TBLOOM_ON_ERROR": "panic"}, "TBLOOM_ON_ERROR: expected 'raise' or 'schedule' or 'drop'"),
         ({"TBLOOM_KEY": "{a}"}, "TBLOOM_KEY: expected a str that is not empty and has no braces"),
         ({"TBLOOM_KEY": "%(crawler)s"}, "TBLOOM_KEY: expected a str in which only %(spider)s"),
-        ({"TBLOOM_SHARDS": 4}, "TBLOOM_SHARDS: expected 1"),
+        ({"TBLOOM_SHARDS": 0}, "TBLOOM_SHARDS: expected a whole number from 1 to 16384"),
+        ({"TBLOOM_GROW": "maybe"}, "TBLOOM_GROW: expected True or False, got 'maybe'"),
         ({"TBLOOM_SLICE": 4}, "TBLOOM_SLICE: expected no such setting; tbloom's are"),
-        ({"BLOOMFILTER_BIT": 32}, "BLOOMFILTER_BIT: expected 3 to 31"),
+        ({"BLOOMFILTER_BIT": 41}, "BLOOMFILTER_BIT: expected 3 to 40"),
         ({"BLOOMFILTER_HASH_NUMBER": 0}, "BLOOMFILTER_HASH_NUMBER: expected a whole number from 1"),
         ({"REDIS_URL": "http://127.0.0.1"}, "REDIS_URL: expected what redis-py takes"),
         (
@@ -169,9 +170,22 @@ def test_a_wrong_setting_stops_the_crawl_at_the_start(
 
 
 def test_settings_of_the_command_line_are_strings(crawl: Any, url: str, name: str) -> None:
-    texts = {"TBLOOM_SLICES": "3", "TBLOOM_CAPACITY": "500", "TBLOOM_ERROR_RATE": "0.001"}
+    texts = {
+        "TBLOOM_GROW": "False",
+        "TBLOOM_SHARDS": "2",
+        "TBLOOM_SLICES": "3",
+        "TBLOOM_CAPACITY": "500",
+        "TBLOOM_ERROR_RATE": "0.001",
+    }
     assert ["a"] == crawl("pages", {**SCRAPY, **texts, "TBLOOM_GRANULARITY": "h"}, ["a"])["fetched"]
-    same = {"granularity": "h", "slices": 3, "capacity": 500, "error_rate": 1e-3}
+    same = {
+        "grow": False,
+        "shards": 2,
+        "granularity": "h",
+        "slices": 3,
+        "capacity": 500,
+        "error_rate": 1e-3,
+    }
     with TimeBloom.from_url(url, name, **same) as seen:
         assert seen.info().items == 1
 

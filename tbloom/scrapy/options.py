@@ -50,7 +50,7 @@ _SETTINGS = {
 KNOWN = {*_SETTINGS.values(), "TBLOOM_ON_ERROR"} - {"REDIS_PARAMS"}
 # What scrapy-redis-bloomfilter takes for the one of the pair that is not set.
 _OLD_BIT, _OLD_HASHES = 30, 6
-_LEAST_BIT, _MOST_BIT = 3, 31
+_LEAST_BIT, _MOST_BIT = 3, 40  # up to 256 blocks of 512 MB, as the sources have it
 
 
 @dataclass(frozen=True, slots=True)
