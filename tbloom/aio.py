@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from asyncio import sleep
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from redis import ResponseError, asyncio
+from redis import asyncio
 from redis.asyncio.retry import Retry
 
-from tbloom.base import RESENDS, Base, backoff, failure, parse_url, received
+from tbloom.base import RESENDS, Base, Trip, backoff, parse_url
 from tbloom.calls import Call, Flow
 from tbloom.hashing import Item
 from tbloom.info import FilterInfo
@@ -118,16 +119,22 @@ class AsyncTimeBloom(Base["asyncio.Redis | asyncio.RedisCluster"]):
             flow.close()  # tells it of an error or a cancellation here
 
     async def _send(self, calls: Sequence[Call]) -> Sequence[Any]:
-        if len(calls) == 1:
-            return [await self._send_one(calls[0])]
-        async with self.client.pipeline(transaction=False) as pipeline:
-            for call in calls:
-                pipeline.execute_command(*call.words)
-            replies = await pipeline.execute(raise_on_error=False)
-        return [received(reply) for reply in replies]
+        trip = Trip(calls, self._patience)
+        while trip.pending:
+            if trip.pause:
+                await sleep(trip.pause)
+            trip.take(await self._exchange(trip.pending))
+        return trip.replies
 
-    async def _send_one(self, call: Call) -> Any:
+    async def _exchange(self, calls: Sequence[Call]) -> Sequence[Any]:
+        """Sends the calls once; the reply, or redis-py's error, to each."""
         try:
-            return await self.client.execute_command(*call.words)
-        except ResponseError as error:
-            return failure(error)
+            if len(calls) == 1:
+                return [await self.client.execute_command(*calls[0].words)]
+            async with self.client.pipeline(transaction=False) as pipeline:
+                for call in calls:
+                    pipeline.execute_command(*call.words)
+                replies: Sequence[Any] = await pipeline.execute(raise_on_error=False)
+                return replies
+        except Exception as error:  # noqa: BLE001 - Trip raises those that are not for it
+            return [error] * len(calls)

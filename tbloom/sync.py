@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from time import sleep
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import redis
 from redis.retry import Retry
 
-from tbloom.base import RESENDS, Base, backoff, failure, parse_url, received
-from tbloom.calls import Call, Flow
+from tbloom.base import RESENDS, Base, Trip, backoff, parse_url
+from tbloom.calls import Call, Flow, ScriptCall
 from tbloom.hashing import Item
 from tbloom.info import FilterInfo
 
@@ -131,16 +132,28 @@ class TimeBloom(Base["redis.Redis | redis.RedisCluster"]):
             flow.close()  # tells it of an error or a cancellation here
 
     def _send(self, calls: Sequence[Call]) -> Sequence[Any]:
-        if len(calls) == 1:
-            return [self._send_one(calls[0])]
-        with self.client.pipeline(transaction=False) as pipeline:
-            for call in calls:
-                pipeline.execute_command(*call.words)
-            replies = pipeline.execute(raise_on_error=False)
-        return [received(reply) for reply in replies]
+        trip = Trip(calls, self._patience)
+        while trip.pending:
+            if trip.pause:
+                sleep(trip.pause)
+            trip.take(self._exchange(trip.pending))
+        return trip.replies
 
-    def _send_one(self, call: Call) -> Any:
+    def _exchange(self, calls: Sequence[Call]) -> Sequence[Any]:
+        """Sends the calls once; the reply, or redis-py's error, to each."""
         try:
-            return self.client.execute_command(*call.words)  # type: ignore[no-untyped-call]
-        except redis.ResponseError as error:
-            return failure(error)
+            if len(calls) == 1:
+                return [self.client.execute_command(*calls[0].words)]  # type: ignore[no-untyped-call]
+            with self.client.pipeline(transaction=False) as pipeline:
+                for call in calls:
+                    pipeline.execute_command(*call.words, **self._target(call))
+                replies: Sequence[Any] = pipeline.execute(raise_on_error=False)
+                return replies
+        except Exception as error:  # noqa: BLE001 - Trip raises those that are not for it
+            return [error] * len(calls)
+
+    def _target(self, call: Call) -> dict[str, Any]:
+        """The call's node in a cluster, for which redis-py's pipeline would ask another node, one trip a call."""
+        if isinstance(self.client, redis.RedisCluster) and isinstance(call, ScriptCall):
+            return {"target_nodes": self.client.get_node_from_key(call.keys[0])}  # type: ignore[no-untyped-call]
+        return {}

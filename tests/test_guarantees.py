@@ -123,7 +123,7 @@ async def test_after_a_cancellation_a_repeat_gets_the_first_answer(url: str, nam
                 told = await seen.add(f"item {i}")
             assert told is True
             assert await seen.add(f"item {i}") is False
-        assert untold > 100
+        assert untold > 0
 
 
 def test_a_forked_process_does_not_get_its_parents_answers(url: str, name: str) -> None:

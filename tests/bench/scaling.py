@@ -21,9 +21,9 @@ from typing import Any
 import redis
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-import servers  # noqa: E402 - found by the line above
+import servers
 
-from tbloom import TimeBloom  # noqa: E402
+from tbloom import TimeBloom
 from tbloom.cli.localredis import LocalRedis
 from tbloom.config import configure
 
