@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint format clean
+.PHONY: demo test lint format bench-scaling clean
 
 demo: $(VENV)/.demo
 	$(BIN)/tbloom demo $(ARGS)
@@ -19,6 +19,10 @@ lint: $(VENV)/.lint
 format: $(VENV)/.lint
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# Writes docs/scaling.md.
+bench-scaling: $(VENV)/.test
+	$(BIN)/python tests/bench/scaling.py
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

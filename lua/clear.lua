@@ -2,7 +2,8 @@
 --
 -- KEYS[1]    the filter's parameters
 -- KEYS[2]    the caller's lane: the token and the answer of its last call that changed something
--- KEYS[3..]  live slices
+-- KEYS[3]    the layout: the parts of those slices that have not just the one that every slice begins with
+-- KEYS[4..]  all parts of live slices
 --
 -- ARGV[1]    the parameters that the caller works with
 -- ARGV[2]    this call's number in its lane; with the lane's name, its token
@@ -10,17 +11,19 @@
 -- ARGV[4]    when it ends (ms)
 -- ARGV[5]    when the newest slice leaves the window (ms)
 -- ARGV[6]    how long a lane is kept at most (ms)
+-- ARGV[7]    the layout that the caller knows
 --
 -- Reply      {0, keys}        how many keys there were
 --            {1, now}         the server's clock (ms) is not within ARGV[3..4]; nothing changed
 --            {2, parameters}  the filter is stored with others, so with other slices; nothing changed
 --            {3, number}      the lane is at this call or further on: it was made before; nothing changed
+--            {5, layout}      the layout is another one; nothing changed
 -- Errors     WRONGTYPE, OOM, READONLY, all of them before anything is changed
 
-local config_key, lane_key, FIRST_SLICE = KEYS[1], KEYS[2], 3
+local config_key, lane_key, layout_key, FIRST_PART = KEYS[1], KEYS[2], KEYS[3], 4
 local config, number = ARGV[1], tonumber(ARGV[2])
 local begins, ends, expires = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
-local lane_ttl = tonumber(ARGV[6])
+local lane_ttl, layout = tonumber(ARGV[6]), ARGV[7]
 
 -- Made again, it would forget what others have added meanwhile.
 local last = redis.call('GET', lane_key)
@@ -33,10 +36,12 @@ if now < begins or now >= ends then return {1, now} end
 
 local stored = redis.call('GET', config_key)
 if stored and stored ~= config then return {2, stored} end
+local stored_layout = redis.call('GET', layout_key) or ''
+if stored_layout ~= layout then return {5, stored_layout} end
 -- Somebody else's key of another type is not ours to remove: GETBIT raises WRONGTYPE.
-for slice = FIRST_SLICE, #KEYS do redis.call('GETBIT', KEYS[slice], 0) end
+for part = FIRST_PART, #KEYS do redis.call('GETBIT', KEYS[part], 0) end
 
 redis.call('SET', lane_key, ARGV[2] .. ':0', 'PX', math.min(lane_ttl, expires - now))
-local keys = redis.call('UNLINK', config_key)
-for slice = FIRST_SLICE, #KEYS do keys = keys + redis.call('UNLINK', KEYS[slice]) end
+local keys = redis.call('UNLINK', config_key, layout_key)
+for part = FIRST_PART, #KEYS do keys = keys + redis.call('UNLINK', KEYS[part]) end
 return {0, keys}

@@ -1,21 +1,29 @@
 -- contains: which of these items has the filter seen? Changes nothing.
 --
 -- KEYS[1]    the filter's parameters
--- KEYS[2..]  live slices, newest first
+-- KEYS[2]    the layout: the parts of those slices that have not just the one that every slice begins with
+-- KEYS[3..]  all parts of live slices, newest first
 --
 -- ARGV[1]    the parameters that the caller works with
 -- ARGV[2]    when the newest slice begins, as the caller believes (ms)
 -- ARGV[3]    when it ends (ms)
--- ARGV[4..]  one item each: the positions of its bits, decimal, separated by spaces
+-- ARGV[4]    1: without parameters the filter is empty; 0: they may be elsewhere (open.lua)
+-- ARGV[5]    the layout that the caller knows
+-- ARGV[6]    for each part from KEYS[3] on, which of an item's groups of positions is its own: 1 2 1 ...
+-- ARGV[7..]  one item each: the positions of its bits, decimal, separated by spaces; a group for each size
+--            that parts have, separated by |
 --
 -- Reply      {0, answers}     a character per item: 1 seen, 0 not
 --            {1, now}         the server's clock (ms) is not within ARGV[2..3]
 --            {2, parameters}  the filter is stored with others
+--            {4, ''}          no parameters are stored here, and the caller has not compared them
+--            {5, layout}      the layout is another one
 -- Errors     WRONGTYPE
 
-local config_key, config = KEYS[1], ARGV[1]
-local begins, ends = tonumber(ARGV[2]), tonumber(ARGV[3])
-local FIRST_ITEM = 4
+local config_key, layout_key, FIRST_PART = KEYS[1], KEYS[2], 3
+local config, begins, ends = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local agreed, layout, group_list = ARGV[4] == '1', ARGV[5], ARGV[6]
+local FIRST_ITEM = 7
 
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -23,22 +31,32 @@ if now < begins or now >= ends then return {1, now} end
 
 local stored = redis.call('GET', config_key)
 if stored and stored ~= config then return {2, stored} end
+if not stored and not agreed then return {4, ''} end
+local stored_layout = redis.call('GET', layout_key) or ''
+if stored_layout ~= layout then return {5, stored_layout} end
 
-local function holds(slice, positions)
+local group_of = {}
+for group in string.gmatch(group_list, '%d+') do group_of[#group_of + 1] = tonumber(group) end
+
+local function holds(part, positions)
   for i = 1, #positions do
-    if redis.call('GETBIT', slice, positions[i]) == 0 then return false end
+    if redis.call('GETBIT', part, positions[i]) == 0 then return false end
   end
   return true
 end
 
 local answers = {}
 for item = FIRST_ITEM, #ARGV do
-  local positions = {}
-  for position in string.gmatch(ARGV[item], '%d+') do positions[#positions + 1] = position end
+  local groups = {}
+  for group in string.gmatch(ARGV[item], '[^|]+') do
+    local positions = {}
+    for position in string.gmatch(group, '%d+') do positions[#positions + 1] = position end
+    groups[#groups + 1] = positions
+  end
   local seen = false
-  for slice = 2, #KEYS do
+  for part = 1, #group_of do
     if seen then break end
-    seen = holds(KEYS[slice], positions)
+    seen = holds(KEYS[FIRST_PART - 1 + part], groups[group_of[part]])
   end
   answers[#answers + 1] = seen and '1' or '0'
 end

@@ -4,7 +4,7 @@ One atomic script call on a stock Redis answers "new?" and remembers.
 """
 
 from tbloom.aio import AsyncTimeBloom
-from tbloom.errors import ConfigError, ConfigMismatch, ServerTooOld, TBloomError
+from tbloom.errors import ConfigError, ConfigMismatch, FilterFull, ServerTooOld, TBloomError
 from tbloom.info import FilterInfo, SliceInfo
 from tbloom.sync import TimeBloom
 from tbloom.version import __version__
@@ -13,6 +13,7 @@ __all__ = [
     "AsyncTimeBloom",
     "ConfigError",
     "ConfigMismatch",
+    "FilterFull",
     "FilterInfo",
     "ServerTooOld",
     "SliceInfo",

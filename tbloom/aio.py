@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from asyncio import sleep
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from redis import ResponseError, asyncio
+from redis import asyncio
 from redis.asyncio.retry import Retry
 
-from tbloom.base import RESENDS, Base, backoff, checked_url, failure, received
+from tbloom.base import RESENDS, Base, Trip, backoff, parse_url
 from tbloom.calls import Call, Flow
 from tbloom.hashing import Item
 from tbloom.info import FilterInfo
@@ -32,10 +33,29 @@ class AsyncTimeBloom(Base["asyncio.Redis | asyncio.RedisCluster"]):
     @classmethod
     def from_url(cls, url: str, name: str, **parameters: Unpack[Parameters]) -> AsyncTimeBloom:
         """See ``TimeBloom.from_url``; closed by ``aclose()``."""
-        retry = Retry(backoff(), RESENDS)
-        seen = cls(asyncio.Redis.from_url(checked_url(url), retry=retry), name, **parameters)
+        address, cluster = parse_url(url)
+        kind = asyncio.RedisCluster if cluster else asyncio.Redis
+        seen = cls(kind.from_url(address, retry=Retry(backoff(), RESENDS)), name, **parameters)
         seen._owned = True
         return seen
+
+    def __init__(
+        self,
+        client: asyncio.Redis | asyncio.RedisCluster,
+        name: str,
+        **parameters: Unpack[Parameters],
+    ) -> None:
+        super().__init__(client, name, **parameters)
+        self._cluster_unknown = isinstance(client, asyncio.RedisCluster)
+
+    __init__.__doc__ = Base.__init__.__doc__
+
+    async def _meet_cluster(self) -> None:
+        """An asyncio client knows its cluster's masters only once it has been there."""
+        if isinstance(self.client, asyncio.RedisCluster):
+            await self.client.initialize()
+            self._spread(len(self.client.get_primaries()))
+        self._cluster_unknown = False
 
     async def add(self, item: Item, within: int | None = None) -> bool:
         """See ``TimeBloom.add``."""
@@ -65,6 +85,10 @@ class AsyncTimeBloom(Base["asyncio.Redis | asyncio.RedisCluster"]):
         """See ``TimeBloom.clear``."""
         await self._run(self._protocol.clear())
 
+    async def reconfigure(self) -> None:
+        """See ``TimeBloom.reconfigure``."""
+        await self._run(self._protocol.reconfigure())
+
     async def aclose(self) -> None:
         """Closes the client, if ``from_url`` made it."""
         if self._owned:
@@ -82,6 +106,8 @@ class AsyncTimeBloom(Base["asyncio.Redis | asyncio.RedisCluster"]):
         await self.aclose()
 
     async def _run(self, flow: Flow[T]) -> T:
+        if self._cluster_unknown:
+            await self._meet_cluster()
         try:
             calls = next(flow)
             while True:
@@ -93,16 +119,22 @@ class AsyncTimeBloom(Base["asyncio.Redis | asyncio.RedisCluster"]):
             flow.close()  # tells it of an error or a cancellation here
 
     async def _send(self, calls: Sequence[Call]) -> Sequence[Any]:
-        if len(calls) == 1:
-            return [await self._send_one(calls[0])]
-        async with self.client.pipeline(transaction=False) as pipeline:
-            for call in calls:
-                pipeline.execute_command(*call.words)
-            replies = await pipeline.execute(raise_on_error=False)
-        return [received(reply) for reply in replies]
+        trip = Trip(calls, self._patience)
+        while trip.pending:
+            if trip.pause:
+                await sleep(trip.pause)
+            trip.take(await self._exchange(trip.pending))
+        return trip.replies
 
-    async def _send_one(self, call: Call) -> Any:
+    async def _exchange(self, calls: Sequence[Call]) -> Sequence[Any]:
+        """Sends the calls once; the reply, or redis-py's error, to each."""
         try:
-            return await self.client.execute_command(*call.words)
-        except ResponseError as error:
-            return failure(error)
+            if len(calls) == 1:
+                return [await self.client.execute_command(*calls[0].words)]
+            async with self.client.pipeline(transaction=False) as pipeline:
+                for call in calls:
+                    pipeline.execute_command(*call.words)
+                replies: Sequence[Any] = await pipeline.execute(raise_on_error=False)
+                return replies
+        except Exception as error:  # noqa: BLE001 - Trip raises those that are not for it
+            return [error] * len(calls)

@@ -16,9 +16,12 @@ class Batch:
     """The items of one script call, by their digests; ``answers`` has a character for each."""
 
     digests: list[int]
+    shard: int = 0
     lane: Lane | None = None
     number: int = 0
     answers: str = ""
+    #: Whether the filter's parameters were compared after the server asked for it.
+    agreed: bool = False
     #: Whether an earlier call with these items ended untold.
     again: bool = False
 
@@ -41,7 +44,8 @@ class Untold:
         for batch in batches:
             if batch.lane is not None:
                 answers = batch.answers or "1" * len(batch.digests)
-                for digest, answer in zip(batch.digests, answers, strict=True):
+                # Fewer answers than items: the rest was not added.
+                for digest, answer in zip(batch.digests, answers, strict=False):
                     if answer == "1":
                         self._batches[digest] = batch
                 batch.again = True
@@ -55,6 +59,8 @@ class Untold:
             for digest in digests:
                 batch = self._batches.pop(digest, None)
                 # A forked process leaves its parent's to the parent.
-                if batch is not None and batch.lane is not None and batch.lane.is_ours():
+                if batch is None or batch.lane is None or not batch.lane.is_ours():
+                    continue
+                if digest in batch.digests:  # else a part became full before its turn came
                     taken[digest] = batch
         return taken

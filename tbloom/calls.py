@@ -16,7 +16,7 @@ from tbloom.scripts import Script
 
 OLDEST_SERVER = (6, 2)
 #: Calls that a flow may have under way at once.
-CALLS_AT_ONCE = 8
+CALLS_AT_ONCE = 32
 
 
 class Command(NamedTuple):
@@ -60,9 +60,15 @@ def deliver(calls: Sequence[Call]) -> Flow[Sequence[Any]]:
     are sent once more, with their text.
     """
     replies = list((yield calls))
-    for i, (call, reply) in enumerate(zip(calls, replies, strict=True)):
-        if isinstance(reply, Failure) and isinstance(call, ScriptCall) and reply.code == "NOSCRIPT":
-            [replies[i]] = yield [call._replace(in_full=True)]
+    forgotten = {
+        i: call._replace(in_full=True)
+        for i, (call, reply) in enumerate(zip(calls, replies, strict=True))
+        if isinstance(call, ScriptCall) and isinstance(reply, Failure) and reply.code == "NOSCRIPT"
+    }
+    if forgotten:
+        again = yield list(forgotten.values())
+        for i, reply in zip(forgotten, again, strict=True):
+            replies[i] = reply
     for call, reply in zip(calls, replies, strict=True):
         if isinstance(reply, Failure):
             yield from _raise(call, reply)

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, TypedDict
 
 from tbloom import sizing
 from tbloom.errors import ConfigError
-from tbloom.hashing import HASH_NAME, Hasher
-from tbloom.keys import Keys
+from tbloom.hashing import HASH_NAME
+from tbloom.keys import SLOTS, Keys
 from tbloom.window import Window
 
 LAYOUT = 1
 DEFAULT_CAPACITY = 1_000_000
+MAX_SHARDS = SLOTS
 _MOST_ITEMS = 10**15
+_MOST_BITS = sizing.MAX_BITS_PER_KEY * MAX_SHARDS
 _LEAST_RATE, _MOST_RATE = 1e-15, 1 - 1e-12
 
 
@@ -28,15 +31,6 @@ def _check_rate(value: object) -> None:
     # Closer to 0 or 1 than this, floating point gives out.
     if not isinstance(value, float) or not _LEAST_RATE <= value <= _MOST_RATE:
         raise ConfigError("error_rate", value, "a float between 0 and 1, both excluded")
-
-
-def _check_bits(value: object) -> None:
-    most = sizing.MAX_BITS_PER_KEY
-    if isinstance(value, int) and value > most:
-        raise ConfigError(
-            "bits", value, f"at most {most} per slice (a Redis string ends at 512 MB)"
-        )
-    _check("bits", value, most)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +46,12 @@ class Config:
     tz: str
     capacity: int
     error_rate: float
+    shards: int
+    grow: bool
     bits: int
     hashes: int
     window: Window = field(init=False, repr=False, compare=False)
     keys: Keys = field(init=False, repr=False, compare=False)
-    hasher: Hasher = field(init=False, repr=False, compare=False)
     #: What the server keeps of it, to compare other clients' parameters with.
     stored: str = field(init=False, repr=False)
 
@@ -64,18 +59,37 @@ class Config:
         window = Window(self.granularity, self.slices, self.tz)
         _check_rate(self.error_rate)
         _check("capacity", self.capacity, _MOST_ITEMS)
-        _check_bits(self.bits)
+        _check("bits", self.bits, _MOST_BITS)
         _check("hashes", self.hashes, sizing.MAX_HASHES)
+        _check("shards", self.shards, MAX_SHARDS)
+        if not isinstance(self.grow, bool):
+            raise ConfigError("grow", self.grow, "True or False")
+        least = sizing.shards_for(self.bits)
+        if self.shards < least:
+            expected = f"{least} or more, because a slice of {self.bits} bits needs so many keys"
+            raise ConfigError("shards", self.shards, expected)
         derived = {
             "granularity": window.granularity,
             "tz": window.tz,
             "window": window,
-            "keys": Keys(self.name),
-            "hasher": Hasher(self.bits, self.hashes),
+            "keys": Keys(self.name, self.shards),
         }
         for name, value in derived.items():
             object.__setattr__(self, name, value)
         object.__setattr__(self, "stored", json.dumps(self._parameters(), separators=(",", ":")))
+
+    @property
+    def shard_capacity(self) -> int:
+        """The items that one shard of a slice holds, with 4 sigma of room for what chance sends it."""
+        if self.shards == 1:
+            return self.capacity
+        mean = self.capacity / self.shards
+        return math.ceil(mean + 4 * math.sqrt(mean))
+
+    @property
+    def shard_bits(self) -> int:
+        """The bits of one shard of a slice, in proportion to what it holds."""
+        return -(-self.bits * self.shard_capacity // self.capacity)
 
     def _parameters(self) -> dict[str, Any]:
         return {
@@ -87,7 +101,8 @@ class Config:
             "granularity": self.window.granularity,
             "slices": self.window.slices,
             "tz": self.window.tz,
-            "shards": 1,
+            "shards": self.shards,
+            "grow": self.grow,
         }
 
     def differences(self, stored: str) -> dict[str, tuple[Any, Any]]:
@@ -109,7 +124,8 @@ class Parameters(TypedDict, total=False):
     capacity: int | None
     error_rate: float
     tz: str
-    shards: int
+    shards: int | None
+    grow: bool
     bits: int | None
     hashes: int | None
 
@@ -122,21 +138,22 @@ def configure(
     capacity: int | None = None,
     error_rate: float = 1e-4,
     tz: str = "UTC",
-    shards: int = 1,
+    shards: int | None = None,
+    grow: bool = True,
     bits: int | None = None,
     hashes: int | None = None,
+    masters: int = 1,
 ) -> Config:
     """A Config whose size follows from ``capacity`` and ``error_rate``, or is given outright.
 
     ``capacity`` None means 1,000,000, or, where ``bits`` and ``hashes`` are
     given, as many items as they hold at ``error_rate``. ``hashes`` alone sizes
-    for just so many.
+    for just so many. ``shards`` None means as few as keep each key at 32 MB or
+    less, in a multiple of the cluster's ``masters``.
     """
-    if shards != 1:
-        raise ConfigError("shards", shards, "1, the only number that this version knows")
     slices = Window(granularity, slices, tz).slices
     _check_rate(error_rate)
-    rate = sizing.slice_rate(error_rate, slices)
+    rate = sizing.slice_rate(error_rate, slices) * (sizing.part_share(0) if grow else 1)
     if hashes is not None:
         _check("hashes", hashes, sizing.MAX_HASHES)
     if capacity is not None:
@@ -147,21 +164,25 @@ def configure(
     elif hashes is None:
         raise ConfigError("hashes", hashes, "a whole number, because bits is given")
     elif capacity is None:
-        _check_bits(bits)
+        _check("bits", bits, _MOST_BITS)
         capacity = max(1, sizing.items_at(rate, bits, hashes))
-    return Config(name, granularity, slices, tz, capacity, error_rate, bits, hashes)
+    if shards is None:
+        _check("bits", bits, _MOST_BITS)
+        shards = sizing.shards_for(bits, masters)
+    return Config(name, granularity, slices, tz, capacity, error_rate, shards, grow, bits, hashes)
 
 
 def from_stored(name: str, stored: str) -> Config:
     """The parameters of a stored filter; its error rate follows from its size."""
     values = _read(stored)
     expected = "the parameters of a filter that this version of tbloom can read"
-    layout = [values.pop(name, None) for name in ("layout", "hash", "shards")]
-    if layout != [LAYOUT, HASH_NAME, 1]:
+    layout = [values.pop(name, None) for name in ("layout", "hash")]
+    if layout != [LAYOUT, HASH_NAME]:
         raise ConfigError("stored", stored, expected)
     try:
         rate = sizing.rate_at(values["capacity"], values["bits"], values["hashes"])
-        window_rate = sizing.window_rate([rate] * values["slices"])
+        rate /= sizing.part_share(0) if values["grow"] else 1
+        window_rate = sizing.window_rate([min(rate, 1)] * values["slices"])
         return Config(name, error_rate=min(max(window_rate, _LEAST_RATE), _MOST_RATE), **values)
     except (ArithmeticError, KeyError, TypeError, ValueError):
         raise ConfigError("stored", stored, expected) from None

@@ -8,6 +8,7 @@ through as redis-py's.
     TBloomError
     ├── ConfigError       an argument that can't be right (also a ValueError)
     ├── ConfigMismatch    the stored filter has other parameters
+    ├── FilterFull        the current slice is full, and growth is off
     └── ServerTooOld      the server lacks what the scripts need
 """
 
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["ConfigError", "ConfigMismatch", "ServerTooOld", "TBloomError"]
+__all__ = ["ConfigError", "ConfigMismatch", "FilterFull", "ServerTooOld", "TBloomError"]
 
 
 class TBloomError(Exception):
@@ -57,6 +58,25 @@ class ConfigMismatch(TBloomError):
             for parameter, (stored, given) in self.differences.items()
         )
         return f"filter {self.name!r} is stored with other parameters: {details}"
+
+
+class FilterFull(TBloomError):
+    """A new item did not fit into the current slice, and was not added: ``grow`` is False.
+
+    ``capacity`` is what a slice holds. Of a batch, other items may have been added: add it again
+    with the same filter object, and they are told what they are before this is raised anew.
+    """
+
+    def __init__(self, name: str, capacity: int) -> None:
+        super().__init__(name, capacity)
+        self.name = name
+        self.capacity = capacity
+
+    def __str__(self) -> str:
+        return (
+            f"filter {self.name!r}: the current slice is full at its capacity of {self.capacity} "
+            "items, and grow=False"
+        )
 
 
 class ServerTooOld(TBloomError):

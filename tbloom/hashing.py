@@ -1,8 +1,8 @@
-"""From an item to its bit offsets.
+"""From an item to its shard and its bit offsets.
 
-One 128-bit mmh3 of the item decides: 96 of its bits make the offsets. The top
-32 are left for the choice of a shard, so that the items of one shard will be
-as well spread as all items are.
+One 128-bit mmh3 of the item decides both: the top 32 bits choose the shard,
+the other 96 make the offsets, so that the items of one shard are as well
+spread as all items are.
 
 The offsets are the words of one long product. The 96 bits are multiplied by
 ``hashes`` fixed random 64-bit words, written one after the other as one long
@@ -49,6 +49,11 @@ def encode(item: Item, argument: str = "item") -> bytes:
 def digest(data: bytes) -> int:
     """The 128-bit mmh3 (x64 variant, seed 0) of ``data``."""
     return mmh3_x64_128_uintdigest(data)
+
+
+def shard_of(digest: int, shards: int) -> int:
+    """Which shard the item with this digest belongs to, 0 .. shards-1."""
+    return (digest >> 96) * shards >> 32
 
 
 class Hasher:

@@ -20,11 +20,13 @@ class SliceInfo:
     expires: datetime | None
     #: Items added, counted exactly.
     items: int
+    #: How many keys it has (in the shard that has most): 1, or more where it grew.
+    parts: int
     #: Bits set / bits, 0 to 1.
     fill_ratio: float
     #: Memory in Redis, overhead included.
     bytes: int
-    #: The chance that an item never added is found in this slice: fill_ratio ** hashes.
+    #: The chance that an item never added is found in this slice.
     error_rate: float
 
 
@@ -42,6 +44,7 @@ class FilterInfo:
     #: Size of one slice.
     bits: int
     hashes: int
+    shards: int
     slices: tuple[SliceInfo, ...]
 
     @property

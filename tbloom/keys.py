@@ -1,33 +1,77 @@
 """Every key name that tbloom uses.
 
-All keys of a filter share one hash tag, ``{news}:20190508``, so a script finds
-them on one node of a cluster.
+All keys of a shard share one hash tag, so a script finds them on one node of a
+cluster: ``{news}:20190508`` with one shard, ``{news:3}:20190508`` with more.
 """
 
 from __future__ import annotations
 
 import re
+from binascii import crc_hqx
 
 from tbloom.errors import ConfigError
 
+#: The hash slots of a Redis Cluster.
+SLOTS = 1 << 14
+# More shards than this are spread evenly by chance alone.
+_SEGMENTS = 256
+
 
 class Keys:
-    """The keys of the filter ``name``."""
+    """The keys of the filter ``name``, spread over ``shards`` hash tags."""
 
-    __slots__ = ("_tag", "config")
+    __slots__ = ("_shards", "_tags", "root")
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, shards: int = 1) -> None:
         # A name that UTF-8 can't encode has a lone surrogate in it.
         if not isinstance(name, str) or not name or re.search("[{}\ud800-\udfff]", name):
             raise ConfigError("name", name, "a str that is not empty and has no braces")
-        self._tag = f"{{{name}}}"
-        #: The parameters that the filter was made with.
-        self.config = f"{self._tag}:config"
+        self._shards = shards
+        self._tags: dict[int, str] = {}
+        #: The parameters that the filter was made with, found by name alone.
+        self.root = f"{{{name}}}:config"
+        if shards == 1:
+            self._tags[0] = f"{{{name}}}"
 
-    def slice(self, label: str) -> str:
-        """The bitmap of one slice."""
-        return f"{self._tag}:{label}"
+    def slice(self, label: str, shard: int = 0, part: int = 0) -> str:
+        """The bitmap of one slice, or of a further part of it."""
+        return f"{self._tag(shard)}:{label}:{part}" if part else f"{self._tag(shard)}:{label}"
 
-    def lane(self, client: str, lane: int) -> str:
+    def layout(self, shard: int = 0) -> str:
+        """The parts of those slices that have not just the one that every slice begins with."""
+        return f"{self._tag(shard)}:layout"
+
+    def config(self, shard: int = 0) -> str:
+        """The parameters once more, where the shard's scripts can read them."""
+        return f"{self._tag(shard)}:config"
+
+    def lane(self, client: str, lane: int, shard: int = 0) -> str:
         """The last token and answer of one lane of one client."""
-        return f"{self._tag}:lane:{client}:{lane}"
+        return f"{self._tag(shard)}:lane:{client}:{lane}"
+
+    def _tag(self, shard: int) -> str:
+        tag = self._tags.get(shard)
+        if tag is None:
+            tag = self._tags[shard] = self._even_tag(shard)
+        return tag
+
+    def _even_tag(self, shard: int) -> str:
+        """``{news:3}``, or the first of ``{news:3.1}``, ``{news:3.2}``, ... in the shard's part of the slots.
+
+        Left to chance, some nodes of a cluster would get twice the shards of others. A master
+        usually has one range of slots, so shards in step with the slots spread evenly over masters.
+        """
+        stem = self.root[: -len("}:config")]
+        segments = min(self._shards, _SEGMENTS)
+        segment = shard % segments
+        salt = 0
+        while True:
+            tag = f"{stem}:{shard}.{salt}}}" if salt else f"{stem}:{shard}}}"
+            if slot(tag[1:-1]) * segments // SLOTS == segment:
+                return tag
+            salt += 1
+
+
+def slot(tag: str) -> int:
+    """The hash slot of a hash tag: CRC16 (XMODEM), as in the Redis Cluster specification."""
+    return crc_hqx(tag.encode(), 0) % SLOTS

@@ -29,3 +29,6 @@ def load(name: str) -> Script:
 ADD = load("add")
 CONTAINS = load("contains")
 CLEAR = load("clear")
+OPEN = load("open")
+RELAYOUT = load("relayout")
+RECONFIGURE = load("reconfigure")

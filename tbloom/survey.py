@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from statistics import fmean
+from typing import Any
+
 from tbloom.calls import CALLS_AT_ONCE, Command, Flow, ScriptCall, chunks, deliver, text
 from tbloom.clock import ServerClock
 from tbloom.config import Config
 from tbloom.errors import ConfigMismatch
 from tbloom.info import FilterInfo, SliceInfo
+from tbloom.layout import Layout
 from tbloom.scripts import CONTAINS
-from tbloom.sizing import HEADER_BITS
+from tbloom.sizing import HEADER_BITS, window_rate
 from tbloom.window import Slice, from_ms
 
 #: BITCOUNT reads so many bytes in about a millisecond.
@@ -21,7 +25,7 @@ def ask_time(config: Config, clock: ServerClock) -> Flow[None]:
     Not by TIME, which a cluster's client would send to any node: no instant lies in a slice that
     ends where it begins, so the script replies with its time.
     """
-    call = ScriptCall(CONTAINS, (config.keys.config,), (config.stored, 0, 0))
+    call = ScriptCall(CONTAINS, (config.keys.root,), (config.stored, 0, 0))
     [[_, now]] = yield from deliver([call])
     clock.learn(now)
 
@@ -30,12 +34,14 @@ def info(config: Config, clock: ServerClock) -> Flow[FilterInfo]:
     """What the filter holds, slice by slice."""
     yield from ask_time(config, clock)
     now = clock.now()
-    [stored] = yield from deliver([Command(("GET", config.keys.config))])
+    [stored] = yield from deliver([Command(("GET", config.keys.root))])
     if stored is not None and text(stored) != config.stored:
         raise ConfigMismatch(config.name, config.differences(text(stored)))
+    texts = yield from _each("GET", [config.keys.layout(s) for s in range(config.shards)])
+    layouts = [Layout(config, text(known) if known else "") for known in texts]
     slices = []
     for slice in config.window.live(now):
-        slices.append((yield from _slice_info(config, slice, now)))  # noqa: PERF401 - it yields
+        slices.append((yield from _slice_info(config, slice, layouts, now)))  # noqa: PERF401 - it yields
     return FilterInfo(
         name=config.name,
         granularity=config.window.granularity,
@@ -44,36 +50,65 @@ def info(config: Config, clock: ServerClock) -> Flow[FilterInfo]:
         promised_error_rate=config.error_rate,
         bits=config.bits,
         hashes=config.hashes,
+        shards=config.shards,
         slices=tuple(slices),
     )
 
 
-def _slice_info(config: Config, slice: Slice, now: int) -> Flow[SliceInfo]:
-    key, zone = config.keys.slice(slice.label), config.window.zone
-    [[items], size, ttl] = yield from deliver(
-        [
-            Command(("BITFIELD_RO", key, "GET", "u48", "0")),
-            Command(("MEMORY USAGE", key)),
-            Command(("PTTL", key)),
-        ]
-    )
-    fill_ratio = (yield from _count_bits(config, key)) / config.bits if items else 0.0
+def count_items(config: Config, shard: int, label: str, layout: Layout) -> Flow[int]:
+    """The items that one shard of a slice holds."""
+    numbers = range(len(layout.parts(label)))
+    keys = [config.keys.slice(label, shard, number) for number in numbers]
+    return sum(count for [count] in (yield from _each("BITFIELD_RO", keys, "GET", "u48", "0")))
+
+
+def _slice_info(config: Config, slice: Slice, layouts: list[Layout], now: int) -> Flow[SliceInfo]:
+    zone = config.window.zone
+    keys, sizes = [], []
+    for shard, layout in enumerate(layouts):
+        for number, part in enumerate(layout.parts(slice.label)):
+            keys.append(config.keys.slice(slice.label, shard, number))
+            sizes.append((shard, part))
+    items = yield from _each("BITFIELD_RO", keys, "GET", "u48", "0")
+    memory = yield from _each("MEMORY USAGE", keys)
+    ttls = yield from _each("PTTL", keys)
+    set_bits = []
+    for key, (_, part), [count] in zip(keys, sizes, items, strict=True):
+        set_bits.append((yield from _count_bits(part.bits, key)) if count else 0)
+    all_bits = [part.bits for _, part in sizes]
+    fills = [
+        (shard, bits / part.bits, part.hashes)
+        for (shard, part), bits in zip(sizes, set_bits, strict=True)
+    ]
     return SliceInfo(
         label=slice.label,
         start=from_ms(slice.start, zone),
         end=from_ms(slice.end, zone),
-        expires=from_ms(now + ttl, zone) if ttl >= 0 else None,
-        items=items,
-        fill_ratio=fill_ratio,
-        bytes=size or 0,
-        error_rate=fill_ratio**config.hashes,
+        expires=from_ms(now + max(ttls), zone) if max(ttls) >= 0 else None,
+        items=sum(count for [count] in items),
+        parts=max(len(layout.parts(slice.label)) for layout in layouts),
+        fill_ratio=sum(set_bits)
+        / max(1, sum(bits for bits, size in zip(all_bits, memory, strict=True) if size)),
+        bytes=sum(size or 0 for size in memory),
+        error_rate=fmean(
+            window_rate([fill**hashes for own, fill, hashes in fills if own == shard])
+            for shard in range(config.shards)
+        ),
     )
 
 
-def _count_bits(config: Config, key: str) -> Flow[int]:
-    """How many of the slice's bits are set."""
+def _each(command: str, keys: list[str], *arguments: str) -> Flow[list[Any]]:
+    """The replies to one command for each key."""
+    replies: list[Any] = []
+    for some in chunks(keys, CALLS_AT_ONCE):
+        replies += yield from deliver([Command((command, key, *arguments)) for key in some])
+    return replies
+
+
+def _count_bits(bits: int, key: str) -> Flow[int]:
+    """How many of a part's bits are set."""
     header = HEADER_BITS // 8
-    size = header + -(-config.bits // 8)
+    size = header + -(-bits // 8)
     calls = [
         Command(("BITCOUNT", key, start, min(start + _COUNT_BYTES, size) - 1))
         for start in range(header, size, _COUNT_BYTES)

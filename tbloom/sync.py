@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from time import sleep
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import redis
 from redis.retry import Retry
 
-from tbloom.base import RESENDS, Base, backoff, checked_url, failure, received
-from tbloom.calls import Call, Flow
+from tbloom.base import RESENDS, Base, Trip, backoff, parse_url
+from tbloom.calls import Call, Flow, ScriptCall
 from tbloom.hashing import Item
 from tbloom.info import FilterInfo
 
@@ -38,13 +39,27 @@ class TimeBloom(Base["redis.Redis | redis.RedisCluster"]):
     def from_url(cls, url: str, name: str, **parameters: Unpack[Parameters]) -> TimeBloom:
         """A filter with a client of its own, closed by ``close()``; ``parameters`` as for the class.
 
-        That client resends a call up to 10 times when the connection fails. Each gets the first
+        ``url`` is redis-py's; ``redis+cluster://host:port`` reaches a cluster by one of its nodes.
+        The client resends a call up to 10 times when the connection fails. Each gets the first
         answer.
         """
-        retry = Retry(backoff(), RESENDS)
-        seen = cls(redis.Redis.from_url(checked_url(url), retry=retry), name, **parameters)
+        address, cluster = parse_url(url)
+        kind = redis.RedisCluster if cluster else redis.Redis
+        seen = cls(kind.from_url(address, retry=Retry(backoff(), RESENDS)), name, **parameters)
         seen._owned = True
         return seen
+
+    def __init__(
+        self,
+        client: redis.Redis | redis.RedisCluster,
+        name: str,
+        **parameters: Unpack[Parameters],
+    ) -> None:
+        super().__init__(client, name, **parameters)
+        if isinstance(client, redis.RedisCluster):
+            self._spread(len(client.get_primaries()))  # type: ignore[no-untyped-call]
+
+    __init__.__doc__ = Base.__init__.__doc__
 
     def add(self, item: Item, within: int | None = None) -> bool:
         """True: the item is new, and remembered from now on. False: seen within the window.
@@ -80,6 +95,15 @@ class TimeBloom(Base["redis.Redis | redis.RedisCluster"]):
         """Forgets everything, at once, for everybody, whatever parameters it is stored with."""
         self._run(self._protocol.clear())
 
+    def reconfigure(self) -> None:
+        """Gives a stored filter this object's parameters, and keeps what it has seen.
+
+        Capacity, error rate, hashes, bits, ``slices`` and ``grow`` may change so. Clients that still
+        have the old parameters get ConfigMismatch from then on. Raises ConfigMismatch where
+        granularity, time zone or shards differ: items are found by these.
+        """
+        self._run(self._protocol.reconfigure())
+
     def close(self) -> None:
         """Closes the client, if ``from_url`` made it."""
         if self._owned:
@@ -108,16 +132,28 @@ class TimeBloom(Base["redis.Redis | redis.RedisCluster"]):
             flow.close()  # tells it of an error or a cancellation here
 
     def _send(self, calls: Sequence[Call]) -> Sequence[Any]:
-        if len(calls) == 1:
-            return [self._send_one(calls[0])]
-        with self.client.pipeline(transaction=False) as pipeline:
-            for call in calls:
-                pipeline.execute_command(*call.words)
-            replies = pipeline.execute(raise_on_error=False)
-        return [received(reply) for reply in replies]
+        trip = Trip(calls, self._patience)
+        while trip.pending:
+            if trip.pause:
+                sleep(trip.pause)
+            trip.take(self._exchange(trip.pending))
+        return trip.replies
 
-    def _send_one(self, call: Call) -> Any:
+    def _exchange(self, calls: Sequence[Call]) -> Sequence[Any]:
+        """Sends the calls once; the reply, or redis-py's error, to each."""
         try:
-            return self.client.execute_command(*call.words)  # type: ignore[no-untyped-call]
-        except redis.ResponseError as error:
-            return failure(error)
+            if len(calls) == 1:
+                return [self.client.execute_command(*calls[0].words)]  # type: ignore[no-untyped-call]
+            with self.client.pipeline(transaction=False) as pipeline:
+                for call in calls:
+                    pipeline.execute_command(*call.words, **self._target(call))
+                replies: Sequence[Any] = pipeline.execute(raise_on_error=False)
+                return replies
+        except Exception as error:  # noqa: BLE001 - Trip raises those that are not for it
+            return [error] * len(calls)
+
+    def _target(self, call: Call) -> dict[str, Any]:
+        """The call's node in a cluster, for which redis-py's pipeline would ask another node, one trip a call."""
+        if isinstance(self.client, redis.RedisCluster) and isinstance(call, ScriptCall):
+            return {"target_nodes": self.client.get_node_from_key(call.keys[0])}  # type: ignore[no-untyped-call]
+        return {}

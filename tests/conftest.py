@@ -1,9 +1,14 @@
 from __future__ import annotations
 
+import json
 import os
 import secrets
+import subprocess
+import sys
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -124,3 +129,54 @@ def clockwork(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[server
     )
     with clockwork.server:
         yield clockwork
+
+
+class _Page(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        body = b"<html><title>page</title></html>"
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture(scope="session")
+def site() -> Iterator[str]:
+    """The address of a website that has every page."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Page)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/"
+    server.shutdown()
+
+
+@pytest.fixture
+def crawl(site: str, url: str, name: str) -> Any:
+    """Runs a spider in a process of its own, on a filter of the test's own."""
+
+    def crawl(spider: str, settings: dict[str, Any], pages: Any = None) -> dict[str, Any]:
+        own = {
+            "REDIS_URL": url,
+            "TBLOOM_KEY": name,
+            "TBLOOM_CAPACITY": 1000,
+            "SCHEDULER_QUEUE_KEY": f"{name}:requests",
+        }
+        settings = {key: value for key, value in {**own, **settings}.items() if value is not None}
+        pages = [page if isinstance(page, list) else [page, {}] for page in pages or []]
+        job = {"spider": spider, "site": site, "pages": pages, "settings": settings}
+        script = Path(__file__).with_name("crawl.py")
+        done = subprocess.run(
+            [sys.executable, script, json.dumps(job)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        result: dict[str, Any] = json.loads(done.stdout)
+        return result
+
+    return crawl

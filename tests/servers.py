@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import random
 import socket
+import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -12,11 +14,15 @@ from datetime import datetime, timezone
 from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import redis
 
-from tbloom.cli.localredis import LocalRedis, find_binary
+from tbloom.cli import processes
+from tbloom.cli.localredis import LocalRedis, find_binary, free_port, wait_until_ready
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 FAKETIME = sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
 
@@ -134,3 +140,122 @@ def local(binary: str, *options: str, **client_options: Any) -> Iterator[redis.R
         redis.Redis.from_url(server.url, **client_options) as client,
     ):
         yield client
+
+
+class Cluster:
+    """A Redis Cluster of local processes: three masters, and a replica of each if asked for."""
+
+    def __init__(self, binary: str, *, replicas: bool = False) -> None:
+        # A master that doesn't answer for a second is replaced.
+        options = ("--cluster-enabled", "yes", "--cluster-node-timeout", "1000")
+        self._replicas = replicas
+        self._nodes = [
+            LocalRedis(binary, *options, port=cluster_port()) for _ in range(6 if replicas else 3)
+        ]
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            for node in self._nodes:
+                stack.enter_context(node)
+            addresses = [f"127.0.0.1:{node.port}" for node in self._nodes]
+            self._cli("create", *addresses, "--cluster-replicas", str(int(self._replicas)))
+            for node in self._nodes:
+                with redis.Redis.from_url(node.url) as client:
+                    while not self._is_ready(client):
+                        time.sleep(0.05)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    @property
+    def port(self) -> int:
+        """Of its first master."""
+        return self._nodes[0].port
+
+    @property
+    def url(self) -> str:
+        """As ``TimeBloom.from_url`` takes it."""
+        return f"redis+cluster://127.0.0.1:{self.port}"
+
+    def masters(self) -> list[redis.Redis]:
+        """A client of each master with slots, in the order of their slots when all was new."""
+        with redis.RedisCluster(host="127.0.0.1", port=self.port) as client:
+            ports = {node.port for node in client.get_primaries()}
+        return [
+            redis.Redis(port=node.port, decode_responses=True)
+            for node in self._nodes
+            if node.port in ports
+        ]
+
+    def reshard(self, source: redis.Redis, target: redis.Redis, slots: int) -> None:
+        """Moves the first so many slots of one master to another; raises CalledProcessError."""
+        ends = ["--cluster-from", _id(source), "--cluster-to", _id(target)]
+        self._cli("reshard", f"127.0.0.1:{self.port}", *ends, "--cluster-slots", str(slots))
+
+    def fix(self) -> None:
+        """Ends what an interrupted ``reshard`` has begun."""
+        self._cli("fix", f"127.0.0.1:{self.port}")
+
+    def kill(self, master: redis.Redis) -> None:
+        """SIGKILL; the master's clients and its replica find out by themselves."""
+        port = master.connection_pool.connection_kwargs["port"]
+        [process] = [node.process for node in self._nodes if node.port == port]
+        process.kill()
+        process.wait()
+
+    def _is_ready(self, client: redis.Redis) -> bool:
+        """Whether the node knows the others, and a replica holds what its master holds."""
+        cluster, replication = client.cluster("INFO"), client.info("replication")
+        return (
+            cluster["cluster_state"] == "ok"
+            and int(cluster["cluster_known_nodes"]) == len(self._nodes)
+            and replication.get("master_link_status", "up") == "up"
+            and (
+                replication["role"] == "slave" or replication["connected_slaves"] == self._replicas
+            )
+        )
+
+    @staticmethod
+    def _cli(*words: str) -> None:
+        subprocess.run(
+            ["redis-cli", "--cluster", *words, "--cluster-yes"],
+            check=True,
+            capture_output=True,
+            timeout=60,
+        )
+
+
+def _id(node: redis.Redis) -> str:
+    return str(node.execute_command("CLUSTER MYID"))
+
+
+@contextmanager
+def sentinel(master: LocalRedis) -> Iterator[int]:
+    """The port of a Sentinel that watches ``main``, and puts its replica in its place."""
+    port = free_port()
+    with tempfile.TemporaryDirectory(prefix="tbloom-sentinel-") as folder:
+        config = Path(folder) / "sentinel.conf"
+        config.write_text(
+            f"bind 127.0.0.1\nport {port}\ndir {folder}\n"
+            f"sentinel monitor main 127.0.0.1 {master.port} 1\n"
+            "sentinel down-after-milliseconds main 500\n"
+            "sentinel failover-timeout main 5000\n"
+        )
+        with (Path(folder) / "sentinel.log").open("wb") as log:
+            process = subprocess.Popen(
+                [BINARIES["redis-server"], config, "--sentinel"], stdout=log, stderr=log
+            )
+        try:
+            wait_until_ready(port, process)
+            with redis.Redis(port=port) as client:  # it must have met the replica
+                while not any(
+                    replica.get("master-link-status") == "ok"
+                    for replica in client.sentinel_slaves("main")
+                ):
+                    time.sleep(0.05)
+            yield port
+        finally:
+            processes.end(process)

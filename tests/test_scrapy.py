@@ -3,12 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,56 +25,6 @@ SETTINGS = {
     "add-on, scrapy-redis": {**ADDON, "SCHEDULER": "scrapy_redis.scheduler.Scheduler"},
 }
 UNREACHABLE = "redis://127.0.0.1:1/0"
-
-
-class _Page(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        body = b"<html><title>page</title></html>"
-        self.send_response(200)
-        self.send_header("Content-Type", "text/html")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
-
-
-@pytest.fixture(scope="module")
-def site() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Page)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}/"
-    server.shutdown()
-
-
-@pytest.fixture
-def crawl(site: str, url: str, name: str) -> Any:
-    """Runs a spider in a process of its own, on a filter of the test's own."""
-
-    def crawl(spider: str, settings: dict[str, Any], pages: Any = None) -> dict[str, Any]:
-        own = {
-            "REDIS_URL": url,
-            "TBLOOM_KEY": name,
-            "TBLOOM_CAPACITY": 1000,
-            "SCHEDULER_QUEUE_KEY": f"{name}:requests",
-        }
-        settings = {key: value for key, value in {**own, **settings}.items() if value is not None}
-        pages = [page if isinstance(page, list) else [page, {}] for page in pages or []]
-        job = {"spider": spider, "site": site, "pages": pages, "settings": settings}
-        script = Path(__file__).with_name("crawl.py")
-        done = subprocess.run(
-            [sys.executable, script, json.dumps(job)],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        result: dict[str, Any] = json.loads(done.stdout)
-        return result
-
-    return crawl
 
 
 @pytest.fixture(params=SETTINGS)
@@ -145,9 +89,10 @@ def test_a_request_may_ask_for_fewer_slices(crawl: Any, settings: Any) -> None:
         ({"TBLOOM_ON_ERROR": "panic"}, "TBLOOM_ON_ERROR: expected 'raise' or 'schedule' or 'drop'"),
         ({"TBLOOM_KEY": "{a}"}, "TBLOOM_KEY: expected a str that is not empty and has no braces"),
         ({"TBLOOM_KEY": "%(crawler)s"}, "TBLOOM_KEY: expected a str in which only %(spider)s"),
-        ({"TBLOOM_SHARDS": 4}, "TBLOOM_SHARDS: expected 1"),
+        ({"TBLOOM_SHARDS": 0}, "TBLOOM_SHARDS: expected a whole number from 1 to 16384"),
+        ({"TBLOOM_GROW": "maybe"}, "TBLOOM_GROW: expected True or False, got 'maybe'"),
         ({"TBLOOM_SLICE": 4}, "TBLOOM_SLICE: expected no such setting; tbloom's are"),
-        ({"BLOOMFILTER_BIT": 32}, "BLOOMFILTER_BIT: expected 3 to 31"),
+        ({"BLOOMFILTER_BIT": 41}, "BLOOMFILTER_BIT: expected 3 to 40"),
         ({"BLOOMFILTER_HASH_NUMBER": 0}, "BLOOMFILTER_HASH_NUMBER: expected a whole number from 1"),
         ({"REDIS_URL": "http://127.0.0.1"}, "REDIS_URL: expected what redis-py takes"),
         (
@@ -169,9 +114,22 @@ def test_a_wrong_setting_stops_the_crawl_at_the_start(
 
 
 def test_settings_of_the_command_line_are_strings(crawl: Any, url: str, name: str) -> None:
-    texts = {"TBLOOM_SLICES": "3", "TBLOOM_CAPACITY": "500", "TBLOOM_ERROR_RATE": "0.001"}
+    texts = {
+        "TBLOOM_GROW": "False",
+        "TBLOOM_SHARDS": "2",
+        "TBLOOM_SLICES": "3",
+        "TBLOOM_CAPACITY": "500",
+        "TBLOOM_ERROR_RATE": "0.001",
+    }
     assert ["a"] == crawl("pages", {**SCRAPY, **texts, "TBLOOM_GRANULARITY": "h"}, ["a"])["fetched"]
-    same = {"granularity": "h", "slices": 3, "capacity": 500, "error_rate": 1e-3}
+    same = {
+        "grow": False,
+        "shards": 2,
+        "granularity": "h",
+        "slices": 3,
+        "capacity": 500,
+        "error_rate": 1e-3,
+    }
     with TimeBloom.from_url(url, name, **same) as seen:
         assert seen.info().items == 1
 

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import time
 from collections.abc import Iterator
-from contextlib import ExitStack
-from shutil import which
 from typing import Any
 
 import pytest
@@ -121,52 +117,6 @@ def test_a_server_older_than_redis_6_2_is_refused(name: str) -> None:
         ):
             TimeBloom(client, name).add("a")
         assert [] == client.keys()
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[int]:
-    """A port of a Redis Cluster of three masters."""
-    cli, binary = which("redis-cli"), servers.BINARIES.get("redis-server")
-    if not cli or not binary:
-        missing("redis-server with redis-cli")
-    with ExitStack() as stack:
-        nodes = [
-            stack.enter_context(
-                LocalRedis(binary, "--cluster-enabled", "yes", port=servers.cluster_port())
-            )
-            for _ in range(3)
-        ]
-        addresses = [f"127.0.0.1:{node.port}" for node in nodes]
-        create = [cli, "--cluster", "create", *addresses, "--cluster-yes"]
-        subprocess.run(create, check=True, capture_output=True, timeout=60)
-        for node in nodes:
-            with redis.Redis.from_url(node.url) as client:
-                while client.cluster("INFO")["cluster_state"] != "ok":
-                    time.sleep(0.05)
-        yield nodes[0].port
-
-
-def test_a_filter_lives_on_one_node_of_a_cluster(cluster: int, name: str) -> None:
-    """All its keys share a hash tag, and no script touches a key that it isn't given."""
-    with redis.RedisCluster(host="127.0.0.1", port=cluster, decode_responses=True) as client:
-        seen = TimeBloom(client, name, capacity=10_000)
-        assert [True, False] == [seen.add("a"), seen.add("a")]
-        assert all(seen.add_many(f"item {i}" for i in range(2000)))
-        assert seen.info().items == 2001
-        slots = {
-            client.cluster_keyslot(key) for key in client.keys(f"*{name}*", target_nodes="all")
-        }
-        assert len(slots) == 1
-        seen.clear()
-        assert "a" not in seen
-
-
-async def test_a_filter_lives_on_a_cluster_for_asyncio_too(cluster: int, name: str) -> None:
-    async with redis.asyncio.RedisCluster(host="127.0.0.1", port=cluster) as client:
-        seen = AsyncTimeBloom(client, name, capacity=10_000)
-        assert [True, False] == [await seen.add("a"), await seen.add("a")]
-        assert all(await seen.add_many(f"item {i}" for i in range(2000)))
-        assert (await seen.info()).items == 2001
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,10 @@ from tbloom.sizing import (
     MIN_BITS,
     best_hashes,
     bits_for,
-    blocks,
     choose,
     items_at,
     rate_at,
+    shards_for,
     slice_rate,
     window_rate,
 )
@@ -166,9 +166,17 @@ def test_window_of_slice_rates(error_rate: float, slices: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("bits", "strings"),
-    [(1, 1), (2**30, 1), (2**32 - 64, 1), (2**32 - 63, 2), (2**32, 2), (2**40, 257)],
+    ("bits", "masters", "shards"),
+    [
+        (1, 1, 1),
+        (2**28, 1, 1),
+        (2**28 + 1, 1, 2),
+        (2**30, 1, 4),
+        (1, 3, 3),
+        (2**30, 3, 6),
+        (2**40, 1, 4096),
+    ],
 )
-def test_blocks(bits: int, strings: int) -> None:
-    """A Redis string has 2^32 bits, 64 of them for the header."""
-    assert strings == blocks(bits)
+def test_shards_keep_keys_small_and_masters_even(bits: int, masters: int, shards: int) -> None:
+    """As many keys of 2^28 bits as it takes, in a multiple of the masters."""
+    assert shards == shards_for(bits, masters)

@@ -20,6 +20,15 @@ if TYPE_CHECKING:
 DEFAULT_KEY = "%(spider)s:tbloom"
 ON_ERROR = ("raise", "schedule", "drop")
 
+
+def _flag(text: str) -> bool:
+    """Scrapy's spellings of a bool on the command line."""
+    known = {"true": True, "1": True, "false": False, "0": False}
+    if text.lower() not in known:
+        raise ValueError
+    return known[text.lower()]
+
+
 # The arguments of TimeBloom, the settings that they come from, and what those are read as.
 _ARGUMENTS = {
     "granularity": ("TBLOOM_GRANULARITY", None),
@@ -28,7 +37,9 @@ _ARGUMENTS = {
     "error_rate": ("TBLOOM_ERROR_RATE", float),
     "tz": ("TBLOOM_TIMEZONE", None),
     "shards": ("TBLOOM_SHARDS", int),
+    "grow": ("TBLOOM_GROW", _flag),
 }
+_EXPECTED = {int: "a whole number", float: "a number", _flag: "True or False"}
 _SETTINGS = {
     **{argument: setting for argument, (setting, _) in _ARGUMENTS.items()},
     "name": "TBLOOM_KEY",
@@ -39,7 +50,7 @@ _SETTINGS = {
 KNOWN = {*_SETTINGS.values(), "TBLOOM_ON_ERROR"} - {"REDIS_PARAMS"}
 # What scrapy-redis-bloomfilter takes for the one of the pair that is not set.
 _OLD_BIT, _OLD_HASHES = 30, 6
-_LEAST_BIT, _MOST_BIT = 3, 31
+_LEAST_BIT, _MOST_BIT = 3, 40  # up to 256 blocks of 512 MB, as the sources have it
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +127,11 @@ def _parameters(settings: BaseSettings) -> dict[str, Any]:
 
 
 def _number(
-    settings: BaseSettings, name: str, kind: Callable[[Any], Any], default: Any = None
+    settings: BaseSettings, name: str, kind: Callable[[str], Any], default: Any = None
 ) -> Any:
     """The setting as a number; from the command line it comes as a str."""
     value = settings.get(name, default)
     try:
         return kind(value) if isinstance(value, str) else value
     except ValueError:
-        what = "a whole number" if kind is int else "a number"
-        raise ConfigError(name, value, what) from None
+        raise ConfigError(name, value, _EXPECTED[kind]) from None

@@ -1,0 +1,30 @@
+-- open: agree on a sharded filter's parameters. The shards keep copies; this is where they are compared.
+--
+-- KEYS[1]    the filter's parameters, found by its name alone
+--
+-- ARGV[1]    the parameters that the caller works with
+-- ARGV[2]    when the current slice begins, as the caller believes (ms)
+-- ARGV[3]    when it ends (ms)
+-- ARGV[4]    when it leaves the window (ms)
+-- ARGV[5]    1: store the parameters where there are none; 0: change nothing
+--
+-- Reply      {0, ''}          agreed
+--            {1, now}         the server's clock (ms) is not within ARGV[2..3]; nothing changed
+--            {2, parameters}  the filter is stored with others; nothing changed
+-- Errors     WRONGTYPE, OOM, READONLY, all of them before anything is changed
+
+local root, config = KEYS[1], ARGV[1]
+local begins, ends, expires = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local store = ARGV[5] == '1'
+
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+if now < begins or now >= ends then return {1, now} end
+
+local stored = redis.call('GET', root)
+if stored and stored ~= config then return {2, stored} end
+-- Its life is that of the newest slice in any shard, so it is only ever prolonged.
+if store and redis.call('PTTL', root) < expires - now then
+  redis.call('SET', root, config, 'PXAT', expires)
+end
+return {0, ''}

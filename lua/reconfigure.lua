@@ -1,0 +1,41 @@
+-- reconfigure: give a filter, or one shard of it, other parameters, and keep what it has seen.
+--
+-- KEYS[1]    the filter's parameters
+-- KEYS[2]    the layout: the parts of those slices that have not just the one that every slice begins with
+-- KEYS[3..]  all parts of live slices
+--
+-- ARGV[1]    the parameters as they are stored
+-- ARGV[2]    what they become
+-- ARGV[3]    the layout as it is stored
+-- ARGV[4]    what it becomes: with an entry for each slice made under the old parameters
+-- ARGV[5]    when the current slice begins, as the caller believes (ms)
+-- ARGV[6]    when it ends (ms)
+-- ARGV[7]    when it leaves the window (ms)
+-- ARGV[8..]  when the slice of each part from KEYS[3] on leaves the window (ms)
+--
+-- Reply      {0, ''}          done, now or before
+--            {1, now}         the server's clock (ms) is not within ARGV[5..6]; nothing changed
+--            {2, parameters}  the filter is stored with yet others; nothing changed
+--            {5, layout}      the layout is another one; nothing changed
+-- Errors     WRONGTYPE, OOM, READONLY, all of them before anything is changed
+
+local config_key, layout_key, FIRST_PART = KEYS[1], KEYS[2], 3
+local old_config, new_config, old_layout, new_layout = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local begins, ends, expires, FIRST_EXPIRY = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7], 8
+
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+if now < begins or now >= ends then return {1, now} end
+
+local config = redis.call('GET', config_key)
+if config == new_config then return {0, ''} end
+if config ~= old_config then return {2, config or ''} end
+local layout = redis.call('GET', layout_key) or ''
+if layout ~= old_layout then return {5, layout} end
+
+redis.call('SET', config_key, new_config, 'PXAT', expires)
+redis.call('SET', layout_key, new_layout, 'PXAT', expires)
+for i = 0, #KEYS - FIRST_PART do
+  redis.call('PEXPIREAT', KEYS[FIRST_PART + i], ARGV[FIRST_EXPIRY + i])
+end
+return {0, ''}

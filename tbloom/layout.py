@@ -1,0 +1,95 @@
+"""The parts of each slice: what a slice that fills up grows by.
+
+A slice begins with one part, sized by the filter's parameters. When that holds its capacity, the
+slice gets a further part of twice the capacity, and so on; new items go into the newest part. A
+slice that begins after one that grew begins with a part as large as that one needed.
+
+The layout is stored as text, only for slices whose parts are not the usual one:
+``20190508=1000:25748:12,2000:59880:12;20190509=4000:102993:12`` (capacity:bits:hashes). Sizes are
+stored, not derived again, because logarithms differ in their last bit between machines.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tbloom import sizing
+from tbloom.config import Config
+
+
+class Part(NamedTuple):
+    """One key of a slice; of one shard, where there are several."""
+
+    capacity: int
+    bits: int
+    hashes: int
+
+
+class Layout:
+    """The parts of a shard's slices."""
+
+    __slots__ = ("_config", "_slices", "text")
+
+    def __init__(self, config: Config, text: str = "") -> None:
+        self._config = config
+        self.text = text
+        self._slices = {
+            label: [Part(*map(int, part.split(":"))) for part in parts.split(",")]
+            for label, _, parts in (entry.partition("=") for entry in text.split(";") if entry)
+        }
+
+    def parts(self, label: str) -> list[Part]:
+        """The parts of a slice, oldest first."""
+        return self._slices.get(label) or [self._part(0, 0)]
+
+    def grown(self, label: str, live: list[str]) -> str:
+        """The text of the layout with one more part for a slice, and without those not live."""
+        parts = self.parts(label)
+        level = max(0, (parts[0].capacity // self._part(0, 0).capacity).bit_length() - 1)
+        return self._text({**self._slices, label: [*parts, self._part(level, len(parts))]}, live)
+
+    def newest_before(self, label: str, live: list[str]) -> str | None:
+        """The slice that says how large the one that begins must be; None: it has the usual part.
+
+        Once a slice has parts of its own, so has every later one, so that all clients know, from
+        the layout alone, whether one that begins still needs an entry.
+        """
+        earlier = [other for other in self._slices if other < label and other in live]
+        return None if label in self._slices or not earlier else max(earlier)
+
+    def begun(self, label: str, live: list[str], items: int) -> str:
+        """The text of the layout with a slice that begins with room for ``items``."""
+        usual = self._part(0, 0).capacity
+        level = max(0, (-(-items // usual) - 1).bit_length())
+        return self._text({**self._slices, label: [self._part(level, 0)]}, live)
+
+    def handed_over(self, successor: Layout, live: list[str]) -> str:
+        """The text of the layout that goes on, under other parameters, with these slices as they are.
+
+        ``live`` is oldest first; its last slice, the current one, gets a part of the new size.
+        """
+        slices = {label: self.parts(label) for label in live}
+        current = slices[live[-1]]
+        slices[live[-1]] = [*current, successor._part(-len(current), len(current))]
+        return self._text(slices, live)
+
+    def _part(self, level: int, number: int) -> Part:
+        """The ``number``-th part of a slice that began at 2**level times the usual capacity."""
+        config = self._config
+        if level == number == 0:
+            return Part(config.shard_capacity, config.shard_bits, config.hashes)
+        rate = sizing.slice_rate(config.error_rate, config.slices) * sizing.part_share(number)
+        capacity = config.shard_capacity << (level + number)
+        bits, hashes = sizing.choose(capacity, rate)
+        if bits > sizing.MAX_BITS_PER_KEY:
+            bits = sizing.MAX_BITS_PER_KEY
+            capacity = sizing.items_at(rate, bits, hashes)
+        return Part(capacity, bits, hashes)
+
+    @staticmethod
+    def _text(slices: dict[str, list[Part]], live: list[str]) -> str:
+        return ";".join(
+            f"{label}=" + ",".join(f"{part.capacity}:{part.bits}:{part.hashes}" for part in parts)
+            for label, parts in sorted(slices.items())
+            if label in live
+        )

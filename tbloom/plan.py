@@ -1,0 +1,189 @@
+"""The script calls that can be made while one slice is current: what stays the same is prepared once."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from tbloom import scripts
+from tbloom.batches import Batch
+from tbloom.calls import ScriptCall
+from tbloom.config import Config
+from tbloom.hashing import Hasher
+from tbloom.lanes import LANE_TTL_MS
+from tbloom.layout import Layout, Part
+from tbloom.sizing import HEADER_BITS
+
+
+@lru_cache(maxsize=1024)
+def _hasher(bits: int, hashes: int) -> Hasher:
+    return Hasher(bits, hashes)
+
+
+class ShardPlan:
+    """The parts of one shard's live slices, newest first."""
+
+    __slots__ = ("current", "groups", "grown", "hashers", "keys", "layout", "slice_ends")
+
+    def __init__(self, config: Config, shard: int, labels: list[str], layout: Layout) -> None:
+        self.keys: list[str] = []
+        #: For each slice, newest first, how many keys it and the newer ones have.
+        self.slice_ends: list[int] = []
+        parts: list[Part] = []
+        for label in labels:
+            own = layout.parts(label)
+            parts += reversed(own)
+            numbers = reversed(range(len(own)))
+            self.keys += [config.keys.slice(label, shard, number) for number in numbers]
+            self.slice_ends.append(len(parts))
+        self.current = parts[0]
+        self.layout = layout
+        #: What the layout becomes when the current part is full.
+        self.grown = layout.grown(labels[0], labels) if config.grow else ""
+        sizes = list(dict.fromkeys((part.bits, part.hashes) for part in parts))
+        self.hashers = [_hasher(*size) for size in sizes]
+        self.groups = [str(1 + sizes.index((part.bits, part.hashes))) for part in parts]
+
+    def positions(self, digest: int) -> str:
+        """The positions of an item's bits in the parts' keys, as the scripts want them."""
+        return "|".join(
+            [
+                " ".join([str(HEADER_BITS + bit) for bit in hasher.offsets(digest)])
+                for hasher in self.hashers
+            ]
+        )
+
+
+class Plan:
+    """A filter's script calls at ``now`` (ms), good for as long as ``now`` lies in the same slice."""
+
+    __slots__ = ("_begins", "_config", "_ends", "_expires", "_layouts", "_shards", "labels")
+
+    def __init__(self, config: Config, now: int, layouts: dict[int, Layout]) -> None:
+        slices = config.window.live(now)
+        current = slices[-1]
+        self._config = config
+        self._begins, self._ends = current.start, current.end
+        self._expires = config.window.expires(current)
+        #: Of the live slices, newest first.
+        self.labels = [slice.label for slice in reversed(slices)]
+        self._layouts = layouts
+        self._shards: dict[int, ShardPlan] = {}
+
+    def fits(self, now: int) -> bool:
+        """Whether the plan's slice is current at ``now``."""
+        return self._begins <= now < self._ends
+
+    def layout(self, shard: int) -> Layout:
+        """The shard's layout, as far as known."""
+        return self._layouts.get(shard) or Layout(self._config)
+
+    def learn_layout(self, shard: int, text: str) -> None:
+        """Goes on with another layout."""
+        self._shards.pop(shard, None)
+        self._layouts.pop(shard, None)
+        if text:
+            self._layouts[shard] = Layout(self._config, text)
+
+    def shard(self, shard: int) -> ShardPlan:
+        """What stays the same for a shard."""
+        plan = self._shards.get(shard)
+        if plan is None:
+            plan = ShardPlan(self._config, shard, self.labels, self.layout(shard))
+            self._shards[shard] = plan
+        return plan
+
+    def add(self, within: int, batch: Batch) -> ScriptCall:
+        """``lua/add.lua``; the batch has a lane."""
+        config, shard = self._config, self.shard(batch.shard)
+        keys = shard.slice_ends[within - 1]
+        return ScriptCall(
+            scripts.ADD,
+            (
+                config.keys.config(batch.shard),
+                self._lane(batch),
+                config.keys.layout(batch.shard),
+                *shard.keys[:keys],
+            ),
+            (
+                config.stored,
+                batch.number,
+                self._begins,
+                self._ends,
+                self._expires,
+                LANE_TTL_MS,
+                self._agreed(batch),
+                shard.layout.text,
+                shard.grown,
+                shard.current.capacity,
+                HEADER_BITS + shard.current.bits - 1,
+                " ".join(shard.groups[:keys]),
+                *map(shard.positions, batch.digests),
+            ),
+        )
+
+    def contains(self, within: int, batch: Batch) -> ScriptCall:
+        """``lua/contains.lua``."""
+        config, shard = self._config, self.shard(batch.shard)
+        keys = shard.slice_ends[within - 1]
+        return ScriptCall(
+            scripts.CONTAINS,
+            (
+                config.keys.config(batch.shard),
+                config.keys.layout(batch.shard),
+                *shard.keys[:keys],
+            ),
+            (
+                config.stored,
+                self._begins,
+                self._ends,
+                self._agreed(batch),
+                shard.layout.text,
+                " ".join(shard.groups[:keys]),
+                *map(shard.positions, batch.digests),
+            ),
+        )
+
+    def clear(self, batch: Batch) -> ScriptCall:
+        """``lua/clear.lua``; the batch has a lane, and no items."""
+        keys = self._config.keys
+        return ScriptCall(
+            scripts.CLEAR,
+            (
+                keys.config(batch.shard),
+                self._lane(batch),
+                keys.layout(batch.shard),
+                *self.shard(batch.shard).keys,
+            ),
+            (
+                self._config.stored,
+                batch.number,
+                self._begins,
+                self._ends,
+                self._expires,
+                LANE_TTL_MS,
+                self.layout(batch.shard).text,
+            ),
+        )
+
+    def open(self, *, store: bool) -> ScriptCall:
+        """``lua/open.lua``."""
+        times = (self._begins, self._ends, self._expires)
+        return ScriptCall(
+            scripts.OPEN, (self._config.keys.root,), (self._config.stored, *times, int(store))
+        )
+
+    def begin(self, shard: int, items: int) -> ScriptCall:
+        """``lua/relayout.lua``, to begin the current slice with room for ``items``."""
+        layout = self.layout(shard)
+        begun = layout.begun(self.labels[0], self.labels, items)
+        keys = (self._config.keys.layout(shard),)
+        return ScriptCall(scripts.RELAYOUT, keys, (layout.text, begun, self._expires))
+
+    def _agreed(self, batch: Batch) -> int:
+        # A single shard is the place where parameters are compared.
+        return int(batch.agreed or self._config.shards == 1)
+
+    def _lane(self, batch: Batch) -> str:
+        lane = batch.lane
+        assert lane is not None  # noqa: S101 - the protocol has taken one
+        return self._config.keys.lane(lane.client, lane.lane, batch.shard)

@@ -1,0 +1,198 @@
+"""What happens when a slice holds more than it was made for."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections import Counter
+from typing import Any
+
+import pytest
+import redis
+from conftest import Make
+from proxy import LossyProxy, every
+
+from tbloom import ConfigError, FilterFull, TimeBloom
+from tbloom.config import configure
+from tbloom.layout import Layout
+
+SPAWN = multiprocessing.get_context("spawn")
+
+
+@pytest.mark.timeout(300)
+def test_an_estimate_100_times_too_small_keeps_the_error_rate(url: str, name: str) -> None:
+    """Made for 10,000 items a slice, given 1,000,000: rate, no false negative, memory <= 1.6 x."""
+    sizes = {}
+    for capacity in (10_000, 1_000_000):
+        with TimeBloom.from_url(url, f"{name}-{capacity}", slices=1, capacity=capacity) as seen:
+            for start in range(0, 1_000_000, 100_000):
+                seen.add_many(f"added {i}" for i in range(start, start + 100_000))
+            if capacity == 10_000:
+                for start in range(0, 1_000_000, 100_000):
+                    assert all(
+                        seen.contains_many(f"added {i}" for i in range(start, start + 100_000))
+                    )
+                wrong = sum(
+                    sum(seen.contains_many(f"other {n} {i}" for i in range(100_000)))
+                    for n in range(5)
+                )
+            info = seen.info()
+            assert 999_000 < info.items <= 1_000_000
+            sizes[capacity] = info.bytes
+            parts = info.slices[-1].parts
+            assert (7 if capacity == 10_000 else 1) == parts
+            seen.clear()
+    ratio = sizes[10_000] / sizes[1_000_000]
+    print(f"measured {wrong / 5e5:.3g} of 1e-4; memory {ratio:.2f} x")
+    assert wrong / 500_000 <= 1.1e-4
+    assert ratio <= 1.6
+
+
+def _claim(url: str, name: str, seed: int) -> list[str]:
+    items = [f"item {i}" for i in range(20_000)]
+    items = items[seed * 997 :] + items[: seed * 997]
+    with TimeBloom.from_url(url, name, capacity=200, error_rate=1e-6) as seen:
+        claimed = []
+        for start in range(0, len(items), 250):
+            some = items[start : start + 250]
+            claimed += [item for item, new in zip(some, seen.add_many(some), strict=True) if new]
+            claimed += [item for item in some[:5] if seen.add(item)]
+    return claimed
+
+
+@pytest.mark.parametrize("replies_lost", [False, True])
+def test_of_many_processes_exactly_one_is_told_new_while_the_slice_grows(
+    url: str, name: str, *, replies_lost: bool
+) -> None:
+    """4 processes, 20,000 items, a filter made for 200: it grows 7 times under their hands."""
+    with (
+        LossyProxy(url, every(10) if replies_lost else lambda _: False) as proxy,
+        SPAWN.Pool(4) as pool,
+    ):
+        claims = pool.starmap(_claim, [(proxy.url, name, seed) for seed in range(4)])
+    times = Counter(item for claimed in claims for item in claimed)
+    assert {1} == set(times.values())
+    assert len(times) >= 19_998
+    with TimeBloom.from_url(url, name, capacity=200, error_rate=1e-6) as seen:
+        info = seen.info()
+        assert (len(times), 7) == (info.items, info.slices[-1].parts)
+
+
+async def test_a_part_never_holds_more_than_its_capacity(
+    make: Make, client: redis.Redis, name: str
+) -> None:
+    seen = make(capacity=100, shards=1)
+    await seen.add_many(f"item {i}" for i in range(1000))
+    label = (await seen.info()).slices[-1].label
+    parts = Layout(configure(name, capacity=100), client.get(f"{{{name}}}:layout")).parts(label)
+    counts = [
+        client.bitfield(f"{{{name}}}:{label}" + (f":{i}" if i else "")).get("u48", 0).execute()[0]
+        for i in range(len(parts))
+    ]
+    assert [100, 200, 400] == counts[:3]
+    assert [100, 200, 400, 800] == [part.capacity for part in parts]
+    assert 998 <= sum(counts) <= 1000
+
+
+async def test_a_batch_that_fills_a_part_is_answered_to_the_end(make: Make) -> None:
+    seen = make(capacity=50, error_rate=1e-9)
+    items = [f"item {i}" for i in range(500)]
+    assert [True] * 500 + [False] * 500 == await seen.add_many([*items, *items])
+    assert [False] * 500 == await seen.add_many(items)
+
+
+async def test_every_client_notices_a_new_part(make: Make) -> None:
+    seen, other = make(capacity=50, error_rate=1e-9), make(capacity=50, error_rate=1e-9)
+    assert not await other.contains("a")
+    for i in range(300):
+        assert await seen.add(f"item {i}") is True
+        assert await other.contains(f"item {i}") is True
+        assert await other.add(f"item {i}") is False
+
+
+async def test_a_slice_begins_as_large_as_the_last_one_became(clockwork: Any, make: Make) -> None:
+    """New slices start from what the last ones needed, and shrink again with the crawl."""
+    seen = make(url=clockwork.server.url, capacity=100, slices=3, error_rate=1e-6)
+    parts, sizes = [], []
+    for day, items in enumerate([900, 900, 100, 100, 100], 3):
+        clockwork.set(f"2019-06-{day:02} 12:00:00")
+        assert all(await seen.add_many(f"{day} {i}" for i in range(items)))
+        newest = (await seen.info()).slices[-1]
+        assert items == newest.items
+        parts.append(newest.parts)
+        sizes.append(newest.bytes)
+        assert not any(await seen.add_many(f"{day} {i}" for i in range(items)))
+    assert [4, 1] == parts[:2]  # 100 + 200 + 400 + 800, then 1600 at once
+    assert sizes[-1] < sizes[1] / 5
+
+
+async def test_without_growth_a_full_slice_refuses_new_items(make: Make, name: str) -> None:
+    seen = make(capacity=100, grow=False, error_rate=1e-9)
+    items = [f"item {i}" for i in range(100)]
+    assert all(await seen.add_many(items))
+    assert await seen.add("item 7") is False
+    assert await seen.contains("item 8") is True
+    for _ in range(2):
+        with pytest.raises(
+            FilterFull, match=f"filter '{name}': .* capacity of 100 items"
+        ) as caught:
+            await seen.add("one more")
+        assert (name, 100) == (caught.value.name, caught.value.capacity)
+    assert await seen.contains("one more") is False
+    assert (await seen.info()).items == 100
+
+
+async def test_a_batch_that_does_not_fit_is_not_lost(make: Make) -> None:
+    """What was added before the slice was full is told to whoever asks next."""
+    seen = make(capacity=100, grow=False, error_rate=1e-9)
+    items = [f"item {i}" for i in range(150)]
+    with pytest.raises(FilterFull):
+        await seen.add_many(items)
+    assert [True] * 100 == [await seen.add(item) for item in items[:100]]
+    assert [False] * 100 == await seen.add_many(items[:100])
+    with pytest.raises(FilterFull):
+        await seen.add(items[100])
+
+
+async def test_a_full_slice_makes_room_when_the_next_begins(clockwork: Any, make: Make) -> None:
+    seen = make(url=clockwork.server.url, capacity=100, grow=False, slices=2, error_rate=1e-9)
+    await seen.add_many(map(str, range(100)))
+    with pytest.raises(FilterFull):
+        await seen.add("a")
+    clockwork.set("2019-06-04 12:00:00")
+    assert await seen.add("a") is True
+
+
+async def test_shards_grow_on_their_own(make: Make) -> None:
+    seen = make(capacity=400, shards=4, error_rate=1e-9)
+    items = [f"item {i}" for i in range(6000)]
+    assert all(await seen.add_many(items))
+    assert not any(await seen.add_many(items))
+    info = await seen.info()
+    assert (6000, 4) == (info.items, info.slices[-1].parts)
+    await seen.clear()
+    assert not any(await seen.contains_many(items))
+
+
+async def test_a_capacity_that_is_right_does_not_make_shards_grow(make: Make) -> None:
+    """Chance sends some shards more than their share: they have room for it."""
+    seen = make(capacity=20_000, shards=8, error_rate=1e-9)
+    await seen.add_many(map(str, range(20_000)))
+    assert (await seen.info()).slices[-1].parts == 1
+
+
+async def test_every_key_of_a_grown_filter_has_a_ttl_and_is_cleared(
+    make: Make, client: redis.Redis, name: str
+) -> None:
+    seen = make(capacity=50)
+    await seen.add_many(map(str, range(500)))
+    keys = client.keys(f"*{name}*")
+    assert {f"{{{name}}}:layout", f"{{{name}}}:config"} < set(keys)
+    assert all(client.pttl(key) > 0 for key in keys)
+    await make(capacity=50).clear()
+    assert all(":lane:" in key for key in client.keys(f"*{name}*"))
+
+
+@pytest.mark.parametrize("grow", [1, None, "yes"])
+async def test_grow_is_a_bool(make: Make, grow: Any) -> None:
+    with pytest.raises(ConfigError, match=r"^grow: expected True or False"):
+        make(grow=grow)
