@@ -121,7 +121,11 @@ for item = FIRST_ITEM, #ARGV do
     any_new = true
     if remember(groups[group_of[1]], zero) >= capacity and grows then
       -- Whoever comes next, this call's other items too, has to know the new part.
-      redis.call('SET', layout_key, grown_layout, 'PXAT', expires)
+      if redis.call('PTTL', layout_key) < expires - now then
+        redis.call('SET', layout_key, grown_layout, 'PXAT', expires)
+      else
+        redis.call('SET', layout_key, grown_layout, 'KEEPTTL')
+      end
       break
     end
   end

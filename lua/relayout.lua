@@ -3,15 +3,28 @@
 -- KEYS[1]    the layout: the parts of those slices that have not just the one that every slice begins with
 --
 -- ARGV[1]    the layout that the caller knows
--- ARGV[2]    the layout that it should become
--- ARGV[3]    when the slice leaves the window (ms)
+-- ARGV[2]    the layout that it should become: with an entry for the current slice, without those gone
+-- ARGV[3]    when the current slice begins, as the caller believes (ms)
+-- ARGV[4]    when it ends (ms)
+-- ARGV[5]    when it leaves the window (ms)
 --
--- Reply      {5, layout}      the layout that is stored then
+-- Reply      {1, now}         the server's clock (ms) is not within ARGV[3..4]; nothing changed
+--            {5, layout}      the layout that is stored then
 -- Errors     WRONGTYPE, OOM, READONLY, all of them before anything is changed
 
-local layout_key, known, wanted, expires = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
+local layout_key, known, wanted = KEYS[1], ARGV[1], ARGV[2]
+local begins, ends, expires = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+if now < begins or now >= ends then return {1, now} end
 
 local stored = redis.call('GET', layout_key) or ''
 if stored ~= known then return {5, stored} end
-redis.call('SET', layout_key, wanted, 'PXAT', expires)
+-- Its life is that of the newest slice, so it is only ever prolonged.
+if redis.call('PTTL', layout_key) < expires - now then
+  redis.call('SET', layout_key, wanted, 'PXAT', expires)
+else
+  redis.call('SET', layout_key, wanted, 'KEEPTTL')
+end
 return {5, wanted}

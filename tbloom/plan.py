@@ -177,7 +177,8 @@ class Plan:
         layout = self.layout(shard)
         begun = layout.begun(self.labels[0], self.labels, items)
         keys = (self._config.keys.layout(shard),)
-        return ScriptCall(scripts.RELAYOUT, keys, (layout.text, begun, self._expires))
+        times = (self._begins, self._ends, self._expires)
+        return ScriptCall(scripts.RELAYOUT, keys, (layout.text, begun, *times))
 
     def _agreed(self, batch: Batch) -> int:
         # A single shard is the place where parameters are compared.

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import multiprocessing
 from collections import Counter
+from datetime import datetime, timezone
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import redis
@@ -98,6 +100,31 @@ async def test_a_batch_that_fills_a_part_is_answered_to_the_end(make: Make) -> N
     items = [f"item {i}" for i in range(500)]
     assert [True] * 500 + [False] * 500 == await seen.add_many([*items, *items])
     assert [False] * 500 == await seen.add_many(items)
+
+
+async def test_a_filter_made_for_one_item_holds_thousands(make: Make) -> None:
+    """It grows a dozen times in the middle of one batch."""
+    seen = make(capacity=1, error_rate=1e-9)
+    items = [f"item {i}" for i in range(5000)]
+    assert all(await seen.add_many(items))
+    assert not any(await seen.add_many(items))
+
+
+async def test_a_client_whose_clock_is_ahead_takes_nothing_from_the_layout(
+    clockwork: Any, make: Make
+) -> None:
+    """It believes that a slice has left the window, and that the next has begun."""
+    seen = make(url=clockwork.server.url, capacity=50, slices=2, error_rate=1e-9)
+    items = [f"item {i}" for i in range(500)]
+    assert all(await seen.add_many(items))
+    clockwork.set("2019-06-04 23:59:00")
+    assert await seen.add("a") is True
+    tomorrow = int(datetime(2019, 6, 5, 12, tzinfo=timezone.utc).timestamp() * 1e9)
+    with patch("tbloom.clock.time.time_ns", lambda: tomorrow):
+        ahead = make(url=clockwork.server.url, capacity=50, slices=2, error_rate=1e-9)
+    assert await ahead.add("b") is True
+    assert not any(await seen.add_many(items))
+    assert not any(await ahead.add_many(items))
 
 
 async def test_every_client_notices_a_new_part(make: Make) -> None:

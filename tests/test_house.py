@@ -19,6 +19,7 @@ FLOORS = [  # lowest first
     {"batches", "config", "info", "calls"},
     {"layout"},
     {"survey", "plan", "reconfigure"},
+    {"session"},
     {"protocol"},
     {"base"},
     {"sync", "aio"},
