@@ -1,7 +1,8 @@
 -- reconfigure: give a filter, or one shard of it, other parameters, and keep what it has seen.
 --
 -- KEYS[1]    the filter's parameters
--- KEYS[2]    the layout: the parts of those slices that have not just the one that every slice begins with
+-- KEYS[2]    the layout: the parts of those slices that have not just the one that every slice begins with;
+--            not given for the place where a sharded filter's parameters are agreed on
 -- KEYS[3..]  all parts of live slices
 --
 -- ARGV[1]    the parameters as they are stored
@@ -30,11 +31,13 @@ if now < begins or now >= ends then return {1, now} end
 local config = redis.call('GET', config_key)
 if config == new_config then return {0, ''} end
 if config ~= old_config then return {2, config or ''} end
-local layout = redis.call('GET', layout_key) or ''
-if layout ~= old_layout then return {5, layout} end
+if layout_key then
+  local layout = redis.call('GET', layout_key) or ''
+  if layout ~= old_layout then return {5, layout} end
+end
 
 redis.call('SET', config_key, new_config, 'PXAT', expires)
-redis.call('SET', layout_key, new_layout, 'PXAT', expires)
+if layout_key then redis.call('SET', layout_key, new_layout, 'PXAT', expires) end
 for i = 0, #KEYS - FIRST_PART do
   redis.call('PEXPIREAT', KEYS[FIRST_PART + i], ARGV[FIRST_EXPIRY + i])
 end

@@ -54,7 +54,8 @@ class AsyncTimeBloom(Base["asyncio.Redis | asyncio.RedisCluster"]):
         """An asyncio client knows its cluster's masters only once it has been there."""
         if isinstance(self.client, asyncio.RedisCluster):
             await self.client.initialize()
-            self._spread(len(self.client.get_primaries()))
+            if self._cluster_unknown:  # another task may have been faster
+                self._spread(len(self.client.get_primaries()))
         self._cluster_unknown = False
 
     async def add(self, item: Item, within: int | None = None) -> bool:

@@ -13,13 +13,15 @@ MOST_UNTOLD = 100_000
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """The items of one script call, by their digests; ``answers`` has a character for each."""
+    """The items of one script call, by their digests; ``answers`` has a character for each, once known."""
 
     digests: list[int]
     shard: int = 0
     lane: Lane | None = None
     number: int = 0
-    answers: str = ""
+    answers: str | None = None
+    #: Whether it was sent and no reply came.
+    in_doubt: bool = False
     #: Whether the filter's parameters were compared after the server asked for it.
     agreed: bool = False
     #: Whether an earlier call with these items ended untold.
@@ -27,7 +29,7 @@ class Batch:
 
 
 class Untold:
-    """Items of calls that may have been executed, but ended in an error or were cancelled.
+    """Items that may have been added by calls that ended in an error or were cancelled.
 
     Their caller was never told what they are. Whoever of this client adds them next must get the
     first answer, so their call is made again with its own token, which the server knows for as
@@ -40,15 +42,14 @@ class Untold:
         self._batches: dict[int, Batch] = {}
 
     def keep(self, batches: Iterable[Batch]) -> None:
-        """Notes the items of a call that ended untold. Those known to be seen need no token."""
+        """Notes the items of a call that ended untold: the new ones, and those in doubt."""
         for batch in batches:
-            if batch.lane is not None:
-                answers = batch.answers or "1" * len(batch.digests)
-                # Fewer answers than items: the rest was not added.
-                for digest, answer in zip(batch.digests, answers, strict=False):
-                    if answer == "1":
-                        self._batches[digest] = batch
-                batch.again = True
+            answers = batch.answers or ("1" * len(batch.digests) if batch.in_doubt else "")
+            # Fewer answers than items: the rest was not added.
+            for digest, answer in zip(batch.digests, answers, strict=False):
+                if answer == "1":
+                    self._batches[digest] = batch
+            batch.again = True
         while len(self._batches) > MOST_UNTOLD:
             self._batches.pop(next(iter(self._batches)), None)
 

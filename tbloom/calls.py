@@ -54,7 +54,14 @@ Flow = Generator[Sequence[Call], Sequence[Any], T]
 
 
 def deliver(calls: Sequence[Call]) -> Flow[Sequence[Any]]:
-    """The replies to the calls, none of them a Failure: raises the server's first error.
+    """The replies to the calls, none of them a Failure: raises the server's first error."""
+    replies = yield from deliver_all(calls)
+    yield from raise_first(calls, replies)
+    return replies
+
+
+def deliver_all(calls: Sequence[Call]) -> Flow[Sequence[Any]]:
+    """The replies to the calls, Failures too.
 
     Scripts that the server has forgotten (SCRIPT FLUSH, a restart, a failover)
     are sent once more, with their text.
@@ -69,10 +76,14 @@ def deliver(calls: Sequence[Call]) -> Flow[Sequence[Any]]:
         again = yield list(forgotten.values())
         for i, reply in zip(forgotten, again, strict=True):
             replies[i] = reply
+    return replies
+
+
+def raise_first(calls: Sequence[Call], replies: Sequence[Any]) -> Flow[None]:
+    """Raises the first error among the replies, if there is one."""
     for call, reply in zip(calls, replies, strict=True):
         if isinstance(reply, Failure):
             yield from _raise(call, reply)
-    return replies
 
 
 def chunks(sequence: Sequence[T], size: int) -> Iterator[Sequence[T]]:

@@ -44,13 +44,16 @@ class ConfigMismatch(TBloomError):
     """A filter of that name is stored with other parameters; nothing was changed.
 
     ``differences`` maps the name of each parameter that differs to the pair
-    (stored, given).
+    (stored, given); ``stored`` is all that is stored, as text.
     """
 
-    def __init__(self, name: str, differences: dict[str, tuple[Any, Any]]) -> None:
-        super().__init__(name, differences)
+    def __init__(
+        self, name: str, differences: dict[str, tuple[Any, Any]], stored: str = ""
+    ) -> None:
+        super().__init__(name, differences, stored)
         self.name = name
         self.differences = differences
+        self.stored = stored
 
     def __str__(self) -> str:
         details = ", ".join(

@@ -43,10 +43,12 @@ class Layout:
         return self._slices.get(label) or [self._part(0, 0)]
 
     def grown(self, label: str, live: list[str]) -> str:
-        """The text of the layout with one more part for a slice, and without those not live."""
+        """The text of the layout with one more part for a slice, and without those that are gone."""
         parts = self.parts(label)
-        level = max(0, (parts[0].capacity // self._part(0, 0).capacity).bit_length() - 1)
-        return self._text({**self._slices, label: [*parts, self._part(level, len(parts))]}, live)
+        number = len(parts)
+        doubled = (parts[-1].capacity // self._part(0, 0).capacity).bit_length()
+        new = self._part(doubled - number, number)
+        return self._text({**self._slices, label: [*parts, new]}, live)
 
     def newest_before(self, label: str, live: list[str]) -> str | None:
         """The slice that says how large the one that begins must be; None: it has the usual part.
@@ -60,7 +62,7 @@ class Layout:
     def begun(self, label: str, live: list[str], items: int) -> str:
         """The text of the layout with a slice that begins with room for ``items``."""
         usual = self._part(0, 0).capacity
-        level = max(0, (-(-items // usual) - 1).bit_length())
+        level = max(0, (-(-items // usual) - 1).bit_length()) if self._config.grow else 0
         return self._text({**self._slices, label: [self._part(level, 0)]}, live)
 
     def handed_over(self, successor: Layout, live: list[str]) -> str:
@@ -91,5 +93,5 @@ class Layout:
         return ";".join(
             f"{label}=" + ",".join(f"{part.capacity}:{part.bits}:{part.hashes}" for part in parts)
             for label, parts in sorted(slices.items())
-            if label in live
+            if label >= min(live)
         )

@@ -13,6 +13,22 @@ from tbloom.lanes import LANE_TTL_MS
 from tbloom.layout import Layout, Part
 from tbloom.sizing import HEADER_BITS
 
+#: Bits of a key (4 MB) that takes the server more than a millisecond to make.
+_LARGE = 1 << 25
+#: How far apart (ms) the keys of a slice leave, and how many of them may not leave together.
+_SPREAD_MS, _SPREAD = 25, 256
+
+
+def leaves(config: Config, expires: int, shard: int | None) -> int:
+    """When the keys of a shard are dropped (ms), of a slice that leaves the window at ``expires``.
+
+    Shards leave one after another, so that the server is not held up by all of them at once; what
+    they agree on (None) last.
+    """
+    if config.shards == 1:
+        return expires
+    return expires + (_SPREAD if shard is None else shard % _SPREAD) * _SPREAD_MS
+
 
 @lru_cache(maxsize=1024)
 def _hasher(bits: int, hashes: int) -> Hasher:
@@ -56,11 +72,21 @@ class ShardPlan:
 class Plan:
     """A filter's script calls at ``now`` (ms), good for as long as ``now`` lies in the same slice."""
 
-    __slots__ = ("_begins", "_config", "_ends", "_expires", "_layouts", "_shards", "labels")
+    __slots__ = (
+        "_begins",
+        "_config",
+        "_ends",
+        "_expires",
+        "_layouts",
+        "_made",
+        "_shards",
+        "labels",
+    )
 
     def __init__(self, config: Config, now: int, layouts: dict[int, Layout]) -> None:
         slices = config.window.live(now)
         current = slices[-1]
+        self._made: set[str] = set()
         self._config = config
         self._begins, self._ends = current.start, current.end
         self._expires = config.window.expires(current)
@@ -76,6 +102,26 @@ class Plan:
     def layout(self, shard: int) -> Layout:
         """The shard's layout, as far as known."""
         return self._layouts.get(shard) or Layout(self._config)
+
+    def must_begin_after(self, shard: int) -> str | None:
+        """The slice whose size decides how the current one begins; None: nothing is to be done."""
+        return self.layout(shard).newest_before(self.labels[0], self.labels)
+
+    def sendable(self, batches: list[Batch]) -> list[Batch]:
+        """The batches without those, but for one, that may make a large key: each holds the server up."""
+        sendable, makes = [], False
+        for batch in batches:
+            shard = self.shard(batch.shard)
+            if shard.current.bits > _LARGE and shard.keys[0] not in self._made:
+                if makes:
+                    continue
+                makes = True
+                self._made.add(shard.keys[0])
+            sendable.append(batch)
+        return sendable
+
+    def _expires_at(self, shard: int | None) -> int:
+        return leaves(self._config, self._expires, shard)
 
     def learn_layout(self, shard: int, text: str) -> None:
         """Goes on with another layout."""
@@ -109,7 +155,7 @@ class Plan:
                 batch.number,
                 self._begins,
                 self._ends,
-                self._expires,
+                self._expires_at(batch.shard),
                 LANE_TTL_MS,
                 self._agreed(batch),
                 shard.layout.text,
@@ -159,7 +205,7 @@ class Plan:
                 batch.number,
                 self._begins,
                 self._ends,
-                self._expires,
+                self._expires_at(batch.shard),
                 LANE_TTL_MS,
                 self.layout(batch.shard).text,
             ),
@@ -167,7 +213,7 @@ class Plan:
 
     def open(self, *, store: bool) -> ScriptCall:
         """``lua/open.lua``."""
-        times = (self._begins, self._ends, self._expires)
+        times = (self._begins, self._ends, self._expires_at(None))
         return ScriptCall(
             scripts.OPEN, (self._config.keys.root,), (self._config.stored, *times, int(store))
         )
@@ -176,9 +222,18 @@ class Plan:
         """``lua/relayout.lua``, to begin the current slice with room for ``items``."""
         layout = self.layout(shard)
         begun = layout.begun(self.labels[0], self.labels, items)
-        keys = (self._config.keys.layout(shard),)
-        times = (self._begins, self._ends, self._expires)
-        return ScriptCall(scripts.RELAYOUT, keys, (layout.text, begun, *times))
+        return ScriptCall(
+            scripts.RELAYOUT,
+            (self._config.keys.config(shard), self._config.keys.layout(shard)),
+            (
+                self._config.stored,
+                layout.text,
+                begun,
+                self._begins,
+                self._ends,
+                self._expires_at(shard),
+            ),
+        )
 
     def _agreed(self, batch: Batch) -> int:
         # A single shard is the place where parameters are compared.

@@ -40,6 +40,8 @@ class Protocol:
 
     def use_shards(self, shards: int) -> None:
         """Goes on with another number of shards."""
+        if shards == self.config.shards:
+            return
         self.config = replace(self.config, shards=shards)
         self._session = Session(self.config)
 
@@ -77,27 +79,41 @@ class Protocol:
         root = self.config.keys.root
         [stored] = yield from deliver([Command(("GET", root))])
         if stored is not None and text(stored) != self.config.stored:
-            yield from Protocol(from_stored(self.config.name, text(stored))).clear()
-        shards = [Batch([], shard) for shard in range(self.config.shards)]
-        yield from self._session.change(shards, Plan.clear)
-        if self.config.shards > 1:
-            yield from deliver([Command(("UNLINK", root))])
+            yield from self._clear(from_stored(self.config.name, text(stored)))
+        yield from self._clear(self.config)
+
+    def _clear(self, config: Config) -> Flow[None]:
+        session = self._session if config is self.config else Session(config)
+        if config.shards > 1:
+            # First of all: whoever adds to a shard that is cleared must agree on parameters anew.
+            yield from deliver([Command(("UNLINK", config.keys.root))])
+        for shard in range(config.shards):
+            try:
+                yield from session.change([Batch([], shard)], Plan.clear, store=None)
+            except ConfigMismatch as error:  # noqa: PERF203 - after a reconfigure() without end
+                other = Session(from_stored(config.name, error.stored))
+                yield from other.change([Batch([], shard)], Plan.clear, store=None)
 
     def reconfigure(self) -> Flow[None]:
         """Give the stored filter these parameters, and keep what it has seen."""
+        yield from self._adopting(self._reconfigure)
+
+    def _reconfigure(self) -> Flow[None]:
         yield from reconfigure(self.config, self._session.clock)
 
     def keys(self, at: datetime | None = None) -> Flow[list[str]]:
-        """The keys of the slices that are live at ``at``, or now, oldest first."""
-        if at is None:
-            yield from survey.ask_time(self.config, self._session.clock)
-            ms = self._session.clock.now()
-        elif isinstance(at, datetime) and at.tzinfo is not None:
-            ms = to_ms(at)
-        else:
+        """The (first) keys of the slices that are live at ``at``, or now, oldest first."""
+        if at is not None and (not isinstance(at, datetime) or at.tzinfo is None):
             raise ConfigError("at", at, "a datetime with a time zone")
+        return (yield from self._adopting(self._keys, at))
+
+    def _keys(self, at: datetime | None) -> Flow[list[str]]:
+        session = self._session
+        if at is None:
+            yield from survey.ask_time(self.config, session.clock)
+        yield from survey.check_stored(self.config)
+        slices = self.config.window.live(to_ms(at) if at else session.clock.now())
         keys, shards = self.config.keys, range(self.config.shards)
-        slices = self.config.window.live(ms)
         return [keys.slice(slice.label, shard) for slice in slices for shard in shards]
 
     def info(self) -> Flow[FilterInfo]:
@@ -148,7 +164,7 @@ def _answers(batches: list[Batch]) -> dict[int, bool]:
     return {
         digest: answer == "1"
         for batch in batches
-        for digest, answer in zip(batch.digests, batch.answers, strict=True)
+        for digest, answer in zip(batch.digests, batch.answers or "", strict=True)
     }
 
 

@@ -12,6 +12,7 @@ from tbloom.clock import ServerClock
 from tbloom.config import Config, from_stored
 from tbloom.errors import ConfigMismatch, TBloomError
 from tbloom.layout import Layout
+from tbloom.plan import leaves
 from tbloom.window import Window
 
 #: Items are found by these, so a filter can't change them in place.
@@ -21,26 +22,34 @@ _OK, _CLOCK, _MISMATCH, _LAYOUT = 0, 1, 2, 5
 
 
 def reconfigure(config: Config, clock: ServerClock) -> Flow[None]:
-    """Gives the stored filter the parameters of ``config``."""
+    """Gives the stored filter the parameters of ``config``.
+
+    Where it ends half-way, it, or another one, can be made again: each shard keeps a copy of the
+    parameters that it has. The root comes first, so that nobody agrees on the old ones any more.
+    """
     root = config.keys.root
     [stored] = yield from deliver([Command(("GET", root))])
-    if stored is None or text(stored) == config.stored:
+    if stored is None:
         return
-    old = from_stored(config.name, text(stored))
     differences = config.differences(text(stored))
     fixed = {name: differences[name] for name in _FIXED if name in differences}
     if fixed:
-        raise ConfigMismatch(config.name, fixed)
-    for shard in range(config.shards):
-        yield from _shard(old, config, clock, shard)
+        raise ConfigMismatch(config.name, fixed, text(stored))
     if config.shards > 1:
-        [ttl] = yield from deliver([Command(("PTTL", config.keys.config(0)))])
-        yield from deliver([Command(("SET", root, config.stored, "PX", max(ttl, 1)))])
+        yield from _change(config, clock, text(stored), None)
+    for shard in range(config.shards):
+        [copy] = yield from deliver([Command(("GET", config.keys.config(shard)))])
+        if copy is not None:  # else nothing was added to it
+            yield from _change(config, clock, text(copy), shard)
 
 
-def _shard(old: Config, new: Config, clock: ServerClock, shard: int) -> Flow[None]:
+def _change(new: Config, clock: ServerClock, stored: str, shard: int | None) -> Flow[None]:
+    """Changes one shard, or with None the root."""
     layout = ""
     for _ in range(_MAX_ATTEMPTS):
+        if stored == new.stored:
+            return
+        old = from_stored(new.name, stored)
         call = _call(old, new, clock.now(), shard, Layout(old, layout))
         [(status, payload)] = yield from deliver([call])
         if status == _OK:
@@ -50,33 +59,36 @@ def _shard(old: Config, new: Config, clock: ServerClock, shard: int) -> Flow[Non
         elif status == _LAYOUT:
             layout = text(payload)
         elif not payload:
-            return  # nothing was ever added to this shard
+            return  # cleared meanwhile
         else:
-            raise ConfigMismatch(new.name, new.differences(text(payload)))
+            stored = text(payload)
     raise TBloomError(f"filter {new.name!r} changes too fast to be reconfigured")
 
 
-def _call(old: Config, new: Config, now: int, shard: int, layout: Layout) -> ScriptCall:
+def _call(old: Config, new: Config, now: int, shard: int | None, layout: Layout) -> ScriptCall:
     # The longer of the two windows: what the old one still holds, the new one may want.
     window = Window(new.granularity, max(old.slices, new.slices), new.tz)
     slices = window.live(now)
     current = slices[-1]
-    keys, expiries = [], []
-    for slice in slices:
-        for number in range(len(layout.parts(slice.label))):
-            keys.append(new.keys.slice(slice.label, shard, number))
-            expiries.append(new.window.expires(slice))
+    keys, expiries, config_key, handed_over = [], [], new.keys.root, ""
+    if shard is not None:
+        config_key = new.keys.config(shard)
+        handed_over = layout.handed_over(Layout(new), [slice.label for slice in slices])
+        for slice in slices:
+            for number in range(len(layout.parts(slice.label))):
+                keys.append(new.keys.slice(slice.label, shard, number))
+                expiries.append(leaves(new, new.window.expires(slice), shard))
     return ScriptCall(
         scripts.RECONFIGURE,
-        (new.keys.config(shard), new.keys.layout(shard), *keys),
+        (config_key, new.keys.layout(shard or 0), *keys) if shard is not None else (config_key,),
         (
             old.stored,
             new.stored,
             layout.text,
-            layout.handed_over(Layout(new), [slice.label for slice in slices]),
+            handed_over,
             current.start,
             current.end,
-            new.window.expires(current),
+            leaves(new, new.window.expires(current), shard),
             *expiries,
         ),
     )

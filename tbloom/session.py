@@ -11,7 +11,16 @@ from typing import Any
 
 from tbloom import survey
 from tbloom.batches import Batch, Untold
-from tbloom.calls import CALLS_AT_ONCE, Flow, ScriptCall, chunks, deliver, text
+from tbloom.calls import (
+    CALLS_AT_ONCE,
+    Failure,
+    Flow,
+    ScriptCall,
+    chunks,
+    deliver_all,
+    raise_first,
+    text,
+)
 from tbloom.clock import ServerClock
 from tbloom.config import Config
 from tbloom.errors import ConfigMismatch, FilterFull, TBloomError
@@ -58,12 +67,14 @@ class Session:
         hashes = self.config.hashes * len(plan.hashers)
         return max(1, _BITS_PER_CALL // (2 * (hashes + len(plan.keys))))
 
-    def change(self, batches: list[Batch], call: _CallFor) -> Flow[None]:
+    def change(
+        self, batches: list[Batch], call: _CallFor, *, store: bool | None = True
+    ) -> Flow[None]:
         """Asks with tokens, and notes whose answers got lost."""
         for batch in batches:
             self._give_token(batch)
         try:
-            yield from self.ask(batches, call, store=True)
+            yield from self.ask(batches, call, store=store)
         except BaseException:  # the flow's end too, when its driver was cancelled
             self.untold.keep(batches)
             raise
@@ -76,10 +87,13 @@ class Session:
             batch.lane = self._lanes.take()
             batch.number = batch.lane.next_number()
 
-    def ask(self, batches: list[Batch], call: _CallFor, *, store: bool) -> Flow[None]:
-        """Sends the batches' calls until each has its answers."""
-        for some in chunks(batches, CALLS_AT_ONCE):
-            pending, corrections = some, 0
+    def ask(self, batches: list[Batch], call: _CallFor, *, store: bool | None) -> Flow[None]:
+        """Sends the batches' calls until each has its answers.
+
+        ``store``: whether parameters may be stored where there are none; None: they don't matter.
+        """
+        for some in chunks(list(batches), CALLS_AT_ONCE):
+            pending, corrections = list(some), 0
             while pending:
                 if corrections > _MAX_CORRECTIONS:
                     raise TBloomError(
@@ -87,52 +101,72 @@ class Session:
                     )
                 corrections += 1
                 plan = self.current_plan()
-                shards = {batch.shard for batch in pending}
-                if not (yield from self._prepare(plan, shards, store=store)):
+                if not (yield from self._prepare(plan, pending, store=store)):
                     continue
-                replies = yield from deliver([call(plan, batch) for batch in pending])
-                unanswered = [
-                    batch
-                    for batch, reply in zip(pending, replies, strict=True)
-                    if not self._accept(batch, *reply)
-                ]
-                if len(unanswered) < len(pending):
+                sent = plan.sendable(pending) if store else pending
+                answered = yield from self._send(plan, sent, call)
+                if answered:
                     corrections = 0
-                pending = unanswered + self._unanswered(batches)
+                pending = [batch for batch in pending if batch not in answered]
+                pending += self._left_over(batches)
 
-    def _prepare(self, plan: Plan, shards: set[int], *, store: bool) -> Flow[bool]:
+    def _send(self, plan: Plan, batches: list[Batch], call: _CallFor) -> Flow[list[Batch]]:
+        """Sends one call for each batch; returns those that are done."""
+        calls = [call(plan, batch) for batch in batches]
+        for batch in batches:
+            batch.in_doubt = True
+        replies = yield from deliver_all(calls)
+        done, errors = [], []
+        for batch, reply in zip(batches, replies, strict=True):
+            batch.in_doubt = False
+            if isinstance(reply, Failure):
+                continue
+            try:
+                if self._accept(plan, batch, *reply):
+                    done.append(batch)
+            except TBloomError as error:  # raised once all that was answered is noted
+                errors.append(error)
+        yield from raise_first(calls, replies)
+        if errors:
+            raise errors[0]
+        return done
+
+    def _prepare(self, plan: Plan, pending: list[Batch], *, store: bool | None) -> Flow[bool]:
         """What has to be done once a slice. False: to be tried again, with the plan of another time."""
+        if store is None:
+            return True
         # One shard's script compares the parameters itself.
         if self.config.shards > 1 and self._agreed not in ((plan, True), (plan, store)):
-            [reply] = yield from deliver([plan.open(store=store)])
-            if not self._accept(Batch([]), *reply):
+            if not (
+                yield from self._send(
+                    plan, [Batch([])], lambda plan, _: plan.open(store=bool(store))
+                )
+            ):
                 return False
             self._agreed = (plan, store)
-        if store and self._layouts:
-            for shard in shards:
-                if not (yield from self._begin_slice(plan, shard)):
-                    return False
-        return True
+        return not (store and self._layouts) or (yield from self._begin_slices(plan, pending))
 
-    def _begin_slice(self, plan: Plan, shard: int) -> Flow[bool]:
+    def _begin_slices(self, plan: Plan, pending: list[Batch]) -> Flow[bool]:
         """Where slices have grown, one that begins has room for what the last one held."""
-        layout = plan.layout(shard)
-        last = layout.newest_before(plan.labels[0], plan.labels)
-        if last is None:
-            return True
-        items = yield from survey.count_items(self.config, shard, last, layout)
-        [[status, payload]] = yield from deliver([plan.begin(shard, items)])
-        if status == _CLOCK:
-            self.clock.learn(payload)
-            return False
-        plan.learn_layout(shard, text(payload))
-        return True
+        begins = []
+        for shard in {batch.shard for batch in pending}:
+            last = plan.must_begin_after(shard)
+            if last is not None:
+                items = yield from survey.count_items(self.config, shard, last, plan.layout(shard))
+                begins.append((shard, items))
+        batches = [Batch([], shard) for shard, _ in begins]
+        items_of = dict(begins)
+        yield from self._send(
+            plan, batches, lambda plan, batch: plan.begin(batch.shard, items_of[batch.shard])
+        )
+        # Another client may have changed the layout first, and not begun the slice either.
+        return all(plan.must_begin_after(batch.shard) is None for batch in batches)
 
-    def _unanswered(self, batches: list[Batch]) -> list[Batch]:
-        """Batches of the items that a call left over because a part became full."""
+    def _left_over(self, batches: list[Batch]) -> list[Batch]:
+        """New batches of the items that calls left unanswered because a part became full."""
         rest = []
         for batch in batches:
-            if batch.answers and len(batch.answers) < len(batch.digests):
+            if batch.answers is not None and len(batch.answers) < len(batch.digests):
                 if not batch.again:  # else most of its items are not asked for this time
                     rest.append(Batch(batch.digests[len(batch.answers) :], batch.shard))
                 del batch.digests[len(batch.answers) :]
@@ -141,7 +175,7 @@ class Session:
         batches += rest
         return rest
 
-    def _accept(self, batch: Batch, status: int, payload: Any) -> bool:
+    def _accept(self, plan: Plan, batch: Batch, status: int, payload: Any) -> bool:
         """Takes a script's reply; False: to be asked again."""
         if status == _OK:
             if batch.digests:
@@ -151,13 +185,14 @@ class Session:
             self.clock.learn(payload)
             return False
         if status == _LAYOUT:
-            self.current_plan().learn_layout(batch.shard, text(payload))
+            plan.learn_layout(batch.shard, text(payload))
             return False
         if status == _FULL:
             batch.answers = text(payload)
             raise FilterFull(self.config.name, self.config.capacity)
         if status == _MISMATCH:
-            raise ConfigMismatch(self.config.name, self.config.differences(text(payload)))
+            stored = text(payload)
+            raise ConfigMismatch(self.config.name, self.config.differences(stored), stored)
         if status == _UNKNOWN:
             self._agreed, batch.agreed = None, True
             return False

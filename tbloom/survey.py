@@ -30,13 +30,18 @@ def ask_time(config: Config, clock: ServerClock) -> Flow[None]:
     clock.learn(now)
 
 
+def check_stored(config: Config) -> Flow[None]:
+    """Raises ConfigMismatch where the filter is stored with other parameters."""
+    [stored] = yield from deliver([Command(("GET", config.keys.root))])
+    if stored is not None and text(stored) != config.stored:
+        raise ConfigMismatch(config.name, config.differences(text(stored)), text(stored))
+
+
 def info(config: Config, clock: ServerClock) -> Flow[FilterInfo]:
     """What the filter holds, slice by slice."""
     yield from ask_time(config, clock)
     now = clock.now()
-    [stored] = yield from deliver([Command(("GET", config.keys.root))])
-    if stored is not None and text(stored) != config.stored:
-        raise ConfigMismatch(config.name, config.differences(text(stored)))
+    yield from check_stored(config)
     texts = yield from _each("GET", [config.keys.layout(s) for s in range(config.shards)])
     layouts = [Layout(config, text(known) if known else "") for known in texts]
     slices = []

@@ -152,6 +152,33 @@ async def test_a_slice_begins_as_large_as_the_last_one_became(clockwork: Any, ma
     assert sizes[-1] < sizes[1] / 5
 
 
+async def test_a_client_that_missed_the_growth_begins_no_slice_of_its_own(
+    clockwork: Any, make: Make
+) -> None:
+    """It knows an older layout when the slice changes: what it adds must not be lost."""
+    busy, stale = (
+        make(url=clockwork.server.url, capacity=100, slices=3, error_rate=1e-9) for _ in range(2)
+    )
+    await busy.add_many(f"first {i}" for i in range(150))
+    assert await stale.add("learns the layout") is True
+    await busy.add_many(f"second {i}" for i in range(750))
+    clockwork.set("2019-06-04 12:00:00")
+    assert [True, False] == [await stale.add("x"), await stale.add("x")]
+    assert [False, True] == [await busy.add("x"), await busy.add("y")]
+    assert await stale.add("y") is False
+
+
+async def test_what_did_not_fit_is_not_added_later_unasked(clockwork: Any, make: Make) -> None:
+    seen = make(url=clockwork.server.url, capacity=10, slices=2, grow=False, error_rate=1e-9)
+    assert all(await seen.add_many(map(str, range(10))))
+    with pytest.raises(FilterFull):
+        await seen.add_many(["a", "b", "c"])
+    clockwork.set("2019-06-04 12:00:00")
+    assert await seen.add("a") is True
+    other = make(url=clockwork.server.url, capacity=10, slices=2, grow=False, error_rate=1e-9)
+    assert [False, True, True] == await other.add_many(["a", "b", "c"])
+
+
 async def test_without_growth_a_full_slice_refuses_new_items(make: Make, name: str) -> None:
     seen = make(capacity=100, grow=False, error_rate=1e-9)
     items = [f"item {i}" for i in range(100)]

@@ -71,7 +71,9 @@ def test_the_clock_times_of_the_table(clockwork: Any, name: str) -> None:
 def test_a_least_privilege_user_needs_no_more_than_it_says(name: str) -> None:
     """Every verb, as a user with just those keys and commands."""
     line = re.search(
-        r"^A least-privilege user needs the keys `\{NAME\}:\*` and (.*)$", README, re.MULTILINE
+        r"^A least-privilege user needs the keys `\{NAME\}:\*` \(with several shards `\{NAME:\*` too\) and (.*)$",
+        README,
+        re.MULTILINE,
     )
     assert line
     commands = re.findall(r"\b[A-Z_|]{3,}\b", line[1])
@@ -79,14 +81,23 @@ def test_a_least_privilege_user_needs_no_more_than_it_says(name: str) -> None:
         missing("redis-server")
     with servers.local(servers.BINARIES["redis-server"]) as admin:
         rules = [f"+{command.lower()}" for command in commands]
-        admin.execute_command("ACL", "SETUSER", "crawler", "on", ">pw", f"~{{{name}}}:*", *rules)
+        admin.execute_command(
+            "ACL", "SETUSER", "crawler", "on", ">pw", f"~{{{name}}}:*", f"~{{{name}:*", *rules
+        )
         port = admin.connection_pool.connection_kwargs["port"]
         with redis.Redis(port=port, username="crawler", password="pw") as client:  # noqa: S106
             seen = TimeBloom(client, name, capacity=1000)
             assert [True, False] == [seen.add("a"), "b" in seen]
             assert len(seen.add_many(map(str, range(500)))) == 500
             assert seen.info().items == 501
-            seen.clear()
+            assert len(seen.add_many(map(str, range(3000)))) == 3000  # grows
+            larger = TimeBloom(client, name, capacity=5000, grow=False)
+            larger.reconfigure()
+            assert larger.add("c") is True
+            larger.clear()
+            sharded = TimeBloom(client, name, capacity=100, shards=3)
+            assert len(sharded.add_many(map(str, range(1000)))) == 1000
+            sharded.clear()
             admin.rpush(f"{{{name}}}:config", "theirs")
             with pytest.raises(redis.ResponseError, match="holds a list"):
                 seen.add("a")

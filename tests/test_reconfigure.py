@@ -8,7 +8,7 @@ import pytest
 import redis
 from conftest import Make
 
-from tbloom import ConfigMismatch
+from tbloom import ConfigMismatch, FilterFull, TimeBloom
 
 OLD = {"capacity": 500, "slices": 3, "error_rate": 1e-6}
 CHANGES = {
@@ -112,3 +112,87 @@ async def test_reconfiguring_what_is_not_there_does_nothing(
 ) -> None:
     await make().reconfigure()
     assert [] == client.keys(f"*{name}*")
+
+
+async def test_an_old_client_that_goes_on_changes_nothing(clockwork: Any, make: Make) -> None:
+    """It is refused, in every slice, and leaves the layout alone."""
+    old = make(url=clockwork.server.url, capacity=50, slices=2, error_rate=1e-9)
+    items = [f"item {i}" for i in range(300)]
+    assert all(await old.add_many(items))
+    new = make(url=clockwork.server.url, capacity=3000, slices=20, error_rate=1e-9)
+    await new.reconfigure()
+    for day in (4, 5, 6):
+        clockwork.set(f"2019-06-{day:02} 12:00:00")
+        for _ in range(2):
+            with pytest.raises(ConfigMismatch):
+                await old.add("a")
+        assert all(await new.contains_many(items))
+        assert await new.add(f"on day {day}") is True
+
+
+async def test_a_shard_that_holds_nothing_does_not_matter(
+    make: Make, client: redis.Redis, name: str
+) -> None:
+    """One item, in one of 8 shards; the parameters stay where all look for them."""
+    await make(shards=8).add("a")
+    larger = make(shards=8, capacity=50_000)
+    await larger.reconfigure()
+    assert client.pttl(f"{{{name}}}:config") > 86_400_000
+    assert [False, True] == [await larger.add("a"), await larger.add("b")]
+    with pytest.raises(ConfigMismatch):
+        await make(shards=4).add("a")
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize("then", ["same", "third", "clear", "old clear"])
+async def test_one_that_ends_half_way_can_be_made_again(
+    make: Make, url: str, name: str, then: str, shards: int
+) -> None:
+    """Stopped after each of its steps, as by a crash."""
+    items = [f"item {i}" for i in range(200)]
+    for step in range(1, 12):
+        own = f"{name}-{step}"
+        old = make(name=own, shards=shards, capacity=1000, error_rate=1e-9)
+        assert all(await old.add_many(items))
+        new = make(name=own, shards=shards, capacity=2000, error_rate=1e-9)
+        with TimeBloom.from_url(url, own, shards=shards, capacity=2000, error_rate=1e-9) as dying:
+            flow = dying._protocol.reconfigure()
+            try:
+                calls = next(flow)
+                for _ in range(step):
+                    calls = flow.send(dying._send(calls))
+            except StopIteration:
+                break
+            flow.close()
+        if then == "same":
+            await new.reconfigure()
+            assert not any(await new.add_many(items))
+        elif then == "third":
+            third = make(name=own, shards=shards, capacity=3000, error_rate=1e-9)
+            await third.reconfigure()
+            assert not any(await third.add_many(items))
+        else:
+            await (new if then == "clear" else old).clear()
+            assert all(await make(name=own, shards=2, capacity=70).add_many(items[:50]))
+    assert step > 2 * shards
+
+
+@pytest.mark.parametrize("stored", [1, 4])
+async def test_without_a_number_of_shards_the_stored_one_stays(make: Make, stored: int) -> None:
+    await make(shards=stored).add("a")
+    larger = make(capacity=5000)
+    await larger.reconfigure()
+    assert (await larger.info()).shards == stored
+    assert await larger.add("a") is False
+
+
+async def test_growth_can_be_turned_off_for_a_filter_that_grew(clockwork: Any, make: Make) -> None:
+    await make(url=clockwork.server.url, capacity=100, error_rate=1e-9).add_many(
+        map(str, range(800))
+    )
+    fixed = make(url=clockwork.server.url, capacity=100, error_rate=1e-9, grow=False)
+    await fixed.reconfigure()
+    clockwork.set("2019-06-04 12:00:00")
+    assert all(await fixed.add_many(f"new {i}" for i in range(100)))
+    with pytest.raises(FilterFull):
+        await fixed.add("one more")

@@ -9,7 +9,7 @@ import pytest
 import redis
 from conftest import Make
 
-from tbloom import ConfigMismatch
+from tbloom import ConfigMismatch, TimeBloom
 from tbloom.config import configure
 from tbloom.hashing import Hasher, digest, shard_of
 from tbloom.keys import SLOTS, Keys, slot
@@ -117,6 +117,35 @@ async def test_a_client_that_outlives_a_clear_notices_other_parameters(make: Mak
             await getattr(old, verb)("c")
 
 
+async def test_a_client_that_never_added_clears_everything(
+    make: Make, client: redis.Redis, name: str
+) -> None:
+    await make(shards=4).add_many(map(str, range(50)))
+    await make(shards=4).clear()
+    assert all(":lane:" in key for key in client.keys(f"*{name}*"))
+
+
+async def test_an_add_in_the_middle_of_a_clear_agrees_anew(
+    make: Make, url: str, client: redis.Redis, name: str
+) -> None:
+    """Whatever is added meanwhile, there are parameters for it where others look."""
+    adder = make(shards=4)
+    await adder.add_many(map(str, range(50)))
+    with TimeBloom.from_url(url, name, shards=4, capacity=1000) as clearer:
+        flow = clearer._protocol.clear()
+        calls = next(flow)
+        try:
+            for step in range(100):
+                calls = flow.send(clearer._send(calls))
+                await adder.add(f"during {step}")
+        except StopIteration:
+            pass
+    assert step >= 4
+    assert client.exists(f"{{{name}}}:config")
+    with pytest.raises(ConfigMismatch):
+        await make(shards=8).add("a")
+
+
 async def test_offsets_are_right_past_2_to_the_32(make: Make, client: redis.Redis) -> None:
     """2^33 bits in one filter: 32 keys of 32 MB, of which these items touch some."""
     seen = make(bits=2**33, hashes=7, slices=2, capacity=10**8)
@@ -146,8 +175,6 @@ async def test_every_key_of_a_sharded_filter_has_a_ttl(
 
 def test_the_root_lives_as_long_as_the_newest_slice(clockwork: Any, name: str) -> None:
     """A client that goes on from day to day keeps its agreement alive."""
-    from tbloom import TimeBloom  # noqa: PLC0415
-
     with (
         TimeBloom.from_url(clockwork.server.url, name, slices=3, shards=2) as seen,
         redis.Redis.from_url(clockwork.server.url, decode_responses=True) as client,
@@ -156,3 +183,4 @@ def test_the_root_lives_as_long_as_the_newest_slice(clockwork: Any, name: str) -
             clockwork.set(f"2019-06-{day:02} 12:00:00")
             assert all(seen.add_many(f"{day} {i}" for i in range(20)))
             assert client.pttl(f"{{{name}}}:config") == max(map(client.pttl, client.keys("*")))
+            assert client.pttl(f"{{{name}}}:config") < 3 * 86_400_000
