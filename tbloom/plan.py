@@ -16,7 +16,7 @@ from tbloom.sizing import HEADER_BITS
 #: Bits of a key (4 MB) that takes the server more than a millisecond to make.
 _LARGE = 1 << 25
 #: How far apart (ms) the keys of a slice leave, and how many of them may not leave together.
-_SPREAD_MS, _SPREAD = 25, 256
+_SPREAD_MS, _SPREAD = 100, 256
 
 
 def leaves(config: Config, expires: int, shard: int | None) -> int:
