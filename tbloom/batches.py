@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tbloom.lanes import Lane
 
@@ -24,8 +24,9 @@ class Batch:
     in_doubt: bool = False
     #: Whether the filter's parameters were compared after the server asked for it.
     agreed: bool = False
-    #: Whether an earlier call with these items ended untold.
+    #: Whether an earlier call with these items ended untold; and those of them that are asked for now.
     again: bool = False
+    wanted: set[int] = field(default_factory=set)
 
 
 class Untold:
@@ -49,7 +50,7 @@ class Untold:
             for digest, answer in zip(batch.digests, answers, strict=False):
                 if answer == "1":
                     self._batches[digest] = batch
-            batch.again = True
+            batch.again, batch.agreed, batch.wanted = True, False, set()
         while len(self._batches) > MOST_UNTOLD:
             self._batches.pop(next(iter(self._batches)), None)
 
@@ -64,4 +65,5 @@ class Untold:
                     continue
                 if digest in batch.digests:  # else a part became full before its turn came
                     taken[digest] = batch
+                    batch.wanted.add(digest)
         return taken

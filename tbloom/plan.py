@@ -191,14 +191,14 @@ class Plan:
 
     def clear(self, batch: Batch) -> ScriptCall:
         """``lua/clear.lua``; the batch has a lane, and no items."""
-        keys = self._config.keys
+        keys, shard = self._config.keys, self.shard(batch.shard)
         return ScriptCall(
             scripts.CLEAR,
             (
                 keys.config(batch.shard),
                 self._lane(batch),
                 keys.layout(batch.shard),
-                *self.shard(batch.shard).keys,
+                *shard.keys,
             ),
             (
                 self._config.stored,
@@ -207,7 +207,7 @@ class Plan:
                 self._ends,
                 self._expires_at(batch.shard),
                 LANE_TTL_MS,
-                self.layout(batch.shard).text,
+                shard.layout.text,
             ),
         )
 

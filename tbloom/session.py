@@ -167,9 +167,12 @@ class Session:
         rest = []
         for batch in batches:
             if batch.answers is not None and len(batch.answers) < len(batch.digests):
-                if not batch.again:  # else most of its items are not asked for this time
-                    rest.append(Batch(batch.digests[len(batch.answers) :], batch.shard))
+                left = batch.digests[len(batch.answers) :]
                 del batch.digests[len(batch.answers) :]
+                if batch.again:  # the others may not be asked for this time
+                    left = [digest for digest in left if digest in batch.wanted]
+                if left:
+                    rest.append(Batch(left, batch.shard))
         for batch in rest:
             self._give_token(batch)
         batches += rest

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 from collections import Counter
+from contextlib import suppress
 from datetime import datetime, timezone
 from typing import Any
 from unittest.mock import patch
@@ -202,6 +203,39 @@ async def test_a_batch_that_does_not_fit_is_not_lost(make: Make) -> None:
     assert [False] * 100 == await seen.add_many(items[:100])
     with pytest.raises(FilterFull):
         await seen.add(items[100])
+
+
+@pytest.mark.parametrize("grow", [True, False])
+async def test_two_errors_in_a_row_lose_no_answer(make: Make, url: str, *, grow: bool) -> None:
+    """The reply of a batch that fills a part is lost, and so is the rest of its second try."""
+    parameters = {"capacity": 3, "grow": grow, "error_rate": 1e-9}
+    assert await make(**parameters).add("first") is True
+    with LossyProxy(url, {1, 3}.__contains__) as proxy:
+        seen = make(**parameters, url=proxy.url, resend=False)
+        told: dict[str, bool] = {}
+        for _ in range(4):
+            with suppress(redis.ConnectionError, FilterFull):
+                for item in ("x", "y", "z") if not grow else ():
+                    told.setdefault(item, await seen.add(item))
+                if grow and not told:
+                    answers = await seen.add_many(["x", "y", "z"])
+                    told.update(zip("xyz", answers, strict=True))
+    assert proxy.lost == 2
+    assert told == ({"x": True, "y": True, "z": True} if grow else {"x": True, "y": True})
+
+
+async def test_a_batch_retried_into_a_full_slice_is_told_what_it_added(
+    make: Make, url: str
+) -> None:
+    parameters = {"capacity": 3, "grow": False, "error_rate": 1e-9}
+    assert await make(**parameters).add("first") is True
+    with LossyProxy(url, {1}.__contains__) as proxy:
+        seen = make(**parameters, url=proxy.url, resend=False)
+        for error in (redis.ConnectionError, FilterFull, FilterFull):
+            with pytest.raises(error):
+                await seen.add_many(["x", "y", "z"])
+        assert [True, True] == [await seen.add("x"), await seen.add("y")]
+        assert [False, False] == await seen.add_many(["x", "y"])
 
 
 async def test_a_full_slice_makes_room_when_the_next_begins(clockwork: Any, make: Make) -> None:
