@@ -5,7 +5,6 @@ from __future__ import annotations
 from asyncio import sleep
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from redis import asyncio
@@ -98,12 +97,7 @@ class AsyncTimeBloom(Base["asyncio.Redis | asyncio.RedisCluster"]):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     async def _run(self, flow: Flow[T]) -> T:

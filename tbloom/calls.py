@@ -9,6 +9,7 @@ server said no. A lost connection is the driver's to raise.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
+from enum import IntEnum
 from typing import Any, NamedTuple, TypeVar
 
 from tbloom.errors import ServerTooOld
@@ -17,6 +18,18 @@ from tbloom.scripts import Script
 OLDEST_SERVER = (6, 2)
 #: Calls that a flow may have under way at once.
 CALLS_AT_ONCE = 32
+
+
+class Status(IntEnum):
+    """How a script's reply begins; the scripts' headers say what each means."""
+
+    OK = 0
+    CLOCK = 1
+    MISMATCH = 2
+    STRAY = 3
+    UNKNOWN = 4
+    LAYOUT = 5
+    FULL = 6
 
 
 class Command(NamedTuple):

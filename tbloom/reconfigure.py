@@ -7,7 +7,7 @@ with: they get entries in the layout. The current slice gets a further part of t
 from __future__ import annotations
 
 from tbloom import scripts
-from tbloom.calls import Command, Flow, ScriptCall, deliver, text
+from tbloom.calls import Command, Flow, ScriptCall, Status, deliver, text
 from tbloom.clock import ServerClock
 from tbloom.config import Config, from_stored
 from tbloom.errors import ConfigMismatch, TBloomError
@@ -18,7 +18,6 @@ from tbloom.window import Window
 #: Items are found by these, so a filter can't change them in place.
 _FIXED = ("granularity", "tz", "shards", "layout", "hash")
 _MAX_ATTEMPTS = 16
-_OK, _CLOCK, _MISMATCH, _LAYOUT = 0, 1, 2, 5
 
 
 def reconfigure(config: Config, clock: ServerClock) -> Flow[None]:
@@ -52,11 +51,11 @@ def _change(new: Config, clock: ServerClock, stored: str, shard: int | None) -> 
         old = from_stored(new.name, stored)
         call = _call(old, new, clock.now(), shard, Layout(old, layout))
         [(status, payload)] = yield from deliver([call])
-        if status == _OK:
+        if status == Status.OK:
             return
-        if status == _CLOCK:
+        if status == Status.CLOCK:
             clock.learn(payload)
-        elif status == _LAYOUT:
+        elif status == Status.LAYOUT:
             layout = text(payload)
         elif not payload:
             return  # cleared meanwhile

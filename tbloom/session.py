@@ -16,6 +16,7 @@ from tbloom.calls import (
     Failure,
     Flow,
     ScriptCall,
+    Status,
     chunks,
     deliver_all,
     raise_first,
@@ -33,7 +34,6 @@ from tbloom.plan import Plan
 #: answer, means that the server's clock runs away.
 _MAX_CORRECTIONS = 16
 
-_OK, _CLOCK, _MISMATCH, _STRAY, _UNKNOWN, _LAYOUT, _FULL = range(7)
 #: One script call may ask for about so many bits. Measured on Redis 7.0: 0.4 us each, 2.4 ms in all.
 _BITS_PER_CALL = 6_000
 _CallFor = Callable[[Plan, Batch], ScriptCall]
@@ -107,8 +107,9 @@ class Session:
                 answered = yield from self._send(plan, sent, call)
                 if answered:
                     corrections = 0
-                pending = [batch for batch in pending if batch not in answered]
-                pending += self._left_over(batches)
+                rest = self._left_over(answered)
+                batches += rest
+                pending = [batch for batch in pending if batch not in answered] + rest
 
     def _send(self, plan: Plan, batches: list[Batch], call: _CallFor) -> Flow[list[Batch]]:
         """Sends one call for each batch; returns those that are done."""
@@ -148,19 +149,21 @@ class Session:
 
     def _begin_slices(self, plan: Plan, pending: list[Batch]) -> Flow[bool]:
         """Where slices have grown, one that begins has room for what the last one held."""
-        begins = []
+        items: dict[int, int] = {}
         for shard in {batch.shard for batch in pending}:
             last = plan.must_begin_after(shard)
             if last is not None:
-                items = yield from survey.count_items(self.config, shard, last, plan.layout(shard))
-                begins.append((shard, items))
-        batches = [Batch([], shard) for shard, _ in begins]
-        items_of = dict(begins)
+                count = survey.count_items(self.config, shard, last, plan.layout(shard))
+                items[shard] = yield from count
+        if not items:
+            return True
         yield from self._send(
-            plan, batches, lambda plan, batch: plan.begin(batch.shard, items_of[batch.shard])
+            plan,
+            [Batch([], shard) for shard in items],
+            lambda plan, batch: plan.begin(batch.shard, items[batch.shard]),
         )
         # Another client may have changed the layout first, and not begun the slice either.
-        return all(plan.must_begin_after(batch.shard) is None for batch in batches)
+        return all(plan.must_begin_after(shard) is None for shard in items)
 
     def _left_over(self, batches: list[Batch]) -> list[Batch]:
         """New batches of the items that calls left unanswered because a part became full."""
@@ -175,31 +178,30 @@ class Session:
                     rest.append(Batch(left, batch.shard))
         for batch in rest:
             self._give_token(batch)
-        batches += rest
         return rest
 
     def _accept(self, plan: Plan, batch: Batch, status: int, payload: Any) -> bool:
         """Takes a script's reply; False: to be asked again."""
-        if status == _OK:
+        if status == Status.OK:
             if batch.digests:
                 batch.answers = text(payload)
             return True
-        if status == _CLOCK:
+        if status == Status.CLOCK:
             self.clock.learn(payload)
             return False
-        if status == _LAYOUT:
+        if status == Status.LAYOUT:
             plan.learn_layout(batch.shard, text(payload))
             return False
-        if status == _FULL:
+        if status == Status.FULL:
             batch.answers = text(payload)
             raise FilterFull(self.config.name, self.config.capacity)
-        if status == _MISMATCH:
+        if status == Status.MISMATCH:
             stored = text(payload)
             raise ConfigMismatch(self.config.name, self.config.differences(stored), stored)
-        if status == _UNKNOWN:
+        if status == Status.UNKNOWN:
             self._agreed, batch.agreed = None, True
             return False
-        if status == _STRAY and not batch.digests:
+        if status == Status.STRAY and not batch.digests:
             return True  # a clear that was done already
         raise TBloomError(f"filter {self.config.name!r}: the server takes a call for a stray copy")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from time import sleep
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import redis
@@ -92,7 +91,10 @@ class TimeBloom(Base["redis.Redis | redis.RedisCluster"]):
         return self._run(self._protocol.info())
 
     def clear(self) -> None:
-        """Forgets everything, at once, for everybody, whatever parameters it is stored with."""
+        """Forgets everything, for everybody, also if it is stored with other parameters.
+
+        At once; several shards one after another.
+        """
         self._run(self._protocol.clear())
 
     def reconfigure(self) -> None:
@@ -112,12 +114,7 @@ class TimeBloom(Base["redis.Redis | redis.RedisCluster"]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _run(self, flow: Flow[T]) -> T:

@@ -7,7 +7,6 @@ import socket
 import socketserver
 import threading
 from collections.abc import Callable
-from types import TracebackType
 from urllib.parse import urlsplit
 
 from typing_extensions import Self
@@ -46,12 +45,7 @@ class LossyProxy:
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._server.shutdown()
         self._server.server_close()
 

@@ -13,9 +13,9 @@ import redis
 import servers
 from conftest import missing
 
-from tbloom import TimeBloom
+from tbloom import TimeBloom, base
 from tbloom.config import configure
-from tbloom.scrapy import options
+from tbloom.scrapy import dupefilter, options
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
@@ -114,6 +114,16 @@ def test_each_factor_of_ten_costs_about_five_bits() -> None:
     assert "each factor of 10 costs about 5 bits" in README
     bits = [configure("news", error_rate=rate).bits / 1e6 for rate in (1e-3, 1e-4, 1e-5, 1e-6)]
     assert all(4 < more - fewer < 6 for fewer, more in pairwise(bits))
+
+
+def test_how_long_an_outage_is_waited_for() -> None:
+    """About 5 s of resends, 40 s on a cluster, and then 10 s decided without Redis."""
+    assert "each call is tried for about 5 seconds (10 resends)" in README
+    assert "through a Sentinel, for about 40 seconds" in README
+    assert "decide for 10 seconds" in README
+    waits = [base.backoff().compute(number) for number in range(1, base.RESENDS + 1)]
+    assert 4.5 < sum(waits) < 5.5
+    assert (10, 40, 10) == (base.RESENDS, base.PATIENCE, dupefilter.HOLD_OFF_SECONDS)
 
 
 def test_the_first_example_is_within_the_first_30_lines() -> None:

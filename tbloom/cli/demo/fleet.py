@@ -17,7 +17,6 @@ from tbloom.cli.errors import CommandFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from types import TracebackType
 
     from typing_extensions import Self
 
@@ -64,12 +63,7 @@ class Fleet:
             stack.pop_all()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop()
 
     def crawl(self, advance: Callable[[int], None]) -> list[Crawled]:

@@ -20,8 +20,6 @@ from tbloom.cli.errors import CommandError, CommandFailed
 from tbloom.sync import TimeBloom
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from typing_extensions import Self
 
     from tbloom.cli.demo.progress import Reporter
@@ -87,12 +85,7 @@ class Runs:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with contextlib.suppress(redis.RedisError):  # a Redis that is gone has no keys of ours
             self._remove_keys()
         self._client.close()
