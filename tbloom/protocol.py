@@ -15,12 +15,12 @@ from tbloom import survey
 from tbloom.batches import Batch
 from tbloom.calls import Command, Flow, deliver, text
 from tbloom.config import Config, from_stored
+from tbloom.conversation import Conversation
 from tbloom.errors import ConfigError, ConfigMismatch
 from tbloom.hashing import Item, digest, encode
 from tbloom.info import FilterInfo
 from tbloom.plan import Plan
 from tbloom.reconfigure import reconfigure
-from tbloom.session import Session
 from tbloom.window import to_ms
 
 T = TypeVar("T")
@@ -36,14 +36,14 @@ class Protocol:
     def __init__(self, config: Config, *, adopts_shards: bool = False) -> None:
         self.config = config
         self._adopts_shards = adopts_shards
-        self._session = Session(config)
+        self._conversation = Conversation(config)
 
     def use_shards(self, shards: int) -> None:
         """Goes on with another number of shards."""
         if shards == self.config.shards:
             return
         self.config = replace(self.config, shards=shards)
-        self._session = Session(self.config)
+        self._conversation = Conversation(self.config)
 
     def add(self, item: Item, within: int | None = None) -> Flow[bool]:
         """Is the item new?"""
@@ -83,15 +83,15 @@ class Protocol:
         yield from self._clear(self.config)
 
     def _clear(self, config: Config) -> Flow[None]:
-        session = self._session if config is self.config else Session(config)
+        conversation = self._conversation if config is self.config else Conversation(config)
         if config.shards > 1:
             # First of all: whoever adds to a shard that is cleared must agree on parameters anew.
             yield from deliver([Command(("UNLINK", config.keys.root))])
         for shard in range(config.shards):
             try:
-                yield from session.change([Batch([], shard)], Plan.clear, store=None)
+                yield from conversation.change([Batch([], shard)], Plan.clear, store=None)
             except ConfigMismatch as error:  # noqa: PERF203 - after a reconfigure() without end
-                other = Session(from_stored(config.name, error.stored))
+                other = Conversation(from_stored(config.name, error.stored))
                 yield from other.change([Batch([], shard)], Plan.clear, store=None)
 
     def reconfigure(self) -> Flow[None]:
@@ -99,7 +99,7 @@ class Protocol:
         yield from self._adopting(self._reconfigure)
 
     def _reconfigure(self) -> Flow[None]:
-        yield from reconfigure(self.config, self._session.clock)
+        yield from reconfigure(self.config, self._conversation.clock)
 
     def keys(self, at: datetime | None = None) -> Flow[list[str]]:
         """The (first) keys of the slices that are live at ``at``, or now, oldest first."""
@@ -108,11 +108,11 @@ class Protocol:
         return (yield from self._adopting(self._keys, at))
 
     def _keys(self, at: datetime | None) -> Flow[list[str]]:
-        session = self._session
+        conversation = self._conversation
         if at is None:
-            yield from survey.ask_time(self.config, session.clock)
+            yield from survey.ask_time(self.config, conversation.clock)
         yield from survey.check_stored(self.config)
-        slices = self.config.window.live(to_ms(at) if at else session.clock.now())
+        slices = self.config.window.live(to_ms(at) if at else conversation.clock.now())
         keys, shards = self.config.keys, range(self.config.shards)
         return [keys.slice(slice.label, shard) for slice in slices for shard in shards]
 
@@ -121,7 +121,7 @@ class Protocol:
         return (yield from self._adopting(self._info))
 
     def _info(self) -> Flow[FilterInfo]:
-        return (yield from survey.info(self.config, self._session.clock))
+        return (yield from survey.info(self.config, self._conversation.clock))
 
     def _adopting(self, verb: Callable[..., Flow[T]], *args: Any) -> Flow[T]:
         """The verb's answers, with the stored filter's shards if that is all that differs."""
@@ -134,19 +134,19 @@ class Protocol:
         return (yield from verb(*args))
 
     def _add(self, digests: list[int], within: int) -> Flow[dict[int, bool]]:
-        session = self._session
-        untold = session.untold.take(digests)
-        batches = session.batches(digest for digest in digests if digest not in untold)
+        conversation = self._conversation
+        untold = conversation.untold.take(digests)
+        batches = conversation.batches(digest for digest in digests if digest not in untold)
         batches += {id(batch): batch for batch in untold.values()}.values()
-        yield from session.change(batches, lambda plan, batch: plan.add(within, batch))
+        yield from conversation.change(batches, lambda plan, batch: plan.add(within, batch))
         answers = _answers(batches)
         missing = [digest for digest in digests if digest not in answers] if untold else []
         return {**answers, **(yield from self._add(missing, within))} if missing else answers
 
     def _look_up(self, digests: list[int], within: int) -> Flow[dict[int, bool]]:
-        session = self._session
-        batches = session.batches(digests)
-        yield from session.ask(
+        conversation = self._conversation
+        batches = conversation.batches(digests)
+        yield from conversation.ask(
             batches, lambda plan, batch: plan.contains(within, batch), store=False
         )
         return _answers(batches)

@@ -20,7 +20,7 @@ FLOORS = [  # lowest first
     {"layout"},
     {"survey", "plan"},
     {"reconfigure"},
-    {"session"},
+    {"conversation"},
     {"protocol"},
     {"base"},
     {"sync", "aio"},

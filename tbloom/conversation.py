@@ -39,7 +39,7 @@ _BITS_PER_CALL = 6_000
 _CallFor = Callable[[Plan, Batch], ScriptCall]
 
 
-class Session:
+class Conversation:
     """What a client has learnt about a filter, and its tokens."""
 
     def __init__(self, config: Config) -> None:
