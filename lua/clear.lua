@@ -3,7 +3,10 @@
 -- KEYS[1]    the filter's parameters
 -- KEYS[2]    the caller's lane: the token and the answer of its last call that changed something
 -- KEYS[3]    the layout: the parts of those slices that have not just the one that every slice begins with
--- KEYS[4..]  all parts of live slices
+-- KEYS[4]    the register of parts
+-- KEYS[5]    the claims
+-- KEYS[6]    the sessions that hold claims
+-- KEYS[7..]  all parts of live slices
 --
 -- ARGV[1]    the parameters that the caller works with
 -- ARGV[2]    this call's number in its lane; with the lane's name, its token
@@ -20,7 +23,7 @@
 --            {5, layout}      the layout is another one; nothing changed
 -- Errors     WRONGTYPE, OOM, READONLY, all of them before anything is changed
 
-local config_key, lane_key, layout_key, FIRST_PART = KEYS[1], KEYS[2], KEYS[3], 4
+local config_key, lane_key, layout_key, FIRST_PART = KEYS[1], KEYS[2], KEYS[3], 7
 local config, number = ARGV[1], tonumber(ARGV[2])
 local begins, ends, expires = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local lane_ttl, layout = tonumber(ARGV[6]), ARGV[7]
@@ -30,8 +33,7 @@ local last = redis.call('GET', lane_key)
 last = last and tonumber(string.match(last, '^%d+'))
 if last and last >= number then return {3, last} end
 
-local time = redis.call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local now = server_time()
 if now < begins or now >= ends then return {1, now} end
 
 local stored = redis.call('GET', config_key)
@@ -40,8 +42,9 @@ local stored_layout = redis.call('GET', layout_key) or ''
 if stored_layout ~= layout then return {5, stored_layout} end
 -- Somebody else's key of another type is not ours to remove: GETBIT raises WRONGTYPE.
 for part = FIRST_PART, #KEYS do redis.call('GETBIT', KEYS[part], 0) end
+for hash = 4, 6 do redis.call('HLEN', KEYS[hash]) end
 
 redis.call('SET', lane_key, ARGV[2] .. ':0', 'PX', math.min(lane_ttl, expires - now))
-local keys = redis.call('UNLINK', config_key, layout_key)
+local keys = redis.call('UNLINK', config_key, layout_key, KEYS[4], KEYS[5], KEYS[6])
 for part = FIRST_PART, #KEYS do keys = keys + redis.call('UNLINK', KEYS[part]) end
 return {0, keys}

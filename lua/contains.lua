@@ -10,8 +10,7 @@
 -- ARGV[4]    1: without parameters the filter is empty; 0: they may be elsewhere (open.lua)
 -- ARGV[5]    the layout that the caller knows
 -- ARGV[6]    for each part from KEYS[3] on, which of an item's groups of positions is its own: 1 2 1 ...
--- ARGV[7..]  one item each: the positions of its bits, decimal, separated by spaces; a group for each size
---            that parts have, separated by |
+-- ARGV[7..]  one item each (shared.lua says how)
 --
 -- Reply      {0, answers}     a character per item: 1 seen, 0 not
 --            {1, now}         the server's clock (ms) is not within ARGV[2..3]
@@ -22,11 +21,10 @@
 
 local config_key, layout_key, FIRST_PART = KEYS[1], KEYS[2], 3
 local config, begins, ends = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
-local agreed, layout, group_list = ARGV[4] == '1', ARGV[5], ARGV[6]
+local agreed, layout, group_of = ARGV[4] == '1', ARGV[5], number_list(ARGV[6] or '')
 local FIRST_ITEM = 7
 
-local time = redis.call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local now = server_time()
 if now < begins or now >= ends then return {1, now} end
 
 local stored = redis.call('GET', config_key)
@@ -35,29 +33,9 @@ if not stored and not agreed then return {4, ''} end
 local stored_layout = redis.call('GET', layout_key) or ''
 if stored_layout ~= layout then return {5, stored_layout} end
 
-local group_of = {}
-for group in string.gmatch(group_list, '%d+') do group_of[#group_of + 1] = tonumber(group) end
-
-local function holds(part, positions)
-  for i = 1, #positions do
-    if redis.call('GETBIT', part, positions[i]) == 0 then return false end
-  end
-  return true
-end
-
 local answers = {}
 for item = FIRST_ITEM, #ARGV do
-  local groups = {}
-  for group in string.gmatch(ARGV[item], '[^|]+') do
-    local positions = {}
-    for position in string.gmatch(group, '%d+') do positions[#positions + 1] = position end
-    groups[#groups + 1] = positions
-  end
-  local seen = false
-  for part = 1, #group_of do
-    if seen then break end
-    seen = holds(KEYS[FIRST_PART - 1 + part], groups[group_of[part]])
-  end
+  local seen = is_in_any(FIRST_PART, groups_of_item(ARGV[item]), group_of, 1)
   answers[#answers + 1] = seen and '1' or '0'
 end
 return {0, table.concat(answers)}

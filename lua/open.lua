@@ -17,14 +17,10 @@ local root, config = KEYS[1], ARGV[1]
 local begins, ends, expires = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local store = ARGV[5] == '1'
 
-local time = redis.call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local now = server_time()
 if now < begins or now >= ends then return {1, now} end
 
 local stored = redis.call('GET', root)
 if stored and stored ~= config then return {2, stored} end
--- Its life is that of the newest slice in any shard, so it is only ever prolonged.
-if store and redis.call('PTTL', root) < expires - now then
-  redis.call('SET', root, config, 'PXAT', expires)
-end
+if store then keep(root, config, expires, now) end
 return {0, ''}

@@ -24,8 +24,7 @@ local config_key, layout_key, FIRST_PART = KEYS[1], KEYS[2], 3
 local old_config, new_config, old_layout, new_layout = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local begins, ends, expires, FIRST_EXPIRY = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7], 8
 
-local time = redis.call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local now = server_time()
 if now < begins or now >= ends then return {1, now} end
 
 local config = redis.call('GET', config_key)

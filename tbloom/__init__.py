@@ -5,12 +5,14 @@ One atomic script call on a stock Redis answers "new?" and remembers.
 
 from tbloom.aio import AsyncTimeBloom
 from tbloom.errors import ConfigError, ConfigMismatch, FilterFull, ServerTooOld, TBloomError
+from tbloom.holdings import Claim
 from tbloom.info import FilterInfo, SliceInfo
 from tbloom.sync import TimeBloom
 from tbloom.version import __version__
 
 __all__ = [
     "AsyncTimeBloom",
+    "Claim",
     "ConfigError",
     "ConfigMismatch",
     "FilterFull",

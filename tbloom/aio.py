@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from asyncio import sleep
-from collections.abc import Iterable, Sequence
+import weakref
+from asyncio import Task, create_task, get_running_loop, sleep
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from redis import asyncio
+from redis import RedisError, asyncio
 from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
 
-from tbloom.base import RESENDS, Base, Trip, backoff, parse_url
+from tbloom.base import SOCKET_TIMEOUT, Base, parse_url
 from tbloom.calls import Call, Flow
+from tbloom.failures import is_outage
 from tbloom.hashing import Item
+from tbloom.heart import beat_in_task
+from tbloom.holdings import Claim
 from tbloom.info import FilterInfo
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
-    from tbloom.config import Parameters
+    from tbloom.base import Arguments
 
 T = TypeVar("T")
 
@@ -30,21 +36,28 @@ class AsyncTimeBloom(Base["asyncio.Redis | asyncio.RedisCluster"]):
     _OTHER = "TimeBloom"
 
     @classmethod
-    def from_url(cls, url: str, name: str, **parameters: Unpack[Parameters]) -> AsyncTimeBloom:
+    def from_url(cls, url: str, name: str, **arguments: Unpack[Arguments]) -> AsyncTimeBloom:
         """See ``TimeBloom.from_url``; closed by ``aclose()``."""
         address, cluster = parse_url(url)
         kind = asyncio.RedisCluster if cluster else asyncio.Redis
-        seen = cls(kind.from_url(address, retry=Retry(backoff(), RESENDS)), name, **parameters)
-        seen._owned = True
+        client = kind.from_url(
+            address,
+            retry=Retry(NoBackoff(), 0),
+            socket_timeout=SOCKET_TIMEOUT,
+            socket_connect_timeout=SOCKET_TIMEOUT,
+        )
+        seen = cls(client, name, **arguments)
+        seen._own_client()
         return seen
 
     def __init__(
         self,
         client: asyncio.Redis | asyncio.RedisCluster,
         name: str,
-        **parameters: Unpack[Parameters],
+        **arguments: Unpack[Arguments],
     ) -> None:
-        super().__init__(client, name, **parameters)
+        super().__init__(client, name, **arguments)
+        self._heart: Task[None] | None = None
         self._cluster_unknown = isinstance(client, asyncio.RedisCluster)
 
     __init__.__doc__ = Base.__init__.__doc__
@@ -59,19 +72,84 @@ class AsyncTimeBloom(Base["asyncio.Redis | asyncio.RedisCluster"]):
 
     async def add(self, item: Item, within: int | None = None) -> bool:
         """See ``TimeBloom.add``."""
-        return await self._run(self._protocol.add(item, within))
+        return await self._run(
+            self._protocol.add(item, within), *self._guess(schedule=True, drop=False)
+        )
 
     async def add_many(self, items: Iterable[Item], within: int | None = None) -> list[bool]:
         """See ``TimeBloom.add_many``."""
-        return await self._run(self._protocol.add_many(items, within))
+        items, guesses = self._guess_many(items, schedule=True, drop=False)
+        return await self._run(self._protocol.add_many(items, within), *guesses)
 
     async def contains(self, item: Item, within: int | None = None) -> bool:
         """See ``TimeBloom.contains``."""
-        return await self._run(self._protocol.contains(item, within))
+        return await self._run(
+            self._protocol.contains(item, within), *self._guess(schedule=False, drop=True)
+        )
 
     async def contains_many(self, items: Iterable[Item], within: int | None = None) -> list[bool]:
         """See ``TimeBloom.contains_many``."""
-        return await self._run(self._protocol.contains_many(items, within))
+        items, guesses = self._guess_many(items, schedule=False, drop=True)
+        return await self._run(self._protocol.contains_many(items, within), *guesses)
+
+    async def claim(
+        self, item: Item, within: int | None = None, note: str = "", giver: str = ""
+    ) -> Claim:
+        """See ``TimeBloom.claim``. The signs of life come from a task of this event loop."""
+        self._live()
+        flow = self._protocol.claim(item, within, note, giver)
+        return await self._run(flow, *self._guess(schedule=Claim.NEW, drop=Claim.SEEN))
+
+    async def claim_many(
+        self, items: Iterable[Item], within: int | None = None, notes: Iterable[str] | None = None
+    ) -> list[Claim]:
+        """See ``TimeBloom.claim_many``."""
+        self._live()
+        items, guesses = self._guess_many(items, schedule=Claim.NEW, drop=Claim.SEEN)
+        return await self._run(self._protocol.claim_many(items, within, notes), *guesses)
+
+    async def commit(self, item: Item, within: int | None = None) -> None:
+        """See ``TimeBloom.commit``."""
+        flow = self._protocol.commit(item, within)
+        await self._run(flow, *self._guess(schedule=None, drop=None))
+
+    async def commit_many(self, items: Iterable[Item], within: int | None = None) -> None:
+        """See ``TimeBloom.commit_many``."""
+        flow = self._protocol.commit_many(items, within)
+        await self._run(flow, *self._guess(schedule=None, drop=None))
+
+    async def release(self, item: Item) -> None:
+        """See ``TimeBloom.release``."""
+        await self._run(self._protocol.release(item), *self._guess(schedule=None, drop=None))
+
+    async def release_many(self, items: Iterable[Item]) -> None:
+        """See ``TimeBloom.release_many``."""
+        flow = self._protocol.release_many(items)
+        await self._run(flow, *self._guess(schedule=None, drop=None))
+
+    async def abandon_many(self, items: Iterable[Item]) -> None:
+        """See ``TimeBloom.abandon_many``."""
+        flow = self._protocol.abandon_many(items)
+        await self._run(flow, *self._guess(schedule=None, drop=None))
+
+    @asynccontextmanager
+    async def claiming(self, item: Item, within: int | None = None) -> AsyncIterator[bool]:
+        """``async with seen.claiming(item) as is_new:``, see ``TimeBloom.claiming``."""
+        is_new = await self.claim(item, within) is Claim.NEW
+        try:
+            yield is_new
+        except BaseException:
+            if is_new:
+                with suppress(RedisError):  # it is made up for later
+                    await self.release(item)
+            raise
+        if is_new:
+            await self.commit(item, within)
+
+    async def take_over(self, limit: int = 100, prefix: str = "") -> list[str]:
+        """See ``TimeBloom.take_over``."""
+        self._live()
+        return await self._run(self._protocol.take_over(limit, prefix))
 
     async def keys(self, at: datetime | None = None) -> list[str]:
         """See ``TimeBloom.keys``."""
@@ -90,7 +168,11 @@ class AsyncTimeBloom(Base["asyncio.Redis | asyncio.RedisCluster"]):
         await self._run(self._protocol.reconfigure())
 
     async def aclose(self) -> None:
-        """Closes the client, if ``from_url`` made it."""
+        """See ``TimeBloom.close``."""
+        if self._heart is not None:
+            self._heart.cancel()
+        with suppress(RedisError):  # else it ends by itself
+            await self._run(self._protocol.sessions.end())
         if self._owned:
             await self.client.aclose()
 
@@ -100,21 +182,49 @@ class AsyncTimeBloom(Base["asyncio.Redis | asyncio.RedisCluster"]):
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
-    async def _run(self, flow: Flow[T]) -> T:
-        if self._cluster_unknown:
-            await self._meet_cluster()
+    def _live(self) -> None:
+        """Sees to it that the session gives signs of life."""
+        heart = self._heart
+        if heart is None or heart.done() or heart.get_loop() is not get_running_loop():
+            beat = weakref.WeakMethod(self._beat)
+            self._heart = create_task(beat_in_task(beat, self._beat_seconds()))
+
+    async def _beat(self) -> None:
+        if self._protocol.sessions.are_needed:
+            await self._run(self._protocol.sessions.beat())
+
+    async def _run(self, flow: Flow[T], *guess: T) -> T:
+        """The flow's answer; with a ``guess``, that while the server does not answer."""
+        asked = False
         try:
+            if self._cluster_unknown:
+                await self._meet_cluster()
             calls = next(flow)
+            if guess and not self.circuit.lets_through():
+                self.circuit.answers += 1
+                return guess[0]
             while True:
-                calls = flow.send(await self._send(calls))
+                replies = await self._send(calls)
+                asked = True
+                calls = flow.send(replies)
         except StopIteration as stop:
+            if asked:
+                self.circuit.worked()
             answer: T = stop.value
             return answer
+        except RedisError as error:
+            if not is_outage(error):
+                raise
+            self.circuit.failed(error)
+            if not guess:
+                raise
+            self.circuit.answers += 1
+            return guess[0]
         finally:
             flow.close()  # tells it of an error or a cancellation here
 
     async def _send(self, calls: Sequence[Call]) -> Sequence[Any]:
-        trip = Trip(calls, self._patience)
+        trip = self._trip(calls)
         while trip.pending:
             if trip.pause:
                 await sleep(trip.pause)

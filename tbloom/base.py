@@ -1,18 +1,18 @@
-"""What the sync and the async class share: construction, and redis-py's errors as Failures."""
+"""What the sync and the async class share: construction, and how a client behaves."""
 
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from redis import exceptions
-from redis.backoff import ExponentialBackoff
-
-from tbloom.calls import Call, Failure
+from tbloom.calls import Call
+from tbloom.circuit import Circuit
+from tbloom.claims import SESSION_TTL
 from tbloom.config import Config, Parameters, configure
 from tbloom.errors import ConfigError
+from tbloom.failures import Trip
+from tbloom.hashing import Item
 from tbloom.protocol import Protocol
 from tbloom.sizing import shards_for
 
@@ -20,110 +20,30 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 Client = TypeVar("Client")
+T = TypeVar("T")
 
-#: redis-py 8 resends up to 10 times when a client is made by its constructor, never when it is made
-#: by its from_url. Our clients are like the former.
-RESENDS = 10
-#: So long (s) calls are asked again by a client of a cluster, or of a Sentinel. A failover takes some
-#: seconds more than their time-outs (cluster-node-timeout, down-after-milliseconds): 15 and 30 s as they come.
-PATIENCE = 40.0
-
-
-def backoff() -> ExponentialBackoff:
-    """How long to wait before a resend: 10 ms, doubled each time, at most a second."""
-    return ExponentialBackoff(cap=1, base=0.01)
+#: So long (s) a call is sent again to a single server; a restart may take that.
+PATIENCE = 5.0
+#: The same for a cluster, or through a Sentinel. A failover takes some seconds more than their time-outs
+#: (cluster-node-timeout, down-after-milliseconds): 15 and 30 s as they come.
+PATIENCE_FOR_FAILOVER = 40.0
+#: So long (s) our clients wait for a reply, or for a connection: no call holds the server nearly as long.
+SOCKET_TIMEOUT = 2.0
+_MOST_PATIENCE, _LONGEST_SESSION = 3600.0, 86400.0
 
 
-# Redis 6.2 wraps the errors of a script's commands and so hides their codes:
-# Error running script (call to f_<sha>): @user_script:7: -READONLY You can't write ...
-_WRAPPED = re.compile(
-    r"Error running script .*?: (?:@user_script: ?\d+: )*-?([A-Z]+) (.*)", re.DOTALL
-)
-_CLASSES = {"OOM": exceptions.OutOfMemoryError, "READONLY": exceptions.ReadOnlyError}
+class Arguments(Parameters, total=False):
+    """What a class may be given beside the client and the name: some are the client's own affair."""
+
+    patience: float | None
+    on_error: str
+    session_ttl: float
 
 
-def failure(error: exceptions.ResponseError) -> Failure:
-    """The Failure for an error reply."""
-    if isinstance(error, exceptions.NoScriptError):
-        return Failure("NOSCRIPT", error)
-    wrapped = _WRAPPED.match(str(error))
-    if wrapped and wrapped[1] in _CLASSES:
-        error = _CLASSES[wrapped[1]](wrapped[2])
-    elif wrapped and wrapped[1] != "ERR":
-        error = exceptions.ResponseError(f"{wrapped[1]} {wrapped[2]}")
-    if type(error) is not exceptions.ResponseError:
-        return Failure("", error)
-    return Failure("WRONGTYPE" if str(error).startswith("WRONGTYPE") else "ERR", error)
-
-
-# Errors that mean "ask again": slots are on the move, or a master is gone and its replica has not taken
-# over yet.
-_ASK_AGAIN = (
-    exceptions.ConnectionError,
-    exceptions.TimeoutError,
-    exceptions.AskError,  # MovedError too
-    exceptions.TryAgainError,
-    exceptions.ClusterError,  # ClusterDownError too
-    exceptions.RedisClusterException,  # no node answers, or not all slots are covered
-    # redis-py 8.1's cluster clients stumble over connections that another task or thread has closed,
-    # and over slots that are on their way to a node that they haven't met.
-    AttributeError,
-    KeyError,
-    RuntimeError,
-)
-_FINAL = (exceptions.AuthenticationError, exceptions.AuthorizationError)
-
-
-def _as_redis_error(error: Exception) -> Exception:
-    """The error, or one that ``except RedisError`` catches, as RedisClusterException is not."""
-    if isinstance(error, exceptions.RedisClusterException):
-        lost = exceptions.ConnectionError(str(error))
-        lost.__cause__ = error
-        return lost
-    return error
-
-
-class Trip:
-    """Calls that are sent together, and what came back.
-
-    ``pending`` are those to be sent (again, if need be) after ``pause`` seconds.
-    """
-
-    __slots__ = ("_deadline", "_pauses", "_places", "pause", "pending", "replies")
-
-    def __init__(self, calls: Sequence[Call], patience: float) -> None:
-        self.pending = calls
-        self.pause = 0.0
-        self.replies: list[Any] = [None] * len(calls)
-        self._places: Sequence[int] = range(len(calls))
-        self._pauses = 0
-        self._deadline = time.monotonic() + patience if patience else 0.0
-
-    def take(self, replies: Sequence[Any]) -> None:
-        """Takes the reply, or redis-py's error, to each call that was pending.
-
-        Error replies become Failures. Other errors are raised, once there is no more patience.
-        """
-        again = []
-        for place, reply in zip(self._places, replies, strict=True):
-            if not isinstance(reply, Exception):
-                self.replies[place] = reply
-            elif self._deadline and isinstance(reply, _ASK_AGAIN) and not isinstance(reply, _FINAL):
-                if time.monotonic() > self._deadline:
-                    raise _as_redis_error(reply)
-                again.append(place)
-            elif isinstance(reply, exceptions.ResponseError):
-                self.replies[place] = failure(reply)
-            else:
-                raise reply
-        if again:
-            calls = dict(zip(self._places, self.pending, strict=True))
-            self.pending = [calls[place] for place in again]
-            self._pauses += 1
-            self.pause = backoff().compute(self._pauses)
-        else:
-            self.pending = ()
-        self._places = again
+def _seconds(argument: str, value: Any, least: float, most: float) -> float:
+    if isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most:
+        return float(value)
+    raise ConfigError(argument, value, f"a number of seconds from {least:g} to {most:g}")
 
 
 class Base(Generic[Client]):
@@ -132,10 +52,17 @@ class Base(Generic[Client]):
     #: The redis-py classes that the subclass works with, and the class for the others.
     _CLIENTS: tuple[type, ...]
     _OTHER: str
-    # How long calls are asked again (s). With a single server that is left to the client.
-    _patience = 0.0
 
-    def __init__(self, client: Client, name: str, **parameters: Unpack[Parameters]) -> None:
+    def __init__(
+        self,
+        client: Client,
+        name: str,
+        *,
+        patience: float | None = None,
+        on_error: str = "raise",
+        session_ttl: float = SESSION_TTL,
+        **parameters: Unpack[Parameters],
+    ) -> None:
         """A filter that remembers items for the newest ``slices`` periods of ``granularity``.
 
         :param client: a redis-py client; it stays the caller's to close.
@@ -157,6 +84,13 @@ class Base(Generic[Client]):
             parts, and the error rate is kept; False: ``FilterFull`` is raised.
         :param bits: size of a slice, in place of the one that ``capacity`` leads to; needs ``hashes``.
         :param hashes: bits per item.
+        :param patience: for how long (seconds) a call that fails is sent again, before its error comes
+            through or ``on_error`` decides. None, the default: 5 with a client that ``from_url`` made,
+            40 on a cluster or through a Sentinel, else 0, which leaves it to the client.
+        :param on_error: what is done then: ``"raise"``, the default; ``"schedule"``: items are taken
+            for new; ``"drop"``: for seen. The server is asked again every 10 seconds.
+        :param session_ttl: for how long (seconds) a process that claims items counts as alive without
+            a sign of life (60).
         :raises ConfigError: where an argument can't be right.
         """
         if not isinstance(client, self._CLIENTS):
@@ -169,15 +103,56 @@ class Base(Generic[Client]):
         self.client: Client = client
         self._owned = False
         # A call that redis-py resends goes to the address that the first one had: Sentinel is not asked.
-        if hasattr(getattr(client, "connection_pool", None), "sentinel_manager"):
-            self._patience = PATIENCE
+        fails_over = hasattr(getattr(client, "connection_pool", None), "sentinel_manager")
+        self._patience = PATIENCE_FOR_FAILOVER if fails_over else 0.0
+        self._has_own_patience = patience is not None
+        if patience is not None:
+            self._patience = _seconds("patience", patience, 0, _MOST_PATIENCE)
+        self._session_ttl = _seconds("session_ttl", session_ttl, 1, _LONGEST_SESSION)
         self._adopts_shards = parameters.get("shards") is None
         config = configure(name, **parameters)
-        self._protocol = Protocol(config, adopts_shards=self._adopts_shards)
+        #: What happens while the server does not answer.
+        self.circuit = Circuit(name, on_error)
+        self._protocol = Protocol(config, self._session_ttl, adopts_shards=self._adopts_shards)
+
+    @property
+    def session(self) -> str:
+        """The name under which this process claims items."""
+        return self._protocol.claims.mine.session
+
+    def _own_client(self) -> None:
+        """The client was made by ``from_url``."""
+        self._owned = True
+        if not self._has_own_patience and not self._patience:
+            self._patience = PATIENCE
+
+    def _guess(self, *, schedule: T, drop: T) -> tuple[T, ...]:
+        """What is answered while the server does not; nothing where its error comes through."""
+        return {"schedule": (schedule,), "drop": (drop,)}.get(self.circuit.on_error, ())
+
+    def _guess_many(
+        self, items: Iterable[Item], *, schedule: T, drop: T
+    ) -> tuple[Iterable[Item], tuple[list[T], ...]]:
+        """The same for many items, which may come from an iterator."""
+        guess = self._guess(schedule=schedule, drop=drop)
+        if not guess or isinstance(items, str | bytes):
+            return items, ()
+        items = list(items)
+        return items, (list(guess) * len(items),)
+
+    def _trip(self, calls: Sequence[Call]) -> Trip:
+        """A server that is lost is only knocked at."""
+        knock = self.circuit.is_open and self.circuit.on_error != "raise"
+        return Trip(calls, 0.0 if knock else self._patience)
+
+    def _beat_seconds(self) -> float:
+        """How often a session gives a sign of life: a few may get lost."""
+        return self._session_ttl / 4
 
     def _spread(self, masters: int) -> None:
         """On a cluster of so many masters, chooses a number of shards that spreads evenly."""
-        self._patience = PATIENCE
+        if not self._has_own_patience:
+            self._patience = PATIENCE_FOR_FAILOVER
         shards = shards_for(self.config.bits, masters)
         if self._adopts_shards and shards != self.config.shards:
             self._protocol.use_shards(shards)

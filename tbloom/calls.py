@@ -13,6 +13,7 @@ from enum import IntEnum
 from typing import Any, NamedTuple, TypeVar
 
 from tbloom.errors import ServerTooOld
+from tbloom.keys import kind_of
 from tbloom.scripts import Script
 
 OLDEST_SERVER = (6, 2)
@@ -118,7 +119,7 @@ def _raise(call: Call, failure: Failure) -> Flow[None]:
         types = yield [Command(("TYPE", key)) for key in keys]
         for key, reply in zip(keys, types, strict=True):
             kind = "" if isinstance(reply, Failure) else text(reply)
-            if kind not in ("", "string", "none"):
+            if kind not in ("", "none", kind_of(text(key))):
                 explanation = f"WRONGTYPE key {key!r} holds a {kind}, which is not tbloom's"
                 raise type(error)(explanation) from error
     elif failure.code == "ERR":

@@ -15,6 +15,7 @@ from tbloom.errors import ConfigError
 SLOTS = 1 << 14
 # More shards than this are spread evenly by chance alone.
 _SEGMENTS = 256
+_REGISTER, _CLAIMS, _SESSIONS = _HASHES = ("}:parts", "}:claims", "}:sessions")
 
 
 class Keys:
@@ -40,6 +41,18 @@ class Keys:
     def layout(self, shard: int = 0) -> str:
         """The parts of those slices that have not just the one that every slice begins with."""
         return f"{self._tag(shard)}:layout"
+
+    def register(self, shard: int = 0) -> str:
+        """Which parts there must be, and until when."""
+        return self._tag(shard)[:-1] + _REGISTER
+
+    def claims(self, shard: int = 0) -> str:
+        """The items that somebody works on, and who does."""
+        return self._tag(shard)[:-1] + _CLAIMS
+
+    def sessions(self, shard: int = 0) -> str:
+        """Who holds claims, and until when each counts as alive."""
+        return self._tag(shard)[:-1] + _SESSIONS
 
     def config(self, shard: int = 0) -> str:
         """The parameters once more, where the shard's scripts can read them."""
@@ -70,6 +83,11 @@ class Keys:
             if slot(tag[1:-1]) * segments // SLOTS == segment:
                 return tag
             salt += 1
+
+
+def kind_of(key: str) -> str:
+    """The Redis type of one of a filter's keys."""
+    return "hash" if key.endswith(_HASHES) else "string"
 
 
 def slot(tag: str) -> int:

@@ -73,13 +73,13 @@ class Plan:
     """A filter's script calls at ``now`` (ms), good for as long as ``now`` lies in the same slice."""
 
     __slots__ = (
-        "_begins",
-        "_config",
-        "_ends",
         "_expires",
         "_layouts",
         "_made",
         "_shards",
+        "begins",
+        "config",
+        "ends",
         "labels",
     )
 
@@ -87,8 +87,8 @@ class Plan:
         slices = config.window.live(now)
         current = slices[-1]
         self._made: set[str] = set()
-        self._config = config
-        self._begins, self._ends = current.start, current.end
+        self.config = config
+        self.begins, self.ends = current.start, current.end
         self._expires = config.window.expires(current)
         #: Of the live slices, newest first.
         self.labels = [slice.label for slice in reversed(slices)]
@@ -97,11 +97,11 @@ class Plan:
 
     def fits(self, now: int) -> bool:
         """Whether the plan's slice is current at ``now``."""
-        return self._begins <= now < self._ends
+        return self.begins <= now < self.ends
 
     def layout(self, shard: int) -> Layout:
         """The shard's layout, as far as known."""
-        return self._layouts.get(shard) or Layout(self._config)
+        return self._layouts.get(shard) or Layout(self.config)
 
     def must_begin_after(self, shard: int) -> str | None:
         """The slice whose size decides how the current one begins; None: nothing is to be done."""
@@ -120,27 +120,28 @@ class Plan:
             sendable.append(batch)
         return sendable
 
-    def _expires_at(self, shard: int | None) -> int:
-        return leaves(self._config, self._expires, shard)
+    def expires_at(self, shard: int | None) -> int:
+        """When the shard's keys of the current slice are dropped (ms)."""
+        return leaves(self.config, self._expires, shard)
 
     def learn_layout(self, shard: int, text: str) -> None:
         """Goes on with another layout."""
         self._shards.pop(shard, None)
         self._layouts.pop(shard, None)
         if text:
-            self._layouts[shard] = Layout(self._config, text)
+            self._layouts[shard] = Layout(self.config, text)
 
     def shard(self, shard: int) -> ShardPlan:
         """What stays the same for a shard."""
         plan = self._shards.get(shard)
         if plan is None:
-            plan = ShardPlan(self._config, shard, self.labels, self.layout(shard))
+            plan = ShardPlan(self.config, shard, self.labels, self.layout(shard))
             self._shards[shard] = plan
         return plan
 
     def add(self, within: int, batch: Batch) -> ScriptCall:
         """``lua/add.lua``; the batch has a lane."""
-        config, shard = self._config, self.shard(batch.shard)
+        config, shard = self.config, self.shard(batch.shard)
         keys = shard.slice_ends[within - 1]
         return ScriptCall(
             scripts.ADD,
@@ -148,16 +149,17 @@ class Plan:
                 config.keys.config(batch.shard),
                 self._lane(batch),
                 config.keys.layout(batch.shard),
+                config.keys.register(batch.shard),
                 *shard.keys[:keys],
             ),
             (
                 config.stored,
                 batch.number,
-                self._begins,
-                self._ends,
-                self._expires_at(batch.shard),
+                self.begins,
+                self.ends,
+                self.expires_at(batch.shard),
                 LANE_TTL_MS,
-                self._agreed(batch),
+                self.agreed(batch),
                 shard.layout.text,
                 shard.grown,
                 shard.current.capacity,
@@ -169,7 +171,7 @@ class Plan:
 
     def contains(self, within: int, batch: Batch) -> ScriptCall:
         """``lua/contains.lua``."""
-        config, shard = self._config, self.shard(batch.shard)
+        config, shard = self.config, self.shard(batch.shard)
         keys = shard.slice_ends[within - 1]
         return ScriptCall(
             scripts.CONTAINS,
@@ -180,9 +182,9 @@ class Plan:
             ),
             (
                 config.stored,
-                self._begins,
-                self._ends,
-                self._agreed(batch),
+                self.begins,
+                self.ends,
+                self.agreed(batch),
                 shard.layout.text,
                 " ".join(shard.groups[:keys]),
                 *map(shard.positions, batch.digests),
@@ -191,21 +193,24 @@ class Plan:
 
     def clear(self, batch: Batch) -> ScriptCall:
         """``lua/clear.lua``; the batch has a lane, and no items."""
-        keys, shard = self._config.keys, self.shard(batch.shard)
+        keys, shard = self.config.keys, self.shard(batch.shard)
         return ScriptCall(
             scripts.CLEAR,
             (
                 keys.config(batch.shard),
                 self._lane(batch),
                 keys.layout(batch.shard),
+                keys.register(batch.shard),
+                keys.claims(batch.shard),
+                keys.sessions(batch.shard),
                 *shard.keys,
             ),
             (
-                self._config.stored,
+                self.config.stored,
                 batch.number,
-                self._begins,
-                self._ends,
-                self._expires_at(batch.shard),
+                self.begins,
+                self.ends,
+                self.expires_at(batch.shard),
                 LANE_TTL_MS,
                 shard.layout.text,
             ),
@@ -213,33 +218,34 @@ class Plan:
 
     def open(self, *, store: bool) -> ScriptCall:
         """``lua/open.lua``."""
-        times = (self._begins, self._ends, self._expires_at(None))
+        times = (self.begins, self.ends, self.expires_at(None))
         return ScriptCall(
-            scripts.OPEN, (self._config.keys.root,), (self._config.stored, *times, int(store))
+            scripts.OPEN, (self.config.keys.root,), (self.config.stored, *times, int(store))
         )
 
     def begin(self, shard: int, items: int) -> ScriptCall:
         """``lua/relayout.lua``, to begin the current slice with room for ``items``."""
-        layout = self.layout(shard)
-        begun = layout.begun(self.labels[0], self.labels, items)
+        layout, label, keys = self.layout(shard), self.labels[0], self.config.keys
         return ScriptCall(
             scripts.RELAYOUT,
-            (self._config.keys.config(shard), self._config.keys.layout(shard)),
+            (keys.config(shard), keys.layout(shard), keys.slice(label, shard)),
             (
-                self._config.stored,
+                self.config.stored,
                 layout.text,
-                begun,
-                self._begins,
-                self._ends,
-                self._expires_at(shard),
+                layout.begun(label, self.labels, items),
+                layout.grown(label, self.labels),
+                self.begins,
+                self.ends,
+                self.expires_at(shard),
             ),
         )
 
-    def _agreed(self, batch: Batch) -> int:
+    def agreed(self, batch: Batch) -> int:
+        """1: the filter's parameters have been compared where that is done."""
         # A single shard is the place where parameters are compared.
-        return int(batch.agreed or self._config.shards == 1)
+        return int(batch.agreed or self.config.shards == 1)
 
     def _lane(self, batch: Batch) -> str:
         lane = batch.lane
         assert lane is not None  # noqa: S101 - the protocol has taken one
-        return self._config.keys.lane(lane.client, lane.lane, batch.shard)
+        return self.config.keys.lane(lane.client, lane.lane, batch.shard)

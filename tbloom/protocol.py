@@ -6,6 +6,7 @@ their replies, and returns the verb's answer.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import datetime
@@ -14,16 +15,21 @@ from typing import Any, TypeVar
 from tbloom import survey
 from tbloom.batches import Batch
 from tbloom.calls import Command, Flow, deliver, text
+from tbloom.claims import Claims
 from tbloom.config import Config, from_stored
 from tbloom.conversation import Conversation
 from tbloom.errors import ConfigError, ConfigMismatch
 from tbloom.hashing import Item, digest, encode
+from tbloom.holdings import Claim
 from tbloom.info import FilterInfo
 from tbloom.plan import Plan
 from tbloom.reconfigure import reconfigure
+from tbloom.sessions import Sessions
 from tbloom.window import to_ms
 
 T = TypeVar("T")
+
+_LONGEST_NOTE = 1 << 16
 
 
 class Protocol:
@@ -33,17 +39,19 @@ class Protocol:
     is as good.
     """
 
-    def __init__(self, config: Config, *, adopts_shards: bool = False) -> None:
+    def __init__(self, config: Config, session_ttl: float, *, adopts_shards: bool = False) -> None:
         self.config = config
         self._adopts_shards = adopts_shards
         self._conversation = Conversation(config)
+        self.claims = Claims(self._conversation, round(session_ttl * 1000))
+        self.sessions = Sessions(self.claims)
 
     def use_shards(self, shards: int) -> None:
         """Goes on with another number of shards."""
         if shards == self.config.shards:
             return
         self.config = replace(self.config, shards=shards)
-        self._conversation = Conversation(self.config)
+        self._conversation = self.claims.conversation = Conversation(self.config)
 
     def add(self, item: Item, within: int | None = None) -> Flow[bool]:
         """Is the item new?"""
@@ -73,6 +81,58 @@ class Protocol:
         digests = _digests(items)
         answers = yield from self._adopting(self._look_up, digests, within)
         return [answers[digest] for digest in digests]
+
+    def claim(
+        self, item: Item, within: int | None = None, note: str = "", giver: str = ""
+    ) -> Flow[Claim]:
+        """Is the item the caller's to work on?"""
+        within, key = self._within(within), digest(encode(item))
+        notes = {key: _checked_note(note)}
+        answers = yield from self._adopting(self.claims.claim, [key], within, notes, giver)
+        return answers[key]
+
+    def claim_many(
+        self,
+        items: Iterable[Item],
+        within: int | None = None,
+        notes: Iterable[str] | None = None,
+    ) -> Flow[list[Claim]]:
+        """Which of the items are the caller's to work on? Of a repeated one, the first."""
+        within, digests = self._within(within), _digests(items)
+        by_digest = _notes(digests, notes)
+        answers = yield from self._adopting(self.claims.claim, digests, within, by_digest)
+        told = []
+        for key in digests:
+            told.append(answers[key])
+            if answers[key] is Claim.NEW:
+                answers[key] = Claim.BUSY
+        return told
+
+    def commit(self, item: Item, within: int | None = None) -> Flow[None]:
+        """The work on the item is done."""
+        yield from self._adopting(self.claims.commit, [digest(encode(item))], self._within(within))
+
+    def commit_many(self, items: Iterable[Item], within: int | None = None) -> Flow[None]:
+        """The work on the items is done."""
+        yield from self._adopting(self.claims.commit, _digests(items), self._within(within))
+
+    def release(self, item: Item) -> Flow[None]:
+        """The work on the item was not done."""
+        yield from self._adopting(self.claims.release, [digest(encode(item))])
+
+    def release_many(self, items: Iterable[Item]) -> Flow[None]:
+        """The work on the items was not done."""
+        yield from self._adopting(self.claims.release, _digests(items))
+
+    def abandon_many(self, items: Iterable[Item]) -> Flow[None]:
+        """The work on the items was not done, and somebody may go on with it."""
+        yield from self._adopting(self.claims.abandon, _digests(items))
+
+    def take_over(self, limit: int, prefix: str) -> Flow[list[str]]:
+        """Claim what dead sessions have left."""
+        if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
+            raise ConfigError("limit", limit, "a whole number from 1 on")
+        return (yield from self._adopting(self.sessions.take_over, limit, prefix))
 
     def clear(self) -> Flow[None]:
         """Forget everything, also if it is stored with other parameters (of this layout)."""
@@ -172,3 +232,21 @@ def _digests(items: Iterable[Item]) -> list[int]:
     if isinstance(items, str | bytes):
         raise ConfigError("items", items, "an iterable of items, not a single one")
     return [digest(encode(item, f"items[{i}]")) for i, item in enumerate(items)]
+
+
+def _checked_note(note: str, argument: str = "note") -> str:
+    if not isinstance(note, str) or len(note) > _LONGEST_NOTE or re.search("[\ud800-\udfff]", note):
+        raise ConfigError(argument, note, f"a str of at most {_LONGEST_NOTE} characters")
+    return note
+
+
+def _notes(digests: list[int], notes: Iterable[str] | None) -> dict[int, str]:
+    if notes is None:
+        return {}
+    if isinstance(notes, str):
+        raise ConfigError("notes", notes, "an iterable of notes, not a single one")
+    checked = [_checked_note(note, f"notes[{i}]") for i, note in enumerate(notes)]
+    if len(checked) != len(digests):
+        raise ConfigError("notes", notes, f"as many as there are items, {len(digests)}")
+    # Of a repeated item, the first.
+    return dict(zip(reversed(digests), reversed(checked), strict=True))

@@ -17,12 +17,17 @@ class Script:
     sha: str
 
 
-def load(name: str) -> Script:
-    """Reads ``name.lua``: from the package where it is installed, else from the checkout's ``lua/``
+def _read(name: str) -> str:
+    """``name.lua`` from the package where it is installed, else from the checkout's ``lua/``
     (an editable install doesn't map that folder into the package: setuptools #4943)."""
     packaged = files("tbloom").joinpath("lua", f"{name}.lua")
     source = packaged if packaged.is_file() else Path(__file__).parents[1] / "lua" / f"{name}.lua"
-    text = source.read_text(encoding="utf-8")
+    return source.read_text(encoding="utf-8")
+
+
+def load(name: str) -> Script:
+    """Reads ``name.lua``, with what the scripts share in front of it."""
+    text = _read("shared") + _read(name)
     return Script(name, text, sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 
@@ -32,3 +37,8 @@ CLEAR = load("clear")
 OPEN = load("open")
 RELAYOUT = load("relayout")
 RECONFIGURE = load("reconfigure")
+CLAIM = load("claim")
+COMMIT = load("commit")
+RELEASE = load("release")
+BEAT = load("beat")
+ABANDONED = load("abandoned")

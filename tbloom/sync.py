@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import threading
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from time import sleep
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import redis
+from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from tbloom.base import RESENDS, Base, Trip, backoff, parse_url
+from tbloom.base import SOCKET_TIMEOUT, Base, parse_url
 from tbloom.calls import Call, Flow, ScriptCall
+from tbloom.failures import is_outage
 from tbloom.hashing import Item
+from tbloom.heart import beat_in_thread
+from tbloom.holdings import Claim
 from tbloom.info import FilterInfo
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
-    from tbloom.config import Parameters
+    from tbloom.base import Arguments
 
 T = TypeVar("T")
 
@@ -35,26 +42,36 @@ class TimeBloom(Base["redis.Redis | redis.RedisCluster"]):
     _OTHER = "AsyncTimeBloom"
 
     @classmethod
-    def from_url(cls, url: str, name: str, **parameters: Unpack[Parameters]) -> TimeBloom:
-        """A filter with a client of its own, closed by ``close()``; ``parameters`` as for the class.
+    def from_url(cls, url: str, name: str, **arguments: Unpack[Arguments]) -> TimeBloom:
+        """A filter with a client of its own, closed by ``close()``; ``arguments`` as for the class.
 
         ``url`` is redis-py's; ``redis+cluster://host:port`` reaches a cluster by one of its nodes.
-        The client resends a call up to 10 times when the connection fails. Each gets the first
+        A reply is waited for 2 seconds, unless the URL has another ``socket_timeout``. Where the
+        connection fails, the call is sent again for 5 seconds (``patience``), and gets the first
         answer.
         """
         address, cluster = parse_url(url)
         kind = redis.RedisCluster if cluster else redis.Redis
-        seen = cls(kind.from_url(address, retry=Retry(backoff(), RESENDS)), name, **parameters)
-        seen._owned = True
+        # Sending again is ours to do, because we know for how long.
+        client = kind.from_url(
+            address,
+            retry=Retry(NoBackoff(), 0),
+            socket_timeout=SOCKET_TIMEOUT,
+            socket_connect_timeout=SOCKET_TIMEOUT,
+        )
+        seen = cls(client, name, **arguments)
+        seen._own_client()
         return seen
 
     def __init__(
         self,
         client: redis.Redis | redis.RedisCluster,
         name: str,
-        **parameters: Unpack[Parameters],
+        **arguments: Unpack[Arguments],
     ) -> None:
-        super().__init__(client, name, **parameters)
+        super().__init__(client, name, **arguments)
+        self._closed = threading.Event()
+        self._heart: threading.Thread | None = None
         if isinstance(client, redis.RedisCluster):
             self._spread(len(client.get_primaries()))  # type: ignore[no-untyped-call]
 
@@ -65,22 +82,97 @@ class TimeBloom(Base["redis.Redis | redis.RedisCluster"]):
 
         With ``within``, only the newest so many slices are asked.
         """
-        return self._run(self._protocol.add(item, within))
+        return self._run(self._protocol.add(item, within), *self._guess(schedule=True, drop=False))
 
     def add_many(self, items: Iterable[Item], within: int | None = None) -> list[bool]:
         """``add`` for each item, in order; a repeat inside the call is False the second time."""
-        return self._run(self._protocol.add_many(items, within))
+        items, guesses = self._guess_many(items, schedule=True, drop=False)
+        return self._run(self._protocol.add_many(items, within), *guesses)
 
     def contains(self, item: Item, within: int | None = None) -> bool:
         """Has the item been seen within the window, or the newest ``within`` slices? Changes nothing."""
-        return self._run(self._protocol.contains(item, within))
+        return self._run(
+            self._protocol.contains(item, within), *self._guess(schedule=False, drop=True)
+        )
 
     def contains_many(self, items: Iterable[Item], within: int | None = None) -> list[bool]:
         """``contains`` for each item, in order."""
-        return self._run(self._protocol.contains_many(items, within))
+        items, guesses = self._guess_many(items, schedule=False, drop=True)
+        return self._run(self._protocol.contains_many(items, within), *guesses)
 
     def __contains__(self, item: Item) -> bool:
         return self.contains(item)
+
+    def claim(
+        self, item: Item, within: int | None = None, note: str = "", giver: str = ""
+    ) -> Claim:
+        """``Claim.NEW``: the item is yours to work on; ``commit`` or ``release`` it in the end.
+
+        ``Claim.SEEN``: it was committed, or added, within the window. ``Claim.BUSY``: somebody who
+        is alive has claimed it, perhaps another thread of yours. A process that claims items gives
+        signs of life from a thread of its own; once there was none for ``session_ttl`` seconds, what
+        it has claimed may be claimed again. A ``note`` (at most 65,536 characters; the item, for
+        example) is kept with the claim, for ``take_over``. What the session ``giver`` has claimed, and
+        handed over with its work, is new too.
+        """
+        self._live()
+        flow = self._protocol.claim(item, within, note, giver)
+        return self._run(flow, *self._guess(schedule=Claim.NEW, drop=Claim.SEEN))
+
+    def claim_many(
+        self, items: Iterable[Item], within: int | None = None, notes: Iterable[str] | None = None
+    ) -> list[Claim]:
+        """``claim`` for each item, in order; one that is new is busy the second time."""
+        self._live()
+        items, guesses = self._guess_many(items, schedule=Claim.NEW, drop=Claim.SEEN)
+        return self._run(self._protocol.claim_many(items, within, notes), *guesses)
+
+    def commit(self, item: Item, within: int | None = None) -> None:
+        """The work on the item is done: it is seen from now on, whoever has claimed it.
+
+        If this ends in an error of Redis' it is made up for later, as long as this object lives.
+        """
+        self._run(self._protocol.commit(item, within), *self._guess(schedule=None, drop=None))
+
+    def commit_many(self, items: Iterable[Item], within: int | None = None) -> None:
+        """``commit`` for each item."""
+        self._run(self._protocol.commit_many(items, within), *self._guess(schedule=None, drop=None))
+
+    def release(self, item: Item) -> None:
+        """The work on the item was not done: it is as if never claimed (by this object)."""
+        self._run(self._protocol.release(item), *self._guess(schedule=None, drop=None))
+
+    def release_many(self, items: Iterable[Item]) -> None:
+        """``release`` for each item."""
+        self._run(self._protocol.release_many(items), *self._guess(schedule=None, drop=None))
+
+    def abandon_many(self, items: Iterable[Item]) -> None:
+        """As ``release_many``, but items with a note wait for somebody to ``take_over``."""
+        self._run(self._protocol.abandon_many(items), *self._guess(schedule=None, drop=None))
+
+    @contextmanager
+    def claiming(self, item: Item, within: int | None = None) -> Iterator[bool]:
+        """``with seen.claiming(item) as is_new:`` commits a new item at the end, or releases it on an exception."""
+        is_new = self.claim(item, within) is Claim.NEW
+        try:
+            yield is_new
+        except BaseException:
+            if is_new:
+                with suppress(redis.RedisError):  # it is made up for later
+                    self.release(item)
+            raise
+        if is_new:
+            self.commit(item, within)
+
+    def take_over(self, limit: int = 100, prefix: str = "") -> list[str]:
+        """Claims what dead sessions have left behind with a note; returns these notes, at most ``limit``.
+
+        With ``prefix``, only notes that begin so.
+
+        Call it at the start and from time to time. Claims without a note are just free again.
+        """
+        self._live()
+        return self._run(self._protocol.take_over(limit, prefix))
 
     def keys(self, at: datetime | None = None) -> list[str]:
         """The Redis keys of the slices that are live now, or ``at`` another time; oldest first."""
@@ -107,7 +199,10 @@ class TimeBloom(Base["redis.Redis | redis.RedisCluster"]):
         self._run(self._protocol.reconfigure())
 
     def close(self) -> None:
-        """Closes the client, if ``from_url`` made it."""
+        """Ends the session, so that what it claims is free, and closes the client, if ``from_url`` made it."""
+        self._closed.set()
+        with suppress(redis.RedisError):  # else it ends by itself
+            self._run(self._protocol.sessions.end())
         if self._owned:
             self.client.close()
 
@@ -117,19 +212,57 @@ class TimeBloom(Base["redis.Redis | redis.RedisCluster"]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _run(self, flow: Flow[T]) -> T:
+    def other_sessions(self) -> dict[str, int]:
+        """The other sessions that are alive, and until when each counts as alive without another sign of life.
+
+        (In milliseconds since the epoch, by the server's clock.) If this session claims nothing, the
+        others don't see it any more; so no other thread may be about to claim.
+        """
+        self._run(self._protocol.sessions.rest())
+        return self._run(self._protocol.sessions.others())
+
+    def _live(self) -> None:
+        """Sees to it that the session gives signs of life."""
+        if self._heart is None or not self._heart.is_alive():  # after a fork it is not
+            self._closed.clear()
+            arguments = (weakref.WeakMethod(self._beat), self._closed, self._beat_seconds())
+            self._heart = threading.Thread(target=beat_in_thread, args=arguments, daemon=True)
+            self._heart.start()
+
+    def _beat(self) -> None:
+        if self._protocol.sessions.are_needed:
+            self._run(self._protocol.sessions.beat())
+
+    def _run(self, flow: Flow[T], *guess: T) -> T:
+        """The flow's answer; with a ``guess``, that while the server does not answer."""
+        asked = False
         try:
             calls = next(flow)
+            if guess and not self.circuit.lets_through():
+                self.circuit.answers += 1
+                return guess[0]
             while True:
-                calls = flow.send(self._send(calls))
+                replies = self._send(calls)
+                asked = True
+                calls = flow.send(replies)
         except StopIteration as stop:
+            if asked:
+                self.circuit.worked()
             answer: T = stop.value
             return answer
+        except redis.RedisError as error:
+            if not is_outage(error):
+                raise
+            self.circuit.failed(error)
+            if not guess:
+                raise
+            self.circuit.answers += 1
+            return guess[0]
         finally:
             flow.close()  # tells it of an error or a cancellation here
 
     def _send(self, calls: Sequence[Call]) -> Sequence[Any]:
-        trip = Trip(calls, self._patience)
+        trip = self._trip(calls)
         while trip.pending:
             if trip.pause:
                 sleep(trip.pause)

@@ -15,13 +15,16 @@ import tbloom
 ROOT = Path(__file__).parents[1]
 FLOORS = [  # lowest first
     {"errors", "version"},
-    {"window", "sizing", "hashing", "keys", "scripts", "clock", "lanes"},
+    {"circuit", "window", "sizing", "hashing", "keys", "scripts", "clock", "lanes"},
     {"batches", "config", "info", "calls"},
     {"layout"},
     {"survey", "plan"},
     {"reconfigure"},
-    {"conversation"},
+    {"conversation", "holdings"},
+    {"claims"},
+    {"sessions"},
     {"protocol"},
+    {"failures", "heart"},
     {"base"},
     {"sync", "aio"},
     {"scrapy", "cli"},
@@ -31,7 +34,8 @@ FLOOR = {name: number for number, names in enumerate(FLOORS) for name in names}
 STRICT = FLOOR["window"]
 
 MODULES = sorted((ROOT / "tbloom").rglob("*.py"))
-SCRIPTS = sorted((ROOT / "lua").glob("*.lua"))
+SHARED = ROOT / "lua" / "shared.lua"
+SCRIPTS = sorted(set((ROOT / "lua").glob("*.lua")) - {SHARED})
 each_module = pytest.mark.parametrize(
     "path", MODULES, ids=[str(path.relative_to(ROOT)) for path in MODULES]
 )
@@ -82,12 +86,12 @@ def test_imports_point_downwards(path: Path) -> None:
 
 @each_module
 def test_only_the_drivers_know_redis_and_scrapy(path: Path) -> None:
-    """Nothing below ``base`` imports redis, nothing below the drivers' users imports scrapy."""
+    """Nothing below ``failures`` imports redis, nothing below the drivers' users imports scrapy."""
     if path == ROOT / "tbloom" / "__init__.py":
         return
     foreign = {name.split(".")[0] for name in imports(path)}
     own = FLOOR[room(path)]
-    banned = {"redis"} if own < FLOOR["base"] else set()
+    banned = {"redis"} if own < FLOOR["failures"] else set()
     banned |= {"scrapy", "scrapy_redis"} if own < FLOOR["scrapy"] else set()
     assert set() == foreign & banned
 
@@ -129,7 +133,16 @@ def test_contract_has_every_key_and_argument(path: Path) -> None:
     assert set() == {index for index in used if index not in contract}
     looped = set(re.findall(r"#(KEYS|ARGV)\b", body) + re.findall(r"\b(KEYS|ARGV)\[[A-Za-z]", body))
     looped |= set(re.findall(r"unpack\((KEYS|ARGV)\b", body))
+    looped |= {"KEYS"} if "is_in_any(" in body else set()  # shared.lua's, which loops
     assert looped == set(re.findall(r"\b(KEYS|ARGV)\[\d+\.\.\]", contract))
+
+
+def test_what_scripts_share_is_used() -> None:
+    """Each function of shared.lua is called by a script, or by another one of its own."""
+    text = SHARED.read_text(encoding="utf-8")
+    bodies = [contract_and_body(path)[1] for path in SCRIPTS]
+    for name in re.findall(r"local function (\w+)", text):
+        assert sum(body.count(f"{name}(") for body in [*bodies, text]) > 1, name
 
 
 @each_script

@@ -1,0 +1,31 @@
+-- beat: a session's sign of life, or its end.
+--
+-- KEYS[1]    the claims: fingerprint -> session, number, note
+-- KEYS[2]    the sessions that hold claims -> until when each counts as alive (ms)
+--
+-- ARGV[1]    the caller's session, 16 characters; '': it only wants to know the others
+-- ARGV[2]    for how long it counts as alive without another sign of life (ms); 0: it is over, and leaves claims
+--            behind; -1: it is over, and leaves none
+-- ARGV[3]    when the current slice leaves the window (ms)
+--
+-- Reply      {0, {now, session, until, ...}}  the server's clock (ms), all sessions, and until when each counts as alive
+-- Errors     WRONGTYPE, OOM, READONLY, before anything is changed
+
+local claims, sessions = KEYS[1], KEYS[2]
+local session, life, expires = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local now = server_time()
+
+redis.call('HLEN', claims)
+if life < 0 then
+  redis.call('HDEL', sessions, session)
+elseif session ~= '' and (life > 0 or redis.call('HEXISTS', sessions, session) == 1) then
+  redis.call('HSET', sessions, session, now + life)
+  prolong(claims, expires, now)
+  prolong(sessions, expires, now)
+end
+
+local reply, all = {now}, redis.call('HGETALL', sessions)
+for i = 1, #all, 2 do
+  reply[i + 1], reply[i + 2] = all[i], tonumber(all[i + 1]) or 0
+end
+return {0, reply}

@@ -1,0 +1,80 @@
+-- commit: the work on these items is done. They are remembered in the current slice, and claimed no more.
+--
+-- KEYS[1]    the filter's parameters
+-- KEYS[2]    the layout: the parts of those slices that have not just the one that every slice begins with
+-- KEYS[3]    the register of parts, by which one that the server has dropped early is found
+-- KEYS[4]    the claims: fingerprint -> session, number, note
+-- KEYS[5]    the current part: the newest one of the current slice, where new items go
+-- KEYS[6..]  all older parts of live slices, newest first
+--
+-- ARGV[1]    the parameters that the caller works with
+-- ARGV[2]    when the current slice begins, as the caller believes (ms)
+-- ARGV[3]    when it ends (ms)
+-- ARGV[4]    when it leaves the window (ms)
+-- ARGV[5]    1: the parameters may be stored where there are none; 0: they must be agreed on first (open.lua)
+-- ARGV[6]    the layout that the caller knows
+-- ARGV[7]    the layout with one more part for the current slice, for when the current part is full; '': never grow
+-- ARGV[8]    how many items the current part may hold
+-- ARGV[9]    the position of the current part's last bit
+-- ARGV[10]   for each part from KEYS[5] on, which of an item's groups of positions is its own: 1 2 1 ...
+-- ARGV[11]   the caller's session, 16 characters
+-- ARGV[12..] two for each item: its fingerprint, and the item (shared.lua says how)
+--
+-- Reply      {0, answers}     a character per item: 1 remembered now, 0 it was before. Fewer than items where the
+--                             current part is full now: then the layout has changed, and the rest has to be sent again
+--            {0, answers, 1}  the same, and the server had dropped the current part early: it is new now
+--            {1, now}         the server's clock (ms) is not within ARGV[2..3]; nothing changed
+--            {2, parameters}  the filter is stored with others; nothing changed
+--            {4, ''}          no parameters are stored here, and the caller has not agreed on them; nothing changed
+--            {5, layout}      the layout is another one; nothing changed
+--            {6, answers}     the slice is full, and may not grow: the item after these is still only claimed
+-- Errors     WRONGTYPE, OOM, READONLY, all of them before anything is changed
+--
+-- Sent again, it finds the items there, and changes nothing.
+
+local config_key, layout_key, register, claims, current = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local config, begins, ends, expires = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local agreed, layout, grown_layout, capacity = ARGV[5] == '1', ARGV[6], ARGV[7], tonumber(ARGV[8])
+local last_position, group_of, session = ARGV[9], number_list(ARGV[10]), ARGV[11]
+local FIRST_PART, FIRST_ITEM = 5, 12
+local grows = grown_layout ~= ''
+
+local now = server_time()
+if now < begins or now >= ends then return {1, now} end
+
+local stored = redis.call('MGET', config_key, layout_key)
+if stored[1] and stored[1] ~= config then return {2, stored[1]} end
+-- MGET shows a key of another type as a missing one; GET raises WRONGTYPE.
+if not stored[1] then redis.call('GET', config_key) end
+if not stored[1] and not agreed then return {4, ''} end
+if (stored[2] or '') ~= layout then return {5, stored[2] or ''} end
+redis.call('HLEN', claims)
+
+local answers, dropped, status = {}, false, 0
+for item = FIRST_ITEM, #ARGV, 2 do
+  local fingerprint, groups = ARGV[item], groups_of_item(ARGV[item + 1])
+  local own = groups[group_of[1]]
+  local zero = first_zero(current, own)
+  local seen = not zero or is_in_any(FIRST_PART, groups, group_of, 2)
+  if not seen and not grows and items_in(current) >= capacity then
+    status = 6
+    break
+  end
+  answers[#answers + 1] = seen and '0' or '1'
+  local items = 0
+  if not seen then
+    items = insert(current, own, zero, last_position)
+    if items == 1 then dropped = begin_part(current, register, expires, now) end
+    if items == 1 or not stored[1] then
+      keep(config_key, config, expires, now)
+      stored[1] = config
+    end
+  end
+  if owner_of(claims, fingerprint) == session then redis.call('HDEL', claims, fingerprint) end
+  if items >= capacity and grows then
+    -- Whoever comes next, this call's other items too, has to know the new part.
+    keep(layout_key, grown_layout, expires, now)
+    break
+  end
+end
+return {status, table.concat(answers), dropped and 1 or nil}

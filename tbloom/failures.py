@@ -1,0 +1,124 @@
+"""redis-py's errors: which of them are Failures, which pass, and which calls are worth sending again."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from redis import exceptions
+from redis.backoff import ExponentialBackoff
+
+from tbloom.calls import Call, Failure
+
+
+def backoff() -> ExponentialBackoff:
+    """How long to wait before a resend: 10 ms, doubled each time, at most a second."""
+    return ExponentialBackoff(cap=1, base=0.01)
+
+
+# Redis 6.2 wraps the errors of a script's commands and so hides their codes:
+# Error running script (call to f_<sha>): @user_script:7: -READONLY You can't write ...
+_WRAPPED = re.compile(
+    r"Error running script .*?: (?:@user_script: ?\d+: )*-?([A-Z]+) (.*)", re.DOTALL
+)
+_CLASSES = {"OOM": exceptions.OutOfMemoryError, "READONLY": exceptions.ReadOnlyError}
+
+
+def failure(error: exceptions.ResponseError) -> Failure:
+    """The Failure for an error reply."""
+    if isinstance(error, exceptions.NoScriptError):
+        return Failure("NOSCRIPT", error)
+    wrapped = _WRAPPED.match(str(error))
+    if wrapped and wrapped[1] in _CLASSES:
+        error = _CLASSES[wrapped[1]](wrapped[2])
+    elif wrapped and wrapped[1] != "ERR":
+        error = exceptions.ResponseError(f"{wrapped[1]} {wrapped[2]}")
+    if type(error) is not exceptions.ResponseError:
+        return Failure("", error)
+    return Failure("WRONGTYPE" if str(error).startswith("WRONGTYPE") else "ERR", error)
+
+
+# Errors that mean "ask again": slots are on the move, or a master is gone and its replica has not taken
+# over yet.
+_ASK_AGAIN = (
+    exceptions.ConnectionError,
+    exceptions.TimeoutError,
+    exceptions.AskError,  # MovedError too
+    exceptions.TryAgainError,
+    exceptions.ClusterError,  # ClusterDownError too
+    exceptions.RedisClusterException,  # no node answers, or not all slots are covered
+    # redis-py 8.1's cluster clients stumble over connections that another task or thread has closed,
+    # and over slots that are on their way to a node that they haven't met.
+    AttributeError,
+    KeyError,
+    RuntimeError,
+)
+_FINAL = (exceptions.AuthenticationError, exceptions.AuthorizationError)
+
+
+# Error replies that say something about this moment's server, not about the call.
+_PASSING = re.compile(
+    "OOM|READONLY|LOADING|BUSY|MISCONF|MASTERDOWN|NOREPLICAS|CLUSTERDOWN|TRYAGAIN|UNBLOCKED"
+)
+_PASSING_CLASSES = (exceptions.OutOfMemoryError, exceptions.ReadOnlyError, *_ASK_AGAIN[:-3])
+
+
+def is_outage(error: Exception) -> bool:
+    """Whether the server may do later what it does not do now, so that ``on_error`` decides."""
+    if isinstance(error, _FINAL):
+        return False
+    return isinstance(error, _PASSING_CLASSES) or bool(_PASSING.match(str(error)))
+
+
+def _as_redis_error(error: Exception) -> Exception:
+    """The error, or one that ``except RedisError`` catches, as RedisClusterException is not."""
+    if isinstance(error, exceptions.RedisClusterException):
+        lost = exceptions.ConnectionError(str(error))
+        lost.__cause__ = error
+        return lost
+    return error
+
+
+class Trip:
+    """Calls that are sent together, and what came back.
+
+    ``pending`` are those to be sent (again, if need be) after ``pause`` seconds.
+    """
+
+    __slots__ = ("_deadline", "_pauses", "_places", "pause", "pending", "replies")
+
+    def __init__(self, calls: Sequence[Call], patience: float) -> None:
+        self.pending = calls
+        self.pause = 0.0
+        self.replies: list[Any] = [None] * len(calls)
+        self._places: Sequence[int] = range(len(calls))
+        self._pauses = 0
+        self._deadline = time.monotonic() + patience if patience else 0.0
+
+    def take(self, replies: Sequence[Any]) -> None:
+        """Takes the reply, or redis-py's error, to each call that was pending.
+
+        Error replies become Failures. Other errors are raised, once there is no more patience.
+        """
+        again = []
+        for place, reply in zip(self._places, replies, strict=True):
+            if not isinstance(reply, Exception):
+                self.replies[place] = reply
+            elif self._deadline and isinstance(reply, _ASK_AGAIN) and not isinstance(reply, _FINAL):
+                if time.monotonic() > self._deadline:
+                    raise _as_redis_error(reply)
+                again.append(place)
+            elif isinstance(reply, exceptions.ResponseError):
+                self.replies[place] = failure(reply)
+            else:
+                raise reply
+        if again:
+            calls = dict(zip(self._places, self.pending, strict=True))
+            self.pending = [calls[place] for place in again]
+            self._pauses += 1
+            self.pause = backoff().compute(self._pauses)
+        else:
+            self.pending = ()
+        self._places = again

@@ -1,0 +1,82 @@
+"""What one process claims, and as whom."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from itertools import count
+from typing import Any
+
+#: So many claims that nobody knows of are kept in mind at most; the oldest go first.
+_MOST_OWED = 100_000
+
+
+class Claim(Enum):
+    """What ``claim`` says of an item."""
+
+    #: Yours to work on: nobody has seen it, and nobody works on it.
+    NEW = "new"
+    #: Seen within the window.
+    SEEN = "seen"
+    #: Claimed by somebody who is alive, and may yet commit or release it.
+    BUSY = "busy"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Hold:
+    """One call's claims."""
+
+    number: str
+
+
+class Holdings:
+    """What one process claims, as which session."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.session = secrets.token_hex(8)
+        self.held: dict[int, Hold] = {}
+        #: Claims that nobody here knows of, because their call ended in an error: to be released.
+        self.owed: dict[int, Hold] = {}
+        #: Items whose commit ended in an error.
+        self.undone: dict[int, None] = {}
+        #: The shards that know the session.
+        self.shards: set[int] = set()
+        self._numbers = count()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether there are claims, or errors to make up for."""
+        return bool(self.held or self.owed or self.undone)
+
+    def are_ours(self) -> bool:
+        """Whether they belong to this process, not to one that this was forked from."""
+        return self.pid == os.getpid()
+
+    def reserve(self, digests: Iterable[int]) -> tuple[Hold, list[int]]:
+        """Takes those that no other thread or task here holds, before the server is asked."""
+        hold = Hold(f"{next(self._numbers) % (1 << 32):08x}")
+        ours = [digest for digest in digests if self.held.setdefault(digest, hold) is hold]
+        for digest in ours:
+            self.owed.pop(digest, None)
+        return hold, ours
+
+    def owe(self, digests: Iterable[int], hold: Hold) -> None:
+        """Notes that the server may hold a claim that nobody here knows of."""
+        for digest in digests:
+            self.held.pop(digest, None)
+            self.owed[digest] = hold
+        _cut(self.owed)
+
+    def note_undone(self, digests: Iterable[int]) -> None:
+        """Notes that the items are done, and that the server may not know."""
+        self.undone.update(dict.fromkeys(digests))
+        _cut(self.undone)
+
+
+def _cut(items: dict[int, Any]) -> None:
+    while len(items) > _MOST_OWED:
+        items.pop(next(iter(items)), None)
