@@ -102,17 +102,12 @@ def make(request: pytest.FixtureRequest, url: str, name: str) -> Any:
     def make(**parameters: Any) -> Any:
         address = parameters.pop("url", url)
         filter_name = parameters.pop("name", name)
-        resend = parameters.pop("resend", True)
+        if not parameters.pop("resend", True):
+            parameters["patience"] = 0.0
         parameters.setdefault("capacity", 1000)
         if request.param == "sync":
-            seen = TimeBloom.from_url(address, filter_name, **parameters)
-            if not resend:
-                seen.client.set_retry(redis.retry.Retry(redis.backoff.NoBackoff(), 0))
-            return Awaited(seen)
-        seen_async = AsyncTimeBloom.from_url(address, filter_name, **parameters)
-        if not resend:
-            seen_async.client.set_retry(redis.asyncio.retry.Retry(redis.backoff.NoBackoff(), 0))
-        return seen_async
+            return Awaited(TimeBloom.from_url(address, filter_name, **parameters))
+        return AsyncTimeBloom.from_url(address, filter_name, **parameters)
 
     return make
 
@@ -132,9 +127,17 @@ def clockwork(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[server
 
 
 class _Page(BaseHTTPRequestHandler):
+    """Any page; /status/CODE answers with that code, /to/PATH leads to PATH, and /cut says nothing."""
+
     def do_GET(self) -> None:
         body = b"<html><title>page</title></html>"
-        self.send_response(200)
+        kind, _, rest = self.path[1:].partition("/")
+        if kind == "cut":
+            self.close_connection = True
+            return
+        self.send_response(int(rest) if kind == "status" else 302 if kind == "to" else 200)
+        if kind == "to":
+            self.send_header("Location", f"/{rest}")
         self.send_header("Content-Type", "text/html")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()

@@ -7,6 +7,7 @@ Prints one JSON line: the pages fetched, the stats, and the log.
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import logging
@@ -68,7 +69,55 @@ class FromRedis(Fetching, RedisSpider):
                 yield response.follow(f"/{next_number}", self.parse)
 
 
-SPIDERS = {"ten_and_hundred": TenAndHundred, "pages": Pages, "from_redis": FromRedis}
+class Outcomes(Pages):
+    """Asks for the pages that it is given; the callback's end depends on ``cb_kwargs["end"]``."""
+
+    async def start(self) -> AsyncIterator[scrapy.Request]:
+        for page, meta in self.pages:
+            meta = dict(meta)  # noqa: PLW2901
+            kwargs = meta.pop("request", {})
+            yield scrapy.Request(
+                f"{self.site}{page}", self.parse, errback=self.fail, meta=meta, **kwargs
+            )
+
+    def parse(self, response: Response, end: str = "") -> Any:
+        self.note(response)
+        return getattr(self, end)(response) if end else None
+
+    def fail(self, failure: Any) -> None:
+        pass
+
+    def raises(self, _: Response) -> Any:
+        raise ZeroDivisionError
+
+    def yields_and_raises(self, response: Response) -> Iterator[scrapy.Request]:
+        yield response.follow("/child", self.parse)
+        raise ZeroDivisionError
+
+    async def yields_later(self, response: Response) -> AsyncIterator[scrapy.Request]:
+        await asyncio.sleep(0.01)
+        yield response.follow("/child", self.parse)
+
+    def asks_again_once(self, response: Response) -> Iterator[scrapy.Request]:
+        if response.request.dont_filter:
+            return
+        yield response.request.replace(dont_filter=True, cb_kwargs={"end": "asks_again_once"})
+
+    def asks_again_and_fails(self, response: Response) -> Iterator[scrapy.Request]:
+        yield response.request.replace(dont_filter=True, cb_kwargs={"end": "raises"})
+
+    def child_with_its_meta(self, response: Response) -> Iterator[scrapy.Request]:
+        yield scrapy.Request(
+            f"{self.site}status/500", self.parse, meta=response.meta, dont_filter=True
+        )
+
+
+SPIDERS = {
+    "outcomes": Outcomes,
+    "ten_and_hundred": TenAndHundred,
+    "pages": Pages,
+    "from_redis": FromRedis,
+}
 
 
 def main() -> None:

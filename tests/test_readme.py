@@ -13,9 +13,9 @@ import redis
 import servers
 from conftest import missing
 
-from tbloom import TimeBloom, base
+from tbloom import TimeBloom, base, circuit
 from tbloom.config import configure
-from tbloom.scrapy import dupefilter, options
+from tbloom.scrapy import options
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
@@ -117,13 +117,13 @@ def test_each_factor_of_ten_costs_about_five_bits() -> None:
 
 
 def test_how_long_an_outage_is_waited_for() -> None:
-    """About 5 s of resends, 40 s on a cluster, and then 10 s decided without Redis."""
-    assert "each call is tried for about 5 seconds (10 resends)" in README
-    assert "through a Sentinel, for about 40 seconds" in README
-    assert "decide for 10 seconds" in README
-    waits = [base.backoff().compute(number) for number in range(1, base.RESENDS + 1)]
-    assert 4.5 < sum(waits) < 5.5
-    assert (10, 40, 10) == (base.RESENDS, base.PATIENCE, dupefilter.HOLD_OFF_SECONDS)
+    """5 s of resends, 40 s on a cluster, 2 s for a reply, and then a try every 10 s."""
+    assert "each call is sent again for 5 seconds" in README
+    assert "through a Sentinel, for 40 seconds" in README
+    assert "A reply is waited for 2 seconds" in README
+    assert "ask Redis again every 10 seconds" in README
+    assert (5, 40, 2) == (base.PATIENCE, base.PATIENCE_FOR_FAILOVER, base.SOCKET_TIMEOUT)
+    assert circuit.HOLD_OFF == 10
 
 
 def test_the_first_example_is_within_the_first_30_lines() -> None:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from redis import RedisError
+from scrapy import signals
 from scrapy.dupefilters import BaseDupeFilter
 from scrapy.utils.defer import deferred_from_coro
 from scrapy.utils.request import RequestFingerprinter, referer_str
 
 from tbloom.errors import ConfigError
+from tbloom.holdings import Claim
 from tbloom.scrapy import options
+from tbloom.scrapy.inflight import WITHIN, InFlight, in_flight
+from tbloom.scrapy.middleware import SpiderMiddleware
 
 if TYPE_CHECKING:
     from scrapy import Request, Spider
@@ -29,10 +30,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-WITHIN = "tbloom_within"
-#: After an error, requests are answered by TBLOOM_ON_ERROR for so long before Redis is asked again:
-#: each try may block the reactor for seconds.
-HOLD_OFF_SECONDS = 10
 #: The reason with which a spider is closed when Redis fails and TBLOOM_ON_ERROR is "raise".
 ERROR_REASON = "tbloom_error"
 
@@ -57,7 +54,7 @@ class DupeFilter(BaseDupeFilter):
         self._flush_on_start = settings.getbool("SCHEDULER_FLUSH_ON_START")
         self._said: set[str] = set()
         self._dropped: Request | None = None
-        self._hold_off_until = 0.0
+        self._in_flight: InFlight | None = None
         self._crawler: Crawler | None = None
 
     @classmethod
@@ -96,10 +93,10 @@ class DupeFilter(BaseDupeFilter):
         if self._flush_on_start:
             self.clear()
 
-    def close(self, reason: str = "") -> None:  # noqa: ARG002 - Scrapy's signature
+    def close(self, reason: str = "") -> None:
         """Called by Scrapy's scheduler at the end: closes the connection, keeps the data."""
         if "_options" in self.__dict__:  # else there was an error before there was a client
-            self.seen.client.close()
+            self._end(reason)
 
     def clear(self) -> None:
         """Clears at the start, where SCHEDULER_FLUSH_ON_START asks for it.
@@ -109,8 +106,13 @@ class DupeFilter(BaseDupeFilter):
         """
         if self._flush_on_start:
             self._flush_on_start = False
-            with self._errors_by_policy():
+            try:
                 self.seen.clear()
+            except RedisError as error:
+                self._count_errors()
+                if self.seen.circuit.on_error == "raise":
+                    raise
+                logger.error("The filter could not be cleared at the start: %s", error)
         else:
             self._say(
                 "kept",
@@ -124,23 +126,19 @@ class DupeFilter(BaseDupeFilter):
 
         ``meta={"tbloom_within": n}`` asks for the newest n slices only.
         """
-        fingerprint = self._fingerprinter.fingerprint(request)
-        within = request.meta.get(WITHIN)
-        new = None
-        if time.monotonic() >= self._hold_off_until:
-            try:
-                with self._errors_by_policy():
-                    new = self.seen.add(fingerprint, within)
-            except RedisError:
-                self._close_spider()
-                raise
-            except ConfigError as error:
-                argument = f"meta[{WITHIN!r}] of {request}"
-                raise ConfigError(argument, error.value, error.expected) from None
-        if new is None:
-            return self._answer_without_redis(request)
-        self._count("tbloom/new" if new else "tbloom/seen")
-        return not new
+        circuit = self.seen.circuit
+        guesses = circuit.answers
+        answer = self._ask(request)
+        if circuit.answers > guesses:
+            self._count_errors()
+            return self._note_guess(request, drop=answer is not Claim.NEW)
+        self._count(f"tbloom/{answer.value}")
+        return answer is not Claim.NEW
+
+    def _note_guess(self, request: Request, *, drop: bool) -> bool:
+        self._dropped = request if drop else None
+        self._count("tbloom/errors/dropped" if drop else "tbloom/errors/scheduled")
+        return drop
 
     def log(self, request: Request, spider: Spider) -> None:
         """Called by the scheduler for each request that was filtered."""
@@ -158,31 +156,46 @@ class DupeFilter(BaseDupeFilter):
 
     def _check(self) -> None:
         """Raises now what the first request would raise: no Redis there, other parameters stored."""
-        seen = self.seen
+        seen, crawler = self.seen, self._crawler
+        if self._options.mark_done and crawler is not None:
+            if crawler.get_spider_middleware(SpiderMiddleware) is None:
+                raise ConfigError(
+                    "TBLOOM_MARK",
+                    "done",
+                    "'scheduled', or tbloom's add-on: ADDONS = {'tbloom.scrapy.Addon': 500}",
+                )
+            self._in_flight = InFlight(crawler, seen, take_over=self._options.take_over)
+            in_flight[crawler] = self._in_flight
+            crawler.signals.connect(self._end, signals.spider_closed)
         if self._flush_on_start:  # clear() comes next, and will find out
             return
-        with self._errors_by_policy():
-            seen.contains(b"tbloom")
-
-    @contextmanager
-    def _errors_by_policy(self) -> Iterator[None]:
-        """Lets Redis' errors through only where TBLOOM_ON_ERROR is "raise"."""
         try:
-            yield
-        except RedisError as error:
-            self._count("tbloom/errors")
-            if self._options.on_error == "raise":
-                raise
-            what = "dropped" if self._options.on_error == "drop" else "treated as new"
-            message = f"Redis does not answer; requests are {what} meanwhile (TBLOOM_ON_ERROR)"
-            self._say("error", f"{message}: {error}", logging.ERROR)
-            self._hold_off_until = time.monotonic() + HOLD_OFF_SECONDS
+            seen.contains(b"tbloom")
+        finally:
+            self._count_errors()
 
-    def _answer_without_redis(self, request: Request) -> bool:
-        drop = self._options.on_error == "drop"
-        self._dropped = request if drop else None
-        self._count("tbloom/errors/dropped" if drop else "tbloom/errors/scheduled")
-        return drop
+    def _ask(self, request: Request) -> Claim:
+        within = request.meta.get(WITHIN)
+        try:
+            if self._in_flight:
+                return self._in_flight.claim(request)
+            new = self.seen.add(self._fingerprinter.fingerprint(request), within)
+        except RedisError:
+            self._count_errors()
+            self._close_spider()
+            raise
+        except ConfigError as error:
+            argument = f"meta[{WITHIN!r}] of {request}"
+            raise ConfigError(argument, error.value, error.expected) from None
+        return Claim.NEW if new else Claim.SEEN
+
+    def _end(self, reason: str) -> None:
+        """The crawl is over: what it has claimed is free, or left to others if it was told to stop."""
+        if self._in_flight and reason != "shutdown":
+            self._in_flight.release_all()
+        self._count_errors()
+        self.seen.close()
+        self.seen.client.close()
 
     def _close_spider(self) -> None:
         """Without this, Scrapy would log the error, lose the request, and end as "finished"."""
@@ -204,3 +217,7 @@ class DupeFilter(BaseDupeFilter):
     def _count(self, stat: str) -> None:
         if self._stats:
             self._stats.inc_value(stat)
+
+    def _count_errors(self) -> None:
+        if self._stats and self.seen.circuit.errors:
+            self._stats.set_value("tbloom/errors", self.seen.circuit.errors)

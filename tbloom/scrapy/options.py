@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from redis import Redis
+from redis.backoff import NoBackoff
 from redis.retry import Retry
+from scrapy.settings import BaseSettings
 from scrapy_redis.connection import get_redis_from_settings
 
-from tbloom.base import RESENDS, backoff
+from tbloom.base import PATIENCE, SOCKET_TIMEOUT
 from tbloom.errors import ConfigError
 from tbloom.sync import TimeBloom
 
-if TYPE_CHECKING:
-    from scrapy.settings import BaseSettings
-
 DEFAULT_KEY = "%(spider)s:tbloom"
-ON_ERROR = ("raise", "schedule", "drop")
+MARKS = ("scheduled", "done")
 
 
 def _flag(text: str) -> bool:
@@ -30,7 +29,7 @@ def _flag(text: str) -> bool:
 
 
 # The arguments of TimeBloom, the settings that they come from, and what those are read as.
-_ARGUMENTS = {
+_NAMES = {
     "granularity": ("TBLOOM_GRANULARITY", None),
     "slices": ("TBLOOM_SLICES", int),
     "capacity": ("TBLOOM_CAPACITY", int),
@@ -38,16 +37,19 @@ _ARGUMENTS = {
     "tz": ("TBLOOM_TIMEZONE", None),
     "shards": ("TBLOOM_SHARDS", int),
     "grow": ("TBLOOM_GROW", _flag),
+    "patience": ("TBLOOM_PATIENCE", float),
+    "on_error": ("TBLOOM_ON_ERROR", None),
+    "session_ttl": ("TBLOOM_SESSION_TTL", float),
 }
 _EXPECTED = {int: "a whole number", float: "a number", _flag: "True or False"}
 _SETTINGS = {
-    **{argument: setting for argument, (setting, _) in _ARGUMENTS.items()},
+    **{argument: setting for argument, (setting, _) in _NAMES.items()},
     "name": "TBLOOM_KEY",
     "bits": "BLOOMFILTER_BIT",
     "hashes": "BLOOMFILTER_HASH_NUMBER",
     "client": "REDIS_PARAMS",
 }
-KNOWN = {*_SETTINGS.values(), "TBLOOM_ON_ERROR"} - {"REDIS_PARAMS"}
+KNOWN = {*_SETTINGS.values(), "TBLOOM_MARK", "TBLOOM_TAKE_OVER"} - {"REDIS_PARAMS"}
 # What scrapy-redis-bloomfilter takes for the one of the pair that is not set.
 _OLD_BIT, _OLD_HASHES = 30, 6
 _LEAST_BIT, _MOST_BIT = 3, 40  # up to 256 blocks of 512 MB, as the sources have it
@@ -55,10 +57,13 @@ _LEAST_BIT, _MOST_BIT = 3, 40  # up to 256 blocks of 512 MB, as the sources have
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The filter that the settings describe, and what they say about errors and logging."""
+    """The filter that the settings describe, and what else they say."""
 
     seen: TimeBloom
-    on_error: str
+    #: Whether a request is marked when it is done, not when it is scheduled.
+    mark_done: bool
+    #: Whether requests that a dead crawler has left undone are taken over.
+    take_over: bool
     debug: bool
 
 
@@ -71,34 +76,53 @@ def read(settings: BaseSettings, spider: str | None) -> Options:
         if name.startswith("TBLOOM_") and name not in KNOWN:
             expected = "no such setting; tbloom's are " + ", ".join(sorted(KNOWN))
             raise ConfigError(name, settings.get(name), expected)
-    on_error = settings.get("TBLOOM_ON_ERROR", "raise")
-    if on_error not in ON_ERROR:
-        raise ConfigError("TBLOOM_ON_ERROR", on_error, " or ".join(map(repr, ON_ERROR)))
+    mark = settings.get("TBLOOM_MARK", "scheduled")
+    if mark not in MARKS:
+        raise ConfigError("TBLOOM_MARK", mark, " or ".join(map(repr, MARKS)))
+    take_over = settings.get("TBLOOM_TAKE_OVER", True)
     try:
-        seen = TimeBloom(_client(settings), _key(settings, spider), **_parameters(settings))
+        take_over = _flag(str(take_over))
+    except ValueError:
+        raise ConfigError("TBLOOM_TAKE_OVER", take_over, _EXPECTED[_flag]) from None
+    client = _client(settings)
+    try:
+        arguments = _arguments(settings)
+        if _is_ours_to_retry(client, settings):
+            client.set_retry(Retry(NoBackoff(), 0))
+            arguments.setdefault("patience", PATIENCE)
+        key = _key(settings, spider)
+        seen = TimeBloom(client, key, **arguments)
     except ConfigError as error:
         raise ConfigError(
             _SETTINGS.get(error.argument, error.argument), error.value, error.expected
         ) from None
     return Options(
         seen,
-        on_error,
+        mark_done=mark == "done",
+        take_over=take_over,
         debug=settings.getbool("DUPEFILTER_DEBUG"),
     )
 
 
 def _client(settings: BaseSettings) -> Any:
+    # scrapy-redis would wait 30 s for a reply, with the reactor at a stand.
+    timeouts = {"socket_timeout": SOCKET_TIMEOUT, "socket_connect_timeout": SOCKET_TIMEOUT}
+    own = {name: settings[name] for name in settings if name.startswith("REDIS_")}
     try:
-        client = get_redis_from_settings(settings)
+        own["REDIS_PARAMS"] = {**timeouts, **settings.getdict("REDIS_PARAMS")}
+        return get_redis_from_settings(BaseSettings(own))
     except (ValueError, TypeError) as error:  # an impossible URL, or a parameter redis-py lacks
         setting = "REDIS_URL" if isinstance(error, ValueError) else "REDIS_PARAMS"
         raise ConfigError(
             setting, settings.get(setting), f"what redis-py takes ({error})"
         ) from None
-    if isinstance(client, Redis) and "retry" not in settings.getdict("REDIS_PARAMS"):
-        # With a REDIS_URL, scrapy-redis' client resends once and at once: a failover takes longer.
-        client.set_retry(Retry(backoff(), RESENDS))
-    return client
+
+
+def _is_ours_to_retry(client: Any, settings: BaseSettings) -> bool:
+    """Whether nothing else is set, and ``patience`` decides for how long a call is sent again."""
+    fails_over = hasattr(getattr(client, "connection_pool", None), "sentinel_manager")
+    chosen = "retry" in settings.getdict("REDIS_PARAMS")
+    return isinstance(client, Redis) and not fails_over and not chosen
 
 
 def _key(settings: BaseSettings, spider: str | None) -> str:
@@ -111,10 +135,10 @@ def _key(settings: BaseSettings, spider: str | None) -> str:
         raise ConfigError("TBLOOM_KEY", key, "a str in which only %(spider)s is replaced") from None
 
 
-def _parameters(settings: BaseSettings) -> dict[str, Any]:
+def _arguments(settings: BaseSettings) -> dict[str, Any]:
     parameters = {
         argument: _number(settings, setting, kind) if kind else settings[setting]
-        for argument, (setting, kind) in _ARGUMENTS.items()
+        for argument, (setting, kind) in _NAMES.items()
         if settings.get(setting) is not None
     }
     if "BLOOMFILTER_BIT" in settings or "BLOOMFILTER_HASH_NUMBER" in settings:

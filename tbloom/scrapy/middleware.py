@@ -1,0 +1,123 @@
+"""Follow each request that the dupefilter has claimed to its end (``TBLOOM_MARK = "done"``)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
+
+from scrapy import Request, signals
+from scrapy.exceptions import DontCloseSpider, IgnoreRequest
+
+from tbloom.scrapy.inflight import in_flight
+from tbloom.scrapy.notes import CLAIM
+
+if TYPE_CHECKING:
+    from scrapy import Spider
+    from scrapy.crawler import Crawler
+    from scrapy.http import Response
+    from typing_extensions import Self
+
+    from tbloom.scrapy.inflight import InFlight
+
+# Scrapy before 2.14 passes ``spider`` to the methods, and later versions do not want it asked for.
+
+
+class _Middleware:
+    def __init__(self, crawler: Crawler) -> None:
+        self._crawler = crawler
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        """Scrapy's constructor."""
+        return cls(crawler)
+
+    @property
+    def _in_flight(self) -> InFlight:
+        # Made by the dupefilter, after the middlewares.
+        return in_flight[self._crawler]
+
+
+class DownloaderMiddleware(_Middleware):
+    """Nearest to the engine: sees requests first, and failures that nobody retries."""
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        """Scrapy's constructor."""
+        middleware = cls(crawler)
+        crawler.signals.connect(middleware.scheduled, signals.request_scheduled)
+        crawler.signals.connect(middleware.idle, signals.spider_idle)
+        return middleware
+
+    def process_request(self, request: Request, spider: Spider | None = None) -> None:
+        """Lets through what is claimed here, or was never claimed."""
+        if not self._in_flight.arrives(request):
+            message = f"Somebody else fetches, or has fetched, {request}"
+            raise IgnoreRequest(message)
+
+    def process_exception(
+        self,
+        request: Request,
+        exception: Exception,
+        spider: Spider | None = None,
+    ) -> None:
+        """The download failed for good, or the request was dropped."""
+        self._in_flight.failed(request)
+
+    def scheduled(self, request: Request) -> None:
+        """A copy of a request that is done, or was given up, does not carry its claim."""
+        if self._in_flight.holds(request):
+            self._in_flight.is_queued(request)
+        else:
+            request.meta.pop(CLAIM, None)
+
+    def idle(self) -> None:
+        """Keeps the crawl open while a silent crawler's work may have to be taken over."""
+        if not self._in_flight.is_idle():
+            raise DontCloseSpider
+
+
+class SpiderMiddleware(_Middleware):
+    """Nearest to the engine: sees the end of a callback's output."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        super().__init__(crawler)
+        # A server that answers so may have the page later.
+        self._try_later = {int(code) for code in crawler.settings.getlist("RETRY_HTTP_CODES")}
+
+    async def process_spider_output(
+        self,
+        response: Response,
+        result: AsyncIterator[Any],
+        spider: Spider | None = None,
+    ) -> AsyncIterator[Any]:
+        """Marks the page once all that its callback yields has gone through here."""
+        request, goes_on = response.request, False
+        if request is None:
+            async for found in result:
+                yield found
+            return
+        try:
+            async for found in result:
+                if isinstance(found, Request) and CLAIM in found.meta:
+                    if self._in_flight.goes_on(found, request):
+                        goes_on = True
+                    else:  # a request made with its parent's meta
+                        del found.meta[CLAIM]
+                yield found
+        except Exception:
+            self._in_flight.failed(request)
+            raise
+        if response.status in self._try_later:
+            self._in_flight.failed(request)
+        elif not goes_on:
+            self._in_flight.done(request)
+
+    def process_spider_exception(
+        self,
+        response: Response,
+        exception: Exception,
+        spider: Spider | None = None,
+    ) -> None:
+        """The callback raised an exception."""
+        if response.request is not None:
+            self._in_flight.failed(response.request)

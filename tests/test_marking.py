@@ -1,0 +1,122 @@
+"""``TBLOOM_MARK = "done"``: a page is marked once its callback has run to its end, not before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import redis
+from scrapy import Request
+from scrapy.utils.request import fingerprint
+
+from tbloom import TimeBloom
+
+SCRAPY = {"ADDONS": {"tbloom.scrapy.Addon": 500}, "TBLOOM_MARK": "done"}
+SCRAPY_REDIS = {"SCHEDULER": "scrapy_redis.scheduler.Scheduler", "SCHEDULER_PERSIST": True}
+SCHEDULERS = pytest.mark.parametrize(
+    "scheduler", [{}, SCRAPY_REDIS], ids=["scrapy", "scrapy-redis"]
+)
+
+
+@pytest.fixture
+def marked(url: str, name: str, site: str) -> Any:
+    """Which of the pages the filter has seen."""
+
+    def marked(*pages: str) -> list[str]:
+        with TimeBloom.from_url(url, name, capacity=1000) as seen:
+            return [page for page in pages if fingerprint(Request(f"{site}{page}")) in seen]
+
+    return marked
+
+
+@pytest.fixture
+def claims(client: redis.Redis, name: str) -> Any:
+    """How many claims there are."""
+    return lambda: client.hlen(f"{{{name}}}:claims")
+
+
+def end(how: str) -> dict[str, Any]:
+    return {"request": {"cb_kwargs": {"end": how}}}
+
+
+@SCHEDULERS
+@pytest.mark.parametrize(
+    ("pages", "settings", "expected"),
+    [
+        ([["a", {}], ["b", end("yields_later")]], {}, ["a", "b", "child"]),
+        ([["a", end("raises")]], {}, []),
+        ([["a", end("yields_and_raises")]], {}, ["child"]),
+        ([["cut", {}]], {}, []),
+        ([["status/404", {}]], {}, ["status/404"]),
+        ([["status/503", {}]], {}, []),
+        ([["status/503", {}]], {"RETRY_ENABLED": True, "RETRY_TIMES": 1}, []),
+        ([["to/a", {}]], {}, ["to/a", "a"]),
+        ([["to/to/a", {}]], {}, ["to/to/a", "to/a", "a"]),
+        ([["to/cut", {}]], {}, []),
+        ([["to/a", {}]], {"REDIRECT_MAX_TIMES": 0}, []),
+        ([["a", end("asks_again_once")]], {}, ["a"]),
+        ([["a", end("asks_again_and_fails")]], {}, []),
+        ([["a", end("child_with_its_meta")]], {}, ["a"]),
+        ([["a", {"request": {"dont_filter": True}}]], {}, []),
+    ],
+    ids=[
+        "callbacks that end",
+        "a callback that raises",
+        "a callback that yields, then raises",
+        "a download that fails",
+        "a page that is not there",
+        "a server that fails",
+        "a server that fails again and again",
+        "a redirect",
+        "two redirects",
+        "a redirect to a download that fails",
+        "too many redirects",
+        "a callback that asks for its page again",
+        "a callback that asks for its page again, and then fails",
+        "a child with its parent's meta that fails",
+        "a request that the filter is not asked for",
+    ],
+)
+def test_what_is_marked(
+    crawl: Any,
+    marked: Any,
+    claims: Any,
+    *,
+    scheduler: dict[str, Any],
+    pages: list[Any],
+    settings: dict[str, Any],
+    expected: list[str],
+) -> None:
+    """What was fetched, and its callback run to the end, is marked, and no more; no claim is left."""
+    result = crawl("outcomes", {**SCRAPY, **scheduler, **settings}, pages)
+    every = ["a", "b", "child", "cut", "status/404", "status/503", "status/500"]
+    every += ["to/a", "to/to/a", "to/cut"]
+    assert sorted(expected) == sorted(marked(*every))
+    assert 0 == claims()
+    assert "finished" == result["finish_reason"]
+
+
+@SCHEDULERS
+def test_a_page_is_fetched_once_while_it_is_claimed_and_after(
+    crawl: Any, scheduler: dict[str, Any]
+) -> None:
+    """The sources' spider: 100 pages, and 10 duplicates."""
+    first = crawl("ten_and_hundred", {**SCRAPY, **scheduler})
+    assert 100 == len(set(first["fetched"])) == len(first["fetched"])
+    assert 10 == first["stats"]["bloomfilter/filtered"]
+    assert 100 == first["stats"]["tbloom/done"]
+    assert [] == crawl("ten_and_hundred", {**SCRAPY, **scheduler})["fetched"]
+
+
+def test_what_failed_is_fetched_by_the_next_crawl(crawl: Any) -> None:
+    """With "scheduled" it would not be, for the whole window."""
+    crawl("outcomes", SCRAPY, [["a", end("raises")]])
+    assert ["a"] == crawl("outcomes", SCRAPY, ["a"])["fetched"]
+    assert [] == crawl("outcomes", SCRAPY, ["a"])["fetched"]
+
+
+def test_without_the_add_on_it_is_refused(crawl: Any) -> None:
+    settings = {"DUPEFILTER_CLASS": "tbloom.scrapy.DupeFilter", "TBLOOM_MARK": "done"}
+    result = crawl("pages", settings, ["a"])
+    assert "TBLOOM_MARK: expected 'scheduled', or tbloom's add-on" in result["failures"][0]
+    assert [] == result["fetched"]
