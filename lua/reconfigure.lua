@@ -2,8 +2,9 @@
 --
 -- KEYS[1]    the filter's parameters
 -- KEYS[2]    the layout: the parts of those slices that have not just the one that every slice begins with;
---            not given for the place where a sharded filter's parameters are agreed on
--- KEYS[3..]  all parts of live slices
+--            not given, nor are those below, for the place where a sharded filter's parameters are agreed on
+-- KEYS[3]    the register of parts
+-- KEYS[4..]  all parts of live slices
 --
 -- ARGV[1]    the parameters as they are stored
 -- ARGV[2]    what they become
@@ -12,7 +13,7 @@
 -- ARGV[5]    when the current slice begins, as the caller believes (ms)
 -- ARGV[6]    when it ends (ms)
 -- ARGV[7]    when it leaves the window (ms)
--- ARGV[8..]  when the slice of each part from KEYS[3] on leaves the window (ms)
+-- ARGV[8..]  when the slice of each part from KEYS[4] on leaves the window (ms)
 --
 -- Reply      {0, ''}          done, now or before
 --            {1, now}         the server's clock (ms) is not within ARGV[5..6]; nothing changed
@@ -20,7 +21,7 @@
 --            {5, layout}      the layout is another one; nothing changed
 -- Errors     WRONGTYPE, OOM, READONLY, all of them before anything is changed
 
-local config_key, layout_key, FIRST_PART = KEYS[1], KEYS[2], 3
+local config_key, layout_key, register, FIRST_PART = KEYS[1], KEYS[2], KEYS[3], 4
 local old_config, new_config, old_layout, new_layout = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local begins, ends, expires, FIRST_EXPIRY = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7], 8
 
@@ -33,11 +34,14 @@ if config ~= old_config then return {2, config or ''} end
 if layout_key then
   local layout = redis.call('GET', layout_key) or ''
   if layout ~= old_layout then return {5, layout} end
+  redis.call('HLEN', register)
 end
 
 redis.call('SET', config_key, new_config, 'PXAT', expires)
 if layout_key then redis.call('SET', layout_key, new_layout, 'PXAT', expires) end
 for i = 0, #KEYS - FIRST_PART do
-  redis.call('PEXPIREAT', KEYS[FIRST_PART + i], ARGV[FIRST_EXPIRY + i])
+  local part, part_expires = KEYS[FIRST_PART + i], ARGV[FIRST_EXPIRY + i]
+  if redis.call('PEXPIREAT', part, part_expires) == 1 then redis.call('HSET', register, part, part_expires) end
 end
+if register then prolong(register, tonumber(expires), now) end
 return {0, ''}

@@ -159,6 +159,10 @@ class AsyncTimeBloom(Base["asyncio.Redis | asyncio.RedisCluster"]):
         """See ``TimeBloom.info``."""
         return await self._run(self._protocol.info())
 
+    async def warnings(self) -> list[str]:
+        """See ``TimeBloom.warnings``."""
+        return await self._run(self._protocol.warnings())
+
     async def clear(self) -> None:
         """See ``TimeBloom.clear``."""
         await self._run(self._protocol.clear())

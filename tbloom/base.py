@@ -108,12 +108,13 @@ class Base(Generic[Client]):
         self._has_own_patience = patience is not None
         if patience is not None:
             self._patience = _seconds("patience", patience, 0, _MOST_PATIENCE)
-        self._session_ttl = _seconds("session_ttl", session_ttl, 1, _LONGEST_SESSION)
+        #: For how long (s) a session counts as alive without a sign of life.
+        self.session_ttl = _seconds("session_ttl", session_ttl, 1, _LONGEST_SESSION)
         self._adopts_shards = parameters.get("shards") is None
         config = configure(name, **parameters)
         #: What happens while the server does not answer.
         self.circuit = Circuit(name, on_error)
-        self._protocol = Protocol(config, self._session_ttl, adopts_shards=self._adopts_shards)
+        self._protocol = Protocol(config, self.session_ttl, adopts_shards=self._adopts_shards)
 
     @property
     def session(self) -> str:
@@ -147,7 +148,7 @@ class Base(Generic[Client]):
 
     def _beat_seconds(self) -> float:
         """How often a session gives a sign of life: a few may get lost."""
-        return self._session_ttl / 4
+        return self.session_ttl / 4
 
     def _spread(self, masters: int) -> None:
         """On a cluster of so many masters, chooses a number of shards that spreads evenly."""

@@ -46,6 +46,10 @@ class FilterInfo:
     hashes: int
     shards: int
     slices: tuple[SliceInfo, ...]
+    #: Items that are claimed, and not committed yet.
+    claims: int
+    #: See ``TimeBloom.warnings``.
+    warnings: tuple[str, ...]
 
     @property
     def items(self) -> int:

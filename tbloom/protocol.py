@@ -176,6 +176,13 @@ class Protocol:
         keys, shards = self.config.keys, range(self.config.shards)
         return [keys.slice(slice.label, shard) for slice in slices for shard in shards]
 
+    def warnings(self) -> Flow[list[str]]:
+        """What threatens the filter, or has harmed it."""
+        return (yield from self._adopting(self._warnings))
+
+    def _warnings(self) -> Flow[list[str]]:
+        return (yield from survey.warnings(self.config, self._conversation.clock))
+
     def info(self) -> Flow[FilterInfo]:
         """What the filter holds."""
         return (yield from self._adopting(self._info))

@@ -79,7 +79,9 @@ def _call(old: Config, new: Config, now: int, shard: int | None, layout: Layout)
                 expiries.append(leaves(new, new.window.expires(slice), shard))
     return ScriptCall(
         scripts.RECONFIGURE,
-        (config_key, new.keys.layout(shard or 0), *keys) if shard is not None else (config_key,),
+        (config_key, new.keys.layout(shard), new.keys.register(shard), *keys)
+        if shard is not None
+        else (config_key,),
         (
             old.stored,
             new.stored,

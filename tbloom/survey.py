@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from statistics import fmean
 from typing import Any
 
@@ -11,12 +12,14 @@ from tbloom.config import Config
 from tbloom.errors import ConfigMismatch
 from tbloom.info import FilterInfo, SliceInfo
 from tbloom.layout import Layout
-from tbloom.scripts import CONTAINS
+from tbloom.scripts import CONTAINS, SERVER
 from tbloom.sizing import HEADER_BITS, window_rate
 from tbloom.window import Slice, from_ms
 
 #: BITCOUNT reads so many bytes in about a millisecond.
 _COUNT_BYTES = 1 << 22
+#: A part that is to leave so soon may be gone, by the time that it is looked for.
+_SOON_MS = 1000
 
 
 def ask_time(config: Config, clock: ServerClock) -> Flow[None]:
@@ -35,6 +38,37 @@ def check_stored(config: Config) -> Flow[None]:
     [stored] = yield from deliver([Command(("GET", config.keys.root))])
     if stored is not None and text(stored) != config.stored:
         raise ConfigMismatch(config.name, config.differences(text(stored)), text(stored))
+
+
+def warnings(config: Config, clock: ServerClock) -> Flow[list[str]]:
+    """What threatens the filter, or has harmed it: a server that drops keys, and slices that it dropped."""
+    yield from ask_time(config, clock)
+    found: dict[str, None] = {}
+    for shards in chunks(range(config.shards), CALLS_AT_ONCE):
+        calls = [ScriptCall(SERVER, (config.keys.register(shard),), ()) for shard in shards]
+        for _, section in (yield from deliver(calls)):
+            fields = dict(re.findall(r"^(\w+):(.*?)\r?$", text(section), re.MULTILINE))
+            policy, limit = fields.get("maxmemory_policy", ""), int(fields.get("maxmemory", 0))
+            if limit and policy != "noeviction":
+                found[
+                    f"the server drops keys once it uses {limit} bytes (maxmemory-policy {policy}); "
+                    "what a slice held is forgotten then: set noeviction"
+                ] = None
+    for key in (yield from _dropped_parts(config, clock.now())):
+        found[f"the server has dropped {key} early: what it held is forgotten"] = None
+    return list(found)
+
+
+def _dropped_parts(config: Config, now: int) -> Flow[list[str]]:
+    """The parts that are in the registers, and not there."""
+    parts = []
+    for register in (
+        yield from _each("HGETALL", [*map(config.keys.register, range(config.shards))])
+    ):
+        # redis-py makes a dict of the reply.
+        parts += [text(part) for part, until in register.items() if int(until) > now + _SOON_MS]
+    there = yield from _each("EXISTS", parts)
+    return [part for part, exists in zip(parts, there, strict=True) if not exists]
 
 
 def info(config: Config, clock: ServerClock) -> Flow[FilterInfo]:
@@ -57,6 +91,8 @@ def info(config: Config, clock: ServerClock) -> Flow[FilterInfo]:
         hashes=config.hashes,
         shards=config.shards,
         slices=tuple(slices),
+        claims=sum((yield from _each("HLEN", [*map(config.keys.claims, range(config.shards))]))),
+        warnings=tuple((yield from warnings(config, clock))),
     )
 
 

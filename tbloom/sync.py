@@ -182,6 +182,11 @@ class TimeBloom(Base["redis.Redis | redis.RedisCluster"]):
         """What the filter holds, slice by slice. Takes about a millisecond per 4 MB of filter."""
         return self._run(self._protocol.info())
 
+    def warnings(self) -> list[str]:
+        """What threatens the filter, or has harmed it, a sentence each: a server that drops keys when its
+        memory is full, and slices that it has dropped early."""
+        return self._run(self._protocol.warnings())
+
     def clear(self) -> None:
         """Forgets everything, for everybody, also if it is stored with other parameters.
 

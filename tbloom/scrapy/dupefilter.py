@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -171,8 +172,16 @@ class DupeFilter(BaseDupeFilter):
             return
         try:
             seen.contains(b"tbloom")
+            self._warn()
         finally:
             self._count_errors()
+
+    def _warn(self) -> None:
+        """Says what threatens the filter. That can't be asked of every server."""
+        with suppress(RedisError):
+            for warning in self.seen.warnings():
+                self._count("tbloom/warnings")
+                logger.warning("filter %r: %s", self.seen.name, warning)
 
     def _ask(self, request: Request) -> Claim:
         within = request.meta.get(WITHIN)

@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 #: Where a request's meta says within how many slices it counts as seen.
 WITHIN = "tbloom_within"
-#: A look for the requests of dead crawlers takes so many over, and comes so often (s).
+#: A look for the requests of dead crawlers takes so many over, and comes at least so often (s).
 _TAKE, _LOOK_SECONDS = 100, 10.0
 
 
@@ -191,7 +191,7 @@ class InFlight:
         spider, engine = self._crawler.spider, self._crawler.engine
         assert spider is not None  # noqa: S101 - a crawl is under way
         assert engine is not None  # noqa: S101
-        self._next_look = time.monotonic() + _LOOK_SECONDS
+        self._next_look = time.monotonic() + min(_LOOK_SECONDS, self._seen.session_ttl / 4)
         notes = self._seen.take_over(_TAKE, prefix(spider))
         for note in notes:
             try:

@@ -1,0 +1,62 @@
+"""One crawler of the Python documentation: settings and arguments come as JSON.
+
+It appends each page to a file once its callback has come to its end, so that the file is right
+also if the crawler is killed.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import scrapy
+from scrapy.core.engine import ExecutionEngine
+from scrapy.crawler import CrawlerProcess
+from scrapy.http import Response
+from scrapy.utils.reactor import install_reactor
+
+from tbloom.cli.demo.links import follow, is_page
+
+
+class Docs(scrapy.Spider):
+    """Follows all links of the site; some pages are linked from nowhere, and given."""
+
+    name = "docs"
+    site: str
+    start_page: str
+    orphans: list[str]
+    log_file: str
+
+    async def start(self) -> AsyncIterator[scrapy.Request]:
+        yield scrapy.Request(f"{self.site}{self.start_page}", dont_filter=True)
+        for page in self.orphans:
+            yield scrapy.Request(f"{self.site}{page}")
+
+    def parse(self, response: Response, **_: Any) -> Iterator[scrapy.Request]:
+        if is_page(response):
+            for url in follow(response, self.site):
+                yield scrapy.Request(url)
+            with Path(self.log_file).open("a", encoding="utf-8") as log:
+                log.write(response.url.removeprefix(self.site) + "\n")
+
+
+def main() -> None:
+    job = json.loads(sys.argv[1])
+    ExecutionEngine._SLOT_HEARTBEAT_INTERVAL = 0.1  # an idle engine looks into its queue every 5 s
+    settings = {
+        "TELNETCONSOLE_ENABLED": False,
+        "LOG_LEVEL": "WARNING",
+        "RETRY_ENABLED": False,
+        "DOWNLOAD_TIMEOUT": 20,
+    }
+    process = CrawlerProcess({**settings, **job["settings"]})
+    process.crawl(Docs, **job["arguments"])
+    process.start()
+
+
+if __name__ == "__main__":
+    install_reactor("twisted.internet.asyncioreactor.AsyncioSelectorReactor")
+    main()
