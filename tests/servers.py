@@ -268,6 +268,8 @@ def _id(node: redis.Redis) -> str:
 @contextmanager
 def replica(binary: str, master: LocalRedis) -> Iterator[redis.Redis]:
     """A client of a replica that holds what the master holds."""
+    with redis.Redis.from_url(master.url) as client:
+        client.config_set("repl-diskless-sync-delay", 0)  # else it waits for more replicas
     with local(binary, "--replicaof", "127.0.0.1", str(master.port)) as client:
         while client.info("replication")["master_link_status"] != "up":
             time.sleep(0.05)

@@ -6,7 +6,7 @@ import os
 import random
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -41,7 +41,8 @@ class Account:
     holds them all.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, before_repeat: Callable[[], None] = lambda: None) -> None:
+        self._before_repeat = before_repeat
         self._lock = threading.Lock()
         self.offered: Counter[str] = Counter()
         self.new: Counter[str] = Counter()
@@ -78,6 +79,7 @@ class Account:
     def _repeat(self) -> None:
         with self._lock:
             self.repeats += 1
+            self._before_repeat()
 
     def _tell(self, items: Sequence[str], told: list[bool]) -> list[bool]:
         with self._lock:
