@@ -25,7 +25,7 @@ from tbloom.cli.localredis import LocalRedis
 CRAWLERS = 4
 PAGES = [str(n) for n in range(2000 if FULL else 500)]
 #: A crawler asks for a page every so many seconds, so that the master dies while they crawl.
-PAUSE = 0.01
+PAUSE = 0.005
 #: What may be fetched twice: what the crawlers were told in the last moment of the master.
 MOST_TWICE = 20
 

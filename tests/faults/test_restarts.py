@@ -22,7 +22,7 @@ from tbloom import TimeBloom
 from tbloom.cli.localredis import LocalRedis, find_binary
 
 PERSISTENT = ("--appendonly", "yes", "--appendfsync", "always")
-KILLS = 20 if FULL else 3
+KILLS = 30 if FULL else 4
 
 
 def _binary() -> str:
@@ -204,7 +204,7 @@ async def test_a_server_that_hangs_for_longer_than_the_time_out_loses_nothing(
     with LocalRedis(_binary()) as server:
         assert server.process is not None
         seen = make(url=f"{server.url}?socket_timeout=0.1", resend=resend, **PARAMETERS)
-        for hang in range(10 if FULL else 3):
+        for hang in range(10 if FULL else 1):
             await account.offer_async(seen, names(size, f"before {hang}"), repeat_on=NO_ANSWER)
             server.process.send_signal(signal.SIGSTOP)
             waking = threading.Timer(0.5, server.process.send_signal, [signal.SIGCONT])
