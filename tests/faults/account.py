@@ -49,6 +49,8 @@ class Account:
         self.seen: Counter[str] = Counter()
         #: How often a call ended in an error and was made again.
         self.repeats = 0
+        #: Whether those who offer without end are to stop.
+        self.closed = False
 
     def offer(
         self, seen: TimeBloom, items: Sequence[str], *, repeat_on: tuple[Any, ...] = ()

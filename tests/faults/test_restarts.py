@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -61,6 +61,28 @@ def _again_and_again(do: Any) -> Iterator[None]:
         repeating.result()
 
 
+def _kill_again_and_again(
+    killable: servers.Killable, account: Account, add: Callable[[int], None]
+) -> None:
+    """While four threads add, each until it is told to stop by ``account.closed``."""
+    with ThreadPoolExecutor(4) as threads:
+        adding = [threads.submit(add, thread) for thread in range(4)]
+        try:
+            for _ in range(KILLS):
+                before = account.offered.total()
+                # (A thread that is done has failed.)
+                while account.offered.total() < before + 2000 and not any(
+                    job.done() for job in adding
+                ):
+                    sleep(0.01)
+                killable.kill()
+                killable.restart()
+        finally:
+            account.closed = True
+        for job in adding:
+            job.result()
+
+
 def _pieces(items: list[str]) -> list[list[str]]:
     """Some singly, most in batches of several calls."""
     return [
@@ -84,38 +106,23 @@ async def test_scripts_that_are_forgotten_all_the_time_lose_nothing(
 
 
 @only_kept
-@pytest.mark.timeout(600)
 def test_a_server_that_persists_is_killed_again_and_again_and_nothing_is_lost(
     killable: servers.Killable, name: str
 ) -> None:
     """4 threads add without a pause, and notice nothing: a call under way gets its first answer."""
-    account, done = Account(), threading.Event()
+    account = Account()
+    with TimeBloom.from_url(killable.url, name, **PARAMETERS) as seen:
 
-    def add(seen: TimeBloom, thread: int) -> None:
-        number = 0
-        while not done.is_set():
-            # Each item is offered by two threads.
-            items = names(200, f"of {thread // 2} {number}")
-            for piece in ([items[0]], [items[1]], items[2:]):
-                account.offer(seen, piece)
-            number += 1
+        def add(thread: int) -> None:
+            number = 0
+            while not account.closed:
+                # Each item is offered by two threads.
+                items = names(200, f"of {thread // 2} {number}")
+                for piece in ([items[0]], [items[1]], items[2:]):
+                    account.offer(seen, piece)
+                number += 1
 
-    with (
-        TimeBloom.from_url(killable.url, name, **PARAMETERS) as seen,
-        ThreadPoolExecutor(4) as threads,
-    ):
-        adding = [threads.submit(add, seen, thread) for thread in range(4)]
-        try:
-            for _ in range(KILLS):
-                before = account.offered.total()
-                while account.offered.total() < before + 1000:
-                    sleep(0.01)
-                killable.kill()
-                killable.restart()
-        finally:
-            done.set()
-        for job in adding:
-            job.result()
+        _kill_again_and_again(killable, account, add)
         account.check(seen)
 
 
@@ -165,33 +172,19 @@ def test_an_item_is_told_new_at_most_once_in_each_life_of_the_server(
     killable: servers.Killable, name: str
 ) -> None:
     """Killed while 4 threads add the same items again and again."""
-    account, done = Account(), threading.Event()
+    account, items = Account(), names(2000)
+    with TimeBloom.from_url(killable.url, name, **PARAMETERS) as seen:
 
-    def add(seen: TimeBloom) -> None:
-        while not done.is_set():
-            for piece in _pieces(names(2000)):
-                account.offer(seen, piece)
+        def add(_: int) -> None:
+            while not account.closed:
+                for piece in _pieces(items):
+                    account.offer(seen, piece)
 
-    with (
-        TimeBloom.from_url(killable.url, name, **PARAMETERS) as seen,
-        ThreadPoolExecutor(4) as threads,
-    ):
-        adding = [threads.submit(add, seen) for _ in range(4)]
-        try:
-            for _ in range(KILLS):
-                before = account.offered.total()
-                while account.offered.total() < before + 2000:
-                    sleep(0.01)
-                killable.kill()
-                killable.restart()
-        finally:
-            done.set()
-        for job in adding:
-            job.result()
-        account.offer(seen, names(2000))  # what the last life wasn't offered
-        account.check_told(again=KILLS * 2000)
+        _kill_again_and_again(killable, account, add)
+        account.offer(seen, items)  # what the last life wasn't offered
+        account.check_told(again=KILLS * len(items))
         assert max(account.new.values()) <= 1 + KILLS
-        assert seen.info().items == 2000
+        assert seen.info().items == len(items)
 
 
 @pytest.mark.parametrize("size", [1, 500], ids=["singly", "batch"])
