@@ -132,10 +132,14 @@ async def test_a_call_whose_reply_died_with_the_server_gets_an_answer(
 ) -> None:
     """Its first one, if the server kept it; if not, its items are new, and are added now."""
     items, account = names(size), Account()
-    with LossyProxy(killable.url, {1}.__contains__) as proxy:
+    losing = threading.Event()
+    with LossyProxy(killable.url, lambda _: losing.is_set()) as proxy:
         seen = make(url=proxy.url, resend=False, **PARAMETERS)
+        await make(url=killable.url, name=f"{name}-other").add("a")  # loads the script
+        losing.set()
         with pytest.raises(redis.ConnectionError):
             await seen.add_many(items)
+        losing.clear()
         killable.kill()
         killable.restart()
         for _ in range(2):
