@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 import redis
-import servers
 from account import FULL, NO_ANSWER, PARAMETERS, Account, names
 from conftest import Make, missing
+from killable import Killable
 from proxy import LossyProxy
 
 from tbloom import TimeBloom
@@ -33,9 +33,9 @@ def _binary() -> str:
 
 
 @pytest.fixture(params=[PERSISTENT, ()], ids=["kept", "forgotten"])
-def killable(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[servers.Killable]:
+def killable(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Killable]:
     """A server that keeps everything when it is killed, and one that forgets everything."""
-    with servers.Killable(_binary(), tmp_path, *request.param) as server:
+    with Killable(_binary(), tmp_path, *request.param) as server:
         yield server
 
 
@@ -61,9 +61,7 @@ def _again_and_again(do: Any) -> Iterator[None]:
         repeating.result()
 
 
-def _kill_again_and_again(
-    killable: servers.Killable, account: Account, add: Callable[[int], None]
-) -> None:
+def _kill_again_and_again(killable: Killable, account: Account, add: Callable[[int], None]) -> None:
     """While four threads add, each until it is told to stop by ``account.closed``."""
     with ThreadPoolExecutor(4) as threads:
         adding = [threads.submit(add, thread) for thread in range(4)]
@@ -107,7 +105,7 @@ async def test_scripts_that_are_forgotten_all_the_time_lose_nothing(
 
 @only_kept
 def test_a_server_that_persists_is_killed_again_and_again_and_nothing_is_lost(
-    killable: servers.Killable, name: str
+    killable: Killable, name: str
 ) -> None:
     """4 threads add without a pause, and notice nothing: a call under way gets its first answer."""
     account = Account()
@@ -128,7 +126,7 @@ def test_a_server_that_persists_is_killed_again_and_again_and_nothing_is_lost(
 
 @pytest.mark.parametrize("size", [1, 500], ids=["singly", "batch"])
 async def test_a_call_whose_reply_died_with_the_server_gets_an_answer(
-    make: Make, killable: servers.Killable, name: str, size: int
+    make: Make, killable: Killable, name: str, size: int
 ) -> None:
     """Its first one, if the server kept it; if not, its items are new, and are added now."""
     items, account = names(size), Account()
@@ -156,7 +154,7 @@ async def test_a_call_whose_reply_died_with_the_server_gets_an_answer(
     ids=["one shard", "shards", "grown"],
 )
 async def test_what_a_server_forgets_is_new_once_more(
-    make: Make, killable: servers.Killable, name: str, parameters: dict[str, Any]
+    make: Make, killable: Killable, name: str, parameters: dict[str, Any]
 ) -> None:
     """Each life of the server has an exact account, with the same filter object."""
     seen = make(url=killable.url, **PARAMETERS | parameters)
@@ -173,7 +171,7 @@ async def test_what_a_server_forgets_is_new_once_more(
 
 @only_forgotten
 def test_an_item_is_told_new_at_most_once_in_each_life_of_the_server(
-    killable: servers.Killable, name: str
+    killable: Killable, name: str
 ) -> None:
     """Killed while 4 threads add the same items again and again."""
     account, items = Account(), names(2000)
