@@ -3,13 +3,17 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint format bench-scaling clean
+.PHONY: demo test faults lint format bench-scaling clean
 
 demo: $(VENV)/.demo
 	$(BIN)/tbloom demo $(ARGS)
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest $(ARGS)
+
+# The long form of what `make test` runs in a short one: several minutes.
+faults: $(VENV)/.test
+	TBLOOM_FAULTS=full $(BIN)/python -m pytest tests/faults $(ARGS)
 
 lint: $(VENV)/.lint
 	$(BIN)/ruff check .

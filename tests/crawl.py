@@ -47,12 +47,15 @@ class TenAndHundred(Fetching, scrapy.Spider):
 
 
 class Pages(Fetching, scrapy.Spider):
-    """Asks for the pages that it is given, with their meta."""
+    """Asks for the pages that it is given, with their meta; after a pause of so many seconds each."""
 
     pages: list[list[Any]]
+    pause: float
 
     async def start(self) -> AsyncIterator[scrapy.Request]:
         for page, meta in self.pages:
+            if self.pause:
+                await asyncio.sleep(self.pause)
             yield scrapy.Request(f"{self.site}{page}", self.note, meta=meta)
 
 
@@ -128,7 +131,8 @@ def main() -> None:
     process = CrawlerProcess({**settings, **job["settings"]}, install_root_handler=False)
     crawler = process.create_crawler(SPIDERS[job["spider"]])
     fetched: list[str] = []
-    outcome = process.crawl(crawler, site=job["site"], fetched=fetched, pages=job.get("pages"))
+    spider = {"pages": job.get("pages"), "pause": job.get("pause", 0)}
+    outcome = process.crawl(crawler, site=job["site"], fetched=fetched, **spider)
     failures: list[str] = []
     outcome.addErrback(lambda failure: failures.append(f"{failure.type.__name__}: {failure.value}"))
     process.start()

@@ -1,4 +1,4 @@
-"""A TCP proxy between client and Redis that loses replies."""
+"""A TCP proxy between client and Redis, with the faults of a network."""
 
 from __future__ import annotations
 
@@ -6,10 +6,26 @@ import selectors
 import socket
 import socketserver
 import threading
+import time
+from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
+from enum import Enum
 from urllib.parse import urlsplit
 
+import redis
 from typing_extensions import Self
+
+
+class Fault(Enum):
+    """What may happen to the script calls that arrive together, mostly one; of a batch, some."""
+
+    LOSE = "the reply is lost"
+    CUT_REPLY = "the connection is cut in the middle of the reply"
+    CUT_REQUEST = "the connection is cut in the middle of the request"
+    LATE_REPLY = "the reply comes late"
+    LATE_REQUEST = "the request comes late"
+    FORGET = "the server forgets its scripts in the middle of the request"
 
 
 def every(n: int) -> Callable[[int], bool]:
@@ -17,29 +33,39 @@ def every(n: int) -> Callable[[int], bool]:
     return lambda number: number % n == 0
 
 
-class LossyProxy:
-    """Forwards everything, but the script calls that ``lose`` picks, by number, lose their reply.
+class Proxy:
+    """Forwards everything, but what has script calls in it meets the fault that ``choose`` picks, by number.
 
-    The server has executed the call by then; the client sees its connection end.
+    ``late``: by how many seconds that is late which is late. Where a connection is cut or a reply
+    lost, the client sees its connection end; the server has executed all calls that reached it whole.
     """
 
-    def __init__(self, url: str, lose: Callable[[int], bool]) -> None:
+    def __init__(
+        self, url: str, choose: Callable[[int], Fault | None], *, late: float = 0.5
+    ) -> None:
+        self._target_url = url
         target = urlsplit(url)
         self._target = (target.hostname or "127.0.0.1", target.port or 6379)
-        self._lose = lose
+        self._choose = choose
+        self._late = late
         self._lock = threading.Lock()
         self._calls = 0
-        self.lost = 0
+        #: How often each fault has happened.
+        self.struck: Counter[Fault] = Counter()
 
     def __enter__(self) -> Self:
         proxy = self
 
         class Handler(socketserver.BaseRequestHandler):
             def handle(self) -> None:
-                proxy._serve(self.request)
+                with suppress(OSError):  # either end may be gone at any time
+                    proxy._serve(self.request)
 
-        self._server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
+        class Server(socketserver.ThreadingTCPServer):
+            daemon_threads = True
+            request_queue_size = 128
+
+        self._server = Server(("127.0.0.1", 0), Handler)
         self.port = self._server.server_address[1]
         self.url = f"redis://127.0.0.1:{self.port}/0"
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
@@ -49,25 +75,78 @@ class LossyProxy:
         self._server.shutdown()
         self._server.server_close()
 
-    def _is_to_lose(self, data: bytes) -> bool:
-        with self._lock:
-            self._calls += b"EVALSHA" in data
-            return b"EVALSHA" in data and self._lose(self._calls)
-
     def _serve(self, client: socket.socket) -> None:
         with socket.create_connection(self._target) as server, selectors.DefaultSelector() as ready:
-            ready.register(client, selectors.EVENT_READ, server)
-            ready.register(server, selectors.EVENT_READ, client)
-            lose = False
+            ready.register(client, selectors.EVENT_READ)
+            ready.register(server, selectors.EVENT_READ)
+            fault: Fault | None = None
             while True:
                 for key, _ in ready.select():
                     data = key.fileobj.recv(1 << 20)  # type: ignore[union-attr]
                     if not data:
                         return
                     if key.fileobj is client:
-                        lose = lose or self._is_to_lose(data)
-                    elif lose:
-                        with self._lock:
-                            self.lost += 1
+                        fault = fault or self._pick(data)
+                        going_on = self._send_request(server, data, fault)
+                    else:
+                        going_on = self._send_reply(client, data, fault)
+                        fault = None
+                    if not going_on:
                         return
-                    key.data.sendall(data)
+
+    def _pick(self, data: bytes) -> Fault | None:
+        if b"EVALSHA" not in data:
+            return None
+        with self._lock:
+            self._calls += 1
+            return self._choose(self._calls)
+
+    def _strike(self, fault: Fault) -> None:
+        with self._lock:
+            self.struck[fault] += 1
+
+    def _send_request(self, server: socket.socket, data: bytes, fault: Fault | None) -> bool:
+        """False: the connection is to be ended."""
+        half = len(data) // 2
+        if fault is Fault.CUT_REQUEST:
+            self._strike(fault)
+            server.sendall(data[:half])
+            server.shutdown(socket.SHUT_WR)
+            while server.recv(1 << 20):  # until the server has executed what it can
+                pass
+            return False
+        if fault is Fault.LATE_REQUEST:
+            self._strike(fault)
+            time.sleep(self._late)
+        elif fault is Fault.FORGET:
+            self._strike(fault)
+            server.sendall(data[:half])
+            with redis.Redis.from_url(self._target_url) as other:
+                other.script_flush()
+            data = data[half:]
+        server.sendall(data)
+        return True
+
+    def _send_reply(self, client: socket.socket, data: bytes, fault: Fault | None) -> bool:
+        """False: the connection is to be ended."""
+        if fault in (Fault.LOSE, Fault.CUT_REPLY):
+            self._strike(fault)
+            client.sendall(data[: len(data) // 2] if fault is Fault.CUT_REPLY else b"")
+            return False
+        if fault is Fault.LATE_REPLY:
+            self._strike(fault)
+            time.sleep(self._late)
+        client.sendall(data)
+        return True
+
+
+class LossyProxy(Proxy):
+    """Loses the replies to the calls that ``lose`` picks, and has no other fault."""
+
+    def __init__(self, url: str, lose: Callable[[int], bool]) -> None:
+        super().__init__(url, lambda number: Fault.LOSE if lose(number) else None)
+
+    @property
+    def lost(self) -> int:
+        """How many replies were lost."""
+        return self.struck[Fault.LOSE]

@@ -17,6 +17,7 @@ from shutil import which
 from typing import TYPE_CHECKING, Any
 
 import redis
+from redis.sentinel import Sentinel
 
 from tbloom.cli import processes
 from tbloom.cli.localredis import LocalRedis, find_binary, free_port, wait_until_ready
@@ -230,6 +231,23 @@ class Cluster:
 
 def _id(node: redis.Redis) -> str:
     return str(node.execute_command("CLUSTER MYID"))
+
+
+@contextmanager
+def replica(binary: str, master: LocalRedis) -> Iterator[redis.Redis]:
+    """A client of a replica that holds what the master holds."""
+    with redis.Redis.from_url(master.url) as client:
+        client.config_set("repl-diskless-sync-delay", 0)  # else it waits for more replicas
+    with local(binary, "--replicaof", "127.0.0.1", str(master.port)) as client:
+        while client.info("replication")["master_link_status"] != "up":
+            time.sleep(0.05)
+        yield client
+
+
+def sentinels_master(*, port: int, **options: Any) -> redis.Redis:
+    """For scrapy-redis, as ``REDIS_PARAMS["redis_cls"]``: a client of what the Sentinel calls the master."""
+    master: redis.Redis = Sentinel([("127.0.0.1", port)]).master_for("main", **options)
+    return master
 
 
 @contextmanager

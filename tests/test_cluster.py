@@ -356,21 +356,12 @@ def test_a_crawl_on_a_cluster(crawl: Any, cluster: servers.Cluster, how: str) ->
     assert (100, 10) == (result["stats"]["tbloom/new"], result["stats"]["tbloom/seen"])
 
 
-@contextmanager
-def _replica(binary: str, master: LocalRedis) -> Iterator[redis.Redis]:
-    """A client of a replica that holds what the master holds."""
-    with servers.local(binary, "--replicaof", "127.0.0.1", str(master.port)) as client:
-        while client.info("replication")["master_link_status"] != "up":
-            sleep(0.05)
-        yield client
-
-
 def test_each_item_is_new_once_though_a_sentinels_master_dies(name: str) -> None:
     """4 threads offer 20,000 items each; the replica is put in the master's place."""
     items, binary = range(20_000), _binary("redis-server")
     with (
         LocalRedis(binary) as master,
-        _replica(binary, master) as replica,
+        servers.replica(binary, master) as replica,
         servers.sentinel(master) as port,
         Sentinel([("127.0.0.1", port)]).master_for("main") as client,
     ):

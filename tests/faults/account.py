@@ -1,0 +1,112 @@
+"""The exact account in which every test of this folder ends."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import redis
+
+from tbloom import TimeBloom
+
+#: `make faults`; else the short form.
+FULL = os.environ.get("TBLOOM_FAULTS") == "full"
+#: (Error rate 1e-9, so that a false positive doesn't pass for a lost item.)
+PARAMETERS: Any = {"capacity": 200_000, "error_rate": 1e-9, "slices": 2}
+#: What a client raises when its resends were in vain, or when it has none.
+NO_ANSWER = (redis.ConnectionError, redis.TimeoutError)
+
+
+def new_seed() -> int:
+    """One to be printed with a failure; TBLOOM_SEED gives the same again."""
+    seed = int(os.environ.get("TBLOOM_SEED") or random.randrange(1 << 32))
+    print(f"TBLOOM_SEED={seed}")
+    return seed
+
+
+def names(number: int, kind: str = "item") -> list[str]:
+    """So many different items."""
+    return [f"{kind} {n}" for n in range(number)]
+
+
+class Account:
+    """What was offered to a filter, by any number of threads or tasks, and what they were told.
+
+    It is exact when each offer was answered, each distinct item was told new once, and the filter
+    holds them all.
+    """
+
+    def __init__(self, before_repeat: Callable[[], None] = lambda: None) -> None:
+        self._before_repeat = before_repeat
+        self._lock = threading.Lock()
+        self.offered: Counter[str] = Counter()
+        self.new: Counter[str] = Counter()
+        self.seen: Counter[str] = Counter()
+        #: How often a call ended in an error and was made again.
+        self.repeats = 0
+        #: Whether those who offer without end are to stop.
+        self.closed = False
+
+    def offer(
+        self, seen: TimeBloom, items: Sequence[str], *, repeat_on: tuple[Any, ...] = ()
+    ) -> list[bool]:
+        """Adds the items, a single one by ``add``, on the same object until there is an answer."""
+        self._offer(items)
+        while True:
+            with suppress(*repeat_on):
+                told = seen.add_many(items) if len(items) > 1 else [seen.add(items[0])]
+                return self._tell(items, told)
+            self._repeat()
+
+    async def offer_async(
+        self, seen: Any, items: Sequence[str], *, repeat_on: tuple[Any, ...] = ()
+    ) -> list[bool]:
+        """The same, for a filter whose verbs are awaited."""
+        self._offer(items)
+        while True:
+            with suppress(*repeat_on):
+                told = await seen.add_many(items) if len(items) > 1 else [await seen.add(items[0])]
+                return self._tell(items, told)
+            self._repeat()
+
+    def _offer(self, items: Sequence[str]) -> None:
+        with self._lock:
+            self.offered.update(items)
+
+    def _repeat(self) -> None:
+        with self._lock:
+            self.repeats += 1
+            self._before_repeat()
+
+    def _tell(self, items: Sequence[str], told: list[bool]) -> list[bool]:
+        with self._lock:
+            for item, new in zip(items, told, strict=True):
+                (self.new if new else self.seen)[item] += 1
+        return told
+
+    def told_again(self) -> int:
+        """How often an item was told new that had been told new before."""
+        return self.new.total() - len(self.new)
+
+    def check_told(self, *, again: int = 0) -> None:
+        """Each offer has one answer; each item was told new, and at most ``again`` times too often."""
+        print(
+            f"{self.offered.total()} offered = {self.new.total()} new + {self.seen.total()} seen; "
+            f"{len(self.offered)} distinct, {self.told_again()} told new again (at most {again}); "
+            f"{self.repeats} calls repeated"
+        )
+        assert self.offered == self.new + self.seen
+        assert self.offered.keys() == self.new.keys()
+        assert self.told_again() <= again
+
+    def check(self, seen: TimeBloom) -> None:
+        """Told as promised; and the filter holds each item, and each once."""
+        self.check_told()
+        items = list(self.offered)
+        assert all(seen.contains_many(items))
+        assert seen.info().items == len(items)

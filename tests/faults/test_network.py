@@ -1,0 +1,105 @@
+"""Replies and requests that get lost, come late, or are cut off."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from account import FULL, NO_ANSWER, PARAMETERS, Account, names, new_seed
+from conftest import Make
+from proxy import Fault, Proxy
+
+from tbloom import AsyncTimeBloom, TimeBloom
+
+# What is late comes after the client has given up, and often after its next try was answered.
+TIMEOUT, LATE = "?socket_timeout=0.1", 0.25
+OFFERS = 100_000 if FULL else 10_000
+
+
+@pytest.mark.parametrize("size", [1, 3000], ids=["singly", "batch"])
+@pytest.mark.parametrize("resend", [True, False], ids=["client resends", "caller repeats"])
+@pytest.mark.parametrize("fault", Fault, ids=lambda fault: fault.name.lower())
+async def test_each_item_is_new_once_whatever_befalls_its_call(
+    make: Make, url: str, name: str, fault: Fault, *, resend: bool, size: int
+) -> None:
+    """Three of the first 30 requests; one of a batch has some of its 40 calls, not always the first."""
+    items, account = names(30 if size == 1 else size), Account()
+    with Proxy(url, lambda number: fault if number in {2, 9, 30} else None, late=LATE) as proxy:
+        seen = make(url=proxy.url + TIMEOUT, resend=resend, **PARAMETERS)
+        for _ in range(2):
+            for start in range(0, len(items), size):
+                some = items[start : start + size]
+                await account.offer_async(seen, some, repeat_on=() if resend else NO_ANSWER)
+    assert proxy.struck.keys() == {fault}
+    assert account.repeats or resend or fault is Fault.FORGET
+    with TimeBloom.from_url(url, name, **PARAMETERS) as right:
+        account.check(right)
+
+
+def _at_random(seed: int, rate: float) -> Any:
+    rng = random.Random(seed)
+    return lambda _: rng.choice(list(Fault)) if rng.random() < rate else None
+
+
+def _pieces(seed: int) -> list[list[str]]:
+    """Half duplicates: each item twice, in any order; half of them singly, half in batches."""
+    rng, offers = random.Random(seed), names(OFFERS // 2) * 2
+    rng.shuffle(offers)
+    pieces, half = [[item] for item in offers[: OFFERS // 2]], OFFERS // 2
+    while half < OFFERS:
+        size = rng.randrange(2, 1000)
+        pieces.append(offers[half : half + size])
+        half += size
+    rng.shuffle(pieces)
+    return pieces
+
+
+@pytest.mark.timeout(600)
+def test_the_account_of_many_threads_is_exact_on_a_bad_network(url: str, name: str) -> None:
+    """8 threads share two filter objects; every 50th call meets one of all faults."""
+    seed, account = new_seed(), Account()
+    with (
+        Proxy(url, _at_random(seed, 0.02), late=LATE) as proxy,
+        TimeBloom.from_url(proxy.url + TIMEOUT, name, **PARAMETERS) as one,
+        TimeBloom.from_url(proxy.url + TIMEOUT, name, **PARAMETERS) as other,
+        ThreadPoolExecutor(8) as threads,
+    ):
+        other.client.get_retry()._retries = 0  # its callers repeat
+        jobs = [
+            threads.submit(account.offer, (one, other)[i % 2], piece, repeat_on=NO_ANSWER)
+            for i, piece in enumerate(_pieces(seed))
+        ]
+        for job in jobs:
+            job.result()
+    assert set(Fault) == proxy.struck.keys()
+    print({fault.name: times for fault, times in proxy.struck.items()})
+    with TimeBloom.from_url(url, name, **PARAMETERS) as right:
+        assert account.offered.total() == OFFERS
+        account.check(right)
+
+
+@pytest.mark.timeout(600)
+async def test_the_account_of_many_tasks_is_exact_on_a_bad_network(url: str, name: str) -> None:
+    """The same for asyncio: 8 tasks."""
+    seed, account = new_seed(), Account()
+    pieces = iter(_pieces(seed))
+
+    async def offer(seen: AsyncTimeBloom) -> None:
+        for piece in pieces:
+            await account.offer_async(seen, piece, repeat_on=NO_ANSWER)
+
+    with Proxy(url, _at_random(seed, 0.02), late=LATE) as proxy:
+        async with (
+            AsyncTimeBloom.from_url(proxy.url + TIMEOUT, name, **PARAMETERS) as one,
+            AsyncTimeBloom.from_url(proxy.url + TIMEOUT, name, **PARAMETERS) as other,
+        ):
+            other.client.get_retry()._retries = 0  # its callers repeat
+            await asyncio.gather(*(offer(seen) for seen in [one, other] * 4))
+    assert set(Fault) == proxy.struck.keys()
+    print({fault.name: times for fault, times in proxy.struck.items()})
+    with TimeBloom.from_url(url, name, **PARAMETERS) as right:
+        assert account.offered.total() == OFFERS
+        account.check(right)
