@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test faults lint format bench-scaling clean
+.PHONY: demo test faults lint format bench-scaling bench-claims clean
 
 demo: $(VENV)/.demo
 	$(BIN)/tbloom demo $(ARGS)

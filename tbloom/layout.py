@@ -65,12 +65,13 @@ class Layout:
         level = max(0, (-(-items // usual) - 1).bit_length()) if self._config.grow else 0
         return self._text({**self._slices, label: [self._part(level, 0)]}, live)
 
-    def handed_over(self, successor: Layout, live: list[str]) -> str:
+    def handed_over(self, successor: Layout, live: list[str], ahead: list[str]) -> str:
         """The text of the layout that goes on, under other parameters, with these slices as they are.
 
         ``live`` is oldest first; its last slice, the current one, gets a part of the new size.
+        ``ahead`` are later ones that have begun.
         """
-        slices = {label: self.parts(label) for label in live}
+        slices = {label: self.parts(label) for label in live + ahead}
         current = slices[live[-1]]
         slices[live[-1]] = [*current, successor._part(-len(current), len(current))]
         return self._text(slices, live)

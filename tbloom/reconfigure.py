@@ -13,7 +13,7 @@ from tbloom.config import Config, from_stored
 from tbloom.errors import ConfigMismatch, TBloomError
 from tbloom.layout import Layout
 from tbloom.plan import leaves
-from tbloom.window import Window
+from tbloom.window import Slice, Window
 
 #: Items are found by these, so a filter can't change them in place.
 _FIXED = ("granularity", "tz", "shards", "layout", "hash")
@@ -49,7 +49,9 @@ def _change(new: Config, clock: ServerClock, stored: str, shard: int | None) -> 
         if stored == new.stored:
             return
         old = from_stored(new.name, stored)
-        call = _call(old, new, clock.now(), shard, Layout(old, layout))
+        now = clock.now()
+        ahead = [] if shard is None else (yield from _slices_ahead(old, shard, now))
+        call = _call(old, new, now, shard, Layout(old, layout), ahead)
         [(status, payload)] = yield from deliver([call])
         if status == Status.OK:
             return
@@ -64,7 +66,21 @@ def _change(new: Config, clock: ServerClock, stored: str, shard: int | None) -> 
     raise TBloomError(f"filter {new.name!r} changes too fast to be reconfigured")
 
 
-def _call(old: Config, new: Config, now: int, shard: int | None, layout: Layout) -> ScriptCall:
+def _slices_ahead(config: Config, shard: int, now: int) -> Flow[list[Slice]]:
+    """Later slices that have begun already, before the server's clock was set back."""
+    [register] = yield from deliver([Command(("HGETALL", config.keys.register(shard)))])
+    parts = {text(part) for part in register}
+    slice, ahead = config.window.slice_at(now), []
+    for _ in range(config.slices):
+        slice = config.window.slice_at(slice.end)
+        if config.keys.slice(slice.label, shard) in parts:
+            ahead.append(slice)
+    return ahead
+
+
+def _call(
+    old: Config, new: Config, now: int, shard: int | None, layout: Layout, ahead: list[Slice]
+) -> ScriptCall:
     # The longer of the two windows: what the old one still holds, the new one may want.
     window = Window(new.granularity, max(old.slices, new.slices), new.tz)
     slices = window.live(now)
@@ -72,8 +88,9 @@ def _call(old: Config, new: Config, now: int, shard: int | None, layout: Layout)
     keys, expiries, config_key, handed_over = [], [], new.keys.root, ""
     if shard is not None:
         config_key = new.keys.config(shard)
-        handed_over = layout.handed_over(Layout(new), [slice.label for slice in slices])
-        for slice in slices:
+        labels = [slice.label for slice in slices]
+        handed_over = layout.handed_over(Layout(new), labels, [slice.label for slice in ahead])
+        for slice in slices + ahead:
             for number in range(len(layout.parts(slice.label))):
                 keys.append(new.keys.slice(slice.label, shard, number))
                 expiries.append(leaves(new, new.window.expires(slice), shard))

@@ -54,11 +54,15 @@ def main() -> None:
                     if round_:  # the first one warms up
                         figures.setdefault(name, []).append((took * 1e6, served))
             base = median(took for took, _ in figures["add, new"])
-            print(f"Redis {version}, 7 slices, 1e-4, one by one, medians of {ROUNDS} rounds of {ITEMS}")
+            print(
+                f"Redis {version}, 7 slices, 1e-4, one by one, medians of {ROUNDS} rounds of {ITEMS}"
+            )
             for name, rows in figures.items():
                 took = median(row[0] for row in rows)
                 served = median(row[1] for row in rows)
-                print(f"{name:42} {took:6.0f} us  {took / base:5.2f} x add  server {served:5.1f} us")
+                print(
+                    f"{name:42} {took:6.0f} us  {took / base:5.2f} x add  server {served:5.1f} us"
+                )
             items = [f"held {i}" for i in range(100_000)]
             seen.claim_many(items)
             used = client.memory_usage("{bench}:claims", samples=0)

@@ -18,7 +18,6 @@ from tbloom import TimeBloom
 
 THREE_DAYS = PARAMETERS | {"slices": 3}
 RETENTION = timedelta(days=3)
-KNOWN = "the layout of a slice that lies ahead of the server's clock is not kept"
 
 
 class Jumps:
@@ -182,7 +181,6 @@ def test_a_call_that_is_repeated_after_a_jump_gets_its_first_answer(
         assert all(seen.contains_many(names(50)))
 
 
-@pytest.mark.xfail(strict=True, reason=KNOWN)
 def test_a_slice_that_grows_while_the_clock_is_back_leaves_later_ones_as_they_are(
     jumps: Jumps, name: str
 ) -> None:
@@ -197,7 +195,6 @@ def test_a_slice_that_grows_while_the_clock_is_back_leaves_later_ones_as_they_ar
         assert not any(seen.add_many(later + names(300)))
 
 
-@pytest.mark.xfail(strict=True, reason=KNOWN)
 def test_reconfigure_while_the_clock_is_back_leaves_later_slices_as_they_are(
     jumps: Jumps, seen: TimeBloom, name: str
 ) -> None:
