@@ -157,8 +157,8 @@ def test_a_config_with_any_parameter_ends_clearly(
 def test_a_config_in_another_spelling_is_a_mismatch_that_shows_it(own: redis.Redis) -> None:
     """The scripts compare texts, so it must not end in a mismatch that names no difference."""
     seen = _filled(own)
-    _plant(seen, "config", seen.config.stored.replace('"grow":true', '"grow":1'))
-    with pytest.raises(ConfigMismatch, match=r'"grow":1.* there and .*"grow":true.* here'):
+    _plant(seen, "config", seen.config.stored.replace('"grow":true', '"grow": true'))
+    with pytest.raises(ConfigMismatch, match=r'"grow": true.* there and .*"grow":true.* here'):
         seen.add("new")
     for verb in ("clear", "reconfigure"):
         with pytest.raises(ConfigError, match=r"^stored: expected .*'{planted}:config'"):
