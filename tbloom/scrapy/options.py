@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -90,25 +92,42 @@ def read(settings: BaseSettings, spider: str | None) -> Options:
 def _client(settings: BaseSettings) -> Any:
     try:
         client = get_redis_from_settings(settings)
-    except (ValueError, TypeError) as error:  # an impossible URL, or a parameter redis-py lacks
-        setting = "REDIS_URL" if isinstance(error, ValueError) else "REDIS_PARAMS"
-        raise ConfigError(
-            setting, settings.get(setting), f"what redis-py takes ({error})"
-        ) from None
+    except (ValueError, AttributeError) as error:  # an impossible URL
+        if isinstance(error, json.JSONDecodeError):
+            raise _params_error(settings, error) from None
+        url = _without_secrets(str(settings.get("REDIS_URL")))
+        raise ConfigError("REDIS_URL", url, f"what redis-py takes ({error})") from None
+    except (
+        TypeError,
+        ImportError,
+        NameError,
+    ) as error:  # a parameter or a class that redis-py lacks
+        raise _params_error(settings, error) from None
     if isinstance(client, Redis) and "retry" not in settings.getdict("REDIS_PARAMS"):
         # With a REDIS_URL, scrapy-redis' client resends once and at once: a failover takes longer.
         client.set_retry(Retry(backoff(), RESENDS))
     return client
 
 
+def _params_error(settings: BaseSettings, error: Exception) -> ConfigError:
+    params = settings.get("REDIS_PARAMS")
+    names = sorted(params) if isinstance(params, dict) else type(params)  # the values may be secret
+    return ConfigError("REDIS_PARAMS", names, f"what redis-py takes ({error})")
+
+
+def _without_secrets(url: str) -> str:
+    """The URL as a log may have it: its query may have a password too."""
+    return re.sub(r"//.*@", "//***@", url.partition("?")[0], flags=re.DOTALL)
+
+
 def _key(settings: BaseSettings, spider: str | None) -> str:
     key = settings.get("TBLOOM_KEY", DEFAULT_KEY)
     if spider is None and isinstance(key, str) and "%(spider)s" in key:
         raise ConfigError("TBLOOM_KEY", key, "a key without %(spider)s where no spider is known")
-    try:
-        return str(key % {"spider": spider})
-    except (TypeError, ValueError, KeyError):
-        raise ConfigError("TBLOOM_KEY", key, "a str in which only %(spider)s is replaced") from None
+    # No other formats: %(spider)9999999999s would take 10 GB, and %(spider).2s be several spiders'.
+    if not isinstance(key, str) or "%" in re.sub(r"%%|%\(spider\)s", "", key):
+        raise ConfigError("TBLOOM_KEY", key, "a str in which only %(spider)s is replaced")
+    return key % {"spider": spider}
 
 
 def _parameters(settings: BaseSettings) -> dict[str, Any]:
