@@ -139,7 +139,11 @@ def _all_keys(name: str, shards: int) -> set[str]:
     return made
 
 
-@pytest.mark.xfail(strict=True, reason="keys.py: the filter 'a:1' has the keys of shard 1 of 'a'")
+@pytest.mark.xfail(
+    strict=True,
+    raises=AssertionError,
+    reason="keys.py: the filter 'a:1' has the keys of shard 1 of 'a'",
+)
 @given(st.text("ab:.01", min_size=1, max_size=6), st.text("ab:.01", min_size=1, max_size=6))
 @example("a", "a:config")
 @example("a", "a:layout")
@@ -149,10 +153,11 @@ def _all_keys(name: str, shards: int) -> set[str]:
 def test_two_names_share_no_key(one: str, other: str) -> None:
     """Whatever their shards: also where one is called as a shard of the other."""
     assume(one != other)
-    for shards in (1, 2, 300):
+    for shards in (1, 2, 9):
         for tag in {key[1 : key.index("}")] for key in _all_keys(one, shards)} - {one}:
-            assert not _all_keys(tag, 1) & _all_keys(one, shards)
-        for others in (1, 2, 300):
+            with suppress(ConfigError):  # a tag that can't be a name is as good
+                assert not _all_keys(tag, 1) & _all_keys(one, shards)
+        for others in (1, 2, 9):
             assert not _all_keys(one, shards) & _all_keys(other, others)
 
 
