@@ -42,10 +42,10 @@ local last_position, group_of = ARGV[11], number_list(ARGV[12])
 local grows = grown_layout ~= ''
 
 -- The token comes first: a call that is sent again gets its first answer, whatever has changed since.
-local stored = redis.call('MGET', config_key, lane_key, layout_key)
+local stored = redis.call('MGET', config_key, lane_key)
 if stored[2] then
   local last, answers = string.match(stored[2], '^(%d+):(%d*)$')
-  last = tonumber(last)
+  last = tonumber(last) or 0
   if last == number then return {0, answers} end
   if last > number then return {3, last} end
 end
@@ -57,7 +57,8 @@ if stored[1] and stored[1] ~= config then return {2, stored[1]} end
 -- MGET shows a key of another type as a missing one; GET raises WRONGTYPE.
 if not stored[1] then redis.call('GET', config_key) end
 if not stored[1] and not agreed then return {4, ''} end
-if (stored[3] or '') ~= layout then return {5, stored[3] or ''} end
+local stored_layout = redis.call('GET', layout_key) or ''
+if stored_layout ~= layout then return {5, stored_layout} end
 
 local answers, any_new, dropped, status = {}, false, false, 0
 for item = FIRST_ITEM, #ARGV do

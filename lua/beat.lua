@@ -18,7 +18,7 @@ local now = server_time()
 redis.call('HLEN', claims)
 if life < 0 then
   redis.call('HDEL', sessions, session)
-elseif session ~= '' and (life > 0 or redis.call('HEXISTS', sessions, session) == 1) then
+elseif session ~= '' and (life > 0 or redis.call('HGET', sessions, session)) then
   redis.call('HSET', sessions, session, now + life)
   prolong(claims, expires, now)
   prolong(sessions, expires, now)

@@ -36,12 +36,11 @@ local session, life, number, giver, FIRST_ITEM = ARGV[8], tonumber(ARGV[9]), ARG
 local now = server_time()
 if now < begins or now >= ends then return {1, now} end
 
-local stored = redis.call('MGET', config_key, layout_key)
-if stored[1] and stored[1] ~= config then return {2, stored[1]} end
--- MGET shows a key of another type as a missing one; GET raises WRONGTYPE.
-if not stored[1] then redis.call('GET', config_key) end
-if not stored[1] and not agreed then return {4, ''} end
-if (stored[2] or '') ~= layout then return {5, stored[2] or ''} end
+local stored = redis.call('GET', config_key)
+if stored and stored ~= config then return {2, stored} end
+if not stored and not agreed then return {4, ''} end
+local stored_layout = redis.call('GET', layout_key) or ''
+if stored_layout ~= layout then return {5, stored_layout} end
 
 local alive_until = tonumber(redis.call('HGET', sessions, session) or 0)
 redis.call('HLEN', claims)

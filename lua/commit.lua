@@ -42,12 +42,11 @@ local grows = grown_layout ~= ''
 local now = server_time()
 if now < begins or now >= ends then return {1, now} end
 
-local stored = redis.call('MGET', config_key, layout_key)
-if stored[1] and stored[1] ~= config then return {2, stored[1]} end
--- MGET shows a key of another type as a missing one; GET raises WRONGTYPE.
-if not stored[1] then redis.call('GET', config_key) end
-if not stored[1] and not agreed then return {4, ''} end
-if (stored[2] or '') ~= layout then return {5, stored[2] or ''} end
+local stored = redis.call('GET', config_key)
+if stored and stored ~= config then return {2, stored} end
+if not stored and not agreed then return {4, ''} end
+local stored_layout = redis.call('GET', layout_key) or ''
+if stored_layout ~= layout then return {5, stored_layout} end
 redis.call('HLEN', claims)
 
 local answers, dropped, status = {}, false, 0
@@ -65,9 +64,9 @@ for item = FIRST_ITEM, #ARGV, 2 do
   if not seen then
     items = insert(current, own, zero, last_position)
     if items == 1 then dropped = begin_part(current, register, expires, now) end
-    if items == 1 or not stored[1] then
+    if items == 1 or not stored then
       keep(config_key, config, expires, now)
-      stored[1] = config
+      stored = config
     end
   end
   if owner_of(claims, fingerprint) == session then redis.call('HDEL', claims, fingerprint) end

@@ -35,6 +35,8 @@ if layout_key then
   local layout = redis.call('GET', layout_key) or ''
   if layout ~= old_layout then return {5, layout} end
   redis.call('HLEN', register)
+  -- Somebody else's key of another type is not ours to give a TTL: GETBIT raises WRONGTYPE.
+  for part = FIRST_PART, #KEYS do redis.call('GETBIT', KEYS[part], 0) end
 end
 
 redis.call('SET', config_key, new_config, 'PXAT', expires)

@@ -13,7 +13,7 @@ from redis import RedisError, asyncio
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from tbloom.base import SOCKET_TIMEOUT, Base, parse_url
+from tbloom.base import SOCKET_TIMEOUT, Base, make_client, parse_url
 from tbloom.calls import Call, Flow
 from tbloom.failures import is_outage
 from tbloom.hashing import Item
@@ -40,7 +40,8 @@ class AsyncTimeBloom(Base["asyncio.Redis | asyncio.RedisCluster"]):
         """See ``TimeBloom.from_url``; closed by ``aclose()``."""
         address, cluster = parse_url(url)
         kind = asyncio.RedisCluster if cluster else asyncio.Redis
-        client = kind.from_url(
+        client = make_client(
+            kind.from_url,
             address,
             retry=Retry(NoBackoff(), 0),
             socket_timeout=SOCKET_TIMEOUT,

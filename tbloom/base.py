@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tbloom.calls import Call
@@ -172,6 +172,23 @@ class Base(Generic[Client]):
         return f"<{type(self).__name__} {self.config!r}>"
 
 
+def without_secrets(url: str) -> str:
+    """The URL as a log may have it: its query may have a password too."""
+    return re.sub(r"//.*@", "//***@", url.partition("?")[0], flags=re.DOTALL)
+
+
+def make_client(kind: Callable[..., Any], url: str, **options: Any) -> Any:
+    """redis-py's client for the URL; raises ConfigError where redis-py can't read it."""
+    try:
+        client = kind(url, **options)
+        pool = getattr(client, "connection_pool", None)
+        if pool is not None:  # else a cluster's, which has used all options by now
+            pool.connection_class(**pool.connection_kwargs)
+    except (ValueError, TypeError) as error:
+        raise ConfigError("url", without_secrets(url), f"what redis-py takes ({error})") from None
+    return client
+
+
 def parse_url(url: Any) -> tuple[str, bool]:
     """A URL that redis-py can read, and whether it is a cluster's; raises ConfigError."""
     match = (
@@ -179,5 +196,6 @@ def parse_url(url: Any) -> tuple[str, bool]:
     )
     if not match:
         expected = "a URL that starts with redis://, rediss://, redis+cluster://, rediss+cluster:// or unix://"
-        raise ConfigError("url", url, expected)
+        shown = without_secrets(url) if isinstance(url, str) else url
+        raise ConfigError("url", shown, expected)
     return match[1] + match[3], bool(match[2])

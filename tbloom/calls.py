@@ -108,7 +108,8 @@ def chunks(sequence: Sequence[T], size: int) -> Iterator[Sequence[T]]:
 
 def text(reply: str | bytes) -> str:
     """A client with decode_responses returns str, one without returns bytes."""
-    return reply if isinstance(reply, str) else reply.decode()
+    # (A text that is not UTF-8 is somebody else's, and no text of ours.)
+    return reply if isinstance(reply, str) else reply.decode(errors="replace")
 
 
 def _raise(call: Call, failure: Failure) -> Flow[None]:

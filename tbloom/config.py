@@ -19,6 +19,8 @@ DEFAULT_CAPACITY = 1_000_000
 MAX_SHARDS = SLOTS
 _MOST_ITEMS = 10**15
 _MOST_BITS = sizing.MAX_BITS_PER_KEY * MAX_SHARDS
+#: No shard may get more than twice what a key should have, for what chance sends it.
+MOST_BITS_OF_SHARD = 2 * sizing.MAX_BITS_PER_KEY
 _LEAST_RATE, _MOST_RATE = 1e-15, 1 - 1e-12
 
 
@@ -68,6 +70,10 @@ class Config:
         if self.shards < least:
             expected = f"{least} or more, because a slice of {self.bits} bits needs so many keys"
             raise ConfigError("shards", self.shards, expected)
+        if self.shard_bits > MOST_BITS_OF_SHARD:
+            # Fewer items spread so unevenly that a shard might get most of them.
+            expected = f"{16 * self.shards} or more, because a slice of {self.bits} bits has {self.shards} shards"
+            raise ConfigError("capacity", self.capacity, expected)
         derived = {
             "granularity": window.granularity,
             "tz": window.tz,
@@ -109,11 +115,15 @@ class Config:
         """Each parameter that ``stored`` has another value for: (stored, ours)."""
         theirs, ours = _read(stored), self._parameters()
         names = sorted(theirs.keys() | ours.keys())
-        return {
+        differing = {
             name: (theirs.get(name), ours.get(name))
             for name in names
             if theirs.get(name) != ours.get(name)
         }
+        if not differing and stored != self.stored:
+            # The same values in another spelling, true for 1 say: that wasn't tbloom.
+            return {"stored": (stored, self.stored)}
+        return differing
 
 
 class Parameters(TypedDict, total=False):
@@ -175,22 +185,32 @@ def configure(
 def from_stored(name: str, stored: str) -> Config:
     """The parameters of a stored filter; its error rate follows from its size."""
     values = _read(stored)
-    expected = "the parameters of a filter that this version of tbloom can read"
+    root = Keys(name).root
+    expected = (
+        f"the parameters of a filter that this version of tbloom can read in {root!r} "
+        "and its shards' copies (delete what another program made)"
+    )
     layout = [values.pop(name, None) for name in ("layout", "hash")]
     if layout != [LAYOUT, HASH_NAME]:
         raise ConfigError("stored", stored, expected)
     try:
+        # First, so that there is no list of 10^9 slices below.
+        Window(values["granularity"], values["slices"], values["tz"])
         rate = sizing.rate_at(values["capacity"], values["bits"], values["hashes"])
         rate /= sizing.part_share(0) if values["grow"] else 1
         window_rate = sizing.window_rate([min(rate, 1)] * values["slices"])
-        return Config(name, error_rate=min(max(window_rate, _LEAST_RATE), _MOST_RATE), **values)
+        rate = min(max(window_rate, _LEAST_RATE), _MOST_RATE)
+        config = Config(name, error_rate=rate, **values)
     except (ArithmeticError, KeyError, TypeError, ValueError):
         raise ConfigError("stored", stored, expected) from None
+    if config.stored != stored:  # the scripts compare texts
+        raise ConfigError("stored", stored, expected)
+    return config
 
 
 def _read(stored: str) -> dict[str, Any]:
     try:
         values = json.loads(stored)
-    except ValueError:
+    except (ValueError, RecursionError):  # somebody else's text, or one made to be deeply nested
         values = None
     return values if isinstance(values, dict) else {"stored": stored}

@@ -196,7 +196,7 @@ class Conversation:
             )
         if status == Status.OK:
             if batch.digests:
-                batch.answers = text(payload)
+                batch.answers = self._answers(batch, payload)
             return True
         if status == Status.CLOCK:
             self.clock.learn(payload)
@@ -205,7 +205,7 @@ class Conversation:
             plan.learn_layout(batch.shard, text(payload))
             return False
         if status == Status.FULL:
-            batch.answers = text(payload)
+            batch.answers = self._answers(batch, payload)
             raise FilterFull(self.config.name, self.config.capacity)
         if status == Status.MISMATCH:
             stored = text(payload)
@@ -216,6 +216,15 @@ class Conversation:
         if status == Status.STRAY and not batch.digests:
             return True  # a clear that was done already
         raise TBloomError(f"filter {self.config.name!r}: the server takes a call for a stray copy")
+
+    def _answers(self, batch: Batch, payload: Any) -> str:
+        answers = text(payload)
+        if len(answers) > len(batch.digests):
+            raise TBloomError(
+                f"filter {self.config.name!r}: {len(answers)} answers to {len(batch.digests)} items; "
+                "has somebody else written to its lanes?"
+            )
+        return answers
 
     def current_plan(self) -> Plan:
         """The plan for the server's time, as far as known."""

@@ -19,6 +19,20 @@ from typing import Any
 __all__ = ["ConfigError", "ConfigMismatch", "FilterFull", "ServerTooOld", "TBloomError"]
 
 
+_MOST_SHOWN = 200
+
+
+def _shown(value: object) -> str:
+    """The value as a message may have it: it comes from outside, and need not even have a repr."""
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 - a number of more than 4300 digits is a ValueError, others raise what they like
+        return f"some {type(value).__name__} that can't be shown"
+    if len(text) <= _MOST_SHOWN:
+        return text
+    return f"{text[:_MOST_SHOWN]}... ({len(text)} characters)"
+
+
 class TBloomError(Exception):
     """The root of tbloom's own errors."""
 
@@ -37,7 +51,7 @@ class ConfigError(TBloomError, ValueError):
         self.expected = expected
 
     def __str__(self) -> str:
-        return f"{self.argument}: expected {self.expected}, got {self.value!r}"
+        return f"{self.argument}: expected {self.expected}, got {_shown(self.value)}"
 
 
 class ConfigMismatch(TBloomError):
@@ -57,7 +71,7 @@ class ConfigMismatch(TBloomError):
 
     def __str__(self) -> str:
         details = ", ".join(
-            f"{parameter} is {stored!r} there and {given!r} here"
+            f"{parameter} is {_shown(stored)} there and {_shown(given)} here"
             for parameter, (stored, given) in self.differences.items()
         )
         return f"filter {self.name!r} is stored with other parameters: {details}"

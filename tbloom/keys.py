@@ -15,6 +15,8 @@ from tbloom.errors import ConfigError
 SLOTS = 1 << 14
 # More shards than this are spread evenly by chance alone.
 _SEGMENTS = 256
+# ... and as many colons as there may be, so that no two names have the same stem.
+_LIKE_A_SHARD = re.compile(r":[0-9]+(\.[0-9]+)?:*\Z")
 _REGISTER, _CLAIMS, _SESSIONS = _HASHES = ("}:parts", "}:claims", "}:sessions")
 
 
@@ -27,12 +29,14 @@ class Keys:
         # A name that UTF-8 can't encode has a lone surrogate in it.
         if not isinstance(name, str) or not name or re.search("[{}\ud800-\udfff]", name):
             raise ConfigError("name", name, "a str that is not empty and has no braces")
+        # The filter "news:3" is not the third shard of "news".
+        stem = f"{name}:" if _LIKE_A_SHARD.search(name) else name
         self._shards = shards
         self._tags: dict[int, str] = {}
         #: The parameters that the filter was made with, found by name alone.
-        self.root = f"{{{name}}}:config"
+        self.root = f"{{{stem}}}:config"
         if shards == 1:
-            self._tags[0] = f"{{{name}}}"
+            self._tags[0] = f"{{{stem}}}"
 
     def slice(self, label: str, shard: int = 0, part: int = 0) -> str:
         """The bitmap of one slice, or of a further part of it."""

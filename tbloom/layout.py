@@ -11,10 +11,18 @@ stored, not derived again, because logarithms differ in their last bit between m
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from tbloom import sizing
-from tbloom.config import Config
+from tbloom.config import MOST_BITS_OF_SHARD, Config
+from tbloom.errors import TBloomError
+
+_ENTRY = re.compile(
+    r"(\w{1,32})=(\d{1,16}:\d{1,10}:\d{1,2}(?:,\d{1,16}:\d{1,10}:\d{1,2})*)", re.ASCII
+)
+# Far more than there are in a slice whose parts double, and in 1024 such slices.
+_MOST_PARTS, _LONGEST_TEXT = 1024, 1 << 20
 
 
 class Part(NamedTuple):
@@ -33,10 +41,7 @@ class Layout:
     def __init__(self, config: Config, text: str = "") -> None:
         self._config = config
         self.text = text
-        self._slices = {
-            label: [Part(*map(int, part.split(":"))) for part in parts.split(",")]
-            for label, _, parts in (entry.partition("=") for entry in text.split(";") if entry)
-        }
+        self._slices = _read(config, text)
 
     def parts(self, label: str) -> list[Part]:
         """The parts of a slice, oldest first."""
@@ -96,3 +101,31 @@ class Layout:
             for label, parts in sorted(slices.items())
             if label >= min(live)
         )
+
+
+def _read(config: Config, text: str) -> dict[str, list[Part]]:
+    """The slices of a stored layout. Whoever can write to the server may have written it: a part of
+    10^9 hashes, believed, would take 8 GB here."""
+    if not text:
+        return {}
+    slices = {}
+    for entry in text.split(";") if len(text) <= _LONGEST_TEXT else [""]:
+        match = _ENTRY.fullmatch(entry)
+        parts = [Part(*map(int, part.split(":"))) for part in match[2].split(",")] if match else []
+        if (
+            not match
+            or len(parts) > _MOST_PARTS
+            or not all(
+                part.capacity
+                and 1 <= part.bits <= MOST_BITS_OF_SHARD
+                and 1 <= part.hashes <= sizing.MAX_HASHES
+                for part in parts
+            )
+        ):
+            key = config.keys.layout() if config.shards == 1 else f"{{{config.name}:*}}:layout"
+            raise TBloomError(
+                f"filter {config.name!r}: key {key!r} holds {text[:100]!r}, which is not a layout of "
+                "tbloom's; delete it, and clear() the filter if it had grown"
+            )
+        slices[match[1]] = parts
+    return slices

@@ -30,6 +30,8 @@ from tbloom.window import to_ms
 T = TypeVar("T")
 
 _LONGEST_NOTE = 1 << 16
+# A window is at most a century long, and has to fit before and after.
+_YEARS = (102, 9800)
 
 
 class Protocol:
@@ -163,8 +165,13 @@ class Protocol:
 
     def keys(self, at: datetime | None = None) -> Flow[list[str]]:
         """The (first) keys of the slices that are live at ``at``, or now, oldest first."""
-        if at is not None and (not isinstance(at, datetime) or at.tzinfo is None):
-            raise ConfigError("at", at, "a datetime with a time zone")
+        expected = "a datetime with a time zone, between the years 102 and 9800"
+        if at is not None and (
+            not isinstance(at, datetime)
+            or not _YEARS[0] <= at.year <= _YEARS[1]
+            or at.utcoffset() is None
+        ):
+            raise ConfigError("at", at, expected)
         return (yield from self._adopting(self._keys, at))
 
     def _keys(self, at: datetime | None) -> Flow[list[str]]:
@@ -236,7 +243,7 @@ def _answers(batches: list[Batch]) -> dict[int, bool]:
 
 
 def _digests(items: Iterable[Item]) -> list[int]:
-    if isinstance(items, str | bytes):
+    if isinstance(items, str | bytes) or not isinstance(items, Iterable):
         raise ConfigError("items", items, "an iterable of items, not a single one")
     return [digest(encode(item, f"items[{i}]")) for i, item in enumerate(items)]
 

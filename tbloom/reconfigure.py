@@ -51,7 +51,7 @@ def _change(new: Config, clock: ServerClock, stored: str, shard: int | None) -> 
         old = from_stored(new.name, stored)
         now = clock.now()
         ahead = [] if shard is None else (yield from _slices_ahead(old, shard, now))
-        call = _call(old, new, now, shard, Layout(old, layout), ahead)
+        call = _call(old, new, now, shard, layout=Layout(old, layout), ahead=ahead)
         [(status, payload)] = yield from deliver([call])
         if status == Status.OK:
             return
@@ -79,7 +79,7 @@ def _slices_ahead(config: Config, shard: int, now: int) -> Flow[list[Slice]]:
 
 
 def _call(
-    old: Config, new: Config, now: int, shard: int | None, layout: Layout, ahead: list[Slice]
+    old: Config, new: Config, now: int, shard: int | None, *, layout: Layout, ahead: list[Slice]
 ) -> ScriptCall:
     # The longer of the two windows: what the old one still holds, the new one may want.
     window = Window(new.granularity, max(old.slices, new.slices), new.tz)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime, tzinfo
 from statistics import fmean
 from typing import Any
 
@@ -115,7 +116,8 @@ def _slice_info(config: Config, slice: Slice, layouts: list[Layout], now: int) -
     ttls = yield from _each("PTTL", keys)
     set_bits = []
     for key, (_, part), [count] in zip(keys, sizes, items, strict=True):
-        set_bits.append((yield from _count_bits(part.bits, key)) if count else 0)
+        found = (yield from _count_bits(part.bits, key)) if count else 0
+        set_bits.append(min(found, part.bits))  # the last byte may have bits that are no item's
     all_bits = [part.bits for _, part in sizes]
     fills = [
         (shard, bits / part.bits, part.hashes)
@@ -125,7 +127,7 @@ def _slice_info(config: Config, slice: Slice, layouts: list[Layout], now: int) -
         label=slice.label,
         start=from_ms(slice.start, zone),
         end=from_ms(slice.end, zone),
-        expires=from_ms(now + max(ttls), zone) if max(ttls) >= 0 else None,
+        expires=_expiry(now, max(ttls), zone),
         items=sum(count for [count] in items),
         parts=max(len(layout.parts(slice.label)) for layout in layouts),
         fill_ratio=sum(set_bits)
@@ -136,6 +138,14 @@ def _slice_info(config: Config, slice: Slice, layouts: list[Layout], now: int) -
             for shard in range(config.shards)
         ),
     )
+
+
+def _expiry(now: int, ttl: int, zone: tzinfo) -> datetime | None:
+    """When a key with this TTL (ms) is dropped; None where it has none, or one that is beyond all calendars."""
+    try:
+        return from_ms(now + ttl, zone) if ttl >= 0 else None
+    except OverflowError:
+        return None
 
 
 def _each(command: str, keys: list[str], *arguments: str) -> Flow[list[Any]]:

@@ -14,7 +14,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from tbloom.base import SOCKET_TIMEOUT, Base, parse_url
+from tbloom.base import SOCKET_TIMEOUT, Base, make_client, parse_url
 from tbloom.calls import Call, Flow, ScriptCall
 from tbloom.failures import is_outage
 from tbloom.hashing import Item
@@ -53,7 +53,8 @@ class TimeBloom(Base["redis.Redis | redis.RedisCluster"]):
         address, cluster = parse_url(url)
         kind = redis.RedisCluster if cluster else redis.Redis
         # Sending again is ours to do, because we know for how long.
-        client = kind.from_url(
+        client = make_client(
+            kind.from_url,
             address,
             retry=Retry(NoBackoff(), 0),
             socket_timeout=SOCKET_TIMEOUT,

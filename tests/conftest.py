@@ -18,6 +18,7 @@ import redis
 import servers
 
 from tbloom import AsyncTimeBloom, TimeBloom
+from tbloom.cli.localredis import LocalRedis, find_binary
 
 hypothesis.settings.register_profile("tbloom", deadline=None)  # nothing is timed in a test
 hypothesis.settings.load_profile("tbloom")
@@ -77,6 +78,16 @@ def client(url: str) -> Iterator[redis.Redis]:
 def name() -> str:
     """A filter name of the test's own."""
     return f"test-{secrets.token_hex(6)}"
+
+
+@pytest.fixture(scope="module")
+def own() -> Iterator[redis.Redis]:
+    """A server with nothing else on it, so that every key on it was made by the test."""
+    binary = find_binary()
+    if binary is None:
+        missing("A redis-server")
+    with LocalRedis(binary) as server, redis.Redis.from_url(server.url) as client:
+        yield client
 
 
 Make = Any  # what the fixture `make` is

@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 import redis
-import servers
-from conftest import missing
 
 from tbloom import TimeBloom, base, circuit
 from tbloom.config import configure
@@ -66,43 +64,6 @@ def test_the_clock_times_of_the_table(clockwork: Any, name: str) -> None:
             assert client.exists(f"{{{name}}}:20190603") == 0
         assert seen.add("a") is True
         assert [0, 0, 1] == [slice.items for slice in seen.info().slices]
-
-
-def test_a_least_privilege_user_needs_no_more_than_it_says(name: str) -> None:
-    """Every verb, as a user with just those keys and commands."""
-    line = re.search(
-        r"^A least-privilege user needs the keys `\{NAME\}:\*` \(with several shards `\{NAME:\*` too\) and (.*)$",
-        README,
-        re.MULTILINE,
-    )
-    assert line
-    commands = re.findall(r"\b[A-Z_|]{3,}\b", line[1])
-    if "redis-server" not in servers.BINARIES:
-        missing("redis-server")
-    with servers.local(servers.BINARIES["redis-server"]) as admin:
-        rules = [f"+{command.lower()}" for command in commands]
-        admin.execute_command(
-            "ACL", "SETUSER", "crawler", "on", ">pw", f"~{{{name}}}:*", f"~{{{name}:*", *rules
-        )
-        port = admin.connection_pool.connection_kwargs["port"]
-        with redis.Redis(port=port, username="crawler", password="pw") as client:  # noqa: S106
-            seen = TimeBloom(client, name, capacity=1000)
-            assert [True, False] == [seen.add("a"), "b" in seen]
-            assert len(seen.add_many(map(str, range(500)))) == 500
-            assert seen.info().items == 501
-            assert len(seen.add_many(map(str, range(3000)))) == 3000  # grows
-            larger = TimeBloom(client, name, capacity=5000, grow=False)
-            larger.reconfigure()
-            assert larger.add("c") is True
-            larger.clear()
-            sharded = TimeBloom(client, name, capacity=100, shards=3)
-            assert len(sharded.add_many(map(str, range(1000)))) == 1000
-            sharded.clear()
-            admin.rpush(f"{{{name}}}:config", "theirs")
-            with pytest.raises(redis.ResponseError, match="holds a list"):
-                seen.add("a")
-            with pytest.raises(redis.exceptions.NoPermissionError):
-                TimeBloom(client, f"{name}-of-others").add("a")
 
 
 def test_a_key_holds_10_million_items_at_the_default_error_rate() -> None:

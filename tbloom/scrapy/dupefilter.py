@@ -172,7 +172,8 @@ class DupeFilter(BaseDupeFilter):
             return
         try:
             seen.contains(b"tbloom")
-            self._warn()
+            if not seen.circuit.is_open:
+                self._warn()
         finally:
             self._count_errors()
 

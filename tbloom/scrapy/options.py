@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +14,7 @@ from redis.retry import Retry
 from scrapy.settings import BaseSettings
 from scrapy_redis.connection import get_redis_from_settings
 
-from tbloom.base import PATIENCE, SOCKET_TIMEOUT
+from tbloom.base import PATIENCE, SOCKET_TIMEOUT, without_secrets
 from tbloom.errors import ConfigError
 from tbloom.sync import TimeBloom
 
@@ -111,11 +113,13 @@ def _client(settings: BaseSettings) -> Any:
     try:
         own["REDIS_PARAMS"] = {**timeouts, **settings.getdict("REDIS_PARAMS")}
         return get_redis_from_settings(BaseSettings(own))
-    except (ValueError, TypeError) as error:  # an impossible URL, or a parameter redis-py lacks
-        setting = "REDIS_URL" if isinstance(error, ValueError) else "REDIS_PARAMS"
-        raise ConfigError(
-            setting, settings.get(setting), f"what redis-py takes ({error})"
-        ) from None
+    except (ValueError, AttributeError) as error:  # an impossible URL
+        if isinstance(error, json.JSONDecodeError):
+            raise _params_error(settings, error) from None
+        url = without_secrets(str(settings.get("REDIS_URL")))
+        raise ConfigError("REDIS_URL", url, f"what redis-py takes ({error})") from None
+    except (TypeError, ImportError, NameError) as error:  # what redis-py lacks
+        raise _params_error(settings, error) from None
 
 
 def _is_ours_to_retry(client: Any, settings: BaseSettings) -> bool:
@@ -125,14 +129,20 @@ def _is_ours_to_retry(client: Any, settings: BaseSettings) -> bool:
     return isinstance(client, Redis) and not fails_over and not chosen
 
 
+def _params_error(settings: BaseSettings, error: Exception) -> ConfigError:
+    params = settings.get("REDIS_PARAMS")
+    names = sorted(params) if isinstance(params, dict) else type(params)  # the values may be secret
+    return ConfigError("REDIS_PARAMS", names, f"what redis-py takes ({error})")
+
+
 def _key(settings: BaseSettings, spider: str | None) -> str:
     key = settings.get("TBLOOM_KEY", DEFAULT_KEY)
     if spider is None and isinstance(key, str) and "%(spider)s" in key:
         raise ConfigError("TBLOOM_KEY", key, "a key without %(spider)s where no spider is known")
-    try:
-        return str(key % {"spider": spider})
-    except (TypeError, ValueError, KeyError):
-        raise ConfigError("TBLOOM_KEY", key, "a str in which only %(spider)s is replaced") from None
+    # No other formats: %(spider)9999999999s would take 10 GB, and %(spider).2s be several spiders'.
+    if not isinstance(key, str) or "%" in re.sub(r"%%|%\(spider\)s", "", key):
+        raise ConfigError("TBLOOM_KEY", key, "a str in which only %(spider)s is replaced")
+    return key % {"spider": spider}
 
 
 def _arguments(settings: BaseSettings) -> dict[str, Any]:
@@ -141,7 +151,9 @@ def _arguments(settings: BaseSettings) -> dict[str, Any]:
         for argument, (setting, kind) in _NAMES.items()
         if settings.get(setting) is not None
     }
-    if "BLOOMFILTER_BIT" in settings or "BLOOMFILTER_HASH_NUMBER" in settings:
+    if any(
+        settings.get(name) is not None for name in ("BLOOMFILTER_BIT", "BLOOMFILTER_HASH_NUMBER")
+    ):
         bit = _number(settings, "BLOOMFILTER_BIT", int, _OLD_BIT)
         if not isinstance(bit, int) or not _LEAST_BIT <= bit <= _MOST_BIT:
             raise ConfigError("bits", bit, f"{_LEAST_BIT} to {_MOST_BIT} (2**BIT bits a slice)")

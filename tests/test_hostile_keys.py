@@ -1,0 +1,262 @@
+"""Keys that somebody else has planted: each verb ends in a right answer, or in an error that says why."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from datetime import datetime, timezone
+from typing import Any
+
+import pytest
+import redis
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from tbloom import ConfigError, ConfigMismatch, TBloomError, TimeBloom
+from tbloom.layout import Layout
+
+VERBS: dict[str, Callable[[TimeBloom], Any]] = {
+    "add": lambda seen: seen.add("new"),
+    "add_many": lambda seen: seen.add_many(["new 1", "new 2", "7"]),
+    "contains": lambda seen: seen.contains("7"),
+    "contains_many": lambda seen: seen.contains_many(["7", "new"]),
+    "info": lambda seen: seen.info(),
+    "keys": lambda seen: seen.keys(),
+    "clear": lambda seen: seen.clear(),
+    "reconfigure": lambda seen: _filter(seen.client, seen.config.shards, 5000).reconfigure(),
+}
+ITEMS = [str(i) for i in range(50)]
+
+
+def _filter(client: Any, shards: int = 1, capacity: int = 500) -> TimeBloom:
+    return TimeBloom(client, "planted", granularity="m", capacity=capacity, shards=shards)
+
+
+def _label() -> str:
+    """Of the current slice."""
+    return f"{datetime.now(timezone.utc):%Y%m}"
+
+
+def _filled(own: redis.Redis, shards: int = 1) -> TimeBloom:
+    own.flushall()
+    seen = _filter(own, shards)
+    seen.add_many(ITEMS)
+    return seen
+
+
+def _keys(seen: TimeBloom, kind: str) -> list[str]:
+    """The keys of one kind: of every shard, so that each item's is among them."""
+    keys, shards = seen.config.keys, range(seen.config.shards)
+    label = _label()
+    return {
+        "config": lambda: [keys.root],
+        "copy": lambda: [keys.config(shard) for shard in shards],
+        "layout": lambda: [keys.layout(shard) for shard in shards],
+        "slice": lambda: [keys.slice(label, shard) for shard in shards],
+        "lane": lambda: [key.decode() for key in seen.client.keys("*:lane:*")],
+    }[kind]()
+
+
+def _plant(seen: TimeBloom, kind: str, value: str | bytes) -> list[str]:
+    keys = _keys(seen, kind)
+    for key in keys:
+        seen.client.set(key, value)
+    return keys
+
+
+def _ends_clearly(verb: str, seen: TimeBloom) -> Any:
+    """What the verb answers, or the error; any error but tbloom's and redis-py's fails the test."""
+    try:
+        return VERBS[verb](seen)
+    except (TBloomError, redis.RedisError) as error:
+        return error
+
+
+def _each_verb(own: redis.Redis, kind: str, value: str | bytes) -> Iterator[tuple[str, Any]]:
+    for shards in (1, 3):
+        for verb in VERBS:
+            _plant(_filled(own, shards), kind, value)
+            yield verb, _ends_clearly(verb, _filter(own, shards))
+
+
+_ITEM_VERBS = ["add", "add_many", "contains", "contains_many", "clear"]
+_WRONG_TYPES = [
+    *(("config", verb) for verb in VERBS),
+    *(("copy", verb) for verb in [*_ITEM_VERBS, "reconfigure"]),
+    *(("layout", verb) for verb in [*_ITEM_VERBS, "info", "reconfigure"]),
+    *(("slice", verb) for verb in [*_ITEM_VERBS, "info"]),
+    ("slice", "reconfigure"),
+    ("lane", "clear"),  # (add takes its lane for its own: the name is a random one)
+]
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize(("kind", "verb"), _WRONG_TYPES)
+def test_a_key_of_another_type_is_named_and_left_alone(
+    own: redis.Redis, kind: str, verb: str, shards: int
+) -> None:
+    seen = _filled(own, shards)
+    keys = _keys(seen, kind)
+    for key in keys:
+        own.delete(key)
+        own.rpush(key, "theirs")
+    if kind != "lane":
+        seen = _filter(own, shards)  # one that has agreed on no parameters yet
+    with pytest.raises(redis.ResponseError, match=r"WRONGTYPE key .* holds a list") as caught:
+        VERBS[verb](seen)
+    assert any(repr(key) in str(caught.value) for key in keys)
+    assert [(b"list", -1)] * len(keys) == [(own.type(key), own.ttl(key)) for key in keys]
+
+
+_CONFIGS = ["not JSON", "", "[]", "null", "7", '"x"', "{}", "[" * 10**5, '{"a":' * 10**5]
+
+
+@pytest.mark.parametrize("kind", ["config", "copy"])
+@pytest.mark.parametrize(
+    "value",
+    [*_CONFIGS, "{" * 10**6, "9" * 5000, b"\xff\xfe"],
+    ids=lambda value: ascii(value)[:12],
+)
+def test_a_config_that_is_none_is_refused(own: redis.Redis, kind: str, value: str | bytes) -> None:
+    for verb, outcome in _each_verb(own, kind, value):
+        if kind == "config" or verb not in ("info", "keys"):  # these read the first copy only
+            assert isinstance(outcome, ConfigMismatch | ConfigError), (verb, outcome)
+
+
+_json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=5,
+)
+_PARAMETERS = sorted(json.loads(_filter(redis.Redis()).config.stored))
+
+
+@settings(max_examples=30)
+@given(st.sampled_from(["config", "copy"]), st.sampled_from(_PARAMETERS), _json_values)
+@example("config", "slices", 10**9)
+@example("config", "hashes", 10**9)
+@example("config", "shards", 10**9)
+@example("config", "shards", True)
+@example("config", "capacity", 10**400)
+@example("copy", "grow", 1)
+def test_a_config_with_any_parameter_ends_clearly(
+    own: redis.Redis, kind: str, parameter: str, value: object
+) -> None:
+    stored = json.loads(_filter(own).config.stored)
+    text = json.dumps({**stored, parameter: value}, separators=(",", ":"))
+    for _ in _each_verb(own, kind, text):
+        pass
+
+
+def test_a_config_in_another_spelling_is_a_mismatch_that_shows_it(own: redis.Redis) -> None:
+    """The scripts compare texts, so it must not end in a mismatch that names no difference."""
+    seen = _filled(own)
+    _plant(seen, "config", seen.config.stored.replace('"grow":true', '"grow": true'))
+    with pytest.raises(ConfigMismatch, match=r'"grow": true.* there and .*"grow":true.* here'):
+        seen.add("new")
+    for verb in ("clear", "reconfigure"):
+        with pytest.raises(ConfigError, match=r"^stored: expected .*'{planted}:config'"):
+            VERBS[verb](seen)
+
+
+_LAYOUTS = [
+    *("garbage", "=", ";;;", "{}=", "{}=1:2", "{}=1:2:3:4", "{}=a:b:c", "{}=5:1024:5,"),
+    *("{}=-1:1024:5", "{}=0:1024:5", "{}=1:0:5", "{}=1:1024:0", "{}=1:1024:65", "{}=1:536870913:5"),
+    *("{}=" + "1" * 17 + ":1024:5", "{}=" + ",".join(["1:1024:1"] * 1025), "{}=1:1024:-5"),
+    "{}=5:1024:5;" * 70_000 + "{}=5:1024:5",
+    b"\xff",
+]
+
+
+@pytest.mark.parametrize("text", _LAYOUTS, ids=lambda text: ascii(text)[:20])
+def test_a_layout_that_is_none_is_refused_by_the_name_of_its_key(
+    own: redis.Redis, text: str | bytes
+) -> None:
+    if isinstance(text, str):
+        text = text.replace("{}", _label())
+    for verb, outcome in _each_verb(own, "layout", text):
+        if verb != "keys":  # names come from the calendar alone
+            assert isinstance(outcome, TBloomError), (verb, outcome)
+            assert ":layout' holds" in str(outcome)
+
+
+@settings(max_examples=40)
+@given(st.text("0123456789:,;=", max_size=40))
+@example("1:1024:1")
+@example("999999999999999:1024:64")
+def test_any_layout_of_the_current_slice_ends_clearly(own: redis.Redis, parts: str) -> None:
+    for _ in _each_verb(own, "layout", f"{_label()}={parts}"):
+        pass
+
+
+def test_every_layout_that_tbloom_writes_can_be_read() -> None:
+    """After 100 growths of one slice, and in the largest window."""
+    config = TimeBloom(redis.Redis(), "planted", slices=1024, capacity=10**7).config
+    text, labels = "", [f"2019{day:04}" for day in range(1024)]
+    for _ in range(100):
+        text = Layout(config, text).grown(labels[-1], labels)
+    assert len(Layout(config, text).parts(labels[-1])) == 101
+    handed_over = Layout(config, text).handed_over(Layout(config), labels, [])
+    assert handed_over.count(";") == 1023
+    assert Layout(config, handed_over).text == handed_over
+
+
+@pytest.mark.parametrize("kind", ["config", "layout"])
+def test_clear_works_once_the_named_key_is_deleted(own: redis.Redis, kind: str) -> None:
+    for shards in (1, 3):
+        seen = _filled(own, shards)
+        own.delete(*_plant(seen, kind, "garbage"))
+        seen.clear()
+        assert [] == [key for key in own.scan_iter() if b":lane:" not in key]
+        assert seen.add(ITEMS[0]) is True
+
+
+_SLICES = [b"", b"x", b"x" * 9, b"\xff" * 8, b"\0" * 10**6, b"\xff" * 10**6]
+
+
+@pytest.mark.parametrize("value", _SLICES, ids=lambda value: f"{len(value)} {value[:1]!r}")
+def test_a_slice_of_any_length_ends_clearly(own: redis.Redis, value: bytes) -> None:
+    for verb, outcome in _each_verb(own, "slice", value):
+        assert not isinstance(outcome, Exception), (verb, outcome)
+        if verb == "info":
+            assert 0 <= outcome.slices[-1].fill_ratio <= 1 >= outcome.error_rate >= 0
+
+
+def test_a_full_looking_slice_grows_or_is_full(own: redis.Redis) -> None:
+    """Its counter says 2^48 - 1 items: new ones go into a further part, or nowhere."""
+    seen = _filled(own)
+    own.setrange(_keys(seen, "slice")[0], 0, b"\xff" * 6)
+    assert [True, False, True] == [seen.add("new"), seen.add("new"), seen.add("newer")]
+    own.flushall()
+    never = TimeBloom(own, "planted", granularity="m", capacity=500, grow=False)
+    never.add("a")
+    own.setrange(_keys(never, "slice")[0], 0, b"\xff" * 6)
+    with pytest.raises(TBloomError, match="full at its capacity"):
+        never.add("b")
+
+
+@pytest.mark.parametrize("ttl", [None, 10**14, 10**15])
+def test_keys_with_another_ttl_or_none_change_no_answer(own: redis.Redis, ttl: int | None) -> None:
+    for verb in VERBS:
+        seen = _filled(own)
+        for key in own.scan_iter():
+            own.pexpire(key, ttl) if ttl else own.persist(key)
+        assert not isinstance(_ends_clearly(verb, seen), Exception)
+        if verb != "reconfigure":
+            assert seen.contains_many(ITEMS) == [verb != "clear"] * len(ITEMS)
+
+
+_LANES = ["garbage", "", "1", ":", "x:1", "9" * 30 + ":1", "2:", "2:9", "2:xx", "-1:1", b"\xff"]
+
+
+@pytest.mark.parametrize("value", [*_LANES, "2:11111"], ids=ascii)
+def test_a_lane_that_is_none_ends_clearly(own: redis.Redis, value: str | bytes) -> None:
+    """Number 2 is that of the next call: who knows a lane's name can forge its answer."""
+    for verb in ("add", "add_many", "clear"):
+        seen = _filled(own)
+        _plant(seen, "lane", value)
+        outcome = _ends_clearly(verb, seen)
+        if verb != "clear":
+            assert seen.contains_many(ITEMS) == [True] * len(ITEMS)
+        if isinstance(outcome, Exception):
+            assert seen.add("another") is True  # by another lane
