@@ -28,6 +28,10 @@ format: $(VENV)/.lint
 bench-scaling: $(VENV)/.test
 	$(BIN)/python tests/bench/scaling.py
 
+# Prints what docs/guarantees.md says of the cost of claims.
+bench-claims: $(VENV)/.test
+	$(BIN)/python tests/bench/claims.py
+
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,11 +34,16 @@ class Killable:
         """Where clients find it."""
         return self._server.url
 
+    @property
+    def process(self) -> subprocess.Popen[bytes]:
+        """The running server."""
+        assert self._server.process is not None
+        return self._server.process
+
     def kill(self) -> None:
         """SIGKILL."""
-        assert self._server.process is not None
-        self._server.process.kill()
-        self._server.process.wait()
+        self.process.kill()
+        self.process.wait()
 
     def restart(self) -> None:
         """Starts it again; it has loaded what was written."""

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import pytest
+import redis
 from account import FULL, NO_ANSWER, PARAMETERS, Account, names, new_seed
 from conftest import Make
 from proxy import Fault, Proxy
 
-from tbloom import AsyncTimeBloom, TimeBloom
+from tbloom import AsyncTimeBloom, Claim, TimeBloom
 
 # What is late comes after the client has given up, and often after its next try was answered.
 TIMEOUT, LATE = "?socket_timeout=0.1", 0.25
@@ -64,10 +67,10 @@ def test_the_account_of_many_threads_is_exact_on_a_bad_network(url: str, name: s
     with (
         Proxy(url, _at_random(seed, 0.02), late=LATE) as proxy,
         TimeBloom.from_url(proxy.url + TIMEOUT, name, **PARAMETERS) as one,
-        TimeBloom.from_url(proxy.url + TIMEOUT, name, **PARAMETERS) as other,
+        # The other one's callers repeat.
+        TimeBloom.from_url(proxy.url + TIMEOUT, name, patience=0, **PARAMETERS) as other,
         ThreadPoolExecutor(8) as threads,
     ):
-        other.client.get_retry()._retries = 0  # its callers repeat
         jobs = [
             threads.submit(account.offer, (one, other)[i % 2], piece, repeat_on=NO_ANSWER)
             for i, piece in enumerate(_pieces(seed))
@@ -94,12 +97,66 @@ async def test_the_account_of_many_tasks_is_exact_on_a_bad_network(url: str, nam
     with Proxy(url, _at_random(seed, 0.02), late=LATE) as proxy:
         async with (
             AsyncTimeBloom.from_url(proxy.url + TIMEOUT, name, **PARAMETERS) as one,
-            AsyncTimeBloom.from_url(proxy.url + TIMEOUT, name, **PARAMETERS) as other,
+            AsyncTimeBloom.from_url(proxy.url + TIMEOUT, name, patience=0, **PARAMETERS) as other,
         ):
-            other.client.get_retry()._retries = 0  # its callers repeat
             await asyncio.gather(*(offer(seen) for seen in [one, other] * 4))
     assert set(Fault) == proxy.struck.keys()
     print({fault.name: times for fault, times in proxy.struck.items()})
     with TimeBloom.from_url(url, name, **PARAMETERS) as right:
         assert account.offered.total() == OFFERS
         account.check(right)
+
+
+def _insist(call: Any, *arguments: Any) -> Any:
+    """Makes a call until it is answered."""
+    while True:
+        with suppress(*NO_ANSWER):
+            return call(*arguments)
+
+
+def _work(seen: TimeBloom, items: list[str], done: Counter[str], seed: int) -> None:
+    """Claims the items until each is seen; gives some up, and commits the others."""
+    rng, left = random.Random(seed), items
+    while left:
+        busy = []
+        for item in left:
+            match _insist(seen.claim, item):
+                case Claim.BUSY:
+                    busy.append(item)
+                case Claim.NEW if rng.random() < 0.2:
+                    _insist(seen.release, item)
+                    busy.append(item)
+                case Claim.NEW:
+                    done[item] += 1
+                    _insist(seen.commit, item)
+        left = busy
+
+
+@pytest.mark.timeout(600)
+def test_the_account_of_claims_is_exact_on_a_bad_network(
+    url: str, name: str, client: redis.Redis
+) -> None:
+    """8 threads with 4 filter objects work on the same items; each is done by exactly one of them."""
+    seed, done = new_seed(), Counter[str]()
+    items = names(10_000 if FULL else 500)
+    with (
+        Proxy(url, _at_random(seed, 0.02), late=LATE) as proxy,
+        ExitStack() as stack,
+        ThreadPoolExecutor(8) as threads,
+    ):
+        blooms = [
+            stack.enter_context(
+                TimeBloom.from_url(proxy.url + TIMEOUT, name, patience=patience, **PARAMETERS)
+            )
+            for patience in (0, 0, 5, 5)
+        ]
+        shuffled = [random.Random(seed + i).sample(items, len(items)) for i in range(8)]
+        jobs = [threads.submit(_work, blooms[i % 4], shuffled[i], done, seed + i) for i in range(8)]
+        for job in jobs:
+            job.result()
+    assert set(Fault) == proxy.struck.keys()
+    assert dict.fromkeys(items, 1) == done
+    assert 0 == client.hlen(f"{{{name}}}:claims")
+    with TimeBloom.from_url(url, name, **PARAMETERS) as right:
+        assert all(right.contains_many(items))
+        assert len(items) == right.info().items
