@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -120,3 +121,29 @@ def test_without_the_add_on_it_is_refused(crawl: Any) -> None:
     result = crawl("pages", settings, ["a"])
     assert "TBLOOM_MARK: expected 'scheduled', or tbloom's add-on" in result["failures"][0]
     assert [] == result["fetched"]
+
+
+def test_a_crawl_with_a_disk_queue_goes_on_where_it_stopped(
+    crawl: Any, claims: Any, tmp_path: Path
+) -> None:
+    """Stopped after 30 pages; its queue is on disk, and nothing is claimed meanwhile."""
+    settings = {**SCRAPY, "JOBDIR": str(tmp_path)}
+    first = crawl("ten_and_hundred", {**settings, "CLOSESPIDER_PAGECOUNT": 30})
+    assert 30 <= len(first["fetched"]) < 100
+    assert 0 == claims()
+    second = crawl("ten_and_hundred", settings)
+    assert sorted(map(str, range(100))) == sorted(first["fetched"] + second["fetched"])
+    assert 0 == claims()
+
+
+def test_what_another_crawl_has_taken_from_the_queue_is_not_fetched_twice(
+    crawl: Any, tmp_path: Path
+) -> None:
+    """While the first is stopped, another one fetches all pages; its disk queue holds duplicates then."""
+    settings = {**SCRAPY, "JOBDIR": str(tmp_path)}
+    first = crawl("ten_and_hundred", {**settings, "CLOSESPIDER_PAGECOUNT": 30})
+    other = crawl("pages", SCRAPY, [str(i) for i in range(100)])
+    assert sorted(map(str, range(100))) == sorted(first["fetched"] + other["fetched"])
+    second = crawl("ten_and_hundred", settings)
+    assert [] == second["fetched"]
+    assert 100 - len(first["fetched"]) == second["stats"]["tbloom/handed_over/seen"]
