@@ -1,6 +1,6 @@
 -- beat: a session's sign of life, or its end.
 --
--- KEYS[1]    the claims: fingerprint -> session, number, note
+-- KEYS[1]    the claims: fingerprint -> session, number, slices, note
 -- KEYS[2]    the sessions that hold claims -> until when each counts as alive (ms)
 --
 -- ARGV[1]    the caller's session, 16 characters; '': it only wants to know the others
@@ -20,8 +20,7 @@ if life < 0 then
   redis.call('HDEL', sessions, session)
 elseif session ~= '' and (life > 0 or redis.call('HGET', sessions, session)) then
   redis.call('HSET', sessions, session, now + life)
-  prolong(claims, expires, now)
-  prolong(sessions, expires, now)
+  keep_claims(claims, sessions, expires, life, now)
 end
 
 local reply, all = {now}, redis.call('HGETALL', sessions)

@@ -2,7 +2,7 @@
 --
 -- KEYS[1]    the filter's parameters
 -- KEYS[2]    the layout: the parts of those slices that have not just the one that every slice begins with
--- KEYS[3]    the claims: fingerprint -> session, number, note
+-- KEYS[3]    the claims: fingerprint -> session, number, slices, note
 -- KEYS[4]    the sessions that hold claims -> until when each counts as alive (ms)
 -- KEYS[5..]  all parts of live slices, newest first
 --
@@ -16,8 +16,9 @@
 -- ARGV[8]    the caller's session, 16 characters
 -- ARGV[9]    for how long it counts as alive without another sign of life (ms)
 -- ARGV[10]   this call's number in the session, 8 characters
--- ARGV[11]   a session that hands these items over; '': none
--- ARGV[12..] three for each item: its fingerprint, a note to keep with the claim, and the item (shared.lua says how)
+-- ARGV[11]   of how many slices the newest are asked, 4 characters: for whoever takes the claims over
+-- ARGV[12]   a session that hands these items over; '': none
+-- ARGV[13..] three for each item: its fingerprint, a note to keep with the claim, and the item (shared.lua says how)
 --
 -- Reply      {0, answers}     a character per item: 1 new, and claimed; 0 seen; 2 busy: a living session claims it
 --            {1, now}         the server's clock (ms) is not within ARGV[2..3]; nothing changed
@@ -31,16 +32,14 @@
 local config_key, layout_key, claims, sessions, FIRST_PART = KEYS[1], KEYS[2], KEYS[3], KEYS[4], 5
 local config, begins, ends, expires = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local agreed, layout, group_of = ARGV[5] == '1', ARGV[6], number_list(ARGV[7])
-local session, life, number, giver, FIRST_ITEM = ARGV[8], tonumber(ARGV[9]), ARGV[10], ARGV[11], 12
+local session, life, number, within, giver = ARGV[8], tonumber(ARGV[9]), ARGV[10], ARGV[11], ARGV[12]
+local FIRST_ITEM = 13
 
 local now = server_time()
 if now < begins or now >= ends then return {1, now} end
 
-local stored = redis.call('GET', config_key)
-if stored and stored ~= config then return {2, stored} end
-if not stored and not agreed then return {4, ''} end
-local stored_layout = redis.call('GET', layout_key) or ''
-if stored_layout ~= layout then return {5, stored_layout} end
+local reply = disagreement(config_key, config, agreed, layout_key, layout)
+if reply then return reply end
 
 local alive_until = tonumber(redis.call('HGET', sessions, session) or 0)
 redis.call('HLEN', claims)
@@ -53,7 +52,7 @@ for item = FIRST_ITEM, #ARGV, 3 do
     local owner = owner_of(claims, fingerprint)
     if not owner or owner == session or owner == giver or not is_alive(sessions, owner, now) then
       answer, any_new = '1', true
-      redis.call('HSET', claims, fingerprint, session .. number .. note)
+      redis.call('HSET', claims, fingerprint, session .. number .. within .. note)
     else
       answer = '2'
     end
@@ -63,7 +62,6 @@ end
 
 if any_new then
   if alive_until < now + life / 2 then redis.call('HSET', sessions, session, now + life) end
-  prolong(claims, expires, now)
-  prolong(sessions, expires, now)
+  keep_claims(claims, sessions, expires, life, now)
 end
 return {0, table.concat(answers)}

@@ -1,11 +1,12 @@
--- commit: the work on these items is done. They are remembered in the current slice, and claimed no more.
+-- commit: the work on these items is done. They are remembered in the current slice, whether or not they are
+-- in an older one, and claimed no more.
 --
 -- KEYS[1]    the filter's parameters
 -- KEYS[2]    the layout: the parts of those slices that have not just the one that every slice begins with
 -- KEYS[3]    the register of parts, by which one that the server has dropped early is found
--- KEYS[4]    the claims: fingerprint -> session, number, note
+-- KEYS[4]    the claims: fingerprint -> session, number, slices, note
 -- KEYS[5]    the current part: the newest one of the current slice, where new items go
--- KEYS[6..]  all older parts of live slices, newest first
+-- KEYS[6..]  the older parts of the current slice, newest first
 --
 -- ARGV[1]    the parameters that the caller works with
 -- ARGV[2]    when the current slice begins, as the caller believes (ms)
@@ -42,11 +43,8 @@ local grows = grown_layout ~= ''
 local now = server_time()
 if now < begins or now >= ends then return {1, now} end
 
-local stored = redis.call('GET', config_key)
-if stored and stored ~= config then return {2, stored} end
-if not stored and not agreed then return {4, ''} end
-local stored_layout = redis.call('GET', layout_key) or ''
-if stored_layout ~= layout then return {5, stored_layout} end
+local reply, stored = disagreement(config_key, config, agreed, layout_key, layout)
+if reply then return reply end
 redis.call('HLEN', claims)
 
 local answers, dropped, status = {}, false, 0

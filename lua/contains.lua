@@ -27,11 +27,8 @@ local FIRST_ITEM = 7
 local now = server_time()
 if now < begins or now >= ends then return {1, now} end
 
-local stored = redis.call('GET', config_key)
-if stored and stored ~= config then return {2, stored} end
-if not stored and not agreed then return {4, ''} end
-local stored_layout = redis.call('GET', layout_key) or ''
-if stored_layout ~= layout then return {5, stored_layout} end
+local reply = disagreement(config_key, config, agreed, layout_key, layout)
+if reply then return reply end
 
 local answers = {}
 for item = FIRST_ITEM, #ARGV do

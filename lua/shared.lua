@@ -58,7 +58,8 @@ end
 -- Sets a key that lives until the newest slice leaves the window, so its life is only ever prolonged.
 -- (A clock set back makes an older slice after a newer one.)
 local function keep(key, value, expires, now)
-  if redis.call('PTTL', key) < expires - now then
+  local left = redis.call('PTTL', key)
+  if left < 0 or left < expires - now then
     redis.call('SET', key, value, 'PXAT', expires)
   else
     redis.call('SET', key, value, 'KEEPTTL')
@@ -67,7 +68,19 @@ end
 
 -- Has a key that there is live on until then at least.
 local function prolong(key, expires, now)
-  if redis.call('PTTL', key) < expires - now then redis.call('PEXPIREAT', key, expires) end
+  local left = redis.call('PTTL', key)
+  if left < 0 or left < expires - now then redis.call('PEXPIREAT', key, expires) end
+end
+
+-- What a script replies where the caller's parameters, or its layout, are not the stored ones; nil where they
+-- are. And whether parameters are stored.
+local function disagreement(config_key, config, agreed, layout_key, layout)
+  local stored = redis.call('GET', config_key)
+  if stored and stored ~= config then return {2, stored} end
+  if not stored and not agreed then return {4, ''} end
+  local stored_layout = redis.call('GET', layout_key) or ''
+  if stored_layout ~= layout then return {5, stored_layout} end
+  return nil, stored
 end
 
 -- A part that was made just now lives until its slice leaves the window. The register of parts tells whether
@@ -87,12 +100,12 @@ local function begin_part(part, register, expires, now)
   return dropped
 end
 
--- A claim's session, its number in the session, and its note.
+-- A claim's session, its number in the session, of how many slices it was asked, and its note.
 local function claim_parts(claim)
-  return string.sub(claim, 1, 16), string.sub(claim, 17, 24), string.sub(claim, 25)
+  return string.sub(claim, 1, 16), string.sub(claim, 17, 24), string.sub(claim, 25, 28), string.sub(claim, 29)
 end
 
--- The session and the number of the item's claim, if it has one.
+-- The same of an item's claim, if it has one.
 local function owner_of(claims, fingerprint)
   local claim = redis.call('HGET', claims, fingerprint)
   if claim then return claim_parts(claim) end
@@ -100,4 +113,12 @@ end
 
 local function is_alive(sessions, session, now)
   return (tonumber(redis.call('HGET', sessions, session) or 0) or 0) > now
+end
+
+-- Claims and sessions outlive the window if that is short: a session may live longer, and what it leaves be
+-- taken over an hour later.
+local function keep_claims(claims, sessions, expires, life, now)
+  local until_then = math.max(expires, now + math.max(2 * life, 3600000))
+  prolong(claims, until_then, now)
+  prolong(sessions, until_then, now)
 end

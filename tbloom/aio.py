@@ -15,7 +15,8 @@ from redis.backoff import NoBackoff
 
 from tbloom.base import SOCKET_TIMEOUT, Base, make_client, parse_url
 from tbloom.calls import Call, Flow
-from tbloom.failures import is_outage
+from tbloom.errors import TBloomError
+from tbloom.failures import as_redis_error
 from tbloom.hashing import Item
 from tbloom.heart import beat_in_task
 from tbloom.holdings import Claim
@@ -66,7 +67,10 @@ class AsyncTimeBloom(Base["asyncio.Redis | asyncio.RedisCluster"]):
     async def _meet_cluster(self) -> None:
         """An asyncio client knows its cluster's masters only once it has been there."""
         if isinstance(self.client, asyncio.RedisCluster):
-            await self.client.initialize()
+            try:
+                await self.client.initialize()
+            except Exception as error:
+                raise as_redis_error(error) from error
             if self._cluster_unknown:  # another task may have been faster
                 self._spread(len(self.client.get_primaries()))
         self._cluster_unknown = False
@@ -109,14 +113,16 @@ class AsyncTimeBloom(Base["asyncio.Redis | asyncio.RedisCluster"]):
         items, guesses = self._guess_many(items, schedule=Claim.NEW, drop=Claim.SEEN)
         return await self._run(self._protocol.claim_many(items, within, notes), *guesses)
 
-    async def commit(self, item: Item, within: int | None = None) -> None:
+    async def commit(self, item: Item) -> None:
         """See ``TimeBloom.commit``."""
-        flow = self._protocol.commit(item, within)
+        self._live()
+        flow = self._protocol.commit(item)
         await self._run(flow, *self._guess(schedule=None, drop=None))
 
-    async def commit_many(self, items: Iterable[Item], within: int | None = None) -> None:
+    async def commit_many(self, items: Iterable[Item]) -> None:
         """See ``TimeBloom.commit_many``."""
-        flow = self._protocol.commit_many(items, within)
+        self._live()
+        flow = self._protocol.commit_many(items)
         await self._run(flow, *self._guess(schedule=None, drop=None))
 
     async def release(self, item: Item) -> None:
@@ -145,7 +151,11 @@ class AsyncTimeBloom(Base["asyncio.Redis | asyncio.RedisCluster"]):
                     await self.release(item)
             raise
         if is_new:
-            await self.commit(item, within)
+            try:
+                await self.commit(item)
+            except TBloomError:  # it can't be committed
+                await self.release(item)
+                raise
 
     async def take_over(self, limit: int = 100, prefix: str = "") -> list[str]:
         """See ``TimeBloom.take_over``."""
@@ -176,10 +186,14 @@ class AsyncTimeBloom(Base["asyncio.Redis | asyncio.RedisCluster"]):
         """See ``TimeBloom.close``."""
         if self._heart is not None:
             self._heart.cancel()
-        with suppress(RedisError):  # else it ends by itself
+        self._heart, self._patience = None, 0.0
+        try:
             await self._run(self._protocol.sessions.end())
-        if self._owned:
-            await self.client.aclose()
+        except (RedisError, TBloomError):
+            pass  # it ends by itself
+        finally:
+            if self._owned:
+                await self.client.aclose()
 
     async def __aenter__(self) -> Self:
         return self
@@ -202,28 +216,23 @@ class AsyncTimeBloom(Base["asyncio.Redis | asyncio.RedisCluster"]):
         """The flow's answer; with a ``guess``, that while the server does not answer."""
         asked = False
         try:
-            if self._cluster_unknown:
-                await self._meet_cluster()
-            calls = next(flow)
-            if guess and not self.circuit.lets_through():
-                self.circuit.answers += 1
-                return guess[0]
-            while True:
-                replies = await self._send(calls)
-                asked = True
-                calls = flow.send(replies)
-        except StopIteration as stop:
-            if asked:
-                self.circuit.worked()
-            answer: T = stop.value
-            return answer
-        except RedisError as error:
-            if not is_outage(error):
-                raise
-            self.circuit.failed(error)
-            if not guess:
-                raise
-            self.circuit.answers += 1
+            try:
+                if self._cluster_unknown:
+                    await self._meet_cluster()
+                calls = next(flow)
+                while not guess or asked or self.circuit.lets_through():
+                    replies = await self._send(calls)
+                    asked = True
+                    calls = flow.send(replies)
+            except StopIteration as stop:
+                if asked:
+                    self.circuit.worked()
+                answer: T = stop.value
+                return answer
+            except (RedisError, TBloomError) as error:
+                if not self._is_lost(error, asked=asked) or not guess:
+                    raise
+            self._told_by_guess(flow)
             return guess[0]
         finally:
             flow.close()  # tells it of an error or a cancellation here

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from tbloom.calls import Call
-from tbloom.circuit import Circuit
-from tbloom.claims import SESSION_TTL
+from tbloom.calls import Call, Flow
+from tbloom.circuit import Circuit, Guessed
 from tbloom.config import Config, Parameters, configure
 from tbloom.errors import ConfigError
-from tbloom.failures import Trip
+from tbloom.failures import Trip, is_outage
 from tbloom.hashing import Item
 from tbloom.protocol import Protocol
 from tbloom.sizing import shards_for
@@ -29,6 +29,8 @@ PATIENCE = 5.0
 PATIENCE_FOR_FAILOVER = 40.0
 #: So long (s) our clients wait for a reply, or for a connection: no call holds the server nearly as long.
 SOCKET_TIMEOUT = 2.0
+#: For so long (s) a session counts as alive without another sign of life.
+SESSION_TTL = 60.0
 _MOST_PATIENCE, _LONGEST_SESSION = 3600.0, 86400.0
 
 
@@ -102,6 +104,7 @@ class Base(Generic[Client]):
         #: The redis-py client.
         self.client: Client = client
         self._owned = False
+        self._is_cluster = False
         # A call that redis-py resends goes to the address that the first one had: Sentinel is not asked.
         fails_over = hasattr(getattr(client, "connection_pool", None), "sentinel_manager")
         self._patience = PATIENCE_FOR_FAILOVER if fails_over else 0.0
@@ -115,6 +118,22 @@ class Base(Generic[Client]):
         #: What happens while the server does not answer.
         self.circuit = Circuit(name, on_error)
         self._protocol = Protocol(config, self.session_ttl, adopts_shards=self._adopts_shards)
+
+    def _is_lost(self, error: Exception, *, asked: bool) -> bool:
+        """Whether a call's error says that the server is lost for now; the circuit is told."""
+        if is_outage(error):
+            self.circuit.failed(error)
+            return True
+        if asked:
+            self.circuit.worked()
+        return False
+
+    def _told_by_guess(self, flow: Flow[Any]) -> None:
+        """Lets the flow know that its caller was told something, before it is closed."""
+        self.circuit.answers += 1
+        if self.circuit.on_error == "schedule":
+            with suppress(Guessed, StopIteration):
+                flow.throw(Guessed())
 
     @property
     def session(self) -> str:
@@ -136,15 +155,15 @@ class Base(Generic[Client]):
     ) -> tuple[Iterable[Item], tuple[list[T], ...]]:
         """The same for many items, which may come from an iterator."""
         guess = self._guess(schedule=schedule, drop=drop)
-        if not guess or isinstance(items, str | bytes):
-            return items, ()
+        if not guess or isinstance(items, str | bytes) or not isinstance(items, Iterable):
+            return items, ()  # the protocol knows what is wrong with them
         items = list(items)
         return items, (list(guess) * len(items),)
 
     def _trip(self, calls: Sequence[Call]) -> Trip:
         """A server that is lost is only knocked at."""
-        knock = self.circuit.is_open and self.circuit.on_error != "raise"
-        return Trip(calls, 0.0 if knock else self._patience)
+        patience = 0.0 if self.circuit.is_open else self._patience
+        return Trip(calls, patience, is_cluster=self._is_cluster)
 
     def _beat_seconds(self) -> float:
         """How often a session gives a sign of life: a few may get lost."""
@@ -152,6 +171,7 @@ class Base(Generic[Client]):
 
     def _spread(self, masters: int) -> None:
         """On a cluster of so many masters, chooses a number of shards that spreads evenly."""
+        self._is_cluster = True
         if not self._has_own_patience:
             self._patience = PATIENCE_FOR_FAILOVER
         shards = shards_for(self.config.bits, masters)

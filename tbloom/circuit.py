@@ -15,6 +15,10 @@ ON_ERROR = ("raise", "schedule", "drop")
 HOLD_OFF = 10.0
 
 
+class Guessed(Exception):
+    """Thrown into a flow whose caller was told that its items are new, because the server did not answer."""
+
+
 class Circuit:
     """Lets every call through while the server answers, and one now and then while it does not.
 

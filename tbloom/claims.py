@@ -8,20 +8,30 @@ claims that has given none for too long is free again, or, with a note, somebody
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping
+from typing import NamedTuple
 
 from tbloom import scripts
 from tbloom.batches import Batch
 from tbloom.calls import Flow, ScriptCall
+from tbloom.circuit import Guessed
 from tbloom.conversation import Conversation
 from tbloom.errors import TBloomError
-from tbloom.holdings import Claim, Hold, Holdings
+from tbloom.holdings import Claim, Holdings
 from tbloom.plan import Plan
 from tbloom.sizing import HEADER_BITS
 
-#: For so long (s) a session counts as alive without another sign of life.
-SESSION_TTL = 60.0
-
 _CLAIMS = {"1": Claim.NEW, "0": Claim.SEEN, "2": Claim.BUSY}
+
+
+class _Terms(NamedTuple):
+    """What is the same for all items of one call of ``claim``."""
+
+    session: str
+    ttl_ms: int
+    number: str
+    within: int
+    notes: Mapping[int, str]
+    giver: str
 
 
 class Claims:
@@ -39,6 +49,11 @@ class Claims:
             self._holdings = Holdings()
         return self._holdings
 
+    def go_on_with(self, conversation: Conversation) -> None:
+        """The filter has another number of shards than was thought; nothing is claimed yet."""
+        self.conversation = conversation
+        self._holdings.shards.clear()
+
     def leave(self) -> Holdings:
         """Goes on as another session; returns what the old one holds."""
         mine, self._holdings = self.mine, Holdings()
@@ -49,35 +64,34 @@ class Claims:
     ) -> Flow[dict[int, Claim]]:
         """Which items are the caller's to work on?"""
         mine, digests = self.mine, list(dict.fromkeys(digests))
-        hold, wanted = mine.reserve(digests)
+        number, wanted = mine.reserve(digests)
         batches = self.conversation.batches(wanted)
         mine.shards.update(batch.shard for batch in batches)
+        terms = _Terms(mine.session, self.ttl_ms, number, within, notes, giver)
         try:
             yield from self.conversation.ask(
-                batches,
-                lambda plan, batch: self._claim_call(
-                    plan, batch, within=within, hold=hold, notes=notes, giver=giver
-                ),
-                store=False,
+                batches, lambda plan, batch: self._claim_call(plan, batch, terms), store=False
             )
+        except Guessed:  # as told: the claims stay the caller's
+            raise
         except BaseException:  # the flow's end too, when its driver was cancelled
-            mine.owe(wanted, hold)
+            mine.owe(wanted, number)
             raise
         # Those that are not wanted are held here, by another thread or task.
         answers = dict.fromkeys(digests, Claim.BUSY)
         for digest, answer in _answered(batches):
             answers[digest] = _CLAIMS[answer]
             if answer != "1":
-                del mine.held[digest]
+                mine.held.pop(digest, None)
         return answers
 
-    def commit(self, digests: Iterable[int], within: int) -> Flow[None]:
+    def commit(self, digests: Iterable[int]) -> Flow[None]:
         """The work is done: the items are seen from now on."""
         mine, batches = self.mine, self.conversation.batches(digests)
         try:
             yield from self.conversation.ask(
                 batches,
-                lambda plan, batch: self._commit_call(plan, batch, within),
+                lambda plan, batch: self._commit_call(plan, batch, mine.session),
                 store=True,
             )
         except TBloomError:
@@ -90,17 +104,13 @@ class Claims:
                 mine.held.pop(digest, None)
                 mine.undone.pop(digest, None)
 
-    def release(self, digests: Iterable[int]) -> Flow[None]:
-        """The work was not done: the items are as if never claimed."""
-        held, digests = self.mine.held, list(digests)
+    def release(self, digests: Iterable[int], how: str = "release") -> Flow[None]:
+        """The work was not done. For ``how`` see ``lua/release.lua``."""
+        mine, numbers = self.mine, dict[int, str]()
         for digest in digests:
-            self.mine.undone.pop(digest, None)
-        yield from self._release({digest: held.pop(digest, None) for digest in digests})
-
-    def abandon(self, digests: Iterable[int]) -> Flow[None]:
-        """As ``release``, but those with a note wait for somebody to take them over."""
-        held = self.mine.held
-        yield from self._release({key: held.pop(key, None) for key in digests}, abandon=True)
+            mine.undone.pop(digest, None)
+            numbers[digest] = mine.held.pop(digest, "")
+        yield from self._release(mine, numbers, how)
 
     def make_up(self) -> Flow[None]:
         """Makes up for calls that ended in an error: commits, and gives up claims that nobody here knows of.
@@ -108,28 +118,34 @@ class Claims:
         Of these, the ones with a note become abandoned ones.
         """
         mine = self.mine
-        if mine.undone:
-            yield from self.commit(list(mine.undone), self.conversation.config.slices)
-        owed: dict[int, Hold | None] = {**mine.owed}
+        owed = dict(mine.owed)
         if owed:
-            yield from self._release(owed, abandon=True)
-        for digest, hold in owed.items():
-            if mine.owed.get(digest) is hold:
-                del mine.owed[digest]
+            yield from self._release(mine, owed, "abandon")
+        for digest, number in owed.items():
+            if mine.owed.get(digest) is number:
+                mine.owed.pop(digest, None)
+        undone = list(mine.undone)
+        try:
+            if undone:
+                yield from self.commit(undone)
+        except TBloomError:  # it will not go better next time
+            for digest in undone:
+                mine.undone.pop(digest, None)
+            raise
 
-    def _release(self, holds: dict[int, Hold | None], *, abandon: bool = False) -> Flow[None]:
-        mine, batches = self.mine, self.conversation.batches(holds)
+    def _release(self, mine: Holdings, numbers: dict[int, str], how: str) -> Flow[None]:
+        batches = self.conversation.batches(numbers)
         try:
             yield from self.conversation.ask(
                 batches,
-                lambda _, batch: self._release_call(batch, holds, abandon=abandon),
+                lambda _, batch: self._release_call(batch, mine.session, numbers, how),
                 store=None,
             )
         except BaseException:
             done = dict(_answered(batches))
-            for digest, hold in holds.items():
-                if digest not in done and hold is not None:
-                    mine.owe([digest], hold)
+            for digest, number in numbers.items():
+                if number and digest not in done:
+                    mine.owe([digest], number)
             raise
 
     def hashes(self, shard: int) -> tuple[str, str]:
@@ -137,21 +153,12 @@ class Claims:
         keys = self.conversation.config.keys
         return keys.claims(shard), keys.sessions(shard)
 
-    def _claim_call(
-        self,
-        plan: Plan,
-        batch: Batch,
-        *,
-        within: int,
-        hold: Hold,
-        notes: Mapping[int, str],
-        giver: str,
-    ) -> ScriptCall:
+    def _claim_call(self, plan: Plan, batch: Batch, terms: _Terms) -> ScriptCall:
         """``lua/claim.lua``."""
         keys, shard = plan.config.keys, plan.shard(batch.shard)
-        parts = shard.slice_ends[within - 1]
+        parts = shard.slice_ends[terms.within - 1]
         items = (
-            (_fingerprint(digest), notes.get(digest, ""), shard.positions(digest))
+            (_fingerprint(digest), terms.notes.get(digest, ""), shard.positions(digest))
             for digest in batch.digests
         )
         return ScriptCall(
@@ -170,18 +177,19 @@ class Claims:
                 plan.agreed(batch),
                 shard.layout.text,
                 " ".join(shard.groups[:parts]),
-                self.mine.session,
-                self.ttl_ms,
-                hold.number,
-                giver,
+                terms.session,
+                terms.ttl_ms,
+                terms.number,
+                f"{terms.within:04x}",
+                terms.giver,
                 *(word for words in items for word in words),
             ),
         )
 
-    def _commit_call(self, plan: Plan, batch: Batch, within: int) -> ScriptCall:
+    def _commit_call(self, plan: Plan, batch: Batch, session: str) -> ScriptCall:
         """``lua/commit.lua``."""
         keys, shard = plan.config.keys, plan.shard(batch.shard)
-        parts = shard.slice_ends[within - 1]
+        parts = shard.slice_ends[0]
         items = ((_fingerprint(digest), shard.positions(digest)) for digest in batch.digests)
         return ScriptCall(
             scripts.COMMIT,
@@ -203,21 +211,20 @@ class Claims:
                 shard.current.capacity,
                 HEADER_BITS + shard.current.bits - 1,
                 " ".join(shard.groups[:parts]),
-                self.mine.session,
+                session,
                 *(word for words in items for word in words),
             ),
         )
 
     def _release_call(
-        self, batch: Batch, holds: Mapping[int, Hold | None], *, abandon: bool
+        self, batch: Batch, session: str, numbers: Mapping[int, str], how: str
     ) -> ScriptCall:
         """``lua/release.lua``."""
-        numbers = {digest: hold.number for digest, hold in holds.items() if hold}
-        items = ((_fingerprint(digest), numbers.get(digest, "")) for digest in batch.digests)
+        items = ((_fingerprint(digest), numbers[digest]) for digest in batch.digests)
         return ScriptCall(
             scripts.RELEASE,
             self.hashes(batch.shard),
-            (self.mine.session, int(abandon), *(word for words in items for word in words)),
+            (session, how, *(word for words in items for word in words)),
         )
 
 

@@ -23,6 +23,7 @@ from tbloom.calls import (
     raise_first,
     text,
 )
+from tbloom.circuit import Guessed
 from tbloom.clock import ServerClock
 from tbloom.config import Config
 from tbloom.errors import ConfigMismatch, FilterFull, TBloomError
@@ -78,6 +79,8 @@ class Conversation:
             self._give_token(batch)
         try:
             yield from self.ask(batches, call, store=store)
+        except Guessed:  # they were told
+            raise
         except BaseException:  # the flow's end too, when its driver was cancelled
             self.untold.keep(batches)
             raise

@@ -48,13 +48,11 @@ _ASK_AGAIN = (
     exceptions.AskError,  # MovedError too
     exceptions.TryAgainError,
     exceptions.ClusterError,  # ClusterDownError too
-    exceptions.RedisClusterException,  # no node answers, or not all slots are covered
-    # redis-py 8.1's cluster clients stumble over connections that another task or thread has closed,
-    # and over slots that are on their way to a node that they haven't met.
-    AttributeError,
-    KeyError,
-    RuntimeError,
 )
+# The same of a cluster's client. The first: no node answers, or not all slots are covered. The others:
+# redis-py 8.1 stumbles over connections that another task or thread has closed, and over slots that
+# are on their way to a node that it hasn't met.
+_STUMBLES = (exceptions.RedisClusterException, AttributeError, KeyError, RuntimeError)
 _FINAL = (exceptions.AuthenticationError, exceptions.AuthorizationError)
 
 
@@ -62,7 +60,7 @@ _FINAL = (exceptions.AuthenticationError, exceptions.AuthorizationError)
 _PASSING = re.compile(
     "OOM|READONLY|LOADING|BUSY|MISCONF|MASTERDOWN|NOREPLICAS|CLUSTERDOWN|TRYAGAIN|UNBLOCKED"
 )
-_PASSING_CLASSES = (exceptions.OutOfMemoryError, exceptions.ReadOnlyError, *_ASK_AGAIN[:-3])
+_PASSING_CLASSES = (exceptions.OutOfMemoryError, exceptions.ReadOnlyError, *_ASK_AGAIN)
 
 
 def is_outage(error: Exception) -> bool:
@@ -72,9 +70,9 @@ def is_outage(error: Exception) -> bool:
     return isinstance(error, _PASSING_CLASSES) or bool(_PASSING.match(str(error)))
 
 
-def _as_redis_error(error: Exception) -> Exception:
+def as_redis_error(error: Exception) -> Exception:
     """The error, or one that ``except RedisError`` catches, as RedisClusterException is not."""
-    if isinstance(error, exceptions.RedisClusterException):
+    if isinstance(error, _STUMBLES):
         lost = exceptions.ConnectionError(str(error))
         lost.__cause__ = error
         return lost
@@ -87,15 +85,21 @@ class Trip:
     ``pending`` are those to be sent (again, if need be) after ``pause`` seconds.
     """
 
-    __slots__ = ("_deadline", "_pauses", "_places", "pause", "pending", "replies")
+    __slots__ = ("_deadline", "_is_cluster", "_pauses", "_places", "pause", "pending", "replies")
 
-    def __init__(self, calls: Sequence[Call], patience: float) -> None:
+    def __init__(self, calls: Sequence[Call], patience: float, *, is_cluster: bool) -> None:
         self.pending = calls
+        self._is_cluster = is_cluster
         self.pause = 0.0
         self.replies: list[Any] = [None] * len(calls)
         self._places: Sequence[int] = range(len(calls))
         self._pauses = 0
         self._deadline = time.monotonic() + patience if patience else 0.0
+
+    def _may_pass(self, error: Exception) -> bool:
+        if isinstance(error, _FINAL):
+            return False
+        return isinstance(error, _ASK_AGAIN) or (self._is_cluster and isinstance(error, _STUMBLES))
 
     def take(self, replies: Sequence[Any]) -> None:
         """Takes the reply, or redis-py's error, to each call that was pending.
@@ -106,14 +110,12 @@ class Trip:
         for place, reply in zip(self._places, replies, strict=True):
             if not isinstance(reply, Exception):
                 self.replies[place] = reply
-            elif self._deadline and isinstance(reply, _ASK_AGAIN) and not isinstance(reply, _FINAL):
-                if time.monotonic() > self._deadline:
-                    raise _as_redis_error(reply)
+            elif self._may_pass(reply) and time.monotonic() < self._deadline:
                 again.append(place)
             elif isinstance(reply, exceptions.ResponseError):
                 self.replies[place] = failure(reply)
             else:
-                raise reply
+                raise as_redis_error(reply) if self._is_cluster else reply
         if again:
             calls = dict(zip(self._places, self.pending, strict=True))
             self.pending = [calls[place] for place in again]

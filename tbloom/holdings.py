@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterable
-from dataclasses import dataclass
+from contextlib import suppress
 from enum import Enum
 from itertools import count
 from typing import Any
@@ -25,22 +25,16 @@ class Claim(Enum):
     BUSY = "busy"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Hold:
-    """One call's claims."""
-
-    number: str
-
-
 class Holdings:
     """What one process claims, as which session."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()
         self.session = secrets.token_hex(8)
-        self.held: dict[int, Hold] = {}
+        #: Items, and the number of the call that claimed each.
+        self.held: dict[int, str] = {}
         #: Claims that nobody here knows of, because their call ended in an error: to be released.
-        self.owed: dict[int, Hold] = {}
+        self.owed: dict[int, str] = {}
         #: Items whose commit ended in an error.
         self.undone: dict[int, None] = {}
         #: The shards that know the session.
@@ -52,23 +46,29 @@ class Holdings:
         """Whether there are claims, or errors to make up for."""
         return bool(self.held or self.owed or self.undone)
 
+    def forget(self) -> None:
+        """The filter was cleared: nothing is claimed any more, and nothing to be made up for."""
+        self.held.clear()
+        self.owed.clear()
+        self.undone.clear()
+
     def are_ours(self) -> bool:
         """Whether they belong to this process, not to one that this was forked from."""
         return self.pid == os.getpid()
 
-    def reserve(self, digests: Iterable[int]) -> tuple[Hold, list[int]]:
+    def reserve(self, digests: Iterable[int]) -> tuple[str, list[int]]:
         """Takes those that no other thread or task here holds, before the server is asked."""
-        hold = Hold(f"{next(self._numbers) % (1 << 32):08x}")
-        ours = [digest for digest in digests if self.held.setdefault(digest, hold) is hold]
+        number = f"{next(self._numbers) % (1 << 32):08x}"
+        ours = [digest for digest in digests if self.held.setdefault(digest, number) is number]
         for digest in ours:
             self.owed.pop(digest, None)
-        return hold, ours
+        return number, ours
 
-    def owe(self, digests: Iterable[int], hold: Hold) -> None:
+    def owe(self, digests: Iterable[int], number: str) -> None:
         """Notes that the server may hold a claim that nobody here knows of."""
         for digest in digests:
             self.held.pop(digest, None)
-            self.owed[digest] = hold
+            self.owed[digest] = number
         _cut(self.owed)
 
     def note_undone(self, digests: Iterable[int]) -> None:
@@ -78,5 +78,6 @@ class Holdings:
 
 
 def _cut(items: dict[int, Any]) -> None:
-    while len(items) > _MOST_OWED:
-        items.pop(next(iter(items)), None)
+    with suppress(RuntimeError):  # another thread changes it, and will cut it too
+        while len(items) > _MOST_OWED:
+            items.pop(next(iter(items)), None)

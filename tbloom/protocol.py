@@ -53,7 +53,9 @@ class Protocol:
         if shards == self.config.shards:
             return
         self.config = replace(self.config, shards=shards)
-        self._conversation = self.claims.conversation = Conversation(self.config)
+        self._conversation = Conversation(self.config)
+        self.claims.go_on_with(self._conversation)
+        self.sessions = Sessions(self.claims)
 
     def add(self, item: Item, within: int | None = None) -> Flow[bool]:
         """Is the item new?"""
@@ -110,13 +112,13 @@ class Protocol:
                 answers[key] = Claim.BUSY
         return told
 
-    def commit(self, item: Item, within: int | None = None) -> Flow[None]:
+    def commit(self, item: Item) -> Flow[None]:
         """The work on the item is done."""
-        yield from self._adopting(self.claims.commit, [digest(encode(item))], self._within(within))
+        yield from self._adopting(self.claims.commit, [digest(encode(item))])
 
-    def commit_many(self, items: Iterable[Item], within: int | None = None) -> Flow[None]:
+    def commit_many(self, items: Iterable[Item]) -> Flow[None]:
         """The work on the items is done."""
-        yield from self._adopting(self.claims.commit, _digests(items), self._within(within))
+        yield from self._adopting(self.claims.commit, _digests(items))
 
     def release(self, item: Item) -> Flow[None]:
         """The work on the item was not done."""
@@ -128,7 +130,7 @@ class Protocol:
 
     def abandon_many(self, items: Iterable[Item]) -> Flow[None]:
         """The work on the items was not done, and somebody may go on with it."""
-        yield from self._adopting(self.claims.abandon, _digests(items))
+        yield from self._adopting(self.claims.release, _digests(items), "abandon")
 
     def take_over(self, limit: int, prefix: str) -> Flow[list[str]]:
         """Claim what dead sessions have left."""
@@ -143,6 +145,7 @@ class Protocol:
         if stored is not None and text(stored) != self.config.stored:
             yield from self._clear(from_stored(self.config.name, text(stored)))
         yield from self._clear(self.config)
+        self.claims.mine.forget()
 
     def _clear(self, config: Config) -> Flow[None]:
         conversation = self._conversation if config is self.config else Conversation(config)

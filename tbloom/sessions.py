@@ -16,15 +16,18 @@ from tbloom.claims import Claims
 from tbloom.holdings import Claim
 
 #: A look for abandoned claims asks for so many at once, and so many times in one go.
-_PAGE, _PAGES = 500, 20
+_PAGE, _PAGES = 100, 50
 
 
 @dataclass(slots=True)
 class _Search:
-    """How far a shard has been looked through for abandoned claims; ``cursor`` None: all of it."""
+    """How far a shard has been looked through for abandoned claims; ``cursor`` None: all of it.
+
+    ``dead``: the sessions that were dead when it began, and since when.
+    """
 
     prefix: str
-    dead: list[str]
+    dead: dict[str, int]
     cursor: str | None = "0"
     left_some: bool = False
 
@@ -43,13 +46,12 @@ class Sessions:
         return self._claims.mine.is_busy
 
     def beat(self) -> Flow[None]:
-        """The session's sign of life. Also makes up for errors, and clears up after the dead."""
+        """The session's sign of life. Also clears up after the dead, and makes up for errors."""
         mine = self._claims.mine
-        yield from self._claims.make_up()
-        shards = mine.shards if mine.held else set[int]()
-        known = yield from self._beat(shards, self._claims.ttl_ms)
+        known = yield from self._beat(mine.shards if mine.held else (), self._claims.ttl_ms)
         if any(until <= now for now, others in known.values() for until in others.values()):
             yield from self._look_through(known, 0, "")
+        yield from self._claims.make_up()
 
     def others(self) -> Flow[dict[str, int]]:
         """All other living sessions, and until when each counts as alive (ms, by the server's clock)."""
@@ -57,9 +59,8 @@ class Sessions:
         alive_until: dict[str, int] = {}
         for now, sessions in known.values():
             for session, until in sessions.items():
-                if until <= now:
-                    continue
-                alive_until[session] = max(until, alive_until.get(session, until))
+                if until > now:
+                    alive_until[session] = max(until, alive_until.get(session, until))
         alive_until.pop(self._claims.mine.session, None)
         return alive_until
 
@@ -72,7 +73,10 @@ class Sessions:
 
     def end(self) -> Flow[None]:
         """The session is over: what it still claims is as a dead session's."""
-        mine = self._claims.leave()
+        try:
+            yield from self._claims.make_up()
+        finally:
+            mine = self._claims.leave()
         yield from self._beat(mine.shards, 0 if mine.is_busy else -1, mine.session)
 
     def take_over(self, limit: int, prefix: str) -> Flow[list[str]]:
@@ -83,54 +87,63 @@ class Sessions:
     def _look_through(
         self, known: dict[int, tuple[int, dict[str, int]]], limit: int, prefix: str
     ) -> Flow[list[str]]:
-        notes: list[str] = []
-        for shard, (now, sessions) in known.items():
-            dead = [session for session, until in sessions.items() if until <= now]
-            # The first time all claims are looked at: their session may be forgotten already.
-            search = self._searches.get((shard, limit > 0))
-            if search is None or (search.cursor is None and dead):
-                search = self._searches[shard, limit > 0] = _Search(prefix, dead)
-            for _ in range(_PAGES):
-                if search.cursor is None or (limit and len(notes) >= limit):
-                    break
-                notes += yield from self._take_page(shard, search, limit and limit - len(notes))
-        return notes
+        """With a limit of 0, only what has no note is cleared up."""
+        mine, taken = self._claims.mine, dict[int, str]()
+        try:
+            for shard, (now, sessions) in known.items():
+                dead = {session: until for session, until in sessions.items() if until <= now}
+                # The first time all claims are looked at: their session may be forgotten already.
+                search = self._searches.get((shard, limit > 0))
+                if search is None or search.prefix != prefix or (search.cursor is None and dead):
+                    search = self._searches[shard, limit > 0] = _Search(prefix, dead)
+                for _ in range(_PAGES):
+                    if search.cursor is None or (limit and len(taken) >= limit):
+                        break
+                    yield from self._take_page(shard, search, limit, taken)
+        except BaseException:  # the flow's end too: nobody was told what was taken
+            for digest in taken:
+                mine.owe([digest], mine.held.get(digest, ""))
+            raise
+        return list(taken.values())
 
-    def _take_page(self, shard: int, search: _Search, room: int) -> Flow[list[str]]:
-        """The notes of the next page's claims, taken over; with no room, none are."""
-        next_, others, found = yield from self._abandoned(shard, search, _PAGE)
-        notes = {}
-        if room:
-            some = dict(list(found.items())[:room])
-            slices = self._claims.conversation.config.slices
-            answers = yield from self._claims.claim(some, slices, some)
+    def _take_page(
+        self, shard: int, search: _Search, limit: int, taken: dict[int, str]
+    ) -> Flow[None]:
+        """Takes over the next page's claims, as far as the limit lets it."""
+        next_, left, found = yield from self._abandoned(shard, search, wanted=limit > 0)
+        room = limit - len(taken)
+        for within in {within for within, _ in found.values()}:
+            some = {digest: note for digest, (slices, note) in found.items() if slices == within}
+            some = dict(list(some.items())[: max(0, room)])
+            answers = yield from self._claims.claim(some, within, some)
+            taken |= {digest: some[digest] for digest in some if answers[digest] is Claim.NEW}
+            room -= len(some)
             # Seen: its session died between two of its calls, or was taken for dead.
             seen = [digest for digest, answer in answers.items() if answer is Claim.SEEN]
             if seen:
-                yield from self._claims.release(seen)
-            notes = {digest: some[digest] for digest in some if answers[digest] is Claim.NEW}
-            if len(found) > room:
-                return list(notes.values())  # and the page once more
-        search.left_some |= others > 0 or (bool(found) and not room)
+                yield from self._claims.release(seen, "bury")
+        if room < 0 or len(found) > limit:
+            return  # the page once more
+        search.left_some |= left > 0
         search.cursor = None if next_ == "0" else next_
         if search.cursor is None and not search.left_some:
-            yield from self._abandoned(shard, search, 1, search.dead)
-        return list(notes.values())
+            dead = [word for session in search.dead.items() for word in session]
+            yield from self._abandoned(shard, search, dead, wanted=False)
 
     def _abandoned(
-        self, shard: int, search: _Search, page: int, forget: Iterable[str] = ()
-    ) -> Flow[tuple[str, int, dict[int, str]]]:
-        """Where to go on, how many claims others may take over, and the notes of these."""
-        keys = self._claims.hashes(shard)
-        call = ScriptCall(
-            scripts.ABANDONED, keys, (search.cursor or "0", page, search.prefix, *forget)
+        self, shard: int, search: _Search, forget: Iterable[str | int] = (), *, wanted: bool
+    ) -> Flow[tuple[str, int, dict[int, tuple[int, str]]]]:
+        """Where to go on, how many claims are left, and those to be taken over: slices and note."""
+        keys, cursor = self._claims.hashes(shard), search.cursor or "0"
+        words = (cursor, _PAGE, int(wanted), search.prefix, *forget)
+        [[_, (next_, left, *found)]] = yield from deliver(
+            [ScriptCall(scripts.ABANDONED, keys, words)]
         )
-        [[_, (next_, others, *words)]] = yield from deliver([call])
-        found = zip(words[::2], words[1::2], strict=True)
+        rows = zip(found[::3], found[1::3], found[2::3], strict=True)
         return (
             text(next_),
-            others,
-            {int(text(fingerprint), 16): text(note) for fingerprint, note in found},
+            left,
+            {int(text(key), 16): (int(text(within), 16), text(note)) for key, within, note in rows},
         )
 
     def _beat(

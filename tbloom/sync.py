@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from time import sleep
@@ -16,7 +16,7 @@ from redis.retry import Retry
 
 from tbloom.base import SOCKET_TIMEOUT, Base, make_client, parse_url
 from tbloom.calls import Call, Flow, ScriptCall
-from tbloom.failures import is_outage
+from tbloom.errors import TBloomError
 from tbloom.hashing import Item
 from tbloom.heart import beat_in_thread
 from tbloom.holdings import Claim
@@ -71,8 +71,8 @@ class TimeBloom(Base["redis.Redis | redis.RedisCluster"]):
         **arguments: Unpack[Arguments],
     ) -> None:
         super().__init__(client, name, **arguments)
-        self._closed = threading.Event()
         self._heart: threading.Thread | None = None
+        self._stop_heart: Callable[[], object] = lambda: None
         if isinstance(client, redis.RedisCluster):
             self._spread(len(client.get_primaries()))  # type: ignore[no-untyped-call]
 
@@ -128,19 +128,22 @@ class TimeBloom(Base["redis.Redis | redis.RedisCluster"]):
         items, guesses = self._guess_many(items, schedule=Claim.NEW, drop=Claim.SEEN)
         return self._run(self._protocol.claim_many(items, within, notes), *guesses)
 
-    def commit(self, item: Item, within: int | None = None) -> None:
+    def commit(self, item: Item) -> None:
         """The work on the item is done: it is seen from now on, whoever has claimed it.
 
-        If this ends in an error of Redis' it is made up for later, as long as this object lives.
+        It is written into the current slice, also if it was seen in an older one. If this ends in an
+        error of Redis', it is made up for with the next sign of life, until ``close``.
         """
-        self._run(self._protocol.commit(item, within), *self._guess(schedule=None, drop=None))
+        self._live()
+        self._run(self._protocol.commit(item), *self._guess(schedule=None, drop=None))
 
-    def commit_many(self, items: Iterable[Item], within: int | None = None) -> None:
+    def commit_many(self, items: Iterable[Item]) -> None:
         """``commit`` for each item."""
-        self._run(self._protocol.commit_many(items, within), *self._guess(schedule=None, drop=None))
+        self._live()
+        self._run(self._protocol.commit_many(items), *self._guess(schedule=None, drop=None))
 
     def release(self, item: Item) -> None:
-        """The work on the item was not done: it is as if never claimed (by this object)."""
+        """The work on the item was not done: it is as if this object had never claimed it."""
         self._run(self._protocol.release(item), *self._guess(schedule=None, drop=None))
 
     def release_many(self, items: Iterable[Item]) -> None:
@@ -163,7 +166,11 @@ class TimeBloom(Base["redis.Redis | redis.RedisCluster"]):
                     self.release(item)
             raise
         if is_new:
-            self.commit(item, within)
+            try:
+                self.commit(item)
+            except TBloomError:  # it can't be committed
+                self.release(item)
+                raise
 
     def take_over(self, limit: int = 100, prefix: str = "") -> list[str]:
         """Claims what dead sessions have left behind with a note; returns these notes, at most ``limit``.
@@ -206,11 +213,15 @@ class TimeBloom(Base["redis.Redis | redis.RedisCluster"]):
 
     def close(self) -> None:
         """Ends the session, so that what it claims is free, and closes the client, if ``from_url`` made it."""
-        self._closed.set()
-        with suppress(redis.RedisError):  # else it ends by itself
+        self._stop_heart()
+        self._heart, self._patience = None, 0.0
+        try:
             self._run(self._protocol.sessions.end())
-        if self._owned:
-            self.client.close()
+        except (redis.RedisError, TBloomError):
+            pass  # it ends by itself
+        finally:
+            if self._owned:
+                self.client.close()
 
     def __enter__(self) -> Self:
         return self
@@ -219,19 +230,17 @@ class TimeBloom(Base["redis.Redis | redis.RedisCluster"]):
         self.close()
 
     def other_sessions(self) -> dict[str, int]:
-        """The other sessions that are alive, and until when each counts as alive without another sign of life.
-
-        (In milliseconds since the epoch, by the server's clock.) If this session claims nothing, the
-        others don't see it any more; so no other thread may be about to claim.
-        """
+        """The other living sessions, and until when each counts as alive (ms, by the server's clock).
+        If this one claims nothing, it is none any more: no other thread may be about to claim."""
         self._run(self._protocol.sessions.rest())
         return self._run(self._protocol.sessions.others())
 
     def _live(self) -> None:
         """Sees to it that the session gives signs of life."""
         if self._heart is None or not self._heart.is_alive():  # after a fork it is not
-            self._closed.clear()
-            arguments = (weakref.WeakMethod(self._beat), self._closed, self._beat_seconds())
+            closed, beat = threading.Event(), weakref.WeakMethod(self._beat)
+            self._stop_heart = weakref.finalize(self, closed.set)
+            arguments = (beat, closed, self._beat_seconds())
             self._heart = threading.Thread(target=beat_in_thread, args=arguments, daemon=True)
             self._heart.start()
 
@@ -243,26 +252,21 @@ class TimeBloom(Base["redis.Redis | redis.RedisCluster"]):
         """The flow's answer; with a ``guess``, that while the server does not answer."""
         asked = False
         try:
-            calls = next(flow)
-            if guess and not self.circuit.lets_through():
-                self.circuit.answers += 1
-                return guess[0]
-            while True:
-                replies = self._send(calls)
-                asked = True
-                calls = flow.send(replies)
-        except StopIteration as stop:
-            if asked:
-                self.circuit.worked()
-            answer: T = stop.value
-            return answer
-        except redis.RedisError as error:
-            if not is_outage(error):
-                raise
-            self.circuit.failed(error)
-            if not guess:
-                raise
-            self.circuit.answers += 1
+            try:
+                calls = next(flow)
+                while not guess or asked or self.circuit.lets_through():
+                    replies = self._send(calls)
+                    asked = True
+                    calls = flow.send(replies)
+            except StopIteration as stop:
+                if asked:
+                    self.circuit.worked()
+                answer: T = stop.value
+                return answer
+            except (redis.RedisError, TBloomError) as error:
+                if not self._is_lost(error, asked=asked) or not guess:
+                    raise
+            self._told_by_guess(flow)
             return guess[0]
         finally:
             flow.close()  # tells it of an error or a cancellation here

@@ -85,7 +85,7 @@ async def test_within_asks_the_newest_slices_only(make: Any, clockwork: Any) -> 
     clockwork.set("2019-06-04 12:00:00")
     assert SEEN is await ours.claim("a")
     assert NEW is await ours.claim("a", within=1)
-    await ours.commit("a", within=1)
+    await ours.commit("a")
     assert SEEN is await ours.claim("a", within=1)
 
 

@@ -113,7 +113,7 @@ class InFlight:
         if self.holds(request):
             _, _, *fingerprints = request.meta[CLAIM]
             items = [bytes.fromhex(fingerprint) for fingerprint in fingerprints]
-            self._try(lambda: self._seen.commit_many(items, request.meta.get(WITHIN)))
+            self._try(lambda: self._seen.commit_many(items))
             self._forget(fingerprints[0])
             self._count("tbloom/done")
 

@@ -44,13 +44,13 @@ async def test_the_policy_answers_while_the_server_is_down_and_the_server_after(
     circuit = (seen._seen if hasattr(seen, "_seen") else seen).circuit
     assert await seen.add("before")
     server.kill()
-    for _ in range(10):
+    for i in range(10):
         assert new is await seen.add("before")
         assert [new, new] == await seen.add_many(iter(["a", "b"]))
         assert seen_before is await seen.contains("before")
         assert [seen_before] == await seen.contains_many(["a"])
-        assert claim is await seen.claim("a")
-        assert [claim] == await seen.claim_many(["a"])
+        assert claim is await seen.claim(f"one {i}")
+        assert [claim] == await seen.claim_many([f"one of many {i}"])
         assert None is await seen.commit("work done meanwhile")
     assert (1, 70) == (circuit.errors, circuit.answers)
     with pytest.raises(redis.ConnectionError):
