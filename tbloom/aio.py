@@ -106,12 +106,16 @@ class AsyncTimeBloom(Base["asyncio.Redis | asyncio.RedisCluster"]):
         return await self._run(flow, *self._guess(schedule=Claim.NEW, drop=Claim.SEEN))
 
     async def claim_many(
-        self, items: Iterable[Item], within: int | None = None, notes: Iterable[str] | None = None
+        self,
+        items: Iterable[Item],
+        within: int | None = None,
+        notes: Iterable[str] | None = None,
+        giver: str = "",
     ) -> list[Claim]:
         """See ``TimeBloom.claim_many``."""
         self._live()
         items, guesses = self._guess_many(items, schedule=Claim.NEW, drop=Claim.SEEN)
-        return await self._run(self._protocol.claim_many(items, within, notes), *guesses)
+        return await self._run(self._protocol.claim_many(items, within, notes, giver), *guesses)
 
     async def commit(self, item: Item) -> None:
         """See ``TimeBloom.commit``."""
@@ -187,13 +191,10 @@ class AsyncTimeBloom(Base["asyncio.Redis | asyncio.RedisCluster"]):
         if self._heart is not None:
             self._heart.cancel()
         self._heart, self._patience = None, 0.0
-        try:
+        with suppress(RedisError, TBloomError):  # else it ends by itself
             await self._run(self._protocol.sessions.end())
-        except (RedisError, TBloomError):
-            pass  # it ends by itself
-        finally:
-            if self._owned:
-                await self.client.aclose()
+        if self._owned:
+            await self.client.aclose()
 
     async def __aenter__(self) -> Self:
         return self

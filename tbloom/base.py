@@ -140,6 +140,11 @@ class Base(Generic[Client]):
         """The name under which this process claims items."""
         return self._protocol.claims.mine.session
 
+    def hand_over(self, items: Iterable[Item]) -> None:
+        """Another process goes on with these: it claims them with this session as ``giver``. The
+        session keeps the claims alive, and answers "busy" for them no more by itself."""
+        self._protocol.hand_over(items)
+
     def _own_client(self) -> None:
         """The client was made by ``from_url``."""
         self._owned = True

@@ -28,7 +28,7 @@ class _Terms(NamedTuple):
 
     session: str
     ttl_ms: int
-    number: str
+    numbers: Mapping[int, str]
     within: int
     notes: Mapping[int, str]
     giver: str
@@ -54,6 +54,13 @@ class Claims:
         self.conversation = conversation
         self._holdings.shards.clear()
 
+    def hand_over(self, digests: Iterable[int]) -> None:
+        """Somebody else ends these claims; the session keeps them alive until then."""
+        mine = self.mine
+        mine.handed_over = True
+        for digest in digests:
+            mine.held.pop(digest, None)
+
     def leave(self) -> Holdings:
         """Goes on as another session; returns what the old one holds."""
         mine, self._holdings = self.mine, Holdings()
@@ -64,10 +71,11 @@ class Claims:
     ) -> Flow[dict[int, Claim]]:
         """Which items are the caller's to work on?"""
         mine, digests = self.mine, list(dict.fromkeys(digests))
-        number, wanted = mine.reserve(digests)
+        numbers = mine.reserve(digests, given=bool(giver))
+        wanted = list(numbers)
         batches = self.conversation.batches(wanted)
         mine.shards.update(batch.shard for batch in batches)
-        terms = _Terms(mine.session, self.ttl_ms, number, within, notes, giver)
+        terms = _Terms(mine.session, self.ttl_ms, numbers, within, notes, giver)
         try:
             yield from self.conversation.ask(
                 batches, lambda plan, batch: self._claim_call(plan, batch, terms), store=False
@@ -75,7 +83,7 @@ class Claims:
         except Guessed:  # as told: the claims stay the caller's
             raise
         except BaseException:  # the flow's end too, when its driver was cancelled
-            mine.owe(wanted, number)
+            mine.owe(numbers)
             raise
         # Those that are not wanted are held here, by another thread or task.
         answers = dict.fromkeys(digests, Claim.BUSY)
@@ -118,12 +126,10 @@ class Claims:
         Of these, the ones with a note become abandoned ones.
         """
         mine = self.mine
-        owed = dict(mine.owed)
+        # Taken first: who claims one of them meanwhile must not have it given up.
+        owed, mine.owed = mine.owed, {}
         if owed:
             yield from self._release(mine, owed, "abandon")
-        for digest, number in owed.items():
-            if mine.owed.get(digest) is number:
-                mine.owed.pop(digest, None)
         undone = list(mine.undone)
         try:
             if undone:
@@ -143,9 +149,7 @@ class Claims:
             )
         except BaseException:
             done = dict(_answered(batches))
-            for digest, number in numbers.items():
-                if number and digest not in done:
-                    mine.owe([digest], number)
+            mine.owe({key: n for key, n in numbers.items() if n and key not in done})
             raise
 
     def hashes(self, shard: int) -> tuple[str, str]:
@@ -158,8 +162,8 @@ class Claims:
         keys, shard = plan.config.keys, plan.shard(batch.shard)
         parts = shard.slice_ends[terms.within - 1]
         items = (
-            (_fingerprint(digest), terms.notes.get(digest, ""), shard.positions(digest))
-            for digest in batch.digests
+            (_fingerprint(key), terms.numbers[key], terms.notes.get(key, ""), shard.positions(key))
+            for key in batch.digests
         )
         return ScriptCall(
             scripts.CLAIM,
@@ -179,7 +183,6 @@ class Claims:
                 " ".join(shard.groups[:parts]),
                 terms.session,
                 terms.ttl_ms,
-                terms.number,
                 f"{terms.within:04x}",
                 terms.giver,
                 *(word for words in items for word in words),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from enum import Enum
 from itertools import count
@@ -37,6 +37,8 @@ class Holdings:
         self.owed: dict[int, str] = {}
         #: Items whose commit ended in an error.
         self.undone: dict[int, None] = {}
+        #: Whether others are to end claims of this session.
+        self.handed_over = False
         #: The shards that know the session.
         self.shards: set[int] = set()
         self._numbers = count()
@@ -48,6 +50,7 @@ class Holdings:
 
     def forget(self) -> None:
         """The filter was cleared: nothing is claimed any more, and nothing to be made up for."""
+        self.handed_over = False
         self.held.clear()
         self.owed.clear()
         self.undone.clear()
@@ -56,17 +59,23 @@ class Holdings:
         """Whether they belong to this process, not to one that this was forked from."""
         return self.pid == os.getpid()
 
-    def reserve(self, digests: Iterable[int]) -> tuple[str, list[int]]:
-        """Takes those that no other thread or task here holds, before the server is asked."""
-        number = f"{next(self._numbers) % (1 << 32):08x}"
-        ours = [digest for digest in digests if self.held.setdefault(digest, number) is number]
-        for digest in ours:
-            self.owed.pop(digest, None)
-        return number, ours
+    def reserve(self, digests: Iterable[int], *, given: bool) -> dict[int, str]:
+        """Takes those that no other thread or task here holds, before the server is asked; with their numbers.
 
-    def owe(self, digests: Iterable[int], number: str) -> None:
-        """Notes that the server may hold a claim that nobody here knows of."""
+        One whose call ended in an error keeps the number of that call, by which the server knows it.
+        ``given``: what is held here may be claimed anew, because it was handed over.
+        """
+        number, ours = f"{next(self._numbers) % (1 << 32):08x}", dict[int, str]()
         for digest in digests:
+            if given:
+                self.held.pop(digest, None)
+            if self.held.setdefault(digest, number) is number:
+                ours[digest] = self.held[digest] = self.owed.pop(digest, number)
+        return ours
+
+    def owe(self, numbers: Mapping[int, str]) -> None:
+        """Notes that the server may hold claims that nobody here knows of."""
+        for digest, number in numbers.items():
             self.held.pop(digest, None)
             self.owed[digest] = number
         _cut(self.owed)

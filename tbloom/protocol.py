@@ -100,11 +100,12 @@ class Protocol:
         items: Iterable[Item],
         within: int | None = None,
         notes: Iterable[str] | None = None,
+        giver: str = "",
     ) -> Flow[list[Claim]]:
         """Which of the items are the caller's to work on? Of a repeated one, the first."""
         within, digests = self._within(within), _digests(items)
         by_digest = _notes(digests, notes)
-        answers = yield from self._adopting(self.claims.claim, digests, within, by_digest)
+        answers = yield from self._adopting(self.claims.claim, digests, within, by_digest, giver)
         told = []
         for key in digests:
             told.append(answers[key])
@@ -127,6 +128,10 @@ class Protocol:
     def release_many(self, items: Iterable[Item]) -> Flow[None]:
         """The work on the items was not done."""
         yield from self._adopting(self.claims.release, _digests(items))
+
+    def hand_over(self, items: Iterable[Item]) -> None:
+        """Somebody else ends the claims of these items."""
+        self.claims.hand_over(_digests(items))
 
     def abandon_many(self, items: Iterable[Item]) -> Flow[None]:
         """The work on the items was not done, and somebody may go on with it."""

@@ -43,12 +43,13 @@ class Sessions:
     @property
     def are_needed(self) -> bool:
         """Whether there is anything to give signs of life for."""
-        return self._claims.mine.is_busy
+        mine = self._claims.mine
+        return mine.is_busy or bool(mine.shards)
 
     def beat(self) -> Flow[None]:
         """The session's sign of life. Also clears up after the dead, and makes up for errors."""
         mine = self._claims.mine
-        known = yield from self._beat(mine.shards if mine.held else (), self._claims.ttl_ms)
+        known = yield from self._beat(mine.shards, self._claims.ttl_ms)
         if any(until <= now for now, others in known.values() for until in others.values()):
             yield from self._look_through(known, 0, "")
         yield from self._claims.make_up()
@@ -67,7 +68,7 @@ class Sessions:
     def rest(self) -> Flow[None]:
         """Nobody need mind a session that claims nothing. Not while other threads or tasks may claim."""
         mine = self._claims.mine
-        if not mine.is_busy:
+        if not mine.is_busy and not mine.handed_over:
             yield from self._beat(mine.shards, -1)
             mine.shards.clear()
 
@@ -77,7 +78,9 @@ class Sessions:
             yield from self._claims.make_up()
         finally:
             mine = self._claims.leave()
-        yield from self._beat(mine.shards, 0 if mine.is_busy else -1, mine.session)
+        yield from self._beat(
+            mine.shards, 0 if mine.is_busy or mine.handed_over else -1, mine.session
+        )
 
     def take_over(self, limit: int, prefix: str) -> Flow[list[str]]:
         """Claims what dead sessions have left with a note, at most so many; returns the notes."""
@@ -101,8 +104,7 @@ class Sessions:
                         break
                     yield from self._take_page(shard, search, limit, taken)
         except BaseException:  # the flow's end too: nobody was told what was taken
-            for digest in taken:
-                mine.owe([digest], mine.held.get(digest, ""))
+            mine.owe({digest: mine.held[digest] for digest in taken if digest in mine.held})
             raise
         return list(taken.values())
 

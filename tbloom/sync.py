@@ -121,12 +121,16 @@ class TimeBloom(Base["redis.Redis | redis.RedisCluster"]):
         return self._run(flow, *self._guess(schedule=Claim.NEW, drop=Claim.SEEN))
 
     def claim_many(
-        self, items: Iterable[Item], within: int | None = None, notes: Iterable[str] | None = None
+        self,
+        items: Iterable[Item],
+        within: int | None = None,
+        notes: Iterable[str] | None = None,
+        giver: str = "",
     ) -> list[Claim]:
         """``claim`` for each item, in order; one that is new is busy the second time."""
         self._live()
         items, guesses = self._guess_many(items, schedule=Claim.NEW, drop=Claim.SEEN)
-        return self._run(self._protocol.claim_many(items, within, notes), *guesses)
+        return self._run(self._protocol.claim_many(items, within, notes, giver), *guesses)
 
     def commit(self, item: Item) -> None:
         """The work on the item is done: it is seen from now on, whoever has claimed it.
@@ -215,25 +219,16 @@ class TimeBloom(Base["redis.Redis | redis.RedisCluster"]):
         """Ends the session, so that what it claims is free, and closes the client, if ``from_url`` made it."""
         self._stop_heart()
         self._heart, self._patience = None, 0.0
-        try:
+        with suppress(redis.RedisError, TBloomError):  # else it ends by itself
             self._run(self._protocol.sessions.end())
-        except (redis.RedisError, TBloomError):
-            pass  # it ends by itself
-        finally:
-            if self._owned:
-                self.client.close()
+        if self._owned:
+            self.client.close()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def other_sessions(self) -> dict[str, int]:
-        """The other living sessions, and until when each counts as alive (ms, by the server's clock).
-        If this one claims nothing, it is none any more: no other thread may be about to claim."""
-        self._run(self._protocol.sessions.rest())
-        return self._run(self._protocol.sessions.others())
 
     def _live(self) -> None:
         """Sees to it that the session gives signs of life."""

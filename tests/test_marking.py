@@ -126,11 +126,11 @@ def test_without_the_add_on_it_is_refused(crawl: Any) -> None:
 def test_a_crawl_with_a_disk_queue_goes_on_where_it_stopped(
     crawl: Any, claims: Any, tmp_path: Path
 ) -> None:
-    """Stopped after 30 pages; its queue is on disk, and nothing is claimed meanwhile."""
+    """Stopped after 30 pages; its queue is on disk, and its claims are left to others."""
     settings = {**SCRAPY, "JOBDIR": str(tmp_path)}
     first = crawl("ten_and_hundred", {**settings, "CLOSESPIDER_PAGECOUNT": 30})
     assert 30 <= len(first["fetched"]) < 100
-    assert 0 == claims()
+    assert claims()
     second = crawl("ten_and_hundred", settings)
     assert sorted(map(str, range(100))) == sorted(first["fetched"] + second["fetched"])
     assert 0 == claims()

@@ -13,11 +13,12 @@ from scrapy.dupefilters import BaseDupeFilter
 from scrapy.utils.defer import deferred_from_coro
 from scrapy.utils.request import RequestFingerprinter, referer_str
 
-from tbloom.errors import ConfigError
+from tbloom.errors import ConfigError, FilterFull
 from tbloom.holdings import Claim
 from tbloom.scrapy import options
-from tbloom.scrapy.inflight import WITHIN, InFlight, in_flight
+from tbloom.scrapy.inflight import InFlight, in_flight
 from tbloom.scrapy.middleware import SpiderMiddleware
+from tbloom.scrapy.notes import WITHIN
 
 if TYPE_CHECKING:
     from scrapy import Request, Spider
@@ -56,6 +57,7 @@ class DupeFilter(BaseDupeFilter):
         self._said: set[str] = set()
         self._dropped: Request | None = None
         self._in_flight: InFlight | None = None
+        self._shares_queue = False
         self._crawler: Crawler | None = None
 
     @classmethod
@@ -70,6 +72,7 @@ class DupeFilter(BaseDupeFilter):
     def from_spider(cls, spider: Spider) -> Self:
         """For scrapy-redis' scheduler, which calls neither ``open`` nor ``close``."""
         dupefilter = cls.from_crawler(spider.crawler)
+        dupefilter._shares_queue = True  # noqa: SLF001
         dupefilter._check()  # noqa: SLF001 - our own
         return dupefilter
 
@@ -96,7 +99,8 @@ class DupeFilter(BaseDupeFilter):
 
     def close(self, reason: str = "") -> None:
         """Called by Scrapy's scheduler at the end: closes the connection, keeps the data."""
-        if "_options" in self.__dict__:  # else there was an error before there was a client
+        # Before there was a client, there was an error. What is claimed ends with the spider.
+        if "_options" in self.__dict__ and not self._in_flight:
             self._end(reason)
 
     def clear(self) -> None:
@@ -165,8 +169,13 @@ class DupeFilter(BaseDupeFilter):
                     "done",
                     "'scheduled', or tbloom's add-on: ADDONS = {'tbloom.scrapy.Addon': 500}",
                 )
-            self._in_flight = InFlight(crawler, seen, take_over=self._options.take_over)
-            in_flight[crawler] = self._in_flight
+            self._in_flight = in_flight[crawler] = InFlight(
+                crawler,
+                seen,
+                self._close_spider,
+                take_over=self._options.take_over,
+                shared=self._shares_queue,
+            )
             crawler.signals.connect(self._end, signals.spider_closed)
         if self._flush_on_start:  # clear() comes next, and will find out
             return
@@ -185,6 +194,8 @@ class DupeFilter(BaseDupeFilter):
                 logger.warning("filter %r: %s", self.seen.name, warning)
 
     def _ask(self, request: Request) -> Claim:
+        if self._options.mark_done and not self._in_flight:
+            raise ConfigError("TBLOOM_MARK", "done", "'scheduled', where there is no crawler")
         within = request.meta.get(WITHIN)
         try:
             if self._in_flight:
@@ -194,15 +205,22 @@ class DupeFilter(BaseDupeFilter):
             self._count_errors()
             self._close_spider()
             raise
+        except FilterFull:
+            self._close_spider()
+            raise
         except ConfigError as error:
+            if error.argument != "within":
+                raise
             argument = f"meta[{WITHIN!r}] of {request}"
             raise ConfigError(argument, error.value, error.expected) from None
         return Claim.NEW if new else Claim.SEEN
 
     def _end(self, reason: str) -> None:
-        """The crawl is over: what it has claimed is free, or left to others if it was told to stop."""
-        if self._in_flight and reason != "shutdown":
-            self._in_flight.release_all()
+        """The crawl is over. What it has claimed is left to others, unless there should be nothing left."""
+        if self._in_flight:
+            self._in_flight.settle()
+            if reason == "finished":
+                self._in_flight.release_all()
         self._count_errors()
         self.seen.close()
         self.seen.client.close()

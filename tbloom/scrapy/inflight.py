@@ -1,26 +1,21 @@
-"""The requests that this crawl has claimed, from when they are scheduled until they are done.
-
-A request carries its claim in its meta, through the queue (disk, or Redis, to another process),
-retries and redirects: the session, a number, and the fingerprint of each of its URLs so far.
-"""
+"""The requests that this crawl has claimed, from when they are scheduled until they are done."""
 
 from __future__ import annotations
 
 import logging
-import time
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from redis import RedisError
 
 from tbloom.errors import TBloomError
 from tbloom.holdings import Claim
-from tbloom.scrapy.notes import CLAIM, are_fingerprints, from_note, prefix, to_note
+from tbloom.scrapy.notes import CLAIM, WITHIN, Carried, Note
+from tbloom.scrapy.takeover import TakeOver
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import TypeGuard
 
     from scrapy import Request
     from scrapy.crawler import Crawler
@@ -29,35 +24,66 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Where a request's meta says within how many slices it counts as seen.
-WITHIN = "tbloom_within"
-#: A look for the requests of dead crawlers takes so many over, and comes at least so often (s).
-_TAKE, _LOOK_SECONDS = 100, 10.0
-
 
 class InFlight:
-    """The requests that one crawl has claimed."""
+    """The requests that one crawl has claimed.
 
-    def __init__(self, crawler: Crawler, seen: TimeBloom, *, take_over: bool) -> None:
-        self._crawler = crawler
-        self._seen = seen
-        self._take_over = take_over
-        #: The claims, by their first fingerprint: the number under which a request carries it. Those in the
-        #: queue, which may be shared, and those that have come out of it here.
-        self._queued: dict[str, int] = {}
-        self._active: dict[str, int] = {}
-        self._numbers = count()
-        self._next_look = 0.0
-        #: Since this crawl is idle: the sessions that gave no sign of life, and until when they count as alive.
-        self._silent: dict[str, int] | None = None
-        self._said = False
+    ``shared``: the queue is shared with other processes, as scrapy-redis' is. What is put there is
+    claimed anew by whoever takes it out.
+    """
+
+    def __init__(
+        self,
+        crawler: Crawler,
+        seen: TimeBloom,
+        give_up: Callable[[], None],
+        *,
+        take_over: bool,
+        shared: bool,
+    ) -> None:
+        self._crawler, self._seen = crawler, seen
+        self._give_up = give_up
+        self._shared = shared
+        self._take_over = TakeOver(crawler, seen, self._schedule) if take_over else None
+        #: By the first fingerprint: the numbers under which requests carry their claims, and the
+        #: requests that have come out of the queue, until Scrapy is through with them.
+        self._numbers: dict[str, int] = {}
+        self._under_way: dict[str, Request] = {}
+        self._done: set[str] = set()
+        self._count_up = count()
+        self._taken: Request | None = None
+        self._handed_over = self._lost = False
 
     def claim(self, request: Request) -> Claim:
         """Claims a request that is about to be scheduled."""
-        fingerprint = self._fingerprint(request)
-        if self.holds(request):  # it was taken over
+        if request is self._taken:
             return Claim.NEW
-        return self._claim(request, [fingerprint], "")
+        fingerprint = self._fingerprint(request)
+        before = Carried.by(request)
+        request.meta.pop(CLAIM, None)  # a copy's, unless it was redirected
+        if before is None or not self._is_ours(before) or "redirect_urls" not in request.meta:
+            return self._claim(request, (fingerprint,), "")
+        if fingerprint in before.fingerprints:  # back to where it came from, as with a new cookie
+            before.write(request)
+            return Claim.NEW
+        answer = self._claim(request, (fingerprint, *before.fingerprints), "")
+        self._forget(before)
+        if answer is not Claim.NEW:  # who fetches the target fetches this page
+            self._try("marked", lambda: self._seen.commit_many(before.items))
+        return answer
+
+    def scheduled(self, request: Request) -> None:
+        """A request is about to be put into the queue, if the dupefilter has not seen it."""
+        carried = Carried.by(request)
+        if carried is None or request is self._taken or not request.dont_filter:
+            return  # the dupefilter will be asked
+        if self._is_ours(carried) and self._goes_with(request, carried):
+            self._under_way.pop(carried.fingerprints[0], None)
+            self._hand_over(carried)
+            return
+        request.meta.pop(CLAIM)
+        if self._fingerprint(request) in carried.fingerprints and not self._is_ours(carried):
+            self._claim(request, carried.fingerprints, "")  # tried again after it was given up
 
     def arrives(self, request: Request) -> bool:
         """Whether a request that comes out of the queue is to be fetched.
@@ -65,158 +91,185 @@ class InFlight:
         Another crawler, or an earlier run, may have put it there, and may be dead; then others may
         have taken it over.
         """
-        self._silent = None
-        self._look()
-        claim = request.meta.get(CLAIM)
-        if not _is_claim(claim):
-            return True  # it was scheduled without being asked for (dont_filter)
-        session, number, *fingerprints = claim
-        if session != self._seen.session:
-            answer = self._claim(request, fingerprints, session)
-            self._count(f"tbloom/handed_over/{answer.value}")
-            if answer is not Claim.NEW:
+        self.settle()
+        take_over = self._take_over
+        if take_over and take_over.is_due():
+            self._try("taken over", lambda: take_over.take(len(self._numbers)))
+        carried = Carried.by(request)
+        # Scheduled without being asked for (dont_filter); or a download of a callback's own, with the
+        # meta of its page.
+        if carried is None or not self._goes_with(request, carried):
+            return True
+        if carried.session != self._seen.session or self._shared:
+            if not self._takes_from_queue(request, carried):
                 return False
-        elif self._number(fingerprints[0]) != number:
-            return False  # a copy of it was here before
-        self._queued.pop(fingerprints[0], None)
-        self._active[fingerprints[0]] = request.meta[CLAIM][1]
+        elif not self._is_ours(carried):  # a copy of it was here before
+            request.meta.pop(CLAIM)
+            return request.dont_filter
+        carried = Carried.by(request) or carried
+        self._under_way[carried.fingerprints[0]] = request
         fingerprint = self._fingerprint(request)
-        if fingerprint not in fingerprints:  # it was redirected
-            request.meta[CLAIM] = [*request.meta[CLAIM], fingerprint]
+        if fingerprint not in carried.fingerprints:  # redirected, with dont_filter
+            carried._replace(fingerprints=(*carried.fingerprints, fingerprint)).write(request)
         return True
 
     def goes_on(self, request: Request, as_: Request) -> bool:
         """Whether a callback asks for the same page once more, with the claim that it has."""
+        carried = Carried.by(request)
         return (
-            request.dont_filter
-            and request.meta[CLAIM] == as_.meta.get(CLAIM)
-            and self._fingerprint(request) in request.meta[CLAIM]
+            carried is not None
+            and request.dont_filter
+            and carried == Carried.by(as_)
+            and self._fingerprint(request) in carried.fingerprints
         )
-
-    def holds(self, request: Request) -> bool:
-        """Whether the request carries a claim of this crawl that is neither done nor given up."""
-        claim = request.meta.get(CLAIM)
-        return (
-            _is_claim(claim)
-            and claim[0] == self._seen.session
-            and self._number(claim[2]) == claim[1]
-        )
-
-    def is_queued(self, request: Request) -> None:
-        """The request goes into the queue, perhaps once more: another process may get it."""
-        _, number, fingerprint, *_ = request.meta[CLAIM]
-        self._active.pop(fingerprint, None)
-        self._queued[fingerprint] = number
 
     def done(self, request: Request) -> None:
-        """The request's callback has run to its end: all its URLs are seen from now on."""
-        if self.holds(request):
-            _, _, *fingerprints = request.meta[CLAIM]
-            items = [bytes.fromhex(fingerprint) for fingerprint in fingerprints]
-            self._try(lambda: self._seen.commit_many(items))
-            self._forget(fingerprints[0])
-            self._count("tbloom/done")
+        """The request's callback has run to its end: once Scrapy is through with what it yielded, it is marked."""
+        carried = self._own(request)
+        if carried:
+            self._done.add(carried.fingerprints[0])
 
     def failed(self, request: Request) -> None:
         """The request has come to nothing: whoever meets its URL next may try."""
-        if self.holds(request):
-            fingerprint = request.meta[CLAIM][2]
-            self._try(lambda: self._seen.release(bytes.fromhex(fingerprint)))
-            self._forget(fingerprint)
+        carried = self._own(request)
+        if carried:
+            self._forget(carried)
+            self._try("given up", lambda: self._seen.release_many(carried.items))
             self._count("tbloom/released")
+
+    def settle(self) -> None:
+        """Marks the pages that Scrapy is through with, and gives up requests that were dropped without a word."""
+        engine = self._crawler.engine
+        if engine is None or engine.scraper.slot is None:
+            return
+        busy = engine.downloader.active | engine.scraper.slot.active
+        ended = [work for work in self._under_way.items() if work[1] not in busy]
+        items, pages = [], 0
+        for first, request in ended:
+            carried = self._own(request)
+            if carried and first in self._done:
+                items += carried.items
+                pages += 1
+                self._forget(carried)
+            elif carried:
+                self.failed(request)
+            self._under_way.pop(first, None)
+        if items and self._try("marked", lambda: self._seen.commit_many(items)):
+            self._count("tbloom/done", pages)
 
     def is_idle(self) -> bool:
         """Nothing is queued or under way here: whether there is nothing to be taken over, now or soon."""
-        # What has come out of the queue, and is still claimed, was dropped without a word. What has not
-        # come out of it was lost by a process that shares it.
-        self._give_up(self._active, self._seen.release_many, "tbloom/released")
-        self._give_up(self._queued, self._seen.abandon_many, "tbloom/abandoned")
-        if not self._take_over:
-            return True
+        engine = self._crawler.engine
+        if engine is None or not engine.spider_is_idle():
+            return True  # another handler of the signal has found something to do
+        self.settle()
+        self.release_all()
         try:
-            if self._take():
-                return False
-            others = self._seen.other_sessions()
+            if self._handed_over:  # what is left of it was lost by a process that shares the queue
+                self._handed_over = False
+                self._seen._run(self._seen._protocol.sessions.end())  # noqa: SLF001 - our own
+            take_over = self._take_over
+            return not take_over or (not take_over.take() and take_over.are_all_alive())
         except RedisError:
             return True
-        # A session that has given a sign of life since then does its own work; one that does not is dead soon.
-        known = others if self._silent is None else self._silent
-        self._silent = {name: until for name, until in others.items() if known.get(name) == until}
-        return not self._silent
 
     def release_all(self) -> None:
         """Gives up all claims."""
-        self._give_up(self._active, self._seen.release_many, "tbloom/released")
-        self._give_up(self._queued, self._seen.release_many, "tbloom/released")
-
-    def _give_up(
-        self, claims: dict[str, int], how: Callable[[list[bytes]], None], stat: str
-    ) -> None:
-        items = [bytes.fromhex(fingerprint) for fingerprint in claims]
+        items = [bytes.fromhex(first) for first in self._numbers]
         if items:
-            self._try(lambda: how(items))
-            self._count(stat, len(items))
-            claims.clear()
+            self._try("given up", lambda: self._seen.release_many(items))
+            self._count("tbloom/released", len(items))
+            self._numbers.clear()
+            self._under_way.clear()
+            self._done.clear()
 
-    def _number(self, fingerprint: str) -> int | None:
-        return self._queued.get(fingerprint, self._active.get(fingerprint))
-
-    def _forget(self, fingerprint: str) -> None:
-        self._queued.pop(fingerprint, None)
-        self._active.pop(fingerprint, None)
-
-    def _claim(self, request: Request, fingerprints: list[str], giver: str) -> Claim:
-        note = ""
-        if self._take_over and self._crawler.spider:
-            note = to_note(request, fingerprints, self._crawler.spider)
-            if not note:
-                self._count("tbloom/not_noted")
-        within, item = request.meta.get(WITHIN), bytes.fromhex(fingerprints[0])
-        answer = self._seen.claim(item, within, note, giver)
+    def _claim(self, request: Request, fingerprints: tuple[str, ...], giver: str) -> Claim:
+        spider = self._crawler.spider
+        note = Note.of(request, fingerprints, spider) if self._take_over and spider else None
+        if note is None and self._take_over:
+            self._count("tbloom/not_noted")
+        text = note.text(spider) if note and spider else ""
+        item = bytes.fromhex(fingerprints[0])
+        answer = self._seen.claim(item, request.meta.get(WITHIN), text, giver)
         if answer is Claim.NEW:
             self._hold(request, fingerprints)
         return answer
 
-    def _hold(self, request: Request, fingerprints: list[str]) -> None:
-        number = self._queued[fingerprints[0]] = next(self._numbers)
-        request.meta[CLAIM] = [self._seen.session, number, *fingerprints]
+    def _hold(self, request: Request, fingerprints: tuple[str, ...]) -> None:
+        carried = Carried(self._seen.session, next(self._count_up), fingerprints)
+        carried.write(request)
+        self._numbers[fingerprints[0]] = carried.number
+        self._hand_over(carried)
 
-    def _look(self) -> None:
-        """From time to time, looks for requests of crawlers that have died."""
-        if self._take_over and time.monotonic() > self._next_look:
-            self._try(self._take)
+    def _hand_over(self, carried: Carried) -> None:
+        """It goes into the queue; the process that gets it from a shared one claims it."""
+        if self._shared:
+            self._handed_over = True
+            self._numbers.pop(carried.fingerprints[0], None)
+            self._seen.hand_over(carried.items[:1])
 
-    def _take(self) -> bool:
-        """Takes over requests of crawlers that have died; whether there were any."""
-        spider, engine = self._crawler.spider, self._crawler.engine
-        assert spider is not None  # noqa: S101 - a crawl is under way
-        assert engine is not None  # noqa: S101
-        self._next_look = time.monotonic() + min(_LOOK_SECONDS, self._seen.session_ttl / 4)
-        notes = self._seen.take_over(_TAKE, prefix(spider))
-        for note in notes:
-            try:
-                request, fingerprints = from_note(note, spider)
-            except ValueError as error:
-                logger.error(
-                    "A request that a dead crawler left can't be taken over: %s: %r", error, note
-                )
-                self._count("tbloom/not_taken_over")
-                continue
-            self._hold(request, fingerprints)
-            self._count("tbloom/taken_over")
+    def _takes_from_queue(self, request: Request, carried: Carried) -> bool:
+        guesses = self._seen.circuit.answers
+        try:
+            answer = self._claim(request, carried.fingerprints, carried.session)
+        except RedisError:
+            self._give_up()
+            raise
+        mine = Carried.by(request)
+        if answer is Claim.NEW and mine:  # it has come out of the queue
+            self._numbers[mine.fingerprints[0]] = mine.number
+        if self._seen.circuit.answers > guesses:
+            return True  # it was scheduled; whether somebody else has it, nobody knows now
+        if carried.session != self._seen.session:
+            self._count(f"tbloom/handed_over/{answer.value}")
+        return answer is Claim.NEW
+
+    def _schedule(self, request: Request, fingerprints: tuple[str, ...]) -> None:
+        """Schedules a request that was taken over, and so is claimed already."""
+        engine = self._crawler.engine
+        assert engine is not None  # noqa: S101 - a crawl is under way
+        self._hold(request, fingerprints)
+        self._taken = request
+        try:
             engine.crawl(request)
-        return bool(notes)
+        finally:
+            self._taken = None
 
-    def _try(self, call: Callable[[], object]) -> None:
-        """Makes a call whose failure changes nothing for this crawl: the filter makes up for it."""
+    def _own(self, request: Request) -> Carried | None:
+        """The claim of this crawl that the request has come with out of the queue."""
+        carried = Carried.by(request)
+        is_own = carried and self._is_ours(carried) and self._goes_with(request, carried)
+        return carried if is_own else None
+
+    def _is_ours(self, carried: Carried) -> bool:
+        """Whether it is a claim of this crawl that is neither done nor given up."""
+        number = self._numbers.get(carried.fingerprints[0])
+        return carried.session == self._seen.session and number == carried.number
+
+    def _goes_with(self, request: Request, carried: Carried) -> bool:
+        """Whether the claim is the request's own, by its URL or through a redirect, not copied with meta."""
+        fingerprint = self._fingerprint(request)
+        return fingerprint in carried.fingerprints or "redirect_urls" in request.meta
+
+    def _forget(self, carried: Carried) -> None:
+        first = carried.fingerprints[0]
+        self._numbers.pop(first, None)
+        self._under_way.pop(first, None)
+        self._done.discard(first)
+
+    def _try(self, what: str, call: Callable[[], object]) -> bool:
+        """Makes a call that this crawl can do without, as long as Redis is there."""
+        if self._lost:
+            return False
         try:
             call()
         except (RedisError, TBloomError) as error:
-            if not self._said:
-                self._said = True
-                logger.error(
-                    "Redis could not be told what was fetched, or not; it will be: %s", error
-                )
+            logger.error("Requests could not be %s: %s", what, error)
+            if self._seen.circuit.on_error == "raise" or isinstance(error, TBloomError):
+                self._lost = True  # don't wait for Redis once more for each page that is under way
+                self._give_up()
+            return False
+        return True
 
     def _fingerprint(self, request: Request) -> str:
         fingerprinter = self._crawler.request_fingerprinter
@@ -230,9 +283,3 @@ class InFlight:
 
 #: The claims of each crawl, for the middlewares, which Scrapy makes apart from the dupefilter.
 in_flight: WeakKeyDictionary[Crawler, InFlight] = WeakKeyDictionary()
-
-
-def _is_claim(value: object) -> TypeGuard[list[Any]]:
-    if not isinstance(value, list) or not are_fingerprints(value[2:]):
-        return False
-    return isinstance(value[0], str) and isinstance(value[1], int)

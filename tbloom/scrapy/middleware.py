@@ -51,6 +51,7 @@ class DownloaderMiddleware(_Middleware):
     def process_request(self, request: Request, spider: Spider | None = None) -> None:
         """Lets through what is claimed here, or was never claimed."""
         if not self._in_flight.arrives(request):
+            request.errback = None  # nothing has gone wrong
             message = f"Somebody else fetches, or has fetched, {request}"
             raise IgnoreRequest(message)
 
@@ -64,11 +65,8 @@ class DownloaderMiddleware(_Middleware):
         self._in_flight.failed(request)
 
     def scheduled(self, request: Request) -> None:
-        """A copy of a request that is done, or was given up, does not carry its claim."""
-        if self._in_flight.holds(request):
-            self._in_flight.is_queued(request)
-        else:
-            request.meta.pop(CLAIM, None)
+        """A request, a retry or a redirect is about to be queued."""
+        self._in_flight.scheduled(request)
 
     def idle(self) -> None:
         """Keeps the crawl open while a silent crawler's work may have to be taken over."""
@@ -92,24 +90,27 @@ class SpiderMiddleware(_Middleware):
     ) -> AsyncIterator[Any]:
         """Marks the page once all that its callback yields has gone through here."""
         request, goes_on = response.request, False
-        if request is None:
-            async for found in result:
-                yield found
-            return
+        assert request is not None  # noqa: S101 - Scrapy has set it
+        claim = request.meta.get(CLAIM)
         try:
             async for found in result:
-                if isinstance(found, Request) and CLAIM in found.meta:
-                    if self._in_flight.goes_on(found, request):
-                        goes_on = True
-                    else:  # a request made with its parent's meta
-                        del found.meta[CLAIM]
-                yield found
+                if not isinstance(found, Request) or found.meta.get(CLAIM) != claim:
+                    yield found
+                elif self._in_flight.goes_on(found, request):
+                    goes_on = True
+                    yield found
+                else:  # a request made with its parent's meta
+                    child = found.copy() if found is request else found
+                    child.meta.pop(CLAIM, None)
+                    yield child
         except Exception:
             self._in_flight.failed(request)
             raise
+        if goes_on:
+            return
         if response.status in self._try_later:
             self._in_flight.failed(request)
-        elif not goes_on:
+        else:
             self._in_flight.done(request)
 
     def process_spider_exception(
