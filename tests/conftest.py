@@ -138,13 +138,24 @@ def clockwork(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[server
 
 
 class _Page(BaseHTTPRequestHandler):
-    """Any page; /status/CODE answers with that code, /to/PATH leads to PATH, and /cut says nothing."""
+    """Any page; /status/CODE answers with that code, /to/PATH leads to PATH, /offsite to another host,
+    and /cut says nothing (/cut/once not the first time)."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.do_GET()
 
     def do_GET(self) -> None:
         body = b"<html><title>page</title></html>"
         kind, _, rest = self.path[1:].partition("/")
-        if kind == "cut":
+        if kind == "cut" and (rest != "once" or not self.server.seen.count(self.path)):
+            self.server.seen.append(self.path)
             self.close_connection = True
+            return
+        if kind == "offsite":
+            self.send_response(302)
+            self.send_header("Location", f"http://localhost:{self.server.server_port}/other")
+            self.end_headers()
             return
         self.send_response(int(rest) if kind == "status" else 302 if kind == "to" else 200)
         if kind == "to":
@@ -162,6 +173,7 @@ class _Page(BaseHTTPRequestHandler):
 def site() -> Iterator[str]:
     """The address of a website that has every page."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Page)
+    server.seen = []
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}/"
     server.shutdown()

@@ -115,7 +115,70 @@ class Outcomes(Pages):
         )
 
 
+class Corners(Pages):
+    """What spiders do besides: each ``start_*`` or handler is one case, chosen by the first page."""
+
+    async def start(self) -> AsyncIterator[scrapy.Request]:
+        case = getattr(self, f"start_{self.pages[0][0]}", None)
+        for request in case() if case else ():
+            yield request
+
+    def page(self, page: str, **arguments: Any) -> scrapy.Request:
+        return scrapy.Request(f"{self.site}{page}", self.note, **arguments)
+
+    def start_template(self) -> Iterator[scrapy.Request]:
+        first = self.page("0")
+        yield first
+        for i in range(1, 10):
+            yield first.replace(url=f"{self.site}{i}")
+
+    def start_large(self) -> Iterator[scrapy.Request]:
+        yield self.page("large", method="POST", body="x" * 100_000)
+        yield self.page("tuple", meta={"not JSON": (1, 2)})
+
+    def start_redirects(self) -> Iterator[scrapy.Request]:
+        for page in ("a", "to/a", "to/to/a"):
+            yield self.page(page)
+
+    def start_offsite(self) -> Iterator[scrapy.Request]:
+        self.allowed_domains = ["127.0.0.1"]
+        yield self.page("offsite")
+
+    def start_errback(self) -> Iterator[scrapy.Request]:
+        yield self.page("cut/once", errback=lambda failure: self.again(failure.request))
+
+    def start_own_meta(self) -> Iterator[scrapy.Request]:
+        yield self.page("a").replace(callback=self.yields_its_own_request)
+
+    def start_copies(self) -> Iterator[scrapy.Request]:
+        yield self.page("a").replace(callback=self.yields_copies)
+
+    def again(self, request: scrapy.Request) -> Iterator[scrapy.Request]:
+        yield request.replace(dont_filter=True)
+
+    def yields_its_own_request(self, response: Response) -> Iterator[scrapy.Request]:
+        self.note(response)
+        yield response.request
+
+    def yields_copies(self, response: Response) -> Iterator[scrapy.Request]:
+        for _ in range(3):
+            yield response.request.replace(callback=self.note, dont_filter=True)
+
+    def idle(self) -> None:
+        """The case "idle": pages are asked for when there is nothing else to do."""
+        if self.pages[0][0] == "idle" and not self.fetched:
+            for i in range(3):
+                self.crawler.engine.crawl(self.page(str(i)))
+
+    @classmethod
+    def from_crawler(cls, crawler: Any, *args: Any, **kwargs: Any) -> Any:
+        spider = super().from_crawler(crawler, *args, **kwargs)
+        crawler.signals.connect(spider.idle, scrapy.signals.spider_idle)
+        return spider
+
+
 SPIDERS = {
+    "corners": Corners,
     "outcomes": Outcomes,
     "ten_and_hundred": TenAndHundred,
     "pages": Pages,

@@ -147,3 +147,38 @@ def test_what_another_crawl_has_taken_from_the_queue_is_not_fetched_twice(
     second = crawl("ten_and_hundred", settings)
     assert [] == second["fetched"]
     assert 100 - len(first["fetched"]) == second["stats"]["tbloom/handed_over/seen"]
+
+
+@pytest.mark.parametrize(
+    ("case", "fetched", "more_marked"),
+    [
+        ("template", [str(i) for i in range(10)], []),
+        ("large", ["large", "tuple"], []),
+        ("redirects", ["a"], ["to/a", "to/to/a"]),
+        ("offsite", [], []),
+        ("errback", ["cut/once"], []),
+        ("own_meta", ["a"], []),
+        ("copies", ["a", "a", "a"], []),
+        ("idle", ["0", "1", "2"], []),
+    ],
+)
+def test_corners(
+    crawl: Any, marked: Any, claims: Any, *, case: str, fetched: list[str], more_marked: list[str]
+) -> None:
+    """What was fetched is marked, nothing is fetched more often than was asked, and no claim is left."""
+    result = crawl("corners", SCRAPY, [case])
+    assert sorted(fetched) == sorted(result["fetched"])
+    posted = {"large"}  # (another fingerprint)
+    expected = set(fetched) - posted | set(more_marked)
+    every = [*map(str, range(10)), "a", "to/a", "to/to/a", "tuple", "offsite", "cut/once"]
+    assert expected == set(marked(*every))
+    assert 0 == claims()
+    assert "finished" == result["finish_reason"]
+
+
+@pytest.mark.parametrize("policy", ["raise", "schedule"])
+def test_what_a_full_filter_can_not_mark_closes_the_spider(crawl: Any, policy: str) -> None:
+    full = {"TBLOOM_GROW": False, "TBLOOM_CAPACITY": 10, "TBLOOM_ON_ERROR": policy}
+    result = crawl("ten_and_hundred", {**SCRAPY, **full, "CONCURRENT_REQUESTS": 1})
+    assert "tbloom_error" == result["finish_reason"]
+    assert "the current slice is full" in result["log"]

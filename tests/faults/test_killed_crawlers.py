@@ -11,6 +11,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import pytest
 from conftest import missing
 from typing_extensions import Self
 
-from tbloom.cli.demo.site import Folder, serve, survey
+from tbloom.cli.demo.site import Folder, Reply, serve, survey
 
 DOCUMENTATION = Path("/usr/share/doc/python3.11/html")
 PAGES = 530
@@ -29,27 +30,46 @@ DONE = {"ADDONS": {"tbloom.scrapy.Addon": 500}, "TBLOOM_MARK": "done", "TBLOOM_S
 SCHEDULED = {"ADDONS": {"tbloom.scrapy.Addon": 500}}
 
 
+@dataclass
 class Site:
-    """The documentation on loopback, and what a crawl of it must come to."""
+    """A site on loopback, and what a crawl of it must come to."""
 
-    def __init__(self, url: str, start: str) -> None:
-        self.url, self.start = url, start
-        self.pages = {
-            f"/{path.relative_to(DOCUMENTATION)}" for path in DOCUMENTATION.rglob("*.html")
-        }
+    url: str
+    start: str
+    pages: set[str]
+    #: Pages that no link leads to.
+    orphans: list[str]
+
+
+class Tree:
+    """A site on which one link only leads to each page: each has 7, down to 400 pages."""
+
+    title = "A tree"
+    start = "/0.html"
+
+    def reply(self, path: str) -> Reply:
+        number = int(path.strip("/").removesuffix(".html"))
+        children = range(7 * number + 1, min(7 * number + 8, 400))
+        links = "".join(f'<a href="/{child}.html">{child}</a>' for child in children)
+        return Reply(f"<html><body>{links}</body></html>".encode(), "text/html")
 
 
 @pytest.fixture(scope="module")
-def site() -> Iterator[Site]:
+def tree() -> Iterator[Site]:
+    with serve(Tree()) as server:
+        yield Site(server.url, Tree.start, {f"/{i}.html" for i in range(400)}, [])
+
+
+@pytest.fixture(scope="module")
+def docs() -> Iterator[Site]:
     if not DOCUMENTATION.is_dir():
         missing("Debian's package python3.11-doc")
     folder = Folder(str(DOCUMENTATION))
+    pages = {f"/{path.relative_to(DOCUMENTATION)}" for path in DOCUMENTATION.rglob("*.html")}
+    assert len(pages) == PAGES
     with serve(folder) as server:
-        site = Site(server.url, folder.start)
         linked = survey(folder, server.url, lambda _: None).pages
-        site.orphans = sorted(site.pages - linked)
-        assert len(site.pages) == PAGES
-        yield site
+        yield Site(server.url, folder.start, pages, sorted(pages - linked))
 
 
 class Fleet:
@@ -91,7 +111,7 @@ class Fleet:
 
     def kill_one(self, random_: random.Random) -> None:
         """Kill -9 of one of four, after a random number of pages."""
-        pages = random_.randrange(1, PAGES - 80)
+        pages = random_.randrange(1, len(self._site.pages) * 8 // 10)
         while self.fetched().total() < pages:
             time.sleep(0.01)
         victim = random_.choice(self.crawlers)
@@ -115,20 +135,30 @@ class Fleet:
 
 @pytest.mark.timeout(3600 if FULL else 120)
 @pytest.mark.parametrize(
-    ("queues", "restart", "times"),
-    [(SHARED_QUEUE, False, 20 if FULL else 1), (OWN_QUEUES, True, 5 if FULL else 1)],
-    ids=["one queue", "own queues, started again"],
+    ("kind", "queues", "restart", "times"),
+    [
+        ("docs", SHARED_QUEUE, False, 20 if FULL else 1),
+        ("docs", OWN_QUEUES, True, 5 if FULL else 1),
+        ("tree", SHARED_QUEUE, False, 20 if FULL else 1),
+        ("tree", OWN_QUEUES, True, 20 if FULL else 1),
+    ],
+    ids=["docs, one queue", "docs, own queues", "tree, one queue", "tree, own queues"],
 )
 def test_every_page_is_fetched_though_a_crawler_is_killed(
-    site: Site,
+    request: pytest.FixtureRequest,
     url: str,
     tmp_path: Path,
     *,
+    kind: str,
     queues: dict[str, Any],
     restart: bool,
     times: int,
 ) -> None:
-    """With TBLOOM_MARK = "done". A page may be fetched twice only if its crawler was killed meanwhile."""
+    """With TBLOOM_MARK = "done". A page may be fetched twice only if its crawler was killed meanwhile.
+
+    A crawler with a queue of its own is started again.
+    """
+    site: Site = request.getfixturevalue(kind)
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     for number in range(times):
@@ -149,19 +179,19 @@ def test_every_page_is_fetched_though_a_crawler_is_killed(
 
 @pytest.mark.timeout(3600 if FULL else 120)
 def test_pages_are_lost_where_they_are_marked_when_scheduled(
-    site: Site, url: str, tmp_path: Path
+    docs: Site, url: str, tmp_path: Path
 ) -> None:
     """Why there is another way: what the killed crawler had taken out of the queue is never fetched."""
     lost = 0
     for number in range(5 if FULL else 1):
         folder = tmp_path / str(number)
         folder.mkdir()
-        with Fleet(site, url, folder, {**SHARED_QUEUE, **SCHEDULED}) as fleet:
-            fleet.kill_one(random.Random())
+        with Fleet(docs, url, folder, {**SHARED_QUEUE, **SCHEDULED}) as fleet:
+            fleet.kill_one(random.Random(number))
             fleet.finish()
         fetched = fleet.fetched()
         print(f"{PAGES - len(fetched)} of {PAGES} pages lost")
         lost += PAGES - len(fetched)
-        assert {1} == {n for page, n in fetched.items() if page != site.start}
+        assert {1} == {n for page, n in fetched.items() if page != docs.start}
     if FULL:
         assert lost > 0
