@@ -215,7 +215,10 @@ class Cluster:
             and int(cluster["cluster_known_nodes"]) == len(self._nodes)
             and replication.get("master_link_status", "up") == "up"
             and (
-                replication["role"] == "slave" or replication["connected_slaves"] == self._replicas
+                replication["role"] == "slave"
+                or not self._replicas
+                # Until its first ACK the master keeps writes to itself.
+                or replication.get("slave0", {}).get("state") == "online"
             )
         )
 
@@ -236,10 +239,13 @@ def _id(node: redis.Redis) -> str:
 @contextmanager
 def replica(binary: str, master: LocalRedis) -> Iterator[redis.Redis]:
     """A client of a replica that holds what the master holds."""
-    with redis.Redis.from_url(master.url) as client:
-        client.config_set("repl-diskless-sync-delay", 0)  # else it waits for more replicas
-    with local(binary, "--replicaof", "127.0.0.1", str(master.port)) as client:
-        while client.info("replication")["master_link_status"] != "up":
+    with (
+        redis.Redis.from_url(master.url) as leader,
+        local(binary, "--replicaof", "127.0.0.1", str(master.port)) as client,
+    ):
+        leader.config_set("repl-diskless-sync-delay", 0)  # else it waits for more replicas
+        # "up" at the replica is not enough: until its first ACK the master keeps writes to itself.
+        while leader.info("replication").get("slave0", {}).get("state") != "online":
             time.sleep(0.05)
         yield client
 
