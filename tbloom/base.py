@@ -13,6 +13,7 @@ from tbloom.config import Config, Parameters, configure
 from tbloom.errors import ConfigError
 from tbloom.failures import Trip, is_outage
 from tbloom.hashing import Item
+from tbloom.homememory import HomeMemory
 from tbloom.protocol import Protocol
 from tbloom.sizing import shards_for
 
@@ -32,6 +33,9 @@ SOCKET_TIMEOUT = 2.0
 #: For so long (s) a session counts as alive without another sign of life.
 SESSION_TTL = 60.0
 _MOST_PATIENCE, _LONGEST_SESSION = 3600.0, 86400.0
+#: What is remembered at home is forgotten after so many seconds.
+HOME_AGE = 60.0
+_LARGEST_HOME = 100_000_000
 
 
 class Arguments(Parameters, total=False):
@@ -40,6 +44,8 @@ class Arguments(Parameters, total=False):
     patience: float | None
     on_error: str
     session_ttl: float
+    home_size: int
+    home_age: float
 
 
 def _seconds(argument: str, value: Any, least: float, most: float) -> float:
@@ -63,6 +69,8 @@ class Base(Generic[Client]):
         patience: float | None = None,
         on_error: str = "raise",
         session_ttl: float = SESSION_TTL,
+        home_size: int = 0,
+        home_age: float = HOME_AGE,
         **parameters: Unpack[Parameters],
     ) -> None:
         """A filter that remembers items for the newest ``slices`` periods of ``granularity``.
@@ -93,6 +101,10 @@ class Base(Generic[Client]):
             for new; ``"drop"``: for seen. The server is asked again every 10 seconds.
         :param session_ttl: for how long (seconds) a process that claims items counts as alive without
             a sign of life (60).
+        :param home_size: how many items that are seen are remembered in this process, so that Redis is
+            not asked for them again (0); about 100 bytes each.
+        :param home_age: for how long (seconds) at most (60): so late a ``clear()`` by another client may
+            be noticed.
         :raises ConfigError: where an argument can't be right.
         """
         if not isinstance(client, self._CLIENTS):
@@ -117,7 +129,15 @@ class Base(Generic[Client]):
         config = configure(name, **parameters)
         #: What happens while the server does not answer.
         self.circuit = Circuit(name, on_error)
-        self._protocol = Protocol(config, self.session_ttl, adopts_shards=self._adopts_shards)
+        if type(home_size) is not int or not 0 <= home_size <= _LARGEST_HOME:
+            raise ConfigError("home_size", home_size, f"a whole number from 0 to {_LARGEST_HOME}")
+        home = HomeMemory(home_size, _seconds("home_age", home_age, 0, _LONGEST_SESSION))
+        self._protocol = Protocol(config, self.session_ttl, home, adopts_shards=self._adopts_shards)
+
+    @property
+    def home_hits(self) -> int:
+        """How many answers came from the memory at home."""
+        return self._protocol.home.hits
 
     def _is_lost(self, error: Exception, *, asked: bool) -> bool:
         """Whether a call's error says that the server is lost for now; the circuit is told."""

@@ -42,6 +42,9 @@ class Untold:
     def __init__(self) -> None:
         self._batches: dict[int, Batch] = {}
 
+    def __contains__(self, digest: int) -> bool:
+        return digest in self._batches
+
     def keep(self, batches: Iterable[Batch]) -> None:
         """Notes the items of a call that ended untold: the new ones, and those in doubt."""
         for batch in batches:

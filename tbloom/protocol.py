@@ -6,13 +6,13 @@ their replies, and returns the verb's answer.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeVar
 
 from tbloom import survey
+from tbloom.arguments import check_note, check_notes, check_within, digests_of
 from tbloom.batches import Batch
 from tbloom.calls import Command, Flow, deliver, text
 from tbloom.claims import Claims
@@ -21,6 +21,7 @@ from tbloom.conversation import Conversation
 from tbloom.errors import ConfigError, ConfigMismatch
 from tbloom.hashing import Item, digest, encode
 from tbloom.holdings import Claim
+from tbloom.homememory import HomeMemory
 from tbloom.info import FilterInfo
 from tbloom.plan import Plan
 from tbloom.reconfigure import reconfigure
@@ -29,7 +30,6 @@ from tbloom.window import to_ms
 
 T = TypeVar("T")
 
-_LONGEST_NOTE = 1 << 16
 # A window is at most a century long, and has to fit before and after.
 _YEARS = (102, 9800)
 
@@ -41,8 +41,11 @@ class Protocol:
     is as good.
     """
 
-    def __init__(self, config: Config, session_ttl: float, *, adopts_shards: bool = False) -> None:
+    def __init__(
+        self, config: Config, session_ttl: float, home: HomeMemory, *, adopts_shards: bool = False
+    ) -> None:
         self.config = config
+        self.home = home
         self._adopts_shards = adopts_shards
         self._conversation = Conversation(config)
         self.claims = Claims(self._conversation, round(session_ttl * 1000))
@@ -59,40 +62,48 @@ class Protocol:
 
     def add(self, item: Item, within: int | None = None) -> Flow[bool]:
         """Is the item new?"""
-        within = self._within(within)
+        within = check_within(within, self.config.slices)
         key = digest(encode(item))
+        if self._is_at_home(key, within):
+            return False
         answers = yield from self._adopting(self._add, [key], within)
         return answers[key]
 
     def add_many(self, items: Iterable[Item], within: int | None = None) -> Flow[list[bool]]:
         """Which of the items are new? Of a repeated one, the first."""
-        within = self._within(within)
-        digests = _digests(items)
-        answers = yield from self._adopting(self._add, digests, within)
+        within = check_within(within, self.config.slices)
+        digests = digests_of(items)
+        asked = [key for key in digests if not self._is_at_home(key, within)]
+        answers = yield from self._adopting(self._add, asked, within)
         # Popped by its first occurrence, so that the others are told "seen".
         return [answers.pop(digest, False) for digest in digests]
 
     def contains(self, item: Item, within: int | None = None) -> Flow[bool]:
         """Has the item been seen?"""
-        within = self._within(within)
+        within = check_within(within, self.config.slices)
         key = digest(encode(item))
+        if self._is_at_home(key, within):
+            return True
         answers = yield from self._adopting(self._look_up, [key], within)
         return answers[key]
 
     def contains_many(self, items: Iterable[Item], within: int | None = None) -> Flow[list[bool]]:
         """Which of the items have been seen?"""
-        within = self._within(within)
-        digests = _digests(items)
-        answers = yield from self._adopting(self._look_up, digests, within)
-        return [answers[digest] for digest in digests]
+        within = check_within(within, self.config.slices)
+        digests = digests_of(items)
+        asked = [key for key in digests if not self._is_at_home(key, within)]
+        answers = yield from self._adopting(self._look_up, asked, within)
+        return [answers.get(digest, True) for digest in digests]
 
     def claim(
         self, item: Item, within: int | None = None, note: str = "", giver: str = ""
     ) -> Flow[Claim]:
         """Is the item the caller's to work on?"""
-        within, key = self._within(within), digest(encode(item))
-        notes = {key: _checked_note(note)}
-        answers = yield from self._adopting(self.claims.claim, [key], within, notes, giver)
+        within, key = check_within(within, self.config.slices), digest(encode(item))
+        notes = {key: check_note(note)}
+        if self._is_at_home(key, within):
+            return Claim.SEEN
+        answers = yield from self._adopting(self._claim, [key], within, notes, giver)
         return answers[key]
 
     def claim_many(
@@ -103,12 +114,13 @@ class Protocol:
         giver: str = "",
     ) -> Flow[list[Claim]]:
         """Which of the items are the caller's to work on? Of a repeated one, the first."""
-        within, digests = self._within(within), _digests(items)
-        by_digest = _notes(digests, notes)
-        answers = yield from self._adopting(self.claims.claim, digests, within, by_digest, giver)
+        within, digests = check_within(within, self.config.slices), digests_of(items)
+        by_digest = check_notes(digests, notes)
+        asked = [key for key in digests if giver or not self._is_at_home(key, within)]
+        answers = yield from self._adopting(self._claim, asked, within, by_digest, giver)
         told = []
         for key in digests:
-            told.append(answers[key])
+            told.append(answers.setdefault(key, Claim.SEEN))
             if answers[key] is Claim.NEW:
                 answers[key] = Claim.BUSY
         return told
@@ -119,7 +131,7 @@ class Protocol:
 
     def commit_many(self, items: Iterable[Item]) -> Flow[None]:
         """The work on the items is done."""
-        yield from self._adopting(self.claims.commit, _digests(items))
+        yield from self._adopting(self.claims.commit, digests_of(items))
 
     def release(self, item: Item) -> Flow[None]:
         """The work on the item was not done."""
@@ -127,15 +139,15 @@ class Protocol:
 
     def release_many(self, items: Iterable[Item]) -> Flow[None]:
         """The work on the items was not done."""
-        yield from self._adopting(self.claims.release, _digests(items))
+        yield from self._adopting(self.claims.release, digests_of(items))
 
     def hand_over(self, items: Iterable[Item]) -> None:
         """Somebody else ends the claims of these items."""
-        self.claims.hand_over(_digests(items))
+        self.claims.hand_over(digests_of(items))
 
     def abandon_many(self, items: Iterable[Item]) -> Flow[None]:
         """The work on the items was not done, and somebody may go on with it."""
-        yield from self._adopting(self.claims.release, _digests(items), "abandon")
+        yield from self._adopting(self.claims.release, digests_of(items), "abandon")
 
     def take_over(self, limit: int, prefix: str) -> Flow[list[str]]:
         """Claim what dead sessions have left."""
@@ -145,6 +157,7 @@ class Protocol:
 
     def clear(self) -> Flow[None]:
         """Forget everything, also if it is stored with other parameters (of this layout)."""
+        self.home.forget()
         root = self.config.keys.root
         [stored] = yield from deliver([Command(("GET", root))])
         if stored is not None and text(stored) != self.config.stored:
@@ -220,26 +233,44 @@ class Protocol:
         untold = conversation.untold.take(digests)
         batches = conversation.batches(digest for digest in digests if digest not in untold)
         batches += {id(batch): batch for batch in untold.values()}.values()
+        plan = conversation.current_plan()
         yield from conversation.change(batches, lambda plan, batch: plan.add(within, batch))
         answers = _answers(batches)
+        self._keep_at_home(answers, plan)
         missing = [digest for digest in digests if digest not in answers] if untold else []
         return {**answers, **(yield from self._add(missing, within))} if missing else answers
 
     def _look_up(self, digests: list[int], within: int) -> Flow[dict[int, bool]]:
         conversation = self._conversation
-        batches = conversation.batches(digests)
+        plan, batches = conversation.current_plan(), conversation.batches(digests)
         yield from conversation.ask(
             batches, lambda plan, batch: plan.contains(within, batch), store=False
         )
-        return _answers(batches)
+        answers = _answers(batches)
+        self._keep_at_home((key for key, seen in answers.items() if seen), plan)
+        return answers
 
-    def _within(self, within: int | None) -> int:
-        slices = self.config.slices
-        if within is None:
-            return slices
-        if isinstance(within, int) and not isinstance(within, bool) and 1 <= within <= slices:
-            return within
-        raise ConfigError("within", within, f"a whole number of slices from 1 to {slices}")
+    def _claim(
+        self, digests: list[int], within: int, notes: dict[int, str], giver: str = ""
+    ) -> Flow[dict[int, Claim]]:
+        plan = self._conversation.current_plan()
+        answers = yield from self.claims.claim(digests, within, notes, giver)
+        self._keep_at_home((key for key, told in answers.items() if told is Claim.SEEN), plan)
+        return answers
+
+    def _is_at_home(self, key: int, within: int) -> bool:
+        """Whether the item is known to be seen; what its caller was never told is the server's to say."""
+        return (
+            self.home.size > 0
+            and within == self.config.slices
+            and self.home.holds(key, self._conversation.current_plan())
+            and key not in self._conversation.untold
+        )
+
+    def _keep_at_home(self, seen: Iterable[int], plan: Plan) -> None:
+        # Another plan by now: another slice is current, and the answers may be of before.
+        if self.home.size and plan is self._conversation.current_plan():
+            self.home.keep(seen, plan)
 
 
 def _answers(batches: list[Batch]) -> dict[int, bool]:
@@ -248,27 +279,3 @@ def _answers(batches: list[Batch]) -> dict[int, bool]:
         for batch in batches
         for digest, answer in zip(batch.digests, batch.answers or "", strict=True)
     }
-
-
-def _digests(items: Iterable[Item]) -> list[int]:
-    if isinstance(items, str | bytes) or not isinstance(items, Iterable):
-        raise ConfigError("items", items, "an iterable of items, not a single one")
-    return [digest(encode(item, f"items[{i}]")) for i, item in enumerate(items)]
-
-
-def _checked_note(note: str, argument: str = "note") -> str:
-    if not isinstance(note, str) or len(note) > _LONGEST_NOTE or re.search("[\ud800-\udfff]", note):
-        raise ConfigError(argument, note, f"a str of at most {_LONGEST_NOTE} characters")
-    return note
-
-
-def _notes(digests: list[int], notes: Iterable[str] | None) -> dict[int, str]:
-    if notes is None:
-        return {}
-    if isinstance(notes, str):
-        raise ConfigError("notes", notes, "an iterable of notes, not a single one")
-    checked = [_checked_note(note, f"notes[{i}]") for i, note in enumerate(notes)]
-    if len(checked) != len(digests):
-        raise ConfigError("notes", notes, f"as many as there are items, {len(digests)}")
-    # Of a repeated item, the first.
-    return dict(zip(reversed(digests), reversed(checked), strict=True))

@@ -15,8 +15,8 @@ import tbloom
 ROOT = Path(__file__).parents[1]
 FLOORS = [  # lowest first
     {"errors", "version"},
-    {"circuit", "window", "sizing", "hashing", "keys", "scripts", "clock", "lanes"},
-    {"batches", "config", "info", "calls"},
+    {"circuit", "homememory", "window", "sizing", "hashing", "keys", "scripts", "clock", "lanes"},
+    {"arguments", "batches", "config", "info", "calls"},
     {"layout"},
     {"survey", "plan"},
     {"reconfigure"},

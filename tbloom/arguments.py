@@ -1,0 +1,47 @@
+"""What callers of the verbs give: checked, by the names that they know."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from tbloom.errors import ConfigError
+from tbloom.hashing import Item, digest, encode
+
+_LONGEST_NOTE = 1 << 16
+
+
+def check_within(within: int | None, slices: int) -> int:
+    """Of how many slices the newest are asked."""
+    if within is None:
+        return slices
+    if isinstance(within, int) and not isinstance(within, bool) and 1 <= within <= slices:
+        return within
+    raise ConfigError("within", within, f"a whole number of slices from 1 to {slices}")
+
+
+def digests_of(items: Iterable[Item]) -> list[int]:
+    """The items' digests, in order."""
+    if isinstance(items, str | bytes) or not isinstance(items, Iterable):
+        raise ConfigError("items", items, "an iterable of items, not a single one")
+    return [digest(encode(item, f"items[{i}]")) for i, item in enumerate(items)]
+
+
+def check_note(note: str, argument: str = "note") -> str:
+    """The note, if it can be kept with a claim."""
+    if not isinstance(note, str) or len(note) > _LONGEST_NOTE or re.search("[\ud800-\udfff]", note):
+        raise ConfigError(argument, note, f"a str of at most {_LONGEST_NOTE} characters")
+    return note
+
+
+def check_notes(digests: list[int], notes: Iterable[str] | None) -> dict[int, str]:
+    """The notes, by their items' digests."""
+    if notes is None:
+        return {}
+    if isinstance(notes, str):
+        raise ConfigError("notes", notes, "an iterable of notes, not a single one")
+    checked = [check_note(note, f"notes[{i}]") for i, note in enumerate(notes)]
+    if len(checked) != len(digests):
+        raise ConfigError("notes", notes, f"as many as there are items, {len(digests)}")
+    # Of a repeated item, the first.
+    return dict(zip(reversed(digests), reversed(checked), strict=True))
