@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from scrapy.utils.misc import load_object
 
+from tbloom.scrapy.ahead import BatchMiddleware
 from tbloom.scrapy.dupefilter import DupeFilter
 from tbloom.scrapy.middleware import DownloaderMiddleware, SpiderMiddleware
 
@@ -27,7 +28,9 @@ class Addon:
             logger.warning(
                 "tbloom's add-on changes nothing: the project sets DUPEFILTER_CLASS to %r", chosen
             )
-        elif settings.get("TBLOOM_MARK") == "done":
+            return
+        settings["SPIDER_MIDDLEWARES"].setdefault(BatchMiddleware, -999)
+        if settings.get("TBLOOM_MARK") == "done":
             # The first that sees a request leave the queue, and the last that sees what came of it.
             settings["DOWNLOADER_MIDDLEWARES"].setdefault(DownloaderMiddleware, -1000)
             settings["SPIDER_MIDDLEWARES"].setdefault(SpiderMiddleware, -1000)

@@ -16,6 +16,7 @@ from scrapy.utils.request import RequestFingerprinter, referer_str
 from tbloom.errors import ConfigError, FilterFull
 from tbloom.holdings import Claim
 from tbloom.scrapy import options
+from tbloom.scrapy.ahead import Ahead, ahead
 from tbloom.scrapy.inflight import InFlight, in_flight
 from tbloom.scrapy.middleware import SpiderMiddleware
 from tbloom.scrapy.notes import WITHIN
@@ -57,6 +58,7 @@ class DupeFilter(BaseDupeFilter):
         self._said: set[str] = set()
         self._dropped: Request | None = None
         self._in_flight: InFlight | None = None
+        self._ahead: Ahead | None = None
         self._shares_queue = False
         self._crawler: Crawler | None = None
 
@@ -133,7 +135,7 @@ class DupeFilter(BaseDupeFilter):
         """
         circuit = self.seen.circuit
         guesses = circuit.answers
-        answer = self._ask(request)
+        answer = (self._ahead and self._ahead.take(request)) or self._ask(request)
         if circuit.answers > guesses:
             self._count_errors()
             return self._note_guess(request, drop=answer is not Claim.NEW)
@@ -177,6 +179,8 @@ class DupeFilter(BaseDupeFilter):
                 shared=self._shares_queue,
             )
             crawler.signals.connect(self._end, signals.spider_closed)
+        if crawler is not None:
+            self._ahead = ahead[crawler] = Ahead(crawler, seen, self._in_flight)
         if self._flush_on_start:  # clear() comes next, and will find out
             return
         try:
@@ -222,6 +226,8 @@ class DupeFilter(BaseDupeFilter):
             if reason == "finished":
                 self._in_flight.release_all()
         self._count_errors()
+        if self._stats and self.seen.home_hits:
+            self._stats.set_value("tbloom/home_hits", self.seen.home_hits)
         self.seen.close()
         self.seen.client.close()
 

@@ -26,11 +26,8 @@ logger = logging.getLogger(__name__)
 
 
 class InFlight:
-    """The requests that one crawl has claimed.
-
-    ``shared``: the queue is shared with other processes, as scrapy-redis' is. What is put there is
-    claimed anew by whoever takes it out.
-    """
+    """The requests that one crawl has claimed. ``shared``: the queue is shared with other processes, as
+    scrapy-redis' is. What is put there is claimed anew by whoever takes it out."""
 
     def __init__(
         self,
@@ -71,6 +68,18 @@ class InFlight:
         if answer is not Claim.NEW:  # who fetches the target fetches this page
             self._try("marked", lambda: self._seen.commit_many(before.items))
         return answer
+
+    def claim_many(self, requests: list[Request]) -> list[Claim]:
+        """Claims requests that are about to be scheduled, and carry no claim."""
+        fingerprints = [self._fingerprint(request) for request in requests]
+        pairs = zip(requests, fingerprints, strict=True)
+        notes = [self._note(request, (fingerprint,)) for request, fingerprint in pairs]
+        items = [bytes.fromhex(fingerprint) for fingerprint in fingerprints]
+        answers = self._seen.claim_many(items, notes=notes)
+        for request, fingerprint, answer in zip(requests, fingerprints, answers, strict=True):
+            if answer is Claim.NEW:
+                self._hold(request, (fingerprint,))
+        return answers
 
     def scheduled(self, request: Request) -> None:
         """A request is about to be put into the queue, if the dupefilter has not seen it."""
@@ -184,16 +193,21 @@ class InFlight:
             self._done.clear()
 
     def _claim(self, request: Request, fingerprints: tuple[str, ...], giver: str) -> Claim:
-        spider = self._crawler.spider
-        note = Note.of(request, fingerprints, spider) if self._take_over and spider else None
-        if note is None and self._take_over:
-            self._count("tbloom/not_noted")
-        text = note.text(spider) if note and spider else ""
+        text = self._note(request, fingerprints)
         item = bytes.fromhex(fingerprints[0])
         answer = self._seen.claim(item, request.meta.get(WITHIN), text, giver)
         if answer is Claim.NEW:
             self._hold(request, fingerprints)
         return answer
+
+    def _note(self, request: Request, fingerprints: tuple[str, ...]) -> str:
+        spider = self._crawler.spider
+        if not self._take_over or spider is None:
+            return ""
+        note = Note.of(request, fingerprints, spider)
+        if note is None:
+            self._count("tbloom/not_noted")
+        return note.text(spider) if note else ""
 
     def _hold(self, request: Request, fingerprints: tuple[str, ...]) -> None:
         carried = Carried(self._seen.session, next(self._count_up), fingerprints)

@@ -19,6 +19,8 @@ from tbloom.errors import ConfigError
 from tbloom.sync import TimeBloom
 
 DEFAULT_KEY = "%(spider)s:tbloom"
+#: So many requests that are seen are remembered in the process: 10 MB.
+HOME_SIZE = 100_000
 MARKS = ("scheduled", "done")
 
 
@@ -42,6 +44,8 @@ _NAMES = {
     "patience": ("TBLOOM_PATIENCE", float),
     "on_error": ("TBLOOM_ON_ERROR", None),
     "session_ttl": ("TBLOOM_SESSION_TTL", float),
+    "home_size": ("TBLOOM_HOME_SIZE", int),
+    "home_age": ("TBLOOM_HOME_AGE", float),
 }
 _EXPECTED = {int: "a whole number", float: "a number", _flag: "True or False"}
 _SETTINGS = {
@@ -88,7 +92,7 @@ def read(settings: BaseSettings, spider: str | None) -> Options:
         raise ConfigError("TBLOOM_TAKE_OVER", take_over, _EXPECTED[_flag]) from None
     client = _client(settings)
     try:
-        arguments = _arguments(settings)
+        arguments = {"home_size": HOME_SIZE, **_arguments(settings)}
         if _is_ours_to_retry(client, settings):
             client.set_retry(Retry(NoBackoff(), 0))
             arguments.setdefault("patience", PATIENCE)
