@@ -142,4 +142,4 @@ def table(found: Found) -> Table:
         told = " and ".join(f"{figure:.{goal.digits}f}" for figure in figures)
         bound = f"{'>=' if goal.at_least else '<='} {goal.bound:g} {goal.unit}"
         rows.append([goal.text, bound, f"{told} {goal.unit}", "yes" if holds else "**no**"])
-    return Table("Goals", ["", "goal", "reached", "holds"], rows)
+    return Table("Goals", ["", "goal", "reached", "holds"], rows, words=4)

@@ -10,6 +10,7 @@ import goals
 import tables
 from contenders import ADD, ADD_MANY, SADD
 from plots import Bar, chart
+from streams import BATCH
 
 Found = dict[str, Any]
 
@@ -28,20 +29,25 @@ def write(found: Found, path: Path) -> Iterator[Path]:
 def plots(found: Found) -> dict[str, str]:
     """By name, each an SVG."""
     race, links = found["race"], found["links"]
-    placements = list(dict.fromkeys(row["placement"] for row in race["rows"]))
+    placement = race["rows"][0]["placement"]
+    rated = sorted(
+        (row for row in race["rows"] if row["placement"] == placement),
+        key=lambda row: -row["ratio"],
+    )
     rates = [
         (
-            f"client and server have {placement}",
+            heading,
             [
-                Bar(row["name"], row["ratio"], f"{row['ratio']:.2f}")
-                for row in race["rows"]
-                if row["placement"] == placement
+                Bar(row["name"], row["ratio"], _times(row["ratio"]))
+                for row in rated
+                if is_batched(row["name"]) == batched
             ],
         )
-        for placement in placements
+        for heading, batched in (("one by one", False), (f"in batches of {BATCH}", True))
     ]
     memory = [
-        Bar(row["name"], row["bytes"], f"{row['bytes']:.1f}") for row in found["footprint"]["rows"]
+        Bar(row["name"], row["bytes"], f"{row['bytes']:.1f}")
+        for row in sorted(found["footprint"]["rows"], key=lambda row: row["bytes"])
     ]
     waits = [
         (
@@ -56,21 +62,32 @@ def plots(found: Found) -> dict[str, str]:
     ]
     return {
         "rate": chart(
-            "Rate, to that of SADD one by one", "more is better; logarithmic scale", rates
+            "Items per second, to those of SADD one by one",
+            f"more is better; client and server have {placement}; logarithmic scale",
+            rates,
+            log=True,
         ),
-        "memory": chart(
-            "Bytes per item", "less is better; a rate of mistakes goes with it", [("", memory)]
-        ),
+        "memory": chart("Bytes per item", "less is better", [("", memory)], log=False),
         "waiting": chart(
-            f"Seconds of waiting for Redis, for {links['links']:,} links",
+            f"Waiting for Redis, for {links['links']:,} links (s)",
             "less is better; logarithmic scale",
             waits,
+            log=True,
         ),
     }
 
 
+def is_batched(name: str) -> bool:
+    """Whether the contender takes many items at once."""
+    return f" {BATCH}" in name
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.2f}" if ratio < 10 else f"{ratio:.0f}"
+
+
 def _duration(seconds: float) -> str:
-    if seconds < 100:
+    if seconds < 120:
         return f"{seconds:.1f} s"
     return f"{seconds / 60:.0f} min"
 
@@ -128,11 +145,11 @@ def faster(found: Found) -> Iterator[str]:
         peers = {
             name: value / ratio[own]
             for name, value in ratio.items()
-            if not name.startswith("tbloom") and ("by 500" in name) == batched
+            if not name.startswith("tbloom") and is_batched(name) == batched
         }
         names = [f"{name} ({by:.1f} x)" for name, by in peers.items() if by > 1]
         if names:
-            yield f"Faster than `{own.partition(': ')[2]}` is {_list(names)}."
+            yield f"With a core each, these are faster than `{own.partition(': ')[2]}`: {_list(names)}."
 
 
 def smaller(found: Found) -> Iterator[str]:
@@ -141,7 +158,7 @@ def smaller(found: Found) -> Iterator[str]:
     own = rows.pop("tbloom, 7 slices")
     names = [f"{name} ({size:.1f} bytes)" for name, size in rows.items() if size < own]
     if names:
-        yield f"Less memory than tbloom's {own:.1f} bytes takes {_list(names)}."
+        yield f"These take less than tbloom's {own:.1f} bytes: {_list(names)}."
     yield f"`SADD` takes {rows[SADD] / own:.0f} times as much."
 
 
@@ -184,7 +201,8 @@ the two take turns. Both are shown, because a system left to itself changes its 
 
 {faster} What the others don't do: scrapy-redis-bloomfilter, pottery and walrus ask and write in
 separate calls, so two crawlers can both be told "new"; and none but `SET NX EX` and the 7 filters of RedisBloom,
-which need a module and a script of one's own, forgets an item after a week. None can be sent again safely.
+which need a module and a script of one's own, forgets an item after a week. And with none
+of them is a call safe to send again: if its reply is lost, the next answer is "seen", and the page is never fetched.
 
 ## Memory, and what it buys
 
@@ -193,8 +211,9 @@ which need a module and a script of one's own, forgets an item after a week. Non
 ![Bytes per item](benchmarks-memory.svg)
 
 {footprint_items} items, each filter of a size for so many (scrapy-redis-bloomfilter's as its documents say; RedisBloom's
-7 filters, and tbloom's, with a seventh in each slice). The bytes are those that Redis has allocated. A mistake is an item called seen that was never
-added. tbloom may make one in 10,000 over the whole window, and keeps half of that back for slices that grow.
+7 filters, and tbloom's, with a seventh in each). The bytes are those that Redis has allocated. A mistake is an
+item called seen that was never added. tbloom may make one in 10,000 over the whole window, and keeps half of that
+back for slices that grow. RedisBloom rounds a filter up to a power of two.
 
 {footprint}
 

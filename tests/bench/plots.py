@@ -8,7 +8,7 @@ from html import escape
 from typing import NamedTuple
 
 _STYLE = """\
-text { font: 13px system-ui, sans-serif; fill: #24292f }
+text { font-family: system-ui, sans-serif; font-size: 13px; fill: #24292f }
 .title { font-weight: 600; font-size: 15px }
 .note, .tick { fill: #656d76; font-size: 12px }
 .own { fill: #1a7f6e } .peer { fill: #9aa4af } line { stroke: #d0d7de }
@@ -16,7 +16,7 @@ text { font: 13px system-ui, sans-serif; fill: #24292f }
   text { fill: #e6edf3 } .note, .tick { fill: #8d96a0 }
   .own { fill: #3fb6a0 } .peer { fill: #59636e } line { stroke: #3d444d }
 }"""
-_WIDTH, _LABELS, _VALUES, _ROW, _TOP = 760, 250, 70, 24, 62
+_WIDTH, _LABELS, _VALUES, _ROW, _TOP = 800, 280, 60, 24, 62
 
 
 class Bar(NamedTuple):
@@ -25,15 +25,17 @@ class Bar(NamedTuple):
     shown: str
 
 
-def chart(title: str, note: str, groups: Sequence[tuple[str, Sequence[Bar]]]) -> str:
-    """Horizontal bars on a logarithmic scale, tbloom's in colour; each group may have a heading."""
+def chart(title: str, note: str, groups: Sequence[tuple[str, Sequence[Bar]]], *, log: bool) -> str:
+    """Horizontal bars, tbloom's in colour; each group may have a heading. ``log``: on a logarithmic scale."""
     values = [bar.value for _, bars in groups for bar in bars]
-    low = math.floor(math.log10(min(values)) - 0.05)
-    high = max(low + 1, math.ceil(math.log10(max(values))))
+    ticks = _powers(min(values), max(values)) if log else _steps(max(values))
+    low, high = ticks[0], max(values)
     room = _WIDTH - _LABELS - _VALUES
 
     def x(value: float) -> float:
-        return _LABELS + room * (math.log10(value) - low) / (high - low)
+        if log:
+            return _LABELS + room * math.log10(value / low) / math.log10(high / low)
+        return _LABELS + room * value / high
 
     rows: list[str] = []
     y = _TOP
@@ -52,9 +54,9 @@ def chart(title: str, note: str, groups: Sequence[tuple[str, Sequence[Bar]]]) ->
             y += _ROW
         y += 8
     grid = [
-        f'<line x1="{x(10.0**n):.1f}" x2="{x(10.0**n):.1f}" y1="{_TOP - 4}" y2="{y}"/>'
-        + _text(x(10.0**n), y + 16, f"{10.0**n:,g}", "tick", middle=True)
-        for n in range(low, high + 1)
+        f'<line x1="{x(tick):.1f}" x2="{x(tick):.1f}" y1="{_TOP - 4}" y2="{y}"/>'
+        + _text(x(tick), y + 16, f"{tick:,g}", "tick", middle=True)
+        for tick in ticks
     ]
     return "\n".join(
         [
@@ -68,6 +70,19 @@ def chart(title: str, note: str, groups: Sequence[tuple[str, Sequence[Bar]]]) ->
             "</svg>\n",
         ]
     )
+
+
+def _powers(least: float, most: float) -> list[float]:
+    """Powers of ten, from below the values on; the least value is not at the very edge."""
+    low = math.floor(math.log10(least) - 0.05)
+    return [10.0**n for n in range(low, math.floor(math.log10(most)) + 1)]
+
+
+def _steps(most: float) -> list[float]:
+    """From 0 on, in at most 6 round steps."""
+    unit = 10.0 ** math.floor(math.log10(most))
+    step = next(unit * f for f in (0.2, 0.5, 1, 2) if unit * f * 6 >= most)
+    return [step * n for n in range(math.floor(most / step) + 1)]
 
 
 def _text(

@@ -9,9 +9,10 @@ NONE = "this server has no RedisBloom"
 
 class Table(NamedTuple):
     title: str
-    #: Those of all columns but the first are numbers, and stand to the right.
     header: list[str]
     rows: list[list[str]]
+    #: So many columns are words, and stand to the left; the others are numbers.
+    words: int = 1
 
     def text(self) -> str:
         """For the terminal."""
@@ -19,7 +20,7 @@ class Table(NamedTuple):
         widths = [max(len(line[i]) for line in lines) for i in range(len(self.header))]
         aligned = [
             "  ".join(
-                cell.rjust(width) if i else cell.ljust(width)
+                cell.ljust(width) if i < self.words else cell.rjust(width)
                 for i, (cell, width) in enumerate(zip(line, widths, strict=True))
             ).rstrip()
             for line in lines
@@ -28,7 +29,7 @@ class Table(NamedTuple):
 
     def markdown(self) -> str:
         """For the page; the title is left to it."""
-        rule = ["---", *["---:"] * (len(self.header) - 1)]
+        rule = ["---" if i < self.words else "---:" for i in range(len(self.header))]
         lines = [self.header, rule, *self.rows]
         return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
@@ -66,7 +67,8 @@ def _race(of: dict[str, Any]) -> list[Table]:
         if not any(row[0].startswith("RedisBloom") for row in rows):
             rows.append(["RedisBloom", NONE, *[""] * 6])
         header = ["", "called", "items/s", "x SADD", "us", "client us", "commands us", "server us"]
-        tables.append(Table(f"New or seen? Client and server have {placement}", header, rows))
+        title = f"New or seen? Client and server have {placement}"
+        tables.append(Table(title, header, rows, words=2))
     return tables
 
 
