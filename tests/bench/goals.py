@@ -15,7 +15,7 @@ Found = dict[str, Any]
 class Goal(NamedTuple):
     text: str
     bound: float
-    #: The figure, or those of which the worst counts; raises LookupError where it was not measured.
+    #: The figure, or several, which may hold in part; raises LookupError where it was not measured.
     figure: Callable[[Found], float | list[float]]
     #: Whether the figure has to be as large as the bound, not as small.
     at_least: bool = True
@@ -137,9 +137,9 @@ def table(found: Found) -> Table:
             rows.append([goal.text, "", "not measured", ""])
             continue
         figures = figure if isinstance(figure, list) else [figure]
-        worst = min(figures) if goal.at_least else max(figures)
-        holds = worst >= goal.bound if goal.at_least else worst <= goal.bound
+        good = [one >= goal.bound if goal.at_least else one <= goal.bound for one in figures]
+        holds = "yes" if all(good) else "in part" if any(good) else "**no**"
         told = " and ".join(f"{figure:.{goal.digits}f}" for figure in figures)
         bound = f"{'>=' if goal.at_least else '<='} {goal.bound:g} {goal.unit}"
-        rows.append([goal.text, bound, f"{told} {goal.unit}", "yes" if holds else "**no**"])
+        rows.append([goal.text, bound, f"{told} {goal.unit}", holds])
     return Table("Goals", ["", "goal", "reached", "holds"], rows, words=4)

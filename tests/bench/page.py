@@ -177,7 +177,7 @@ Timings on a shared machine differ from run to run; read the ratios. `make bench
 ## The goals
 
 Where there are two figures, the first is with a core each for client and server, the second with one core
-for both; for memory, with {footprint_items} items and at each capacity up to 1,000,000. The worst decides.
+for both; for memory, with {footprint_items} items and at each capacity up to 1,000,000. *In part* means that some of the figures reach the goal.
 
 {goals}
 
