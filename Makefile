@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test faults lint format bench-scaling bench-claims clean
+.PHONY: demo test faults lint format bench bench-profile bench-scaling bench-claims clean
 
 demo: $(VENV)/.demo
 	$(BIN)/tbloom demo $(ARGS)
@@ -24,6 +24,14 @@ format: $(VENV)/.lint
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# Compares with what users pick today; in full it writes docs/benchmarks.md. ARGS=--quick: in a minute.
+bench: $(VENV)/.bench
+	$(BIN)/python tests/bench/run.py $(ARGS)
+
+# Prints where the time of an add goes, in the client and on the server.
+bench-profile: $(VENV)/.bench
+	$(BIN)/python tests/bench/profiling.py $(ARGS)
+
 # Writes docs/scaling.md.
 bench-scaling: $(VENV)/.test
 	$(BIN)/python tests/bench/scaling.py
@@ -36,7 +44,7 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 
-# One stamp for each extra: demo, test, lint. (setuptools warns of every editable install that maps a
+# One stamp for each extra: demo, test, lint, bench. (setuptools warns of every editable install that maps a
 # folder, as ours does with lua/; hence PYTHONWARNINGS.)
 $(VENV)/.%: setup.cfg pyproject.toml | $(VENV)/bin/python
 	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --editable '.[$*]'

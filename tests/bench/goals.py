@@ -1,0 +1,145 @@
+"""The goals of issue 5, and what was reached."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from contenders import ADD, ADD_MANY, SADD, SADD_MANY, SCRAPY_REDIS_BLOOMFILTER
+from links import REFERENCE
+from tables import Table
+
+Found = dict[str, Any]
+
+
+class Goal(NamedTuple):
+    text: str
+    bound: float
+    #: The figure, or several, which may hold in part; raises LookupError where it was not measured.
+    figure: Callable[[Found], float | list[float]]
+    #: Whether the figure has to be as large as the bound, not as small.
+    at_least: bool = True
+    unit: str = "x"
+    digits: int = 2
+
+
+def _race(found: Found, name: str, figure: str) -> list[float]:
+    """The figure in each placement."""
+    rows = [row for row in found["race"]["rows"] if row["name"] == name]
+    return [float(row[figure]) for row in rows]
+
+
+def _faster(found: Found, name: str, than: str) -> list[float]:
+    rates = _race(found, name, "ratio"), _race(found, than, "ratio")
+    return [one / other for one, other in zip(*rates, strict=True)]
+
+
+def _capacity(found: Found, capacity: int, figure: str) -> float:
+    rows = {row["capacity"]: row[figure] for row in found["capacities"]["rows"]}
+    return float(rows[capacity])
+
+
+def _bytes(found: Found, name: str) -> float:
+    return float({row["name"]: row["bytes"] for row in found["footprint"]["rows"]}[name])
+
+
+def _less_than_sets(found: Found) -> list[float]:
+    """With the items of the footprint, and in windows of other capacities."""
+    return [
+        _bytes(found, SADD) / _bytes(found, "tbloom, 7 slices"),
+        *(
+            row["set_bytes"] / row["allocated_bits"] * 8
+            for row in found["capacities"]["rows"]
+            if row["set_bytes"]
+        ),
+    ]
+
+
+def _waiting(found: Found) -> float:
+    """How many times as long scrapy-redis' dupefilter waits as tbloom's best way does."""
+    waited = {row["way"]: row["waited"] for row in found["links"]["rows"] if row["delay"] == 0.0005}
+    return float(waited.pop(REFERENCE) / min(waited.values()))
+
+
+def _slope(found: Found) -> float:
+    costs = [row["elapsed"] for row in found["capacities"]["rows"]]
+    return 100.0 * (max(costs) / min(costs) - 1)
+
+
+GOALS = [
+    Goal("`add` one by one: rate, to that of `SADD`", 0.75, lambda f: _race(f, ADD, "ratio")),
+    Goal(
+        "`add` one by one: rate, to that of scrapy-redis-bloomfilter",
+        6,
+        lambda f: _faster(f, ADD, SCRAPY_REDIS_BLOOMFILTER),
+    ),
+    Goal(
+        "`add_many` of 500: rate, to that of `SADD` one by one",
+        6,
+        lambda f: _race(f, ADD_MANY, "ratio"),
+    ),
+    Goal(
+        "`add_many` of 500: rate, to that of `SADD` in pipelines",
+        0.5,
+        lambda f: _faster(f, ADD_MANY, SADD_MANY),
+    ),
+    Goal(
+        "`add_many` of 500: the server's time in commands, per item",
+        9,
+        lambda f: _race(f, ADD_MANY, "commands"),
+        at_least=False,
+        unit="us",
+    ),
+    Goal(
+        "a slice of 1,000,000: bits per item",
+        26,
+        lambda f: _capacity(f, 10**6, "bits"),
+        at_least=False,
+        unit="bits",
+    ),
+    Goal(
+        "memory for the same items: of `SADD`, to tbloom's",
+        25,
+        _less_than_sets,
+        digits=1,
+    ),
+    Goal(
+        "waiting for Redis, 0.5 ms away: of scrapy-redis' dupefilter, to tbloom's",
+        50,
+        _waiting,
+        digits=1,
+    ),
+    Goal(
+        "`add` from the cheapest to the dearest capacity, 10^4 to 10^8",
+        20,
+        _slope,
+        at_least=False,
+        unit="% more",
+        digits=0,
+    ),
+    Goal(
+        "`add_many` of 5,000: the longest script call",
+        5,
+        lambda f: f["longest"]["longest"],
+        at_least=False,
+        unit="ms",
+    ),
+]
+
+
+def table(found: Found) -> Table:
+    """Each goal, the figure, and whether it holds."""
+    rows = []
+    for goal in GOALS:
+        try:
+            figure = goal.figure(found)
+        except LookupError:
+            rows.append([goal.text, "", "not measured", ""])
+            continue
+        figures = figure if isinstance(figure, list) else [figure]
+        good = [one >= goal.bound if goal.at_least else one <= goal.bound for one in figures]
+        holds = "yes" if all(good) else "in part" if any(good) else "**no**"
+        told = " and ".join(f"{figure:.{goal.digits}f}" for figure in figures)
+        bound = f"{'>=' if goal.at_least else '<='} {goal.bound:g} {goal.unit}"
+        rows.append([goal.text, bound, f"{told} {goal.unit}", holds])
+    return Table("Goals", ["", "goal", "reached", "holds"], rows, words=4)

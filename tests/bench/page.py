@@ -1,0 +1,264 @@
+"""Writes docs/benchmarks.md, and the plots beside it, from the figures of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import goals
+import tables
+from contenders import ADD, ADD_MANY, SADD
+from plots import Bar, chart
+from streams import BATCH
+
+Found = dict[str, Any]
+
+
+def write(found: Found, path: Path) -> Iterator[Path]:
+    """The page, and its plots in the same folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for name, svg in plots(found).items():
+        plot = path.parent / f"benchmarks-{name}.svg"
+        plot.write_text(svg, encoding="utf-8")
+        yield plot
+    path.write_text(text(found), encoding="utf-8")
+    yield path
+
+
+def plots(found: Found) -> dict[str, str]:
+    """By name, each an SVG."""
+    race, links = found["race"], found["links"]
+    placement = race["rows"][0]["placement"]
+    rated = sorted(
+        (row for row in race["rows"] if row["placement"] == placement),
+        key=lambda row: -row["ratio"],
+    )
+    rates = [
+        (
+            heading,
+            [
+                Bar(row["name"], row["ratio"], _times(row["ratio"]))
+                for row in rated
+                if is_batched(row["name"]) == batched
+            ],
+        )
+        for heading, batched in (("one by one", False), (f"in batches of {BATCH}", True))
+    ]
+    memory = [
+        Bar(row["name"], row["bytes"], f"{row['bytes']:.1f}")
+        for row in sorted(found["footprint"]["rows"], key=lambda row: row["bytes"])
+    ]
+    waits = [
+        (
+            f"{1000 * line['delay']:g} ms away",
+            [
+                Bar(row["way"], row["waited"], _duration(row["waited"]))
+                for row in links["rows"]
+                if row["delay"] == line["delay"]
+            ],
+        )
+        for line in links["lines"]
+    ]
+    return {
+        "rate": chart(
+            "Items per second, to those of SADD one by one",
+            f"more is better; client and server have {placement}; logarithmic scale",
+            rates,
+            log=True,
+        ),
+        "memory": chart("Bytes per item", "less is better", [("", memory)], log=False),
+        "waiting": chart(
+            f"Waiting for Redis, for {links['links']:,} links (s)",
+            "less is better; logarithmic scale",
+            waits,
+            log=True,
+        ),
+    }
+
+
+def is_batched(name: str) -> bool:
+    """Whether the contender takes many items at once."""
+    return f" {BATCH}" in name
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.2f}" if ratio < 10 else f"{ratio:.0f}"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.0f} min"
+
+
+def text(found: Found) -> str:
+    """The page."""
+    about, race, footprint, links = (
+        found[name] for name in ("about", "race", "footprint", "links")
+    )
+    speed = tables.of("race", found)
+    waiting, line = tables.of("links", found)
+    sizes = {row["capacity"]: row for row in found["capacities"]["rows"]}
+    largest = sizes[max(sizes)]
+    million = sizes.get(1_000_000, largest)
+    return TEMPLATE.format(
+        machine=about["machine"],
+        when=about["when"][:10],
+        load=f"{about['load_before']:.1f}",
+        versions=", ".join(
+            f"{name} {version or '(not there)'}" for name, version in about["versions"].items()
+        ),
+        goals=goals.table(found).markdown(),
+        speed="\n\n".join(f"{_sentence(table.title)}\n\n{table.markdown()}" for table in speed),
+        rounds=race["rounds"],
+        race_items=f"{race['items']:,}",
+        capacity=f"{race['capacity']:,}",
+        faster=" ".join(faster(found)),
+        footprint=tables.of("footprint", found)[0].markdown(),
+        footprint_items=f"{footprint['items']:,}",
+        smaller=" ".join(smaller(found)),
+        capacities=tables.of("capacities", found)[0].markdown(),
+        million_bits=f"{million['bits']:.1f}",
+        million_allocated=f"{million['allocated_bits']:.1f}",
+        hashes=tables.of("hashes", found)[0].markdown(),
+        chosen=found["hashes"]["chosen"],
+        longest=tables.of("longest", found)[0].markdown(),
+        links=f"{links['links']:,}",
+        pages=links["pages"],
+        seen=f"{100 * (1 - links['distinct'] / links['links']):.1f}",
+        waiting=waiting.markdown(),
+        line=line.markdown(),
+    )
+
+
+def _sentence(title: str) -> str:
+    return f"**{title}:**"
+
+
+def faster(found: Found) -> Iterator[str]:
+    """A sentence on each peer that is faster than tbloom in the same way of asking."""
+    rows = found["race"]["rows"]
+    placement = rows[0]["placement"]
+    ratio = {row["name"]: row["ratio"] for row in rows if row["placement"] == placement}
+    for own, batched in ((ADD, False), (ADD_MANY, True)):
+        peers = {
+            name: value / ratio[own]
+            for name, value in ratio.items()
+            if not name.startswith("tbloom") and is_batched(name) == batched
+        }
+        names = [f"{name} ({by:.1f} x)" for name, by in peers.items() if by > 1]
+        if names:
+            yield f"With a core each, these are faster than `{own.partition(': ')[2]}`: {_list(names)}."
+
+
+def smaller(found: Found) -> Iterator[str]:
+    """A sentence on the peers that take less memory than tbloom."""
+    rows = {row["name"]: row["bytes"] for row in found["footprint"]["rows"]}
+    own = rows.pop("tbloom, 7 slices")
+    names = [f"{name} ({size:.1f} bytes)" for name, size in rows.items() if size < own]
+    if names:
+        yield f"These take less than tbloom's {own:.1f} bytes: {_list(names)}."
+    yield f"`SADD` takes {rows[SADD] / own:.0f} times as much."
+
+
+def _list(names: list[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]] if names[:-1] else names)
+
+
+TEMPLATE = """\
+# Benchmarks
+
+What tbloom costs beside what users pick today. Measured on {when} by `make bench`, which writes this page,
+on {machine}, load {load} before: {versions}.
+Timings on a shared machine differ from run to run; read the ratios. `make bench ARGS=--quick` takes a minute,
+`make bench ARGS="--only race"` measures one part, and all figures go to `build/bench.json`.
+
+## The goals
+
+Where there are two figures, the first is with a core each for client and server, the second with one core
+for both; for memory, with {footprint_items} items and at each capacity up to 1,000,000. *In part* means that some of the figures reach the goal.
+
+{goals}
+
+## New or seen?
+
+`make bench ARGS="--only race"`
+
+![Rates](benchmarks-rate.svg)
+
+One Redis, the same fingerprints of 40 hex digits for all, and half of them seen before. Each contender is
+called as its users call it, with {capacity} items on the server already; tbloom in each of its 7 slices, so that
+it looks as long as after a week. {rounds} rounds of {race_items} items; in each all run once, in another order.
+Medians, in microseconds per item: *us* from call to answer, *client us* the processor time of the client's
+process, *commands us* the server's time in commands, *server us* the processor time of the server's process.
+*x SADD* is the median of the rounds' ratios.
+
+With a core each, the one that waits goes to sleep, and to wake it up costs more than most commands; on one core
+the two take turns. Both are shown, because a system left to itself changes its mind in between.
+
+{speed}
+
+{faster} What the others don't do: scrapy-redis-bloomfilter, pottery and walrus ask and write in
+separate calls, so two crawlers can both be told "new"; and none but `SET NX EX` and the 7 filters of RedisBloom,
+which need a module and a script of one's own, forgets an item after a week. And with none
+of them is a call safe to send again: if its reply is lost, the next answer is "seen", and the page is never fetched.
+
+## Memory, and what it buys
+
+`make bench ARGS="--only footprint"`
+
+![Bytes per item](benchmarks-memory.svg)
+
+{footprint_items} items, each filter of a size for so many (scrapy-redis-bloomfilter's as its documents say; RedisBloom's
+7 filters, and tbloom's, with a seventh in each). The bytes are those that Redis has allocated. A mistake is an
+item called seen that was never added. tbloom may make one in 10,000 over the whole window, and keeps half of that
+back for slices that grow. RedisBloom rounds a filter up to a power of two.
+
+{footprint}
+
+{smaller}
+
+## Does a large filter cost more?
+
+`make bench ARGS="--only capacities"`
+
+{capacities}
+
+With a core each. A slice of 1,000,000 has {million_bits} bits per item; Redis' allocator rounds its key up to {million_allocated}, but
+does not touch what it adds.
+
+## How many hashes?
+
+`make bench ARGS="--only hashes"`
+
+More hashes need fewer bits for the same error rate, and more looks. By default tbloom takes the fewest whose
+bits stay within 5 % of the least possible: {chosen}. Medians, per item, with a core each.
+
+{hashes}
+
+## How long is Redis held up?
+
+`make bench ARGS="--only longest"`
+
+A batch goes out as several script calls, none of which may hold the server for more than 5 ms.
+
+{longest}
+
+## Waiting for Redis
+
+`make bench ARGS="--only links"`
+
+![Waiting](benchmarks-waiting.svg)
+
+All {links} links of Debian's `python3.11-doc`, {pages} pages in the order in which a crawler meets them, through
+the dupefilters' `request_seen`; {seen} % lead to pages met before. Waiting is the time in which the crawler's process
+does nothing: from call to answer, less its processor time. Where there is a call for each link, some pages
+were asked for, and the time scaled to all.
+
+{waiting}
+
+Redis is further away through a proxy in a process of its own, which takes some time too:
+
+{line}
+"""

@@ -1,0 +1,85 @@
+"""All contenders on one server with the same items, half of them seen before."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from statistics import median
+from typing import Any
+
+import redis
+from contenders import SADD, Contender, everybody
+from serving import APART, Cost, measure, medians, placed, placements
+from streams import half_seen
+
+from tbloom.cli.localredis import LocalRedis
+
+
+def run_rounds(
+    server: LocalRedis,
+    client: redis.Redis,
+    contenders: Sequence[Contender],
+    *,
+    rounds: int,
+    items: int,
+    placement: str = APART,
+    group: str = "race",
+) -> dict[str, list[Cost]]:
+    """Each contender's costs, round by round; in each round all of them run once, in another order.
+
+    The items of a ``group`` are others than those of other groups.
+
+    :raises AssertionError: if one forgets an item, or calls too many new ones seen.
+    """
+    chance = random.Random(rounds)
+    stream = half_seen(f"{group}, {placement}", items)
+    costs: dict[str, list[Cost]] = {contender.name: [] for contender in contenders}
+    with placed(server, placement):
+        for number in range(rounds + 1):
+            these, truth = next(stream)
+            for contender in chance.sample(contenders, len(contenders)):
+                cost, told = measure(client, contender.run, these)
+                if number:  # the first one warms up
+                    costs[contender.name].append(cost)
+                    check(contender.name, told, truth)
+    return costs
+
+
+def check(name: str, told: list[bool], truth: list[bool]) -> None:
+    """No item is forgotten, and few are called seen that are new."""
+    forgotten = sum(new and not really for new, really in zip(told, truth, strict=True))
+    invented = sum(really and not new for new, really in zip(told, truth, strict=True))
+    assert forgotten == 0, f"{name}: {forgotten} of {len(truth)} items forgotten"
+    assert invented <= len(truth) / 100, f"{name}: {invented} of {len(truth)} items not new"
+
+
+def race(
+    server: LocalRedis, client: redis.Redis, *, capacity: int, rounds: int, items: int
+) -> dict[str, Any]:
+    """The figures of all contenders, for each placement: the medians of the rounds.
+
+    ``ratio`` is how many times SADD's rate it is, the median over the rounds of what it was in each.
+    """
+    rows = []
+    with everybody(server.url, client, capacity) as contenders:
+        for placement in placements():
+            costs = run_rounds(
+                server, client, contenders, rounds=rounds, items=items, placement=placement
+            )
+            rows += [
+                {
+                    "placement": placement,
+                    "name": contender.name,
+                    "calls": contender.calls,
+                    **medians(costs[contender.name]),
+                    "ratio": median(ratios(costs[contender.name], costs[SADD])),
+                }
+                for contender in contenders
+            ]
+    client.flushall()
+    return {"capacity": capacity, "rounds": rounds, "items": items, "rows": rows}
+
+
+def ratios(costs: list[Cost], reference: list[Cost]) -> list[float]:
+    """How many times the reference's rate, round by round."""
+    return [other.elapsed / one.elapsed for one, other in zip(costs, reference, strict=True)]

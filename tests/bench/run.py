@@ -1,0 +1,145 @@
+"""Compares tbloom with what users pick today: ``make bench``, in about seven minutes; nothing else should run meanwhile.
+
+    python tests/bench/run.py [--quick] [--only SECTION ...] [--json FILE] [--page FILE]
+
+Prints tables, and writes all figures as JSON and, after a full run, docs/benchmarks.md with its plots.
+``--from FILE`` prints and writes what a former run has found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from datetime import datetime, timezone
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import goals
+import page
+import redis
+import tables
+from capacities import capacities, hashes, longest_call
+from footprint import footprint
+from links import link_stream
+from pottery import InefficientAccessWarning
+from race import race
+from serving import fresh, redisbloom_version
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = (
+    *("tbloom", "hiredis", "mmh3", "scrapy", "scrapy-redis"),
+    *("scrapy-redis-bloomfilter", "pottery", "walrus"),
+)
+#: How much is done: (in full, with --quick).
+AMOUNTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "race": (
+        {"capacity": 1_000_000, "rounds": 11, "items": 2000},
+        {"capacity": 50_000, "rounds": 3, "items": 1000},
+    ),
+    "footprint": (
+        {"items": 97_300, "questions": 1_000_000, "seconds": 5},
+        {"items": 12_180, "questions": 20_000, "seconds": 1},
+    ),
+    "capacities": (
+        {"sizes": [10**n for n in range(4, 9)], "rounds": 7, "items": 1500},
+        {"sizes": [10**n for n in range(4, 7)], "rounds": 3, "items": 1000},
+    ),
+    "hashes": (
+        {"numbers": range(6, 17), "capacity": 1_000_000, "rounds": 5, "items": 2000},
+        {"numbers": range(6, 17, 2), "capacity": 100_000, "rounds": 3, "items": 1000},
+    ),
+    "longest": ({"items": 5000, "times": 40}, {"items": 5000, "times": 10}),
+    "links": (
+        {"delays": [0, 0.0005, 0.005], "seconds": 12},
+        {"delays": [0, 0.0005, 0.005], "seconds": 1.5},
+    ),
+}
+
+SECTIONS: dict[str, Callable[..., dict[str, Any]]] = {
+    "race": race,
+    "footprint": footprint,
+    "capacities": capacities,
+    "hashes": hashes,
+    "longest": longest_call,
+    "links": link_stream,
+}
+
+
+def main() -> None:
+    arguments = _arguments()
+    if arguments.former:
+        found = json.loads(arguments.former.read_text())
+    else:
+        found = measure_all(arguments.only or list(AMOUNTS), quick=arguments.quick)
+        arguments.json.parent.mkdir(parents=True, exist_ok=True)
+        arguments.json.write_text(json.dumps(found, indent=1) + "\n")
+        print(f"\nfigures: {arguments.json}")
+    whole = found.keys() >= AMOUNTS.keys() and not found["quick"]
+    if whole or arguments.page:
+        for written in page.write(found, arguments.page or ROOT / "docs" / "benchmarks.md"):
+            print(f"written: {written}")
+
+
+def measure_all(sections: list[str], *, quick: bool) -> dict[str, Any]:
+    """The figures of these sections, each told as soon as it is there."""
+    start = time.monotonic()
+    with fresh() as (server, client):
+        found: dict[str, Any] = {"quick": quick, "about": about(client)}
+        print(tables.about(found))
+        for name in sections:
+            found[name] = SECTIONS[name](server, client, **AMOUNTS[name][quick])
+            for table in tables.of(name, found):
+                print(f"\n{table.text()}", flush=True)
+    print(f"\n{goals.table(found).text()}")
+    found["about"]["seconds"] = round(time.monotonic() - start)
+    found["about"]["load_after"] = os.getloadavg()[0]
+    print(f"\n{found['about']['seconds']} seconds", end="")
+    return found
+
+
+def about(client: redis.Redis) -> dict[str, Any]:
+    """The machine, and the versions of everything."""
+    versions = {name: version(name) for name in PACKAGES}
+    versions["redis-py"] = redis.__version__
+    server = client.info("server")
+    versions[f"{server.get('server_name', 'redis')}-server"] = server["redis_version"]
+    versions["RedisBloom"] = redisbloom_version(client)
+    versions["Python"] = platform.python_version()
+    return {
+        "when": datetime.now(timezone.utc).isoformat(timespec="minutes"),
+        "machine": f"{_processor()}, {os.cpu_count()} cores, {platform.system()} {platform.machine()}",
+        "load_before": os.getloadavg()[0],
+        "versions": versions,
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or "a processor"
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="about a minute, for development")
+    parser.add_argument("--only", action="append", choices=AMOUNTS, help="a section; repeatable")
+    parser.add_argument("--json", type=Path, default=ROOT / "build" / "bench.json")
+    parser.add_argument("--page", type=Path, help="write the page there, whatever was measured")
+    parser.add_argument("--from", dest="former", type=Path, help="a former run's JSON")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore", InefficientAccessWarning)
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    main()

@@ -1,0 +1,157 @@
+"""The figures as tables, for the terminal and for the page."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+NONE = "this server has no RedisBloom"
+
+
+class Table(NamedTuple):
+    title: str
+    header: list[str]
+    rows: list[list[str]]
+    #: So many columns are words, and stand to the left; the others are numbers.
+    words: int = 1
+
+    def text(self) -> str:
+        """For the terminal."""
+        lines = [self.header, *self.rows]
+        widths = [max(len(line[i]) for line in lines) for i in range(len(self.header))]
+        aligned = [
+            "  ".join(
+                cell.ljust(width) if i < self.words else cell.rjust(width)
+                for i, (cell, width) in enumerate(zip(line, widths, strict=True))
+            ).rstrip()
+            for line in lines
+        ]
+        return "\n".join([self.title, "-" * len(self.title), *aligned]).replace("`", "")
+
+    def markdown(self) -> str:
+        """For the page; the title is left to it."""
+        rule = ["---" if i < self.words else "---:" for i in range(len(self.header))]
+        lines = [self.header, rule, *self.rows]
+        return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def about(found: dict[str, Any]) -> str:
+    """The machine and the versions, in a line each."""
+    told = found["about"]
+    names = [f"{name} {version or 'not there'}" for name, version in told["versions"].items()]
+    return f"{told['machine']}, load {told['load_before']:.1f}\n{', '.join(names)}"
+
+
+def of(section: str, found: dict[str, Any]) -> list[Table]:
+    """The section's tables."""
+    tables: list[Table] = globals()[f"_{section}"](found[section])
+    return tables
+
+
+def _race(of: dict[str, Any]) -> list[Table]:
+    tables = []
+    for placement in dict.fromkeys(row["placement"] for row in of["rows"]):
+        rows = [
+            [
+                row["name"],
+                row["calls"],
+                f"{1e6 / row['elapsed']:,.0f}",
+                f"{row['ratio']:.2f}",
+                f"{row['elapsed']:.1f}",
+                f"{row['client']:.1f}",
+                f"{row['commands']:.2f}",
+                f"{row['server']:.1f}",
+            ]
+            for row in of["rows"]
+            if row["placement"] == placement
+        ]
+        if not any(row[0].startswith("RedisBloom") for row in rows):
+            rows.append(["RedisBloom", NONE, *[""] * 6])
+        header = ["", "called", "items/s", "x SADD", "us", "client us", "commands us", "server us"]
+        title = f"New or seen? Client and server have {placement}"
+        tables.append(Table(title, header, rows, words=2))
+    return tables
+
+
+def _footprint(of: dict[str, Any]) -> list[Table]:
+    sadd = next(row["bytes"] for row in of["rows"] if row["name"] == "scrapy-redis: SADD")
+    rows = [
+        [row["name"], f"{row['bytes']:.1f}", f"{sadd / row['bytes']:.1f}", *_mistakes(row)]
+        for row in of["rows"]
+    ]
+    if not any(row[0].startswith("RedisBloom") for row in rows):
+        rows.append([f"RedisBloom: {NONE}", *[""] * 4])
+    header = ["", "bytes per item", "SADD is x as much", "mistakes", "rate"]
+    return [Table(f"Memory and mistakes with {of['items']:,} items", header, rows)]
+
+
+def _mistakes(row: dict[str, Any]) -> list[str]:
+    if row["asked"] is None:
+        return ["none, it is exact", "0"]
+    return [f"{row['mistakes']:,} of {row['asked']:,}", f"{row['mistakes'] / row['asked']:.1e}"]
+
+
+def _capacities(of: dict[str, Any]) -> list[Table]:
+    rows = [
+        [
+            f"{row['capacity']:,}",
+            f"{row['shards']}",
+            f"{row['elapsed']:.1f}",
+            f"{row['commands']:.1f}",
+            f"{row['bits']:.2f}",
+            f"{row['allocated_bits']:.2f}",
+        ]
+        for row in of["rows"]
+    ]
+    header = ["capacity", "shards", "us per add", "commands us", "bits", "allocated bits"]
+    return [Table("add in filters of other sizes; bits per item and slice", header, rows)]
+
+
+def _hashes(of: dict[str, Any]) -> list[Table]:
+    rows = [
+        [
+            f"{row['hashes']}{', the default' if row['hashes'] == of['chosen'] else ''}",
+            f"{row['bits']:.1f}",
+            f"{row['one']['commands']:.1f}",
+            f"{row['one']['client']:.1f}",
+            f"{row['one']['elapsed']:.1f}",
+            f"{row['many']['commands']:.1f}",
+            f"{row['many']['client']:.1f}",
+        ]
+        for row in of["rows"]
+    ]
+    header = [
+        *("hashes", "bits per item", "add: commands us", "client us", "us"),
+        *("add_many: commands us", "client us"),
+    ]
+    return [Table("The number of hashes", header, rows)]
+
+
+def _longest(of: dict[str, Any]) -> list[Table]:
+    row = [f"{of['items']:,}", f"{of['times']}", f"{of['calls']}", f"{of['longest']:.2f}"]
+    header = ["items", "times", "script calls", "longest (ms)"]
+    return [Table("add_many: the longest script call", header, [row])]
+
+
+def _links(of: dict[str, Any]) -> list[Table]:
+    lines = [
+        [
+            f"{1000 * line['delay']:g}",
+            f"{1000 * line['straight']:.3f}",
+            f"{1000 * line['round_trip']:.3f}",
+            f"{1000 * (line['round_trip'] - line['straight'] - 2 * line['delay']):.3f}",
+        ]
+        for line in of["lines"]
+    ]
+    ways = list(dict.fromkeys(row["way"] for row in of["rows"]))
+    waited = {(row["way"], row["delay"]): row["waited"] for row in of["rows"]}
+    delays = [line["delay"] for line in of["lines"]]
+    rows = [[way, *(f"{waited[way, delay]:,.1f}" for delay in delays)] for way in ways]
+    title = f"Seconds of waiting for Redis, for {of['links']:,} links on {of['pages']} pages"
+    return [
+        Table(title, ["", *(f"{1000 * delay:g} ms away" for delay in delays)], rows),
+        Table(
+            "The line",
+            ["delay each way (ms)", "PING straight (ms)", "PING over it (ms)", "its own part (ms)"],
+            lines,
+        ),
+    ]
