@@ -105,7 +105,7 @@ def text(found: Found) -> str:
     return TEMPLATE.format(
         machine=about["machine"],
         when=about["when"][:10],
-        load=f"{about['load_before']:.1f}",
+        load=f"{about['load_before']:.1f} before and {about['load_after']:.1f} after",
         versions=", ".join(
             f"{name} {version or '(not there)'}" for name, version in about["versions"].items()
         ),
@@ -170,7 +170,7 @@ TEMPLATE = """\
 # Benchmarks
 
 What tbloom costs beside what users pick today. Measured on {when} by `make bench`, which writes this page,
-on {machine}, load {load} before: {versions}.
+on {machine}, load {load}: {versions}.
 Timings on a shared machine differ from run to run; read the ratios. `make bench ARGS=--quick` takes a minute,
 `make bench ARGS="--only race"` measures one part, and all figures go to `build/bench.json`.
 

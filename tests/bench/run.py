@@ -3,7 +3,7 @@
     python tests/bench/run.py [--quick] [--only SECTION ...] [--json FILE] [--page FILE]
 
 Prints tables, and writes all figures as JSON and, after a full run, docs/benchmarks.md with its plots.
-``--from FILE`` prints and writes what a former run has found.
+``--from FILE`` writes the page anew from what a former run has found.
 """
 
 from __future__ import annotations
@@ -81,8 +81,7 @@ def main() -> None:
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
         arguments.json.write_text(json.dumps(found, indent=1) + "\n")
         print(f"\nfigures: {arguments.json}")
-    whole = found.keys() >= AMOUNTS.keys() and not found["quick"]
-    if whole or arguments.page:
+    if found.keys() >= AMOUNTS.keys() and (arguments.page or not found["quick"]):
         for written in page.write(found, arguments.page or ROOT / "docs" / "benchmarks.md"):
             print(f"written: {written}")
 
@@ -134,7 +133,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="about a minute, for development")
     parser.add_argument("--only", action="append", choices=AMOUNTS, help="a section; repeatable")
     parser.add_argument("--json", type=Path, default=ROOT / "build" / "bench.json")
-    parser.add_argument("--page", type=Path, help="write the page there, whatever was measured")
+    parser.add_argument("--page", type=Path, help="write the page there, also after --quick")
     parser.add_argument("--from", dest="former", type=Path, help="a former run's JSON")
     return parser.parse_args()
 
