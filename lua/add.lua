@@ -73,11 +73,14 @@ for item = FIRST_ITEM, #ARGV do
   answers[#answers + 1] = seen and '0' or '1'
   if not seen then
     any_new = true
-    local items = insert(current, own, zero, last_position)
-    if items == 1 then dropped = begin_part(current, register, expires, now) end
-    if items == 1 or not stored[1] then
+    if not stored[1] then
       keep(config_key, config, expires, now)
       stored[1] = config
+    end
+    local items = insert(current, own, zero, last_position)
+    if items == 1 then
+      dropped = begin_part(current, register, expires, now)
+      keep(config_key, config, expires, now)
     end
     if items >= capacity and grows then
       -- Whoever comes next, this call's other items too, has to know the new part.

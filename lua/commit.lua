@@ -60,11 +60,14 @@ for item = FIRST_ITEM, #ARGV, 2 do
   answers[#answers + 1] = seen and '0' or '1'
   local items = 0
   if not seen then
-    items = insert(current, own, zero, last_position)
-    if items == 1 then dropped = begin_part(current, register, expires, now) end
-    if items == 1 or not stored then
+    if not stored then
       keep(config_key, config, expires, now)
       stored = config
+    end
+    items = insert(current, own, zero, last_position)
+    if items == 1 then
+      dropped = begin_part(current, register, expires, now)
+      keep(config_key, config, expires, now)
     end
   end
   if owner_of(claims, fingerprint) == session then redis.call('HDEL', claims, fingerprint) end
