@@ -18,8 +18,8 @@
 -- ARGV[9]    the layout with one more part for the current slice, for when the current part is full; '': never grow
 -- ARGV[10]   how many items the current part may hold
 -- ARGV[11]   the position of the current part's last bit
--- ARGV[12]   for each part from KEYS[5] on, which of an item's groups of positions is its own: 1 2 1 ...
--- ARGV[13..] one item each (shared.lua says how)
+-- ARGV[12]   which of an item's positions belong to each part from KEYS[5] on (sizes_of in shared.lua)
+-- ARGV[13..] the items' positions
 --
 -- Reply      {0, answers}     a character per item: 1 new, 0 seen. Fewer than items where the current part is
 --                             full now: then the layout has changed, and the rest has to be asked again
@@ -38,7 +38,8 @@ local config, number = ARGV[1], tonumber(ARGV[2])
 local begins, ends, expires = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local lane_ttl, agreed = tonumber(ARGV[6]), ARGV[7] == '1'
 local layout, grown_layout, capacity = ARGV[8], ARGV[9], tonumber(ARGV[10])
-local last_position, group_of = ARGV[11], number_list(ARGV[12])
+local last_position = ARGV[11]
+local begins_at, counts, stride = sizes_of(ARGV[12], #KEYS - FIRST_PART + 1)
 local grows = grown_layout ~= ''
 
 -- The token comes first: a call that is sent again gets its first answer, whatever has changed since.
@@ -61,11 +62,10 @@ local stored_layout = redis.call('GET', layout_key) or ''
 if stored_layout ~= layout then return {5, stored_layout} end
 
 local answers, any_new, dropped, status = {}, false, false, 0
-for item = FIRST_ITEM, #ARGV do
-  local groups = groups_of_item(ARGV[item])
-  local own = groups[group_of[1]]
-  local zero = first_zero(current, own)
-  local seen = not zero or is_in_any(FIRST_PART, groups, group_of, 2)
+for item = FIRST_ITEM, #ARGV, stride do
+  local own = item + begins_at[1]
+  local zero = first_zero(current, own, counts[1])
+  local seen = not zero or is_in_any(FIRST_PART, item, begins_at, counts, 2)
   if not seen and not grows and items_in(current) >= capacity then
     status = 6
     break
@@ -77,7 +77,7 @@ for item = FIRST_ITEM, #ARGV do
       keep(config_key, config, expires, now)
       stored[1] = config
     end
-    local items = insert(current, own, zero, last_position)
+    local items = insert(current, zero, own + counts[1] - 1, last_position)
     if items == 1 then
       dropped = begin_part(current, register, expires, now)
       keep(config_key, config, expires, now)

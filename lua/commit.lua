@@ -17,9 +17,9 @@
 -- ARGV[7]    the layout with one more part for the current slice, for when the current part is full; '': never grow
 -- ARGV[8]    how many items the current part may hold
 -- ARGV[9]    the position of the current part's last bit
--- ARGV[10]   for each part from KEYS[5] on, which of an item's groups of positions is its own: 1 2 1 ...
+-- ARGV[10]   which of an item's positions belong to each part from KEYS[5] on (sizes_of in shared.lua)
 -- ARGV[11]   the caller's session, 16 characters
--- ARGV[12..] two for each item: its fingerprint, and the item (shared.lua says how)
+-- ARGV[12..] for each item its fingerprint, and its positions
 --
 -- Reply      {0, answers}     a character per item: 1 remembered now, 0 it was before. Fewer than items where the
 --                             current part is full now: then the layout has changed, and the rest has to be sent again
@@ -36,8 +36,9 @@
 local config_key, layout_key, register, claims, current = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local config, begins, ends, expires = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local agreed, layout, grown_layout, capacity = ARGV[5] == '1', ARGV[6], ARGV[7], tonumber(ARGV[8])
-local last_position, group_of, session = ARGV[9], number_list(ARGV[10]), ARGV[11]
+local last_position, session = ARGV[9], ARGV[11]
 local FIRST_PART, FIRST_ITEM = 5, 12
+local begins_at, counts, stride = sizes_of(ARGV[10], #KEYS - FIRST_PART + 1)
 local grows = grown_layout ~= ''
 
 local now = server_time()
@@ -48,11 +49,10 @@ if reply then return reply end
 redis.call('HLEN', claims)
 
 local answers, dropped, status = {}, false, 0
-for item = FIRST_ITEM, #ARGV, 2 do
-  local fingerprint, groups = ARGV[item], groups_of_item(ARGV[item + 1])
-  local own = groups[group_of[1]]
-  local zero = first_zero(current, own)
-  local seen = not zero or is_in_any(FIRST_PART, groups, group_of, 2)
+for item = FIRST_ITEM, #ARGV, 1 + stride do
+  local fingerprint, own = ARGV[item], item + 1 + begins_at[1]
+  local zero = first_zero(current, own, counts[1])
+  local seen = not zero or is_in_any(FIRST_PART, item + 1, begins_at, counts, 2)
   if not seen and not grows and items_in(current) >= capacity then
     status = 6
     break
@@ -64,7 +64,7 @@ for item = FIRST_ITEM, #ARGV, 2 do
       keep(config_key, config, expires, now)
       stored = config
     end
-    items = insert(current, own, zero, last_position)
+    items = insert(current, zero, own + counts[1] - 1, last_position)
     if items == 1 then
       dropped = begin_part(current, register, expires, now)
       keep(config_key, config, expires, now)

@@ -9,8 +9,8 @@
 -- ARGV[3]    when it ends (ms)
 -- ARGV[4]    1: without parameters the filter is empty; 0: they may be elsewhere (open.lua)
 -- ARGV[5]    the layout that the caller knows
--- ARGV[6]    for each part from KEYS[3] on, which of an item's groups of positions is its own: 1 2 1 ...
--- ARGV[7..]  one item each (shared.lua says how)
+-- ARGV[6]    which of an item's positions belong to each part from KEYS[3] on (sizes_of in shared.lua)
+-- ARGV[7..]  the items' positions
 --
 -- Reply      {0, answers}     a character per item: 1 seen, 0 not
 --            {1, now}         the server's clock (ms) is not within ARGV[2..3]
@@ -21,7 +21,7 @@
 
 local config_key, layout_key, FIRST_PART = KEYS[1], KEYS[2], 3
 local config, begins, ends = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
-local agreed, layout, group_of = ARGV[4] == '1', ARGV[5], number_list(ARGV[6] or '')
+local agreed, layout = ARGV[4] == '1', ARGV[5]
 local FIRST_ITEM = 7
 
 local now = server_time()
@@ -30,9 +30,10 @@ if now < begins or now >= ends then return {1, now} end
 local reply = disagreement(config_key, config, agreed, layout_key, layout)
 if reply then return reply end
 
+local begins_at, counts, stride = sizes_of(ARGV[6], #KEYS - FIRST_PART + 1)
 local answers = {}
-for item = FIRST_ITEM, #ARGV do
-  local seen = is_in_any(FIRST_PART, groups_of_item(ARGV[item]), group_of, 1)
+for item = FIRST_ITEM, #ARGV, stride do
+  local seen = is_in_any(FIRST_PART, item, begins_at, counts, 1)
   answers[#answers + 1] = seen and '1' or '0'
 end
 return {0, table.concat(answers)}

@@ -1,7 +1,7 @@
 -- shared: what several scripts do alike. tbloom puts this file in front of each of them.
 --
--- An item comes as text: the positions of its bits, decimal, separated by spaces; a group for each size that
--- parts have, separated by |. A list of numbers, 1 2 1 ..., says which group belongs to which part.
+-- An item comes as the positions of its bits, an argument each: those for parts of one size, then those for parts
+-- of another, if there are several sizes.
 
 -- The server's clock (ms).
 local function server_time()
@@ -9,33 +9,35 @@ local function server_time()
   return time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
-local function number_list(text)
-  local numbers = {}
-  for number in string.gmatch(text, '%d+') do numbers[#numbers + 1] = tonumber(number) end
-  return numbers
-end
-
-local function groups_of_item(text)
-  local groups = {}
-  for group in string.gmatch(text, '[^|]+') do
-    local positions = {}
-    for position in string.gmatch(group, '%d+') do positions[#positions + 1] = position end
-    groups[#groups + 1] = positions
+-- Where an item's positions for each part begin, from 0 on, and how many they are; and how many an item has in all.
+-- '12': 12 for all parts. '0 12 12 14 0 12': beginning and number for the first part, the second, the third.
+local function sizes_of(text, parts)
+  local begins, counts, stride = {}, {}, 0
+  if string.find(text, ' ', 1, true) then
+    for begin, count in string.gmatch(text, '(%d+) (%d+)') do
+      begin, count = tonumber(begin), tonumber(count)
+      begins[#begins + 1], counts[#counts + 1] = begin, count
+      if begin + count > stride then stride = begin + count end
+    end
+  else
+    stride = tonumber(text)
+    for part = 1, parts do begins[part], counts[part] = 0, stride end
   end
-  return groups
+  return begins, counts, stride
 end
 
--- The first of the item's bits that is 0 in the part, or nil if it holds the item.
-local function first_zero(part, positions)
-  for i = 1, #positions do
-    if redis.call('GETBIT', part, positions[i]) == 0 then return i end
+-- The index of the first of so many positions, from ARGV[first] on, whose bit is 0 in the part; nil if it holds
+-- the item.
+local function first_zero(part, first, count)
+  for i = first, first + count - 1 do
+    if redis.call('GETBIT', part, ARGV[i]) == 0 then return i end
   end
 end
 
--- Whether any part from KEYS[first] on holds the item.
-local function is_in_any(first, groups, group_of, part)
-  for i = part, #group_of do
-    if not first_zero(KEYS[first - 1 + i], groups[group_of[i]]) then return true end
+-- Whether any part from KEYS[key] on holds the item, whose positions are from ARGV[first] on.
+local function is_in_any(key, first, begins, counts, part)
+  for i = part, #begins do
+    if not first_zero(KEYS[key - 1 + i], first + begins[i], counts[i]) then return true end
   end
   return false
 end
@@ -46,11 +48,12 @@ end
 
 -- Counts the item in the part's header and sets its bits, in one call; returns the count. Touching the last
 -- bit makes Redis allocate a new part at its full size, once; grown bit by bit it would take up to twice that.
-local function insert(part, positions, from, last_position)
-  local fields = {'INCRBY', 'u48', '0', '1', 'INCRBY', 'u1', last_position, '0'}
-  for i = from, #positions do
-    local n = #fields
-    fields[n + 1], fields[n + 2], fields[n + 3], fields[n + 4] = 'SET', 'u1', positions[i], '1'
+-- (The bits before ARGV[from] are set already.)
+local function insert(part, from, to, last_position)
+  local fields, n = {'INCRBY', 'u48', '0', '1', 'INCRBY', 'u1', last_position, '0'}, 8
+  for i = from, to do
+    fields[n + 1], fields[n + 2], fields[n + 3], fields[n + 4] = 'SET', 'u1', ARGV[i], '1'
+    n = n + 4
   end
   return redis.call('BITFIELD', part, unpack(fields))[1]
 end

@@ -162,7 +162,7 @@ class Claims:
         keys, shard = plan.config.keys, plan.shard(batch.shard)
         parts = shard.slice_ends[terms.within - 1]
         items = (
-            (_fingerprint(key), terms.numbers[key], terms.notes.get(key, ""), shard.positions(key))
+            (_fingerprint(key), terms.numbers[key], terms.notes.get(key, ""), *shard.positions(key))
             for key in batch.digests
         )
         return ScriptCall(
@@ -180,7 +180,7 @@ class Claims:
                 plan.expires_at(batch.shard),
                 plan.agreed(batch),
                 shard.layout.text,
-                " ".join(shard.groups[:parts]),
+                shard.sizes(parts),
                 terms.session,
                 terms.ttl_ms,
                 f"{terms.within:04x}",
@@ -193,7 +193,7 @@ class Claims:
         """``lua/commit.lua``."""
         keys, shard = plan.config.keys, plan.shard(batch.shard)
         parts = shard.slice_ends[0]
-        items = ((_fingerprint(digest), shard.positions(digest)) for digest in batch.digests)
+        items = ((_fingerprint(digest), *shard.positions(digest)) for digest in batch.digests)
         return ScriptCall(
             scripts.COMMIT,
             (
@@ -213,7 +213,7 @@ class Claims:
                 shard.grown,
                 shard.current.capacity,
                 HEADER_BITS + shard.current.bits - 1,
-                " ".join(shard.groups[:parts]),
+                shard.sizes(parts),
                 session,
                 *(word for words in items for word in words),
             ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import accumulate, chain
 
 from tbloom import scripts
 from tbloom.batches import Batch
@@ -38,7 +39,7 @@ def _hasher(bits: int, hashes: int) -> Hasher:
 class ShardPlan:
     """The parts of one shard's live slices, newest first."""
 
-    __slots__ = ("current", "groups", "grown", "hashers", "keys", "layout", "slice_ends")
+    __slots__ = ("_sizes", "current", "grown", "hashers", "keys", "layout", "slice_ends")
 
     def __init__(self, config: Config, shard: int, labels: list[str], layout: Layout) -> None:
         self.keys: list[str] = []
@@ -57,16 +58,18 @@ class ShardPlan:
         self.grown = layout.grown(labels[0], labels) if config.grow else ""
         sizes = list(dict.fromkeys((part.bits, part.hashes) for part in parts))
         self.hashers = [_hasher(*size) for size in sizes]
-        self.groups = [str(1 + sizes.index((part.bits, part.hashes))) for part in parts]
+        begins = dict(zip(sizes, accumulate((size[1] for size in sizes), initial=0), strict=False))
+        self._sizes = [f"{begins[part.bits, part.hashes]} {part.hashes}" for part in parts]
 
-    def positions(self, digest: int) -> str:
-        """The positions of an item's bits in the parts' keys, as the scripts want them."""
-        return "|".join(
-            [
-                " ".join([str(HEADER_BITS + bit) for bit in hasher.offsets(digest)])
-                for hasher in self.hashers
-            ]
-        )
+    def sizes(self, parts: int) -> str:
+        """Which of an item's positions belong to each of the newest so many parts, as the scripts want it."""
+        if len(self.hashers) == 1:
+            return self._sizes[0][2:]
+        return " ".join(self._sizes[:parts])
+
+    def positions(self, digest: int) -> list[int]:
+        """The positions of an item's bits in the parts' keys, size by size."""
+        return [HEADER_BITS + bit for hasher in self.hashers for bit in hasher.offsets(digest)]
 
 
 class Plan:
@@ -164,8 +167,8 @@ class Plan:
                 shard.grown,
                 shard.current.capacity,
                 HEADER_BITS + shard.current.bits - 1,
-                " ".join(shard.groups[:keys]),
-                *map(shard.positions, batch.digests),
+                shard.sizes(keys),
+                *chain.from_iterable(map(shard.positions, batch.digests)),
             ),
         )
 
@@ -186,8 +189,8 @@ class Plan:
                 self.ends,
                 self.agreed(batch),
                 shard.layout.text,
-                " ".join(shard.groups[:keys]),
-                *map(shard.positions, batch.digests),
+                shard.sizes(keys),
+                *chain.from_iterable(map(shard.positions, batch.digests)),
             ),
         )
 
