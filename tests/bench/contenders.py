@@ -24,13 +24,13 @@ WEEK = 7 * 86_400
 SADD = "scrapy-redis: SADD"
 SADD_MANY = f"scrapy-redis: SADD, pipelined by {BATCH}"
 ADD = "tbloom: add"
+ADD_AT_HOME = f"{ADD}, home memory"
 ADD_MANY = f"tbloom: add_many of {BATCH}"
 SCRAPY_REDIS_BLOOMFILTER = "scrapy-redis-bloomfilter"
 
-#: A filter that also remembers at home, in the crawler's own process, is to come (issue 5). Then these are the
-#: arguments that turn it on, and off where the server is measured; until then its rows are left out.
-HOME_MEMORY_ON: dict[str, Any] | None = None
-HOME_MEMORY_OFF: dict[str, Any] = {}
+#: Whether what is seen is also remembered at home, in the crawler's own process; off where the server is measured.
+HOME_MEMORY_ON: dict[str, Any] = {"home_size": 100_000}
+HOME_MEMORY_OFF: dict[str, Any] = {"home_size": 0}
 
 Run = Callable[[Sequence[str]], list[bool]]
 
@@ -101,11 +101,10 @@ def everybody(url: str, client: redis.Redis, capacity: int) -> Iterator[list[Con
 
 
 def home_memory(url: str, client: redis.Redis, capacity: int) -> Iterator[Contender]:
-    if HOME_MEMORY_ON is not None:
-        seen = tbloom_filter(url, "home", capacity, **HOME_MEMORY_ON)
-        seen.add("the first")
-        window.fill(client, seen)
-        yield Contender(f"{ADD}, home memory", "`TimeBloom.add`", one_by_one(seen.add))
+    seen = tbloom_filter(url, "home", capacity, **HOME_MEMORY_ON)
+    seen.add("the first")
+    window.fill(client, seen)
+    yield Contender(ADD_AT_HOME, "`TimeBloom.add`", one_by_one(seen.add))
 
 
 def scrapy_redis(url: str, stock: list[str]) -> Iterator[Contender]:

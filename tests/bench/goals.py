@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from contenders import ADD, ADD_MANY, SADD, SADD_MANY, SCRAPY_REDIS_BLOOMFILTER
+from contenders import ADD, ADD_AT_HOME, ADD_MANY, SADD, SADD_MANY, SCRAPY_REDIS_BLOOMFILTER
 from links import REFERENCE
 from tables import Table
 
@@ -72,6 +72,11 @@ GOALS = [
         "`add` one by one: rate, to that of scrapy-redis-bloomfilter",
         6,
         lambda f: _faster(f, ADD, SCRAPY_REDIS_BLOOMFILTER),
+    ),
+    Goal(
+        "`add` one by one, home memory on: rate, to that of `SADD`",
+        1.3,
+        lambda f: _race(f, ADD_AT_HOME, "ratio"),
     ),
     Goal(
         "`add_many` of 500: rate, to that of `SADD` one by one",

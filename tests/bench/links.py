@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import median
+from types import SimpleNamespace
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import urldefrag, urlsplit
 
@@ -15,12 +16,14 @@ from delay import delayed
 from scrapy import Request
 from scrapy.http import HtmlResponse
 from scrapy.settings import Settings
+from scrapy.utils.request import RequestFingerprinter
 from scrapy_redis.dupefilter import RFPDupeFilter
 
 from tbloom.cli.demo.links import is_page
 from tbloom.cli.demo.site import Folder, Gazette, Site
 from tbloom.cli.localredis import LocalRedis
 from tbloom.scrapy import DupeFilter
+from tbloom.scrapy.ahead import Ahead
 
 #: Debian's package python3.11-doc.
 DOCS = Path("/usr/share/doc/python3.11/html")
@@ -58,23 +61,41 @@ def scrapy_redis(url: str) -> Filter:
     return RFPDupeFilter.from_settings(Settings({"REDIS_URL": url}))
 
 
-def tbloom(url: str) -> Filter:
+def tbloom(url: str, **more: Any) -> Filter:
     settings = {
         "REDIS_URL": url,
         "TBLOOM_KEY": "links",
         "TBLOOM_SLICES": SLICES,
         "TBLOOM_ERROR_RATE": ERROR_RATE,
-        # Here the home memory is to be turned off, once there is one (contenders.py).
+        **more,
     }
     return DupeFilter.from_settings(Settings(settings))
+
+
+def tbloom_asking_always(url: str) -> Filter:
+    return tbloom(url, TBLOOM_HOME_SIZE=0)
+
+
+def call_per_page(dupefilter: Filter, pages: Pages) -> int:
+    """As with the add-on, whose middleware asks for all links of a page ahead."""
+    assert isinstance(dupefilter, DupeFilter)
+    # Of a crawler, it needs this only.
+    crawler: Any = SimpleNamespace(request_fingerprinter=RequestFingerprinter())
+    ahead = dupefilter._ahead = Ahead(crawler, dupefilter.seen, None)
+    new = 0
+    for page in pages:
+        requests = [Request(link) for link in page]
+        ahead.ask(requests)
+        new += sum(not dupefilter.request_seen(request) for request in requests)
+    return new
 
 
 REFERENCE = "scrapy-redis, a call per link"
 WAYS = [
     Way(REFERENCE, scrapy_redis, call_per_link, samples=True),
-    Way("tbloom, a call per link", tbloom, call_per_link, samples=True),
-    # The middleware that asks for all links of a page at once (issue 5) has its place here, as a Way with a
-    # function like call_per_link, and with samples=False.
+    Way("tbloom, a call per link", tbloom_asking_always, call_per_link, samples=True),
+    Way("tbloom, home memory", tbloom, call_per_link, samples=False),
+    Way("tbloom, home memory, a call per page", tbloom, call_per_page, samples=False),
 ]
 
 

@@ -254,7 +254,8 @@ A batch goes out as several script calls, none of which may hold the server for 
 All {links} links of Debian's `python3.11-doc`, {pages} pages in the order in which a crawler meets them, through
 the dupefilters' `request_seen`; {seen} % lead to pages met before. Waiting is the time in which the crawler's process
 does nothing: from call to answer, less its processor time. Where there is a call for each link, some pages
-were asked for, and the time scaled to all.
+were asked for, and the time scaled to all. *Home memory*: what Redis has called seen is remembered in the process
+for a minute, as by default in Scrapy. *A call per page*: the add-on's middleware asks for all links of a page at once.
 
 {waiting}
 
