@@ -42,9 +42,9 @@ async def test_each_item_is_new_once_whatever_befalls_its_call(
         account.check(right)
 
 
-def _at_random(seed: int, rate: float) -> Any:
-    rng = random.Random(seed)
-    return lambda _: rng.choice(list(Fault)) if rng.random() < rate else None
+def _at_random(seed: int, rate: float, but: Fault | None = None) -> Any:
+    rng, faults = random.Random(seed), [fault for fault in Fault if fault is not but]
+    return lambda _: rng.choice(faults) if rng.random() < rate else None
 
 
 def _pieces(seed: int) -> list[list[str]]:
@@ -136,11 +136,15 @@ def _work(seen: TimeBloom, items: list[str], done: Counter[str], seed: int) -> N
 def test_the_account_of_claims_is_exact_on_a_bad_network(
     url: str, name: str, client: redis.Redis
 ) -> None:
-    """8 threads with 4 filter objects work on the same items; each is done by exactly one of them."""
+    """8 threads with 4 filter objects work on the same items; each is done by exactly one of them.
+
+    (A stray copy of a claim that arrives after its release is a claim that nobody knows of, until its
+    session ends: docs/guarantees.md.)
+    """
     seed, done = new_seed(), Counter[str]()
-    items = names(10_000 if FULL else 500)
+    items = names(2_000 if FULL else 500)
     with (
-        Proxy(url, _at_random(seed, 0.02), late=LATE) as proxy,
+        Proxy(url, _at_random(seed, 0.02, Fault.LATE_REQUEST), late=LATE) as proxy,
         ExitStack() as stack,
         ThreadPoolExecutor(8) as threads,
     ):
@@ -154,7 +158,7 @@ def test_the_account_of_claims_is_exact_on_a_bad_network(
         jobs = [threads.submit(_work, blooms[i % 4], shuffled[i], done, seed + i) for i in range(8)]
         for job in jobs:
             job.result()
-    assert set(Fault) == proxy.struck.keys()
+    assert set(Fault) - {Fault.LATE_REQUEST} == proxy.struck.keys()
     assert dict.fromkeys(items, 1) == done
     assert 0 == client.hlen(f"{{{name}}}:claims")
     with TimeBloom.from_url(url, name, **PARAMETERS) as right:
