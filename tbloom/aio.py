@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from redis import RedisError, asyncio
 from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 
-from tbloom.base import SOCKET_TIMEOUT, Base, make_client, parse_url
+from tbloom.base import Base, make_client, parse_url
 from tbloom.calls import Call, Flow
 from tbloom.errors import TBloomError
 from tbloom.failures import as_redis_error
@@ -41,14 +40,7 @@ class AsyncTimeBloom(Base["asyncio.Redis | asyncio.RedisCluster"]):
         """See ``TimeBloom.from_url``; closed by ``aclose()``."""
         address, cluster = parse_url(url)
         kind = asyncio.RedisCluster if cluster else asyncio.Redis
-        client = make_client(
-            kind.from_url,
-            address,
-            retry=Retry(NoBackoff(), 0),
-            socket_timeout=SOCKET_TIMEOUT,
-            socket_connect_timeout=SOCKET_TIMEOUT,
-        )
-        seen = cls(client, name, **arguments)
+        seen = cls(make_client(kind.from_url, Retry, address), name, **arguments)
         seen._own_client()
         return seen
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from redis.backoff import NoBackoff
+
 from tbloom.calls import Call, Flow
 from tbloom.circuit import Circuit, Guessed
 from tbloom.config import Config, Parameters, configure
@@ -222,10 +224,15 @@ def without_secrets(url: str) -> str:
     return re.sub(r"//.*@", "//***@", url.partition("?")[0], flags=re.DOTALL)
 
 
-def make_client(kind: Callable[..., Any], url: str, **options: Any) -> Any:
+def make_client(from_url: Callable[..., Any], retry: Callable[..., Any], url: str) -> Any:
     """redis-py's client for the URL; raises ConfigError where redis-py can't read it."""
     try:
-        client = kind(url, **options)
+        client = from_url(
+            url,
+            retry=retry(NoBackoff(), 0),  # sending again is ours to do: we know for how long
+            socket_timeout=SOCKET_TIMEOUT,
+            socket_connect_timeout=SOCKET_TIMEOUT,
+        )
         pool = getattr(client, "connection_pool", None)
         if pool is not None:  # else a cluster's, which has used all options by now
             pool.connection_class(**pool.connection_kwargs)

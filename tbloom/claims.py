@@ -8,7 +8,7 @@ claims that has given none for too long is free again, or, with a note, somebody
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tbloom import scripts
 from tbloom.batches import Batch
@@ -174,12 +174,7 @@ class Claims:
                 *shard.keys[:parts],
             ),
             (
-                plan.config.stored,
-                plan.begins,
-                plan.ends,
-                plan.expires_at(batch.shard),
-                plan.agreed(batch),
-                shard.layout.text,
+                *_head(plan, batch),
                 shard.sizes(parts),
                 terms.session,
                 terms.ttl_ms,
@@ -204,12 +199,7 @@ class Claims:
                 *shard.keys[:parts],
             ),
             (
-                plan.config.stored,
-                plan.begins,
-                plan.ends,
-                plan.expires_at(batch.shard),
-                plan.agreed(batch),
-                shard.layout.text,
+                *_head(plan, batch),
                 shard.grown,
                 shard.current.capacity,
                 HEADER_BITS + shard.current.bits - 1,
@@ -229,6 +219,18 @@ class Claims:
             self.hashes(batch.shard),
             (session, how, *(word for words in items for word in words)),
         )
+
+
+def _head(plan: Plan, batch: Batch) -> tuple[Any, ...]:
+    """The first arguments of ``claim`` and ``commit``: what the caller believes of the filter."""
+    return (
+        plan.config.stored,
+        plan.begins,
+        plan.ends,
+        plan.expires_at(batch.shard),
+        plan.agreed(batch),
+        plan.shard(batch.shard).layout.text,
+    )
 
 
 def _fingerprint(digest: int) -> bytes:

@@ -11,10 +11,9 @@ from time import sleep
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import redis
-from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from tbloom.base import SOCKET_TIMEOUT, Base, make_client, parse_url
+from tbloom.base import Base, make_client, parse_url
 from tbloom.calls import Call, Flow, ScriptCall
 from tbloom.errors import TBloomError
 from tbloom.hashing import Item
@@ -52,15 +51,7 @@ class TimeBloom(Base["redis.Redis | redis.RedisCluster"]):
         """
         address, cluster = parse_url(url)
         kind = redis.RedisCluster if cluster else redis.Redis
-        # Sending again is ours to do, because we know for how long.
-        client = make_client(
-            kind.from_url,
-            address,
-            retry=Retry(NoBackoff(), 0),
-            socket_timeout=SOCKET_TIMEOUT,
-            socket_connect_timeout=SOCKET_TIMEOUT,
-        )
-        seen = cls(client, name, **arguments)
+        seen = cls(make_client(kind.from_url, Retry, address), name, **arguments)
         seen._own_client()
         return seen
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from scrapy import Request
 from scrapy.utils.request import fingerprint
 
 from tbloom import TimeBloom
+from tbloom.scrapy.notes import Note
 
 SCRAPY = {"ADDONS": {"tbloom.scrapy.Addon": 500}, "TBLOOM_MARK": "done"}
 SCRAPY_REDIS = {"SCHEDULER": "scrapy_redis.scheduler.Scheduler", "SCHEDULER_PERSIST": True}
@@ -182,3 +185,18 @@ def test_what_a_full_filter_can_not_mark_closes_the_spider(crawl: Any, policy: s
     result = crawl("ten_and_hundred", {**SCRAPY, **full, "CONCURRENT_REQUESTS": 1})
     assert "tbloom_error" == result["finish_reason"]
     assert "the current slice is full" in result["log"]
+
+
+@pytest.mark.parametrize(("died_of_it", "fetched"), [(4, ["0"]), (5, [])])
+def test_a_request_that_five_crawlers_have_died_of_is_not_tried_again(
+    crawl: Any, claims: Any, url: str, name: str, site: str, *, died_of_it: int, fetched: list[str]
+) -> None:
+    item = fingerprint(Request(f"{site}0"))
+    request = json.dumps({"url": f"{site}0", "callback": "note"})
+    note = Note((item.hex(),), died_of_it, request).text(SimpleNamespace(name="tests"))
+    with TimeBloom.from_url(url, name, capacity=1000) as dead:
+        dead.claim(item, note=note)
+    result = crawl("pages", SCRAPY, [])
+    assert fetched == result["fetched"]
+    assert (not fetched) == result["stats"].get("tbloom/not_taken_over", 0)
+    assert 0 == claims()

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from scrapy.utils.misc import load_object
 
-from tbloom.scrapy.ahead import BatchMiddleware
 from tbloom.scrapy.dupefilter import DupeFilter
-from tbloom.scrapy.middleware import DownloaderMiddleware, SpiderMiddleware
+from tbloom.scrapy.middleware import BatchMiddleware, DownloaderMiddleware, SpiderMiddleware
 
 if TYPE_CHECKING:
     from scrapy.settings import BaseSettings

@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from redis import RedisError
 from scrapy import Request
-from scrapy.utils.asyncio import is_asyncio_available
 
 from tbloom.holdings import Claim
-from tbloom.scrapy.bursts import bursts
 from tbloom.scrapy.notes import CLAIM, WITHIN
 
 if TYPE_CHECKING:
-    from scrapy import Spider
     from scrapy.crawler import Crawler
-    from scrapy.http import Response
-    from typing_extensions import Self
 
     from tbloom.scrapy.inflight import InFlight
     from tbloom.sync import TimeBloom
-
-#: So many requests of a response are held back at most, and so many of the start.
-_MOST, _MOST_AT_START = 500, 50
 
 
 class Ahead:
@@ -75,41 +66,3 @@ class Ahead:
 
 #: Those of each crawl, for the middleware, which Scrapy makes apart from the dupefilter.
 ahead: WeakKeyDictionary[Crawler, Ahead] = WeakKeyDictionary()
-
-
-class BatchMiddleware:
-    """Spider middleware: gathers what a callback, or the start, yields without waiting."""
-
-    def __init__(self, crawler: Crawler) -> None:
-        self._crawler = crawler
-
-    @classmethod
-    def from_crawler(cls, crawler: Crawler) -> Self:
-        """Scrapy's constructor."""
-        return cls(crawler)
-
-    async def process_start(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
-        """The start requests, in their order."""
-        async for one in self._batched(start, _MOST_AT_START):
-            yield one
-
-    async def process_spider_output(
-        self,
-        response: Response,
-        result: AsyncIterator[Any],
-        spider: Spider | None = None,
-    ) -> AsyncIterator[Any]:
-        """What the callback yields, in its order."""
-        async for one in self._batched(result, _MOST):
-            yield one
-
-    async def _batched(self, source: AsyncIterator[Any], most: int) -> AsyncIterator[Any]:
-        asker = ahead.get(self._crawler)
-        if asker is None or not is_asyncio_available():
-            async for one in source:
-                yield one
-            return
-        async for burst in bursts(source, most):
-            asker.ask(burst)
-            for one in burst:
-                yield one

@@ -1,4 +1,4 @@
-"""Follow each request that the dupefilter has claimed to its end (``TBLOOM_MARK = "done"``)."""
+"""Gather requests to be asked for, and follow each that is claimed to its end (``TBLOOM_MARK = "done"``)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy import Request, signals
 from scrapy.exceptions import DontCloseSpider, IgnoreRequest
+from scrapy.utils.asyncio import is_asyncio_available
 
+from tbloom.scrapy.ahead import ahead
+from tbloom.scrapy.bursts import bursts
 from tbloom.scrapy.inflight import in_flight
 from tbloom.scrapy.notes import CLAIM
 
@@ -20,6 +23,10 @@ if TYPE_CHECKING:
     from tbloom.scrapy.inflight import InFlight
 
 # Scrapy before 2.14 passes ``spider`` to the methods, and later versions do not want it asked for.
+
+
+#: So many requests of a response are held back at most, and so many of the start.
+_MOST, _MOST_AT_START = 500, 50
 
 
 class _Middleware:
@@ -122,3 +129,33 @@ class SpiderMiddleware(_Middleware):
         """The callback raised an exception."""
         if response.request is not None:
             self._in_flight.failed(response.request)
+
+
+class BatchMiddleware(_Middleware):
+    """Spider middleware: gathers what a callback, or the start, yields without waiting."""
+
+    async def process_start(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        """The start requests, in their order."""
+        async for one in self._batched(start, _MOST_AT_START):
+            yield one
+
+    async def process_spider_output(
+        self,
+        response: Response,
+        result: AsyncIterator[Any],
+        spider: Spider | None = None,
+    ) -> AsyncIterator[Any]:
+        """What the callback yields, in its order."""
+        async for one in self._batched(result, _MOST):
+            yield one
+
+    async def _batched(self, source: AsyncIterator[Any], most: int) -> AsyncIterator[Any]:
+        asker = ahead.get(self._crawler)
+        if asker is None or not is_asyncio_available():
+            async for one in source:
+                yield one
+            return
+        async for burst in bursts(source, most):
+            asker.ask(burst)
+            for one in burst:
+                yield one
