@@ -1,4 +1,4 @@
--- shared: what several scripts do alike. tbloom puts this file in front of each of them.
+-- shared: what several scripts do alike. tbloom puts in front of each what it calls of this.
 --
 -- An item comes as the positions of its bits, an argument each: those for parts of one size, then those for parts
 -- of another, if there are several sizes.
@@ -46,16 +46,15 @@ local function items_in(part)
   return redis.call('BITFIELD_RO', part, 'GET', 'u48', '0')[1]
 end
 
--- Counts the item in the part's header and sets its bits, in one call; returns the count. Touching the last
--- bit makes Redis allocate a new part at its full size, once; grown bit by bit it would take up to twice that.
--- (The bits before ARGV[from] are set already.)
+-- Counts the item in the part's header and sets its bits; returns the count. (The bits before ARGV[from] are
+-- set already.)
 local function insert(part, from, to, last_position)
-  local fields, n = {'INCRBY', 'u48', '0', '1', 'INCRBY', 'u1', last_position, '0'}, 8
-  for i = from, to do
-    fields[n + 1], fields[n + 2], fields[n + 3], fields[n + 4] = 'SET', 'u1', ARGV[i], '1'
-    n = n + 4
-  end
-  return redis.call('BITFIELD', part, unpack(fields))[1]
+  local items = redis.call('BITFIELD', part, 'INCRBY', 'u48', '0', '1')[1]
+  -- Touching its last bit makes Redis allocate a new part at its full size, once; grown bit by bit it would take
+  -- up to twice that.
+  if items == 1 then redis.call('BITFIELD', part, 'INCRBY', 'u1', last_position, '0') end
+  for i = from, to do redis.call('SETBIT', part, ARGV[i], '1') end
+  return items
 end
 
 -- Sets a key that lives until the newest slice leaves the window, so its life is only ever prolonged.

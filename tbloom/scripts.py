@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from hashlib import sha1
 from importlib.resources import files
@@ -25,9 +26,19 @@ def _read(name: str) -> str:
     return source.read_text(encoding="utf-8")
 
 
+def _with_shared(text: str) -> str:
+    """The script with what it calls of ``shared.lua`` in front of it: each function there costs every
+    call of the script some time, called or not."""
+    for paragraph in reversed(_read("shared").split("\n\n")):
+        defined = re.search(r"^local function (\w+)", paragraph, re.MULTILINE)
+        if defined and re.search(rf"\b{defined[1]}\(", text):
+            text = f"{paragraph}\n\n{text}"
+    return text
+
+
 def load(name: str) -> Script:
-    """Reads ``name.lua``, with what the scripts share in front of it."""
-    text = _read("shared") + _read(name)
+    """Reads ``name.lua``, with what it shares with others."""
+    text = _with_shared(_read(name))
     return Script(name, text, sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 

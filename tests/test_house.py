@@ -11,6 +11,7 @@ from types import ModuleType
 import pytest
 
 import tbloom
+from tbloom.scripts import load
 
 ROOT = Path(__file__).parents[1]
 FLOORS = [  # lowest first
@@ -24,7 +25,7 @@ FLOORS = [  # lowest first
     {"claims"},
     {"sessions"},
     {"protocol"},
-    {"failures", "heart"},
+    {"failures", "heart", "wire"},
     {"base"},
     {"sync", "aio"},
     {"scrapy", "cli"},
@@ -143,6 +144,15 @@ def test_what_scripts_share_is_used() -> None:
     bodies = [contract_and_body(path)[1] for path in SCRIPTS]
     for name in re.findall(r"local function (\w+)", text):
         assert sum(body.count(f"{name}(") for body in [*bodies, text]) > 1, name
+
+
+@each_script
+def test_script_is_loaded_with_what_it_calls(path: Path) -> None:
+    """And with nothing else of shared.lua."""
+    text = load(path.stem).text
+    for name in re.findall(r"local function (\w+)", SHARED.read_text(encoding="utf-8")):
+        is_called = re.search(rf"(?<!function )\b{name}\(", text) is not None
+        assert (f"local function {name}(" in text) == is_called, name
 
 
 @each_script
