@@ -1,14 +1,14 @@
 -- add: which of these items are new? Those that are, are remembered in the current slice.
 --
--- KEYS[1]    the filter's parameters
--- KEYS[2]    the caller's lane: the token and the answer of its last call that changed something
+-- KEYS[1]    the caller's lane: the token and the answer of its last call that changed something
+-- KEYS[2]    the filter's parameters
 -- KEYS[3]    the layout: the parts of those slices that have not just the one that every slice begins with
 -- KEYS[4]    the register of parts, by which one that the server has dropped early is found
 -- KEYS[5]    the current part: the newest one of the current slice, where new items go
 -- KEYS[6..]  all older parts of live slices, newest first
 --
--- ARGV[1]    the parameters that the caller works with
--- ARGV[2]    this call's number in its lane; with the lane's name, its token
+-- ARGV[1]    this call's number in its lane; with the lane's name, its token
+-- ARGV[2]    the parameters that the caller works with
 -- ARGV[3]    when the current slice begins, as the caller believes (ms)
 -- ARGV[4]    when it ends (ms)
 -- ARGV[5]    when it leaves the window (ms)
@@ -32,9 +32,9 @@
 --            {6, answers}     the slice is full, and may not grow: the item after these is new, but was not added
 -- Errors     WRONGTYPE, OOM, READONLY, all of them before anything is changed
 
-local config_key, lane_key, layout_key, register, current = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local lane_key, config_key, layout_key, register, current = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local FIRST_PART, FIRST_ITEM = 5, 13
-local config, number = ARGV[1], tonumber(ARGV[2])
+local number, config = tonumber(ARGV[1]), ARGV[2]
 local begins, ends, expires = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local lane_ttl, agreed = tonumber(ARGV[6]), ARGV[7] == '1'
 local layout, grown_layout, capacity = ARGV[8], ARGV[9], tonumber(ARGV[10])
@@ -93,6 +93,6 @@ end
 answers = table.concat(answers)
 -- Without a new item nothing was changed, so sending the call again is safe as it is.
 if any_new then
-  redis.call('SET', lane_key, ARGV[2] .. ':' .. answers, 'PX', math.min(lane_ttl, expires - now))
+  redis.call('SET', lane_key, ARGV[1] .. ':' .. answers, 'PX', math.min(lane_ttl, expires - now))
 end
 return {status, answers, dropped and 1 or nil}

@@ -8,9 +8,9 @@ server said no. A lost connection is the driver's to raise.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from enum import IntEnum
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeGuard, TypeVar
 
 from tbloom.errors import ServerTooOld
 from tbloom.keys import kind_of
@@ -45,14 +45,18 @@ class ScriptCall(NamedTuple):
     script: Script
     keys: tuple[str, ...]
     args: tuple[Any, ...]
+    #: More arguments, made when the call is sent.
+    items: Iterable[Any] = ()
     in_full: bool = False
 
     @property
     def words(self) -> tuple[Any, ...]:
         """The command's words."""
         if self.in_full:
-            return ("EVAL", self.script.text, len(self.keys), *self.keys, *self.args)
-        return ("EVALSHA", self.script.sha, len(self.keys), *self.keys, *self.args)
+            head = ("EVAL", self.script.text, len(self.keys))
+        else:
+            head = ("EVALSHA", self.script.sha, len(self.keys))
+        return (*head, *self.keys, *self.args, *self.items)
 
 
 class Failure(NamedTuple):
@@ -65,6 +69,14 @@ class Failure(NamedTuple):
 Call = Command | ScriptCall
 T = TypeVar("T")
 Flow = Generator[Sequence[Call], Sequence[Any], T]
+
+
+def are_scripts(calls: Sequence[Call]) -> TypeGuard[Sequence[ScriptCall]]:
+    """Whether all of the calls are of our scripts."""
+    for call in calls:  # noqa: SIM110 - as in failures.have_failed
+        if not isinstance(call, ScriptCall):
+            return False
+    return True
 
 
 def deliver(calls: Sequence[Call]) -> Flow[Sequence[Any]]:

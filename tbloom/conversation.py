@@ -36,8 +36,9 @@ from tbloom.plan import Plan
 #: answer, means that the server's clock runs away.
 _MAX_CORRECTIONS = 16
 
-#: One script call may ask for about so many bits. Measured on Redis 7.0: 0.4 us each, 2.4 ms in all.
-_BITS_PER_CALL = 6_000
+#: One script call may ask for about so many bits. Measured on Redis 7.0: 0.4 us each, 1.2 ms in all.
+#: (Of several calls, each is worked out here while the server has the one before.)
+_BITS_PER_CALL = 3_000
 
 logger = logging.getLogger(__name__)
 _CallFor = Callable[[Plan, Batch], ScriptCall]
@@ -58,13 +59,20 @@ class Conversation:
     def batches(self, digests: Iterable[int]) -> list[Batch]:
         """The distinct digests, by shard, in batches of what one call may carry."""
         shards: dict[int, list[int]] = {}
-        for key in dict.fromkeys(digests):
-            shards.setdefault(shard_of(key, self.config.shards), []).append(key)
+        if self.config.shards == 1:
+            shards[0] = list(dict.fromkeys(digests))
+        else:
+            for key in dict.fromkeys(digests):
+                shards.setdefault(shard_of(key, self.config.shards), []).append(key)
         return [
             Batch(list(some), shard)
             for shard, keys in shards.items()
             for some in chunks(keys, self._items_per_call(shard))
         ]
+
+    def batch_of(self, digest: int) -> Batch:
+        """A batch of one."""
+        return Batch([digest], shard_of(digest, self.config.shards))
 
     def _items_per_call(self, shard: int) -> int:
         plan = self.current_plan().shard(shard)
@@ -78,7 +86,12 @@ class Conversation:
         for batch in batches:
             self._give_token(batch)
         try:
-            yield from self.ask(batches, call, store=store)
+            if (
+                len(batches) > 1
+                or not store
+                or not (yield from self._ask_at_once(batches[0], call))
+            ):
+                yield from self.ask(batches, call, store=store)
         except Guessed:  # they were told
             raise
         except BaseException:  # the flow's end too, when its driver was cancelled
@@ -87,6 +100,27 @@ class Conversation:
         for batch in batches:
             if batch.lane is not None and not batch.again:
                 self._lanes.give_back(batch.lane)
+
+    def _ask_at_once(self, batch: Batch, call: _CallFor) -> Flow[bool]:
+        """Asks for a batch where nothing has to be done before; False: it has to be asked for the long way.
+
+        That comes to the same, and takes three times as long.
+        """
+        plan = self.current_plan()
+        if not self._is_prepared(plan, batch.shard):
+            return False
+        batch.in_doubt = True
+        [reply] = yield (call(plan, batch),)
+        batch.in_doubt = False
+        if isinstance(reply, Failure) or not self._accept(plan, batch, *reply):
+            return False
+        return len(batch.answers or "") == len(batch.digests)
+
+    def _is_prepared(self, plan: Plan, shard: int) -> bool:
+        """Whether nothing is left to be done before items are added in this slice."""
+        return (self.config.shards == 1 or self._agreed == (plan, True)) and (
+            not self._layouts or plan.must_begin_after(shard) is None
+        )
 
     def _give_token(self, batch: Batch) -> None:
         if batch.lane is None:

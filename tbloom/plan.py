@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from itertools import accumulate, chain
+from typing import TYPE_CHECKING, Any
 
 from tbloom import scripts
 from tbloom.batches import Batch
@@ -13,6 +14,9 @@ from tbloom.hashing import Hasher
 from tbloom.lanes import LANE_TTL_MS
 from tbloom.layout import Layout, Part
 from tbloom.sizing import HEADER_BITS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 #: Bits of a key (4 MB) that takes the server more than a millisecond to make.
 _LARGE = 1 << 25
@@ -39,7 +43,16 @@ def _hasher(bits: int, hashes: int) -> Hasher:
 class ShardPlan:
     """The parts of one shard's live slices, newest first."""
 
-    __slots__ = ("_sizes", "current", "grown", "hashers", "keys", "layout", "slice_ends")
+    __slots__ = (
+        "_sizes",
+        "add_terms",
+        "current",
+        "grown",
+        "hashers",
+        "keys",
+        "layout",
+        "slice_ends",
+    )
 
     def __init__(self, config: Config, shard: int, labels: list[str], layout: Layout) -> None:
         self.keys: list[str] = []
@@ -60,6 +73,8 @@ class ShardPlan:
         self.hashers = [_hasher(*size) for size in sizes]
         begins = dict(zip(sizes, accumulate((size[1] for size in sizes), initial=0), strict=False))
         self._sizes = [f"{begins[part.bits, part.hashes]} {part.hashes}" for part in parts]
+        #: What is the same in each call of ``lua/add.lua``, by ``within`` and by whether it is agreed.
+        self.add_terms: dict[tuple[int, bool], tuple[tuple[str, ...], tuple[Any, ...]]] = {}
 
     def sizes(self, parts: int) -> str:
         """Which of an item's positions belong to each of the newest so many parts, as the scripts want it."""
@@ -70,6 +85,18 @@ class ShardPlan:
     def positions(self, digest: int) -> list[int]:
         """The positions of an item's bits in the parts' keys, size by size."""
         return [HEADER_BITS + bit for hasher in self.hashers for bit in hasher.offsets(digest)]
+
+
+class _Positions:
+    """The positions of some items' bits, worked out each time they are asked for."""
+
+    __slots__ = ("_digests", "_shard")
+
+    def __init__(self, shard: ShardPlan, digests: list[int]) -> None:
+        self._shard, self._digests = shard, digests
+
+    def __iter__(self) -> Iterator[int]:
+        return chain.from_iterable(map(self._shard.positions, self._digests))
 
 
 class Plan:
@@ -144,20 +171,30 @@ class Plan:
 
     def add(self, within: int, batch: Batch) -> ScriptCall:
         """``lua/add.lua``; the batch has a lane."""
-        config, shard = self.config, self.shard(batch.shard)
-        keys = shard.slice_ends[within - 1]
+        shard = self.shard(batch.shard)
+        terms = shard.add_terms.get((within, batch.agreed))
+        if terms is None:
+            terms = shard.add_terms[within, batch.agreed] = self._add_terms(within, batch)
+        keys, args = terms
         return ScriptCall(
             scripts.ADD,
+            (self._lane(batch), *keys),
+            (batch.number, *args),
+            _Positions(shard, batch.digests),
+        )
+
+    def _add_terms(self, within: int, batch: Batch) -> tuple[tuple[str, ...], tuple[Any, ...]]:
+        config, shard = self.config, self.shard(batch.shard)
+        parts = shard.slice_ends[within - 1]
+        return (
             (
                 config.keys.config(batch.shard),
-                self._lane(batch),
                 config.keys.layout(batch.shard),
                 config.keys.register(batch.shard),
-                *shard.keys[:keys],
+                *shard.keys[:parts],
             ),
             (
                 config.stored,
-                batch.number,
                 self.begins,
                 self.ends,
                 self.expires_at(batch.shard),
@@ -167,8 +204,7 @@ class Plan:
                 shard.grown,
                 shard.current.capacity,
                 HEADER_BITS + shard.current.bits - 1,
-                shard.sizes(keys),
-                *chain.from_iterable(map(shard.positions, batch.digests)),
+                shard.sizes(parts),
             ),
         )
 
@@ -190,8 +226,8 @@ class Plan:
                 self.agreed(batch),
                 shard.layout.text,
                 shard.sizes(keys),
-                *chain.from_iterable(map(shard.positions, batch.digests)),
             ),
+            _Positions(shard, batch.digests),
         )
 
     def clear(self, batch: Batch) -> ScriptCall:

@@ -66,8 +66,7 @@ class Protocol:
         key = digest(encode(item))
         if self._is_at_home(key, within):
             return False
-        answers = yield from self._adopting(self._add, [key], within)
-        return answers[key]
+        return (yield from self._adopting(self._add_one, key, within))
 
     def add_many(self, items: Iterable[Item], within: int | None = None) -> Flow[list[bool]]:
         """Which of the items are new? Of a repeated one, the first."""
@@ -227,6 +226,15 @@ class Protocol:
                 raise
             self.use_shards(error.differences["shards"][0])
         return (yield from verb(*args))
+
+    def _add_one(self, key: int, within: int) -> Flow[bool]:
+        conversation = self._conversation
+        if key in conversation.untold:
+            return (yield from self._add([key], within))[key]
+        plan, batch = conversation.current_plan(), conversation.batch_of(key)
+        yield from conversation.change([batch], lambda plan, batch: plan.add(within, batch))
+        self._keep_at_home([key], plan)
+        return batch.answers == "1"
 
     def _add(self, digests: list[int], within: int) -> Flow[dict[int, bool]]:
         conversation = self._conversation
