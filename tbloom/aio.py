@@ -7,6 +7,7 @@ from asyncio import Task, create_task, get_running_loop, sleep
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
+from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from redis import RedisError, asyncio
@@ -15,7 +16,7 @@ from redis.asyncio.retry import Retry
 from tbloom.base import Base, make_client, parse_url
 from tbloom.calls import Call, Flow
 from tbloom.errors import TBloomError
-from tbloom.failures import as_redis_error
+from tbloom.failures import as_redis_error, have_failed
 from tbloom.hashing import Item
 from tbloom.heart import beat_in_task
 from tbloom.holdings import Claim
@@ -231,10 +232,13 @@ class AsyncTimeBloom(Base["asyncio.Redis | asyncio.RedisCluster"]):
             flow.close()  # tells it of an error or a cancellation here
 
     async def _send(self, calls: Sequence[Call]) -> Sequence[Any]:
-        trip = self._trip(calls)
+        began, replies = monotonic(), await self._exchange(calls)
+        if not have_failed(replies):
+            return replies
+        trip = self._trip(calls, began)
+        trip.take(replies)
         while trip.pending:
-            if trip.pause:
-                await sleep(trip.pause)
+            await sleep(trip.pause)
             trip.take(await self._exchange(trip.pending))
         return trip.replies
 

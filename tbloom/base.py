@@ -187,10 +187,10 @@ class Base(Generic[Client]):
         items = list(items)
         return items, (list(guess) * len(items),)
 
-    def _trip(self, calls: Sequence[Call]) -> Trip:
+    def _trip(self, calls: Sequence[Call], began: float) -> Trip:
         """A server that is lost is only knocked at."""
         patience = 0.0 if self.circuit.is_open else self._patience
-        return Trip(calls, patience, is_cluster=self._is_cluster)
+        return Trip(calls, patience, began, is_cluster=self._is_cluster)
 
     def _beat_seconds(self) -> float:
         """How often a session gives a sign of life: a few may get lost."""

@@ -79,22 +79,32 @@ def as_redis_error(error: Exception) -> Exception:
     return error
 
 
+def have_failed(replies: Sequence[Any]) -> bool:
+    """Whether one of the replies is an error. (Most often none is, and there is but one reply.)"""
+    for reply in replies:  # noqa: SIM110 - any() would take four times as long
+        if isinstance(reply, Exception):
+            return True
+    return False
+
+
 class Trip:
     """Calls that are sent together, and what came back.
 
-    ``pending`` are those to be sent (again, if need be) after ``pause`` seconds.
+    It ``began`` by ``time.monotonic``. ``pending`` are those to be sent again, after ``pause`` seconds.
     """
 
     __slots__ = ("_deadline", "_is_cluster", "_pauses", "_places", "pause", "pending", "replies")
 
-    def __init__(self, calls: Sequence[Call], patience: float, *, is_cluster: bool) -> None:
+    def __init__(
+        self, calls: Sequence[Call], patience: float, began: float, *, is_cluster: bool
+    ) -> None:
         self.pending = calls
         self._is_cluster = is_cluster
         self.pause = 0.0
         self.replies: list[Any] = [None] * len(calls)
         self._places: Sequence[int] = range(len(calls))
         self._pauses = 0
-        self._deadline = time.monotonic() + patience if patience else 0.0
+        self._deadline = began + patience if patience else 0.0
 
     def _may_pass(self, error: Exception) -> bool:
         if isinstance(error, _FINAL):

@@ -7,19 +7,21 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from time import sleep
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import redis
 from redis.retry import Retry
 
 from tbloom.base import Base, make_client, parse_url
-from tbloom.calls import Call, Flow, ScriptCall
+from tbloom.calls import Call, Flow, ScriptCall, are_scripts
 from tbloom.errors import TBloomError
+from tbloom.failures import have_failed
 from tbloom.hashing import Item
 from tbloom.heart import beat_in_thread
 from tbloom.holdings import Claim
 from tbloom.info import FilterInfo
+from tbloom.wire import Wire
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -53,6 +55,7 @@ class TimeBloom(Base["redis.Redis | redis.RedisCluster"]):
         kind = redis.RedisCluster if cluster else redis.Redis
         seen = cls(make_client(kind.from_url, Retry, address), name, **arguments)
         seen._own_client()
+        seen._wire = Wire.of(seen.client) if seen._patience else None
         return seen
 
     def __init__(
@@ -62,6 +65,7 @@ class TimeBloom(Base["redis.Redis | redis.RedisCluster"]):
         **arguments: Unpack[Arguments],
     ) -> None:
         super().__init__(client, name, **arguments)
+        self._wire: Wire | None = None
         self._heart: threading.Thread | None = None
         self._stop_heart: Callable[[], object] = lambda: None
         if isinstance(client, redis.RedisCluster):
@@ -212,6 +216,8 @@ class TimeBloom(Base["redis.Redis | redis.RedisCluster"]):
         self._heart, self._patience = None, 0.0
         with suppress(redis.RedisError, TBloomError):  # else it ends by itself
             self._run(self._protocol.sessions.end())
+        if self._wire is not None:
+            self._wire.let_go()
         if self._owned:
             self.client.close()
 
@@ -258,16 +264,23 @@ class TimeBloom(Base["redis.Redis | redis.RedisCluster"]):
             flow.close()  # tells it of an error or a cancellation here
 
     def _send(self, calls: Sequence[Call]) -> Sequence[Any]:
-        trip = self._trip(calls)
+        began, replies = monotonic(), self._exchange(calls)
+        if not have_failed(replies):
+            return replies
+        trip = self._trip(calls, began)
+        trip.take(replies)
         while trip.pending:
-            if trip.pause:
-                sleep(trip.pause)
+            sleep(trip.pause)
             trip.take(self._exchange(trip.pending))
         return trip.replies
 
     def _exchange(self, calls: Sequence[Call]) -> Sequence[Any]:
         """Sends the calls once; the reply, or redis-py's error, to each."""
         try:
+            if self._wire is not None:
+                if are_scripts(calls):
+                    return self._wire.exchange(calls)
+                self._wire.let_go()
             if len(calls) == 1:
                 return [self.client.execute_command(*calls[0].words)]  # type: ignore[no-untyped-call]
             with self.client.pipeline(transaction=False) as pipeline:

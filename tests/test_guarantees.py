@@ -10,6 +10,7 @@ import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import takewhile
 from typing import Any
 from unittest.mock import patch
 
@@ -144,15 +145,15 @@ def test_a_stray_copy_of_an_answered_call_changes_nothing(
     url: str, client: redis.Redis, name: str
 ) -> None:
     """A copy that the network held back arrives after the lane's next call was answered."""
-    with TimeBloom.from_url(url, name) as seen:
+    with redis.Redis.from_url(url) as our_own, TimeBloom(our_own, name) as seen:
         sent: list[tuple[Any, ...]] = []
-        original = seen.client.execute_command
+        original = our_own.execute_command
 
         def record(*words: Any) -> Any:
             sent.append(words)
             return original(*words)
 
-        with patch.object(seen.client, "execute_command", record):  # listens in, changes nothing
+        with patch.object(our_own, "execute_command", record):  # listens in, changes nothing
             assert [True, True] == [seen.add("first"), seen.add("second")]
         first, second = [words for words in sent if words[0] == "EVALSHA"][-2:]
         [key] = [key for key in client.keys(f"*{name}*") if ":lane:" in key]
@@ -163,19 +164,23 @@ def test_a_stray_copy_of_an_answered_call_changes_nothing(
 
 
 @pytest.mark.parametrize("verb", ["add", "contains", "claim", "commit", "release"])
-def test_a_verb_is_one_round_trip(url: str, name: str, verb: str) -> None:
+def test_a_verb_is_one_round_trip(url: str, client: redis.Redis, name: str, verb: str) -> None:
     """Once the client knows the server's clock: one command per call, new or seen, and no other."""
-    sent = []
-    with TimeBloom.from_url(url, name) as seen:
+    with TimeBloom.from_url(f"{url}?client_name={name}", name) as seen:
         call = getattr(seen, verb)
         call("warm up")
-        execute = seen.client.execute_command
-        with patch.object(
-            seen.client, "execute_command", lambda *words: sent.append(words[0]) or execute(*words)
-        ):
+        with client.monitor() as monitor:
             for i in range(100):
                 call(f"item {i}")
-    assert ["EVALSHA"] * 100 == sent
+            client.echo(name)
+            received = list(takewhile(lambda each: "ECHO" != each["command"][:4], monitor.listen()))
+        ours = {each["addr"] for each in client.client_list() if each["name"] == name}
+    commands = [
+        each["command"].split()[0]
+        for each in received
+        if f"{each['client_address']}:{each['client_port']}" in ours
+    ]
+    assert ["EVALSHA"] * 100 == commands
 
 
 @pytest.mark.parametrize("days_off", [-1, 1, 400])

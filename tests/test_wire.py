@@ -1,0 +1,143 @@
+"""The connections that a filter keeps: it uses them again, finds out when they are gone, and leaves the others theirs."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import pytest
+import redis
+
+from tbloom import TimeBloom
+
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system can't fork")
+
+
+def connections(client: redis.Redis, name: str) -> list[str]:
+    """The ids of the server's connections of this name."""
+    return [each["id"] for each in client.client_list() if each["name"] == name]
+
+
+def named(url: str, name: str) -> str:
+    """A URL whose connections are found by this name."""
+    return f"{url}?client_name={name}"
+
+
+def test_one_connection_serves_all_calls(url: str, name: str, client: redis.Redis) -> None:
+    """Call after call goes over the same connection."""
+    with TimeBloom.from_url(named(url, name), name) as seen:
+        assert seen.add("a")
+        first = connections(client, name)
+        assert [seen.add(item) for item in "abcb"] == [False, True, True, False]
+        assert seen.add_many(map(str, range(1000))) == [True] * 1000
+        assert len(first) == 1
+        assert connections(client, name) == first
+
+
+@pytest.mark.parametrize("patience", [0, 5])
+def test_server_has_closed_the_connection(
+    url: str, name: str, client: redis.Redis, patience: float
+) -> None:
+    """The call is sent again; or, where it may not be, redis-py's pool has noticed."""
+    with TimeBloom.from_url(named(url, name), name, patience=patience) as seen:
+        assert seen.add("a")
+        [kept] = connections(client, name)
+        client.client_kill_filter(_id=kept)
+        assert [seen.add("b"), seen.add("b"), seen.add("a")] == [True, False, False]
+        assert kept not in connections(client, name)
+
+
+def test_late_reply_is_not_the_next_call_s(url: str, name: str, client: redis.Redis) -> None:
+    """After a time-out the connection is given up: what still comes over it is nobody's."""
+    with TimeBloom.from_url(f"{url}?socket_timeout=0.2", name, patience=0.1) as seen:
+        assert seen.add("old")
+        client.client_pause(500)
+        with pytest.raises(redis.TimeoutError):
+            seen.contains("new")
+        client.client_unpause()
+        assert [seen.contains("old"), seen.contains("new")] == [True, False]
+
+
+def test_error_reply_leaves_the_connection_in_use(url: str, name: str, client: redis.Redis) -> None:
+    """The server's "no" is a reply like others; the scripts that it has forgotten are sent in full."""
+    with TimeBloom.from_url(named(url, name), name) as seen:
+        assert seen.add("a")
+        before = connections(client, name)
+        client.script_flush()
+        assert not seen.add("a")
+        client.script_flush()
+        assert seen.add_many(["a", *map(str, range(1000))]) == [False, *[True] * 1000]
+        assert connections(client, name) == before
+
+
+def test_pool_of_a_single_connection(url: str, name: str) -> None:
+    """Nothing is kept where the pool may have one connection only: other commands need it too."""
+    with TimeBloom.from_url(f"{url}?max_connections=1", name) as seen:
+        assert seen.add("a")
+        assert seen.client.ping()
+        assert seen.info().items == 1
+        assert seen.add_many(map(str, range(1000))) == [True] * 1000
+        assert seen.client.ping()
+
+
+def test_kept_connections_serve_other_commands(url: str, name: str) -> None:
+    """With two threads' connections kept, of two that may be, INFO finds one all the same."""
+    with TimeBloom.from_url(f"{url}?max_connections=4", name) as seen:
+        meet = threading.Barrier(4, timeout=20)
+
+        def work() -> None:
+            for i in range(50):
+                meet.wait()
+                seen.add(f"{threading.get_ident()} {i}")
+                if i % 10 == 0:
+                    meet.wait()
+                    assert seen.info().items >= 4
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert seen.info().items == 200
+
+
+@needs_fork
+def test_forked_child_leaves_the_connection_to_its_parent(
+    url: str, name: str, client: redis.Redis
+) -> None:
+    """Parent and child each go on over a connection of their own."""
+    with TimeBloom.from_url(named(url, name), name) as seen:
+        assert seen.add("a")
+        kept = connections(client, name)
+        reader, writer = os.pipe()
+        child = os.fork()
+        if not child:
+            try:
+                answers = [seen.add(item) for item in ["a", "b", "b"]]
+                os.write(writer, f"{answers} {connections(seen.client, name)}".encode())
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        told = os.read(reader, 1000).decode()
+        assert told.startswith("[False, True, False]")
+        assert kept[0] in told
+        assert [seen.add("b"), seen.add("c")] == [False, True]
+        assert kept[0] in connections(client, name)
+
+
+def test_closing_gives_the_connections_up(url: str, name: str, client: redis.Redis) -> None:
+    """A closed filter leaves no connection behind."""
+    seen = TimeBloom.from_url(named(url, name), name)
+    seen.add("a")
+    seen.close()
+    assert connections(client, name) == []
+
+
+def test_only_our_own_client_s_are_kept(url: str, name: str) -> None:
+    """A caller's client keeps its pool to itself, even one of a single connection."""
+    pool = redis.BlockingConnectionPool.from_url(url, max_connections=1, timeout=1)
+    with redis.Redis(connection_pool=pool) as client, TimeBloom(client, name) as seen:
+        assert seen.add("a")
+        assert client.ping()
+        assert not seen.add("a")
+        assert client.ping()
