@@ -27,6 +27,7 @@ ADD = "tbloom: add"
 ADD_AT_HOME = f"{ADD}, home memory"
 ADD_MANY = f"tbloom: add_many of {BATCH}"
 SCRAPY_REDIS_BLOOMFILTER = "scrapy-redis-bloomfilter"
+REDISBLOOM_SLICES_MANY = f"RedisBloom, {SLICES} filters, by {BATCH}"
 
 #: Whether what is seen is also remembered at home, in the crawler's own process; off where the server is measured.
 HOME_MEMORY_ON: dict[str, Any] = {"home_size": 100_000}
@@ -216,4 +217,4 @@ def redisbloom(
     yield Contender("RedisBloom, one filter", "`BF.ADD`", add)
     yield Contender(f"RedisBloom, one filter, by {BATCH}", "`BF.MADD`", in_batches(add_many))
     yield Contender("RedisBloom, 7 filters", own, sliced)
-    yield Contender(f"RedisBloom, 7 filters, by {BATCH}", own, sliced_many)
+    yield Contender(REDISBLOOM_SLICES_MANY, own, sliced_many)

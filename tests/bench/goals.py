@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from contenders import ADD, ADD_AT_HOME, ADD_MANY, SADD, SADD_MANY, SCRAPY_REDIS_BLOOMFILTER
+from contenders import (
+    ADD,
+    ADD_AT_HOME,
+    ADD_MANY,
+    REDISBLOOM_SLICES_MANY,
+    SADD,
+    SADD_MANY,
+    SCRAPY_REDIS_BLOOMFILTER,
+)
 from links import REFERENCE
 from tables import Table
 
@@ -23,15 +31,23 @@ class Goal(NamedTuple):
     digits: int = 2
 
 
-def _race(found: Found, name: str, figure: str) -> list[float]:
+def _race(found: Found, name: str, figure: str, section: str = "race") -> list[float]:
     """The figure in each placement."""
-    rows = [row for row in found["race"]["rows"] if row["name"] == name]
+    rows = [row for row in found[section]["rows"] if row["name"] == name]
     return [float(row[figure]) for row in rows]
 
 
 def _faster(found: Found, name: str, than: str) -> list[float]:
     rates = _race(found, name, "ratio"), _race(found, than, "ratio")
     return [one / other for one, other in zip(*rates, strict=True)]
+
+
+def _busier_than_modules(found: Found) -> list[float]:
+    """The server's time for a batch's item, to that of RedisBloom's filters in a script."""
+    times = [_race(found, name, "commands") for name in (ADD_MANY, REDISBLOOM_SLICES_MANY)]
+    if not all(times):
+        raise LookupError("this server has no RedisBloom")
+    return [one / other for one, other in zip(*times, strict=True)]
 
 
 def _capacity(found: Found, capacity: int, figure: str) -> float:
@@ -79,6 +95,11 @@ GOALS = [
         lambda f: _race(f, ADD_AT_HOME, "ratio"),
     ),
     Goal(
+        "`add` on real pages' links, home memory on: rate, to that of `SADD`",
+        8,
+        lambda f: _race(f, ADD_AT_HOME, "ratio", "linkrace"),
+    ),
+    Goal(
         "`add_many` of 500: rate, to that of `SADD` one by one",
         6,
         lambda f: _race(f, ADD_MANY, "ratio"),
@@ -94,6 +115,12 @@ GOALS = [
         lambda f: _race(f, ADD_MANY, "commands"),
         at_least=False,
         unit="us",
+    ),
+    Goal(
+        "`add_many` of 500: the same, to that of RedisBloom's 7 filters",
+        3,
+        _busier_than_modules,
+        at_least=False,
     ),
     Goal(
         "a slice of 1,000,000: bits per item",

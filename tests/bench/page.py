@@ -124,6 +124,8 @@ def text(found: Found) -> str:
         hashes=tables.of("hashes", found)[0].markdown(),
         chosen=found["hashes"]["chosen"],
         longest=tables.of("longest", found)[0].markdown(),
+        stream=tables.of("linkrace", found)[0].markdown(),
+        stream_links=f"{found['linkrace']['links']:,}",
         links=f"{links['links']:,}",
         pages=links["pages"],
         seen=f"{100 * (1 - links['distinct'] / links['links']):.1f}",
@@ -204,6 +206,15 @@ separate calls, so two crawlers can both be told "new"; and none but `SET NX EX`
 which need a module and a script of one's own, forgets an item after a week. And with none
 of them is a call safe to send again: if its reply is lost, the next answer is "seen", and the page is never fetched.
 
+### On real pages
+
+`make bench ARGS="--only linkrace"`
+
+The same with the fingerprints of all {stream_links} links of Debian's `python3.11-doc`, {pages} pages in the order in which a
+crawler meets them; {seen} % lead to pages met before. All begin empty.
+
+{stream}
+
 ## Memory, and what it buys
 
 `make bench ARGS="--only footprint"`
@@ -251,8 +262,7 @@ A batch goes out as several script calls, none of which may hold the server for 
 
 ![Waiting](benchmarks-waiting.svg)
 
-All {links} links of Debian's `python3.11-doc`, {pages} pages in the order in which a crawler meets them, through
-the dupefilters' `request_seen`; {seen} % lead to pages met before. Waiting is the time in which the crawler's process
+The same {links} links through the dupefilters' `request_seen`. Waiting is the time in which the crawler's process
 does nothing: from call to answer, less its processor time. Where there is a call for each link, some pages
 were asked for, and the time scaled to all. *Home memory*: what Redis has called seen is remembered in the process
 for a minute, as by default in Scrapy. *A call per page*: the add-on's middleware asks for all links of a page at once.

@@ -132,6 +132,22 @@ def _longest(of: dict[str, Any]) -> list[Table]:
     return [Table("add_many: the longest script call", header, [row])]
 
 
+def _linkrace(of: dict[str, Any]) -> list[Table]:
+    rows = [
+        [
+            row["name"],
+            row["placement"],
+            f"{1e6 / row['elapsed']:,.0f}",
+            f"{row['ratio']:.1f}",
+            f"{row['elapsed']:.1f}",
+            f"{row['server']:.1f}",
+        ]
+        for row in of["rows"]
+    ]
+    header = ["", "client and server have", "links/s", "x SADD", "us", "server us"]
+    return [Table(f"{of['links']:,} links on {of['pages']} pages", header, rows, words=2)]
+
+
 def _links(of: dict[str, Any]) -> list[Table]:
     lines = [
         [

@@ -1,0 +1,72 @@
+"""The links of real pages, in the order in which a crawler meets them, through SADD and through add."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from hashlib import sha1
+from statistics import median
+from typing import Any
+from urllib.parse import urldefrag
+
+import redis
+from contenders import (
+    ADD,
+    ADD_AT_HOME,
+    HOME_MEMORY_ON,
+    SADD,
+    Contender,
+    one_by_one,
+    scrapy_redis,
+    tbloom_filter,
+)
+from links import count_distinct, read_pages
+from race import ratios
+from serving import Cost, measure, medians, placed, placements
+
+from tbloom.cli.localredis import LocalRedis
+
+
+def link_race(
+    server: LocalRedis, client: redis.Redis, *, rounds: int, every: int
+) -> dict[str, Any]:
+    """What a link costs each of them, of every so-manyth page, on a server that is empty at first.
+
+    :raises AssertionError: if one calls a new link seen, or the other way round.
+    """
+    pages = read_pages()[::every]
+    links = [urldefrag(link).url for page in pages for link in page]
+    items = [sha1(link.encode(), usedforsecurity=False).hexdigest() for link in links]
+    rows = []
+    for placement in placements():
+        costs: dict[str, list[Cost]] = {}
+        with placed(server, placement):
+            for _ in range(rounds):
+                with ExitStack() as stack:
+                    for contender in _contenders(stack, server.url, len(items)):
+                        cost, told = measure(client, contender.run, items)
+                        assert abs(sum(told) - len(set(items))) <= 1, contender.name
+                        costs.setdefault(contender.name, []).append(cost)
+                client.flushall()
+        rows += [
+            {
+                "placement": placement,
+                "name": name,
+                **medians(theirs),
+                "ratio": median(ratios(theirs, costs[SADD])),
+            }
+            for name, theirs in costs.items()
+        ]
+    return {
+        "pages": len(pages),
+        "links": len(links),
+        "distinct": count_distinct(pages),
+        "rows": rows,
+    }
+
+
+def _contenders(stack: ExitStack, url: str, capacity: int) -> Iterator[Contender]:
+    yield next(scrapy_redis(url, []))
+    for name, home in ((ADD, {}), (ADD_AT_HOME, HOME_MEMORY_ON)):
+        seen = stack.enter_context(tbloom_filter(url, name, capacity, **home))
+        yield Contender(name, "`TimeBloom.add`", one_by_one(seen.add))
