@@ -46,13 +46,11 @@ local function items_in(part)
   return redis.call('BITFIELD_RO', part, 'GET', 'u48', '0')[1]
 end
 
--- Counts the item in the part's header and sets its bits; returns the count. (The bits before ARGV[from] are
--- set already.)
+-- Counts the item in the part's header and sets its bits; returns the count. Touching the last bit in the same
+-- call makes Redis allocate a new part at its full size, once; grown later it would take up to twice that.
+-- (The bits before ARGV[from] are set already.)
 local function insert(part, from, to, last_position)
-  local items = redis.call('BITFIELD', part, 'INCRBY', 'u48', '0', '1')[1]
-  -- Touching its last bit makes Redis allocate a new part at its full size, once; grown bit by bit it would take
-  -- up to twice that.
-  if items == 1 then redis.call('BITFIELD', part, 'INCRBY', 'u1', last_position, '0') end
+  local items = redis.call('BITFIELD', part, 'INCRBY', 'u48', '0', '1', 'INCRBY', 'u1', last_position, '0')[1]
   for i = from, to do redis.call('SETBIT', part, ARGV[i], '1') end
   return items
 end

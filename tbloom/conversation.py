@@ -87,7 +87,7 @@ class Conversation:
             self._give_token(batch)
         try:
             if (
-                len(batches) > 1
+                len(batches) != 1
                 or not store
                 or not (yield from self._ask_at_once(batches[0], call))
             ):

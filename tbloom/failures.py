@@ -93,7 +93,10 @@ class Trip:
     It ``began`` by ``time.monotonic``. ``pending`` are those to be sent again, after ``pause`` seconds.
     """
 
-    __slots__ = ("_deadline", "_is_cluster", "_pauses", "_places", "pause", "pending", "replies")
+    __slots__ = (
+        *("_deadline", "_is_cluster", "_patience", "_pauses", "_places"),
+        *("pause", "pending", "replies"),
+    )
 
     def __init__(
         self, calls: Sequence[Call], patience: float, began: float, *, is_cluster: bool
@@ -104,6 +107,7 @@ class Trip:
         self.replies: list[Any] = [None] * len(calls)
         self._places: Sequence[int] = range(len(calls))
         self._pauses = 0
+        self._patience = patience
         self._deadline = began + patience if patience else 0.0
 
     def _may_pass(self, error: Exception) -> bool:
@@ -116,10 +120,10 @@ class Trip:
 
         Error replies become Failures. Other errors are raised, once there is no more patience.
         """
-        again = []
+        again, answered = [], False
         for place, reply in zip(self._places, replies, strict=True):
             if not isinstance(reply, Exception):
-                self.replies[place] = reply
+                self.replies[place], answered = reply, True
             elif self._may_pass(reply) and time.monotonic() < self._deadline:
                 again.append(place)
             elif isinstance(reply, exceptions.ResponseError):
@@ -129,6 +133,8 @@ class Trip:
         if again:
             calls = dict(zip(self._places, self.pending, strict=True))
             self.pending = [calls[place] for place in again]
+            if answered:  # it is going on: of many calls, some are answered each time
+                self._deadline, self._pauses = time.monotonic() + self._patience, 0
             self._pauses += 1
             self.pause = backoff().compute(self._pauses)
         else:

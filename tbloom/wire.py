@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from redis import Connection, ConnectionPool, Redis, ResponseError
+from redis import Connection, ConnectionPool, Redis, RedisError, ResponseError
 
 from tbloom.calls import ScriptCall
 
@@ -44,17 +44,21 @@ class Wire:
         return None
 
     def exchange(self, calls: Sequence[ScriptCall]) -> list[Any]:
-        """The reply, or the server's error, to each call; raises redis-py's errors of a lost connection."""
-        connection = self._take()
+        """The reply, or redis-py's error, to each call; where the connection is lost, to all from then on."""
+        connection, replies = self._take(), list[Any]()
         try:
             for call in calls:  # each is on its way while the next one's words are made
                 connection.send_packed_command(_pack(connection, call.words))
-            replies = [_reply(connection) for _ in calls]
-        except BaseException:
+            for _ in calls:
+                replies.append(_reply(connection))
+        except BaseException as error:
             connection.disconnect()  # else what still comes would be taken for the next call's reply
             self._pool.release(connection)
             self.let_go()  # the others may be lost too; the pool will look
-            raise
+            if not isinstance(error, RedisError):
+                raise
+            replies += [error] * (len(calls) - len(replies))
+            return replies
         if len(self._kept) < self._most and not connection.should_reconnect():
             self._kept.append(connection)
         else:
