@@ -19,6 +19,8 @@ from tables import Table
 
 Found = dict[str, Any]
 
+GOAL_OF_ADD = 0.75
+
 
 class Goal(NamedTuple):
     text: str
@@ -83,7 +85,11 @@ def _slope(found: Found) -> float:
 
 
 GOALS = [
-    Goal("`add` one by one: rate, to that of `SADD`", 0.75, lambda f: _race(f, ADD, "ratio")),
+    Goal(
+        "`add` one by one: rate, to that of `SADD`",
+        GOAL_OF_ADD,
+        lambda f: _race(f, ADD, "ratio"),
+    ),
     Goal(
         "`add` one by one: rate, to that of scrapy-redis-bloomfilter",
         6,

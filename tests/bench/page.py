@@ -8,7 +8,8 @@ from typing import Any
 
 import goals
 import tables
-from contenders import ADD, ADD_MANY, SADD
+from contenders import ADD, ADD_MANY, SADD, SADD_MANY
+from goals import GOAL_OF_ADD
 from plots import Bar, chart
 from streams import BATCH
 
@@ -110,6 +111,7 @@ def text(found: Found) -> str:
             f"{name} {version or '(not there)'}" for name, version in about["versions"].items()
         ),
         goals=goals.table(found).markdown(),
+        missed=" ".join(missed(found)),
         speed="\n\n".join(f"{_sentence(table.title)}\n\n{table.markdown()}" for table in speed),
         rounds=race["rounds"],
         race_items=f"{race['items']:,}",
@@ -154,6 +156,30 @@ def faster(found: Found) -> Iterator[str]:
             yield f"With a core each, these are faster than `{own.partition(': ')[2]}`: {_list(names)}."
 
 
+def missed(found: Found) -> Iterator[str]:
+    """Where the time goes that two of the goals don't allow."""
+    rows = found["race"]["rows"]
+    apart, together = rows[0]["placement"], rows[-1]["placement"]
+    by_name = {(row["placement"], row["name"]): row for row in rows}
+    many, pipelined = by_name[apart, ADD_MANY], by_name[apart, SADD_MANY]
+    if many["elapsed"] > 2 * pipelined["elapsed"]:
+        yield (
+            f"Why `add_many` does not come near a pipelined `SADD`: twice its {pipelined['elapsed']:.1f} us is "
+            f"{2 * pipelined['elapsed']:.1f} us an item, and the server's script alone takes {many['commands']:.1f}: "
+            "on average 11 `GETBIT`s to look into 7 slices and, for every other item, 12 `SETBIT`s, where `SADD` is one "
+            "command. `make bench-profile` shows each. (What was tried and did not help: one `BITFIELD_RO` "
+            "or `GETRANGE` a slice, one `BITFIELD` for all bits of an item, positions as packed numbers, a local name for "
+            "`redis.call`.)"
+        )
+    one, sadd = by_name[together, ADD], by_name[together, SADD]
+    if together != apart and one["ratio"] < GOAL_OF_ADD:
+        yield (
+            f"On one core a whole `SADD` takes {sadd['elapsed']:.0f} us, because nobody has to be woken up; "
+            f"`add` then needs {one['client']:.0f} us of the client and {one['server']:.0f} of "
+            f"the server, {one['commands']:.0f} of them in the script."
+        )
+
+
 def smaller(found: Found) -> Iterator[str]:
     """A sentence on the peers that take less memory than tbloom."""
     rows = {row["name"]: row["bytes"] for row in found["footprint"]["rows"]}
@@ -182,6 +208,8 @@ Where there are two figures, the first is with a core each for client and server
 for both; for memory, with {footprint_items} items and at each capacity up to 1,000,000. *In part* means that some of the figures reach the goal.
 
 {goals}
+
+{missed}
 
 ## New or seen?
 
