@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from enum import IntEnum
-from typing import Any, NamedTuple, TypeGuard, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from tbloom.errors import ServerTooOld
 from tbloom.keys import kind_of
@@ -69,14 +69,6 @@ class Failure(NamedTuple):
 Call = Command | ScriptCall
 T = TypeVar("T")
 Flow = Generator[Sequence[Call], Sequence[Any], T]
-
-
-def are_scripts(calls: Sequence[Call]) -> TypeGuard[Sequence[ScriptCall]]:
-    """Whether all of the calls are of our scripts."""
-    for call in calls:  # noqa: SIM110 - as in failures.have_failed
-        if not isinstance(call, ScriptCall):
-            return False
-    return True
 
 
 def deliver(calls: Sequence[Call]) -> Flow[Sequence[Any]]:

@@ -14,7 +14,7 @@ import redis
 from redis.retry import Retry
 
 from tbloom.base import Base, make_client, parse_url
-from tbloom.calls import Call, Flow, ScriptCall, are_scripts
+from tbloom.calls import Call, Flow, ScriptCall
 from tbloom.errors import TBloomError
 from tbloom.failures import have_failed
 from tbloom.hashing import Item
@@ -55,7 +55,7 @@ class TimeBloom(Base["redis.Redis | redis.RedisCluster"]):
         kind = redis.RedisCluster if cluster else redis.Redis
         seen = cls(make_client(kind.from_url, Retry, address), name, **arguments)
         seen._own_client()
-        seen._wire = Wire.of(seen.client) if seen._patience else None
+        seen.keep_connections()
         return seen
 
     def __init__(
@@ -216,8 +216,6 @@ class TimeBloom(Base["redis.Redis | redis.RedisCluster"]):
         self._heart, self._patience = None, 0.0
         with suppress(redis.RedisError, TBloomError):  # else it ends by itself
             self._run(self._protocol.sessions.end())
-        if self._wire is not None:
-            self._wire.let_go()
         if self._owned:
             self.client.close()
 
@@ -226,6 +224,11 @@ class TimeBloom(Base["redis.Redis | redis.RedisCluster"]):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def keep_connections(self) -> None:
+        """Keeps connections from call to call, as with ``from_url``: for a client that nobody else uses.
+        Where lost calls aren't sent again (``patience``), none is kept: one may be lost unnoticed."""
+        self._wire = Wire.of(self.client) if self._patience else None
 
     def _live(self) -> None:
         """Sees to it that the session gives signs of life."""
@@ -277,10 +280,8 @@ class TimeBloom(Base["redis.Redis | redis.RedisCluster"]):
     def _exchange(self, calls: Sequence[Call]) -> Sequence[Any]:
         """Sends the calls once; the reply, or redis-py's error, to each."""
         try:
-            if self._wire is not None:
-                if are_scripts(calls):
-                    return self._wire.exchange(calls)
-                self._wire.let_go()
+            if self._wire is not None and (told := self._wire.exchange(calls)):
+                return told
             if len(calls) == 1:
                 return [self.client.execute_command(*calls[0].words)]  # type: ignore[no-untyped-call]
             with self.client.pipeline(transaction=False) as pipeline:
@@ -292,7 +293,7 @@ class TimeBloom(Base["redis.Redis | redis.RedisCluster"]):
             return [error] * len(calls)
 
     def _target(self, call: Call) -> dict[str, Any]:
-        """The call's node in a cluster, for which redis-py's pipeline would ask another node, one trip a call."""
+        """The call's node in a cluster; redis-py's pipeline would ask another node for it, one trip a call."""
         if isinstance(self.client, redis.RedisCluster) and isinstance(call, ScriptCall):
             return {"target_nodes": self.client.get_node_from_key(call.keys[0])}  # type: ignore[no-untyped-call]
         return {}

@@ -15,7 +15,7 @@ from typing import Any
 
 from redis import Connection, ConnectionPool, Redis, RedisError, ResponseError
 
-from tbloom.calls import ScriptCall
+from tbloom.calls import Call, ScriptCall
 
 try:
     from hiredis import pack_command
@@ -43,8 +43,15 @@ class Wire:
             return cls(client.connection_pool)
         return None
 
-    def exchange(self, calls: Sequence[ScriptCall]) -> list[Any]:
-        """The reply, or redis-py's error, to each call; where the connection is lost, to all from then on."""
+    def exchange(self, calls: Sequence[Call]) -> list[Any]:
+        """The reply, or redis-py's error, to each call; where the connection is lost, to all from then on.
+
+        Nothing where not all of them are script calls: redis-py has to read the replies to others. It may need
+        a connection for that, so none is kept.
+        """
+        if not all(isinstance(call, ScriptCall) for call in calls):
+            self.let_go()
+            return []
         connection, replies = self._take(), list[Any]()
         try:
             for call in calls:  # each is on its way while the next one's words are made

@@ -98,6 +98,7 @@ def read(settings: BaseSettings, spider: str | None) -> Options:
             arguments.setdefault("patience", PATIENCE)
         key = _key(settings, spider)
         seen = TimeBloom(client, key, **arguments)
+        seen.keep_connections()
     except ConfigError as error:
         raise ConfigError(
             _SETTINGS.get(error.argument, error.argument), error.value, error.expected
