@@ -61,38 +61,36 @@ if not stored[1] and not agreed then return {4, ''} end
 local stored_layout = redis.call('GET', layout_key) or ''
 if stored_layout ~= layout then return {5, stored_layout} end
 
-local answers, any_new, dropped, status = {}, false, false, 0
+-- First all looks, then all changes. (Of two items of one call, neither sees the other's bits.)
+local answers, new, words, room, status = {}, 0, {}, nil, 0
 for item = FIRST_ITEM, #ARGV, stride do
   local own = item + begins_at[1]
   local zero = first_zero(current, own, counts[1])
   local seen = not zero or is_in_any(FIRST_PART, item, begins_at, counts, 2)
-  if not seen and not grows and items_in(current) >= capacity then
-    status = 6
-    break
-  end
-  answers[#answers + 1] = seen and '0' or '1'
   if not seen then
-    any_new = true
-    if not stored[1] then
-      keep(config_key, config, expires, now)
-      stored[1] = config
-    end
-    local items = insert(current, zero, own + counts[1] - 1, last_position)
-    if items == 1 then
-      dropped = begin_part(current, register, expires, now)
-      keep(config_key, config, expires, now)
-    end
-    if items >= capacity and grows then
-      -- Whoever comes next, this call's other items too, has to know the new part.
-      keep(layout_key, grown_layout, expires, now)
+    room = room or capacity - items_in(current)
+    if new >= room and not grows then
+      status = 6
       break
     end
+    new = new + 1
+    note_bits(words, zero, own + counts[1] - 1)
   end
+  answers[#answers + 1] = seen and '0' or '1'
+  -- Whoever comes next, this call's other items too, has to know the new part.
+  if not seen and grows and new >= room then break end
 end
-
 answers = table.concat(answers)
--- Without a new item nothing was changed, so sending the call again is safe as it is.
-if any_new then
-  redis.call('SET', lane_key, ARGV[1] .. ':' .. answers, 'PX', math.min(lane_ttl, expires - now))
+
+-- Without a new item nothing is changed, so sending the call again is safe as it is.
+if new == 0 then return {status, answers} end
+
+if not stored[1] then keep(config_key, config, expires, now) end
+local dropped = false
+if insert(current, new, words, last_position) == new then
+  dropped = begin_part(current, register, expires, now)
+  keep(config_key, config, expires, now)
 end
+if new >= room and grows then keep(layout_key, grown_layout, expires, now) end
+redis.call('SET', lane_key, ARGV[1] .. ':' .. answers, 'PX', math.min(lane_ttl, expires - now))
 return {status, answers, dropped and 1 or nil}

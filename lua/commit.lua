@@ -48,33 +48,35 @@ local reply, stored = disagreement(config_key, config, agreed, layout_key, layou
 if reply then return reply end
 redis.call('HLEN', claims)
 
-local answers, dropped, status = {}, false, 0
+-- First all looks, then all changes.
+local answers, done, new, words, room, status = {}, {}, 0, {}, nil, 0
 for item = FIRST_ITEM, #ARGV, 1 + stride do
   local fingerprint, own = ARGV[item], item + 1 + begins_at[1]
   local zero = first_zero(current, own, counts[1])
   local seen = not zero or is_in_any(FIRST_PART, item + 1, begins_at, counts, 2)
-  if not seen and not grows and items_in(current) >= capacity then
-    status = 6
-    break
+  if not seen then
+    room = room or capacity - items_in(current)
+    if new >= room and not grows then
+      status = 6
+      break
+    end
+    new = new + 1
+    note_bits(words, zero, own + counts[1] - 1)
   end
   answers[#answers + 1] = seen and '0' or '1'
-  local items = 0
-  if not seen then
-    if not stored then
-      keep(config_key, config, expires, now)
-      stored = config
-    end
-    items = insert(current, zero, own + counts[1] - 1, last_position)
-    if items == 1 then
-      dropped = begin_part(current, register, expires, now)
-      keep(config_key, config, expires, now)
-    end
-  end
-  if owner_of(claims, fingerprint) == session then redis.call('HDEL', claims, fingerprint) end
-  if items >= capacity and grows then
-    -- Whoever comes next, this call's other items too, has to know the new part.
-    keep(layout_key, grown_layout, expires, now)
-    break
-  end
+  if owner_of(claims, fingerprint) == session then done[#done + 1] = fingerprint end
+  -- Whoever comes next, this call's other items too, has to know the new part.
+  if not seen and grows and new >= room then break end
 end
+
+local dropped = false
+if new > 0 then
+  if not stored then keep(config_key, config, expires, now) end
+  if insert(current, new, words, last_position) == new then
+    dropped = begin_part(current, register, expires, now)
+    keep(config_key, config, expires, now)
+  end
+  if new >= room and grows then keep(layout_key, grown_layout, expires, now) end
+end
+if #done > 0 then redis.call('HDEL', claims, unpack(done)) end
 return {status, table.concat(answers), dropped and 1 or nil}

@@ -46,13 +46,19 @@ local function items_in(part)
   return redis.call('BITFIELD_RO', part, 'GET', 'u48', '0')[1]
 end
 
--- Counts the item in the part's header and sets its bits; returns the count. Touching the last bit in the same
--- call makes Redis allocate a new part at its full size, once; grown later it would take up to twice that.
--- (The bits before ARGV[from] are set already.)
-local function insert(part, from, to, last_position)
-  local items = redis.call('BITFIELD', part, 'INCRBY', 'u48', '0', '1', 'INCRBY', 'u1', last_position, '0')[1]
-  for i = from, to do redis.call('SETBIT', part, ARGV[i], '1') end
-  return items
+-- Notes the bits of an item that are to be set, in the words of BITFIELD. (Those before ARGV[from] are set already.)
+local function note_bits(words, from, to)
+  local n = #words
+  for i = from, to do
+    words[n + 1], words[n + 2], words[n + 3], words[n + 4] = 'SET', 'u1', ARGV[i], '1'
+    n = n + 4
+  end
+end
+
+-- Counts so many new items in the part's header and sets their bits, in one call; returns the count. Touching the
+-- last bit makes Redis allocate a new part at its full size, once; grown bit by bit it would take up to twice that.
+local function insert(part, new, words, last_position)
+  return redis.call('BITFIELD', part, 'INCRBY', 'u48', '0', new, 'INCRBY', 'u1', last_position, '0', unpack(words))[1]
 end
 
 -- Sets a key that lives until the newest slice leaves the window, so its life is only ever prolonged.

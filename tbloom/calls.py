@@ -60,10 +60,14 @@ class ScriptCall(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """An error reply: its code, such as ``NOSCRIPT``, and redis-py's error for it."""
+    """An error reply: its code, such as ``NOSCRIPT``, and redis-py's error for it.
+
+    ``in_doubt``: an earlier copy of the call got no reply, and may have been executed.
+    """
 
     code: str
     error: Exception
+    in_doubt: bool = False
 
 
 Call = Command | ScriptCall
@@ -73,27 +77,27 @@ Flow = Generator[Sequence[Call], Sequence[Any], T]
 
 def deliver(calls: Sequence[Call]) -> Flow[Sequence[Any]]:
     """The replies to the calls, none of them a Failure: raises the server's first error."""
-    replies = yield from deliver_all(calls)
-    yield from raise_first(calls, replies)
+    replies = yield calls
+    if Failure in map(type, replies):
+        replies = yield from again_in_full(calls, replies)
+        yield from raise_first(calls, replies)
     return replies
 
 
-def deliver_all(calls: Sequence[Call]) -> Flow[Sequence[Any]]:
-    """The replies to the calls, Failures too.
-
-    Scripts that the server has forgotten (SCRIPT FLUSH, a restart, a failover)
-    are sent once more, with their text.
-    """
-    replies = list((yield calls))
+def again_in_full(calls: Sequence[Call], replies: Sequence[Any]) -> Flow[Sequence[Any]]:
+    """The replies; scripts that the server has forgotten (SCRIPT FLUSH, a restart, a failover) are sent
+    once more, with their text."""
     forgotten = {
         i: call._replace(in_full=True)
         for i, (call, reply) in enumerate(zip(calls, replies, strict=True))
         if isinstance(call, ScriptCall) and isinstance(reply, Failure) and reply.code == "NOSCRIPT"
     }
     if forgotten:
+        replies = list(replies)
         again = yield list(forgotten.values())
         for i, reply in zip(forgotten, again, strict=True):
-            replies[i] = reply
+            was_in_doubt = isinstance(reply, Failure) and replies[i].in_doubt
+            replies[i] = reply._replace(in_doubt=True) if was_in_doubt else reply
     return replies
 
 

@@ -18,8 +18,8 @@ from tbloom.calls import (
     Flow,
     ScriptCall,
     Status,
+    again_in_full,
     chunks,
-    deliver_all,
     raise_first,
     text,
 )
@@ -37,7 +37,8 @@ from tbloom.plan import Plan
 _MAX_CORRECTIONS = 16
 
 #: One script call may ask for about so many bits. Measured on Redis 7.0: 0.4 us each, 1.2 ms in all.
-#: (Of several calls, each is worked out here while the server has the one before.)
+#: (And a script can't write more than 2,000 bits at once, which takes 8,000 words.) Of several calls, a client
+#: of ours works each out while the server has the one before.
 _BITS_PER_CALL = 3_000
 
 logger = logging.getLogger(__name__)
@@ -59,11 +60,8 @@ class Conversation:
     def batches(self, digests: Iterable[int]) -> list[Batch]:
         """The distinct digests, by shard, in batches of what one call may carry."""
         shards: dict[int, list[int]] = {}
-        if self.config.shards == 1:
-            shards[0] = list(dict.fromkeys(digests))
-        else:
-            for key in dict.fromkeys(digests):
-                shards.setdefault(shard_of(key, self.config.shards), []).append(key)
+        for key in dict.fromkeys(digests):
+            shards.setdefault(shard_of(key, self.config.shards), []).append(key)
         return [
             Batch(list(some), shard)
             for shard, keys in shards.items()
@@ -86,12 +84,7 @@ class Conversation:
         for batch in batches:
             self._give_token(batch)
         try:
-            if (
-                len(batches) != 1
-                or not store
-                or not (yield from self._ask_at_once(batches[0], call))
-            ):
-                yield from self.ask(batches, call, store=store)
+            yield from self.ask(batches, call, store=store)
         except Guessed:  # they were told
             raise
         except BaseException:  # the flow's end too, when its driver was cancelled
@@ -100,27 +93,6 @@ class Conversation:
         for batch in batches:
             if batch.lane is not None and not batch.again:
                 self._lanes.give_back(batch.lane)
-
-    def _ask_at_once(self, batch: Batch, call: _CallFor) -> Flow[bool]:
-        """Asks for a batch where nothing has to be done before; False: it has to be asked for the long way.
-
-        That comes to the same, and takes three times as long.
-        """
-        plan = self.current_plan()
-        if not self._is_prepared(plan, batch.shard):
-            return False
-        batch.in_doubt = True
-        [reply] = yield (call(plan, batch),)
-        batch.in_doubt = False
-        if isinstance(reply, Failure) or not self._accept(plan, batch, *reply):
-            return False
-        return len(batch.answers or "") == len(batch.digests)
-
-    def _is_prepared(self, plan: Plan, shard: int) -> bool:
-        """Whether nothing is left to be done before items are added in this slice."""
-        return (self.config.shards == 1 or self._agreed == (plan, True)) and (
-            not self._layouts or plan.must_begin_after(shard) is None
-        )
 
     def _give_token(self, batch: Batch) -> None:
         if batch.lane is None:
@@ -141,9 +113,11 @@ class Conversation:
                     )
                 corrections += 1
                 plan = self.current_plan()
-                if not (yield from self._prepare(plan, pending, store=store)):
+                if not self._is_prepared(plan, store=store) and not (
+                    yield from self._prepare(plan, pending, store=store)
+                ):
                     continue
-                sent = plan.sendable(pending) if store else pending
+                sent = plan.sendable(pending) if store and len(pending) > 1 else pending
                 answered = yield from self._send(plan, sent, call)
                 if answered:
                     corrections = 0
@@ -156,26 +130,36 @@ class Conversation:
         calls = [call(plan, batch) for batch in batches]
         for batch in batches:
             batch.in_doubt = True
-        replies = yield from deliver_all(calls)
+        replies = yield calls
+        failed = Failure in map(type, replies)
+        if failed:
+            replies = yield from again_in_full(calls, replies)
         done, errors = [], []
         for batch, reply in zip(batches, replies, strict=True):
-            batch.in_doubt = False
             if isinstance(reply, Failure):
+                batch.in_doubt = reply.in_doubt
                 continue
+            batch.in_doubt = False
             try:
                 if self._accept(plan, batch, *reply):
                     done.append(batch)
             except TBloomError as error:  # raised once all that was answered is noted
                 errors.append(error)
-        yield from raise_first(calls, replies)
+        if failed:
+            yield from raise_first(calls, replies)
         if errors:
             raise errors[0]
         return done
 
+    def _is_prepared(self, plan: Plan, *, store: bool | None) -> bool:
+        """Whether it is plain that nothing has to be done first."""
+        return store is None or (
+            (self.config.shards == 1 or self._agreed in ((plan, True), (plan, store)))
+            and not (store and self._layouts)
+        )
+
     def _prepare(self, plan: Plan, pending: list[Batch], *, store: bool | None) -> Flow[bool]:
         """What has to be done once a slice. False: to be tried again, with the plan of another time."""
-        if store is None:
-            return True
         # One shard's script compares the parameters itself.
         if self.config.shards > 1 and self._agreed not in ((plan, True), (plan, store)):
             if not (
@@ -184,7 +168,7 @@ class Conversation:
                 )
             ):
                 return False
-            self._agreed = (plan, store)
+            self._agreed = (plan, bool(store))
         return not (store and self._layouts) or (yield from self._begin_slices(plan, pending))
 
     def _begin_slices(self, plan: Plan, pending: list[Batch]) -> Flow[bool]:

@@ -93,10 +93,7 @@ class Trip:
     It ``began`` by ``time.monotonic``. ``pending`` are those to be sent again, after ``pause`` seconds.
     """
 
-    __slots__ = (
-        *("_deadline", "_is_cluster", "_patience", "_pauses", "_places"),
-        *("pause", "pending", "replies"),
-    )
+    __slots__ = ("_deadline", "_is_cluster", "_pauses", "_places", "pause", "pending", "replies")
 
     def __init__(
         self, calls: Sequence[Call], patience: float, began: float, *, is_cluster: bool
@@ -107,7 +104,6 @@ class Trip:
         self.replies: list[Any] = [None] * len(calls)
         self._places: Sequence[int] = range(len(calls))
         self._pauses = 0
-        self._patience = patience
         self._deadline = began + patience if patience else 0.0
 
     def _may_pass(self, error: Exception) -> bool:
@@ -120,21 +116,20 @@ class Trip:
 
         Error replies become Failures. Other errors are raised, once there is no more patience.
         """
-        again, answered = [], False
+        again = []
         for place, reply in zip(self._places, replies, strict=True):
             if not isinstance(reply, Exception):
-                self.replies[place], answered = reply, True
+                self.replies[place] = reply
             elif self._may_pass(reply) and time.monotonic() < self._deadline:
                 again.append(place)
             elif isinstance(reply, exceptions.ResponseError):
-                self.replies[place] = failure(reply)
+                # Of a call that is sent again, the first copy may have been executed.
+                self.replies[place] = failure(reply)._replace(in_doubt=self._pauses > 0)
             else:
                 raise as_redis_error(reply) if self._is_cluster else reply
         if again:
             calls = dict(zip(self._places, self.pending, strict=True))
             self.pending = [calls[place] for place in again]
-            if answered:  # it is going on: of many calls, some are answered each time
-                self._deadline, self._pauses = time.monotonic() + self._patience, 0
             self._pauses += 1
             self.pause = backoff().compute(self._pauses)
         else:

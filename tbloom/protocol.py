@@ -231,10 +231,10 @@ class Protocol:
         conversation = self._conversation
         if key in conversation.untold:
             return (yield from self._add([key], within))[key]
-        plan, batch = conversation.current_plan(), conversation.batch_of(key)
-        yield from conversation.change([batch], lambda plan, batch: plan.add(within, batch))
+        plan, batches = conversation.current_plan(), [conversation.batch_of(key)]
+        yield from conversation.change(batches, lambda plan, batch: plan.add(within, batch))
         self._keep_at_home([key], plan)
-        return batch.answers == "1"
+        return _answers(batches)[key]
 
     def _add(self, digests: list[int], within: int) -> Flow[dict[int, bool]]:
         conversation = self._conversation

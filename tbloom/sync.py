@@ -14,14 +14,14 @@ import redis
 from redis.retry import Retry
 
 from tbloom.base import Base, make_client, parse_url
-from tbloom.calls import Call, Flow, ScriptCall
+from tbloom.calls import Call, Flow
 from tbloom.errors import TBloomError
 from tbloom.failures import have_failed
 from tbloom.hashing import Item
 from tbloom.heart import beat_in_thread
 from tbloom.holdings import Claim
 from tbloom.info import FilterInfo
-from tbloom.wire import Wire
+from tbloom.wire import Wire, target
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -214,6 +214,7 @@ class TimeBloom(Base["redis.Redis | redis.RedisCluster"]):
         """Ends the session, so that what it claims is free, and closes the client, if ``from_url`` made it."""
         self._stop_heart()
         self._heart, self._patience = None, 0.0
+        self.keep_connections()  # none from now on
         with suppress(redis.RedisError, TBloomError):  # else it ends by itself
             self._run(self._protocol.sessions.end())
         if self._owned:
@@ -226,9 +227,11 @@ class TimeBloom(Base["redis.Redis | redis.RedisCluster"]):
         self.close()
 
     def keep_connections(self) -> None:
-        """Keeps connections from call to call, as with ``from_url``: for a client that nobody else uses.
-        Where lost calls aren't sent again (``patience``), none is kept: one may be lost unnoticed."""
-        self._wire = Wire.of(self.client) if self._patience else None
+        """Keeps connections from call to call, for a client that nobody else uses, as ``from_url``'s; with
+        ``patience`` 0 none, because a kept one may be lost unnoticed."""
+        before, self._wire = self._wire, Wire.of(self.client) if self._patience else None
+        if before is not None:
+            before.let_go()
 
     def _live(self) -> None:
         """Sees to it that the session gives signs of life."""
@@ -280,20 +283,15 @@ class TimeBloom(Base["redis.Redis | redis.RedisCluster"]):
     def _exchange(self, calls: Sequence[Call]) -> Sequence[Any]:
         """Sends the calls once; the reply, or redis-py's error, to each."""
         try:
-            if self._wire is not None and (told := self._wire.exchange(calls)):
+            wire = self._wire
+            if wire is not None and (told := wire.exchange(calls)):
                 return told
             if len(calls) == 1:
                 return [self.client.execute_command(*calls[0].words)]  # type: ignore[no-untyped-call]
             with self.client.pipeline(transaction=False) as pipeline:
                 for call in calls:
-                    pipeline.execute_command(*call.words, **self._target(call))
+                    pipeline.execute_command(*call.words, **target(self.client, call))
                 replies: Sequence[Any] = pipeline.execute(raise_on_error=False)
                 return replies
         except Exception as error:  # noqa: BLE001 - Trip raises those that are not for it
             return [error] * len(calls)
-
-    def _target(self, call: Call) -> dict[str, Any]:
-        """The call's node in a cluster; redis-py's pipeline would ask another node for it, one trip a call."""
-        if isinstance(self.client, redis.RedisCluster) and isinstance(call, ScriptCall):
-            return {"target_nodes": self.client.get_node_from_key(call.keys[0])}  # type: ignore[no-untyped-call]
-        return {}

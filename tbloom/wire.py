@@ -1,4 +1,4 @@
-"""Script calls over connections that are kept from call to call, for a client that is ours alone.
+"""How script calls reach the server: over connections that are kept, for a client that is ours alone.
 
 To take a connection from redis-py's pool, to look whether it still works, and to give it back, takes
 half as long as a whole ``SADD``. A kept connection is simply used. If the server has closed it meanwhile,
@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
-from redis import Connection, ConnectionPool, Redis, RedisError, ResponseError
+from redis import Connection, ConnectionPool, Redis, RedisCluster, RedisError, ResponseError
+from redis import ConnectionError as LostConnection
 
 from tbloom.calls import Call, ScriptCall
 
@@ -54,18 +55,18 @@ class Wire:
             return []
         connection, replies = self._take(), list[Any]()
         try:
-            for call in calls:  # each is on its way while the next one's words are made
-                connection.send_packed_command(_pack(connection, call.words))
+            # All at once for redis-py, which would connect anew between two, or look after its health.
+            connection.send_packed_command(_packed(connection, calls))
             for _ in calls:
                 replies.append(_reply(connection))
         except BaseException as error:
             connection.disconnect()  # else what still comes would be taken for the next call's reply
             self._pool.release(connection)
             self.let_go()  # the others may be lost too; the pool will look
-            if not isinstance(error, RedisError):
+            lost = _as_lost(error)
+            if lost is None:
                 raise
-            replies += [error] * (len(calls) - len(replies))
-            return replies
+            return [*replies, *[lost] * (len(calls) - len(replies))]
         if len(self._kept) < self._most and not connection.should_reconnect():
             self._kept.append(connection)
         else:
@@ -73,12 +74,13 @@ class Wire:
         return replies
 
     def _take(self) -> Any:
-        try:
-            connection = self._kept.pop()
-        except IndexError:
-            return self._pool.get_connection()
-        # A forked process leaves its parent's to the parent.
-        return connection if connection.pid == os.getpid() else self._take()
+        while True:
+            try:
+                connection = self._kept.pop()
+            except IndexError:
+                return self._pool.get_connection()
+            if connection.pid == os.getpid():  # else a fork's parent's, which is left to it
+                return connection
 
     def let_go(self) -> None:
         """Gives those that are not in use back to the pool."""
@@ -87,9 +89,23 @@ class Wire:
                 self._pool.release(self._kept.pop())
 
 
-def _pack(connection: Any, words: tuple[Any, ...]) -> Any:
-    """The command's bytes. (redis-py calls hiredis, if it is there, too, but takes longer than that for it.)"""
-    return connection.pack_command(*words) if pack_command is None else [pack_command(words)]
+def target(client: Any, call: Call) -> dict[str, Any]:
+    """The call's node in a cluster; redis-py's pipeline would ask another node for it, one trip a call."""
+    if isinstance(client, RedisCluster) and isinstance(call, ScriptCall):
+        return {"target_nodes": client.get_node_from_key(call.keys[0])}  # type: ignore[no-untyped-call]
+    return {}
+
+
+def _packed(connection: Any, calls: Sequence[Call]) -> Iterator[bytes]:
+    """The calls' bytes, in bundles of 1, 2, 4, ... calls: while the server works on one, the next is made."""
+    first, size = 0, 1
+    while first < len(calls):
+        words = [call.words for call in calls[first : first + size]]
+        if pack_command is None:
+            yield from connection.pack_commands(words)
+        else:  # redis-py would call it too, but take longer than it
+            yield b"".join(map(pack_command, words))
+        first, size = first + size, 2 * size
 
 
 def _reply(connection: Any) -> Any:
@@ -97,3 +113,10 @@ def _reply(connection: Any) -> Any:
         return connection.read_response()
     except ResponseError as error:
         return error
+
+
+def _as_lost(error: BaseException) -> Exception | None:
+    """redis-py's error for a call that was lost."""
+    if isinstance(error, AttributeError):  # another thread has disconnected the pool
+        return LostConnection(f"disconnected while in use ({error})")
+    return error if isinstance(error, RedisError) else None

@@ -253,7 +253,16 @@ def test_a_batch_is_one_trip_per_node(cluster: servers.Cluster, name: str) -> No
         for master in masters:
             master.config_resetstat()
         assert all(seen.add_many(map(str, range(500, 1000))))
-    inside_scripts = {"mget", "get", "set", "time", "getbit", "setbit", "bitfield", "pexpireat"}
+    inside_scripts = {
+        "mget",
+        "get",
+        "set",
+        "time",
+        "getbit",
+        "bitfield",
+        "bitfield_ro",
+        "pexpireat",
+    }
     inside_scripts |= {"pttl"}
     ours = {"config|resetstat", "client|setinfo", "hello", "info"}
     for master in masters:

@@ -65,7 +65,7 @@ def test_of_many_processes_exactly_one_is_told_new_while_the_slice_grows(
 ) -> None:
     """4 processes, 20,000 items, a filter made for 200: it grows 7 times under their hands."""
     with (
-        LossyProxy(url, every(40) if replies_lost else lambda _: False) as proxy,
+        LossyProxy(url, every(10) if replies_lost else lambda _: False) as proxy,
         SPAWN.Pool(4) as pool,
     ):
         claims = pool.starmap(_claim, [(proxy.url, name, seed) for seed in range(4)])

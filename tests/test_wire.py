@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 
 import pytest
 import redis
+from proxy import Fault, Proxy
 
-from tbloom import TimeBloom
+from tbloom import Claim, TimeBloom
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system can't fork")
 
@@ -99,6 +101,82 @@ def test_kept_connections_serve_other_commands(url: str, name: str) -> None:
         for thread in threads:
             thread.join()
         assert seen.info().items == 200
+
+
+def test_pool_that_is_disconnected_in_the_middle_of_a_batch(url: str, name: str) -> None:
+    """The calls are sent again; none gets another one's reply."""
+    with TimeBloom.from_url(url, name, capacity=100_000, error_rate=1e-9) as seen:
+        done = threading.Event()
+
+        def disconnect() -> None:
+            while not done.wait(0.03):
+                seen.client.connection_pool.disconnect()
+
+        thread = threading.Thread(target=disconnect)
+        thread.start()
+        items = [f"item {i}" for i in range(20_000)]
+        answers = []
+        for start in range(0, len(items), 1000):  # each batch half new, and half of the one before
+            answers += seen.add_many(items[max(0, start - 1000) : start + 1000])
+        done.set()
+        thread.join()
+        assert answers == [True] * 1000 + ([False] * 1000 + [True] * 1000) * 19
+        assert seen.info().items == len(items)
+
+
+def test_close_over_a_connection_that_the_server_has_closed(
+    url: str, name: str, client: redis.Redis
+) -> None:
+    """The session's end arrives all the same: what it claims is free."""
+    seen = TimeBloom.from_url(named(url, name), name)
+    assert seen.claim("a") is Claim.NEW
+    for connection in connections(client, name):
+        client.client_kill_filter(_id=connection)
+    seen.close()
+    with TimeBloom.from_url(url, name) as other:
+        assert other.claim("a") is Claim.NEW
+
+
+def test_lost_reply_then_a_refusal(own: redis.Redis, name: str) -> None:
+    """The first copy was executed, the second refused: the item's next add gets the first answer."""
+    address = own.connection_pool.connection_kwargs
+    url = f"redis://127.0.0.1:{address['port']}/0"
+
+    def lose_then_forbid(number: int) -> Fault | None:
+        if number == 3:
+            own.acl_setuser("default", enabled=True, commands=["-evalsha"])
+        return Fault.LOSE if number == 2 else None
+
+    with Proxy(url, lose_then_forbid) as proxy, TimeBloom.from_url(proxy.url, name) as seen:
+        assert seen.add("a")
+        try:
+            with pytest.raises(redis.exceptions.NoPermissionError):
+                seen.add("b")
+        finally:
+            own.acl_setuser("default", enabled=True, commands=["+evalsha"])
+        assert seen.add("b")
+        assert not seen.add("b")
+
+
+@pytest.mark.parametrize("packer", ["hiredis", "redis-py's own"])
+@pytest.mark.parametrize("query", ["protocol=2", "protocol=3", "decode_responses=True"])
+def test_every_protocol(
+    url: str, name: str, query: str, packer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if packer != "hiredis":  # as where it is not installed
+        monkeypatch.setattr("tbloom.wire.pack_command", None)
+    with TimeBloom.from_url(f"{url}?{query}", name) as seen:
+        assert seen.add_many(map(str, range(500))) == [True] * 500
+        assert seen.add_many(map(str, range(250, 750))) == [False] * 250 + [True] * 250
+        assert seen.contains("749")
+
+
+def test_a_health_check_takes_no_call_s_reply(url: str, name: str) -> None:
+    """One is due when the second batch is sent."""
+    with TimeBloom.from_url(f"{url}?health_check_interval=1", name) as seen:
+        assert seen.add_many(map(str, range(1000))) == [True] * 1000
+        time.sleep(1.1)
+        assert seen.add_many(map(str, range(500, 1500))) == [False] * 500 + [True] * 500
 
 
 @needs_fork
