@@ -73,6 +73,11 @@ COMMANDS = {
         "tbloom demo --crawlers 2",
         "demo",
     ),
+    "completion": Command(
+        "print a script that completes commands in a shell",
+        "tbloom.cli.completion",
+        "tbloom completion bash > tbloom.bash",
+    ),
 }
 
 
@@ -87,7 +92,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
     try:
         arguments = _parse(argv)
-        return _load(arguments.command).run(arguments)
+        return load(arguments.command).run(arguments)
     except (CommandError, TBloomError, redis.RedisError) as error:
         sys.stderr.write(f"tbloom: {one_line(error)}\n")
         return error.exit_code if isinstance(error, CommandError) else USER_ERROR
@@ -113,24 +118,33 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
+    parser, commands = parsers()
+    # The other commands stay unimported: they may need an extra that is not installed.
+    chosen = next((word for word in argv if not word.startswith("-")), None)
+    if chosen in commands:
+        load(chosen).add_arguments(commands[chosen])
+    return parser
+
+
+def parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
+    """The parser, and that of each command, still without the command's arguments."""
     parser = _Parser("tbloom", description="Remembers what a fleet of crawlers has seen.")
     parser.add_argument("--version", action="version", version=f"tbloom {__version__}")
     choices = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    # The other commands stay unimported: they may need an extra that is not installed.
-    chosen = next((word for word in argv if not word.startswith("-")), None)
-    for name, command in COMMANDS.items():
-        subparser = choices.add_parser(
+    commands: dict[str, argparse.ArgumentParser] = {
+        name: choices.add_parser(
             name,
             help=command.help,
             description=f"{command.help[0].upper()}{command.help[1:]}.",
             epilog=f"Example: {command.example}",
         )
-        if name == chosen:
-            _load(name).add_arguments(subparser)
-    return parser
+        for name, command in COMMANDS.items()
+    }
+    return parser, commands
 
 
-def _load(name: str) -> Module:
+def load(name: str) -> Module:
+    """A command's module. Raises CommandError where the extra that it needs is not installed."""
     command = COMMANDS[name]
     try:
         return cast("Module", importlib.import_module(command.module))
