@@ -119,7 +119,7 @@ class Runner:
                 continue
             value = eval(source, self.names)  # noqa: S307
             comment = lines[statement.end_lineno - 1].partition("#")[2].strip()
-            if said := re.match(r"(True|False|\[[^\]]*\]|\d+)\b", comment):
+            if said := re.match(r"(True\b|False\b|\[[^\]]*\]|\d+\b)", comment):
                 assert ast.literal_eval(said[1]) == value, comment
                 self.compared += 1
 

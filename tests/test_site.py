@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -15,6 +16,7 @@ import pytest
 from conftest import missing
 
 import tbloom.scrapy
+from tbloom import cli
 from tbloom.cli import COMMANDS
 
 ROOT = Path(__file__).parents[1]
@@ -114,6 +116,17 @@ def test_every_command_has_its_help_and_an_example(site: Path, command: str) -> 
         COMMANDS[command].example,
     ):
         assert said in text, said
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_example_is_a_command_line_that_its_parser_takes(command: str) -> None:
+    """Up to where the shell takes over."""
+    words = shlex.split(COMMANDS[command].example)
+    of_the_shell = (place for place, word in enumerate(words) if word in {"<", ">", "|", "&&"})
+    parser, commands = cli.parsers()
+    cli.load(command).add_arguments(commands[command])
+    arguments = parser.parse_args(words[1 : next(of_the_shell, None)])
+    assert arguments.command == command
 
 
 def test_every_public_class_of_scrapys_is_in_the_reference(site: Path) -> None:
