@@ -55,7 +55,7 @@ class Document(HTMLParser):
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site, built as `make docs` does it."""
     if find_spec("mkdocs") is None or find_spec("mkdocstrings") is None:
-        missing("The extra docs (pip install 'tbloom[docs]')")
+        missing("The extra docs (pip install 'tbloom[docs]', on Python 3.11 or later)")
     folder: Path = tmp_path_factory.mktemp("site")
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--site-dir", folder],
