@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test faults lint format bench bench-profile bench-scaling bench-claims clean
+.PHONY: demo test faults docs lint format bench bench-profile bench-scaling bench-claims clean
 
 demo: $(VENV)/.demo
 	$(BIN)/tbloom demo $(ARGS)
@@ -14,6 +14,10 @@ test: $(VENV)/.test
 # The long form of what `make test` runs in a short one: several minutes.
 faults: $(VENV)/.test
 	TBLOOM_FAULTS=full $(BIN)/python -m pytest tests/faults $(ARGS)
+
+# The site, for build/docs/index.html in a browser; a warning is an error.
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build $(ARGS)
 
 lint: $(VENV)/.lint
 	$(BIN)/ruff check .
@@ -44,7 +48,7 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 
-# One stamp for each extra: demo, test, lint, bench. (setuptools warns of every editable install that maps a
+# One stamp for each extra: demo, docs, test, lint, bench. (setuptools warns of every editable install that maps a
 # folder, as ours does with lua/; hence PYTHONWARNINGS.)
 $(VENV)/.%: setup.cfg pyproject.toml | $(VENV)/bin/python
 	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --editable '.[$*]'

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from binascii import crc_hqx
+from contextlib import suppress
 
 from tbloom.errors import ConfigError
 
@@ -17,6 +18,8 @@ SLOTS = 1 << 14
 _SEGMENTS = 256
 # ... and as many colons as there may be, so that no two names have the same stem.
 _LIKE_A_SHARD = re.compile(r":[0-9]+(\.[0-9]+)?:*\Z")
+#: All keys that have a filter's parameters, and its shards' copies of them, for SCAN.
+CONFIGS = "{*}:config"
 _REGISTER, _CLAIMS, _SESSIONS = _HASHES = ("}:parts", "}:claims", "}:sessions")
 
 
@@ -87,6 +90,16 @@ class Keys:
             if slot(tag[1:-1]) * segments // SLOTS == segment:
                 return tag
             salt += 1
+
+
+def name_of(key: str) -> str | None:
+    """The name of the filter whose parameters are in this key; None where there is none, or only a shard's copy."""
+    stem = key[1 : -len("}:config")]
+    for name in (stem, stem[:-1]):
+        with suppress(ConfigError):
+            if Keys(name).root == key:
+                return name
+    return None
 
 
 def kind_of(key: str) -> str:

@@ -1,14 +1,24 @@
-"""What the documents point at is there."""
+"""What the documents say is so: their code runs, and what they point at is there."""
 
 from __future__ import annotations
 
+import configparser
 import re
+from ast import literal_eval
 from pathlib import Path
+from typing import Any
 
 import pytest
+import redis
+import scrapy.dupefilters
+import scrapy_redis.dupefilter
+from conftest import missing
+from documents import DOCUMENTS, ROOT, Runner, blocks, unknown
+from scrapy import Request
+from scrapy.settings import Settings
 
-ROOT = Path(__file__).parents[1]
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+from tbloom.scrapy import options
+
 each_document = pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 
 
@@ -35,3 +45,75 @@ def test_every_make_command_that_is_named_exists(path: Path) -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     for command in re.findall(r"`make ([\w-]+)", path.read_text(encoding="utf-8")):
         assert re.search(rf"^{command}:", makefile, re.MULTILINE), command
+
+
+def crawled(client: redis.Redis, folder: Path) -> None:
+    """As after crawls of the spiders ``news`` with scrapy-redis, and ``other`` with a JOBDIR."""
+    request = Request("https://example.com/a")
+    redis_filter = scrapy_redis.dupefilter.RFPDupeFilter(client, "news:dupefilter")
+    assert redis_filter.request_seen(request) is False
+    (folder / "crawls" / "other").mkdir(parents=True)
+    scrapy_filter = scrapy.dupefilters.RFPDupeFilter(str(folder / "crawls" / "other"))
+    assert scrapy_filter.request_seen(request) is False
+    scrapy_filter.close("finished")
+
+
+@each_document
+def test_every_block_runs_and_says_the_truth(
+    path: Path, own: redis.Redis, site: str, tmp_path: Path
+) -> None:
+    """In order, on a server that has nothing but what another dupefilter has seen."""
+    own.flushall()
+    crawled(own, tmp_path)
+    port = own.connection_pool.connection_kwargs["port"]
+    runner = Runner(f"redis://127.0.0.1:{port}/0", site, tmp_path)
+    left_out = []
+    for block in blocks(path):
+        if without := unknown(block):
+            left_out += without
+        else:
+            runner.run(block)
+    assert runner.compared >= {"README.md": 6}.get(path.name, 0)
+    if left_out:
+        missing(f"Here, and in this version of tbloom, {' and '.join(left_out)}")
+
+
+@each_document
+def test_every_extra_that_is_to_be_installed_exists(path: Path) -> None:
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    named = re.findall(r"tbloom\[([\w,]+)\]", path.read_text(encoding="utf-8"))
+    extras = {extra for names in named for extra in names.split(",")}
+    assert extras <= set(setup["options.extras_require"])
+
+
+SCRAPY = (ROOT / "docs" / "scrapy.md").read_text(encoding="utf-8")
+#: Setting, default; None where there is none.
+TABLE = {
+    name: default
+    for names, default in re.findall(
+        r"^\| (`[A-Z_`, ]+`) \| (?:`(.*?)`)? ?\|", SCRAPY, re.MULTILINE
+    )
+    for name in re.findall(r"\w+", names)
+}
+
+
+def test_the_scrapy_guide_has_every_setting_and_no_other() -> None:
+    assert options.KNOWN == TABLE.keys() - {"SETTING"}
+
+
+@pytest.mark.parametrize("setting", [name for name, default in TABLE.items() if default])
+def test_the_defaults_in_the_scrapy_guide_are_right(setting: str, url: str) -> None:
+    """To set a setting to its default changes nothing."""
+    base = {"REDIS_URL": url}
+    given = {**base, setting: literal_eval(TABLE[setting])}
+    assert _described(base) == _described(given)
+
+
+def _described(settings: dict[str, Any]) -> list[Any]:
+    """All that the settings lead to."""
+    read = options.read(Settings(settings), "news")
+    own = [read.seen.config, read.seen.circuit.on_error, read.seen.session_ttl, read.seen._patience]
+    home = read.seen._protocol.home
+    others = [getattr(read, name) for name in read.__slots__ if name != "seen"]
+    return [*own, home.size, home._age, *others]

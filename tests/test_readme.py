@@ -1,8 +1,7 @@
-"""Every code block of the README runs, and what its comments say is so."""
+"""What the README says is so; its code blocks are run by test_docs.py."""
 
 from __future__ import annotations
 
-import ast
 import re
 from itertools import pairwise
 from pathlib import Path
@@ -16,39 +15,6 @@ from tbloom.config import configure
 from tbloom.scrapy import options
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```python\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
-
-
-def _run(block: str, names: dict[str, Any]) -> list[tuple[str, Any]]:
-    """Runs a block; returns the comment and the value of each line that is an expression."""
-    told = []
-    lines = block.splitlines()
-    for statement in ast.parse(block).body:
-        source = ast.unparse(statement)
-        if isinstance(statement, ast.Expr) and "asyncio" not in source:
-            comment = lines[statement.end_lineno - 1].partition("#")[2].strip()
-            told.append((comment, eval(source, names)))  # noqa: S307 - our own README
-        else:
-            exec(source, names)  # noqa: S102
-    return told
-
-
-def test_every_block_runs_and_says_the_truth(url: str) -> None:
-    """A comment that opens with a Python value is compared with what the line gives."""
-    names: dict[str, Any] = {}
-    with redis.Redis.from_url(url) as client:
-        for name in ("news", "sizes", "news-async"):
-            for key in client.scan_iter(f"{{{name}}}:*"):
-                client.delete(key)
-    compared = 0
-    for block in BLOCKS:
-        for comment, value in _run(block.replace("redis://localhost:6379/0", url), names):
-            said = re.match(r"(True|False|\[[^\]]*\]|\d+)\b", comment)
-            if said:
-                assert ast.literal_eval(said[1]) == value, comment
-                compared += 1
-    assert compared >= 6
-    names["seen"].clear()
 
 
 def test_the_clock_times_of_the_table(clockwork: Any, name: str) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol, cast
 
 import redis
 
-from tbloom.cli.errors import CommandError
+from tbloom.cli.errors import CommandError, one_line
 from tbloom.errors import TBloomError
 from tbloom.version import __version__
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 USER_ERROR = 2
+FAILED = 1
 
 
 class Module(Protocol):
@@ -35,13 +37,46 @@ class Command(NamedTuple):
 
     help: str
     module: str
+    #: A command line that a test runs.
+    example: str
     #: The extra that brings what the module imports; None where the core's requirements do.
-    extra: str | None = None
+    extra: str | None = "cli"
 
 
 COMMANDS = {
+    "list": Command(
+        "show the filters on a server", "tbloom.cli.listing", "tbloom list redis://localhost"
+    ),
+    "info": Command(
+        "show what a filter holds, slice by slice",
+        "tbloom.cli.info",
+        "tbloom info redis://localhost news",
+    ),
+    "plan": Command(
+        "work out how large a filter will be, or how much fits",
+        "tbloom.cli.plan",
+        "tbloom plan --capacity 1e8 --slices 7",
+    ),
+    "add": Command(
+        "add the lines of files, and print those that are new",
+        "tbloom.cli.add",
+        "tbloom add redis://localhost news < urls.txt > new.txt",
+    ),
+    "check": Command(
+        "print the lines of files that are new, and change nothing",
+        "tbloom.cli.check",
+        "tbloom check redis://localhost news urls.txt",
+    ),
     "demo": Command(
-        "crawl a site three times and show what was fetched", "tbloom.cli.demo", "demo"
+        "crawl a site three times and show what was fetched",
+        "tbloom.cli.demo",
+        "tbloom demo --crawlers 2",
+        "demo",
+    ),
+    "completion": Command(
+        "print a script that completes commands in a shell",
+        "tbloom.cli.completion",
+        "tbloom completion bash > tbloom.bash",
     ),
 }
 
@@ -56,30 +91,60 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs a sub-command. Returns the exit code: 0, 1 (it did not succeed), 2 (user's error)."""
     argv = sys.argv[1:] if argv is None else argv
     try:
-        arguments = _parser(argv).parse_args(argv)
-        return _load(arguments.command).run(arguments)
+        arguments = _parse(argv)
+        return load(arguments.command).run(arguments)
     except (CommandError, TBloomError, redis.RedisError) as error:
-        sys.stderr.write(f"tbloom: {' '.join(str(error).split())}\n")
+        sys.stderr.write(f"tbloom: {one_line(error)}\n")
         return error.exit_code if isinstance(error, CommandError) else USER_ERROR
+    except BrokenPipeError:  # who read our output has left
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # or Python would complain at its end
+        return FAILED
     except KeyboardInterrupt:
         sys.stderr.write("tbloom: interrupted\n")
         return INTERRUPTED
 
 
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    parser = _parser(argv)
+    arguments, rest = parser.parse_known_args(argv)
+    # Of FILE ..., argparse leaves those over that come after an option.
+    if rest and hasattr(arguments, "files") and not any(word[:1] == "-" != word for word in rest):
+        arguments.files += rest
+    elif rest:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    return arguments
+
+
 def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
-    parser = _Parser("tbloom", description="Remembers what a fleet of crawlers has seen.")
-    parser.add_argument("--version", action="version", version=f"tbloom {__version__}")
-    choices = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    parser, commands = parsers()
     # The other commands stay unimported: they may need an extra that is not installed.
     chosen = next((word for word in argv if not word.startswith("-")), None)
-    for name, command in COMMANDS.items():
-        subparser = choices.add_parser(name, help=command.help, description=command.help)
-        if name == chosen:
-            _load(name).add_arguments(subparser)
+    if chosen in commands:
+        load(chosen).add_arguments(commands[chosen])
     return parser
 
 
-def _load(name: str) -> Module:
+def parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
+    """The parser, and that of each command, still without the command's arguments."""
+    parser = _Parser("tbloom", description="Remembers what a fleet of crawlers has seen.")
+    parser.add_argument("--version", action="version", version=f"tbloom {__version__}")
+    choices = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    commands: dict[str, argparse.ArgumentParser] = {
+        name: choices.add_parser(
+            name,
+            help=command.help,
+            description=f"{command.help[0].upper()}{command.help[1:]}.",
+            epilog=f"Example: {command.example}",
+        )
+        for name, command in COMMANDS.items()
+    }
+    return parser, commands
+
+
+def load(name: str) -> Module:
+    """A command's module. Raises CommandError where the extra that it needs is not installed."""
     command = COMMANDS[name]
     try:
         return cast("Module", importlib.import_module(command.module))

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 
+def one_line(error: Exception) -> str:
+    """An error's text, as stderr gets it."""
+    return " ".join(str(error).split())
+
+
 class CommandError(Exception):
     """What the user asked for can't be done; its text is the line that says why."""
 

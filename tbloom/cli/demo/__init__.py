@@ -12,11 +12,11 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from tbloom.cli.demo import report
-from tbloom.cli.demo.progress import Reporter
 from tbloom.cli.demo.runs import Runs
 from tbloom.cli.demo.target import live, loopback
 from tbloom.cli.errors import CommandError
 from tbloom.cli.localredis import open_redis
+from tbloom.cli.progress import Reporter
 
 if TYPE_CHECKING:
     import argparse

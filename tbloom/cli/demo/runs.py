@@ -22,8 +22,8 @@ from tbloom.sync import TimeBloom
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from tbloom.cli.demo.progress import Reporter
     from tbloom.cli.demo.target import Target
+    from tbloom.cli.progress import Reporter
 
 _SLICES = 2
 # Lower than the default, for the sake of "missed: 0" in each of many demos.

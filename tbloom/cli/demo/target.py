@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Callable, Iterator
 
-    from tbloom.cli.demo.progress import Reporter
+    from tbloom.cli.progress import Reporter
 
 _SHORTEST_PERIOD = 10
 _FEWEST_ITEMS = 1000

@@ -18,10 +18,10 @@ _TICK_SECONDS = 0.1
 
 
 class Reporter:
-    """Says what is done and how far it is; ``stderr`` keeps stdout for the result."""
+    """Says what is done and how far it is; ``stderr`` keeps stdout for the result; ``quiet`` says nothing."""
 
-    def __init__(self, *, stderr: bool) -> None:
-        self.console = Console(stderr=stderr, highlight=False, markup=False)
+    def __init__(self, *, stderr: bool, quiet: bool = False) -> None:
+        self.console = Console(stderr=stderr, highlight=False, markup=False, quiet=quiet)
         console = self.console
         terminal = console.is_terminal and not console.is_dumb_terminal and console.file.isatty()
         self._animated = terminal and not os.environ.get("CI")
@@ -33,16 +33,16 @@ class Reporter:
         self.console.file.flush()
 
     @contextlib.contextmanager
-    def count(self, text: str, total: int | None) -> Iterator[Callable[[int], None]]:
-        """Yields a function to be told how many of ``total`` pages are done."""
+    def count(
+        self, text: str, total: int | None, what: str = "pages"
+    ) -> Iterator[Callable[[int], None]]:
+        """Yields a function to be told how many of ``total`` pages, or others, are done."""
         if not self._animated:
-            yield self._in_lines(text, total)
+            yield self._in_lines(text, total, what)
             return
-        unit = (
-            "{task.completed:.0f} pages"
-            if total is None
-            else "{task.completed:.0f} of {task.total:.0f} pages"
-        )
+        unit = f"{{task.completed:,.0f}} {what}"
+        if total is not None:
+            unit = f"{{task.completed:,.0f}} of {{task.total:,.0f}} {what}"
         with self._bar(unit) as bar:
             task = bar.add_task(text, total=total)
             yield lambda done: bar.update(task, completed=done)
@@ -62,7 +62,7 @@ class Reporter:
                 bar.update(task, completed=whole - left, left=max(0, left))
                 time.sleep(min(left, _TICK_SECONDS))
 
-    def _in_lines(self, text: str, total: int | None) -> Callable[[int], None]:
+    def _in_lines(self, text: str, total: int | None, what: str) -> Callable[[int], None]:
         self.say(f"{text} ...")
         said = time.monotonic()
 
@@ -70,9 +70,8 @@ class Reporter:
             nonlocal said
             if time.monotonic() - said >= _LINE_SECONDS:
                 said = time.monotonic()
-                self.say(
-                    f"  {done} pages so far" if total is None else f"  {done} of {total} pages"
-                )
+                of = f"{done:,}" if total is None else f"{done:,} of {total:,}"
+                self.say(f"  {of} {what}{' so far' if total is None else ''}")
 
         return advance
 

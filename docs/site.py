@@ -1,0 +1,86 @@
+"""What MkDocs adds to the pages of this folder: the project's own documents, and each command's help."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import posixpath
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mkdocs.structure.files import File
+
+from tbloom import cli
+
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.files import Files
+    from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parents[1]
+#: Files from outside this folder, and what they are called on the site.
+PROJECT = {
+    "README.md": "readme.md",
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
+    "LICENSE": "license.txt",
+    "lua/add.lua": "add.lua.txt",
+    "lua/shared.lua": "shared.lua.txt",
+}
+COMMANDS = "<!-- every command's help, by docs/site.py -->"
+WIDTH = 78
+
+
+def on_files(files: Files, config: MkDocsConfig) -> None:
+    """Puts the project's own documents beside the pages."""
+    for source, name in PROJECT.items():
+        text = (ROOT / source).read_text(encoding="utf-8")
+        files.append(File.generated(config, name, content=text))
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001 - MkDocs' signature
+    """Links as the site has them, and the help where it belongs."""
+    folder = "" if page.file.generated_by else "docs"
+    markdown = re.sub(
+        r"(?<=\]\()(?!\w+:|#)([^)#]+)", lambda match: _on_site(folder, match[1]), markdown
+    )
+    return markdown.replace(COMMANDS, commands())
+
+
+def commands() -> str:
+    """A section for each command that is registered."""
+    parts = []
+    for name, parser in cli.parsers()[1].items():
+        cli.load(name).add_arguments(parser)
+        parts.append(_section(name, parser))
+    return "\n".join(parts)
+
+
+def _section(name: str, parser: argparse.ArgumentParser) -> str:
+    command = cli.COMMANDS[name]
+    said, parser.description, parser.epilog = parser.description, None, None
+    parser.formatter_class = functools.partial(argparse.HelpFormatter, width=WIDTH)
+    parser.color = False
+    more = f" Needs `pip install 'tbloom[{command.extra}]'`."
+    needs = more if command.extra not in {None, "cli"} else ""  # the page says so of cli
+    return f"""
+## `tbloom {name}` {{#{name}}}
+
+{said}{needs}
+
+```sh
+{command.example}
+```
+
+```text
+{parser.format_help().strip()}
+```
+"""
+
+
+def _on_site(folder: str, link: str) -> str:
+    """A link from a document in ``folder``, as it is from a page of the site."""
+    path = posixpath.normpath(posixpath.join(folder, link))
+    return PROJECT.get(path, posixpath.relpath(path, "docs"))

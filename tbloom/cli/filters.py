@@ -1,0 +1,115 @@
+"""The filters that are on a server, by their stored parameters."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import redis
+from redis.retry import Retry
+
+from tbloom import TimeBloom
+from tbloom.base import make_client, parse_url, without_secrets
+from tbloom.calls import text
+from tbloom.cli.errors import CommandError
+from tbloom.config import from_stored
+from tbloom.failures import as_redis_error
+from tbloom.keys import CONFIGS, Keys, name_of
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+    from tbloom.config import Config
+
+#: For so long (s) a command that goes through many items sends a call again; one that only looks does not.
+PATIENCE = 30.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """URL and NAME, as most commands have them."""
+    add_url(parser)
+    parser.add_argument("name", metavar="NAME", help="the filter's name (tbloom list URL)")
+
+
+def add_url(parser: argparse.ArgumentParser) -> None:
+    """URL."""
+    parser.add_argument(
+        "url",
+        metavar="URL",
+        help="redis://host:port/db, as redis-py takes it; redis+cluster://host:port for a cluster",
+    )
+
+
+@contextmanager
+def connect(url: str) -> Iterator[Any]:
+    """redis-py's client; raises redis-py's error at once where no server answers."""
+    address, cluster = parse_url(url)
+    kind = redis.RedisCluster if cluster else redis.Redis
+    try:
+        client = make_client(kind.from_url, Retry, address)
+        client.ping()
+    except redis.RedisClusterException as error:
+        raise as_redis_error(error) from None
+    with client:
+        yield client
+
+
+@contextmanager
+def open_filter(url: str, name: str, **own: Any) -> Iterator[TimeBloom]:
+    """The stored filter of this name, with its parameters; ``own`` are the client's own affair."""
+    with connect(url) as client, open_stored(url, client, name, **own) as seen:
+        yield seen
+
+
+@contextmanager
+def open_or_create(
+    url: str, name: str, given: dict[str, Any] | None, **own: Any
+) -> Iterator[TimeBloom]:
+    """The same; one that is not there is made with what is ``given``, unless that is None.
+
+    One that is there must have what is given.
+    """
+    with connect(url) as client:
+        stored = client.get(Keys(name).root)
+        if given is not None and (given or stored is None):
+            seen = TimeBloom(client, name, **given, **own)
+            seen.keys()  # raises ConfigMismatch where it is there with other parameters
+        else:
+            seen = open_stored(url, client, name, **own)
+        with seen:
+            yield seen
+
+
+def open_stored(url: str, client: Any, name: str, **own: Any) -> TimeBloom:
+    """The same, with a client that is there; ``url`` is for the message."""
+    stored = client.get(Keys(name).root)
+    if stored is None:
+        raise CommandError(
+            f"no filter {name!r} on {without_secrets(url)} ('tbloom list URL' shows those that are there)"
+        )
+    return of_config(client, from_stored(name, text(stored)), **own)
+
+
+def of_config(client: Any, config: Config, **own: Any) -> TimeBloom:
+    """The filter with these parameters."""
+    return TimeBloom(
+        client,
+        config.name,
+        granularity=config.granularity,
+        slices=config.slices,
+        capacity=config.capacity,
+        error_rate=config.error_rate,
+        tz=config.tz,
+        shards=config.shards,
+        grow=config.grow,
+        bits=config.bits,
+        hashes=config.hashes,
+        **own,
+    )
+
+
+def names(client: Any) -> list[str]:
+    """The filters on the server, found with SCAN, in order."""
+    found = (name_of(text(key)) for key in client.scan_iter(CONFIGS, count=1000))
+    return sorted({name for name in found if name is not None})

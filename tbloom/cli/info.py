@@ -1,0 +1,28 @@
+"""``tbloom info``: a filter's slices, what they hold, and what threatens them."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from tbloom.cli import filters, show
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """URL, NAME, --json."""
+    filters.add_arguments(parser)
+    parser.add_argument("--json", action="store_true", help="as JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints the filter."""
+    with filters.open_filter(arguments.url, arguments.name) as seen:
+        info = seen.info()
+    if arguments.json:
+        sys.stdout.write(show.to_json(show.as_dict(info)) + "\n")
+    else:
+        show.console().print(show.as_table(info))
+    return 0

@@ -1,0 +1,42 @@
+"""Ctrl-C between two steps of a command's work, not within one."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
+
+
+@contextmanager
+def held_back() -> Iterator[Callable[[], None]]:
+    """Yields what is to be called between two steps: it raises KeyboardInterrupt if one has come.
+
+    A second one is not held back.
+    """
+    came: list[int] = []
+
+    def note(number: int, _frame: Any) -> None:
+        if came:
+            raise KeyboardInterrupt
+        came.append(number)
+
+    def look() -> None:
+        if came:
+            raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield look  # only there can signals be handled
+        return
+    numbers = [getattr(signal, name) for name in _SIGNALS if hasattr(signal, name)]
+    before = {number: signal.signal(number, note) for number in numbers}
+    try:
+        yield look
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

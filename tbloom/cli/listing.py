@@ -1,0 +1,63 @@
+"""``tbloom list``: the filters on a server."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+from tbloom.cli import filters, show, words
+from tbloom.cli.errors import one_line
+from tbloom.errors import TBloomError
+
+if TYPE_CHECKING:
+    import argparse
+
+    from tbloom.info import FilterInfo
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """URL, --json."""
+    filters.add_url(parser)
+    parser.add_argument("--json", action="store_true", help="as JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints a line for each filter. 1: one of them can't be read, which stderr says."""
+    with filters.connect(arguments.url) as client:
+        told = [_info(arguments.url, client, name) for name in filters.names(client)]
+    found = [info for info in told if info is not None]
+    if arguments.json:
+        sys.stdout.write(show.to_json([show.as_dict(info) for info in found]) + "\n")
+    elif found:
+        show.console().print(_table(found))
+    return 0 if len(found) == len(told) else 1
+
+
+def _info(url: str, client: Any, name: str) -> FilterInfo | None:
+    """What the filter holds; None where it can't be read, which stderr is told."""
+    try:
+        return filters.open_stored(url, client, name).info()
+    except TBloomError as error:
+        sys.stderr.write(f"tbloom: {name}: {one_line(error)}\n")
+        return None
+
+
+def _table(found: list[FilterInfo]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("filter")
+    table.add_column("window")
+    for heading in ("capacity", "shards", "items", "memory", "error rate"):
+        table.add_column(heading, justify="right")
+    for info in found:
+        table.add_row(
+            info.name,
+            f"{len(info.slices)} x {info.granularity}",
+            f"{info.capacity:,}",
+            f"{info.shards}",
+            f"{info.items:,}",
+            words.size(info.bytes),
+            words.rate(info.error_rate),
+        )
+    return table

@@ -1,0 +1,173 @@
+"""``tbloom plan``: how large a filter will be, or how much fits into so much memory."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict, dataclass
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+from tbloom import sizing
+from tbloom.cli import numbers, parameters, show, words
+from tbloom.cli.errors import CommandError
+from tbloom.config import Config, configure
+
+if TYPE_CHECKING:
+    import argparse
+
+#: What a fingerprint of 40 hex digits takes in Redis 7.0: as a member of a set, and as a key with a TTL.
+#: Measured: docs/benchmarks.md, "Memory, and what it buys".
+_SET_BYTES, _KEY_BYTES = 97, 134
+_DAY_MS = 86_400_000
+#: A slice fills up while it is current: the chance of a mistake is averaged over so many moments.
+_MOMENTS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a filter costs, and what its mistakes cost. Memory in bytes."""
+
+    granularity: str
+    slices: int
+    capacity: int
+    error_rate: float
+    bits: int
+    hashes: int
+    bits_per_item: float
+    shards: int
+    slice_bytes: int
+    window_bytes: int
+    #: New pages that are called seen, and so are not fetched, while each slice gets its capacity in new items.
+    lost_per_day: float
+    #: The most that the promised rate allows.
+    lost_per_day_at_most: float
+    #: The window's items, as members of a Redis set, or each as a key of its own (SET NX EX).
+    set_bytes: int
+    keys_bytes: int
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the filter is like, --memory, --json."""
+    parameters.add_arguments(parser)
+    parser.add_argument(
+        "--memory",
+        type=numbers.memory,
+        metavar="SIZE",
+        help="what the window may take, such as 2GB: prints the capacity that fits; with --capacity, the error rate",
+    )
+    parser.add_argument("--json", action="store_true", help="as JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints the plan."""
+    given = parameters.given(arguments)
+    made = plan(_config(given, arguments.memory))
+    if arguments.json:
+        sys.stdout.write(show.to_json(asdict(made)) + "\n")
+    else:
+        show.console().print(_table(made))
+    return 0
+
+
+def plan(config: Config) -> Plan:
+    """What a filter with these parameters costs."""
+    slice_bytes = config.shards * (sizing.HEADER_BITS + config.shard_bits + 7) // 8
+    items = config.capacity * config.slices
+    per_day = config.capacity * _DAY_MS / _slice_ms(config)
+    return Plan(
+        granularity=config.window.granularity,
+        slices=config.slices,
+        capacity=config.capacity,
+        error_rate=config.error_rate,
+        bits=config.bits,
+        hashes=config.hashes,
+        bits_per_item=config.bits / config.capacity,
+        shards=config.shards,
+        slice_bytes=slice_bytes,
+        window_bytes=slice_bytes * config.slices,
+        lost_per_day=per_day * _mean_rate(config),
+        lost_per_day_at_most=per_day * config.error_rate,
+        set_bytes=items * _SET_BYTES,
+        keys_bytes=items * _KEY_BYTES,
+    )
+
+
+def _slice_ms(config: Config) -> float:
+    """How long (ms) a slice lasts on average: months differ."""
+    slices = config.window.live(0)
+    return (slices[-1].end - slices[0].start) / len(slices)
+
+
+def _mean_rate(config: Config) -> float:
+    """The chance that a new item is called seen, averaged over the time in which a slice fills up."""
+    full = sizing.rate_at(config.capacity, config.bits, config.hashes)
+    moments = (config.capacity * (i + 0.5) / _MOMENTS for i in range(_MOMENTS))
+    now = (sizing.rate_at(items, config.bits, config.hashes) for items in moments)
+    return fmean(sizing.window_rate([*[full] * (config.slices - 1), rate]) for rate in now)
+
+
+def _config(given: dict[str, Any], memory: int | None) -> Config:
+    if memory is None:
+        return configure("plan", **given)
+    if "capacity" in given:
+        return _with_rate(given, memory)
+    low, high = 0, memory * 8  # items; an item takes a bit at least
+    while low < high:  # by bisection: the largest whose window fits
+        middle = (low + high + 1) // 2
+        fits = plan(configure("plan", **given, capacity=middle)).window_bytes <= memory
+        low, high = (middle, high) if fits else (low, middle - 1)
+    if not low:
+        raise CommandError(f"--memory: {words.size(memory)} is too little for a single item")
+    return configure("plan", **given, capacity=low)
+
+
+def _with_rate(given: dict[str, Any], memory: int) -> Config:
+    """The filter of that capacity that makes the fewest mistakes in so much memory."""
+    if "error_rate" in given:
+        raise CommandError(
+            "--memory: give --capacity or --error-rate, and the other one is worked out"
+        )
+    slices = configure("plan", **given).slices
+    bits = memory // slices * 8 - sizing.HEADER_BITS
+    if bits < sizing.MIN_BITS:
+        raise CommandError(f"--memory: {words.size(memory)} is too little for {slices} slices")
+    hashes = min(sizing.MAX_HASHES, sizing.best_hashes(bits, given["capacity"]))
+    rate = sizing.rate_at(given["capacity"], bits, hashes)
+    if given.get("grow", True):
+        rate /= sizing.part_share(0)
+    error_rate = sizing.window_rate([min(rate, 1)] * slices)
+    return configure("plan", **given, bits=bits, hashes=hashes, error_rate=error_rate)
+
+
+def _table(made: Plan) -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column()
+    table.add_column(justify="right")
+    table.add_column(style="dim")
+    shards = "a key each, of 32 MB at most" if made.shards > 1 else ""
+    rows = [
+        ("capacity", f"{made.capacity:,}", "distinct items per slice"),
+        ("window", f"{made.slices} x {made.granularity}", ""),
+        ("error rate", words.rate(made.error_rate), "at most, over the whole window"),
+        ("bits", f"{made.bits:,}", f"{made.bits_per_item:.2f} an item"),
+        ("hashes", f"{made.hashes}", ""),
+        ("shards", f"{made.shards}", shards),
+        ("memory of a slice", words.size(made.slice_bytes), ""),
+        ("memory of the window", words.size(made.window_bytes), "when every slice is full"),
+        (
+            "pages lost",
+            f"{made.lost_per_day:,.1f} a day",
+            f"expected, when every slice is full; {made.lost_per_day_at_most:,.1f} at most",
+        ),
+        ("as a Redis set", words.size(made.set_bytes), _times(made.set_bytes, made)),
+        ("as SET NX EX", words.size(made.keys_bytes), _times(made.keys_bytes, made)),
+    ]
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _times(size: int, made: Plan) -> str:
+    return f"{size / made.window_bytes:.0f} times as much, for fingerprints of 40 characters"
