@@ -139,8 +139,8 @@ class FilterCollector(Collector):
 
     def _say(self, troubles: dict[str, str]) -> None:
         """Logs each trouble once, and its end."""
-        for what in troubles.keys() - self._troubles.keys():
-            logger.warning("%s: %s", what, troubles[what])
+        for what, why in dict(troubles.items() - self._troubles.items()).items():
+            logger.warning("%s: %s", what, why)
         for what in self._troubles.keys() - troubles.keys():
             logger.info("no longer so: %s", what)
         self._troubles = troubles
