@@ -96,7 +96,7 @@ class FilterCollector(Collector):
         self._lock = threading.Lock()
         self._families: list[GaugeMetricFamily] = []
         self._next_look = 0.0
-        self._troubles: dict[str, str] = {}
+        self._troubles: dict[str, type[Exception]] = {}
 
     def filters(self) -> Iterable[Source]:
         """The filters to be looked at this time. A subclass may find them on the server."""
@@ -115,35 +115,37 @@ class FilterCollector(Collector):
             return self._families
 
     def _look(self) -> list[GaugeMetricFamily]:
-        families, troubles, lost = _Families(), dict[str, str](), list[Any]()
+        families, troubles, lost = _Families(), dict[str, Exception](), list[Any]()
         answered = True
         found: list[Source] = []
         try:
             found = list(self.filters())
         except _ERRORS as error:
             answered = False
-            troubles["the filters can't be found"] = str(error)
+            troubles["the filters can't be found"] = as_redis_error(error)
         for one in found:
             info = None
             if not any(one.client is client for client in lost):
                 try:
                     info = one.info()
                 except _ERRORS as error:
-                    troubles[f"filter {one.name!r} can't be read"] = str(error)
-                    if is_outage(as_redis_error(error)):
+                    trouble = troubles[f"filter {one.name!r} can't be read"] = as_redis_error(error)
+                    if is_outage(trouble):
                         lost.append(one.client)
             families.add(one.name, info)
         families.up.add_metric([], answered and not lost)
         self._say(troubles)
         return families.all()
 
-    def _say(self, troubles: dict[str, str]) -> None:
-        """Logs each trouble once, and its end."""
-        for what, why in dict(troubles.items() - self._troubles.items()).items():
-            logger.warning("%s: %s", what, why)
+    def _say(self, troubles: dict[str, Exception]) -> None:
+        """Logs each trouble when it begins, or becomes another one, and when it ends."""
+        for what, error in troubles.items():
+            # Not by the text: a cluster's client names another node each time.
+            if type(error) is not self._troubles.get(what):
+                logger.warning("%s: %s", what, error)
         for what in self._troubles.keys() - troubles.keys():
             logger.info("no longer so: %s", what)
-        self._troubles = troubles
+        self._troubles = {what: type(error) for what, error in troubles.items()}
 
 
 class _Families:
