@@ -3,6 +3,8 @@
 One atomic script call on a stock Redis answers "new?" and remembers.
 """
 
+import logging
+
 from tbloom.aio import AsyncTimeBloom
 from tbloom.errors import ConfigError, ConfigMismatch, FilterFull, ServerTooOld, TBloomError
 from tbloom.holdings import Claim
@@ -23,3 +25,6 @@ __all__ = [
     "TimeBloom",
     "__version__",
 ]
+
+# A library's log is the application's to show: until that configures logging, nothing is printed.
+logging.getLogger(__name__).addHandler(logging.NullHandler())

@@ -200,7 +200,9 @@ def main() -> None:
     outcome.addErrback(lambda failure: failures.append(f"{failure.type.__name__}: {failure.value}"))
     process.start()
     stats = {
-        name: value for name, value in crawler.stats.get_stats().items() if isinstance(value, int)
+        name: value
+        for name, value in crawler.stats.get_stats().items()
+        if isinstance(value, int | float)
     }
     print(
         json.dumps(

@@ -28,6 +28,7 @@ FLOORS = [  # lowest first
     {"failures", "heart", "wire"},
     {"base"},
     {"sync", "aio"},
+    {"metrics"},
     {"scrapy", "cli"},
 ]
 FLOOR = {name: number for number, names in enumerate(FLOORS) for name in names}

@@ -67,6 +67,12 @@ COMMANDS = {
         "tbloom.cli.check",
         "tbloom check redis://localhost news urls.txt",
     ),
+    "metrics": Command(
+        "serve what filters hold, for Prometheus",
+        "tbloom.cli.metrics",
+        "tbloom metrics redis://localhost news --port 9185",
+        "metrics",
+    ),
     "demo": Command(
         "crawl a site three times and show what was fetched",
         "tbloom.cli.demo",
@@ -109,9 +115,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = _parser(argv)
     arguments, rest = parser.parse_known_args(argv)
-    # Of FILE ..., argparse leaves those over that come after an option.
-    if rest and hasattr(arguments, "files") and not any(word[:1] == "-" != word for word in rest):
-        arguments.files += rest
+    # Of FILE ... and NAME ..., argparse leaves those over that come after an option.
+    many = getattr(arguments, "files", getattr(arguments, "names", None))
+    if rest and many is not None and not any(word[:1] == "-" != word for word in rest):
+        many += rest
     elif rest:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     return arguments

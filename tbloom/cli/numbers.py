@@ -1,10 +1,12 @@
-"""Numbers and sizes as people type them: ``1e8``, ``2GB``."""
+"""Numbers, sizes and ports as people type them: ``1e8``, ``2GB``."""
 
 from __future__ import annotations
 
 import argparse
 import re
 
+_LAST_PORT = 65535
+_MOST_SECONDS = 3600
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
@@ -27,3 +29,22 @@ def memory(text: str) -> int:
     if match and (size := int(float(match[1]) * _UNITS[match[2]])) > 0:
         return size
     raise argparse.ArgumentTypeError(f"expected a size such as 512MB or 2GB, got {text!r}")
+
+
+def port(text: str) -> int:
+    """A TCP port; 0 is any that is free."""
+    if re.fullmatch(r"[0-9]{1,5}", text) and (number := int(text)) <= _LAST_PORT:
+        return number
+    raise argparse.ArgumentTypeError(f"expected a port from 0 to {_LAST_PORT}, got {text!r}")
+
+
+def seconds(text: str) -> float:
+    """A duration of at most an hour."""
+    try:
+        if 0 <= (number := float(text)) <= _MOST_SECONDS:
+            return number
+    except ValueError:
+        pass
+    raise argparse.ArgumentTypeError(
+        f"expected a number of seconds from 0 to {_MOST_SECONDS}, got {text!r}"
+    )

@@ -13,7 +13,7 @@ from scrapy.dupefilters import BaseDupeFilter
 from scrapy.utils.defer import deferred_from_coro
 from scrapy.utils.request import RequestFingerprinter, referer_str
 
-from tbloom.errors import ConfigError, FilterFull
+from tbloom.errors import ConfigError, FilterFull, TBloomError
 from tbloom.holdings import Claim
 from tbloom.scrapy import options
 from tbloom.scrapy.ahead import Ahead, ahead
@@ -61,6 +61,7 @@ class DupeFilter(BaseDupeFilter):
         self._ahead: Ahead | None = None
         self._shares_queue = False
         self._crawler: Crawler | None = None
+        self._ends_with_spider = False
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -101,8 +102,8 @@ class DupeFilter(BaseDupeFilter):
 
     def close(self, reason: str = "") -> None:
         """Called by Scrapy's scheduler at the end: closes the connection, keeps the data."""
-        # Before there was a client, there was an error. What is claimed ends with the spider.
-        if "_options" in self.__dict__ and not self._in_flight:
+        # Before there was a client, there was an error.
+        if "_options" in self.__dict__ and not self._ends_with_spider:
             self._end(reason)
 
     def clear(self) -> None:
@@ -178,9 +179,12 @@ class DupeFilter(BaseDupeFilter):
                 take_over=self._options.take_over,
                 shared=self._shares_queue,
             )
-            crawler.signals.connect(self._end, signals.spider_closed)
         if crawler is not None:
             self._ahead = ahead[crawler] = Ahead(crawler, seen, self._in_flight)
+            # Not with close(): scrapy-redis' scheduler doesn't call it, and what is claimed may be
+            # settled later.
+            crawler.signals.connect(self._end, signals.spider_closed)
+            self._ends_with_spider = True
         if self._flush_on_start:  # clear() comes next, and will find out
             return
         try:
@@ -226,10 +230,22 @@ class DupeFilter(BaseDupeFilter):
             if reason == "finished":
                 self._in_flight.release_all()
         self._count_errors()
-        if self._stats and self.seen.home_hits:
-            self._stats.set_value("tbloom/home_hits", self.seen.home_hits)
+        if self._stats:
+            if self.seen.home_hits:
+                self._stats.set_value("tbloom/home_hits", self.seen.home_hits)
+            self._sum_up(self._stats)
         self.seen.close()
         self.seen.client.close()
+
+    def _sum_up(self, stats: StatsCollector) -> None:
+        """What the whole window holds at the end, from this crawl and all others."""
+        if self.seen.circuit.errors:  # a Redis that is lost is not waited for once more
+            return
+        with suppress(RedisError, TBloomError):  # nor must it allow us to ask
+            info = self.seen.info()
+            stats.set_value("tbloom/window/items", info.items)
+            stats.set_value("tbloom/window/bytes", info.bytes)
+            stats.set_value("tbloom/window/error_rate", info.error_rate)
 
     def _close_spider(self) -> None:
         """Without this, Scrapy would log the error, lose the request, and end as "finished"."""

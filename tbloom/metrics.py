@@ -1,0 +1,178 @@
+"""Filters as metrics for Prometheus: ``REGISTRY.register(FilterCollector(seen))``."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+from redis import RedisClusterException, RedisError
+
+from tbloom.errors import ConfigError, TBloomError
+from tbloom.failures import as_redis_error, is_outage
+from tbloom.info import FilterInfo, SliceInfo
+
+logger = logging.getLogger(__name__)
+
+#: Scrapes within so many seconds share one look at Redis.
+MAX_AGE = 5.0
+#: What asking a filter may raise. (The second is no RedisError.)
+_ERRORS = (RedisError, RedisClusterException, TBloomError)
+
+_UP = ("tbloom_up", "Whether Redis answered (1) when the filters were looked at last, or not (0).")
+_FILTER_UP = ("tbloom_filter_up", "Whether the filter could be read (1) or not (0).")
+_OF_FILTER: dict[str, tuple[str, Callable[[FilterInfo], float]]] = {
+    "tbloom_window_items": ("Items added in the whole window.", lambda info: info.items),
+    "tbloom_window_bytes": ("Memory of all slices in Redis.", lambda info: info.bytes),
+    "tbloom_window_error_ratio": (
+        "Estimated chance that an item never added is called seen.",
+        lambda info: info.error_rate,
+    ),
+    "tbloom_promised_error_ratio": (
+        "The error rate that the filter was made for, over the whole window.",
+        lambda info: info.promised_error_rate,
+    ),
+    "tbloom_capacity_items": (
+        "Distinct items expected per slice.",
+        lambda info: info.capacity,
+    ),
+    "tbloom_claims": (
+        "Items that are claimed, and not committed yet.",
+        lambda info: info.claims,
+    ),
+    "tbloom_warnings": (
+        "What threatens the filter, or has harmed it; `tbloom info` shows the sentences.",
+        lambda info: len(info.warnings),
+    ),
+}
+_OF_SLICE: dict[str, tuple[str, Callable[[SliceInfo], float]]] = {
+    "tbloom_slice_items": ("Items added to the slice.", lambda slice: slice.items),
+    "tbloom_slice_bytes": ("Memory of the slice in Redis.", lambda slice: slice.bytes),
+    "tbloom_slice_fill_ratio": ("Bits set / bits.", lambda slice: slice.fill_ratio),
+    "tbloom_slice_error_ratio": (
+        "Estimated chance that an item never added is found in the slice.",
+        lambda slice: slice.error_rate,
+    ),
+    "tbloom_slice_parts": (
+        "Keys of the slice, in the shard that has most: more than 1 where it grew.",
+        lambda slice: slice.parts,
+    ),
+}
+
+
+class Source(Protocol):
+    """A filter that can be asked, such as a TimeBloom; ``info`` raises redis-py's errors, and ours."""
+
+    @property
+    def name(self) -> str:
+        """The filter's name."""
+
+    @property
+    def client(self) -> Any:
+        """Where one filter finds no server, those with the same client are not asked."""
+
+    def info(self) -> FilterInfo:
+        """What the filter holds."""
+
+
+class FilterCollector(Collector):
+    """What the filters hold, asked when Prometheus asks.
+
+    A slice is labelled by its age: 0 is the current one, 1 the one before. (Dates would be new time
+    series for ever.) With ``max_age``, scrapes within so many seconds share one look at Redis.
+    """
+
+    def __init__(self, *filters: Source, max_age: float = MAX_AGE) -> None:
+        names = [one.name for one in filters]
+        for name in names:
+            if names.count(name) > 1:
+                raise ConfigError("filters", name, "each name once")
+        self._filters = filters
+        self._max_age = max_age
+        self._lock = threading.Lock()
+        self._families: list[GaugeMetricFamily] = []
+        self._next_look = 0.0
+        self._troubles: dict[str, type[Exception]] = {}
+
+    def filters(self) -> Iterable[Source]:
+        """The filters to be looked at this time. A subclass may find them on the server."""
+        return self._filters
+
+    def describe(self) -> list[GaugeMetricFamily]:
+        """The families without values: a registry asks for their names, and Redis may not be there yet."""
+        return _Families().all()
+
+    def collect(self) -> list[GaugeMetricFamily]:
+        """Called by the registry for each scrape."""
+        with self._lock:
+            if time.monotonic() >= self._next_look:
+                self._families = self._look()
+                self._next_look = time.monotonic() + self._max_age
+            return self._families
+
+    def _look(self) -> list[GaugeMetricFamily]:
+        families, troubles, lost = _Families(), dict[str, Exception](), list[Any]()
+        answered = True
+        found: list[Source] = []
+        try:
+            found = list(self.filters())
+        except _ERRORS as error:
+            answered = False
+            troubles["the filters can't be found"] = as_redis_error(error)
+        for one in found:
+            info = None
+            if not any(one.client is client for client in lost):
+                try:
+                    info = one.info()
+                except _ERRORS as error:
+                    trouble = troubles[f"filter {one.name!r} can't be read"] = as_redis_error(error)
+                    if is_outage(trouble):
+                        lost.append(one.client)
+            families.add(one.name, info)
+        families.up.add_metric([], answered and not lost)
+        self._say(troubles)
+        return families.all()
+
+    def _say(self, troubles: dict[str, Exception]) -> None:
+        """Logs each trouble when it begins, or becomes another one, and when it ends."""
+        for what, error in troubles.items():
+            # Not by the text: a cluster's client names another node each time.
+            if type(error) is not self._troubles.get(what):
+                logger.warning("%s: %s", what, error)
+        for what in self._troubles.keys() - troubles.keys():
+            logger.info("no longer so: %s", what)
+        self._troubles = {what: type(error) for what, error in troubles.items()}
+
+
+class _Families:
+    """The metric families of one look."""
+
+    def __init__(self) -> None:
+        self.up = GaugeMetricFamily(*_UP)
+        self._filter_up = GaugeMetricFamily(*_FILTER_UP, labels=["filter"])
+        self._of_filter = {
+            name: GaugeMetricFamily(name, help, labels=["filter"])
+            for name, (help, _) in _OF_FILTER.items()
+        }
+        self._of_slice = {
+            name: GaugeMetricFamily(name, help, labels=["filter", "age"])
+            for name, (help, _) in _OF_SLICE.items()
+        }
+
+    def all(self) -> list[GaugeMetricFamily]:
+        return [self.up, self._filter_up, *self._of_filter.values(), *self._of_slice.values()]
+
+    def add(self, filter: str, info: FilterInfo | None) -> None:
+        """Adds a filter; one that can't be read has no values."""
+        self._filter_up.add_metric([filter], info is not None)
+        if info is None:
+            return
+        for name, (_, value) in _OF_FILTER.items():
+            self._of_filter[name].add_metric([filter], value(info))
+        for age, slice in enumerate(reversed(info.slices)):
+            for name, (_, of_slice) in _OF_SLICE.items():
+                self._of_slice[name].add_metric([filter, str(age)], of_slice(slice))
