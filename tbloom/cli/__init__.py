@@ -67,6 +67,11 @@ COMMANDS = {
         "tbloom.cli.check",
         "tbloom check redis://localhost news urls.txt",
     ),
+    "compare": Command(
+        "compare a filter with an exact set, and measure its error rate",
+        "tbloom.cli.compare",
+        "tbloom compare redis://localhost news --with-set news:dupefilter",
+    ),
     "demo": Command(
         "crawl a site three times and show what was fetched",
         "tbloom.cli.demo",
