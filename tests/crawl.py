@@ -17,8 +17,11 @@ from typing import Any
 
 import scrapy
 from scrapy.crawler import CrawlerProcess
+from scrapy.dupefilters import RFPDupeFilter
 from scrapy.http import Response
 from scrapy_redis.spiders import RedisSpider
+
+from tbloom import TimeBloom
 
 
 class Fetching:
@@ -175,6 +178,22 @@ class Corners(Pages):
         spider = super().from_crawler(crawler, *args, **kwargs)
         crawler.signals.connect(spider.idle, scrapy.signals.spider_idle)
         return spider
+
+
+class Raced(RFPDupeFilter):
+    """Right after it has answered, another crawler adds the request to tbloom's filter."""
+
+    @classmethod
+    def from_crawler(cls, crawler: Any) -> Any:
+        raced = super().from_crawler(crawler)
+        url, name = crawler.settings["REDIS_URL"], crawler.settings["TBLOOM_KEY"]
+        raced.other = TimeBloom.from_url(url, name, capacity=1000)
+        return raced
+
+    def request_seen(self, request: scrapy.Request) -> bool:
+        seen = super().request_seen(request)
+        self.other.add(self.fingerprinter.fingerprint(request))
+        return seen
 
 
 SPIDERS = {

@@ -69,6 +69,7 @@ AFTER_URL: dict[str, list[str]] = {
     "add": ["news"],
     "check": ["news"],
     "metrics": ["news"],
+    "compare": ["news", "--with-set", "news:dupefilter"],
 }
 
 
@@ -84,7 +85,7 @@ def test_wrong_urls_are_refused(command: str) -> None:
 @pytest.mark.parametrize("command", AFTER_URL.keys() - {"list"})
 def test_unknown_filters_are_refused(command: str, url: str, name: str) -> None:
     """Nothing is made by a name with a slip in it."""
-    refused(tbloom(command, url, name), name, "tbloom list")
+    refused(tbloom(command, url, name, *AFTER_URL[command][1:]), name, "tbloom list")
     assert name not in tbloom("list", url).stdout
 
 

@@ -16,7 +16,18 @@ from tbloom.scripts import load
 ROOT = Path(__file__).parents[1]
 FLOORS = [  # lowest first
     {"errors", "version"},
-    {"circuit", "homememory", "window", "sizing", "hashing", "keys", "scripts", "clock", "lanes"},
+    {
+        "circuit",
+        "homememory",
+        "window",
+        "sizing",
+        "measured",
+        "hashing",
+        "keys",
+        "scripts",
+        "clock",
+        "lanes",
+    },
     {"arguments", "batches", "config", "info", "calls"},
     {"layout"},
     {"survey", "plan"},

@@ -73,6 +73,11 @@ COMMANDS = {
         "tbloom metrics redis://localhost news --port 9185",
         "metrics",
     ),
+    "compare": Command(
+        "compare a filter with an exact set, and measure its error rate",
+        "tbloom.cli.compare",
+        "tbloom compare redis://localhost news --with-set news:dupefilter",
+    ),
     "demo": Command(
         "crawl a site three times and show what was fetched",
         "tbloom.cli.demo",

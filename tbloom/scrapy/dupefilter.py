@@ -20,6 +20,7 @@ from tbloom.scrapy.ahead import Ahead, ahead
 from tbloom.scrapy.inflight import InFlight, in_flight
 from tbloom.scrapy.middleware import SpiderMiddleware
 from tbloom.scrapy.notes import WITHIN
+from tbloom.scrapy.shadow import Shadow
 
 if TYPE_CHECKING:
     from scrapy import Request, Spider
@@ -64,24 +65,37 @@ class DupeFilter(BaseDupeFilter):
         self._ends_with_spider = False
 
     @classmethod
-    def from_crawler(cls, crawler: Crawler) -> Self:
+    def from_crawler(cls, crawler: Crawler) -> BaseDupeFilter:  # type: ignore[override] # a Shadow is none of ours
         """For Scrapy's scheduler."""
+        if options.exact(crawler.settings):
+            return Shadow(crawler, DupeFilter, shares_queue=False)
+        return cls._of(crawler)
+
+    @classmethod
+    def from_spider(cls, spider: Spider) -> BaseDupeFilter:
+        """For scrapy-redis' scheduler, which calls neither ``open`` nor ``close``."""
+        if options.exact(spider.crawler.settings):
+            shadow = Shadow(spider.crawler, DupeFilter, shares_queue=True)
+            shadow.start()
+            return shadow
+        dupefilter = cls._of(spider.crawler)
+        dupefilter._shares_queue = True  # noqa: SLF001
+        dupefilter._check()  # noqa: SLF001 - our own
+        return dupefilter
+
+    @classmethod
+    def _of(cls, crawler: Crawler) -> Self:
         spider = crawler.spider.name if crawler.spider else crawler.spidercls.name
         dupefilter = cls(crawler.settings, spider, crawler.request_fingerprinter, crawler.stats)
         dupefilter._crawler = crawler
         return dupefilter
 
     @classmethod
-    def from_spider(cls, spider: Spider) -> Self:
-        """For scrapy-redis' scheduler, which calls neither ``open`` nor ``close``."""
-        dupefilter = cls.from_crawler(spider.crawler)
-        dupefilter._shares_queue = True  # noqa: SLF001
-        dupefilter._check()  # noqa: SLF001 - our own
-        return dupefilter
-
-    @classmethod
     def from_settings(cls, settings: BaseSettings) -> Self:
         """For whoever has no crawler: TBLOOM_KEY must then do without the spider's name."""
+        exact = options.exact(settings)
+        if exact:
+            raise ConfigError("TBLOOM_SHADOW", exact, "False, where there is no crawler")
         return cls(settings, None, RequestFingerprinter())
 
     @cached_property

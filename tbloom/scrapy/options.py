@@ -55,7 +55,7 @@ _SETTINGS = {
     "hashes": "BLOOMFILTER_HASH_NUMBER",
     "client": "REDIS_PARAMS",
 }
-KNOWN = {*_SETTINGS.values(), "TBLOOM_MARK", "TBLOOM_TAKE_OVER"} - {"REDIS_PARAMS"}
+KNOWN = {*_SETTINGS.values(), "TBLOOM_MARK", "TBLOOM_TAKE_OVER", "TBLOOM_SHADOW"} - {"REDIS_PARAMS"}
 # What scrapy-redis-bloomfilter takes for the one of the pair that is not set.
 _OLD_BIT, _OLD_HASHES = 30, 6
 _LEAST_BIT, _MOST_BIT = 3, 40  # up to 256 blocks of 512 MB, as the sources have it
@@ -73,8 +73,18 @@ class Options:
     debug: bool
 
 
-def read(settings: BaseSettings, spider: str | None) -> Options:
-    """The options of a crawl of ``spider`` (its name).
+def exact(settings: BaseSettings) -> Any:
+    """TBLOOM_SHADOW: None where it is off, True, or what else it names the exact dupefilter by."""
+    value = settings.get("TBLOOM_SHADOW")
+    try:
+        return (_flag(value) if isinstance(value, str) else value) or None
+    except ValueError:
+        return value or None
+
+
+def read(settings: BaseSettings, spider: str | None, suffix: str = "", **own: Any) -> Options:
+    """The options of a crawl of ``spider`` (its name); ``own`` arguments of the filter go before the
+    settings, and ``suffix`` is put after its name.
 
     :raises ConfigError: that names the setting, where one can't be right.
     """
@@ -85,6 +95,8 @@ def read(settings: BaseSettings, spider: str | None) -> Options:
     mark = settings.get("TBLOOM_MARK", "scheduled")
     if mark not in MARKS:
         raise ConfigError("TBLOOM_MARK", mark, " or ".join(map(repr, MARKS)))
+    if mark == "done" and exact(settings):
+        raise ConfigError("TBLOOM_MARK", mark, "'scheduled', with TBLOOM_SHADOW")
     take_over = settings.get("TBLOOM_TAKE_OVER", True)
     try:
         take_over = _flag(str(take_over))
@@ -92,12 +104,11 @@ def read(settings: BaseSettings, spider: str | None) -> Options:
         raise ConfigError("TBLOOM_TAKE_OVER", take_over, _EXPECTED[_flag]) from None
     client = _client(settings)
     try:
-        arguments = {"home_size": HOME_SIZE, **_arguments(settings)}
+        arguments = {"home_size": HOME_SIZE, **_arguments(settings), **own}
         if _is_ours_to_retry(client, settings):
             client.set_retry(Retry(NoBackoff(), 0))
             arguments.setdefault("patience", PATIENCE)
-        key = _key(settings, spider)
-        seen = TimeBloom(client, key, **arguments)
+        seen = TimeBloom(client, _key(settings, spider) + suffix, **arguments)
         seen.keep_connections()
     except ConfigError as error:
         raise ConfigError(
