@@ -63,7 +63,13 @@ def test_no_command_is_refused() -> None:
 
 
 #: What each command that works with a server is given after the URL, in a form that is right.
-AFTER_URL: dict[str, list[str]] = {"list": [], "info": ["news"], "add": ["news"], "check": ["news"]}
+AFTER_URL: dict[str, list[str]] = {
+    "list": [],
+    "info": ["news"],
+    "add": ["news"],
+    "check": ["news"],
+    "import": ["news", "--from-lines", "-"],
+}
 
 
 @pytest.mark.parametrize("command", AFTER_URL)
@@ -78,7 +84,7 @@ def test_wrong_urls_are_refused(command: str) -> None:
 @pytest.mark.parametrize("command", AFTER_URL.keys() - {"list"})
 def test_unknown_filters_are_refused(command: str, url: str, name: str) -> None:
     """Nothing is made by a name with a slip in it."""
-    refused(tbloom(command, url, name), name, "tbloom list")
+    refused(tbloom(command, url, name, *AFTER_URL[command][1:]), name, "tbloom list")
     assert name not in tbloom("list", url).stdout
 
 

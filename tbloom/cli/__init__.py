@@ -67,6 +67,11 @@ COMMANDS = {
         "tbloom.cli.check",
         "tbloom check redis://localhost news urls.txt",
     ),
+    "import": Command(
+        "move what scrapy-redis or Scrapy has seen, or a file of items, into a filter",
+        "tbloom.cli.importing",
+        "tbloom import redis://localhost news:tbloom --create --from-set news:dupefilter",
+    ),
     "demo": Command(
         "crawl a site three times and show what was fetched",
         "tbloom.cli.demo",
