@@ -17,7 +17,8 @@ def import_many(conversation: Conversation, digests: list[int], label: str | Non
     """Remembers the items in the slice of that label, or with None in the current one.
 
     Those that it or a newer slice holds already are not written again: they stay for as long at
-    least. Returns how many were written. Made again, it writes nothing twice.
+    least. Returns how many were written. Made again, it writes nothing twice; so what a call has
+    written whose reply got lost is not in that number.
     """
     if label is not None and label not in conversation.current_plan().labels:
         # Perhaps our clock is wrong.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from binascii import unhexlify
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
 
@@ -119,16 +119,6 @@ class Records:
             yield Page(items, position)
 
 
-@dataclass(frozen=True, slots=True)
-class _Fingerprints:
-    """Reads lines of hex; ``name`` is for the message."""
-
-    name: str
-
-    def __call__(self, some: list[bytes]) -> list[bytes]:
-        return _fingerprints(self.name, some)
-
-
 def seen_file(stack: ExitStack, path: str) -> Source:
     """Scrapy's requests.seen, or that in a JOBDIR: records since Scrapy 2.19, before that lines of hex."""
     found = Path(path)
@@ -142,7 +132,7 @@ def seen_file(stack: ExitStack, path: str) -> Source:
     name = str(found.resolve())
     # As the first byte of a length, a hex digit would mean a fingerprint of 12 KB.
     if first in _HEX_DIGITS:
-        return Lines(name, file, _Fingerprints(f"--from-seen {found}"))
+        return Lines(name, file, partial(_fingerprints, f"--from-seen {found}"))
     return Records(name, file)
 
 
