@@ -141,7 +141,7 @@ def test_a_set_of_another_server_is_imported(
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n"])
 def test_requests_seen_in_hex_is_imported(url: str, name: str, tmp_path: Path, end: bytes) -> None:
-    """As Scrapy wrote it before 2.19."""
+    """As older Scrapys write it."""
     seen_file = tmp_path / "requests.seen"
     seen_file.write_bytes(b"".join(fingerprint(i).hex().encode() + end for i in range(500)))
     done = tbloom("import", url, name, *SMALL, "--from-seen", str(tmp_path))
@@ -151,7 +151,7 @@ def test_requests_seen_in_hex_is_imported(url: str, name: str, tmp_path: Path, e
 
 
 def test_requests_seen_in_binary_is_imported(url: str, name: str, tmp_path: Path) -> None:
-    """As Scrapy writes it since 2.19; a fingerprint that was cut off at the end is left out, as Scrapy does."""
+    """As Scrapy 2.19 writes it; a fingerprint that was cut off at the end is left out, as Scrapy does."""
     records = b"".join(b"\0\x14" + fingerprint(i) for i in range(5000))
     for cut, number in ((0, 5000), (1, 4999), (20, 4999), (21, 4999)):
         seen_file = tmp_path / f"cut {cut}"

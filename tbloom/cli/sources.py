@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _MEMBERS = 1000
 #: A page of a file: lines of about so many bytes.
 _PAGE_BYTES = 1 << 16
-#: A fingerprint in the requests.seen of Scrapy 2.19 and later has its length in front of it.
+#: A fingerprint in the requests.seen of a newer Scrapy (2.19, say) has its length in front of it.
 _LENGTH_BYTES = 2
 _HEX_DIGITS = b"0123456789abcdefABCDEF"
 
@@ -100,7 +100,7 @@ class Lines:
 
 
 class Records:
-    """The requests.seen of Scrapy 2.19 and later: fingerprints, each with its length in front of it."""
+    """The requests.seen of a newer Scrapy (2.19, say): fingerprints, each with its length in front of it."""
 
     unit = "bytes"
 
@@ -120,7 +120,7 @@ class Records:
 
 
 def seen_file(stack: ExitStack, path: str) -> Source:
-    """Scrapy's requests.seen, or that in a JOBDIR: records since Scrapy 2.19, before that lines of hex."""
+    """Scrapy's requests.seen, or that in a JOBDIR: records of a newer Scrapy, lines of hex of an older one."""
     found = Path(path)
     if found.is_dir():
         found /= "requests.seen"
