@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test faults docs lint format bench bench-profile bench-scaling bench-claims clean
+.PHONY: demo test faults docs lint format bench bench-profile bench-scaling bench-claims bench-import clean
 
 demo: $(VENV)/.demo
 	$(BIN)/tbloom demo $(ARGS)
@@ -43,6 +43,10 @@ bench-scaling: $(VENV)/.test
 # Prints what docs/guarantees.md says of the cost of claims.
 bench-claims: $(VENV)/.test
 	$(BIN)/python tests/bench/claims.py
+
+# Prints how fast a million fingerprints are imported.
+bench-import: $(VENV)/.test
+	$(BIN)/python tests/bench/importing.py
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

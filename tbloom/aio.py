@@ -37,7 +37,7 @@ class AsyncTimeBloom(Base["asyncio.Redis | asyncio.RedisCluster"]):
     _OTHER = "TimeBloom"
 
     @classmethod
-    def from_url(cls, url: str, name: str, **arguments: Unpack[Arguments]) -> AsyncTimeBloom:
+    def from_url(cls, url: str, name: str, **arguments: Unpack[Arguments]) -> Self:
         """See ``TimeBloom.from_url``; closed by ``aclose()``."""
         address, cluster = parse_url(url)
         kind = asyncio.RedisCluster if cluster else asyncio.Redis

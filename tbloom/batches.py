@@ -20,6 +20,8 @@ class Batch:
     lane: Lane | None = None
     number: int = 0
     answers: str | None = None
+    #: The slice that its items go into, if that is not the current one.
+    label: str | None = None
     #: Whether it was sent and no reply came.
     in_doubt: bool = False
     #: Whether the filter's parameters were compared after the server asked for it.

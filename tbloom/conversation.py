@@ -57,13 +57,13 @@ class Conversation:
         self._agreed: tuple[Plan, bool] | None = None
         self._layouts: dict[int, Layout] = {}
 
-    def batches(self, digests: Iterable[int]) -> list[Batch]:
-        """The distinct digests, by shard, in batches of what one call may carry."""
+    def batches(self, digests: Iterable[int], label: str | None = None) -> list[Batch]:
+        """The distinct digests, by shard, in batches of what one call may carry; for the slice of that label."""
         shards: dict[int, list[int]] = {}
         for key in dict.fromkeys(digests):
             shards.setdefault(shard_of(key, self.config.shards), []).append(key)
         return [
-            Batch(list(some), shard)
+            Batch(list(some), shard, label=label)
             for shard, keys in shards.items()
             for some in chunks(keys, self._items_per_call(shard))
         ]
@@ -199,7 +199,7 @@ class Conversation:
                 if batch.again:  # the others may not be asked for this time
                     left = [digest for digest in left if digest in batch.wanted]
                 if left:
-                    rest.append(Batch(left, batch.shard))
+                    rest.append(Batch(left, batch.shard, label=batch.label))
                     if batch.lane is not None:
                         self._give_token(rest[-1])
         return rest
@@ -213,7 +213,7 @@ class Conversation:
                 "filter %r: the server has dropped the slice %s early, so what it held is forgotten; "
                 "is its maxmemory-policy noeviction?",
                 self.config.name,
-                plan.labels[0],
+                batch.label or plan.labels[0],
             )
         if status == Status.OK:
             if batch.digests:

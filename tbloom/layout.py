@@ -48,12 +48,16 @@ class Layout:
         return self._slices.get(label) or [self._part(0, 0)]
 
     def grown(self, label: str, live: list[str]) -> str:
-        """The text of the layout with one more part for a slice, and without those that are gone."""
+        """The text of the layout with one more part for a slice, and without those that are gone.
+
+        Where the slice is an older one, the later ones, which were made as usual, get entries as well.
+        """
         parts = self.parts(label)
         number = len(parts)
         doubled = (parts[-1].capacity // self._part(0, 0).capacity).bit_length()
         new = self._part(doubled - number, number)
-        return self._text({**self._slices, label: [*parts, new]}, live)
+        later = {other: self.parts(other) for other in live if other > label}
+        return self._text({**self._slices, **later, label: [*parts, new]}, live)
 
     def newest_before(self, label: str, live: list[str]) -> str | None:
         """The slice that says how large the one that begins must be; None: it has the usual part.

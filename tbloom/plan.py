@@ -87,7 +87,7 @@ class ShardPlan:
         return [HEADER_BITS + bit for hasher in self.hashers for bit in hasher.offsets(digest)]
 
 
-class _Positions:
+class Positions:
     """The positions of some items' bits, worked out each time they are asked for."""
 
     __slots__ = ("_digests", "_shard")
@@ -180,7 +180,7 @@ class Plan:
             scripts.ADD,
             (self._lane(batch), *keys),
             (batch.number, *args),
-            _Positions(shard, batch.digests),
+            Positions(shard, batch.digests),
         )
 
     def _add_terms(self, within: int, batch: Batch) -> tuple[tuple[str, ...], tuple[Any, ...]]:
@@ -227,7 +227,7 @@ class Plan:
                 shard.layout.text,
                 shard.sizes(keys),
             ),
-            _Positions(shard, batch.digests),
+            Positions(shard, batch.digests),
         )
 
     def clear(self, batch: Batch) -> ScriptCall:

@@ -22,6 +22,7 @@ from tbloom.errors import ConfigError, ConfigMismatch
 from tbloom.hashing import Item, digest, encode
 from tbloom.holdings import Claim
 from tbloom.homememory import HomeMemory
+from tbloom.importing import import_many
 from tbloom.info import FilterInfo
 from tbloom.plan import Plan
 from tbloom.reconfigure import reconfigure
@@ -153,6 +154,13 @@ class Protocol:
         if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
             raise ConfigError("limit", limit, "a whole number from 1 on")
         return (yield from self._adopting(self.sessions.take_over, limit, prefix))
+
+    def import_many(self, items: Iterable[Item], label: str | None = None) -> Flow[int]:
+        """Remember the items in the slice of that label, or the current one; how many were not there?"""
+        return (yield from self._adopting(self._import, digests_of(items), label))
+
+    def _import(self, digests: list[int], label: str | None) -> Flow[int]:
+        return (yield from import_many(self._conversation, digests, label))
 
     def clear(self) -> Flow[None]:
         """Forget everything, also if it is stored with other parameters (of this layout)."""

@@ -43,7 +43,7 @@ class TimeBloom(Base["redis.Redis | redis.RedisCluster"]):
     _OTHER = "AsyncTimeBloom"
 
     @classmethod
-    def from_url(cls, url: str, name: str, **arguments: Unpack[Arguments]) -> TimeBloom:
+    def from_url(cls, url: str, name: str, **arguments: Unpack[Arguments]) -> Self:
         """A filter with a client of its own, closed by ``close()``; ``arguments`` as for the class.
 
         ``url`` is redis-py's; ``redis+cluster://host:port`` reaches a cluster by one of its nodes.

@@ -70,6 +70,7 @@ AFTER_URL: dict[str, list[str]] = {
     "check": ["news"],
     "metrics": ["news"],
     "compare": ["news", "--with-set", "news:dupefilter"],
+    "import": ["news", "--from-lines", "-"],
 }
 
 

@@ -81,19 +81,23 @@ def test_compare_notices_a_broken_promise(
 def test_compare_with_lines_and_with_a_set_elsewhere(
     url: str, own: redis.Redis, name: str, tmp_path: Path
 ) -> None:
-    """Items that are no fingerprints are taken as they are."""
+    """Lines are taken as they are, a set's members for fingerprints."""
     (tmp_path / "urls").write_text("https://a/1\n\nhttps://a/2\n")
     elsewhere = f"redis://127.0.0.1:{own.connection_pool.connection_kwargs['port']}"
-    own.sadd("urls", "https://a/1", "https://a/2", "https://a/3")
+    own.sadd("seen", "0a" * 20, "0b" * 20, "0c" * 20)
+    own.sadd("urls", "https://a/1")
     with TimeBloom.from_url(url, name, capacity=100) as seen:
-        seen.add_many(["https://a/1", "https://a/2"])
+        seen.add_many(["https://a/1", "https://a/2", b"\x0a" * 20, b"\x0b" * 20])
         lines = tbloom("compare", url, name, "--with-lines", str(tmp_path / "urls"), "--json")
         stdin = tbloom("compare", url, name, "--with-lines", "-", "--json", stdin="https://a/4\n")
-        there = tbloom("compare", url, name, "--with-set", "urls", "--from-url", elsewhere)
+        there = tbloom("compare", url, name, "--with-set", "seen", "--from-url", elsewhere)
+        other = tbloom("compare", url, name, "--with-set", "urls", "--from-url", elsewhere)
     assert (0, 2, 0) == (lines.returncode, *_found(lines.stdout))
     assert (1, 1, 1) == (stdin.returncode, *_found(stdin.stdout))
     assert 1 == there.returncode
     assert "missing items would be fetched again" in there.stdout
+    assert 2 == other.returncode
+    assert "'https://a/1'" in other.stderr
 
 
 def _found(told: str) -> tuple[int, int]:
@@ -104,7 +108,7 @@ def _found(told: str) -> tuple[int, int]:
 def test_compare_refuses_what_can_t_be(url: str, client: redis.Redis, compared: TimeBloom) -> None:
     name = compared.name
     refused(tbloom("compare", url, name), "--with-set", "--with-lines")
-    refused(tbloom("compare", url, name, "--with-set", f"{name}:no"), f"{name}:no", "no such key")
+    refused(tbloom("compare", url, name, "--with-set", f"{name}:no"), f"{name}:no", "there is no key")
     client.set(f"{name}:text", "a", ex=60)
     refused(tbloom("compare", url, name, "--with-set", f"{name}:text"), f"{name}:text", "string")
     refused(tbloom("compare", url, name, "--with-lines", "/no/such"), "/no/such")

@@ -33,7 +33,7 @@ FLOORS = [  # lowest first
     {"survey", "plan"},
     {"reconfigure"},
     {"conversation", "holdings"},
-    {"claims"},
+    {"claims", "importing"},
     {"sessions"},
     {"protocol"},
     {"failures", "heart", "wire"},

@@ -78,6 +78,11 @@ COMMANDS = {
         "tbloom.cli.compare",
         "tbloom compare redis://localhost news --with-set news:dupefilter",
     ),
+    "import": Command(
+        "move what scrapy-redis or Scrapy has seen, or a file of items, into a filter",
+        "tbloom.cli.importing",
+        "tbloom import redis://localhost news:tbloom --create --from-set news:dupefilter",
+    ),
     "demo": Command(
         "crawl a site three times and show what was fetched",
         "tbloom.cli.demo",

@@ -6,14 +6,13 @@ import os
 import sys
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from tbloom.cli import filters, interrupts, lines, numbers, show, sources, words
+from tbloom.cli import filters, interrupts, numbers, show, sources, words
 from tbloom.cli.errors import CommandError
 from tbloom.cli.progress import Reporter
 from tbloom.measured import Measured
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from tbloom import TimeBloom
+    from tbloom.cli.sources import Source
 
 #: So many items are asked for at once.
 _AT_ONCE = 2000
@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     exact.add_argument(
         "--with-set",
         metavar="KEY",
-        help="the Redis set of an exact dupefilter; 40 hex digits are read as a fingerprint",
+        help="the Redis set of an exact dupefilter, such as news:dupefilter",
     )
     exact.add_argument(
         "--with-lines", metavar="FILE", help="an item in each line; -: standard input"
@@ -94,7 +94,9 @@ def run(arguments: argparse.Namespace) -> int:
     with ExitStack() as stack:
         opened = filters.open_filter(arguments.url, arguments.name, patience=filters.PATIENCE)
         seen = stack.enter_context(opened)
-        total, exact = _exact(stack, arguments)
+        source = _exact(stack, arguments)
+        exact = (page.items for page in source.pages(0))
+        total = source.total if source.unit == "items" else None
         items, found = _ask(reporter, "Comparing", seen, total, exact)
         number = arguments.random
         _, hits = _ask(reporter, "Measuring", seen, number, _random(number))
@@ -107,17 +109,12 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if compared.agrees else 1
 
 
-def _exact(
-    stack: ExitStack, arguments: argparse.Namespace
-) -> tuple[int | None, Iterator[list[bytes]]]:
-    """How many exact items there are, where that is known; and the items."""
+def _exact(stack: ExitStack, arguments: argparse.Namespace) -> Source:
     if arguments.with_lines:
-        items = lines.lines([lines.open_file(stack, arguments.with_lines)])
-        return None, iter(lambda: list(islice(items, _AT_ONCE)), [])
-    client = stack.enter_context(filters.connect(arguments.from_url or arguments.url))
-    total = sources.size(client, arguments.with_set)
-    members = sources.members(client, arguments.with_set)
-    return total, ([sources.as_item(member) for member in some] for some in members)
+        return sources.line_file(stack, arguments.with_lines)
+    url = arguments.from_url or arguments.url
+    client = stack.enter_context(filters.connect(url))
+    return sources.SetOfFingerprints("--with-set", url, client, arguments.with_set)
 
 
 def _random(number: int) -> Iterator[list[bytes]]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from tbloom.config import Config
+    from tbloom.config import Config, Parameters
 
 #: For so long (s) a command that goes through many items sends a call again; one that only looks does not.
 PATIENCE = 30.0
@@ -93,20 +93,22 @@ def open_stored(url: str, client: Any, name: str, **own: Any) -> TimeBloom:
 
 def of_config(client: Any, config: Config, **own: Any) -> TimeBloom:
     """The filter with these parameters."""
-    return TimeBloom(
-        client,
-        config.name,
-        granularity=config.granularity,
-        slices=config.slices,
-        capacity=config.capacity,
-        error_rate=config.error_rate,
-        tz=config.tz,
-        shards=config.shards,
-        grow=config.grow,
-        bits=config.bits,
-        hashes=config.hashes,
-        **own,
-    )
+    return TimeBloom(client, config.name, **parameters_of(config), **own)
+
+
+def parameters_of(config: Config) -> Parameters:
+    """The same, as ``TimeBloom`` takes them."""
+    return {
+        "granularity": config.granularity,
+        "slices": config.slices,
+        "capacity": config.capacity,
+        "error_rate": config.error_rate,
+        "tz": config.tz,
+        "shards": config.shards,
+        "grow": config.grow,
+        "bits": config.bits,
+        "hashes": config.hashes,
+    }
 
 
 def names(client: Any) -> list[str]:

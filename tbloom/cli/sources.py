@@ -1,37 +1,194 @@
-"""Where fingerprints come from: the set of an exact dupefilter."""
+"""Where commands find what an exact filter has seen: a set on a server, Scrapy's requests.seen, or lines."""
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Any
+import os
+import stat
+from binascii import unhexlify
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
 
+from tbloom.base import without_secrets
 from tbloom.calls import text
+from tbloom.cli import lines
 from tbloom.cli.errors import CommandError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from contextlib import ExitStack
 
-#: So many members are asked for at once: the server is busy for less than a millisecond.
-_AT_ONCE = 2000
-
-
-def size(client: Any, key: str) -> int:
-    """How many members the set has; raises CommandError where it is none."""
-    kind = text(client.type(key))
-    if kind != "set":
-        found = "there is no such key" if kind == "none" else f"it is a {kind}"
-        raise CommandError(f"expected the key of a set, got {key!r}: {found}")
-    return int(client.scard(key))
+#: So many members of a set SSCAN is asked for at once: under a millisecond of the server's time.
+_MEMBERS = 1000
+#: A page of a file: lines of about so many bytes.
+_PAGE_BYTES = 1 << 16
+#: A fingerprint in the requests.seen of a newer Scrapy (2.19, say) has its length in front of it.
+_LENGTH_BYTES = 2
+_HEX_DIGITS = b"0123456789abcdefABCDEF"
 
 
-def members(client: Any, key: str) -> Iterator[list[bytes]]:
-    """The set's members, as they come; those that are there all the time are among them."""
-    cursor: Any = None
-    while cursor != 0:
-        cursor, found = client.sscan(key, cursor or 0, count=_AT_ONCE)
-        yield [member.encode() if isinstance(member, str) else member for member in found]
+class Page(NamedTuple):
+    """Some items, and where to go on after them."""
+
+    items: list[bytes]
+    position: int
 
 
-def as_item(member: bytes) -> bytes:
-    """A fingerprint of 40 hex digits as ``tbloom.scrapy.DupeFilter`` has it: 20 bytes."""
-    return bytes.fromhex(member.decode()) if re.fullmatch(rb"[0-9a-f]{40}", member) else member
+class Source(Protocol):
+    """Items, page by page."""
+
+    #: How people, and the file of --resume, know it.
+    name: str
+    #: What must not have changed where one goes on from a position.
+    mark: str
+    #: How much there is, and of what; None where nobody knows.
+    total: int | None
+    unit: str
+
+    def pages(self, position: int) -> Iterator[Page]:
+        """The pages from a position on; 0: from the start."""
+
+
+class SetOfFingerprints:
+    """scrapy-redis' dupefilter: a set whose members are fingerprints in hex.
+
+    The position is SSCAN's cursor. What is in the set all the while is returned whenever one goes on
+    from a cursor, at least once, even if the set grows; but only by the process that made the cursor.
+    """
+
+    unit = "items"
+
+    def __init__(self, option: str, url: str, client: Any, key: str) -> None:
+        self._option, self._client, self._key = option, client, key
+        self.name = f"set {key!r} on {without_secrets(url)}"
+        kind = text(client.type(key))
+        if kind == "none":
+            raise CommandError(f"{option}: there is no key {key!r} on {without_secrets(url)}")
+        if kind != "set":
+            raise CommandError(f"{option}: key {key!r} holds a {kind}, not a set")
+        self.total: int | None = client.scard(key)
+        self.mark = _run_id(client, key)
+
+    def pages(self, position: int) -> Iterator[Page]:
+        """As SSCAN returns them."""
+        while True:
+            position, members = self._client.sscan(self._key, position, count=_MEMBERS)
+            yield Page(_fingerprints(f"{self._option} {self._key}", members), position)
+            if not position:
+                return
+
+
+class Lines:
+    """A file with an item in each line, which ``read`` makes of it; empty lines are left out."""
+
+    unit = "bytes"
+
+    def __init__(
+        self, name: str, file: BinaryIO, read: Callable[[list[bytes]], list[bytes]]
+    ) -> None:
+        self.name, self._file, self._read = name, file, read
+        self.total, self.mark = _size(file), _identity(file)
+
+    def pages(self, position: int) -> Iterator[Page]:
+        """Some lines each; the position is the file's."""
+        if position:
+            self._file.seek(position)
+        while some := self._file.readlines(_PAGE_BYTES):
+            position += sum(map(len, some))
+            stripped = (line.rstrip(b"\r\n") for line in some)
+            yield Page(self._read([line for line in stripped if line]), position)
+
+
+class Records:
+    """The requests.seen of a newer Scrapy (2.19, say): fingerprints, each with its length in front of it."""
+
+    unit = "bytes"
+
+    def __init__(self, name: str, file: BinaryIO) -> None:
+        self.name, self._file = name, file
+        self.total, self.mark = _size(file), _identity(file)
+
+    def pages(self, position: int) -> Iterator[Page]:
+        """Some fingerprints each; one that was cut off at the end is left out, as Scrapy does."""
+        self._file.seek(position)
+        data = b""
+        while more := self._file.read(_PAGE_BYTES):
+            data += more
+            items, end = _records(data)
+            data, position = data[end:], position + end
+            yield Page(items, position)
+
+
+def seen_file(stack: ExitStack, path: str) -> Source:
+    """Scrapy's requests.seen, or that in a JOBDIR: records of a newer Scrapy, lines of hex of an older one."""
+    found = Path(path)
+    if found.is_dir():
+        found /= "requests.seen"
+    file = lines.open_file(stack, str(found))
+    if _size(file) is None:
+        raise CommandError(f"--from-seen {found}: expected a file, not a pipe")
+    first = file.read(1)
+    file.seek(0)
+    name = str(found.resolve())
+    # As the first byte of a length, a hex digit would mean a fingerprint of 12 KB.
+    if first in _HEX_DIGITS:
+        return Lines(name, file, partial(_fingerprints, f"--from-seen {found}"))
+    return Records(name, file)
+
+
+def line_file(stack: ExitStack, path: str) -> Source:
+    """A file with an item in each line; ``-`` is standard input."""
+    name = "standard input" if path == "-" else str(Path(path).resolve())
+    return Lines(name, lines.open_file(stack, path), list)
+
+
+def _fingerprints(name: str, some: list[Any]) -> list[bytes]:
+    """Fingerprints as Scrapy has them, and ``tbloom.scrapy.DupeFilter`` asks for: bytes, not hex."""
+    try:
+        return [unhexlify(member) for member in some]
+    except ValueError:
+        wrong = next(member for member in some if not _is_hex(member))
+        shown = wrong if isinstance(wrong, str) else wrong.decode(errors="replace")
+        raise CommandError(
+            f"{name}: expected fingerprints in hex, as Scrapy and scrapy-redis write them, got {shown[:100]!r}"
+        ) from None
+
+
+def _is_hex(member: Any) -> bool:
+    try:
+        unhexlify(member)
+    except ValueError:
+        return False
+    return True
+
+
+def _records(data: bytes) -> tuple[list[bytes], int]:
+    """The whole records at the beginning of the data, and where they end."""
+    found, end = list[bytes](), 0
+    while True:
+        start = end + _LENGTH_BYTES
+        after = start + int.from_bytes(data[end:start], "big")
+        if start > len(data) or after > len(data):
+            return found, end
+        if after > start:
+            found.append(data[start:after])
+        end = after
+
+
+def _size(file: BinaryIO) -> int | None:
+    """A file's size (bytes); None where it is a pipe or a terminal."""
+    status = os.fstat(file.fileno())
+    return status.st_size if stat.S_ISREG(status.st_mode) else None
+
+
+def _identity(file: BinaryIO) -> str:
+    """Tells a file from one that has taken its place."""
+    status = os.fstat(file.fileno())
+    return f"{status.st_dev}:{status.st_ino}"
+
+
+def _run_id(client: Any, key: str) -> str:
+    """Which process holds the key: cursors are no good for another one."""
+    node = getattr(client, "get_node_from_key", None)
+    target = {"target_nodes": node(key)} if node else {}
+    return str(client.info("server", **target)["run_id"])

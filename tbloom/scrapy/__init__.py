@@ -2,5 +2,6 @@
 
 from tbloom.scrapy.addon import Addon
 from tbloom.scrapy.dupefilter import DupeFilter
+from tbloom.scrapy.fingerprinter import ScrapyRedisFingerprinter
 
-__all__ = ["Addon", "DupeFilter"]
+__all__ = ["Addon", "DupeFilter", "ScrapyRedisFingerprinter"]

@@ -1,0 +1,81 @@
+"""The flow behind ``tbloom import``: items that were seen elsewhere go into a slice of choice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tbloom import scripts, survey
+from tbloom.batches import Batch
+from tbloom.calls import Flow, ScriptCall
+from tbloom.conversation import Conversation
+from tbloom.errors import ConfigError
+from tbloom.plan import Plan, Positions, ShardPlan, leaves
+from tbloom.sizing import HEADER_BITS
+
+
+def import_many(conversation: Conversation, digests: list[int], label: str | None) -> Flow[int]:
+    """Remembers the items in the slice of that label, or with None in the current one.
+
+    Those that it or a newer slice holds already are not written again: they stay for as long at
+    least. Returns how many were written. Made again, it writes nothing twice; so what a call has
+    written whose reply got lost is not in that number.
+    """
+    if label is not None and label not in conversation.current_plan().labels:
+        # Perhaps our clock is wrong.
+        yield from survey.ask_time(conversation.config, conversation.clock)
+        _check_live(label, conversation.current_plan())
+    batches = conversation.batches(digests, label)
+    yield from conversation.ask(batches, _Import().call, store=True)
+    return sum((batch.answers or "").count("1") for batch in batches)
+
+
+def _check_live(label: str, plan: Plan) -> None:
+    if label not in plan.labels:
+        raise ConfigError("slice", label, f"one that is live: {', '.join(plan.labels)}")
+
+
+class _Import:
+    """The script calls of one import; what is the same for a shard is worked out once."""
+
+    def __init__(self) -> None:
+        self._terms: dict[tuple[ShardPlan, int], tuple[tuple[str, ...], tuple[Any, ...]]] = {}
+
+    def call(self, plan: Plan, batch: Batch) -> ScriptCall:
+        """``lua/import.lua``."""
+        shard, agreed = plan.shard(batch.shard), plan.agreed(batch)
+        terms = self._terms.get((shard, agreed))
+        if terms is None:
+            terms = self._terms[shard, agreed] = self._work_out(plan, batch, shard)
+        return ScriptCall(scripts.IMPORT, *terms, Positions(shard, batch.digests))
+
+    def _work_out(
+        self, plan: Plan, batch: Batch, shard: ShardPlan
+    ) -> tuple[tuple[str, ...], tuple[Any, ...]]:
+        config, label = plan.config, batch.label or plan.labels[0]
+        _check_live(label, plan)
+        age = plan.labels.index(label)
+        newer = shard.slice_ends[age - 1] if age else 0
+        parts = shard.slice_ends[age]
+        newest = shard.layout.parts(label)[-1]
+        [slice] = [slice for slice in config.window.live(plan.begins) if slice.label == label]
+        return (
+            (
+                config.keys.config(batch.shard),
+                config.keys.layout(batch.shard),
+                config.keys.register(batch.shard),
+                *shard.keys[:parts],
+            ),
+            (
+                config.stored,
+                plan.begins,
+                plan.ends,
+                leaves(config, config.window.expires(slice), batch.shard),
+                plan.agreed(batch),
+                shard.layout.text,
+                shard.layout.grown(label, plan.labels) if config.grow else "",
+                newest.capacity,
+                HEADER_BITS + newest.bits - 1,
+                shard.sizes(parts),
+                newer + 1,
+            ),
+        )
