@@ -63,7 +63,14 @@ def test_no_command_is_refused() -> None:
 
 
 #: What each command that works with a server is given after the URL, in a form that is right.
-AFTER_URL: dict[str, list[str]] = {"list": [], "info": ["news"], "add": ["news"], "check": ["news"]}
+AFTER_URL: dict[str, list[str]] = {
+    "list": [],
+    "info": ["news"],
+    "add": ["news"],
+    "check": ["news"],
+    "watch": ["news"],
+    "report": ["news"],
+}
 
 
 @pytest.mark.parametrize("command", AFTER_URL)

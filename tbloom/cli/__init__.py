@@ -67,6 +67,16 @@ COMMANDS = {
         "tbloom.cli.check",
         "tbloom check redis://localhost news urls.txt",
     ),
+    "watch": Command(
+        "show a filter live, with the items that it takes per second",
+        "tbloom.cli.watch",
+        "tbloom watch redis://localhost news --every 5",
+    ),
+    "report": Command(
+        "write what filters hold as an HTML page",
+        "tbloom.cli.report",
+        "tbloom report redis://localhost news images -o report.html",
+    ),
     "demo": Command(
         "crawl a site three times and show what was fetched",
         "tbloom.cli.demo",

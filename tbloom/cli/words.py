@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 _BLOCKS = " ▏▎▍▌▋▊▉█"
 _SPARKS = "▁▂▃▄▅▆▇█"
 _KB = 1024
+_MINUTES_FROM = 119.5
 _UNITS = ("B", "KB", "MB", "GB", "TB")
 
 
@@ -26,6 +27,11 @@ def size(number: float) -> str:
 def rate(chance: float) -> str:
     """An error rate: ``8.3e-06``, or 0."""
     return f"{chance:.1e}" if chance else "0"
+
+
+def duration(seconds: float) -> str:
+    """A time to the nearest second, or from two minutes on to the nearest minute: ``90 s``, ``2 min``."""
+    return f"{seconds:.0f} s" if seconds < _MINUTES_FROM else f"{seconds / 60:.0f} min"
 
 
 def bar(share: float, width: int = 10) -> str:
