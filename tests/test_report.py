@@ -240,13 +240,16 @@ def reports(url: str) -> dict[str, str]:
     """Pages about filters of all sizes, by path."""
     name = f"test-{secrets.token_hex(6)}"
     sizes = {"one": (1, "d"), "four": (4, "15min"), "week": (7, "d"), "hours": (168, "h")}
-    sizes |= {"long-and-" + "wide" * 30: (24, "h"), "most": (1024, "h")}
+    sizes |= {"long-and-" + "wide" * 30: (24, "15min"), "most": (1024, "h")}
     pages = {}
     for suffix, (slices, granularity) in sizes.items():
         with TimeBloom.from_url(
-            url, name + suffix, granularity=granularity, slices=slices, capacity=1000
+            url, name + suffix, granularity=granularity, slices=slices, capacity=100_000
         ) as seen:
-            seen.add_many(map(str, range(1234)))
+            seen.add("one")
+            # Wider figures than a slice will have.
+            items = 1234 if slices == 1 else 987_654_321
+            seen.client.execute_command("BITFIELD", seen.keys()[-1], "SET", "u48", 0, items)
         pages[f"/{slices}"] = _report(url, name + suffix)
     pages["/several"] = _report(url, *[name + suffix for suffix in sizes if suffix != "most"])
     return pages
@@ -271,9 +274,8 @@ def test_the_page_in_a_browser_on_a_phone(
     for look in looks:
         assert (look["width"], look["outside"], look["touching"]) == (360, [], [])
         assert look["color"] == color
-        assert "1,234" in look["text"]
-        assert "123 % full" in look["text"]
+        assert re.search("(1,234|987,654,321) of 100,000 items", look["text"])
         assert len(look["bars"]) >= 4
-        assert 0 < min(look["bars"])
+        assert 0 < max(look["bars"])
     assert sorted(site.asked) == sorted(["/", *reports])
     assert [line for line in done.stderr.splitlines() if "CONSOLE" in line] == []

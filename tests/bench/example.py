@@ -41,4 +41,4 @@ def week(name: str = "news") -> FilterInfo:
 if __name__ == "__main__":
     made = datetime(2019, 6, 9, 11, 0, 0, tzinfo=timezone.utc)
     html = page([week()], "redis://redis.example.com:6379/0", made)
-    browser.picture(html, ROOT / "docs" / "report.png", width=1000, height=1180)
+    browser.picture(html, ROOT / "docs" / "report.png", width=1000, height=1440)
