@@ -96,7 +96,7 @@ def _without_expiry(info: object) -> str:
 
 def test_a_later_look_counts_the_bits_of_changed_slices_only(own: redis.Redis, name: str) -> None:
     """What hasn't changed is not read, however large it is."""
-    with TimeBloom(own, name, capacity=1000, granularity="h") as seen:
+    with TimeBloom(own, name, capacity=1000) as seen:
         seen.add_many(map(str, range(10)))
         [*_, current] = seen.keys()
         older = seen.keys()[2]
