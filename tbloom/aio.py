@@ -163,9 +163,9 @@ class AsyncTimeBloom(Base["asyncio.Redis | asyncio.RedisCluster"]):
         """See ``TimeBloom.keys``."""
         return await self._run(self._protocol.keys(at))
 
-    async def info(self) -> FilterInfo:
+    async def info(self, earlier: FilterInfo | None = None) -> FilterInfo:
         """See ``TimeBloom.info``."""
-        return await self._run(self._protocol.info())
+        return await self._run(self._protocol.info(earlier))
 
     async def warnings(self) -> list[str]:
         """See ``TimeBloom.warnings``."""

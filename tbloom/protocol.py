@@ -218,12 +218,12 @@ class Protocol:
     def _warnings(self) -> Flow[list[str]]:
         return (yield from survey.warnings(self.config, self._conversation.clock))
 
-    def info(self) -> Flow[FilterInfo]:
+    def info(self, earlier: FilterInfo | None) -> Flow[FilterInfo]:
         """What the filter holds."""
-        return (yield from self._adopting(self._info))
+        return (yield from self._adopting(self._info, earlier))
 
-    def _info(self) -> Flow[FilterInfo]:
-        return (yield from survey.info(self.config, self._conversation.clock))
+    def _info(self, earlier: FilterInfo | None) -> Flow[FilterInfo]:
+        return (yield from survey.info(self.config, self._conversation.clock, earlier))
 
     def _adopting(self, verb: Callable[..., Flow[T]], *args: Any) -> Flow[T]:
         """The verb's answers, with the stored filter's shards if that is all that differs."""

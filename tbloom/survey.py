@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import datetime, tzinfo
 from statistics import fmean
 from typing import Any
@@ -72,16 +73,21 @@ def _dropped_parts(config: Config, now: int) -> Flow[list[str]]:
     return [part for part, exists in zip(parts, there, strict=True) if not exists]
 
 
-def info(config: Config, clock: ServerClock) -> Flow[FilterInfo]:
-    """What the filter holds, slice by slice."""
+def info(config: Config, clock: ServerClock, earlier: FilterInfo | None = None) -> Flow[FilterInfo]:
+    """What the filter holds, slice by slice.
+
+    With an ``earlier`` answer, bits are counted only in slices that have changed since.
+    """
     yield from ask_time(config, clock)
     now = clock.now()
     yield from check_stored(config)
     texts = yield from _each("GET", [config.keys.layout(s) for s in range(config.shards)])
     layouts = [Layout(config, text(known) if known else "") for known in texts]
+    known = {slice.label: slice for slice in earlier.slices} if earlier else {}
     slices = []
     for slice in config.window.live(now):
-        slices.append((yield from _slice_info(config, slice, layouts, now)))  # noqa: PERF401 - it yields
+        before = known.get(slice.label)
+        slices.append((yield from _slice_info(config, slice, layouts, now, before)))
     return FilterInfo(
         name=config.name,
         granularity=config.window.granularity,
@@ -104,7 +110,9 @@ def count_items(config: Config, shard: int, label: str, layout: Layout) -> Flow[
     return sum(count for [count] in (yield from _each("BITFIELD_RO", keys, "GET", "u48", "0")))
 
 
-def _slice_info(config: Config, slice: Slice, layouts: list[Layout], now: int) -> Flow[SliceInfo]:
+def _slice_info(
+    config: Config, slice: Slice, layouts: list[Layout], now: int, before: SliceInfo | None
+) -> Flow[SliceInfo]:
     zone = config.window.zone
     keys, sizes = [], []
     for shard, layout in enumerate(layouts):
@@ -114,6 +122,10 @@ def _slice_info(config: Config, slice: Slice, layouts: list[Layout], now: int) -
     items = yield from _each("BITFIELD_RO", keys, "GET", "u48", "0")
     memory = yield from _each("MEMORY USAGE", keys)
     ttls = yield from _each("PTTL", keys)
+    expires = _expiry(now, max(ttls), zone)
+    held = sum(count for [count] in items), sum(size or 0 for size in memory), len(keys)
+    if before and held == (before.items, before.bytes, before.parts * config.shards):
+        return replace(before, expires=expires)  # a bit is set by nothing but a new item
     set_bits = []
     for key, (_, part), [count] in zip(keys, sizes, items, strict=True):
         found = (yield from _count_bits(part.bits, key)) if count else 0
@@ -127,12 +139,12 @@ def _slice_info(config: Config, slice: Slice, layouts: list[Layout], now: int) -
         label=slice.label,
         start=from_ms(slice.start, zone),
         end=from_ms(slice.end, zone),
-        expires=_expiry(now, max(ttls), zone),
-        items=sum(count for [count] in items),
+        expires=expires,
+        items=held[0],
         parts=max(len(layout.parts(slice.label)) for layout in layouts),
         fill_ratio=sum(set_bits)
         / max(1, sum(bits for bits, size in zip(all_bits, memory, strict=True) if size)),
-        bytes=sum(size or 0 for size in memory),
+        bytes=held[1],
         error_rate=fmean(
             window_rate([fill**hashes for own, fill, hashes in fills if own == shard])
             for shard in range(config.shards)

@@ -71,6 +71,8 @@ AFTER_URL: dict[str, list[str]] = {
     "metrics": ["news"],
     "compare": ["news", "--with-set", "news:dupefilter"],
     "import": ["news", "--from-lines", "-"],
+    "watch": ["news"],
+    "report": ["news"],
 }
 
 

@@ -41,7 +41,7 @@ def test_the_wheel_works_in_a_clean_environment(dist: Path, tmp_path: Path) -> N
     [wheel] = dist.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     assert SCRIPTS == {Path(name).name for name in names if name.startswith("tbloom/lua/")}
-    assert "tbloom/py.typed" in names
+    assert {"tbloom/py.typed", "tbloom/cli/report.html"} <= set(names)
     assert {"tbloom", f"tbloom-{wheel.name.split('-')[1]}.dist-info"} == {
         n.split("/")[0] for n in names
     }

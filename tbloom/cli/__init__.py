@@ -83,6 +83,16 @@ COMMANDS = {
         "tbloom.cli.importing",
         "tbloom import redis://localhost news:tbloom --create --from-set news:dupefilter",
     ),
+    "watch": Command(
+        "show a filter live, with the items that it takes per second",
+        "tbloom.cli.watch",
+        "tbloom watch redis://localhost news --every 5",
+    ),
+    "report": Command(
+        "write what filters hold as an HTML page",
+        "tbloom.cli.report",
+        "tbloom report redis://localhost news images -o report.html",
+    ),
     "demo": Command(
         "crawl a site three times and show what was fetched",
         "tbloom.cli.demo",

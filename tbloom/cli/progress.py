@@ -17,14 +17,18 @@ _LINE_SECONDS = 5.0
 _TICK_SECONDS = 0.1
 
 
+def can_animate(console: Console) -> bool:
+    """Whether somebody watches who sees what was written before replaced."""
+    terminal = console.is_terminal and not console.is_dumb_terminal and console.file.isatty()
+    return terminal and not os.environ.get("CI")
+
+
 class Reporter:
     """Says what is done and how far it is; ``stderr`` keeps stdout for the result; ``quiet`` says nothing."""
 
     def __init__(self, *, stderr: bool, quiet: bool = False) -> None:
         self.console = Console(stderr=stderr, highlight=False, markup=False, quiet=quiet)
-        console = self.console
-        terminal = console.is_terminal and not console.is_dumb_terminal and console.file.isatty()
-        self._animated = terminal and not os.environ.get("CI")
+        self._animated = can_animate(self.console)
 
     def say(self, text: str) -> None:
         """One line."""

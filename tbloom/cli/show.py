@@ -50,8 +50,8 @@ def as_dict(info: FilterInfo) -> dict[str, Any]:
     }
 
 
-def as_table(info: FilterInfo) -> RenderableType:
-    """Parameters, slices, sums and warnings."""
+def as_table(info: FilterInfo, newest: int | None = None) -> RenderableType:
+    """Parameters, slices, or only the ``newest`` so many, sums and warnings."""
     table = Table(box=None, pad_edge=False, show_footer=True, header_style="bold")
     table.add_column("slice", "window")
     table.add_column("from")
@@ -62,7 +62,7 @@ def as_table(info: FilterInfo) -> RenderableType:
     table.add_column("", justify="right")
     table.add_column("error rate", words.rate(info.error_rate), justify="right")
     table.add_column("memory", words.size(info.bytes), justify="right")
-    for slice in info.slices:
+    for slice in info.slices[-newest:] if newest else info.slices:
         table.add_row(*_row(info, slice))
     lines = [Text(f"warning: {sentence}", style="yellow") for sentence in advice(info)]
     return Group(Text(parameters(info)), Text(), table, *lines)

@@ -11,21 +11,51 @@ if TYPE_CHECKING:
 _BLOCKS = " ▏▎▍▌▋▊▉█"
 _SPARKS = "▁▂▃▄▅▆▇█"
 _KB = 1024
+_MINUTES_FROM = 119.5
+_UNCOUNTABLE, _TENS = 1e9, 9.95
+_K = 1000
+_THOUSANDS = ("", "k", "M", "G", "T")
 _UNITS = ("B", "KB", "MB", "GB", "TB")
 
 
 def size(number: float) -> str:
     """Bytes: ``3.2 MB`` (a MB is 1024 * 1024)."""
-    for unit in _UNITS[:-1]:
-        if abs(number) < _KB:
-            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
-        number /= _KB
-    return f"{number:.1f} {_UNITS[-1]}"
+    power = _power(number)
+    return f"{number / _KB**power:.{1 if power else 0}f} {_UNITS[power]}"
+
+
+def unit(number: float) -> int:
+    """How many bytes are 1 in the unit that ``size`` writes so many in."""
+    size: int = _KB ** _power(number)
+    return size
 
 
 def rate(chance: float) -> str:
     """An error rate: ``8.3e-06``, or 0."""
     return f"{chance:.1e}" if chance else "0"
+
+
+def duration(seconds: float) -> str:
+    """A time to the nearest second, or from two minutes on to the nearest minute: ``90 s``, ``2 min``."""
+    return f"{seconds:.0f} s" if seconds < _MINUTES_FROM else f"{seconds / 60:.0f} min"
+
+
+def compact(number: float) -> str:
+    """A round number: ``500``, ``25 k``, ``1.5 M``."""
+    power = 0
+    while number >= _K and power < len(_THOUSANDS) - 1:
+        number, power = number / _K, power + 1
+    return f"{number:.15g} {_THOUSANDS[power]}".rstrip()
+
+
+def one_in(chance: float) -> str:
+    """A chance for people: ``1 in 12,000``, to two digits."""
+    if not chance:
+        return "none"
+    times = 1 / chance
+    if times >= _UNCOUNTABLE:
+        return "less than 1 in a billion"
+    return f"1 in {float(f'{times:.1e}'):,.{0 if times >= _TENS else 1}f}"
 
 
 def bar(share: float, width: int = 10) -> str:
@@ -44,3 +74,10 @@ def sparkline(numbers: list[float]) -> str:
 def moment(at: datetime | None) -> str:
     """A time to the nearest minute, in its own zone."""
     return "" if at is None else f"{at + timedelta(seconds=30):%Y-%m-%d %H:%M}"
+
+
+def _power(number: float) -> int:
+    power = 0
+    while abs(number) >= _KB and power < len(_UNITS) - 1:
+        number, power = number / _KB, power + 1
+    return power
