@@ -63,7 +63,14 @@ def test_no_command_is_refused() -> None:
 
 
 #: What each command that works with a server is given after the URL, in a form that is right.
-AFTER_URL: dict[str, list[str]] = {"list": [], "info": ["news"], "add": ["news"], "check": ["news"]}
+AFTER_URL: dict[str, list[str]] = {
+    "list": [],
+    "info": ["news"],
+    "add": ["news"],
+    "check": ["news"],
+    "export": ["news", "news.tbloom"],
+    "restore": ["news.tbloom"],
+}
 
 
 @pytest.mark.parametrize("command", AFTER_URL)
@@ -75,10 +82,10 @@ def test_wrong_urls_are_refused(command: str) -> None:
     assert "secret" not in done.stderr
 
 
-@pytest.mark.parametrize("command", AFTER_URL.keys() - {"list"})
+@pytest.mark.parametrize("command", AFTER_URL.keys() - {"list", "restore"})
 def test_unknown_filters_are_refused(command: str, url: str, name: str) -> None:
     """Nothing is made by a name with a slip in it."""
-    refused(tbloom(command, url, name), name, "tbloom list")
+    refused(tbloom(command, url, name, *AFTER_URL[command][1:]), name, "tbloom list")
     assert name not in tbloom("list", url).stdout
 
 

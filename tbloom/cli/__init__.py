@@ -67,6 +67,16 @@ COMMANDS = {
         "tbloom.cli.check",
         "tbloom check redis://localhost news urls.txt",
     ),
+    "export": Command(
+        "write a whole filter into a file",
+        "tbloom.cli.export",
+        "tbloom export redis://localhost news news.tbloom",
+    ),
+    "restore": Command(
+        "make a filter again from an exported file",
+        "tbloom.cli.restore",
+        "tbloom restore redis://localhost news.tbloom --name news-2",
+    ),
     "demo": Command(
         "crawl a site three times and show what was fetched",
         "tbloom.cli.demo",
