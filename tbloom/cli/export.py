@@ -95,6 +95,8 @@ def _records(client: Any, config: Config, first: list[Found], now: int) -> Itera
         shard, parts = _look(client, config, number, now)
         yield shard
         yield from (part for part in parts if part.place not in known)
+    if client.get(config.keys.root) is None:
+        raise CommandError(f"filter {config.name!r} was cleared, or has expired, during the export")
 
 
 def _look(client: Any, config: Config, shard: int, now: int) -> Found:
