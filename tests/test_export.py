@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -324,17 +325,26 @@ def test_a_filter_that_is_being_reconfigured_is_refused(
 def test_a_damaged_file_is_refused_before_anything_is_written(
     url: str, client: redis.Redis, exported: TimeBloom, file: str, capsys: Any
 ) -> None:
-    """Cut off anywhere, or with a byte changed anywhere. (Bytes 3 to 9 are gzip's own notes.)"""
+    """Cut off anywhere, or with a bit changed anywhere.
+
+    (Some bits don't matter: in gzip's own notes, and where the same zeros can be had from elsewhere.)
+    """
     exported.clear()
     whole = Path(file).read_bytes()
     for length in [*range(40), *range(40, len(whole), 37), len(whole) - 1]:
         Path(file).write_bytes(whole[:length])
         refused(capsys, ["restore", url, file], file, "nothing was restored")
-    for place in [0, 1, 2, *range(10, len(whole), 7), *range(len(whole) - 8, len(whole))]:
+    harmful = 0
+    for place in [*range(20), *range(20, len(whole), 7), *range(len(whole) - 8, len(whole))]:
         wrong = bytearray(whole)
         wrong[place] ^= 0x10
         Path(file).write_bytes(wrong)
+        with contextlib.suppress(EOFError, OSError, zlib.error):
+            if gzip.decompress(wrong) == gzip.decompress(whole):
+                continue
         refused(capsys, ["restore", url, file], file, "nothing was restored")
+        harmful += 1
+    assert harmful > len(whole) / 10
     assert [] == [key for key in client.keys(f"*{exported.name}*") if not LEFT_OUT.search(key)]
     Path(file).write_bytes(whole)
     assert main(["restore", url, file]) == 0

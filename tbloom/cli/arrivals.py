@@ -49,7 +49,7 @@ class Arrivals:
             key = self._keys[part] = self._config.keys.incoming(*part.place, self._token)
             place = 0
             for piece in pieces:
-                if place == 0 or any(piece):  # what is not written, Redis fills with zeros
+                if place == 0 or piece.lstrip(b"\0"):  # what is not written, Redis fills with zeros
                     self._write(key, piece, place, part.size)
                 place += len(piece)
                 done += len(piece)

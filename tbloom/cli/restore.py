@@ -4,7 +4,9 @@ The file is read twice: before anything is written to the server, it is known to
 taken in under other names, with a short life, so that what is left of a restore that fails vanishes by
 itself. Then all of a shard is put in its place at once. With several shards, the parameters that all
 clients compare theirs with come first, so that crawlers with others are refused from then on; one
-that adds to a shard before its turn makes the restore fail, which then clears what it has restored.
+that adds to a shard before its turn makes the restore fail, which then clears what it has restored. (What
+nothing can be done about: the server is lost, or the restore killed, between two shards. Restore the
+filter again then, with --replace.)
 """
 
 from __future__ import annotations
