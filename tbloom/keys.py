@@ -45,6 +45,10 @@ class Keys:
         """The bitmap of one slice, or of a further part of it."""
         return f"{self._tag(shard)}:{label}:{part}" if part else f"{self._tag(shard)}:{label}"
 
+    def incoming(self, label: str, shard: int, part: int, token: str) -> str:
+        """The same while it is taken in from elsewhere; ``token``: whoever does that."""
+        return f"{self.slice(label, shard, part)}:incoming:{token}"
+
     def layout(self, shard: int = 0) -> str:
         """The parts of those slices that have not just the one that every slice begins with."""
         return f"{self._tag(shard)}:layout"

@@ -70,12 +70,8 @@ def _slices_ahead(config: Config, shard: int, now: int) -> Flow[list[Slice]]:
     """Later slices that have begun already, before the server's clock was set back."""
     [register] = yield from deliver([Command(("HGETALL", config.keys.register(shard)))])
     parts = {text(part) for part in register}
-    slice, ahead = config.window.slice_at(now), []
-    for _ in range(config.slices):
-        slice = config.window.slice_at(slice.end)
-        if config.keys.slice(slice.label, shard) in parts:
-            ahead.append(slice)
-    return ahead
+    ahead = config.window.ahead(now)
+    return [slice for slice in ahead if config.keys.slice(slice.label, shard) in parts]
 
 
 def _call(

@@ -34,6 +34,11 @@ _FIRST_SHARE = 0.5
 _SHARE_DECAY = 0.8
 
 
+def key_bytes(bits: int) -> int:
+    """The size of a key with so many bits."""
+    return (HEADER_BITS + bits + 7) // 8
+
+
 class Size(NamedTuple):
     """The size of one slice."""
 

@@ -15,7 +15,7 @@ from tbloom.errors import ConfigMismatch
 from tbloom.info import FilterInfo, SliceInfo
 from tbloom.layout import Layout
 from tbloom.scripts import CONTAINS, SERVER
-from tbloom.sizing import HEADER_BITS, window_rate
+from tbloom.sizing import HEADER_BITS, key_bytes, window_rate
 from tbloom.window import Slice, from_ms
 
 #: BITCOUNT reads so many bytes in about a millisecond.
@@ -171,7 +171,7 @@ def _each(command: str, keys: list[str], *arguments: str) -> Flow[list[Any]]:
 def _count_bits(bits: int, key: str) -> Flow[int]:
     """How many of a part's bits are set."""
     header = HEADER_BITS // 8
-    size = header + -(-bits // 8)
+    size = key_bytes(bits)
     calls = [
         Command(("BITCOUNT", key, start, min(start + _COUNT_BYTES, size) - 1))
         for start in range(header, size, _COUNT_BYTES)

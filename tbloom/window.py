@@ -137,6 +137,13 @@ class Window:
             slices.append(self.slice_at(slices[-1].start - 1))
         return slices[::-1]
 
+    def ahead(self, ms: int) -> list[Slice]:
+        """As many slices as are live, that come next. (They may have begun, and the clock been set back.)"""
+        slices = [self.slice_at(ms)]
+        while len(slices) <= self.slices:
+            slices.append(self.slice_at(slices[-1].end))
+        return slices[1:]
+
     def expires(self, slice: Slice) -> int:
         """When the slice leaves the window: when the ``slices``-th one after it begins (ms)."""
         for _ in range(self.slices - 1):

@@ -93,6 +93,16 @@ COMMANDS = {
         "tbloom.cli.report",
         "tbloom report redis://localhost news images -o report.html",
     ),
+    "export": Command(
+        "write a whole filter into a file",
+        "tbloom.cli.export",
+        "tbloom export redis://localhost news news.tbloom",
+    ),
+    "restore": Command(
+        "make a filter again from an exported file",
+        "tbloom.cli.restore",
+        "tbloom restore redis://localhost news.tbloom --name news-2",
+    ),
     "demo": Command(
         "crawl a site three times and show what was fetched",
         "tbloom.cli.demo",

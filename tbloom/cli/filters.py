@@ -49,10 +49,10 @@ def connect(url: str) -> Iterator[Any]:
     try:
         client = make_client(kind.from_url, Retry, address)
         client.ping()
+        with client:
+            yield client
     except redis.RedisClusterException as error:
         raise as_redis_error(error) from None
-    with client:
-        yield client
 
 
 @contextmanager

@@ -1,0 +1,43 @@
+-- install: put a shard of a filter in its place, whose parts were taken in under other names, all at once.
+--
+-- KEYS[1]    the filter's parameters
+-- KEYS[2]    the layout: the parts of those slices that have not just the one that every slice begins with
+-- KEYS[3]    the register of parts
+-- KEYS[4..]  what each part is called now, and then, in the same order, what it is to be called
+--
+-- ARGV[1]    the parameters
+-- ARGV[2]    when they are dropped (ms)
+-- ARGV[3]    the layout; '': none
+-- ARGV[4]    when it is dropped (ms)
+-- ARGV[5]    when the register is dropped (ms)
+-- ARGV[6..]  when each part is dropped (ms)
+--
+-- Reply      {0, ''}          done
+--            {2, parameters}  parameters are stored here already; nothing changed
+--            {4, key}         this key is not there any more; nothing changed
+-- Errors     WRONGTYPE, OOM, READONLY, all of them before anything is changed
+
+local config_key, layout_key, register, FIRST_PART, FIRST_EXPIRY = KEYS[1], KEYS[2], KEYS[3], 4, 6
+local layout, parts = ARGV[3], (#KEYS - FIRST_PART + 1) / 2
+
+local stored = redis.call('GET', config_key)
+if stored then return {2, stored} end
+for part = FIRST_PART, FIRST_PART + parts - 1 do
+  if redis.call('EXISTS', KEYS[part]) == 0 then return {4, KEYS[part]} end
+  -- Somebody else's key of another type is not ours to replace: GETBIT raises WRONGTYPE.
+  redis.call('GETBIT', KEYS[part + parts], 0)
+end
+redis.call('GET', layout_key)
+redis.call('HLEN', register)
+
+redis.call('SET', config_key, ARGV[1], 'PXAT', ARGV[2])
+redis.call('UNLINK', layout_key, register)
+if layout ~= '' then redis.call('SET', layout_key, layout, 'PXAT', ARGV[4]) end
+for i = 0, parts - 1 do
+  local part, expires = KEYS[FIRST_PART + parts + i], ARGV[FIRST_EXPIRY + i]
+  redis.call('RENAME', KEYS[FIRST_PART + i], part)
+  redis.call('PEXPIREAT', part, expires)
+  redis.call('HSET', register, part, expires)
+end
+redis.call('PEXPIREAT', register, ARGV[5])
+return {0, ''}
