@@ -85,12 +85,7 @@ answers = table.concat(answers)
 -- Without a new item nothing is changed, so sending the call again is safe as it is.
 if new == 0 then return {status, answers} end
 
-if not stored[1] then keep(config_key, config, expires, now) end
-local dropped = false
-if insert(current, new, words, last_position) == new then
-  dropped = begin_part(current, register, expires, now)
-  keep(config_key, config, expires, now)
-end
+local dropped = insert(current, new, words, last_position, expires, now, register, config_key, config, stored[1])
 if new >= room and grows then keep(layout_key, grown_layout, expires, now) end
 redis.call('SET', lane_key, ARGV[1] .. ':' .. answers, 'PX', math.min(lane_ttl, expires - now))
 return {status, answers, dropped and 1 or nil}

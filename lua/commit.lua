@@ -71,11 +71,7 @@ end
 
 local dropped = false
 if new > 0 then
-  if not stored then keep(config_key, config, expires, now) end
-  if insert(current, new, words, last_position) == new then
-    dropped = begin_part(current, register, expires, now)
-    keep(config_key, config, expires, now)
-  end
+  dropped = insert(current, new, words, last_position, expires, now, register, config_key, config, stored)
   if new >= room and grows then keep(layout_key, grown_layout, expires, now) end
 end
 if #done > 0 then redis.call('HDEL', claims, unpack(done)) end

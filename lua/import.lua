@@ -58,41 +58,29 @@ local function is_elsewhere(item)
   return false
 end
 
--- BITFIELD's words for an item's bits. One call takes three quarters of the time of a SETBIT for each.
-local words = {}
-for i = 1, 4 * counts[own], 4 do words[i], words[i + 1], words[i + 3] = 'SET', 'u1', '1' end
-
-local answers, added, dropped, status = {}, 0, false, 0
-local items = items_in(chosen)
+-- First all looks, then all changes.
+local answers, new, words, room, status = {}, 0, {}, nil, 0
 for item = FIRST_ITEM, #ARGV, stride do
   local first = item + begins_at[own]
   local zero = first_zero(chosen, first, counts[own])
   local seen = not zero or is_elsewhere(item)
-  if not seen and not grows and items >= capacity then
-    status = 6
-    break
-  end
-  answers[#answers + 1] = seen and '0' or '1'
   if not seen then
-    if items == 0 then
-      -- So that Redis allocates the part at its full size, once.
-      redis.call('SETBIT', chosen, last_position, '0')
-      dropped = begin_part(chosen, register, expires, now)
-    end
-    if items == 0 or not stored then
-      keep(config_key, config, expires, now)
-      stored = config
-    end
-    local last = first + counts[own] - 1
-    for i = zero, last do words[4 * (i - zero) + 3] = ARGV[i] end
-    redis.call('BITFIELD', chosen, unpack(words, 1, 4 * (last - zero + 1)))
-    items, added = items + 1, added + 1
-    if items >= capacity and grows then
-      -- Whoever comes next, this call's other items too, has to know the new part.
-      keep(layout_key, grown_layout, expires, now)
+    room = room or capacity - items_in(chosen)
+    if new >= room and not grows then
+      status = 6
       break
     end
+    new = new + 1
+    note_bits(words, zero, first + counts[own] - 1)
   end
+  answers[#answers + 1] = seen and '0' or '1'
+  -- Whoever comes next, this call's other items too, has to know the new part.
+  if not seen and grows and new >= room then break end
 end
-if added > 0 then redis.call('BITFIELD', chosen, 'INCRBY', 'u48', '0', added) end
+
+local dropped = false
+if new > 0 then
+  dropped = insert(chosen, new, words, last_position, expires, now, register, config_key, config, stored)
+  if grows and new >= room then keep(layout_key, grown_layout, expires, now) end
+end
 return {status, table.concat(answers), dropped and 1 or nil}

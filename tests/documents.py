@@ -13,8 +13,6 @@ from typing import Any
 import redis
 from scrapy.settings import Settings
 
-import tbloom.scrapy
-from tbloom.cli import COMMANDS
 from tbloom.cli.localredis import LocalRedis, find_binary
 from tbloom.scrapy import options
 
@@ -55,18 +53,6 @@ def blocks(path: Path) -> list[Block]:
             found.append(Block(match[2], code))
         end = match.end()
     return found
-
-
-def unknown(block: Block) -> list[str]:
-    """The commands, settings and classes of tbloom in a block that there are none of."""
-    commands = re.findall(r"^tbloom (\w+)", block.code, re.MULTILINE)
-    settings = re.findall(r"^((?:TBLOOM|BLOOMFILTER)_\w+) =", block.code, re.MULTILINE)
-    classes = re.findall(r"\"tbloom\.scrapy\.(\w+)\"", block.code)
-    return [
-        *(name for name in commands if name not in COMMANDS),
-        *(name for name in settings if name not in options.KNOWN),
-        *(name for name in classes if name not in tbloom.scrapy.__all__),
-    ]
 
 
 @dataclass

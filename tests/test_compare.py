@@ -108,7 +108,9 @@ def _found(told: str) -> tuple[int, int]:
 def test_compare_refuses_what_can_t_be(url: str, client: redis.Redis, compared: TimeBloom) -> None:
     name = compared.name
     refused(tbloom("compare", url, name), "--with-set", "--with-lines")
-    refused(tbloom("compare", url, name, "--with-set", f"{name}:no"), f"{name}:no", "there is no key")
+    refused(
+        tbloom("compare", url, name, "--with-set", f"{name}:no"), f"{name}:no", "there is no key"
+    )
     client.set(f"{name}:text", "a", ex=60)
     refused(tbloom("compare", url, name, "--with-set", f"{name}:text"), f"{name}:text", "string")
     refused(tbloom("compare", url, name, "--with-lines", "/no/such"), "/no/such")

@@ -43,13 +43,11 @@ def add_url(parser: argparse.ArgumentParser) -> None:
 
 @contextmanager
 def connect(url: str) -> Iterator[Any]:
-    """redis-py's client; raises redis-py's error at once where no server answers."""
+    """redis-py's client; where no server answers, the first command raises redis-py's error at once."""
     address, cluster = parse_url(url)
     kind = redis.RedisCluster if cluster else redis.Redis
     try:
-        client = make_client(kind.from_url, Retry, address)
-        client.ping()
-        with client:
+        with make_client(kind.from_url, Retry, address) as client:
             yield client
     except redis.RedisClusterException as error:
         raise as_redis_error(error) from None

@@ -24,8 +24,12 @@ def writing(file: str) -> Iterator[BinaryIO]:
             sys.stdout.buffer.flush()
             return
         target = Path(file).resolve()  # what a link leads to
-        if target.exists() and not target.is_file():
-            raise CommandError(f"{file}: not a plain file (- is standard output)")
+        if (
+            target.exists() and not target.is_file()
+        ):  # such as /dev/null, which must not be replaced
+            with target.open("wb") as opened:
+                yield opened
+            return
         new = target.with_name(f"{target.name}.{secrets.token_hex(4)}.new")
         try:
             with new.open("xb") as opened:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from datetime import datetime, timezone
 from importlib.resources import files as resources
 from typing import TYPE_CHECKING
@@ -10,10 +9,9 @@ from typing import TYPE_CHECKING
 from jinja2 import Environment, StrictUndefined
 
 from tbloom.base import without_secrets
-from tbloom.cli import filters, words
+from tbloom.cli import filters, outfile, words
 from tbloom.cli.advice import advice
 from tbloom.cli.charts import charts
-from tbloom.cli.files import write
 from tbloom.cli.progress import Reporter
 from tbloom.version import __version__
 
@@ -51,11 +49,9 @@ def run(arguments: argparse.Namespace) -> int:
             filters.open_stored(arguments.url, client, name).info() for name in arguments.names
         ]
     html = page(infos, without_secrets(arguments.url), datetime.now(timezone.utc))
-    if arguments.output == "-":
-        sys.stdout.buffer.write(html)
-        sys.stdout.buffer.flush()
-    else:
-        write(arguments.output, html)
+    with outfile.writing(arguments.output) as file:
+        file.write(html)
+    if arguments.output != "-":
         Reporter(stderr=True).say(f"{arguments.output}: {', '.join(arguments.names)}")
     return 0
 
