@@ -68,24 +68,25 @@ for item = FIRST_ITEM, #ARGV, stride do
   local zero = first_zero(current, own, counts[1])
   local seen = not zero or is_in_any(FIRST_PART, item, begins_at, counts, 2)
   if not seen then
-    room = room or capacity - items_in(current)
-    if new >= room and not grows then
-      status = 6
+    -- There is always room for one, if the slice may grow.
+    if new > 0 or not grows then room = room or capacity - items_in(current) end
+    if room and new >= room then
+      if not grows then status = 6 end
       break
     end
     new = new + 1
     note_bits(words, zero, own + counts[1] - 1)
   end
   answers[#answers + 1] = seen and '0' or '1'
-  -- Whoever comes next, this call's other items too, has to know the new part.
-  if not seen and grows and new >= room then break end
 end
 answers = table.concat(answers)
 
 -- Without a new item nothing is changed, so sending the call again is safe as it is.
 if new == 0 then return {status, answers} end
 
-local dropped = insert(current, new, words, last_position, expires, now, register, config_key, config, stored[1])
-if new >= room and grows then keep(layout_key, grown_layout, expires, now) end
+local items, dropped =
+  insert(current, new, words, last_position, expires, now, register, config_key, config, stored[1])
+-- Whoever comes next, this call's other items too, has to know the new part.
+if grows and items >= capacity then keep(layout_key, grown_layout, expires, now) end
 redis.call('SET', lane_key, ARGV[1] .. ':' .. answers, 'PX', math.min(lane_ttl, expires - now))
 return {status, answers, dropped and 1 or nil}

@@ -55,9 +55,10 @@ for item = FIRST_ITEM, #ARGV, 1 + stride do
   local zero = first_zero(current, own, counts[1])
   local seen = not zero or is_in_any(FIRST_PART, item + 1, begins_at, counts, 2)
   if not seen then
-    room = room or capacity - items_in(current)
-    if new >= room and not grows then
-      status = 6
+    -- There is always room for one, if the slice may grow.
+    if new > 0 or not grows then room = room or capacity - items_in(current) end
+    if room and new >= room then
+      if not grows then status = 6 end
       break
     end
     new = new + 1
@@ -65,14 +66,13 @@ for item = FIRST_ITEM, #ARGV, 1 + stride do
   end
   answers[#answers + 1] = seen and '0' or '1'
   if owner_of(claims, fingerprint) == session then done[#done + 1] = fingerprint end
-  -- Whoever comes next, this call's other items too, has to know the new part.
-  if not seen and grows and new >= room then break end
 end
 
-local dropped = false
+local items, dropped = 0, false
 if new > 0 then
-  dropped = insert(current, new, words, last_position, expires, now, register, config_key, config, stored)
-  if new >= room and grows then keep(layout_key, grown_layout, expires, now) end
+  items, dropped = insert(current, new, words, last_position, expires, now, register, config_key, config, stored)
+  -- Whoever comes next, this call's other items too, has to know the new part.
+  if grows and items >= capacity then keep(layout_key, grown_layout, expires, now) end
 end
 if #done > 0 then redis.call('HDEL', claims, unpack(done)) end
 return {status, table.concat(answers), dropped and 1 or nil}

@@ -65,22 +65,22 @@ for item = FIRST_ITEM, #ARGV, stride do
   local zero = first_zero(chosen, first, counts[own])
   local seen = not zero or is_elsewhere(item)
   if not seen then
-    room = room or capacity - items_in(chosen)
-    if new >= room and not grows then
-      status = 6
+    -- There is always room for one, if the slice may grow.
+    if new > 0 or not grows then room = room or capacity - items_in(chosen) end
+    if room and new >= room then
+      if not grows then status = 6 end
       break
     end
     new = new + 1
     note_bits(words, zero, first + counts[own] - 1)
   end
   answers[#answers + 1] = seen and '0' or '1'
-  -- Whoever comes next, this call's other items too, has to know the new part.
-  if not seen and grows and new >= room then break end
 end
 
-local dropped = false
+local items, dropped = 0, false
 if new > 0 then
-  dropped = insert(chosen, new, words, last_position, expires, now, register, config_key, config, stored)
-  if grows and new >= room then keep(layout_key, grown_layout, expires, now) end
+  items, dropped = insert(chosen, new, words, last_position, expires, now, register, config_key, config, stored)
+  -- Whoever comes next, this call's other items too, has to know the new part.
+  if grows and items >= capacity then keep(layout_key, grown_layout, expires, now) end
 end
 return {status, table.concat(answers), dropped and 1 or nil}

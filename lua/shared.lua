@@ -102,15 +102,15 @@ end
 
 -- Counts so many new items in the part's header and sets their bits, in one call. Touching the last bit makes
 -- Redis allocate a new part at its full size, once; grown bit by bit it would take up to twice that. With a part the
--- parameters are stored as well, or live on. Returns whether the server had dropped the part early.
+-- parameters are stored as well, or live on. Returns the count, and whether the server had dropped the part early.
 local function insert(part, new, words, last_position, expires, now, register, config_key, config, stored)
   if not stored then keep(config_key, config, expires, now) end
   local items = redis.call(
     'BITFIELD', part, 'INCRBY', 'u48', '0', new, 'INCRBY', 'u1', last_position, '0', unpack(words)
   )[1]
-  if items > new then return false end
+  if items > new then return items, false end
   keep(config_key, config, expires, now)
-  return begin_part(part, register, expires, now)
+  return items, begin_part(part, register, expires, now)
 end
 
 -- A claim's session, its number in the session, of how many slices it was asked, and its note.

@@ -104,7 +104,7 @@ class Conversation:
 
         ``store``: whether parameters may be stored where there are none; None: they don't matter.
         """
-        for some in chunks(list(batches), CALLS_AT_ONCE):
+        for some in chunks(list(batches), CALLS_AT_ONCE):  # batches gets more meanwhile
             pending, corrections = list(some), 0
             while pending:
                 if corrections > _MAX_CORRECTIONS:
@@ -123,7 +123,9 @@ class Conversation:
                     corrections = 0
                 rest = self._left_over(answered)
                 batches += rest
-                pending = [batch for batch in pending if batch not in answered] + rest
+                if len(answered) < len(pending):
+                    rest = [batch for batch in pending if batch not in answered] + rest
+                pending = rest
 
     def _send(self, plan: Plan, batches: list[Batch], call: _CallFor) -> Flow[list[Batch]]:
         """Sends one call for each batch; returns those that are done."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -50,7 +50,7 @@ class Wire:
         Nothing where not all of them are script calls: redis-py has to read the replies to others. It may need
         a connection for that, so none is kept.
         """
-        if not all(isinstance(call, ScriptCall) for call in calls):
+        if {*map(type, calls)} != {ScriptCall}:
             self.let_go()
             return []
         connection, replies = self._take(), list[Any]()
@@ -96,15 +96,20 @@ def target(client: Any, call: Call) -> dict[str, Any]:
     return {}
 
 
-def _packed(connection: Any, calls: Sequence[Call]) -> Iterator[bytes]:
-    """The calls' bytes, in bundles of 1, 2, 4, ... calls: while the server works on one, the next is made."""
+def _packed(connection: Any, calls: Sequence[Call]) -> Iterable[bytes]:
+    """The calls' bytes."""
+    if pack_command is None:
+        packed: Iterable[bytes] = connection.pack_commands([call.words for call in calls])
+        return packed
+    # redis-py would call hiredis as well, but take longer than that for it.
+    return _bundles(calls) if len(calls) > 1 else (pack_command(calls[0].words),)
+
+
+def _bundles(calls: Sequence[Call]) -> Iterator[bytes]:
+    """Bundles of 1, 2, 4, ... calls: while the server works on one, the next is made."""
     first, size = 0, 1
     while first < len(calls):
-        words = [call.words for call in calls[first : first + size]]
-        if pack_command is None:
-            yield from connection.pack_commands(words)
-        else:  # redis-py would call it too, but take longer than it
-            yield b"".join(map(pack_command, words))
+        yield b"".join(pack_command(call.words) for call in calls[first : first + size])
         first, size = first + size, 2 * size
 
 
