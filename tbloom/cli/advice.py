@@ -19,7 +19,7 @@ def advice(info: FilterInfo) -> list[str]:
             parts = f"; it has grown to {slice.parts} parts" if slice.parts > 1 else ""
             found.append(
                 f"slice {slice.label} holds {times:.1f} times its capacity{parts}: "
-                f"reconfigure() with a larger one, than which {slice.items:,} is not more"
+                f"reconfigure() with a capacity of {slice.items:,} or more"
             )
     if info.error_rate > info.promised_error_rate:
         found.append(
