@@ -246,6 +246,10 @@ def parse_url(url: Any) -> tuple[str, bool]:
     match = (
         re.fullmatch(r"(rediss?|unix)(\+cluster)?(://.*)", url) if isinstance(url, str) else None
     )
+    own_path = r"://[^/?#]*/?\d*([?#].*)?"
+    if match and match[1] != "unix" and not re.fullmatch(own_path, match[3], re.DOTALL):
+        # redis-py would take database 0.
+        raise ConfigError("url", without_secrets(url), "the number of a database after the last /")
     if not match:
         expected = "a URL that starts with redis://, rediss://, redis+cluster://, rediss+cluster:// or unix://"
         shown = without_secrets(url) if isinstance(url, str) else url

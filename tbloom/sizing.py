@@ -113,6 +113,12 @@ def items_at(rate: float, bits: int, hashes: int) -> int:
     return math.floor(-bits / hashes * math.log1p(-(rate ** (1 / hashes))))
 
 
+def allocated(size: int) -> int:
+    """What jemalloc, Redis' allocator, takes for so many bytes: it has four sizes from one power of two to the next."""
+    step = 1 << max(3, (size - 1).bit_length() - 3)
+    return -(-size // step) * step
+
+
 def shards_for(bits: int, masters: int = 1) -> int:
     """The fewest shards whose keys are small enough, and that ``masters`` nodes share evenly."""
     fewest = -(-bits // MAX_BITS_PER_KEY)

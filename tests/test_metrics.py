@@ -338,11 +338,13 @@ def test_the_dashboard_is_well_formed() -> None:
 def test_the_page_has_every_stat_and_no_other() -> None:
     """Those whose names are in the code of tbloom.scrapy."""
     answers = [claim.value for claim in Claim]
+    kinds = ("asked", "unanswered", "new", "seen", "agreed", "lost", "again")
     in_code = {
-        stat.replace("{answer.value}", answer)
+        stat.replace("{answer.value}", answer).replace("{what}", kind)
         for path in (ROOT / "tbloom" / "scrapy").glob("*.py")
         for stat in re.findall(r"\"((?:tbloom|bloomfilter|dupefilter)/[^\"]+)\"", path.read_text())
         for answer in answers
+        for kind in kinds
     }
     assert in_code == STATS
 

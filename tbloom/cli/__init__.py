@@ -124,7 +124,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs a sub-command. Returns the exit code: 0, 1 (it did not succeed), 2 (user's error)."""
+    """Runs a sub-command. Returns the exit code: 0, 1 (the answer is no), 2 (it could not be done)."""
     argv = sys.argv[1:] if argv is None else argv
     try:
         arguments = _parse(argv)

@@ -5,9 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tbloom.cli import filters, lines, parameters
+from tbloom.errors import FilterFull
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterator
+
+    from tbloom import TimeBloom
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,5 +26,14 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.url, arguments.name, parameters.new(arguments), patience=filters.PATIENCE
     )
     return lines.run(
-        arguments, "Adding", opened, lambda seen, items: seen.add_many(items, arguments.within)
+        arguments, "Adding", opened, lambda seen, items: _add(seen, items, arguments.within)
     )
+
+
+def _add(seen: TimeBloom, items: list[bytes], within: int | None) -> Iterator[tuple[bytes, bool]]:
+    try:
+        yield from zip(items, seen.add_many(items, within), strict=True)
+    except FilterFull:
+        # Those that there was room for get their first answers, when they are added again.
+        for item in items:
+            yield item, seen.add(item, within)

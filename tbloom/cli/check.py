@@ -8,6 +8,7 @@ from tbloom.cli import filters, lines
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterator
 
     from tbloom import TimeBloom
 
@@ -20,8 +21,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Prints. 0: there was something to print; 1: nothing."""
 
-    def ask(seen: TimeBloom, items: list[bytes]) -> list[bool]:
-        return [not known for known in seen.contains_many(items, arguments.within)]
+    def ask(seen: TimeBloom, items: list[bytes]) -> Iterator[tuple[bytes, bool]]:
+        known = seen.contains_many(items, arguments.within)
+        return zip(items, (not seen for seen in known), strict=True)
 
     opened = filters.open_filter(arguments.url, arguments.name, patience=filters.PATIENCE)
     return lines.run(arguments, "Checking", opened, ask)

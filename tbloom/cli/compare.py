@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
@@ -12,7 +11,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from tbloom.cli import filters, interrupts, numbers, show, sources, words
+from tbloom.cli import filters, numbers, show, sources, words
 from tbloom.cli.errors import CommandError
 from tbloom.cli.progress import Reporter
 from tbloom.measured import Measured
@@ -103,7 +102,7 @@ def run(arguments: argparse.Namespace) -> int:
         compared = _compared(seen, items, items - found, Measured(hits, number))
     if arguments.json:
         told = {**asdict(compared), "agrees": compared.agrees}
-        sys.stdout.write(show.to_json(told) + "\n")
+        show.print_json(told)
     else:
         show.console().print(_shown(compared))
     return 0 if compared.agrees else 1
@@ -128,12 +127,11 @@ def _ask(
 ) -> tuple[int, int]:
     """How many items there are, and how many of them the filter has."""
     asked = found = 0
-    with reporter.count(what, total, "items") as advance, interrupts.held_back() as look:
+    with reporter.count(what, total, "items") as advance:
         for items in some:
             found += sum(seen.contains_many(items))
             asked += len(items)
             advance(asked)
-            look()
     return asked, found
 
 

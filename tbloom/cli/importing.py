@@ -68,15 +68,14 @@ def run(arguments: argparse.Namespace) -> int:
         progress = begun = resume.begin(_fresh(arguments, source))
         if begun.read:
             reporter.say(f"Going on after {begun.read:,} items")
-        look = stack.enter_context(interrupts.held_back())
         began = time.monotonic()
         advance = stack.enter_context(reporter.count("Importing", source.total, source.unit))
         for page in source.pages(progress.position):
-            new = target.import_many(page.items, arguments.slice)
-            progress = progress.after(page.position, len(page.items), new)
-            resume.keep(progress)
+            with interrupts.step():
+                new = target.import_many(page.items, arguments.slice)
+                progress = progress.after(page.position, len(page.items), new)
+                resume.keep(progress)
             advance(progress.read if source.unit == "items" else progress.position)
-            look()
         seconds = time.monotonic() - began
     resume.remove()
     reporter.say(_summary(progress, begun, seconds))

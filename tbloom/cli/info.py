@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 from tbloom.cli import filters, show
@@ -22,7 +21,7 @@ def run(arguments: argparse.Namespace) -> int:
     with filters.open_filter(arguments.url, arguments.name) as seen:
         info = seen.info()
     if arguments.json:
-        sys.stdout.write(show.to_json(show.as_dict(info)) + "\n")
+        show.print_json(show.as_dict(info))
     else:
         show.console().print(show.as_table(info))
     return 0

@@ -14,6 +14,14 @@ _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 
 
 @contextmanager
+def step() -> Iterator[None]:
+    """One step of the work: a Ctrl-C that comes within it ends the command after it."""
+    with held_back() as look:
+        yield
+        look()
+
+
+@contextmanager
 def held_back() -> Iterator[Callable[[], None]]:
     """Yields what is to be called between two steps: it raises KeyboardInterrupt if one has come.
 

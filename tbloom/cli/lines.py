@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from contextlib import ExitStack
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -19,11 +18,11 @@ if TYPE_CHECKING:
 
     from tbloom import TimeBloom
 
-    #: Which of these items are new?
-    Ask = Callable[[TimeBloom, list[bytes]], list[bool]]
+    #: Each of the items, and whether it is new.
+    Ask = Callable[[TimeBloom, list[bytes]], Iterable[tuple[bytes, bool]]]
 
-#: So many lines are asked for, and printed, at once.
-_AT_ONCE = 2000
+#: So many bytes are read at once, if they are there.
+_AT_ONCE = 1 << 16
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,33 +48,43 @@ def run(
     printed = total = 0
     with ExitStack() as stack:
         # Opened before anything is asked, so that a wrong name changes nothing.
-        items = lines([open_file(stack, file) for file in arguments.files or ["-"]])
+        files = [open_file(stack, file) for file in arguments.files or ["-"]]
         seen = stack.enter_context(opened)
         advance = stack.enter_context(reporter.count(what, None, "lines"))
-        look = stack.enter_context(interrupts.held_back())
-        while some := list(islice(items, _AT_ONCE)):
-            wanted = [
-                item
-                for item, new in zip(some, ask(seen, some), strict=True)
-                if new is not arguments.seen
-            ]
-            # At once: what is added and not printed would be lost if the rest went wrong.
-            sys.stdout.buffer.writelines(item + b"\n" for item in wanted)
-            sys.stdout.buffer.flush()
+        for items in (items for file in files for items, _ in pages(file)):
+            wanted: list[bytes] = []
+            with interrupts.step():
+                try:
+                    for item, new in ask(seen, items):
+                        if new is not arguments.seen:
+                            wanted.append(item)
+                finally:
+                    # At once: what is added and not printed would be lost if the rest went wrong.
+                    sys.stdout.buffer.writelines(item + b"\n" for item in wanted)
+                    sys.stdout.buffer.flush()
             printed += len(wanted)
-            total += len(some)
+            total += len(items)
             advance(total)
-            look()
     reporter.say(f"{total:,} lines, {printed:,} {'seen' if arguments.seen else 'new'}")
     return 0 if printed else 1
 
 
-def lines(files: Iterable[BinaryIO]) -> Iterator[bytes]:
-    """The files' lines without their ends; empty ones are left out."""
-    for file in files:
-        for line in file:
-            if item := line.rstrip(b"\r\n"):
-                yield item
+def pages(file: BinaryIO) -> Iterator[tuple[list[bytes], int]]:
+    """The file's lines, without their ends, as many as are there at a time, and how many bytes these are.
+
+    Empty lines are left out.
+    """
+    rest = b""
+    while data := file.read1(_AT_ONCE):  # type: ignore[attr-defined] # of a file, and of standard input
+        whole, end, rest = (rest + data).rpartition(b"\n")
+        if end:
+            yield _items(whole), len(whole) + 1
+    if rest:
+        yield _items(rest), len(rest)
+
+
+def _items(data: bytes) -> list[bytes]:
+    return [item for line in data.split(b"\n") if (item := line.rstrip(b"\r"))]
 
 
 def open_file(stack: ExitStack, file: str) -> BinaryIO:

@@ -29,7 +29,9 @@ def run(arguments: argparse.Namespace) -> int:
         told = [_info(arguments.url, client, name) for name in filters.names(client)]
     found = [info for info in told if info is not None]
     if arguments.json:
-        sys.stdout.write(show.to_json([show.as_dict(info) for info in found]) + "\n")
+        show.print_json([show.as_dict(info) for info in found])
+    elif not told:
+        sys.stderr.write("no filters here\n")
     elif found:
         show.console().print(_table(found))
     return 0 if len(found) == len(told) else 1

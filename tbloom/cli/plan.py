@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -13,13 +12,17 @@ from tbloom import sizing
 from tbloom.cli import numbers, parameters, show, words
 from tbloom.cli.errors import CommandError
 from tbloom.config import Config, configure
+from tbloom.errors import ConfigError
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Callable
 
 #: What a fingerprint of 40 hex digits takes in Redis 7.0: as a member of a set, and as a key with a TTL.
 #: Measured: docs/benchmarks.md, "Memory, and what it buys".
 _SET_BYTES, _KEY_BYTES = 97, 134
+#: What a string has beside its bytes, in the same allocation.
+_KEY_OVERHEAD = 10
 _DAY_MS = 86_400_000
 #: A slice fills up while it is current: the chance of a mistake is averaged over so many moments.
 _MOMENTS = 100
@@ -27,7 +30,7 @@ _MOMENTS = 100
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a filter costs, and what its mistakes cost. Memory in bytes."""
+    """What a filter costs, and what its mistakes cost. Memory in bytes, as Redis allocates it."""
 
     granularity: str
     slices: int
@@ -65,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
     given = parameters.given(arguments)
     made = plan(_config(given, arguments.memory))
     if arguments.json:
-        sys.stdout.write(show.to_json(asdict(made)) + "\n")
+        show.print_json(asdict(made))
     else:
         show.console().print(_table(made))
     return 0
@@ -73,7 +76,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def plan(config: Config) -> Plan:
     """What a filter with these parameters costs."""
-    slice_bytes = config.shards * (sizing.HEADER_BITS + config.shard_bits + 7) // 8
+    size = sizing.key_bytes(config.shard_bits) + _KEY_OVERHEAD
+    slice_bytes = config.shards * sizing.allocated(size)
     items = config.capacity * config.slices
     per_day = config.capacity * _DAY_MS / _slice_ms(config)
     return Plan(
@@ -109,36 +113,58 @@ def _mean_rate(config: Config) -> float:
 
 
 def _config(given: dict[str, Any], memory: int | None) -> Config:
+    """The filter; with ``memory`` the largest one, or the one that makes the fewest mistakes, in so much."""
     if memory is None:
-        return configure("plan", **given)
-    if "capacity" in given:
-        return _with_rate(given, memory)
-    low, high = 0, memory * 8  # items; an item takes a bit at least
-    while low < high:  # by bisection: the largest whose window fits
-        middle = (low + high + 1) // 2
-        fits = plan(configure("plan", **given, capacity=middle)).window_bytes <= memory
-        low, high = (middle, high) if fits else (low, middle - 1)
-    if not low:
-        raise CommandError(f"--memory: {words.size(memory)} is too little for a single item")
-    return configure("plan", **given, capacity=low)
-
-
-def _with_rate(given: dict[str, Any], memory: int) -> Config:
-    """The filter of that capacity that makes the fewest mistakes in so much memory."""
-    if "error_rate" in given:
+        return _sized(given)
+    if "capacity" not in given:
+        # An item takes a bit at least.
+        found = _last(memory * 8, lambda items: _fitting(memory, given, capacity=items))
+    elif "error_rate" not in given:
+        rates = (10 ** (exponent / 100) for exponent in range(-1500, 0))
+        found = next(
+            (fits for rate in rates if (fits := _fitting(memory, given, error_rate=rate))), None
+        )
+    else:
         raise CommandError(
             "--memory: give --capacity or --error-rate, and the other one is worked out"
         )
-    slices = configure("plan", **given).slices
-    bits = memory // slices * 8 - sizing.HEADER_BITS
-    if bits < sizing.MIN_BITS:
-        raise CommandError(f"--memory: {words.size(memory)} is too little for {slices} slices")
-    hashes = min(sizing.MAX_HASHES, sizing.best_hashes(bits, given["capacity"]))
-    rate = sizing.rate_at(given["capacity"], bits, hashes)
-    if given.get("grow", True):
-        rate /= sizing.part_share(0)
-    error_rate = sizing.window_rate([min(rate, 1)] * slices)
-    return configure("plan", **given, bits=bits, hashes=hashes, error_rate=error_rate)
+    if found is None:
+        raise CommandError(f"--memory: {words.size(memory)} is too little for such a filter")
+    return found
+
+
+def _sized(given: dict[str, Any]) -> Config:
+    try:
+        return configure("plan", **given)
+    except ConfigError as error:
+        if error.argument != "bits":
+            raise
+        message = f"--capacity: a slice for so many items needs {error.value:,} bits, expected {error.expected}"
+        raise CommandError(message) from None
+
+
+def _fitting(memory: int, given: dict[str, Any], **more: Any) -> Config | None:
+    """The filter, if its window takes no more memory than that."""
+    try:
+        config = configure("plan", **given, **more)
+    except ConfigError as error:
+        if error.argument == "bits":  # more than a filter may have
+            return None
+        raise
+    return config if plan(config).window_bytes <= memory else None
+
+
+def _last(most: int, fitting: Callable[[int], Config | None]) -> Config | None:
+    """What fits for the largest number up to ``most`` for which something does, by bisection."""
+    low, high, found = 0, most, None
+    while low < high:
+        middle = (low + high + 1) // 2
+        fits = fitting(middle)
+        if fits is None:
+            high = middle - 1
+        else:
+            low, found = middle, fits
+    return found
 
 
 def _table(made: Plan) -> Table:

@@ -28,6 +28,8 @@ from tbloom.config import from_stored
 if TYPE_CHECKING:
     import argparse
 
+    from tbloom.cli.exportfile import Contents
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """URL, FILE, --name, --replace, --quiet."""
@@ -50,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
     with filters.connect(arguments.url) as client, ExitStack() as stack:
         reader = Reader(_rewindable(stack, arguments.file), arguments.file)
         contents = reader.contents()
-        config = from_stored(arguments.name or contents.header.name, contents.header.parameters)
+        config = from_stored(_name(arguments, contents), contents.header.parameters)
         reader.check(contents, config)
         old = None
         if client.get(config.keys.root) is not None:
@@ -78,6 +80,10 @@ def run(arguments: argparse.Namespace) -> int:
     left = f"; {gone} slices had left the window" if gone else ""
     reporter.say(f"{config.name}: {len(live):,} keys, {words.size(total)}{left}")
     return 0
+
+
+def _name(arguments: argparse.Namespace, contents: Contents) -> str:
+    return str(contents.header.name if arguments.name is None else arguments.name)
 
 
 def _rewindable(stack: ExitStack, file: str) -> BinaryIO:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -28,44 +29,56 @@ def console() -> Console:
     return made
 
 
-def to_json(value: Any) -> str:
-    """As JSON, a time as in ISO 8601."""
+def print_json(value: Any) -> None:
+    """Prints it as JSON, a time as in ISO 8601."""
 
     def plain(value: Any) -> Any:
         if isinstance(value, datetime):
             return value.isoformat()
         raise TypeError(f"no JSON for {value!r}")
 
-    return json.dumps(value, indent=2, default=plain, ensure_ascii=False)
+    sys.stdout.write(json.dumps(value, indent=2, default=plain, ensure_ascii=False) + "\n")
 
 
 def as_dict(info: FilterInfo) -> dict[str, Any]:
     """What ``info`` tells, with its sums and what is to be said of it."""
     return {
         **dataclasses.asdict(info),
+        "warnings": advice(info),
         "items": info.items,
         "bytes": info.bytes,
         "error_rate": info.error_rate,
-        "advice": advice(info),
     }
 
 
 def as_table(info: FilterInfo, newest: int | None = None) -> RenderableType:
-    """Parameters, slices, or only the ``newest`` so many, sums and warnings."""
-    table = Table(box=None, pad_edge=False, show_footer=True, header_style="bold")
-    table.add_column("slice", "window")
-    table.add_column("from")
-    table.add_column("to")
-    table.add_column("expires")
-    table.add_column("items", f"{info.items:,}", justify="right")
-    table.add_column("full")
-    table.add_column("", justify="right")
-    table.add_column("error rate", words.rate(info.error_rate), justify="right")
-    table.add_column("memory", words.size(info.bytes), justify="right")
-    for slice in info.slices[-newest:] if newest else info.slices:
-        table.add_row(*_row(info, slice))
+    """Parameters, slices (or the ``newest`` of them), sums and warnings, in 80 columns."""
     lines = [Text(f"warning: {sentence}", style="yellow") for sentence in advice(info)]
-    return Group(Text(parameters(info)), Text(), table, *lines)
+    return Group(Text(parameters(info)), Text(), _slices(info, newest), *lines)
+
+
+def _slices(info: FilterInfo, newest: int | None) -> Table:
+    table = Table(box=None, pad_edge=False, show_footer=True, header_style="bold")
+    columns = [
+        ("slice", "window", "left"),
+        ("from", "", "left"),
+        ("expires", "", "left"),
+        ("items", f"{info.items:,}", "right"),
+        ("full", "", "right"),
+        ("error rate", words.rate(info.error_rate), "right"),
+        ("memory", words.size(info.bytes), "right"),
+    ]
+    rows = [_row(info, slice) for slice in info.slices[-(newest or 0) :]]
+    if any(slice.parts > 1 for slice in info.slices):
+        columns.append(("parts", "", "right"))
+    if info.granularity.endswith("s"):  # the label of such a slice says when it begins
+        del columns[1]
+        rows = [[label, *more] for label, _, *more in rows]
+    for heading, footer, justify in columns:
+        table.add_column(heading, footer, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+    for row in rows:
+        table.add_row(*row[: len(columns)])
+    return table
 
 
 def parameters(info: FilterInfo) -> str:
@@ -81,15 +94,18 @@ def parameters(info: FilterInfo) -> str:
 
 def _row(info: FilterInfo, slice: SliceInfo) -> list[str]:
     full = slice.items / info.capacity
-    label = f"{slice.label} ({slice.parts} parts)" if slice.parts > 1 else slice.label
     return [
-        label,
-        words.moment(slice.start),
-        words.moment(slice.end),
-        words.moment(slice.expires),
+        slice.label,
+        _moment(info, slice.start),
+        _moment(info, slice.expires),
         f"{slice.items:,}",
-        words.bar(full),
-        f"{100 * full:.0f} %",
+        f"{words.bar(full, 5)} {100 * full:3.0f} %",
         words.rate(slice.error_rate),
         words.size(slice.bytes),
+        f"{slice.parts}",
     ]
+
+
+def _moment(info: FilterInfo, at: datetime | None) -> str:
+    """Days, weeks and months begin at midnight, which need not be said."""
+    return words.moment(at).removesuffix(" 00:00" if info.granularity in {"d", "w", "m"} else "")

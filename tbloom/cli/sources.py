@@ -93,10 +93,9 @@ class Lines:
         """Some lines each; the position is the file's."""
         if position:
             self._file.seek(position)
-        while some := self._file.readlines(_PAGE_BYTES):
-            position += sum(map(len, some))
-            stripped = (line.rstrip(b"\r\n") for line in some)
-            yield Page(self._read([line for line in stripped if line]), position)
+        for items, size in lines.pages(self._file):
+            position += size
+            yield Page(self._read(items), position)
 
 
 class Records:

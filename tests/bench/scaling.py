@@ -307,7 +307,7 @@ asked for each new item. There are at most 16,384 shards, as many as a cluster h
 {plans}
 
 Small scale checks the model, in the second table: the model says 3.22 bytes per item and slice; Redis' allocator
-rounds a key up by as much as a fifth. The server time hardly depends on the size of the bitmap, because an
+rounds a key up by as much as a quarter. The server time hardly depends on the size of the bitmap, because an
 item's cost is that of the bits it looks at.
 """
 
