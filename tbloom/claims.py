@@ -162,7 +162,12 @@ class Claims:
         keys, shard = plan.config.keys, plan.shard(batch.shard)
         parts = shard.slice_ends[terms.within - 1]
         items = (
-            (_fingerprint(key), terms.numbers[key], terms.notes.get(key, ""), *shard.positions(key))
+            (
+                _fingerprint(key),
+                terms.numbers[key],
+                terms.notes.get(key, ""),
+                *shard.positions(key, parts),
+            )
             for key in batch.digests
         )
         return ScriptCall(
@@ -188,7 +193,9 @@ class Claims:
         """``lua/commit.lua``."""
         keys, shard = plan.config.keys, plan.shard(batch.shard)
         parts = shard.slice_ends[0]
-        items = ((_fingerprint(digest), *shard.positions(digest)) for digest in batch.digests)
+        items = (
+            (_fingerprint(digest), *shard.positions(digest, parts)) for digest in batch.digests
+        )
         return ScriptCall(
             scripts.COMMIT,
             (

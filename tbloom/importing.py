@@ -12,6 +12,9 @@ from tbloom.errors import ConfigError
 from tbloom.plan import Plan, Positions, ShardPlan, leaves
 from tbloom.sizing import HEADER_BITS
 
+#: Of the script's keys, those before the parts.
+_KEYS_BEFORE = 3
+
 
 def import_many(conversation: Conversation, digests: list[int], label: str | None) -> Flow[int]:
     """Remembers the items in the slice of that label, or with None in the current one.
@@ -46,7 +49,8 @@ class _Import:
         terms = self._terms.get((shard, agreed))
         if terms is None:
             terms = self._terms[shard, agreed] = self._work_out(plan, batch, shard)
-        return ScriptCall(scripts.IMPORT, *terms, Positions(shard, batch.digests))
+        parts = len(terms[0]) - _KEYS_BEFORE
+        return ScriptCall(scripts.IMPORT, *terms, Positions(shard, batch.digests, parts))
 
     def _work_out(
         self, plan: Plan, batch: Batch, shard: ShardPlan

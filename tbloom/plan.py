@@ -82,21 +82,27 @@ class ShardPlan:
             return self._sizes[0][2:]
         return " ".join(self._sizes[:parts])
 
-    def positions(self, digest: int) -> list[int]:
-        """The positions of an item's bits in the parts' keys, size by size."""
-        return [HEADER_BITS + bit for hasher in self.hashers for bit in hasher.offsets(digest)]
+    def positions(self, digest: int, parts: int) -> list[int]:
+        """The positions of an item's bits in the newest so many parts' keys, size by size."""
+        # Sizes stand in the order in which the newest parts have them.
+        sizes = len(set(self._sizes[:parts])) if len(self.hashers) > 1 else 1
+        return [
+            HEADER_BITS + bit for hasher in self.hashers[:sizes] for bit in hasher.offsets(digest)
+        ]
 
 
 class Positions:
-    """The positions of some items' bits, worked out each time they are asked for."""
+    """The positions of some items' bits in a shard's newest parts, worked out each time they are asked for."""
 
-    __slots__ = ("_digests", "_shard")
+    __slots__ = ("_digests", "_parts", "_shard")
 
-    def __init__(self, shard: ShardPlan, digests: list[int]) -> None:
-        self._shard, self._digests = shard, digests
+    def __init__(self, shard: ShardPlan, digests: list[int], parts: int) -> None:
+        self._shard, self._digests, self._parts = shard, digests, parts
 
     def __iter__(self) -> Iterator[int]:
-        return chain.from_iterable(map(self._shard.positions, self._digests))
+        return chain.from_iterable(
+            self._shard.positions(digest, self._parts) for digest in self._digests
+        )
 
 
 class Plan:
@@ -180,7 +186,7 @@ class Plan:
             scripts.ADD,
             (self._lane(batch), *keys),
             (batch.number, *args),
-            Positions(shard, batch.digests),
+            Positions(shard, batch.digests, shard.slice_ends[within - 1]),
         )
 
     def _add_terms(self, within: int, batch: Batch) -> tuple[tuple[str, ...], tuple[Any, ...]]:
@@ -227,7 +233,7 @@ class Plan:
                 shard.layout.text,
                 shard.sizes(keys),
             ),
-            Positions(shard, batch.digests),
+            Positions(shard, batch.digests, keys),
         )
 
     def clear(self, batch: Batch) -> ScriptCall:

@@ -89,7 +89,9 @@ def test_wrong_urls_are_refused(command: str) -> None:
     refused(tbloom(command, "localhost", *AFTER_URL[command]), "url", "'localhost'")
     refused(tbloom(command, "redis://localhost/news", *AFTER_URL[command]), "url", "a database")
     done = tbloom(command, "redis://:secret@127.0.0.1:1/0", *AFTER_URL[command])
-    refused(done, "news.tbloom" if command == "restore" else "127.0.0.1:1")  # it reads its file first
+    refused(
+        done, "news.tbloom" if command == "restore" else "127.0.0.1:1"
+    )  # it reads its file first
     assert "secret" not in done.stderr
 
 

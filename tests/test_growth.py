@@ -14,7 +14,7 @@ import redis
 from conftest import Make
 from proxy import LossyProxy, every
 
-from tbloom import ConfigError, FilterFull, TimeBloom
+from tbloom import Claim, ConfigError, FilterFull, TimeBloom
 from tbloom.config import configure
 from tbloom.layout import Layout
 
@@ -281,3 +281,27 @@ async def test_every_key_of_a_grown_filter_has_a_ttl_and_is_cleared(
 async def test_grow_is_a_bool(make: Make, grow: Any) -> None:
     with pytest.raises(ConfigError, match=r"^grow: expected True or False"):
         make(grow=grow)
+
+
+async def test_a_slice_after_one_that_grew_has_parts_of_another_size(
+    clockwork: Any, make: Make
+) -> None:
+    """Calls that ask the newest slices only, or write to the current one, take that one's size."""
+    seen = make(url=clockwork.server.url, capacity=100, slices=3, error_rate=1e-9)
+    old = [f"old {i}" for i in range(250)]
+    assert all(await seen.add_many(old))
+    clockwork.set("2019-06-04 12:00:00")
+    items = [f"item {i}" for i in range(120)]
+    assert [True] * 120 == await seen.add_many(items, within=1)
+    assert [False] * 120 == await seen.add_many(items, within=1)
+    assert [True] * 120 + [False] * 250 == await seen.contains_many([*items, *old], within=1)
+    assert not await seen.contains(old[0], within=1)
+    assert await seen.add(old[0], within=1)
+    assert [Claim.SEEN] * 120 == await seen.claim_many(items, within=1)
+    claimed = [f"claimed {i}" for i in range(60)]
+    assert [Claim.NEW] * 60 == await seen.claim_many(claimed, within=1)
+    await seen.commit_many(claimed)
+    assert [True] * 430 == await seen.contains_many([*claimed, *items, *old])
+    info = await seen.info()
+    assert [0, 250, 181] == [slice.items for slice in info.slices]
+    assert 1 < info.slices[-2].parts

@@ -472,3 +472,16 @@ def test_a_slice_that_the_server_has_dropped_is_reported_by_its_name(
         assert seen.import_many([b"b"], old) == 1
         assert f"the server has dropped the slice {old} early" in caplog.text
         assert held(seen) == {old: 1}
+
+
+def test_the_current_slice_after_one_that_grew(clockwork: Any, name: str) -> None:
+    """Its part is of another size than the older slice's."""
+    url = clockwork.server.url
+    with target(url, name, capacity=100) as seen:
+        assert seen.import_many([b"old %d" % i for i in range(250)], None) == 250
+        clockwork.set("2019-06-04 12:00:00")
+        items = [b"item %d" % i for i in range(500)]
+        assert seen.import_many(items, None) == 500
+        assert seen.import_many(items, None) == 0
+        assert [slice.items for slice in seen.info().slices][-2:] == [250, 500]
+        assert not seen.contains("another", within=1)
