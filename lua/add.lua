@@ -22,7 +22,7 @@
 -- ARGV[13..] the items' positions
 --
 -- Reply      {0, answers}     a character per item: 1 new, 0 seen. Fewer than items where the current part is
---                             full now: then the layout has changed, and the rest has to be asked again
+--                             full now, or they are too many for one command: the rest has to be asked again
 --            {0, answers, 1}  the same, and the server had dropped the current part early: it is new now
 --            {1, now}         the server's clock (ms) is not within ARGV[3..4]; nothing changed
 --            {2, parameters}  the filter is stored with others; nothing changed
@@ -74,6 +74,7 @@ for item = FIRST_ITEM, #ARGV, stride do
       if not grows then status = 6 end
       break
     end
+    if not can_note(words, counts[1]) then break end
     new = new + 1
     note_bits(words, zero, own + counts[1] - 1)
   end

@@ -19,7 +19,7 @@
 -- ARGV[12..] the items' positions
 --
 -- Reply      {0, answers}     a character per item: 1 remembered now, 0 it was before. Fewer than items where the
---                             part is full now: then the layout has changed, and the rest has to be sent again
+--                             part is full now, or they are too many for one command: the rest has to be sent again
 --            {0, answers, 1}  the same, and the server had dropped the part early: it is new now
 --            {1, now}         the server's clock (ms) is not within ARGV[2..3]; nothing changed
 --            {2, parameters}  the filter is stored with others; nothing changed
@@ -71,6 +71,7 @@ for item = FIRST_ITEM, #ARGV, stride do
       if not grows then status = 6 end
       break
     end
+    if not can_note(words, counts[own]) then break end
     new = new + 1
     note_bits(words, zero, first + counts[own] - 1)
   end

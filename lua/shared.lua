@@ -46,6 +46,11 @@ local function items_in(part)
   return redis.call('BITFIELD_RO', part, 'GET', 'u48', '0')[1]
 end
 
+-- Whether an item's bits can be noted too: Lua passes 8,000 words to a command at most.
+local function can_note(words, count)
+  return #words + 4 * count < 7900
+end
+
 -- Notes the bits of an item that are to be set, in the words of BITFIELD. (Those before ARGV[from] are set already.)
 local function note_bits(words, from, to)
   local n = #words

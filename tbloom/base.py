@@ -220,8 +220,11 @@ class Base(Generic[Client]):
 
 
 def without_secrets(url: str) -> str:
-    """The URL as a log may have it: its query may have a password too."""
-    return re.sub(r"//.*@", "//***@", url.partition("?")[0], flags=re.DOTALL)
+    """The URL as a log may have it: its query may have a password too, and a password a question mark."""
+    shown, _, query = url.partition("?")
+    if "@" in query:
+        return shown.partition("//")[0] + "//***"
+    return re.sub(r"//.*@", "//***@", shown, flags=re.DOTALL)
 
 
 def make_client(from_url: Callable[..., Any], retry: Callable[..., Any], url: str) -> Any:
@@ -237,7 +240,8 @@ def make_client(from_url: Callable[..., Any], retry: Callable[..., Any], url: st
         if pool is not None:  # else a cluster's, which has used all options by now
             pool.connection_class(**pool.connection_kwargs)
     except (ValueError, TypeError) as error:
-        raise ConfigError("url", without_secrets(url), f"what redis-py takes ({error})") from None
+        why = "" if "@" in url else f" ({error})"  # it may have a piece of the password
+        raise ConfigError("url", without_secrets(url), f"what redis-py takes{why}") from None
     return client
 
 

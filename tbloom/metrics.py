@@ -125,13 +125,13 @@ class FilterCollector(Collector):
             troubles["the filters can't be found"] = as_redis_error(error)
         for one in found:
             info = None
-            if not any(one.client is client for client in lost):
+            if _server(one.client) not in lost:
                 try:
                     info = one.info()
                 except _ERRORS as error:
                     trouble = troubles[f"filter {one.name!r} can't be read"] = as_redis_error(error)
                     if is_outage(trouble):
-                        lost.append(one.client)
+                        lost.append(_server(one.client))
             families.add(one.name, info)
         families.up.add_metric([], answered and not lost)
         self._say(troubles)
@@ -176,3 +176,11 @@ class _Families:
         for age, slice in enumerate(reversed(info.slices)):
             for name, (_, of_slice) in _OF_SLICE.items():
                 self._of_slice[name].add_metric([filter, str(age)], of_slice(slice))
+
+
+def _server(client: Any) -> Any:
+    """What clients of one server have in common; of a cluster, or through a Sentinel, the client itself."""
+    pool = getattr(client, "connection_pool", None)
+    values = getattr(pool, "connection_kwargs", {})
+    address = values.get("path") or (values.get("host"), values.get("port"))
+    return id(client) if address == (None, None) else address

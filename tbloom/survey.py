@@ -68,7 +68,11 @@ def _dropped_parts(config: Config, now: int) -> Flow[list[str]]:
         yield from _each("HGETALL", [*map(config.keys.register, range(config.shards))])
     ):
         # redis-py makes a dict of the reply.
-        parts += [text(part) for part, until in register.items() if int(until) > now + _SOON_MS]
+        parts += [
+            text(part)
+            for part, until in register.items()
+            if text(until).isdecimal() and int(until) > now + _SOON_MS
+        ]
     there = yield from _each("EXISTS", parts)
     return [part for part, exists in zip(parts, there, strict=True) if not exists]
 

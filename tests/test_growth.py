@@ -305,3 +305,16 @@ async def test_a_slice_after_one_that_grew_has_parts_of_another_size(
     info = await seen.info()
     assert [0, 250, 181] == [slice.items for slice in info.slices]
     assert 1 < info.slices[-2].parts
+
+
+async def test_a_filter_of_few_hashes_whose_further_parts_have_many(make: Make) -> None:
+    """A batch that is made for few bits an item meets parts of several times as many."""
+    seen = make(capacity=500, slices=3, hashes=2, error_rate=1e-3)
+    items = [f"item {i}" for i in range(4000)]
+    assert (await seen.add_many(items)).count(True) >= 3990
+    assert all(await seen.contains_many(items))
+    assert 3 <= (await seen.info()).slices[-1].parts
+    claimed = [f"claimed {i}" for i in range(2000)]
+    await seen.claim_many(claimed)
+    await seen.commit_many(claimed)
+    assert all(await seen.contains_many(claimed))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol, cast
 
 import redis
 
+from tbloom.base import without_secrets
 from tbloom.cli.errors import CommandError, one_line
 from tbloom.errors import TBloomError
 from tbloom.version import __version__
@@ -137,6 +138,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
         )  # or Python would complain at its end
         return FAILED
+    except (
+        OSError,
+        UnicodeError,
+    ) as error:  # a full disk, an unreadable file, a terminal without our letters
+        sys.stderr.write(f"tbloom: {one_line(error)}\n")
+        return USER_ERROR
     except KeyboardInterrupt:
         sys.stderr.write("tbloom: interrupted\n")
         return INTERRUPTED
@@ -150,7 +157,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     if rest and many is not None and not any(word[:1] == "-" != word for word in rest):
         many += rest
     elif rest:
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+        parser.error(f"unrecognized arguments: {' '.join(map(without_secrets, rest))}")
     return arguments
 
 

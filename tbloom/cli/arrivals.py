@@ -58,7 +58,9 @@ class Arrivals:
 
     def install(self, contents: Contents) -> None:
         """Puts all of it in its place, each shard at once."""
-        config, expires = self._config, contents.header.expires
+        config = self._config
+        # The window may have moved on since the export began.
+        expires = max(contents.header.expires, *(part.expires for part in self._keys), 0)
         parts: dict[int, list[Part]] = {}
         for part in self._keys:
             parts.setdefault(part.shard, []).append(part)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,9 @@ def add_url(parser: argparse.ArgumentParser) -> None:
 def connect(url: str) -> Iterator[Any]:
     """redis-py's client; where no server answers, the first command raises redis-py's error at once."""
     address, cluster = parse_url(url)
+    address = re.sub(
+        r"(?<=[?&])(decode_responses|encoding\w*)=[^&]*&?", "", address
+    )  # bytes are bytes
     kind = redis.RedisCluster if cluster else redis.Redis
     try:
         with make_client(kind.from_url, Retry, address) as client:
@@ -66,7 +70,7 @@ def open_or_create(
 ) -> Iterator[TimeBloom]:
     """The same; one that is not there is made with what is ``given``, unless that is None.
 
-    One that is there must have what is given.
+    One that is there must be the one that they would make.
     """
     with connect(url) as client:
         stored = client.get(Keys(name).root)

@@ -12,6 +12,7 @@ from tbloom.cli import filters, interrupts, parameters, sources
 from tbloom.cli.errors import CommandError
 from tbloom.cli.progress import Reporter
 from tbloom.cli.resuming import Progress, ResumeFile
+from tbloom.keys import Keys
 
 if TYPE_CHECKING:
     import argparse
@@ -65,7 +66,12 @@ def run(arguments: argparse.Namespace) -> int:
         source = _open_source(stack, arguments)
         target = stack.enter_context(_open_target(arguments))
         target.import_many([], arguments.slice)  # is there such a slice?
-        progress = begun = resume.begin(_fresh(arguments, source))
+        # What a server has lost, or a file that was cut off had, is imported again.
+        is_there = bool(target.client.exists(Keys(target.name).root))
+        progress = begun = resume.begin(
+            _fresh(arguments, source),
+            goes_on=lambda known: is_there and _is_within(source, known.position),
+        )
         if begun.read:
             reporter.say(f"Going on after {begun.read:,} items")
         began = time.monotonic()
@@ -112,7 +118,13 @@ def _open_target(arguments: argparse.Namespace) -> Target:
 def _fresh(arguments: argparse.Namespace, source: Source) -> Progress:
     where = f"{arguments.name!r} on {without_secrets(arguments.url)}"
     label = "" if arguments.slice is None else f", slice {arguments.slice}"
-    return Progress(source.name, f"{where}{label}", source.mark)
+    mark = "" if arguments.resume is None else source.mark
+    return Progress(source.name, f"{where}{label}", mark)
+
+
+def _is_within(source: Source, position: int) -> bool:
+    """Whether there is something done, and the source still has it. (A set's positions say nothing of that.)"""
+    return position > 0 and (source.unit != "bytes" or position <= (source.total or 0))
 
 
 def _summary(progress: Progress, begun: Progress, seconds: float) -> str:

@@ -42,6 +42,8 @@ def held_back() -> Iterator[Callable[[], None]]:
         yield look  # only there can signals be handled
         return
     numbers = [getattr(signal, name) for name in _SIGNALS if hasattr(signal, name)]
+    # What nohup, or a script's background job, has us ignore stays ignored.
+    numbers = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
     before = {number: signal.signal(number, note) for number in numbers}
     try:
         yield look

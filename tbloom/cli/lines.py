@@ -90,6 +90,8 @@ def _items(data: bytes) -> list[bytes]:
 def open_file(stack: ExitStack, file: str) -> BinaryIO:
     """The file, open for as long as the stack is; ``-`` is standard input."""
     if file == "-":
+        if sys.stdin is None:
+            raise CommandError("standard input is closed")
         return sys.stdin.buffer
     try:
         return stack.enter_context(Path(file).open("rb"))

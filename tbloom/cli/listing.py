@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+from redis import ResponseError
 from rich.table import Table
 
 from tbloom.cli import filters, show, words
-from tbloom.cli.errors import one_line
+from tbloom.cli.errors import CommandError, one_line
 from tbloom.errors import TBloomError
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def _info(url: str, client: Any, name: str) -> FilterInfo | None:
     """What the filter holds; None where it can't be read, which stderr is told."""
     try:
         return filters.open_stored(url, client, name).info()
-    except TBloomError as error:
+    except (TBloomError, CommandError, ResponseError) as error:
         sys.stderr.write(f"tbloom: {name}: {one_line(error)}\n")
         return None
 

@@ -7,6 +7,7 @@ import re
 
 _LAST_PORT = 65535
 _MOST_SECONDS = 3600
+_MOST = 1e30
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
@@ -26,8 +27,9 @@ def count(text: str) -> int:
 def memory(text: str) -> int:
     """Bytes: ``2GB``, ``512mb``, ``1.5GiB`` or a plain number. A KB is 1024, as in Redis' settings."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kmgt]?)i?b?", text.strip().lower())
-    if match and (size := int(float(match[1]) * _UNITS[match[2]])) > 0:
-        return size
+    size = min(float(match[1]), _MOST) * _UNITS[match[2]] if match else 0
+    if size >= 1:
+        return int(size)
     raise argparse.ArgumentTypeError(f"expected a size such as 512MB or 2GB, got {text!r}")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 import sys
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,16 +24,17 @@ def writing(file: str) -> Iterator[BinaryIO]:
             yield sys.stdout.buffer
             sys.stdout.buffer.flush()
             return
-        target = Path(file).resolve()  # what a link leads to
-        if (
-            target.exists() and not target.is_file()
-        ):  # such as /dev/null, which must not be replaced
+        target = Path(file)
+        if target.exists() and not target.is_file():  # /dev/null must not be replaced
             with target.open("wb") as opened:
                 yield opened
             return
+        target = target.resolve()  # what a link leads to
         new = target.with_name(f"{target.name}.{secrets.token_hex(4)}.new")
         try:
             with new.open("xb") as opened:
+                if target.exists():
+                    shutil.copymode(target, new)
                 yield opened
                 opened.flush()
                 os.fsync(opened.fileno())
@@ -43,3 +45,5 @@ def writing(file: str) -> Iterator[BinaryIO]:
         raise
     except OSError as error:
         raise CommandError(f"{file}: {error.strerror or error}") from None
+    except RuntimeError as error:  # from Python 3.13 on an OSError: a link that leads to itself
+        raise CommandError(f"{file}: {error}") from None

@@ -148,7 +148,7 @@ def _fitting(memory: int, given: dict[str, Any], **more: Any) -> Config | None:
     try:
         config = configure("plan", **given, **more)
     except ConfigError as error:
-        if error.argument == "bits":  # more than a filter may have
+        if error.argument in {"bits", "capacity", "shards"}:  # more than a filter may have
             return None
         raise
     return config if plan(config).window_bytes <= memory else None

@@ -6,9 +6,12 @@ import json
 import os
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tbloom.cli.errors import CommandError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +41,16 @@ class ResumeFile:
     def __init__(self, path: str | None) -> None:
         self._path = Path(path) if path is not None else None
 
-    def begin(self, fresh: Progress) -> Progress:
-        """What the file says, or else ``fresh``, which is kept: a file that can't be written is found out now."""
+    def begin(self, fresh: Progress, *, goes_on: Callable[[Progress], bool]) -> Progress:
+        """What the file says, if one ``goes_on`` with that; or else ``fresh``. That is kept: a file that
+        can't be written is found out now."""
         known = self._read()
         if known is not None and not known.is_same_import(fresh):
             raise CommandError(
                 f"--resume {self._path}: is of another import, from {known.source} into {known.target}"
             )
-        progress = known if known is not None and known.mark == fresh.mark else fresh
+        is_good = known is not None and known.mark == fresh.mark and goes_on(known)
+        progress = known if known is not None and is_good else fresh
         self.keep(progress)
         return progress
 

@@ -39,8 +39,11 @@ class Source(Protocol):
 
     #: How people, and the file of --resume, know it.
     name: str
-    #: What must not have changed where one goes on from a position.
-    mark: str
+
+    @property
+    def mark(self) -> str:
+        """What must not have changed where one goes on from a position."""
+
     #: How much there is, and of what; None where nobody knows.
     total: int | None
     unit: str
@@ -67,7 +70,11 @@ class SetOfFingerprints:
         if kind != "set":
             raise CommandError(f"{option}: key {key!r} holds a {kind}, not a set")
         self.total: int | None = client.scard(key)
-        self.mark = _run_id(client, key)
+
+    @property
+    def mark(self) -> str:
+        """The process that makes the cursors."""
+        return _run_id(self._client, self._key)
 
     def pages(self, position: int) -> Iterator[Page]:
         """As SSCAN returns them."""

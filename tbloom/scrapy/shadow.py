@@ -68,7 +68,9 @@ class Shadow(BaseDupeFilter):
         """The filter that is tried."""
         spider = self._crawler.spider
         assert spider is not None  # noqa: S101 - a crawl is under way
-        return options.read(self._settings, spider.name, self._suffix(), on_error="schedule").seen
+        return options.read(
+            self._settings, spider.name, self._suffix(), on_error="schedule", patience=0
+        ).seen
 
     def _kind(self) -> Any:
         chosen = options.exact(self._settings)
