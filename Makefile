@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test faults docs lint format bench bench-profile bench-scaling bench-claims bench-import clean
+.PHONY: demo test faults docs lint format bench bench-profile bench-scaling bench-claims clean
 
 demo: $(VENV)/.demo
 	$(BIN)/tbloom demo $(ARGS)
@@ -44,9 +44,6 @@ bench-scaling: $(VENV)/.test
 bench-claims: $(VENV)/.test
 	$(BIN)/python tests/bench/claims.py
 
-# Prints how fast a million fingerprints are imported.
-bench-import: $(VENV)/.test
-	$(BIN)/python tests/bench/importing.py
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -126,6 +126,8 @@ def text(found: Found) -> str:
         hashes=tables.of("hashes", found)[0].markdown(),
         chosen=found["hashes"]["chosen"],
         longest=tables.of("longest", found)[0].markdown(),
+        imports=tables.of("imports", found)[0].markdown(),
+        import_items=f"{found['imports']['items']:,}",
         stream=tables.of("linkrace", found)[0].markdown(),
         stream_links=f"{found['linkrace']['links']:,}",
         links=f"{links['links']:,}",
@@ -284,6 +286,15 @@ bits stay within 5 % of the least possible: {chosen}. Medians, per item, with a 
 A batch goes out as several script calls, none of which may hold the server for more than 5 ms.
 
 {longest}
+
+## Moving a crawl over
+
+`make bench ARGS="--only imports"`
+
+`tbloom import --from-set` of {import_items} fingerprints, from scrapy-redis' set on the same Redis. (Less the time that Python
+takes to begin. Commands under a millisecond count as that.)
+
+{imports}
 
 ## Waiting for Redis
 

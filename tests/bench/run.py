@@ -27,6 +27,7 @@ import redis
 import tables
 from capacities import capacities, hashes, longest_call
 from footprint import footprint
+from importing import imports
 from linkrace import link_race
 from links import link_stream
 from pottery import InefficientAccessWarning
@@ -57,6 +58,7 @@ AMOUNTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"numbers": range(6, 17, 2), "capacity": 100_000, "rounds": 3, "items": 1000},
     ),
     "longest": ({"items": 5000, "times": 40}, {"items": 5000, "times": 10}),
+    "imports": ({"items": 1_000_000}, {"items": 100_000}),
     "linkrace": ({"rounds": 3, "every": 1}, {"rounds": 1, "every": 20}),
     "links": (
         {"delays": [0, 0.0005, 0.005], "seconds": 12},
@@ -70,6 +72,7 @@ SECTIONS: dict[str, Callable[..., dict[str, Any]]] = {
     "capacities": capacities,
     "hashes": hashes,
     "longest": longest_call,
+    "imports": imports,
     "linkrace": link_race,
     "links": link_stream,
 }

@@ -132,6 +132,15 @@ def _longest(of: dict[str, Any]) -> list[Table]:
     return [Table("add_many: the longest script call", header, [row])]
 
 
+def _imports(of: dict[str, Any]) -> list[Table]:
+    rows = [
+        [row["title"], f"{row['rate']:,.0f}", f"{row['server']:.1f}", f"{row['longest']:.1f}"]
+        for row in of["rows"]
+    ]
+    header = ["into", "items/s", "server us", "longest command (ms)"]
+    return [Table(f"tbloom import of a set of {of['items']:,}", header, rows)]
+
+
 def _linkrace(of: dict[str, Any]) -> list[Table]:
     rows = [
         [
