@@ -24,7 +24,7 @@ import servers
 from conftest import missing
 
 from tbloom import Claim, TimeBloom
-from tbloom.cli import main
+from tbloom.cli import filters, main
 from tbloom.cli.exportfile import End, Header, Part, Reader, Writer
 from tbloom.cli.localredis import LocalRedis
 
@@ -476,6 +476,33 @@ def test_a_filter_that_is_there_is_replaced_only_if_asked_for(
     assert_same(before, ours(client_of(url), name))
     assert [] == client.keys(f"{{{name}*:claims")
     assert 500 == exported.info().items
+
+
+def test_a_filter_is_replaced_beside_a_living_crawler(
+    url: str, exported: TimeBloom, file: str
+) -> None:
+    """What it adds to the old one is forgotten with that; of the restored one, nothing is lost."""
+    done = threading.Event()
+
+    def crawl() -> None:
+        with client_of(url) as client, filters.of_config(client, exported.config) as seen:
+            for number in itertools.count():
+                seen.add(f"crawled {number}")
+                if done.wait(0.001):
+                    return
+
+    exported.clear()
+    crawler = threading.Thread(target=crawl)
+    crawler.start()
+    try:
+        while not exported.info().items:
+            time.sleep(0.01)
+        assert main(["restore", url, file, "--replace"]) == 0
+    finally:
+        done.set()
+        crawler.join()
+    assert all(exported.contains_many(ITEMS[:500]))
+    assert exported.info().items >= 500
 
 
 def client_of(url: str) -> redis.Redis:

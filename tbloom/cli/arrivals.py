@@ -29,6 +29,10 @@ _LIFE_MS, _KEEP_SECONDS = 600_000, 60.0
 _LOST = (redis.RedisError, redis.RedisClusterException, TBloomError)
 
 
+class Begun(CommandError):
+    """Somebody has begun a filter of that name."""
+
+
 class Arrivals:
     """The parts of one filter that have arrived; at the end of the context, nothing is left of those
     that were not put in their place."""
@@ -124,8 +128,8 @@ class Arrivals:
         call = ScriptCall(script, tuple(keys), args, in_full=True)
         return self._client.execute_command(*call.words)
 
-    def _begun(self) -> CommandError:
-        return CommandError(
+    def _begun(self) -> Begun:
+        return Begun(
             f"somebody has begun filter {self._config.name!r} meanwhile; stop the crawlers, and restore it "
             "with --replace"
         )

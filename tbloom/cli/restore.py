@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from tbloom.base import without_secrets
 from tbloom.cli import filters, interrupts, lines, words
-from tbloom.cli.arrivals import Arrivals
+from tbloom.cli.arrivals import Arrivals, Begun
 from tbloom.cli.errors import CommandError
 from tbloom.cli.export import expiries
 from tbloom.cli.exportfile import Reader
@@ -28,7 +28,11 @@ from tbloom.config import from_stored
 if TYPE_CHECKING:
     import argparse
 
+    from tbloom import TimeBloom
     from tbloom.cli.exportfile import Contents
+
+
+_TRIES = 100
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -73,13 +77,30 @@ def run(arguments: argparse.Namespace) -> int:
             for done in arrivals.take_in(reader, live):
                 advance(done)
                 look()
-        if old is not None:  # not before all of the new one is there
-            old.clear()
-        arrivals.install(contents)
+        _install(arrivals, contents, old)
     gone = len({part.label for part in contents.parts} - {part.label for part in live})
     left = f"; {gone} slices had left the window" if gone else ""
     reporter.say(f"{config.name}: {len(live):,} keys, {words.size(total)}{left}")
     return 0
+
+
+def _install(arrivals: Arrivals, contents: Contents, old: TimeBloom | None) -> None:
+    """Puts it in the place of the old one, which is there until all of the new one is.
+
+    A crawler that goes on may begin the filter anew in between. With one shard, which is put in its
+    place at once, nothing is lost by another try.
+    """
+    tries = _TRIES if old is not None and old.config.shards == 1 else 1
+    for left in reversed(range(tries)):
+        if old is not None:
+            old.clear()
+        try:
+            arrivals.install(contents)
+        except Begun:
+            if not left:
+                raise
+        else:
+            return
 
 
 def _name(arguments: argparse.Namespace, contents: Contents) -> str:

@@ -86,14 +86,22 @@ class SetOfFingerprints:
 
 
 class Lines:
-    """A file with an item in each line, which ``read`` makes of it; empty lines are left out."""
+    """A file with an item in each line, which ``read`` makes of it; empty lines are left out.
+
+    ``whole``: a last line without an end was cut off, and is left out, too.
+    """
 
     unit = "bytes"
 
     def __init__(
-        self, name: str, file: BinaryIO, read: Callable[[list[bytes]], list[bytes]]
+        self,
+        name: str,
+        file: BinaryIO,
+        read: Callable[[list[bytes]], list[bytes]],
+        *,
+        whole: bool = False,
     ) -> None:
-        self.name, self._file, self._read = name, file, read
+        self.name, self._file, self._read, self._whole = name, file, read, whole
         self.total, self.mark = _size(file), _identity(file)
 
     def pages(self, position: int) -> Iterator[Page]:
@@ -102,7 +110,8 @@ class Lines:
             self._file.seek(position)
         for items, size in lines.pages(self._file):
             position += size
-            yield Page(self._read(items), position)
+            is_cut_off = self._whole and size == sum(map(len, items))
+            yield Page([] if is_cut_off else self._read(items), position)
 
 
 class Records:
@@ -138,7 +147,7 @@ def seen_file(stack: ExitStack, path: str) -> Source:
     name = str(found.resolve())
     # As the first byte of a length, a hex digit would mean a fingerprint of 12 KB.
     if first in _HEX_DIGITS:
-        return Lines(name, file, partial(_fingerprints, f"--from-seen {found}"))
+        return Lines(name, file, partial(_fingerprints, f"--from-seen {found}"), whole=True)
     return Records(name, file)
 
 
