@@ -8,8 +8,9 @@ BIN := $(VENV)/bin
 demo: $(VENV)/.demo
 	$(BIN)/tbloom demo $(ARGS)
 
+# In two processes, each with a Redis of its own. ARGS=-n0: in one.
 test: $(VENV)/.test
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # The long form of what `make test` runs in a short one: several minutes.
 faults: $(VENV)/.test

@@ -95,7 +95,7 @@ def test_wrong_urls_are_refused(command: str) -> None:
     assert "secret" not in done.stderr
 
 
-@pytest.mark.parametrize("command", AFTER_URL.keys() - {"list", "restore"})
+@pytest.mark.parametrize("command", sorted(AFTER_URL.keys() - {"list", "restore"}))
 def test_unknown_filters_are_refused(command: str, url: str, name: str) -> None:
     """Nothing is made by a name with a slip in it."""
     refused(tbloom(command, url, name, *AFTER_URL[command][1:]), name, "tbloom list")

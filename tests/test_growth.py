@@ -31,9 +31,9 @@ def test_an_estimate_100_times_too_small_keeps_the_error_rate(url: str, name: st
     with TimeBloom.from_url(url, name, slices=1, capacity=10_000) as seen:
         for start in range(0, 1_000_000, 100_000):
             seen.add_many(f"added {i}" for i in range(start, start + 100_000))
-        # Of each part every third item, and so of the seams between them.
+        # Of each part every seventh item, and so of the seams between them.
         for start in range(0, 1_000_000, 250_000):
-            assert all(seen.contains_many(f"added {i}" for i in range(start, start + 250_000, 3)))
+            assert all(seen.contains_many(f"added {i}" for i in range(start, start + 250_000, 7)))
         wrong = sum(
             sum(seen.contains_many(f"other {n} {i}" for i in range(100_000))) for n in range(5)
         )

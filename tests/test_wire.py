@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import threading
 import time
 
@@ -105,11 +106,13 @@ def test_kept_connections_serve_other_commands(url: str, name: str) -> None:
 
 def test_pool_that_is_disconnected_in_the_middle_of_a_batch(url: str, name: str) -> None:
     """The calls are sent again; none gets another one's reply."""
-    with TimeBloom.from_url(url, name, capacity=100_000, error_rate=1e-9) as seen:
+    parameters = {"capacity": 100_000, "error_rate": 1e-9, "patience": 60.0}
+    with TimeBloom.from_url(url, name, **parameters) as seen:
         done = threading.Event()
 
         def disconnect() -> None:
-            while not done.wait(0.03):
+            # Now and then late enough for a whole batch, on a machine that is busy too.
+            while not done.wait(random.uniform(0.01, 0.2)):
                 seen.client.connection_pool.disconnect()
 
         thread = threading.Thread(target=disconnect)
