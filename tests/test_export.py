@@ -122,7 +122,7 @@ def test_a_filter_moves_to_another_server_with_all_that_it_is(
 ) -> None:
     """Export, flush, restore elsewhere: every item is seen, every key the same, every TTL within a second."""
     source, target = way
-    parameters: Any = {"granularity": "1s", "slices": 600, "capacity": 700, "shards": shards}
+    parameters: Any = {"granularity": "1s", "slices": 600, "capacity": 100, "shards": shards}
     old, new = open_client(each[source]), open_client(each[target])
     with TimeBloom.from_url(each[source], name, **parameters) as seen:
         fill(seen)
