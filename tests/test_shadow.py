@@ -70,13 +70,13 @@ def test_they_agree(shadowed: Any, settings: dict[str, Any]) -> None:
 
 def test_what_tbloom_would_have_lost_is_fetched(shadowed: Any, settings: dict[str, Any]) -> None:
     """A filter that may be wrong nine times out of ten: that is counted, and the first are shown."""
-    bad = {"TBLOOM_ERROR_RATE": 0.9, "TBLOOM_SLICES": 1, "TBLOOM_CAPACITY": 100}
-    result = shadowed("pages", {**settings, **bad}, [f"page {i}" for i in range(200)])
+    bad = {"TBLOOM_ERROR_RATE": 0.9, "TBLOOM_SLICES": 1, "TBLOOM_CAPACITY": 300}
+    result = shadowed("pages", {**settings, **bad}, [f"page {i}" for i in range(300)])
     shadow = result["shadow"]
-    assert 200 == len(set(result["fetched"])) == len(result["fetched"]) == shadow["new"]
-    assert 10 < shadow["lost"] == 200 - shadow["agreed"]
+    assert 300 == len(set(result["fetched"])) == len(result["fetched"]) == shadow["new"]
+    assert 10 < shadow["lost"] == 300 - shadow["agreed"]
     assert 10 == result["log"].count("would have lost it")
-    assert f"of 200 new ones it would have lost {shadow['lost']}," in result["log"]
+    assert f"of 300 new ones it would have lost {shadow['lost']}," in result["log"]
 
 
 def test_what_is_seen_from_before_tbloom_would_have_fetched_again(
