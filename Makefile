@@ -45,7 +45,6 @@ bench-scaling: $(VENV)/.test
 bench-claims: $(VENV)/.test
 	$(BIN)/python tests/bench/claims.py
 
-
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip

@@ -46,7 +46,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     markdown = re.sub(
         r"(?<=\]\()(?!\w+:|#)([^)#]+)", lambda match: _on_site(folder, match[1]), markdown
     )
-    return markdown.replace(COMMANDS, commands())
+    return markdown.replace(COMMANDS, commands()) if COMMANDS in markdown else markdown
 
 
 def commands() -> str:
@@ -64,7 +64,7 @@ def _section(name: str, parser: argparse.ArgumentParser) -> str:
     parser.formatter_class = functools.partial(argparse.HelpFormatter, width=WIDTH)
     parser.color = False
     more = f" Needs `pip install 'tbloom[{command.extra}]'`."
-    needs = more if command.extra not in {None, "cli"} else ""  # the page says so of cli
+    needs = more if command.extra != "cli" else ""  # the page says so of cli
     return f"""
 ## `tbloom {name}` {{#{name}}}
 

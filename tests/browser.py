@@ -32,10 +32,10 @@ def run(address: str, *options: str) -> subprocess.CompletedProcess[str]:
         )  # fmt: skip
 
 
-def picture(html: bytes, file: Path, *, width: int, height: int, dark: bool = False) -> None:
-    """Writes what a reader sees as a PNG."""
+def picture(html: bytes, file: Path, *, width: int, height: int) -> None:
+    """Writes what a reader in a light room sees as a PNG."""
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "page.html"
         source.write_bytes(html)
-        scheme = f"--blink-settings=preferredColorScheme={0 if dark else 1}"
-        run(source.as_uri(), scheme, f"--window-size={width},{height}", f"--screenshot={file}")
+        light = "--blink-settings=preferredColorScheme=1"
+        run(source.as_uri(), light, f"--window-size={width},{height}", f"--screenshot={file}")

@@ -8,7 +8,7 @@ import redis
 import window
 from contenders import SLICES, Contender, in_batches, one_by_one, tbloom_filter
 from race import run_rounds
-from serving import bytes_of_data, medians
+from serving import bytes_of_data, medians, slow_log
 from streams import fingerprints, half_seen
 
 from tbloom import TimeBloom
@@ -113,12 +113,12 @@ def longest_call(
     server: LocalRedis, client: redis.Redis, *, items: int, times: int
 ) -> dict[str, Any]:
     """The longest (ms) that one script call holds the server, of add_many with so many items."""
-    threshold = client.config_get("slowlog-log-slower-than")
-    with tbloom_filter(server.url, "longest", 1_000_000) as seen:
+    with (
+        slow_log(client, 100),
+        tbloom_filter(server.url, "longest", 1_000_000) as seen,
+    ):
         seen.add("the first")
         window.fill(client, seen)
-        client.config_set("slowlog-max-len", 10_000)
-        client.config_set("slowlog-log-slower-than", 100)
         stream = half_seen("longest", items)
         client.config_resetstat()
         client.slowlog_reset()
@@ -130,6 +130,5 @@ def longest_call(
             for entry in client.slowlog_get(10_000)
             if entry["command"].upper().startswith(b"EVAL")
         ]
-        client.config_set("slowlog-log-slower-than", threshold.popitem()[1])
     client.flushall()
     return {"items": items, "times": times, "calls": calls, "longest": max(slow, default=0.0)}

@@ -9,6 +9,7 @@ import time
 from typing import Any
 
 import redis
+from serving import server_seconds, slow_log
 
 from tbloom import TimeBloom
 from tbloom.cli.localredis import LocalRedis
@@ -28,9 +29,10 @@ def imports(server: LocalRedis, client: redis.Redis, *, items: int) -> dict[str,
     chance = random.Random(1)
     for _ in range(0, items, _AT_ONCE):
         client.sadd("old", *(chance.randbytes(20).hex() for _ in range(_AT_ONCE)))
-    slower_than = client.config_get("slowlog-log-slower-than")
-    client.config_set("slowlog-log-slower-than", _SLOW)
-    with TimeBloom.from_url(server.url, "new", capacity=items) as seen:
+    with (
+        slow_log(client, _SLOW),
+        TimeBloom.from_url(server.url, "new", capacity=items) as seen,
+    ):
         oldest = seen.info().slices[0].label
         rows = [
             _import(server, client, items, "the current slice"),
@@ -38,7 +40,6 @@ def imports(server: LocalRedis, client: redis.Redis, *, items: int) -> dict[str,
         ]
         seen.clear()
         rows.append(_import(server, client, items, "the oldest of 7 slices", "--slice", oldest))
-    client.config_set(*next(iter(slower_than.items())))
     client.flushall()
     return {"items": items, "rows": rows}
 
@@ -48,11 +49,11 @@ def _import(
 ) -> dict[str, Any]:
     client.slowlog_reset()
     command = [*TBLOOM, "import", server.url, "new", "--create", "--capacity", str(items)]
-    served, start = _server_seconds(client), time.perf_counter()
+    served, start = server_seconds(client), time.perf_counter()
     subprocess.run(
         [*command, "--from-set", "old", "--quiet", *options], check=True, capture_output=True
     )
-    elapsed, served = time.perf_counter() - start, _server_seconds(client) - served
+    elapsed, served = time.perf_counter() - start, server_seconds(client) - served
     # Without what Python takes to begin, which a larger set would not feel.
     start = time.perf_counter()
     subprocess.run([*TBLOOM, "import", "--help"], check=True, capture_output=True)
@@ -64,9 +65,3 @@ def _import(
         "server": served / items * 1e6,
         "longest": longest / 1000,
     }
-
-
-def _server_seconds(client: redis.Redis) -> float:
-    """Processor time of the server's process."""
-    cpu = client.info("cpu")
-    return float(cpu["used_cpu_user"] + cpu["used_cpu_sys"])

@@ -20,7 +20,7 @@ from contenders import (
     scrapy_redis,
     tbloom_filter,
 )
-from links import count_distinct, read_pages
+from links import read_pages
 from race import ratios
 from serving import Cost, measure, medians, placed, placements
 
@@ -60,12 +60,7 @@ def link_race(
             }
             for name, theirs in costs.items()
         ]
-    return {
-        "pages": len(pages),
-        "links": len(links),
-        "distinct": count_distinct(pages),
-        "rows": rows,
-    }
+    return {"pages": len(pages), "links": len(links), "rows": rows}
 
 
 def _contenders(stack: ExitStack, url: str, capacity: int) -> Iterator[Contender]:

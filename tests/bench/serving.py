@@ -37,9 +37,21 @@ class Cost:
     server: float
 
 
-def _cpu(client: redis.Redis) -> float:
+def server_seconds(client: redis.Redis) -> float:
+    """Processor time of the server's process."""
     cpu = client.info("cpu")
     return float(cpu["used_cpu_user"] + cpu["used_cpu_sys"])
+
+
+@contextmanager
+def slow_log(client: redis.Redis, slower_than: int) -> Iterator[None]:
+    """Meanwhile the slow log takes every command that takes longer (us), up to 10,000 of them."""
+    before = client.config_get("slowlog-*")
+    client.config_set("slowlog-max-len", 10_000)
+    client.config_set("slowlog-log-slower-than", slower_than)
+    yield
+    for name, value in before.items():
+        client.config_set(name, value)
 
 
 def command_stats(client: redis.Redis) -> dict[str, dict[str, Any]]:
@@ -64,10 +76,10 @@ def measure(
 ) -> tuple[Cost, Any]:
     """What ``run`` costs for each item, and what it returns."""
     client.config_resetstat()
-    server, own, start = _cpu(client), time.process_time(), time.perf_counter()
+    server, own, start = server_seconds(client), time.process_time(), time.perf_counter()
     returned = run(items)
     elapsed, own = time.perf_counter() - start, time.process_time() - own
-    commands, server = usec_in_commands(client), _cpu(client) - server
+    commands, server = usec_in_commands(client), server_seconds(client) - server
     usec = 1e6 / len(items)
     return Cost(elapsed * usec, own * usec, commands / len(items), server * usec), returned
 
