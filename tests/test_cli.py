@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Iterable
 from contextlib import suppress
+from pathlib import Path
 from typing import IO, Any
 
 import pytest
@@ -114,15 +115,16 @@ def test_a_key_of_somebody_else_s_is_no_filter(url: str, client: redis.Redis, na
 
 def test_list_shows_the_filters(url: str, name: str) -> None:
     """Each once, also those with several shards, and with names that look like a shard's."""
-    for suffix, shards in (("", 1), (":3", 1), (":3.1", 1), ("-many", 5)):
+    long = f"{name}-{'long' * 50}"
+    for suffix, shards in (("", 1), (":3", 1), (":3.1", 1), ("-many", 5), (long[len(name) :], 1)):
         with TimeBloom.from_url(url, name + suffix, capacity=1000, shards=shards) as seen:
             seen.add_many(map(str, range(100)))
     listed = {info["name"]: info for info in json.loads(tbloom("list", url, "--json").stdout)}
     ours = {key: info for key, info in listed.items() if name in key}
-    assert set(ours) == {name, f"{name}:3", f"{name}:3.1", f"{name}-many"}
+    assert set(ours) == {name, f"{name}:3", f"{name}:3.1", f"{name}-many", long}
     assert {(info["items"], info["capacity"]) for info in ours.values()} == {(100, 1000)}
     lines = tbloom("list", url).stdout.splitlines()
-    assert len([line for line in lines if name in line]) == len(ours)
+    assert {line.split()[0] for line in lines if name in line} == set(ours)
 
 
 def test_info_shows_slices_sums_and_parameters(url: str, filled: TimeBloom) -> None:
@@ -345,3 +347,24 @@ def test_a_reader_that_leaves_is_no_error(url: str, name: str) -> None:
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert (done.stdout, done.stderr) == ("1\n", "")
+
+
+@pytest.mark.parametrize("arguments", [["plan"], ["plan", "--json"]])
+def test_output_that_can_not_be_written(arguments: list[str]) -> None:
+    """Also where Python writes only at its end: a full disk is an error, a reader that has left is none."""
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+
+    def run(stdout: int | IO[bytes]) -> tuple[int, list[bytes]]:
+        done = subprocess.run(
+            [*TBLOOM, *arguments], env=buffered, stdout=stdout, stderr=subprocess.PIPE,
+            timeout=60, check=False,
+        )  # fmt: skip
+        return done.returncode, done.stderr.splitlines()
+
+    with Path("/dev/full").open("wb") as full:
+        code, [line] = run(full)
+    assert (code, b"No space left" in line) == (2, True)
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as pipe:
+        assert run(pipe) == (1, [])

@@ -40,8 +40,8 @@ class Command(NamedTuple):
     module: str
     #: A command line that a test runs.
     example: str
-    #: The extra that brings what the module imports; None where the core's requirements do.
-    extra: str | None = "cli"
+    #: The extra that brings what the module imports.
+    extra: str = "cli"
 
 
 COMMANDS = {
@@ -128,15 +128,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs a sub-command. Returns the exit code: 0, 1 (the answer is no), 2 (it could not be done)."""
     argv = sys.argv[1:] if argv is None else argv
     try:
-        arguments = _parse(argv)
-        return load(arguments.command).run(arguments)
+        return _run(argv)
     except (CommandError, TBloomError, redis.RedisError) as error:
         sys.stderr.write(f"tbloom: {one_line(error)}\n")
         return error.exit_code if isinstance(error, CommandError) else USER_ERROR
     except BrokenPipeError:  # who read our output has left
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-        )  # or Python would complain at its end
         return FAILED
     except (
         OSError,
@@ -147,6 +143,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         sys.stderr.write("tbloom: interrupted\n")
         return INTERRUPTED
+    finally:
+        _drop_what_cannot_be_written()
+
+
+def _run(argv: Sequence[str]) -> int:
+    arguments = _parse(argv)
+    code = load(arguments.command).run(arguments)
+    if sys.stdout is not None:
+        sys.stdout.flush()  # or an error would come after our last word
+    return code
+
+
+def _drop_what_cannot_be_written() -> None:
+    """Or Python would complain of it at its end."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -194,7 +209,7 @@ def load(name: str) -> Module:
         return cast("Module", importlib.import_module(command.module))
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
-        if command.extra is None or missing in {"", "tbloom"}:
+        if missing in {"", "tbloom"}:
             raise
         message = f"{name!r} needs {missing}: pip install 'tbloom[{command.extra}]'"
         raise CommandError(message) from None

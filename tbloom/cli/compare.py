@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from rich.console import Group
-from rich.table import Table
 from rich.text import Text
 
 from tbloom.cli import filters, numbers, show, sources, words
@@ -87,7 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints the comparison. 0: they agree; 1: items are missing, or the error rate is too high."""
-    if arguments.from_url and not arguments.with_set:
+    if arguments.from_url is not None and arguments.with_set is None:
         raise CommandError("--from-url: it says where the set is, and --with-set is not given")
     reporter = Reporter(stderr=True, quiet=arguments.quiet)
     with ExitStack() as stack:
@@ -109,11 +108,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _exact(stack: ExitStack, arguments: argparse.Namespace) -> Source:
-    if arguments.with_lines:
+    if arguments.with_lines is not None:
         return sources.line_file(stack, arguments.with_lines)
-    url = arguments.from_url or arguments.url
-    client = stack.enter_context(filters.connect(url))
-    return sources.SetOfFingerprints("--with-set", url, client, arguments.with_set)
+    return sources.stored_set(stack, arguments, "--with-set", arguments.with_set)
 
 
 def _random(number: int) -> Iterator[list[bytes]]:
@@ -151,12 +148,8 @@ def _compared(seen: TimeBloom, items: int, missing: int, measured: Measured) -> 
 
 
 def _shown(compared: Comparison) -> RenderableType:
-    table = Table.grid(padding=(0, 2))
-    table.add_column()
-    table.add_column(justify="right")
-    table.add_column(style="dim")
     low, high = words.rate(compared.measured_low), words.rate(compared.measured_high)
-    rows = [
+    table = show.facts(
         ("exact items", f"{compared.items:,}", ""),
         ("missing", f"{compared.missing:,}", "not in the filter, or not any more"),
         ("random items", f"{compared.random:,}", "never added"),
@@ -172,9 +165,7 @@ def _shown(compared: Comparison) -> RenderableType:
             "from the bits that are set",
         ),
         ("promised", words.rate(compared.promised_error_rate), "at most, over the whole window"),
-    ]
-    for row in rows:
-        table.add_row(*row)
+    )
     return Group(table, *(Text(line, style="yellow") for line in _verdict(compared)))
 
 

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from redis.client import NEVER_DECODE
-
 from tbloom.calls import ScriptCall, text
 from tbloom.cli import exportfile, filters, interrupts, outfile, words
 from tbloom.cli.errors import CommandError
@@ -136,8 +134,7 @@ def _chunks(client: Any, config: Config, part: Part) -> Iterator[bytes]:
     key = config.keys.slice(*part.place)
     for start in range(0, part.size, CHUNK):
         size = min(CHUNK, part.size - start)
-        words = ("GETRANGE", key, start, start + size - 1)
-        chunk: bytes = client.execute_command(*words, **{NEVER_DECODE: True})
+        chunk: bytes = client.getrange(key, start, start + size - 1)
         if len(chunk) != size:
             now, _ = expiries(client, [key])
             if now < part.expires:

@@ -12,7 +12,6 @@ from tbloom.cli import filters, interrupts, parameters, sources
 from tbloom.cli.errors import CommandError
 from tbloom.cli.progress import Reporter
 from tbloom.cli.resuming import Progress, ResumeFile
-from tbloom.keys import Keys
 
 if TYPE_CHECKING:
     import argparse
@@ -67,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
         target = stack.enter_context(_open_target(arguments))
         target.import_many([], arguments.slice)  # is there such a slice?
         # What a server has lost, or a file that was cut off had, is imported again.
-        is_there = bool(target.client.exists(Keys(target.name).root))
+        is_there = bool(target.client.exists(target.config.keys.root))
         progress = begun = resume.begin(
             _fresh(arguments, source),
             goes_on=lambda known: is_there and _is_within(source, known.position),
@@ -98,13 +97,7 @@ def _open_source(stack: ExitStack, arguments: argparse.Namespace) -> Source:
         if arguments.resume is not None and (arguments.from_lines == "-" or source.total is None):
             raise CommandError("--resume: needs a file to go on with, not standard input or a pipe")
         return source
-    url = _source_url(arguments)
-    client = stack.enter_context(filters.connect(url))
-    return sources.SetOfFingerprints("--from-set", url, client, arguments.from_set)
-
-
-def _source_url(arguments: argparse.Namespace) -> str:
-    return str(arguments.url if arguments.from_url is None else arguments.from_url)
+    return sources.stored_set(stack, arguments, "--from-set", arguments.from_set)
 
 
 def _open_target(arguments: argparse.Namespace) -> Target:

@@ -17,7 +17,7 @@ def count(text: str) -> int:
         number = float(text)
         if number.is_integer() and number >= 1:
             return int(number)
-    except (OverflowError, ValueError):
+    except ValueError:
         pass
     raise argparse.ArgumentTypeError(
         f"expected a whole number such as 1000000 or 1e6, got {text!r}"

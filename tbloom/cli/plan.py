@@ -76,8 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def plan(config: Config) -> Plan:
     """What a filter with these parameters costs."""
-    size = sizing.key_bytes(config.shard_bits) + _KEY_OVERHEAD
-    slice_bytes = config.shards * sizing.allocated(size)
+    slice_bytes = _slice_bytes(config)
     items = config.capacity * config.slices
     per_day = config.capacity * _DAY_MS / _slice_ms(config)
     return Plan(
@@ -96,6 +95,11 @@ def plan(config: Config) -> Plan:
         set_bytes=items * _SET_BYTES,
         keys_bytes=items * _KEY_BYTES,
     )
+
+
+def _slice_bytes(config: Config) -> int:
+    """What a full slice takes, as Redis allocates it."""
+    return config.shards * sizing.allocated(sizing.key_bytes(config.shard_bits) + _KEY_OVERHEAD)
 
 
 def _slice_ms(config: Config) -> float:
@@ -151,7 +155,7 @@ def _fitting(memory: int, given: dict[str, Any], **more: Any) -> Config | None:
         if error.argument in {"bits", "capacity", "shards"}:  # more than a filter may have
             return None
         raise
-    return config if plan(config).window_bytes <= memory else None
+    return config if _slice_bytes(config) * config.slices <= memory else None
 
 
 def _last(most: int, fitting: Callable[[int], Config | None]) -> Config | None:
@@ -168,12 +172,8 @@ def _last(most: int, fitting: Callable[[int], Config | None]) -> Config | None:
 
 
 def _table(made: Plan) -> Table:
-    table = Table.grid(padding=(0, 2))
-    table.add_column()
-    table.add_column(justify="right")
-    table.add_column(style="dim")
     shards = "a key each, of 32 MB at most" if made.shards > 1 else ""
-    rows = [
+    return show.facts(
         ("capacity", f"{made.capacity:,}", "distinct items per slice"),
         ("window", f"{made.slices} x {made.granularity}", ""),
         ("error rate", words.rate(made.error_rate), "at most, over the whole window"),
@@ -189,10 +189,7 @@ def _table(made: Plan) -> Table:
         ),
         ("as a Redis set", words.size(made.set_bytes), _times(made.set_bytes, made)),
         ("as SET NX EX", words.size(made.keys_bytes), _times(made.keys_bytes, made)),
-    ]
-    for row in rows:
-        table.add_row(*row)
-    return table
+    )
 
 
 def _times(size: int, made: Plan) -> str:

@@ -25,7 +25,7 @@ def console() -> Console:
     """Standard output, for results: what is no terminal gets whole lines."""
     made = Console(highlight=False, markup=False)
     if not made.is_terminal:
-        made.width = 200
+        made.width = 10_000
     return made
 
 
@@ -49,6 +49,17 @@ def as_dict(info: FilterInfo) -> dict[str, Any]:
         "bytes": info.bytes,
         "error_rate": info.error_rate,
     }
+
+
+def facts(*rows: tuple[str, str, str]) -> Table:
+    """A name, a figure and a remark in each line."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column()
+    table.add_column(justify="right")
+    table.add_column(style="dim")
+    for row in rows:
+        table.add_row(*row)
+    return table
 
 
 def as_table(info: FilterInfo, newest: int | None = None) -> RenderableType:

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
 
 from tbloom.base import without_secrets
 from tbloom.calls import text
-from tbloom.cli import lines
+from tbloom.cli import filters, lines
 from tbloom.cli.errors import CommandError
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Callable, Iterator
     from contextlib import ExitStack
 
@@ -134,6 +135,12 @@ class Records:
             yield Page(items, position)
 
 
+def stored_set(stack: ExitStack, arguments: argparse.Namespace, option: str, key: str) -> Source:
+    """The set of that key, where --from-url says, or else where the filter is."""
+    url = arguments.url if arguments.from_url is None else arguments.from_url
+    return SetOfFingerprints(option, url, stack.enter_context(filters.connect(url)), key)
+
+
 def seen_file(stack: ExitStack, path: str) -> Source:
     """Scrapy's requests.seen, or that in a JOBDIR: records of a newer Scrapy, lines of hex of an older one."""
     found = Path(path)
@@ -163,9 +170,8 @@ def _fingerprints(name: str, some: list[Any]) -> list[bytes]:
         return [unhexlify(member) for member in some]
     except ValueError:
         wrong = next(member for member in some if not _is_hex(member))
-        shown = wrong if isinstance(wrong, str) else wrong.decode(errors="replace")
         raise CommandError(
-            f"{name}: expected fingerprints in hex, as Scrapy and scrapy-redis write them, got {shown[:100]!r}"
+            f"{name}: expected fingerprints in hex, as Scrapy and scrapy-redis write them, got {text(wrong)[:100]!r}"
         ) from None
 
 
