@@ -45,6 +45,7 @@ class ShardPlan:
 
     __slots__ = (
         "_sizes",
+        "_used",
         "add_terms",
         "current",
         "grown",
@@ -73,6 +74,9 @@ class ShardPlan:
         self.hashers = [_hasher(*size) for size in sizes]
         begins = dict(zip(sizes, accumulate((size[1] for size in sizes), initial=0), strict=False))
         self._sizes = [f"{begins[part.bits, part.hashes]} {part.hashes}" for part in parts]
+        # How many of the hashers the newest part uses, the newest two, ...: they stand in the order of the parts.
+        places = {size: place for place, size in enumerate(sizes, 1)}
+        self._used = list(accumulate((places[part.bits, part.hashes] for part in parts), max))
         #: What is the same in each call of ``lua/add.lua``, by ``within`` and by whether it is agreed.
         self.add_terms: dict[tuple[int, bool], tuple[tuple[str, ...], tuple[Any, ...]]] = {}
 
@@ -84,11 +88,8 @@ class ShardPlan:
 
     def positions(self, digest: int, parts: int) -> list[int]:
         """The positions of an item's bits in the newest so many parts' keys, size by size."""
-        # Sizes stand in the order in which the newest parts have them.
-        sizes = len(set(self._sizes[:parts])) if len(self.hashers) > 1 else 1
-        return [
-            HEADER_BITS + bit for hasher in self.hashers[:sizes] for bit in hasher.offsets(digest)
-        ]
+        hashers = self.hashers[: self._used[parts - 1]]
+        return [HEADER_BITS + bit for hasher in hashers for bit in hasher.offsets(digest)]
 
 
 class Positions:

@@ -62,7 +62,6 @@ class DupeFilter(BaseDupeFilter):
         self._ahead: Ahead | None = None
         self._shares_queue = False
         self._crawler: Crawler | None = None
-        self._ends_with_spider = False
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> BaseDupeFilter:  # type: ignore[override] # a Shadow is none of ours
@@ -116,8 +115,8 @@ class DupeFilter(BaseDupeFilter):
 
     def close(self, reason: str = "") -> None:
         """Called by Scrapy's scheduler at the end: closes the connection, keeps the data."""
-        # Before there was a client, there was an error.
-        if "_options" in self.__dict__ and not self._ends_with_spider:
+        # Before there was a client, there was an error. A crawl ends with its spider.
+        if "_options" in self.__dict__ and self._ahead is None:
             self._end(reason)
 
     def clear(self) -> None:
@@ -198,7 +197,6 @@ class DupeFilter(BaseDupeFilter):
             # Not with close(): scrapy-redis' scheduler doesn't call it, and what is claimed may be
             # settled later.
             crawler.signals.connect(self._end, signals.spider_closed)
-            self._ends_with_spider = True
         if self._flush_on_start:  # clear() comes next, and will find out
             return
         try:
