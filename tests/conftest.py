@@ -138,7 +138,7 @@ def clockwork(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[server
 
 
 class _Page(BaseHTTPRequestHandler):
-    """Any page; /status/CODE answers with that code, /to/PATH leads to PATH, /offsite to another host,
+    """Any page; / has links to /a and /b; /status/CODE answers with that code, /to/PATH leads to PATH, /offsite to another host,
     and /cut says nothing (/cut/once not the first time)."""
 
     def do_POST(self) -> None:
@@ -146,7 +146,8 @@ class _Page(BaseHTTPRequestHandler):
         self.do_GET()
 
     def do_GET(self) -> None:
-        body = b"<html><title>page</title></html>"
+        links = b'<a href="/a">a</a><a href="/b">b</a>' if self.path == "/" else b""
+        body = b"<html><title>page</title>%s</html>" % links
         kind, _, rest = self.path[1:].partition("/")
         if kind == "cut" and (rest != "once" or not self.server.seen.count(self.path)):
             self.server.seen.append(self.path)

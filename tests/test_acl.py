@@ -15,6 +15,7 @@ import servers
 from conftest import missing
 
 from tbloom import AsyncTimeBloom, Claim, TimeBloom
+from tbloom.cli import main
 
 TEXT = (Path(__file__).parents[1] / "SECURITY.md").read_text(encoding="utf-8")
 LINE = re.search(r"^ACL SETUSER .*$", TEXT, re.MULTILINE)[0].split()
@@ -164,3 +165,20 @@ def test_the_documented_user_of_a_cluster(name: str) -> None:
             else:
                 with pytest.raises(Exception, match=REFUSED + "|cannot be connected"):
                     TimeBloom.from_url(url, name)
+
+
+@pytest.mark.parametrize(("more", "code"), [((), 2), (("+scan",), 0)])
+def test_list_needs_scan(
+    admin: redis.Redis,
+    name: str,
+    more: tuple[str, ...],
+    code: int,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """As the document says."""
+    assert "`tbloom list` `+scan`" in TEXT
+    url = _set_user(admin, name, *more)
+    with TimeBloom.from_url(url, name, capacity=100) as seen:
+        seen.add("a")
+    assert main(["list", url]) == code
+    assert (name in capsys.readouterr().out) == (code == 0)

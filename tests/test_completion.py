@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from conftest import missing
 from test_cli import refused, tbloom
 
 from tbloom.cli import COMMANDS
@@ -60,8 +61,9 @@ def test_the_script_is_one_that_its_shell_reads(shell: str, tmp_path: Path) -> N
     assert (done.returncode, done.stderr) == (0, "")
     assert [] == [name for name in COMMANDS if name not in done.stdout]
     (tmp_path / "script").write_text(done.stdout, encoding="utf-8")
-    if shutil.which(shell):
-        subprocess.run([shell, "-n", tmp_path / "script"], timeout=30, check=True)
+    if not shutil.which(shell):
+        missing(f"The shell {shell}")
+    subprocess.run([shell, "-n", tmp_path / "script"], timeout=30, check=True)
 
 
 def test_other_shells_are_refused() -> None:

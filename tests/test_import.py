@@ -84,12 +84,14 @@ def test_a_crawl_moves_over_from_scrapy_redis(
         "DUPEFILTER_CLASS": "tbloom.scrapy.DupeFilter",
         "REQUEST_FINGERPRINTER_CLASS": "tbloom.scrapy.ScrapyRedisFingerprinter",
     }
-    move(
-        crawl,
-        {**scheduler, **old},
-        {**scheduler, **new},
-        lambda: tbloom("import", url, name, *SMALL, "--from-set", key),
-    )
+    left: list[Any] = []
+
+    def import_() -> Any:
+        left.append(client.smembers(key))
+        return tbloom("import", url, name, *SMALL, "--from-set", key)
+
+    move(crawl, {**scheduler, **old}, {**scheduler, **new}, import_)
+    assert left == [client.smembers(key)] != [set()]  # as it was
     client.delete(key)
 
 
@@ -97,13 +99,14 @@ def test_a_crawl_moves_over_from_scrapys_jobdir(
     crawl: Any, url: str, name: str, tmp_path: Path
 ) -> None:
     """One import and one setting."""
-    job = {"JOBDIR": str(tmp_path)}
-    move(
-        crawl,
-        job,
-        {**job, "DUPEFILTER_CLASS": "tbloom.scrapy.DupeFilter"},
-        lambda: tbloom("import", url, name, *SMALL, "--from-seen", str(tmp_path)),
-    )
+    job, left = {"JOBDIR": str(tmp_path)}, []
+
+    def import_() -> Any:
+        left.append((tmp_path / "requests.seen").read_bytes())
+        return tbloom("import", url, name, *SMALL, "--from-seen", str(tmp_path))
+
+    move(crawl, job, {**job, "DUPEFILTER_CLASS": "tbloom.scrapy.DupeFilter"}, import_)
+    assert left == [(tmp_path / "requests.seen").read_bytes()] != [b""]  # as it was
 
 
 # Where items come from.

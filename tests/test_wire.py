@@ -6,12 +6,19 @@ import os
 import random
 import threading
 import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from unittest.mock import patch
 
 import pytest
 import redis
 from proxy import Fault, Proxy
 
 from tbloom import Claim, TimeBloom
+from tbloom.calls import ScriptCall
+from tbloom.scripts import ADD
+from tbloom.wire import _bundles
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system can't fork")
 
@@ -24,6 +31,31 @@ def connections(client: redis.Redis, name: str) -> list[str]:
 def named(url: str, name: str) -> str:
     """A URL whose connections are found by this name."""
     return f"{url}?client_name={name}"
+
+
+def test_a_call_takes_nothing_from_the_pool(url: str, name: str) -> None:
+    """Of a filter that keeps its connections."""
+    with TimeBloom.from_url(url, name) as seen:
+        seen.add("the first")
+        pool = seen.client.connection_pool
+        with patch.object(pool, "get_connection", side_effect=AssertionError("not from the pool")):
+            assert [True, True, False] == [seen.add(item) for item in "abb"]
+
+
+def test_calls_are_made_when_it_is_their_turn() -> None:
+    """So the server works on the first ones meanwhile."""
+    made: list[int] = []
+
+    class Late:
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+        def __iter__(self) -> Iterator[int]:
+            made.append(self.number)
+            return iter([self.number])
+
+    calls = [ScriptCall(ADD, ("key",), (), Late(number)) for number in range(8)]
+    assert [1, 3, 7, 8] == [len(made) for _ in _bundles(calls)]
 
 
 def test_one_connection_serves_all_calls(url: str, name: str, client: redis.Redis) -> None:
@@ -104,27 +136,36 @@ def test_kept_connections_serve_other_commands(url: str, name: str) -> None:
         assert seen.info().items == 200
 
 
-def test_pool_that_is_disconnected_in_the_middle_of_a_batch(url: str, name: str) -> None:
-    """The calls are sent again; none gets another one's reply."""
+def test_pool_that_is_disconnected_in_the_middle_of_a_batch(
+    url: str, name: str, client: redis.Redis
+) -> None:
+    """By another thread or the server: the calls are sent again; none gets another one's reply."""
     parameters = {"capacity": 100_000, "error_rate": 1e-9, "patience": 60.0}
-    with TimeBloom.from_url(url, name, **parameters) as seen:
-        done = threading.Event()
+    with TimeBloom.from_url(named(url, name), name, **parameters) as seen:
+        done, cuts = threading.Event(), Counter()
 
         def disconnect() -> None:
             # Now and then late enough for a whole batch, on a machine that is busy too.
             while not done.wait(random.uniform(0.01, 0.2)):
-                seen.client.connection_pool.disconnect()
+                if cuts["by the server"] < cuts["by a thread"]:
+                    for connection in connections(client, name):
+                        cuts["by the server"] += client.client_kill_filter(_id=connection)
+                else:
+                    seen.client.connection_pool.disconnect()
+                    cuts["by a thread"] += 1
 
-        thread = threading.Thread(target=disconnect)
-        thread.start()
-        items = [f"item {i}" for i in range(20_000)]
-        answers = []
-        for start in range(0, len(items), 1000):  # each batch half new, and half of the one before
-            answers += seen.add_many(items[max(0, start - 1000) : start + 1000])
-        done.set()
-        thread.join()
-        assert answers == [True] * 1000 + ([False] * 1000 + [True] * 1000) * 19
-        assert seen.info().items == len(items)
+        with ThreadPoolExecutor(1) as threads:
+            disconnecting = threads.submit(disconnect)
+            batches = 0
+            # Each batch is half new, and half of the one before.
+            while batches < 20 or min(cuts["by a thread"], cuts["by the server"]) < 3:
+                items = [f"item {i}" for i in range(1000 * batches - 1000, 1000 * batches + 1000)]
+                answers = seen.add_many(items)
+                assert answers == [batches == 0] * 1000 + [True] * 1000
+                batches += 1
+            done.set()
+            disconnecting.result()
+        assert seen.info().items == 1000 * batches + 1000
 
 
 def test_close_over_a_connection_that_the_server_has_closed(
