@@ -27,10 +27,10 @@ from tbloom.circuit import Guessed
 from tbloom.clock import ServerClock
 from tbloom.config import Config
 from tbloom.errors import ConfigMismatch, FilterFull, TBloomError
-from tbloom.hashing import shard_of
+from tbloom.hashing import by_shard, shard_of
 from tbloom.lanes import Lanes
 from tbloom.layout import Layout
-from tbloom.plan import Plan
+from tbloom.plan import Plan, ShardPlan
 
 #: A slice changes between question and correction once, by chance twice. More often, without any
 #: answer, means that the server's clock runs away.
@@ -42,6 +42,12 @@ _BITS_PER_CALL = 3_000
 
 logger = logging.getLogger(__name__)
 _CallFor = Callable[[Plan, Batch], ScriptCall]
+
+
+def items_per_call(config: Config, shard: ShardPlan) -> int:
+    """How many items one call may ask for. (Of the items of one call, none sees another's bits.)"""
+    hashes = config.hashes * len(shard.hashers)
+    return max(1, _BITS_PER_CALL // (2 * (hashes + len(shard.keys))))
 
 
 class Conversation:
@@ -58,23 +64,15 @@ class Conversation:
 
     def batches(self, digests: Iterable[int], label: str | None = None) -> list[Batch]:
         """The distinct digests, by shard, in batches of what one call may carry; for the slice of that label."""
-        shards: dict[int, list[int]] = {}
-        for key in dict.fromkeys(digests):
-            shards.setdefault(shard_of(key, self.config.shards), []).append(key)
         return [
             Batch(list(some), shard, label=label)
-            for shard, keys in shards.items()
-            for some in chunks(keys, self._items_per_call(shard))
+            for shard, keys in by_shard(digests, self.config.shards).items()
+            for some in chunks(keys, items_per_call(self.config, self.current_plan().shard(shard)))
         ]
 
     def batch_of(self, digest: int) -> Batch:
         """A batch of one."""
         return Batch([digest], shard_of(digest, self.config.shards))
-
-    def _items_per_call(self, shard: int) -> int:
-        plan = self.current_plan().shard(shard)
-        hashes = self.config.hashes * len(plan.hashers)
-        return max(1, _BITS_PER_CALL // (2 * (hashes + len(plan.keys))))
 
     def change(
         self, batches: list[Batch], call: _CallFor, *, store: bool | None = True

@@ -15,7 +15,7 @@ this keeps the textbook false positive rate for filters of a few dozen items too
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import shake_256
 from struct import Struct
 
@@ -54,6 +54,14 @@ def digest(data: bytes) -> int:
 def shard_of(digest: int, shards: int) -> int:
     """Which shard the item with this digest belongs to, 0 .. shards-1."""
     return (digest >> 96) * shards >> 32
+
+
+def by_shard(digests: Iterable[int], shards: int) -> dict[int, list[int]]:
+    """The distinct digests, in order, by the shard that they belong to."""
+    found: dict[int, list[int]] = {}
+    for key in dict.fromkeys(digests):
+        found.setdefault(shard_of(key, shards), []).append(key)
+    return found
 
 
 class Hasher:
