@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import weakref
-from asyncio import Task, create_task, get_running_loop, sleep
-from collections.abc import AsyncIterator, Iterable, Sequence
+from asyncio import Task, create_task, get_running_loop
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
-from time import monotonic
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 from redis import RedisError, asyncio
-from redis.asyncio.retry import Retry
 
-from tbloom.base import Base, make_client, parse_url
-from tbloom.calls import Call, Flow
+from tbloom.aiodriver import AsyncDriver
+from tbloom.base import Base
 from tbloom.errors import TBloomError
-from tbloom.failures import as_redis_error, have_failed
 from tbloom.hashing import Item
 from tbloom.heart import beat_in_task
 from tbloom.holdings import Claim
@@ -27,23 +24,16 @@ if TYPE_CHECKING:
 
     from tbloom.base import Arguments
 
-T = TypeVar("T")
 
-
-class AsyncTimeBloom(Base["asyncio.Redis | asyncio.RedisCluster"]):
+class AsyncTimeBloom(Base["asyncio.Redis | asyncio.RedisCluster"], AsyncDriver):
     """``TimeBloom`` for asyncio: the same verbs, awaited. Any number of tasks may share one."""
 
-    _CLIENTS = (asyncio.Redis, asyncio.RedisCluster)
     _OTHER = "TimeBloom"
 
     @classmethod
     def from_url(cls, url: str, name: str, **arguments: Unpack[Arguments]) -> Self:
         """See ``TimeBloom.from_url``; closed by ``aclose()``."""
-        address, cluster = parse_url(url)
-        kind = asyncio.RedisCluster if cluster else asyncio.Redis
-        seen = cls(make_client(kind.from_url, Retry, address), name, **arguments)
-        seen._own_client()
-        return seen
+        return cls._from_url(url, name, arguments)
 
     def __init__(
         self,
@@ -53,20 +43,8 @@ class AsyncTimeBloom(Base["asyncio.Redis | asyncio.RedisCluster"]):
     ) -> None:
         super().__init__(client, name, **arguments)
         self._heart: Task[None] | None = None
-        self._cluster_unknown = isinstance(client, asyncio.RedisCluster)
 
     __init__.__doc__ = Base.__init__.__doc__
-
-    async def _meet_cluster(self) -> None:
-        """An asyncio client knows its cluster's masters only once it has been there."""
-        if isinstance(self.client, asyncio.RedisCluster):
-            try:
-                await self.client.initialize()
-            except Exception as error:
-                raise as_redis_error(error) from error
-            if self._cluster_unknown:  # another task may have been faster
-                self._spread(len(self.client.get_primaries()))
-        self._cluster_unknown = False
 
     async def add(self, item: Item, within: int | None = None) -> bool:
         """See ``TimeBloom.add``."""
@@ -186,14 +164,7 @@ class AsyncTimeBloom(Base["asyncio.Redis | asyncio.RedisCluster"]):
         self._heart, self._patience = None, 0.0
         with suppress(RedisError, TBloomError):  # else it ends by itself
             await self._run(self._protocol.sessions.end())
-        if self._owned:
-            await self.client.aclose()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
+        await super().aclose()
 
     def _live(self) -> None:
         """Sees to it that the session gives signs of life."""
@@ -205,52 +176,3 @@ class AsyncTimeBloom(Base["asyncio.Redis | asyncio.RedisCluster"]):
     async def _beat(self) -> None:
         if self._protocol.sessions.are_needed:
             await self._run(self._protocol.sessions.beat())
-
-    async def _run(self, flow: Flow[T], *guess: T) -> T:
-        """The flow's answer; with a ``guess``, that while the server does not answer."""
-        asked = False
-        try:
-            try:
-                if self._cluster_unknown:
-                    await self._meet_cluster()
-                calls = next(flow)
-                while not guess or asked or self.circuit.lets_through():
-                    replies = await self._send(calls)
-                    asked = True
-                    calls = flow.send(replies)
-            except StopIteration as stop:
-                if asked:
-                    self.circuit.worked()
-                answer: T = stop.value
-                return answer
-            except (RedisError, TBloomError) as error:
-                if not self._is_lost(error, asked=asked) or not guess:
-                    raise
-            self._told_by_guess(flow)
-            return guess[0]
-        finally:
-            flow.close()  # tells it of an error or a cancellation here
-
-    async def _send(self, calls: Sequence[Call]) -> Sequence[Any]:
-        began, replies = monotonic(), await self._exchange(calls)
-        if not have_failed(replies):
-            return replies
-        trip = self._trip(calls, began)
-        trip.take(replies)
-        while trip.pending:
-            await sleep(trip.pause)
-            trip.take(await self._exchange(trip.pending))
-        return trip.replies
-
-    async def _exchange(self, calls: Sequence[Call]) -> Sequence[Any]:
-        """Sends the calls once; the reply, or redis-py's error, to each."""
-        try:
-            if len(calls) == 1:
-                return [await self.client.execute_command(*calls[0].words)]
-            async with self.client.pipeline(transaction=False) as pipeline:
-                for call in calls:
-                    pipeline.execute_command(*call.words)
-                replies: Sequence[Any] = await pipeline.execute(raise_on_error=False)
-                return replies
-        except Exception as error:  # noqa: BLE001 - Trip raises those that are not for it
-            return [error] * len(calls)

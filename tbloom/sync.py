@@ -4,34 +4,28 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import redis
-from redis.retry import Retry
 
-from tbloom.base import Base, make_client, parse_url
-from tbloom.calls import Call, Flow
+from tbloom.base import Base
 from tbloom.errors import TBloomError
-from tbloom.failures import have_failed
 from tbloom.hashing import Item
 from tbloom.heart import beat_in_thread
 from tbloom.holdings import Claim
 from tbloom.info import FilterInfo
-from tbloom.wire import Wire, target
+from tbloom.syncdriver import SyncDriver
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
     from tbloom.base import Arguments
 
-T = TypeVar("T")
 
-
-class TimeBloom(Base["redis.Redis | redis.RedisCluster"]):
+class TimeBloom(Base["redis.Redis | redis.RedisCluster"], SyncDriver):
     """A set of recently seen items, shared through Redis: a Bloom filter per time slice.
 
     Safe to use from many threads, and after a fork. Each verb may raise redis-py's errors,
@@ -39,7 +33,6 @@ class TimeBloom(Base["redis.Redis | redis.RedisCluster"]):
     for an argument that can't be right, such as an empty item.
     """
 
-    _CLIENTS = (redis.Redis, redis.RedisCluster)
     _OTHER = "AsyncTimeBloom"
 
     @classmethod
@@ -51,12 +44,7 @@ class TimeBloom(Base["redis.Redis | redis.RedisCluster"]):
         connection fails, the call is sent again for 5 seconds (``patience``), and gets the first
         answer.
         """
-        address, cluster = parse_url(url)
-        kind = redis.RedisCluster if cluster else redis.Redis
-        seen = cls(make_client(kind.from_url, Retry, address), name, **arguments)
-        seen._own_client()
-        seen.keep_connections()
-        return seen
+        return cls._from_url(url, name, arguments)
 
     def __init__(
         self,
@@ -65,11 +53,9 @@ class TimeBloom(Base["redis.Redis | redis.RedisCluster"]):
         **arguments: Unpack[Arguments],
     ) -> None:
         super().__init__(client, name, **arguments)
-        self._wire: Wire | None = None
         self._heart: threading.Thread | None = None
         self._stop_heart: Callable[[], object] = lambda: None
-        if isinstance(client, redis.RedisCluster):
-            self._spread(len(client.get_primaries()))  # type: ignore[no-untyped-call]
+        self._meet_cluster()
 
     __init__.__doc__ = Base.__init__.__doc__
 
@@ -218,21 +204,7 @@ class TimeBloom(Base["redis.Redis | redis.RedisCluster"]):
         self.keep_connections()  # none from now on
         with suppress(redis.RedisError, TBloomError):  # else it ends by itself
             self._run(self._protocol.sessions.end())
-        if self._owned:
-            self.client.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def keep_connections(self) -> None:
-        """Keeps connections from call to call, for a client that nobody else uses, as ``from_url``'s; with
-        ``patience`` 0 none, because a kept one may be lost unnoticed."""
-        before, self._wire = self._wire, Wire.of(self.client) if self._patience else None
-        if before is not None:
-            before.let_go()
+        super().close()
 
     def _live(self) -> None:
         """Sees to it that the session gives signs of life."""
@@ -246,53 +218,3 @@ class TimeBloom(Base["redis.Redis | redis.RedisCluster"]):
     def _beat(self) -> None:
         if self._protocol.sessions.are_needed:
             self._run(self._protocol.sessions.beat())
-
-    def _run(self, flow: Flow[T], *guess: T) -> T:
-        """The flow's answer; with a ``guess``, that while the server does not answer."""
-        asked = False
-        try:
-            try:
-                calls = next(flow)
-                while not guess or asked or self.circuit.lets_through():
-                    replies = self._send(calls)
-                    asked = True
-                    calls = flow.send(replies)
-            except StopIteration as stop:
-                if asked:
-                    self.circuit.worked()
-                answer: T = stop.value
-                return answer
-            except (redis.RedisError, TBloomError) as error:
-                if not self._is_lost(error, asked=asked) or not guess:
-                    raise
-            self._told_by_guess(flow)
-            return guess[0]
-        finally:
-            flow.close()  # tells it of an error or a cancellation here
-
-    def _send(self, calls: Sequence[Call]) -> Sequence[Any]:
-        began, replies = monotonic(), self._exchange(calls)
-        if not have_failed(replies):
-            return replies
-        trip = self._trip(calls, began)
-        trip.take(replies)
-        while trip.pending:
-            sleep(trip.pause)
-            trip.take(self._exchange(trip.pending))
-        return trip.replies
-
-    def _exchange(self, calls: Sequence[Call]) -> Sequence[Any]:
-        """Sends the calls once; the reply, or redis-py's error, to each."""
-        try:
-            wire = self._wire
-            if wire is not None and (told := wire.exchange(calls)):
-                return told
-            if len(calls) == 1:
-                return [self.client.execute_command(*calls[0].words)]  # type: ignore[no-untyped-call]
-            with self.client.pipeline(transaction=False) as pipeline:
-                for call in calls:
-                    pipeline.execute_command(*call.words, **target(self.client, call))
-                replies: Sequence[Any] = pipeline.execute(raise_on_error=False)
-                return replies
-        except Exception as error:  # noqa: BLE001 - Trip raises those that are not for it
-            return [error] * len(calls)

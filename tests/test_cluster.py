@@ -332,7 +332,7 @@ async def test_a_cluster_that_is_not_there_is_redis_pys_error(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that can be told from a bug: a RedisError, after all patience."""
-    monkeypatch.setattr("tbloom.base.PATIENCE_FOR_FAILOVER", 1.0)
+    monkeypatch.setattr("tbloom.caller.PATIENCE_FOR_FAILOVER", 1.0)
     with servers.Cluster(_binary("redis-server")) as cluster:
         seen = make(url=cluster.url)
         await seen.add("a")

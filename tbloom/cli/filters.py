@@ -10,9 +10,9 @@ import redis
 from redis.retry import Retry
 
 from tbloom import TimeBloom
-from tbloom.base import make_client, parse_url, without_secrets
 from tbloom.calls import text
 from tbloom.cli.errors import CommandError
+from tbloom.clients import make_client, parse_url, without_secrets
 from tbloom.config import from_stored
 from tbloom.failures import as_redis_error
 from tbloom.keys import CONFIGS, Keys, name_of

@@ -7,11 +7,11 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from tbloom import TimeBloom
-from tbloom.base import without_secrets
 from tbloom.cli import filters, interrupts, parameters, sources
 from tbloom.cli.errors import CommandError
 from tbloom.cli.progress import Reporter
 from tbloom.cli.resuming import Progress, ResumeFile
+from tbloom.clients import without_secrets
 
 if TYPE_CHECKING:
     import argparse

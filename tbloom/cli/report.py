@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from jinja2 import Environment, StrictUndefined
 
-from tbloom.base import without_secrets
 from tbloom.cli import filters, outfile, words
 from tbloom.cli.advice import advice
 from tbloom.cli.charts import charts
 from tbloom.cli.progress import Reporter
+from tbloom.clients import without_secrets
 from tbloom.version import __version__
 
 if TYPE_CHECKING:

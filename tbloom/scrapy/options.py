@@ -14,7 +14,8 @@ from redis.retry import Retry
 from scrapy.settings import BaseSettings
 from scrapy_redis.connection import get_redis_from_settings
 
-from tbloom.base import PATIENCE, SOCKET_TIMEOUT, without_secrets
+from tbloom.caller import PATIENCE
+from tbloom.clients import SOCKET_TIMEOUT, without_secrets
 from tbloom.errors import ConfigError
 from tbloom.sync import TimeBloom
 

@@ -1,0 +1,119 @@
+"""How tasks of an event loop send a flow's calls."""
+
+from __future__ import annotations
+
+from asyncio import sleep
+from collections.abc import Mapping, Sequence
+from time import monotonic
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from redis import RedisError, asyncio
+from redis.asyncio.retry import Retry
+
+from tbloom.caller import Caller
+from tbloom.calls import Call, Flow
+from tbloom.clients import make_client, parse_url
+from tbloom.errors import TBloomError
+from tbloom.failures import as_redis_error, have_failed
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+T = TypeVar("T")
+
+
+class AsyncDriver(Caller["asyncio.Redis | asyncio.RedisCluster"]):
+    """Sends calls, and awaits the replies."""
+
+    _CLIENTS = (asyncio.Redis, asyncio.RedisCluster)
+
+    def __init__(
+        self,
+        client: asyncio.Redis | asyncio.RedisCluster,
+        name: str,
+        *,
+        patience: float | None,
+        on_error: str,
+    ) -> None:
+        super().__init__(client, name, patience=patience, on_error=on_error)
+        self._cluster_unknown = isinstance(client, asyncio.RedisCluster)
+
+    @classmethod
+    def _from_url(cls, url: str, name: str, arguments: Mapping[str, Any]) -> Self:
+        address, cluster = parse_url(url)
+        kind = asyncio.RedisCluster if cluster else asyncio.Redis
+        seen = cls(make_client(kind.from_url, Retry, address), name, **arguments)
+        seen._own_client()
+        return seen
+
+    async def _meet_cluster(self) -> None:
+        """An asyncio client knows its cluster's masters only once it has been there."""
+        if isinstance(self.client, asyncio.RedisCluster):
+            try:
+                await self.client.initialize()
+            except Exception as error:
+                raise as_redis_error(error) from error
+            if self._cluster_unknown:  # another task may have been faster
+                self._spread(len(self.client.get_primaries()))
+        self._cluster_unknown = False
+
+    async def aclose(self) -> None:
+        """Closes the client, if ``from_url`` made it."""
+        self._patience = 0.0
+        if self._owned:
+            await self.client.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def _run(self, flow: Flow[T], *guess: T) -> T:
+        """The flow's answer; with a ``guess``, that while the server does not answer."""
+        asked = False
+        try:
+            try:
+                if self._cluster_unknown:
+                    await self._meet_cluster()
+                calls = next(flow)
+                while not guess or asked or self.circuit.lets_through():
+                    replies = await self._send(calls)
+                    asked = True
+                    calls = flow.send(replies)
+            except StopIteration as stop:
+                if asked:
+                    self.circuit.worked()
+                answer: T = stop.value
+                return answer
+            except (RedisError, TBloomError) as error:
+                if not self._is_lost(error, asked=asked) or not guess:
+                    raise
+            self._told_by_guess(flow)
+            return guess[0]
+        finally:
+            flow.close()  # tells it of an error or a cancellation here
+
+    async def _send(self, calls: Sequence[Call]) -> Sequence[Any]:
+        began, replies = monotonic(), await self._exchange(calls)
+        if not have_failed(replies):
+            return replies
+        trip = self._trip(calls, began)
+        trip.take(replies)
+        while trip.pending:
+            await sleep(trip.pause)
+            trip.take(await self._exchange(trip.pending))
+        return trip.replies
+
+    async def _exchange(self, calls: Sequence[Call]) -> Sequence[Any]:
+        """Sends the calls once; the reply, or redis-py's error, to each."""
+        try:
+            if len(calls) == 1:
+                return [await self.client.execute_command(*calls[0].words)]
+            async with self.client.pipeline(transaction=False) as pipeline:
+                for call in calls:
+                    pipeline.execute_command(*call.words)
+                replies: Sequence[Any] = await pipeline.execute(raise_on_error=False)
+                return replies
+        except Exception as error:  # noqa: BLE001 - Trip raises those that are not for it
+            return [error] * len(calls)
