@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from datetime import timedelta
 
 from tbloom.errors import ConfigError
 from tbloom.hashing import Item, digest, encode
 
 _LONGEST_NOTE = 1 << 16
+_LEAST_TTL, _MOST_TTL = 0.001, 36525 * 86400.0  # seconds
 
 
 def check_within(within: int | None, slices: int) -> int:
@@ -20,11 +22,23 @@ def check_within(within: int | None, slices: int) -> int:
     raise ConfigError("within", within, f"a whole number of slices from 1 to {slices}")
 
 
-def digests_of(items: Iterable[Item]) -> list[int]:
+def digests_of(items: Iterable[Item], digest: Callable[[bytes], int] = digest) -> list[int]:
     """The items' digests, in order."""
     if isinstance(items, str | bytes) or not isinstance(items, Iterable):
         raise ConfigError("items", items, "an iterable of items, not a single one")
     return [digest(encode(item, f"items[{i}]")) for i, item in enumerate(items)]
+
+
+def check_ttl(ttl: float | timedelta) -> int:
+    """For how long an item is remembered (ms)."""
+    seconds = ttl.total_seconds() if isinstance(ttl, timedelta) else ttl
+    if (
+        isinstance(seconds, int | float)
+        and not isinstance(seconds, bool)
+        and _LEAST_TTL <= seconds <= _MOST_TTL
+    ):
+        return round(seconds * 1000)
+    raise ConfigError("ttl", ttl, "seconds, or a timedelta, from a millisecond to 100 years")
 
 
 def check_note(note: str, argument: str = "note") -> str:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 from tbloom.lanes import Lane
 
+#: The answer for an item that has to be asked for again, at another place.
+MOVED = "2"
 #: So many items are kept at most; the oldest go first.
 MOST_UNTOLD = 100_000
 
@@ -22,6 +24,8 @@ class Batch:
     answers: str | None = None
     #: The slice that its items go into, if that is not the current one.
     label: str | None = None
+    #: For how long its items are remembered (ms), where the call says so.
+    ttl: int = 0
     #: Whether it was sent and no reply came.
     in_doubt: bool = False
     #: Whether the filter's parameters were compared after the server asked for it.
@@ -72,3 +76,13 @@ class Untold:
                     taken[digest] = batch
                     batch.wanted.add(digest)
         return taken
+
+
+def answers_of(batches: Iterable[Batch]) -> dict[int, bool]:
+    """Which of the items are new, as far as that was answered."""
+    return {
+        digest: answer == "1"
+        for batch in batches
+        for digest, answer in zip(batch.digests, batch.answers or "", strict=True)
+        if answer != MOVED
+    }

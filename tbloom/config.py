@@ -6,7 +6,7 @@ import json
 import math
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, TypedDict
+from typing import Any, Protocol, TypedDict
 
 from tbloom import sizing
 from tbloom.errors import ConfigError
@@ -113,17 +113,40 @@ class Config:
 
     def differences(self, stored: str) -> dict[str, tuple[Any, Any]]:
         """Each parameter that ``stored`` has another value for: (stored, ours)."""
-        theirs, ours = _read(stored), self._parameters()
-        names = sorted(theirs.keys() | ours.keys())
-        differing = {
-            name: (theirs.get(name), ours.get(name))
-            for name in names
-            if theirs.get(name) != ours.get(name)
-        }
-        if not differing and stored != self.stored:
-            # The same values in another spelling, true for 1 say: that wasn't tbloom.
-            return {"stored": (stored, self.stored)}
-        return differing
+        return differences(stored, self.stored)
+
+
+def differences(stored: str, ours: str) -> dict[str, tuple[Any, Any]]:
+    """Each parameter that differs between two texts that are stored with filters: (stored, ours)."""
+    theirs, own = read_stored(stored), read_stored(ours)
+    differing = {
+        name: (theirs.get(name), own.get(name))
+        for name in sorted(theirs.keys() | own.keys())
+        if theirs.get(name) != own.get(name)
+    }
+    if not differing and stored != ours:
+        # The same values in another spelling, true for 1 say: that wasn't tbloom.
+        return {"stored": (stored, ours)}
+    return differing
+
+
+class Guarded(Protocol):
+    """Parameters that are stored, and compared with those of other clients."""
+
+    @property
+    def name(self) -> str:
+        """The store's name."""
+
+    @property
+    def keys(self) -> Keys:
+        """The names of its keys."""
+
+    @property
+    def stored(self) -> str:
+        """The parameters as they are stored."""
+
+    def differences(self, stored: str) -> dict[str, tuple[Any, Any]]:
+        """Each that ``stored`` has another value for: (stored, ours)."""
 
 
 class Parameters(TypedDict, total=False):
@@ -184,7 +207,7 @@ def configure(
 
 def from_stored(name: str, stored: str) -> Config:
     """The parameters of a stored filter; its error rate follows from its size."""
-    values = _read(stored)
+    values = read_stored(stored)
     root = Keys(name).root
     expected = (
         f"the parameters of a filter that this version of tbloom can read in {root!r} "
@@ -208,7 +231,8 @@ def from_stored(name: str, stored: str) -> Config:
     return config
 
 
-def _read(stored: str) -> dict[str, Any]:
+def read_stored(stored: str) -> dict[str, Any]:
+    """The parameters in what is stored, by name; under "stored" what is not tbloom's."""
     try:
         values = json.loads(stored)
     except (ValueError, RecursionError):  # somebody else's text, or one made to be deeply nested

@@ -11,24 +11,20 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tbloom import survey
-from tbloom.batches import Batch, Untold
+from tbloom.batches import Batch
 from tbloom.calls import (
     CALLS_AT_ONCE,
-    Failure,
     Flow,
     ScriptCall,
     Status,
-    again_in_full,
     chunks,
-    raise_first,
     text,
 )
-from tbloom.circuit import Guessed
 from tbloom.clock import ServerClock
 from tbloom.config import Config
 from tbloom.errors import ConfigMismatch, FilterFull, TBloomError
+from tbloom.exchange import Exchange
 from tbloom.hashing import by_shard, shard_of
-from tbloom.lanes import Lanes
 from tbloom.layout import Layout
 from tbloom.plan import Plan, ShardPlan
 
@@ -50,14 +46,13 @@ def items_per_call(config: Config, shard: ShardPlan) -> int:
     return max(1, _BITS_PER_CALL // (2 * (hashes + len(shard.keys))))
 
 
-class Conversation:
+class Conversation(Exchange):
     """What a client has learnt about a filter, and its tokens."""
 
     def __init__(self, config: Config) -> None:
+        super().__init__(config.name)
         self.config = config
         self.clock = ServerClock()
-        self.untold = Untold()
-        self._lanes = Lanes()
         self._plan: Plan | None = None
         self._agreed: tuple[Plan, bool] | None = None
         self._layouts: dict[int, Layout] = {}
@@ -78,23 +73,7 @@ class Conversation:
         self, batches: list[Batch], call: _CallFor, *, store: bool | None = True
     ) -> Flow[None]:
         """Asks with tokens, and notes whose answers got lost."""
-        for batch in batches:
-            self._give_token(batch)
-        try:
-            yield from self.ask(batches, call, store=store)
-        except Guessed:  # they were told
-            raise
-        except BaseException:  # the flow's end too, when its driver was cancelled
-            self.untold.keep(batches)
-            raise
-        for batch in batches:
-            if batch.lane is not None and not batch.again:
-                self._lanes.give_back(batch.lane)
-
-    def _give_token(self, batch: Batch) -> None:
-        if batch.lane is None:
-            batch.lane = self._lanes.take()
-            batch.number = batch.lane.next_number()
+        yield from self.settle(batches, self.ask(batches, call, store=store))
 
     def ask(self, batches: list[Batch], call: _CallFor, *, store: bool | None) -> Flow[None]:
         """Sends the batches' calls until each has its answers.
@@ -127,28 +106,11 @@ class Conversation:
     def _send(self, plan: Plan, batches: list[Batch], call: _CallFor) -> Flow[list[Batch]]:
         """Sends one call for each batch; returns those that are done."""
         calls = [call(plan, batch) for batch in batches]
-        for batch in batches:
-            batch.in_doubt = True
-        replies = yield calls
-        failed = Failure in map(type, replies)
-        if failed:
-            replies = yield from again_in_full(calls, replies)
-        done, errors = [], []
-        for batch, reply in zip(batches, replies, strict=True):
-            if isinstance(reply, Failure):
-                batch.in_doubt = reply.in_doubt
-                continue
-            batch.in_doubt = False
-            try:
-                if self._accept(plan, batch, *reply):
-                    done.append(batch)
-            except TBloomError as error:  # raised once all that was answered is noted
-                errors.append(error)
-        if failed:
-            yield from raise_first(calls, replies)
-        if errors:
-            raise errors[0]
-        return done
+        return (
+            yield from self._deliver(
+                calls, batches, lambda batch, reply: self._accept(plan, batch, *reply)
+            )
+        )
 
     def _is_prepared(self, plan: Plan, *, store: bool | None) -> bool:
         """Whether it is plain that nothing has to be done first."""
@@ -195,12 +157,7 @@ class Conversation:
             if batch.answers is not None and len(batch.answers) < len(batch.digests):
                 left = batch.digests[len(batch.answers) :]
                 del batch.digests[len(batch.answers) :]
-                if batch.again:  # the others may not be asked for this time
-                    left = [digest for digest in left if digest in batch.wanted]
-                if left:
-                    rest.append(Batch(left, batch.shard, label=batch.label))
-                    if batch.lane is not None:
-                        self._give_token(rest[-1])
+                rest += self._rest_of(batch, left)
         return rest
 
     def _accept(
@@ -236,15 +193,6 @@ class Conversation:
         if status == Status.STRAY and not batch.digests:
             return True  # a clear that was done already
         raise TBloomError(f"filter {self.config.name!r}: the server takes a call for a stray copy")
-
-    def _answers(self, batch: Batch, payload: Any) -> str:
-        answers = text(payload)
-        if len(answers) > len(batch.digests):
-            raise TBloomError(
-                f"filter {self.config.name!r}: {len(answers)} answers to {len(batch.digests)} items; "
-                "has somebody else written to its lanes?"
-            )
-        return answers
 
     def current_plan(self) -> Plan:
         """The plan for the server's time, as far as known."""

@@ -16,7 +16,7 @@ this keeps the textbook false positive rate for filters of a few dozen items too
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from hashlib import shake_256
+from hashlib import blake2b, shake_256
 from struct import Struct
 
 from mmh3 import mmh3_x64_128_uintdigest
@@ -27,6 +27,9 @@ from tbloom.errors import ConfigError
 HASH_NAME = "mmh3_x64_128"
 
 Item = str | bytes
+
+#: The same of ``fingerprint``.
+FINGERPRINT_NAME = "blake2b_16"
 
 _OFFSET_MASK = (1 << 96) - 1
 _MULTIPLIER_SEED = b"tbloom"  # never change it: see HASH_NAME
@@ -49,6 +52,12 @@ def encode(item: Item, argument: str = "item") -> bytes:
 def digest(data: bytes) -> int:
     """The 128-bit mmh3 (x64 variant, seed 0) of ``data``."""
     return mmh3_x64_128_uintdigest(data)
+
+
+def fingerprint(data: bytes) -> int:
+    """The 128-bit BLAKE2b of ``data``, for stores that promise never to take one item for another: of
+    mmh3, which is not made to resist that, anyone can make collisions."""
+    return int.from_bytes(blake2b(data, digest_size=16).digest(), "big")
 
 
 def shard_of(digest: int, shards: int) -> int:

@@ -20,6 +20,7 @@ _SEGMENTS = 256
 _LIKE_A_SHARD = re.compile(r":[0-9]+(\.[0-9]+)?:*\Z")
 #: All keys that have a filter's parameters, and its shards' copies of them, for SCAN.
 CONFIGS = "{*}:config"
+_BUCKET = re.compile(r"\}:exact:\d+:\d+\Z", re.ASCII)
 _REGISTER, _CLAIMS, _SESSIONS = _HASHES = ("}:parts", "}:claims", "}:sessions")
 
 
@@ -49,8 +50,13 @@ class Keys:
         """The same while it is taken in from elsewhere; ``token``: whoever does that."""
         return f"{self.slice(label, shard, part)}:incoming:{token}"
 
+    def bucket(self, generation: int, number: int, shard: int = 0) -> str:
+        """One of the buckets that an exact filter's items are spread over."""
+        return f"{self._tag(shard)}:exact:{generation}:{number}"
+
     def layout(self, shard: int = 0) -> str:
-        """The parts of those slices that have not just the one that every slice begins with."""
+        """The parts of those slices that have not just the one that every slice begins with; of an exact
+        filter, how many buckets there are."""
         return f"{self._tag(shard)}:layout"
 
     def register(self, shard: int = 0) -> str:
@@ -108,7 +114,9 @@ def name_of(key: str) -> str | None:
 
 def kind_of(key: str) -> str:
     """The Redis type of one of a filter's keys."""
-    return "hash" if key.endswith(_HASHES) else "string"
+    if key.endswith(_HASHES):
+        return "hash"
+    return "zset" if _BUCKET.search(key) else "string"
 
 
 def slot(tag: str) -> int:

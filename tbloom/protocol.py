@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from tbloom import survey
 from tbloom.arguments import check_note, check_notes, check_within, digests_of
-from tbloom.batches import Batch
+from tbloom.batches import Batch, answers_of
 from tbloom.calls import Command, Flow, deliver, text
 from tbloom.claims import Claims
 from tbloom.config import Config, from_stored
@@ -242,19 +242,20 @@ class Protocol:
         plan, batches = conversation.current_plan(), [conversation.batch_of(key)]
         yield from conversation.change(batches, lambda plan, batch: plan.add(within, batch))
         self._keep_at_home([key], plan)
-        return _answers(batches)[key]
+        return answers_of(batches)[key]
 
     def _add(self, digests: list[int], within: int) -> Flow[dict[int, bool]]:
         conversation = self._conversation
-        untold = conversation.untold.take(digests)
-        batches = conversation.batches(digest for digest in digests if digest not in untold)
-        batches += {id(batch): batch for batch in untold.values()}.values()
         plan = conversation.current_plan()
-        yield from conversation.change(batches, lambda plan, batch: plan.add(within, batch))
-        answers = _answers(batches)
+        answers = yield from conversation.add(
+            digests,
+            conversation.batches,
+            lambda batches: conversation.change(
+                batches, lambda plan, batch: plan.add(within, batch)
+            ),
+        )
         self._keep_at_home(answers, plan)
-        missing = [digest for digest in digests if digest not in answers] if untold else []
-        return {**answers, **(yield from self._add(missing, within))} if missing else answers
+        return answers
 
     def _look_up(self, digests: list[int], within: int) -> Flow[dict[int, bool]]:
         conversation = self._conversation
@@ -262,7 +263,7 @@ class Protocol:
         yield from conversation.ask(
             batches, lambda plan, batch: plan.contains(within, batch), store=False
         )
-        answers = _answers(batches)
+        answers = answers_of(batches)
         self._keep_at_home((key for key, seen in answers.items() if seen), plan)
         return answers
 
@@ -287,11 +288,3 @@ class Protocol:
         # Another plan by now: another slice is current, and the answers may be of before.
         if self.home.size and plan is self._conversation.current_plan():
             self.home.keep(seen, plan)
-
-
-def _answers(batches: list[Batch]) -> dict[int, bool]:
-    return {
-        digest: answer == "1"
-        for batch in batches
-        for digest, answer in zip(batch.digests, batch.answers or "", strict=True)
-    }

@@ -10,7 +10,7 @@ from typing import Any
 
 from tbloom.calls import CALLS_AT_ONCE, Command, Flow, ScriptCall, chunks, deliver, text
 from tbloom.clock import ServerClock
-from tbloom.config import Config
+from tbloom.config import Config, Guarded
 from tbloom.errors import ConfigMismatch
 from tbloom.info import FilterInfo, SliceInfo
 from tbloom.layout import Layout
@@ -35,7 +35,7 @@ def ask_time(config: Config, clock: ServerClock) -> Flow[None]:
     clock.learn(now)
 
 
-def check_stored(config: Config) -> Flow[None]:
+def check_stored(config: Guarded) -> Flow[None]:
     """Raises ConfigMismatch where the filter is stored with other parameters."""
     [stored] = yield from deliver([Command(("GET", config.keys.root))])
     if stored is not None and text(stored) != config.stored:
@@ -45,19 +45,24 @@ def check_stored(config: Config) -> Flow[None]:
 def warnings(config: Config, clock: ServerClock) -> Flow[list[str]]:
     """What threatens the filter, or has harmed it: a server that drops keys, and slices that it dropped."""
     yield from ask_time(config, clock)
+    found = yield from evictions([*map(config.keys.register, range(config.shards))])
+    for key in (yield from _dropped_parts(config, clock.now())):
+        found.append(f"the server has dropped {key} early: what it held is forgotten")
+    return found
+
+
+def evictions(keys: list[str]) -> Flow[list[str]]:
+    """What is to be said of those servers, among the ones that these keys are on, that drop keys."""
     found: dict[str, None] = {}
-    for shards in chunks(range(config.shards), CALLS_AT_ONCE):
-        calls = [ScriptCall(SERVER, (config.keys.register(shard),), ()) for shard in shards]
-        for _, section in (yield from deliver(calls)):
+    for some in chunks(keys, CALLS_AT_ONCE):
+        for _, section in (yield from deliver([ScriptCall(SERVER, (key,), ()) for key in some])):
             fields = dict(re.findall(r"^(\w+):(.*?)\r?$", text(section), re.MULTILINE))
             policy, limit = fields.get("maxmemory_policy", ""), int(fields.get("maxmemory", 0))
             if limit and policy != "noeviction":
                 found[
                     f"the server drops keys once it uses {limit} bytes (maxmemory-policy {policy}); "
-                    "what a slice held is forgotten then: set noeviction"
+                    "what they held is forgotten then: set noeviction"
                 ] = None
-    for key in (yield from _dropped_parts(config, clock.now())):
-        found[f"the server has dropped {key} early: what it held is forgotten"] = None
     return list(found)
 
 
@@ -65,7 +70,7 @@ def _dropped_parts(config: Config, now: int) -> Flow[list[str]]:
     """The parts that are in the registers, and not there."""
     parts = []
     for register in (
-        yield from _each("HGETALL", [*map(config.keys.register, range(config.shards))])
+        yield from each("HGETALL", [*map(config.keys.register, range(config.shards))])
     ):
         # redis-py makes a dict of the reply.
         parts += [
@@ -73,7 +78,7 @@ def _dropped_parts(config: Config, now: int) -> Flow[list[str]]:
             for part, until in register.items()
             if text(until).isdecimal() and int(until) > now + _SOON_MS
         ]
-    there = yield from _each("EXISTS", parts)
+    there = yield from each("EXISTS", parts)
     return [part for part, exists in zip(parts, there, strict=True) if not exists]
 
 
@@ -85,7 +90,7 @@ def info(config: Config, clock: ServerClock, earlier: FilterInfo | None = None) 
     yield from ask_time(config, clock)
     now = clock.now()
     yield from check_stored(config)
-    texts = yield from _each("GET", [config.keys.layout(s) for s in range(config.shards)])
+    texts = yield from each("GET", [config.keys.layout(s) for s in range(config.shards)])
     layouts = [Layout(config, text(known) if known else "") for known in texts]
     known = {slice.label: slice for slice in earlier.slices} if earlier else {}
     slices = []
@@ -102,7 +107,7 @@ def info(config: Config, clock: ServerClock, earlier: FilterInfo | None = None) 
         hashes=config.hashes,
         shards=config.shards,
         slices=tuple(slices),
-        claims=sum((yield from _each("HLEN", [*map(config.keys.claims, range(config.shards))]))),
+        claims=sum((yield from each("HLEN", [*map(config.keys.claims, range(config.shards))]))),
         warnings=tuple((yield from warnings(config, clock))),
     )
 
@@ -111,7 +116,7 @@ def count_items(config: Config, shard: int, label: str, layout: Layout) -> Flow[
     """The items that one shard of a slice holds."""
     numbers = range(len(layout.parts(label)))
     keys = [config.keys.slice(label, shard, number) for number in numbers]
-    return sum(count for [count] in (yield from _each("BITFIELD_RO", keys, "GET", "u48", "0")))
+    return sum(count for [count] in (yield from each("BITFIELD_RO", keys, "GET", "u48", "0")))
 
 
 def _slice_info(
@@ -123,9 +128,9 @@ def _slice_info(
         for number, part in enumerate(layout.parts(slice.label)):
             keys.append(config.keys.slice(slice.label, shard, number))
             sizes.append((shard, part))
-    items = yield from _each("BITFIELD_RO", keys, "GET", "u48", "0")
-    memory = yield from _each("MEMORY USAGE", keys)
-    ttls = yield from _each("PTTL", keys)
+    items = yield from each("BITFIELD_RO", keys, "GET", "u48", "0")
+    memory = yield from each("MEMORY USAGE", keys)
+    ttls = yield from each("PTTL", keys)
     expires = _expiry(now, max(ttls), zone)
     held = sum(count for [count] in items), sum(size or 0 for size in memory), len(keys)
     if before and held == (before.items, before.bytes, before.parts * config.shards):
@@ -164,7 +169,7 @@ def _expiry(now: int, ttl: int, zone: tzinfo) -> datetime | None:
         return None
 
 
-def _each(command: str, keys: list[str], *arguments: str) -> Flow[list[Any]]:
+def each(command: str, keys: list[str], *arguments: str) -> Flow[list[Any]]:
     """The replies to one command for each key."""
     replies: list[Any] = []
     for some in chunks(keys, CALLS_AT_ONCE):
