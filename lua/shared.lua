@@ -140,3 +140,79 @@ local function keep_claims(claims, sessions, expires, life, now)
   prolong(claims, until_then, now)
   prolong(sessions, until_then, now)
 end
+
+-- The answer to this call, if the lane has it; else the number of a later call, if the lane is that far.
+local function told_before(lane_key, number)
+  local told = redis.call('GET', lane_key)
+  if not told then return nil end
+  local last, answers = string.match(told, '^(%d+):(%d*)$')
+  last = tonumber(last) or 0
+  if last == number then return answers end
+  return nil, last > number and last or nil
+end
+
+-- What an exact filter's script replies where the caller's parameters are not the stored ones; nil where they are.
+-- And the stored ones.
+local function exact_disagreement(config_key, config, agreed)
+  local stored = redis.call('GET', config_key)
+  if stored and stored ~= config then return {2, stored} end
+  if not stored and not agreed then return {4, ''} end
+  return nil, stored
+end
+
+-- Of an exact filter's layout, the generation; '' where there is no layout.
+local function generation_of(layout_key)
+  return redis.call('GETRANGE', layout_key, 0, 15)
+end
+
+-- A time (ms) as the entries of a generation have it: from its beginning, because small numbers take less room.
+local function since(generation, time)
+  return time - math.floor(tonumber(generation) / 1000)
+end
+
+-- Whether a bucket has been split in two: the layout has a bit for each that has.
+local function is_split(layout_key, bucket)
+  return redis.call('GETBIT', layout_key, 128 + bucket) == 1
+end
+
+-- Where an item is: the index of the key of its bucket, and the bucket's number. Its keys, from KEYS[at] on, are the
+-- bucket that the caller knows, and that one's two halves, of which the item belongs to number half. Nil: elsewhere.
+local function place(layout_key, at, half)
+  local bucket = math.floor(half / 2)
+  if bucket > 1 and not is_split(layout_key, math.floor(bucket / 2)) then return nil end
+  if not is_split(layout_key, bucket) then return at, bucket end
+  if not is_split(layout_key, half) then return at + 1 + half % 2, half end
+end
+
+-- Of the two halves of a bucket, 0 or 1: the one that an item belongs to. The numbers of buckets are those of a tree:
+-- 1, then its halves 2 and 3, then theirs; each level goes by a further one of the fingerprint's last 48 bits.
+local function half_of(fingerprint, bucket)
+  local a, b, c, d, e, f = string.byte(fingerprint, 11, 16)
+  local bits = ((((a * 256 + b) * 256 + c) * 256 + d) * 256 + e) * 256 + f
+  local step = 2 ^ 47
+  while bucket > 1 do bucket, step = math.floor(bucket / 2), step / 2 end
+  return math.floor(bits / step) % 2
+end
+
+-- Splits the bucket KEYS[at] into its halves, the two keys after it. Nil: one of them is something else.
+local function split(layout_key, at, bucket)
+  for half = 1, 2 do
+    if type(redis.pcall('ZCARD', KEYS[at + half])) ~= 'number' then return end
+  end
+  local entries = redis.call('ZRANGE', KEYS[at], 0, -1, 'WITHSCORES')
+  local words = {{}, {}}
+  for i = 1, #entries, 2 do
+    local own = words[1 + half_of(entries[i], bucket)]
+    own[#own + 1], own[#own + 2] = entries[i + 1], entries[i]
+  end
+  local lives_until = redis.call('PTTL', KEYS[at])
+  for half = 1, 2 do
+    for i = 1, #words[half], 1000 do
+      redis.call('ZADD', KEYS[at + half], unpack(words[half], i, math.min(i + 999, #words[half])))
+      redis.call('PEXPIRE', KEYS[at + half], lives_until)
+    end
+  end
+  redis.call('UNLINK', KEYS[at])
+  redis.call('SETBIT', layout_key, 128 + bucket, 1)
+  return true
+end

@@ -50,7 +50,7 @@ class Keys:
         """The same while it is taken in from elsewhere; ``token``: whoever does that."""
         return f"{self.slice(label, shard, part)}:incoming:{token}"
 
-    def bucket(self, generation: int, number: int, shard: int = 0) -> str:
+    def bucket(self, generation: str, number: int, shard: int = 0) -> str:
         """One of the buckets that an exact filter's items are spread over."""
         return f"{self._tag(shard)}:exact:{generation}:{number}"
 

@@ -1,0 +1,41 @@
+-- exact_contains: which of these items are remembered? Changes nothing.
+--
+-- KEYS[1]    the filter's parameters
+-- KEYS[2]    the layout: the generation, 16 digits; then the bits, one for each bucket, from number 0 on
+-- KEYS[3..]  for each item, the bucket that the caller knows, and that one's two halves
+--
+-- ARGV[1]    the parameters that the caller works with
+-- ARGV[2]    1: the caller has agreed on them; 0: they must be stored here, or be agreed on first (exact_open.lua)
+-- ARGV[3]    the generation that the caller knows; '': none yet
+-- ARGV[4..]  for each item, the number of the half that it belongs to, and its fingerprint, 16 bytes
+--
+-- Reply      {0, answers, 0}  a character per item: 1 seen, 0 not; 4 seen and 3 not, and the bucket that the caller knows has
+--                             been split; 2 the item's bucket is none of these: read the layout, and ask again
+--            {2, parameters}  the filter is stored with others
+--            {4, ''}          no parameters are stored here, and the caller has not agreed on them
+--            {5, generation}  the generation is another one
+-- Errors     WRONGTYPE
+
+local config_key, layout_key, FIRST_KEY, FIRST_ITEM = KEYS[1], KEYS[2], 3, 4
+local config, agreed, generation = ARGV[1], ARGV[2] == '1', ARGV[3]
+
+local refusal = exact_disagreement(config_key, config, agreed)
+if refusal then return refusal end
+local stored_generation = generation_of(layout_key)
+if stored_generation ~= generation then return {5, stored_generation} end
+
+local answers, items = {}, (#ARGV - FIRST_ITEM + 1) / 2
+if generation == '' then return {0, string.rep('0', items), 0} end
+local now = since(generation, server_time())
+for i = 0, items - 1 do
+  local known, argument = FIRST_KEY + 3 * i, FIRST_ITEM + 2 * i
+  local at = place(layout_key, known, tonumber(ARGV[argument]))
+  if not at then
+    answers[i + 1] = '2'
+  else
+    local expires = redis.call('ZSCORE', KEYS[at], ARGV[argument + 1])
+    local seen = expires and tonumber(expires) > now
+    answers[i + 1] = at == known and (seen and '1' or '0') or (seen and '4' or '3')
+  end
+end
+return {0, table.concat(answers), 0}

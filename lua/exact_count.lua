@@ -1,0 +1,18 @@
+-- exact_count: what some buckets of an exact filter hold.
+--
+-- KEYS[1]    a bucket
+-- KEYS[2..]  further ones
+--
+-- ARGV[1]    their generation
+--
+-- Reply      {items, dead, bytes}  items that have not expired, entries that have, and the memory of both
+-- Errors     WRONGTYPE
+
+local now = since(ARGV[1], server_time())
+local items, entries, bytes = 0, 0, 0
+for i = 1, #KEYS do
+  items = items + redis.call('ZCOUNT', KEYS[i], '(' .. now, '+inf')
+  entries = entries + redis.call('ZCARD', KEYS[i])
+  bytes = bytes + (redis.call('MEMORY', 'USAGE', KEYS[i]) or 0)
+end
+return {items, entries - items, bytes}

@@ -1,0 +1,74 @@
+"""The exact filter for asyncio."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from redis import asyncio
+
+from tbloom.aiodriver import AsyncDriver
+from tbloom.exact.base import ExactBase
+from tbloom.exact.info import ExactInfo
+from tbloom.hashing import Item
+
+if TYPE_CHECKING:
+    from typing_extensions import Self, Unpack
+
+    from tbloom.exact.base import ExactArguments
+
+
+class AsyncExactFilter(ExactBase["asyncio.Redis | asyncio.RedisCluster"], AsyncDriver):
+    """``ExactFilter`` for asyncio: the same verbs, awaited. Any number of tasks may share one."""
+
+    _OTHER = "ExactFilter"
+
+    @classmethod
+    def from_url(cls, url: str, name: str, **arguments: Unpack[ExactArguments]) -> Self:
+        """See ``TimeBloom.from_url``; closed by ``aclose()``."""
+        return cls._from_url(url, name, arguments)
+
+    def __init__(
+        self,
+        client: asyncio.Redis | asyncio.RedisCluster,
+        name: str,
+        **arguments: Unpack[ExactArguments],
+    ) -> None:
+        super().__init__(client, name, **arguments)
+
+    __init__.__doc__ = ExactBase.__init__.__doc__
+
+    async def add(self, item: Item, ttl: float | timedelta | None = None) -> bool:
+        """See ``ExactFilter.add``."""
+        flow = self._protocol.add(item, ttl)
+        return await self._run(flow, *self._guess(schedule=True, drop=False))
+
+    async def add_many(
+        self, items: Iterable[Item], ttl: float | timedelta | None = None
+    ) -> list[bool]:
+        """See ``ExactFilter.add_many``."""
+        items, guesses = self._guess_many(items, schedule=True, drop=False)
+        return await self._run(self._protocol.add_many(items, ttl), *guesses)
+
+    async def contains(self, item: Item) -> bool:
+        """See ``ExactFilter.contains``."""
+        flow = self._protocol.contains(item)
+        return await self._run(flow, *self._guess(schedule=False, drop=True))
+
+    async def contains_many(self, items: Iterable[Item]) -> list[bool]:
+        """See ``ExactFilter.contains_many``."""
+        items, guesses = self._guess_many(items, schedule=False, drop=True)
+        return await self._run(self._protocol.contains_many(items), *guesses)
+
+    async def info(self) -> ExactInfo:
+        """See ``ExactFilter.info``."""
+        return await self._run(self._protocol.info())
+
+    async def warnings(self) -> list[str]:
+        """See ``ExactFilter.warnings``."""
+        return await self._run(self._protocol.warnings())
+
+    async def clear(self) -> None:
+        """See ``ExactFilter.clear``."""
+        await self._run(self._protocol.clear())

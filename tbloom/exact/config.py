@@ -1,0 +1,52 @@
+"""What all who share an exact filter must agree on."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from tbloom.config import MAX_SHARDS, differences, read_stored
+from tbloom.errors import ConfigError
+from tbloom.hashing import FINGERPRINT_NAME
+from tbloom.keys import Keys
+
+KIND = "exact"
+LAYOUT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ExactConfig:
+    """The parameters of one exact filter; raises ConfigError where they make no sense."""
+
+    name: str
+    shards: int = 1
+    keys: Keys = field(init=False, repr=False, compare=False)
+    #: What the server keeps of it, to compare other clients' parameters with.
+    stored: str = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if type(self.shards) is not int or not 1 <= self.shards <= MAX_SHARDS:
+            raise ConfigError("shards", self.shards, f"a whole number from 1 to {MAX_SHARDS}")
+        values = {
+            "layout": LAYOUT,
+            "kind": KIND,
+            "hash": FINGERPRINT_NAME,
+            "shards": self.shards,
+        }
+        object.__setattr__(self, "keys", Keys(self.name, self.shards))
+        object.__setattr__(self, "stored", json.dumps(values, separators=(",", ":")))
+
+    def differences(self, stored: str) -> dict[str, tuple[Any, Any]]:
+        """Each parameter that ``stored`` has another value for: (stored, ours)."""
+        return differences(stored, self.stored)
+
+
+def from_stored(name: str, stored: str) -> ExactConfig | None:
+    """The parameters of a stored exact filter; None where it is none."""
+    shards = read_stored(stored).get("shards")
+    try:
+        config = ExactConfig(name, shards)  # type: ignore[arg-type]
+    except ConfigError:
+        return None
+    return config if config.stored == stored else None

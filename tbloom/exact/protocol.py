@@ -1,0 +1,138 @@
+"""The verbs of an exact filter, as flows (see ``tbloom.calls``). No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+
+from tbloom import survey
+from tbloom.arguments import check_ttl, digests_of
+from tbloom.batches import Batch, answers_of
+from tbloom.calls import CALLS_AT_ONCE, Command, Flow, ScriptCall, chunks, deliver, text
+from tbloom.errors import ConfigMismatch
+from tbloom.exact.config import ExactConfig, from_stored
+from tbloom.exact.conversation import ExactConversation, read_tree
+from tbloom.exact.info import ExactInfo
+from tbloom.exact.tree import Tree
+from tbloom.hashing import Item, encode, fingerprint
+from tbloom.scripts import EXACT_COUNT
+
+#: Buckets that one command counts, or deletes: less than a millisecond's work.
+_BUCKETS_PER_CALL = 100
+
+
+class ExactProtocol:
+    """The verbs of one filter, for one client; ``ttl``: for how long items are remembered (ms)."""
+
+    def __init__(self, config: ExactConfig, ttl: int) -> None:
+        self.config = config
+        self._ttl = ttl
+        self._conversation = ExactConversation(config)
+
+    def add(self, item: Item, ttl: float | timedelta | None) -> Flow[bool]:
+        """Is the item new?"""
+        key = fingerprint(encode(item))
+        answers = yield from self._add([key], self._life(ttl))
+        return answers[key]
+
+    def add_many(self, items: Iterable[Item], ttl: float | timedelta | None) -> Flow[list[bool]]:
+        """Which of the items are new? Of a repeated one, the first."""
+        life, digests = self._life(ttl), digests_of(items, fingerprint)
+        answers = yield from self._add(digests, life)
+        # Popped by its first occurrence, so that the others are told "seen".
+        return [answers.pop(digest, False) for digest in digests]
+
+    def contains(self, item: Item) -> Flow[bool]:
+        """Has the item been seen?"""
+        key = fingerprint(encode(item))
+        answers = yield from self._look_up([key])
+        return answers[key]
+
+    def contains_many(self, items: Iterable[Item]) -> Flow[list[bool]]:
+        """Which of the items have been seen?"""
+        digests = digests_of(items, fingerprint)
+        answers = yield from self._look_up(digests)
+        return [answers[digest] for digest in digests]
+
+    def clear(self) -> Flow[None]:
+        """Forget everything, also if it is stored with another number of shards."""
+        root = self.config.keys.root
+        [stored] = yield from deliver([Command(("GET", root))])
+        if stored is not None and text(stored) != self.config.stored:
+            other = from_stored(self.config.name, text(stored))
+            if other is None:
+                differences = self.config.differences(text(stored))
+                raise ConfigMismatch(self.config.name, differences, text(stored))
+            yield from _clear(ExactConversation(other))
+        yield from _clear(self._conversation)
+
+    def info(self) -> Flow[ExactInfo]:
+        """What the filter holds."""
+        config = self.config
+        yield from survey.check_stored(config)
+        items = dead = memory = buckets = 0
+        for shard in range(config.shards):
+            tree = yield from read_tree(config, shard)
+            groups = _keys(config, shard, tree)
+            buckets += sum(map(len, groups))
+            calls = [ScriptCall(EXACT_COUNT, keys, (tree.generation,)) for keys in groups]
+            for some in chunks(calls, CALLS_AT_ONCE):
+                for counted in (yield from deliver(some)):
+                    items, dead, memory = items + counted[0], dead + counted[1], memory + counted[2]
+        return ExactInfo(
+            name=config.name,
+            shards=config.shards,
+            items=items,
+            dead=dead,
+            buckets=buckets,
+            bytes=memory,
+            warnings=tuple((yield from self.warnings())),
+        )
+
+    def warnings(self) -> Flow[list[str]]:
+        """What threatens the filter."""
+        shards = range(self.config.shards)
+        return (yield from survey.evictions([*map(self.config.keys.config, shards)]))
+
+    def _life(self, ttl: float | timedelta | None) -> int:
+        return self._ttl if ttl is None else check_ttl(ttl)
+
+    def _add(self, digests: list[int], ttl: int) -> Flow[dict[int, bool]]:
+        conversation = self._conversation
+        return (
+            yield from conversation.add(
+                digests,
+                lambda some: conversation.batches(some, ttl),
+                lambda batches: conversation.change(batches, conversation.add_call),
+            )
+        )
+
+    def _look_up(self, digests: list[int]) -> Flow[dict[int, bool]]:
+        conversation = self._conversation
+        batches = conversation.batches(digests)
+        yield from conversation.ask(batches, conversation.contains_call)
+        return answers_of(batches)
+
+
+def _clear(conversation: ExactConversation) -> Flow[None]:
+    config = conversation.config
+    if config.shards > 1:
+        # First of all: whoever adds to a shard that is cleared must agree on parameters anew.
+        yield from deliver([Command(("UNLINK", config.keys.root))])
+    conversation.forget()
+    for shard in range(config.shards):
+        tree = yield from read_tree(config, shard)
+        yield from conversation.change([Batch([], shard)], conversation.clear_call)
+        calls = [Command(("UNLINK", *keys)) for keys in _keys(config, shard, tree)]
+        for some in chunks(calls, CALLS_AT_ONCE):
+            yield from deliver(some)
+
+
+def _keys(config: ExactConfig, shard: int, tree: Tree) -> list[tuple[str, ...]]:
+    """The keys of all of a shard's buckets, in groups."""
+    if not tree.generation:
+        return []
+    return [
+        tuple(config.keys.bucket(tree.generation, bucket, shard) for bucket in some)
+        for some in chunks([*tree.buckets()], _BUCKETS_PER_CALL)
+    ]

@@ -1,0 +1,64 @@
+"""Which bucket an item belongs to: extendible hashing.
+
+R. Fagin et al., "Extendible hashing: a fast access method for dynamic files", 1979. Bucket 1 is split into
+2 and 3 when it gets too large, these into 4, 5, 6 and 7, and so on: a tree, each level of which goes by a further
+bit of the fingerprint's last 48. A bit for each bucket says whether it has been split. ``lua/shared.lua``
+does the same sums in ``place`` and ``half_of``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+#: The bits of a fingerprint that choose its bucket; the uppermost ones choose its shard.
+BITS = 48
+_MASK = (1 << BITS) - 1
+
+
+class Tree:
+    """The buckets of one shard, as far as known; ``generation``: of which clear() they are, 16 digits."""
+
+    __slots__ = ("_level", "_splits", "generation")
+
+    def __init__(self, generation: str, splits: bytes = b"") -> None:
+        self.generation = generation
+        self._splits = bytearray(splits)
+        self._level = 0  # where the last search ended: the next one will end near
+
+    def note_splits(self, buckets: Iterable[int]) -> None:
+        """These have been split."""
+        for bucket in buckets:
+            missing = bucket // 8 + 1 - len(self._splits)
+            if missing > 0:
+                self._splits.extend(bytes(missing))
+            self._splits[bucket // 8] |= 0x80 >> bucket % 8
+
+    def half_of(self, fingerprint: int) -> int:
+        """Of the two halves of the item's bucket, the number of the one that the item belongs to."""
+        path = (1 << BITS) | (fingerprint & _MASK)
+        level = self._level
+        while level and not self._is_split(path >> (BITS + 1 - level)):
+            level -= 1
+        while self._is_split(path >> (BITS - level)):
+            level += 1
+        self._level = level
+        return path >> (BITS - 1 - level)
+
+    def bucket_after(self, position: int) -> tuple[int, int]:
+        """The bucket at this position of all 2^48, and the position of the next one."""
+        bucket = self.half_of(position) >> 1
+        width = 1 << (BITS + 1 - bucket.bit_length())
+        return bucket, (position - position % width + width) & _MASK
+
+    def buckets(self) -> Iterator[int]:
+        """All that there are."""
+        position = 0
+        while True:
+            bucket, position = self.bucket_after(position)
+            yield bucket
+            if not position:
+                return
+
+    def _is_split(self, bucket: int) -> bool:
+        splits = self._splits
+        return bucket // 8 < len(splits) and bool(splits[bucket // 8] & (0x80 >> bucket % 8))
