@@ -39,6 +39,7 @@ FLOORS = [  # lowest first
     {"failures", "heart", "wire"},
     {"base"},
     {"sync", "aio"},
+    {"local"},
     {"metrics"},
     {"scrapy", "cli"},
 ]
