@@ -9,16 +9,19 @@ from tbloom.aio import AsyncTimeBloom
 from tbloom.errors import ConfigError, ConfigMismatch, FilterFull, ServerTooOld, TBloomError
 from tbloom.holdings import Claim
 from tbloom.info import FilterInfo, SliceInfo
+from tbloom.local.bloom import AsyncLocalBloom, LocalBloom
 from tbloom.sync import TimeBloom
 from tbloom.version import __version__
 
 __all__ = [
+    "AsyncLocalBloom",
     "AsyncTimeBloom",
     "Claim",
     "ConfigError",
     "ConfigMismatch",
     "FilterFull",
     "FilterInfo",
+    "LocalBloom",
     "ServerTooOld",
     "SliceInfo",
     "TBloomError",

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from tbloom.errors import ConfigError
 from tbloom.hashing import Item, digest, encode
 
 _LONGEST_NOTE = 1 << 16
 _LEAST_TTL, _MOST_TTL = 0.001, 36525 * 86400.0  # seconds
+# A window is at most a century long, and has to fit before and after.
+_YEARS = (102, 9800)
 
 
 def check_within(within: int | None, slices: int) -> int:
@@ -20,6 +22,18 @@ def check_within(within: int | None, slices: int) -> int:
     if isinstance(within, int) and not isinstance(within, bool) and 1 <= within <= slices:
         return within
     raise ConfigError("within", within, f"a whole number of slices from 1 to {slices}")
+
+
+def check_at(at: datetime | None) -> datetime | None:
+    """An instant to look at; None is now."""
+    if at is None or (
+        isinstance(at, datetime)
+        and _YEARS[0] <= at.year <= _YEARS[1]
+        and at.utcoffset() is not None
+    ):
+        return at
+    expected = "a datetime with a time zone, between the years 102 and 9800"
+    raise ConfigError("at", at, expected)
 
 
 def digests_of(items: Iterable[Item], digest: Callable[[bytes], int] = digest) -> list[int]:

@@ -76,17 +76,17 @@ def by_shard(digests: Iterable[int], shards: int) -> dict[int, list[int]]:
 class Hasher:
     """The bit offsets of an item in a slice of ``bits`` bits."""
 
-    __slots__ = ("_bits", "_multiplier", "_words")
+    __slots__ = ("_words", "bits", "hashes", "multiplier")
 
     def __init__(self, bits: int, hashes: int) -> None:
-        self._bits = bits
+        self.bits, self.hashes = bits, hashes
         words = shake_256(_MULTIPLIER_SEED).digest(8 * hashes)
-        self._multiplier = int.from_bytes(words, "little")
+        self.multiplier = int.from_bytes(words, "little")
         # The lowest word of the product knows only the low half of the digest: left out.
         self._words = Struct(f"<8x{hashes}Q8x")
 
     def offsets(self, digest: int) -> Sequence[int]:
         """The bit offsets of the item with this digest, each in 0 .. bits-1."""
-        bits, words = self._bits, self._words
-        product = (digest & _OFFSET_MASK) * self._multiplier
+        bits, words = self.bits, self._words
+        product = (digest & _OFFSET_MASK) * self.multiplier
         return [word * bits >> 64 for word in words.unpack(product.to_bytes(words.size, "little"))]

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from tbloom import survey
-from tbloom.arguments import check_note, check_notes, check_within, digests_of
+from tbloom.arguments import check_at, check_note, check_notes, check_within, digests_of
 from tbloom.batches import Batch, answers_of
 from tbloom.calls import Command, Flow, deliver, text
 from tbloom.claims import Claims
@@ -30,9 +30,6 @@ from tbloom.sessions import Sessions
 from tbloom.window import to_ms
 
 T = TypeVar("T")
-
-# A window is at most a century long, and has to fit before and after.
-_YEARS = (102, 9800)
 
 
 class Protocol:
@@ -193,14 +190,7 @@ class Protocol:
 
     def keys(self, at: datetime | None = None) -> Flow[list[str]]:
         """The (first) keys of the slices that are live at ``at``, or now, oldest first."""
-        expected = "a datetime with a time zone, between the years 102 and 9800"
-        if at is not None and (
-            not isinstance(at, datetime)
-            or not _YEARS[0] <= at.year <= _YEARS[1]
-            or at.utcoffset() is None
-        ):
-            raise ConfigError("at", at, expected)
-        return (yield from self._adopting(self._keys, at))
+        return (yield from self._adopting(self._keys, check_at(at)))
 
     def _keys(self, at: datetime | None) -> Flow[list[str]]:
         conversation = self._conversation

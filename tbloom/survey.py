@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import replace
 from datetime import datetime, tzinfo
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 from tbloom.calls import CALLS_AT_ONCE, Command, Flow, ScriptCall, chunks, deliver, text
 from tbloom.clock import ServerClock
 from tbloom.config import Config, Guarded
 from tbloom.errors import ConfigMismatch
 from tbloom.info import FilterInfo, SliceInfo
-from tbloom.layout import Layout
+from tbloom.layout import Layout, Part
 from tbloom.scripts import CONTAINS, SERVER
 from tbloom.sizing import HEADER_BITS, key_bytes, window_rate
 from tbloom.window import Slice, from_ms
@@ -122,7 +123,6 @@ def count_items(config: Config, shard: int, label: str, layout: Layout) -> Flow[
 def _slice_info(
     config: Config, slice: Slice, layouts: list[Layout], now: int, before: SliceInfo | None
 ) -> Flow[SliceInfo]:
-    zone = config.window.zone
     keys, sizes = [], []
     for shard, layout in enumerate(layouts):
         for number, part in enumerate(layout.parts(slice.label)):
@@ -131,29 +131,49 @@ def _slice_info(
     items = yield from each("BITFIELD_RO", keys, "GET", "u48", "0")
     memory = yield from each("MEMORY USAGE", keys)
     ttls = yield from each("PTTL", keys)
-    expires = _expiry(now, max(ttls), zone)
+    expires = _expiry(now, max(ttls), config.window.zone)
     held = sum(count for [count] in items), sum(size or 0 for size in memory), len(keys)
     if before and held == (before.items, before.bytes, before.parts * config.shards):
         return replace(before, expires=expires)  # a bit is set by nothing but a new item
-    set_bits = []
-    for key, (_, part), [count] in zip(keys, sizes, items, strict=True):
+    parts = []
+    for key, (shard, part), [count], size in zip(keys, sizes, items, memory, strict=True):
         found = (yield from _count_bits(part.bits, key)) if count else 0
-        set_bits.append(min(found, part.bits))  # the last byte may have bits that are no item's
-    all_bits = [part.bits for _, part in sizes]
+        parts.append(HeldPart(shard, part, count, size or 0, found))
+    return summed(config, slice, parts, expires)
+
+
+class HeldPart(NamedTuple):
+    """What one part of a slice holds."""
+
+    shard: int
+    part: Part
+    items: int
+    #: Of memory; 0: it has not begun.
+    bytes: int
+    set_bits: int
+
+
+def summed(
+    config: Config, slice: Slice, parts: list[HeldPart], expires: datetime | None
+) -> SliceInfo:
+    """What a slice with these parts holds."""
+    begun = sum(held.part.bits for held in parts if held.bytes)
+    # The last byte may have bits that are no item's.
+    set_bits = [min(held.set_bits, held.part.bits) for held in parts]
     fills = [
-        (shard, bits / part.bits, part.hashes)
-        for (shard, part), bits in zip(sizes, set_bits, strict=True)
+        (held.shard, bits / held.part.bits, held.part.hashes)
+        for held, bits in zip(parts, set_bits, strict=True)
     ]
+    zone = config.window.zone
     return SliceInfo(
         label=slice.label,
         start=from_ms(slice.start, zone),
         end=from_ms(slice.end, zone),
         expires=expires,
-        items=held[0],
-        parts=max(len(layout.parts(slice.label)) for layout in layouts),
-        fill_ratio=sum(set_bits)
-        / max(1, sum(bits for bits, size in zip(all_bits, memory, strict=True) if size)),
-        bytes=held[1],
+        items=sum(held.items for held in parts),
+        parts=max(Counter(held.shard for held in parts).values()),
+        fill_ratio=sum(set_bits) / max(1, begun),
+        bytes=sum(held.bytes for held in parts),
         error_rate=fmean(
             window_rate([fill**hashes for own, fill, hashes in fills if own == shard])
             for shard in range(config.shards)

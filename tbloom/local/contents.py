@@ -1,0 +1,94 @@
+"""What a filter without a server consists of, but for the bits: the keys that Redis would have."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+
+class PartEntry(NamedTuple):
+    """A part that was begun."""
+
+    #: When its slice leaves the window (ms).
+    expires: int
+    #: How many bytes it has, the count included.
+    size: int
+    #: Where they begin, in a file.
+    offset: int = 0
+
+
+class LayoutEntry(NamedTuple):
+    """A shard's layout, and until when (ms) it is needed."""
+
+    text: str
+    expires: int
+
+
+@dataclass(slots=True)
+class Contents:
+    """The parameters, the layouts and the parts. Never changed once it is a store's: see ``copy``."""
+
+    #: The parameters, as ``Config.stored``; '': none.
+    stored: str = ""
+    #: When the newest slice leaves the window (ms), and the parameters with it.
+    expires: int = 0
+    layouts: dict[int, LayoutEntry] = field(default_factory=dict)
+    parts: dict[str, PartEntry] = field(default_factory=dict)
+    #: Another one since it was cleared.
+    epoch: int = 0
+
+    def parameters(self, now: int) -> str:
+        """The parameters that hold; '' where there are none, or all slices have left the window."""
+        return self.stored if now < self.expires else ""
+
+    def layout(self, shard: int, now: int) -> str:
+        """The text of a shard's layout."""
+        entry = self.layouts.get(shard)
+        return entry.text if entry and now < entry.expires else ""
+
+    def copy(self, now: int) -> Contents:
+        """The same, without what has left the window, to be changed and saved."""
+        return Contents(
+            self.stored,
+            self.expires,
+            {shard: entry for shard, entry in self.layouts.items() if now < entry.expires},
+            {key: entry for key, entry in self.parts.items() if now < entry.expires},
+            self.epoch,
+        )
+
+    def cleared(self) -> Contents:
+        """Nothing, after this."""
+        return Contents(epoch=self.epoch + 1)
+
+    def keep(self, stored: str, expires: int) -> None:
+        """Stores the parameters, or has them live on."""
+        if stored != self.stored:
+            self.layouts, self.parts, self.expires = {}, {}, 0
+            self.epoch += 1
+        self.stored, self.expires = stored, max(expires, self.expires)
+
+    def keep_layout(self, shard: int, text: str, expires: int) -> None:
+        """Gives a shard another layout. Its life is only ever prolonged: a clock may be set back."""
+        before = self.layouts.get(shard)
+        self.layouts[shard] = LayoutEntry(text, max(expires, before.expires if before else 0))
+
+    def to_text(self) -> str:
+        """As it is kept in a file."""
+        return json.dumps(
+            [self.stored, self.expires, self.layouts, self.parts, self.epoch],
+            separators=(",", ":"),
+        )
+
+    @classmethod
+    def from_text(cls, text: str) -> Contents:
+        """Raises ValueError, TypeError or AttributeError for what ``to_text`` did not write."""
+        values: list[Any] = json.loads(text)
+        stored, expires, layouts, parts, epoch = values
+        return cls(
+            str(stored),
+            int(expires),
+            {int(shard): LayoutEntry(*entry) for shard, entry in layouts.items()},
+            {key: PartEntry(*map(int, entry)) for key, entry in parts.items()},
+            int(epoch),
+        )

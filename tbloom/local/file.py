@@ -1,0 +1,262 @@
+"""Where a filter without a server keeps its contents: in one file, which several processes map.
+
+::
+
+    0     16 bytes "tbloom local 1", and the byte order
+    16    a sequence number, 64 bits: how often the directory was changed
+    32    two slots, for even and odd sequence numbers, of 3 x 64 bits each:
+          where a directory begins, its length, and its CRC-32
+    4096  regions, each at a multiple of 4096: parts (see ``parts``), and the two directories
+          (the text of ``contents``)
+
+A file is changed under an exclusive lock, and looked at under a shared one (``flock``).
+
+**Crash order.** A change of the directory first takes all the room that it needs, really and not as
+holes (a full disk is an OSError then, and no SIGBUS later); then the new parts are zeroed, the other
+directory is written, its slot, and at last the sequence number, one word. Whoever is killed before
+that has changed nothing: the old directory is still there, and what it names was not touched. Whoever
+adds raises a part's count and then sets bits; a killed one leaves a count that is too high by the items
+of one batch at most, and no item that it has told is lost. The same holds for the machine as far as
+its kernel has written the file: it does so every half minute or so, and the directory at once.
+
+A forked child opens the file again: a lock belongs to an open file, so it would have its parent's.
+The mapping is made through another open file than the lock, so that a child does not keep a dead
+parent's lock alive.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import stat
+import sys
+import threading
+import zlib
+from contextlib import suppress
+
+from tbloom.errors import ConfigError, TBloomError
+from tbloom.local.contents import Contents
+from tbloom.local.memory import CLOSED, survives_fork
+from tbloom.local.room import GRID, Room, reserve
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+MAGIC = b"tbloom local 1 <" if sys.byteorder == "little" else b"tbloom local 1 >"
+_SEQUENCE, _SLOTS, _SLOT_WORDS = 2, 4, 3  # words of 64 bits
+_ZEROS = bytes(1 << 20)
+#: Errors of ``open`` that another path, or other rights, would not meet; the machine's are OSErrors.
+_CALLER_S = {
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ENOENT, errno.ENOTDIR),
+    *(errno.ENAMETOOLONG, errno.ELOOP, errno.ENXIO, errno.EINVAL),
+}
+
+
+def _identity(fd: int) -> tuple[int, int]:
+    status = os.fstat(fd)
+    return status.st_dev, status.st_ino
+
+
+class FileStore:
+    """Contents in a file."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        if fcntl is None:
+            raise ConfigError("path", path, "None: files need file locks, which this system lacks")
+        try:
+            self._path = os.path.abspath(os.fsdecode(path))
+        except TypeError:
+            raise ConfigError("path", path, "the path of a file, or None") from None
+        self.guard = threading.Lock()
+        self.contents = Contents()
+        self.version = 0
+        self._is_closed = False
+        self._fd = self._open(os.O_CREAT)
+        try:
+            self._own = _identity(self._fd)
+            fcntl.flock(self._fd, fcntl.LOCK_EX)
+            self._check()
+            self._map()
+            self._read()
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
+        except BaseException:
+            self.close()
+            raise
+        survives_fork(self)
+
+    def lock(self, *, exclusive: bool) -> None:
+        """Waits for the file, and reads the directory if another process has changed it."""
+        if self._fd < 0:
+            if self._is_closed:
+                raise TBloomError(CLOSED)
+            self._fd = self._open_same()  # in a forked child
+        fcntl.flock(self._fd, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
+        if self._head[_SEQUENCE] != self.version:
+            try:
+                self._read()
+            except BaseException:
+                self.unlock()
+                raise
+
+    def unlock(self) -> None:
+        """Lets other processes."""
+        fcntl.flock(self._fd, fcntl.LOCK_UN)
+
+    def buffer(self, key: str) -> memoryview:
+        """The bytes of a part."""
+        part = self.contents.parts[key]
+        return self._view[part.offset : part.offset + part.size]
+
+    def save(self, contents: Contents) -> None:
+        """Goes on with other contents: see above for the order."""
+        parts, is_same = contents.parts, contents.epoch == self.contents.epoch
+        room, begun = Room(), {}
+        room.take(*self._active_region(self.version))
+        for key, part in self.contents.parts.items():
+            if key in parts and is_same:
+                parts[key] = parts[key]._replace(offset=part.offset)
+            elif is_same:
+                continue  # it has left the window
+            room.take(part.offset, part.size)
+        for key, part in parts.items():
+            if not is_same or key not in self.contents.parts:
+                begun[key] = part._replace(offset=room.find(part.size))
+        parts.update(begun)
+        text = contents.to_text().encode()
+        place = room.find(len(text))
+        had = os.fstat(self._fd).st_size
+        if room.end > had:
+            reserve(self._fd, had, room.end - had)
+        if max(room.end, had) > len(self._view):
+            self._map()
+        for part in begun.values():
+            # What lies beyond the old end is zero.
+            self._zero(part.offset, min(part.size, max(0, had - part.offset)))
+        self._view[place : place + len(text)] = text
+        self._flush(place, len(text))
+        sequence = self.version + 1
+        slot = self._slot(sequence)
+        for word, value in enumerate((place, len(text), zlib.crc32(text))):
+            self._head[slot + word] = value
+        self._flush(0, GRID)
+        self._head[_SEQUENCE] = sequence
+        self._flush(0, GRID)
+        self.contents, self.version = contents, sequence
+
+    def close(self) -> None:
+        """Lets go of the file. (Its mapping ends with the last view of it.)"""
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd, self._is_closed = -1, True
+        self._head = self._view = memoryview(b"")
+        self.contents = Contents()
+
+    def after_fork(self) -> None:
+        """The lock is the parent's, and so is the open file that it belongs to."""
+        self.guard = threading.Lock()
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd = -1
+
+    def _open(self, flags: int = 0) -> int:
+        try:
+            fd = os.open(self._path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK | flags, 0o666)
+        except (OSError, ValueError) as error:
+            if isinstance(error, OSError) and error.errno not in _CALLER_S:
+                raise
+            why = getattr(error, "strerror", None) or error
+            expected = f"a file that this user may read and write ({why})"
+            raise ConfigError("path", self._path, expected) from error
+        if stat.S_ISREG(os.fstat(fd).st_mode):
+            return fd
+        os.close(fd)
+        raise ConfigError("path", self._path, "a regular file")
+
+    def _open_same(self) -> int:
+        """Another open file, of the same file."""
+        with suppress(ConfigError):
+            fd = self._open()
+            if _identity(fd) == self._own:
+                return fd
+            os.close(fd)
+        raise TBloomError(
+            f"{self._path!r} was deleted or replaced while it was in use; open the filter anew "
+            "(to forget what it holds, clear() it)"
+        )
+
+    def _check(self) -> None:
+        """Begins an empty file; refuses one that is not tbloom's."""
+        size = os.fstat(self._fd).st_size
+        head = os.pread(self._fd, GRID, 0)
+        if not head.strip(b"\0") and size <= GRID:  # new, or its maker was killed at once
+            reserve(self._fd, 0, GRID)
+            os.pwrite(self._fd, MAGIC, 0)
+        elif head[: len(MAGIC)] != MAGIC or size < GRID:
+            expected = f"a file of tbloom {MAGIC[13:].decode()!r} (this one is not; choose another path, or delete it)"
+            raise ConfigError("path", self._path, expected)
+        elif os.fstat(self._fd).st_blocks * 512 < size:
+            # A copy may have holes, and to fill one takes room that a full disk does not have.
+            reserve(self._fd, 0, size)
+
+    def _map(self) -> None:
+        """Maps the file as long as it is now. Views of an earlier mapping stay good: both show the file."""
+        fd = self._open_same()
+        try:
+            self._mapping = mmap.mmap(fd, 0)
+        finally:
+            os.close(fd)
+        self._view = memoryview(self._mapping)
+        self._head = self._view[:GRID].cast("Q")
+
+    def _read(self) -> None:
+        """Reads the directory."""
+        size = os.fstat(self._fd).st_size
+        if size < len(self._view):
+            raise self._damaged(f"it was cut to {size} bytes")
+        if size > len(self._view):
+            self._map()
+        sequence = self._head[_SEQUENCE]
+        begin, length = self._active_region(sequence)
+        contents = Contents()
+        if sequence:
+            if begin < GRID or begin + length > size:
+                raise self._damaged("its directory lies beyond its end")
+            text = bytes(self._view[begin : begin + length])
+            if zlib.crc32(text) != self._head[self._slot(sequence) + 2]:
+                raise self._damaged("its directory's checksum is wrong")
+            try:
+                contents = Contents.from_text(text.decode())
+            except (ValueError, TypeError, AttributeError):
+                raise self._damaged("its directory can't be read") from None
+        for key, part in contents.parts.items():
+            if part.offset < GRID or part.offset + part.size > size:
+                raise self._damaged(f"its part {key!r} lies beyond its end")
+        self.contents, self.version = contents, sequence
+
+    def _slot(self, sequence: int) -> int:
+        return _SLOTS + sequence % 2 * _SLOT_WORDS
+
+    def _active_region(self, sequence: int) -> tuple[int, int]:
+        """Where the directory of this sequence number begins, and its length."""
+        slot = self._slot(sequence)
+        return self._head[slot], self._head[slot + 1]
+
+    def _zero(self, begin: int, size: int) -> None:
+        for start in range(begin, begin + size, len(_ZEROS)):
+            end = min(start + len(_ZEROS), begin + size)
+            self._view[start:end] = _ZEROS[: end - start]
+        if size:
+            self._flush(begin, size)
+
+    def _flush(self, begin: int, size: int) -> None:
+        start = begin - begin % mmap.PAGESIZE
+        self._mapping.flush(start, begin + size - start)
+
+    def _damaged(self, why: str) -> TBloomError:
+        return TBloomError(
+            f"the file {self._path!r} is damaged: {why}; put back a copy of it, or delete it, and with it "
+            "what the filter has seen"
+        )

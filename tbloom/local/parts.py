@@ -1,0 +1,109 @@
+"""The bits of one part, and the count of its items, in a stretch of memory.
+
+As in Redis, the first 64 bits belong to no item: they are the count. Then come the bits, the highest
+of each byte first. Whoever adds raises the count before it sets the bits, so that a process that is
+killed in between has counted an item that it never told, and has not told one that isn't counted.
+
+Bits one by one are bitarray's where that is installed: measured, an ``add`` takes 4 us with it and
+7.5 us with ``PlainBits``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Protocol
+
+from tbloom.hashing import Hasher
+from tbloom.sizing import HEADER_BITS
+
+_HEADER = HEADER_BITS // 8
+_COUNT_BYTES = 1 << 16
+
+
+class Bits(Protocol):
+    """A row of bits, by their offsets."""
+
+    def __getitem__(self, offset: int, /) -> int:
+        """The bit at this offset."""
+
+    def __setitem__(self, offsets: Sequence[int], value: int, /) -> None:
+        """Sets the bits at these offsets to 1, the only value there is."""
+
+
+class PlainBits:
+    """Bits without bitarray."""
+
+    __slots__ = ("_bytes",)
+
+    def __init__(self, buffer: memoryview) -> None:
+        self._bytes = buffer
+
+    def __getitem__(self, offset: int) -> int:
+        return self._bytes[offset >> 3] & (128 >> (offset & 7))
+
+    def __setitem__(self, offsets: Sequence[int], value: int) -> None:
+        own = self._bytes
+        for offset in offsets:
+            own[offset >> 3] |= 128 >> (offset & 7)
+
+
+def _choose_bits() -> Callable[[memoryview], Bits]:
+    try:
+        from bitarray import bitarray  # noqa: PLC0415 - it need not be there
+    except ImportError:
+        return PlainBits
+    return lambda buffer: bitarray(buffer=buffer, endian="big")
+
+
+make_bits = _choose_bits()
+
+
+@lru_cache(maxsize=1024)
+def hasher(bits: int, hashes: int) -> Hasher:
+    """The hasher of parts of this size."""
+    return Hasher(bits, hashes)
+
+
+class Part:
+    """One part of a slice, where its bits are kept."""
+
+    __slots__ = ("_count", "bits", "buffer", "expires")
+
+    def __init__(self, buffer: memoryview, expires: int) -> None:
+        #: When its slice leaves the window (ms).
+        self.expires = expires
+        #: All but the header.
+        self.buffer = buffer[_HEADER:]
+        self.bits = make_bits(self.buffer)
+        self._count = buffer[:_HEADER].cast("Q")
+
+    @property
+    def size(self) -> int:
+        """In bytes, the header included."""
+        return _HEADER + len(self.buffer)
+
+    @property
+    def items(self) -> int:
+        """How many items were added."""
+        return self._count[0]
+
+    def count(self, items: int) -> None:
+        """So many more are to be added now."""
+        self._count[0] += items
+
+    def first_zero(self, offsets: Sequence[int]) -> int | None:
+        """The index of the first of these offsets whose bit is 0; None if it holds the item."""
+        bits = self.bits
+        for index, offset in enumerate(offsets):
+            if not bits[offset]:
+                return index
+        return None
+
+    def set_bits(self) -> int:
+        """How many bits are 1."""
+        own = self.buffer
+        return sum(
+            int.from_bytes(own[start : start + _COUNT_BYTES], "little").bit_count()
+            for start in range(0, len(own), _COUNT_BYTES)
+        )
