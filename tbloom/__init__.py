@@ -7,6 +7,7 @@ import logging
 
 from tbloom.aio import AsyncTimeBloom
 from tbloom.errors import ConfigError, ConfigMismatch, FilterFull, ServerTooOld, TBloomError
+from tbloom.exact import AsyncExactFilter, ExactFilter, ExactInfo
 from tbloom.holdings import Claim
 from tbloom.info import FilterInfo, SliceInfo
 from tbloom.local.bloom import AsyncLocalBloom, LocalBloom
@@ -14,11 +15,14 @@ from tbloom.sync import TimeBloom
 from tbloom.version import __version__
 
 __all__ = [
+    "AsyncExactFilter",
     "AsyncLocalBloom",
     "AsyncTimeBloom",
     "Claim",
     "ConfigError",
     "ConfigMismatch",
+    "ExactFilter",
+    "ExactInfo",
     "FilterFull",
     "FilterInfo",
     "LocalBloom",

@@ -7,7 +7,6 @@ import json
 import random
 import subprocess
 import sys
-import threading
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -21,8 +20,14 @@ import servers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tbloom import AsyncLocalBloom, ConfigError, ConfigMismatch, FilterFull, LocalBloom, TimeBloom
-from tbloom import TBloomError
+from tbloom import (
+    AsyncLocalBloom,
+    ConfigError,
+    FilterFull,
+    LocalBloom,
+    TBloomError,
+    TimeBloom,
+)
 from tbloom.hashing import Hasher
 from tbloom.local import bound, engine, parts
 from tbloom.local.vectors import limbs_of, offsets_of

@@ -14,6 +14,7 @@ from tbloom.scrapy.notes import CLAIM, WITHIN
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
 
+    from tbloom.exact import ExactFilter
     from tbloom.scrapy.inflight import InFlight
     from tbloom.sync import TimeBloom
 
@@ -26,7 +27,7 @@ class Ahead:
     claimed, those that are dropped are given up once the crawl is idle.
     """
 
-    def __init__(self, crawler: Crawler, seen: TimeBloom, in_flight: InFlight | None) -> None:
+    def __init__(self, crawler: Crawler, seen: TimeBloom | ExactFilter, in_flight: InFlight | None) -> None:
         self._crawler = crawler
         self._seen = seen
         self._in_flight = in_flight

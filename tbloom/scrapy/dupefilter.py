@@ -15,12 +15,14 @@ from scrapy.utils.request import RequestFingerprinter, referer_str
 
 from tbloom.errors import ConfigError, FilterFull, TBloomError
 from tbloom.holdings import Claim
+from tbloom.local.bloom import LocalBloom
 from tbloom.scrapy import options
 from tbloom.scrapy.ahead import Ahead, ahead
 from tbloom.scrapy.inflight import InFlight, in_flight
 from tbloom.scrapy.middleware import SpiderMiddleware
-from tbloom.scrapy.notes import WITHIN
+from tbloom.scrapy.notes import TTL, WITHIN
 from tbloom.scrapy.shadow import Shadow
+from tbloom.sync import TimeBloom
 
 if TYPE_CHECKING:
     from scrapy import Request, Spider
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from scrapy.utils.request import RequestFingerprinterProtocol
     from typing_extensions import Self
 
-    from tbloom.sync import TimeBloom
+    from tbloom.exact import ExactFilter
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +43,7 @@ ERROR_REASON = "tbloom_error"
 class DupeFilter(BaseDupeFilter):
     """Filters requests that any crawler has asked for within the window.
 
-    What it remembers outlives the crawl: Redis forgets it slice by slice.
+    What it remembers outlives the crawl: the store forgets it slice by slice, or item by item.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class DupeFilter(BaseDupeFilter):
         self._in_flight: InFlight | None = None
         self._ahead: Ahead | None = None
         self._shares_queue = False
+        self._ends_with_spider = False
         self._crawler: Crawler | None = None
 
     @classmethod
@@ -103,7 +106,7 @@ class DupeFilter(BaseDupeFilter):
         return options.read(self._settings, self._spider)
 
     @property
-    def seen(self) -> TimeBloom:
+    def seen(self) -> TimeBloom | ExactFilter | LocalBloom:
         """The filter."""
         return self._options.seen
 
@@ -115,8 +118,8 @@ class DupeFilter(BaseDupeFilter):
 
     def close(self, reason: str = "") -> None:
         """Called by Scrapy's scheduler at the end: closes the connection, keeps the data."""
-        # Before there was a client, there was an error. A crawl ends with its spider.
-        if "_options" in self.__dict__ and self._ahead is None:
+        # Before there were options, there was an error. A crawl ends with its spider.
+        if "_options" in self.__dict__ and not self._ends_with_spider:
             self._end(reason)
 
     def clear(self) -> None:
@@ -131,7 +134,7 @@ class DupeFilter(BaseDupeFilter):
                 self.seen.clear()
             except RedisError as error:
                 self._count_errors()
-                if self.seen.circuit.on_error == "raise":
+                if self._options.circuit.on_error == "raise":
                     raise
                 logger.error("The filter could not be cleared at the start: %s", error)
         else:
@@ -145,9 +148,10 @@ class DupeFilter(BaseDupeFilter):
     def request_seen(self, request: Request) -> bool:
         """Has the request been seen within the window? If not, it has from now on.
 
-        ``meta={"tbloom_within": n}`` asks for the newest n slices only.
+        ``meta={"tbloom_within": n}`` asks for the newest n slices only; in an exact store
+        ``meta={"tbloom_ttl": seconds}`` says for how long a new one is remembered.
         """
-        circuit = self.seen.circuit
+        circuit = self._options.circuit
         guesses = circuit.answers
         answer = (self._ahead and self._ahead.take(request)) or self._ask(request)
         if circuit.answers > guesses:
@@ -178,7 +182,7 @@ class DupeFilter(BaseDupeFilter):
     def _check(self) -> None:
         """Raises now what the first request would raise: no Redis there, other parameters stored."""
         seen, crawler = self.seen, self._crawler
-        if self._options.mark_done and crawler is not None:
+        if self._options.mark_done and crawler is not None and isinstance(seen, TimeBloom):
             if crawler.get_spider_middleware(SpiderMiddleware) is None:
                 raise ConfigError(
                     "TBLOOM_MARK",
@@ -193,7 +197,9 @@ class DupeFilter(BaseDupeFilter):
                 shared=self._shares_queue,
             )
         if crawler is not None:
-            self._ahead = ahead[crawler] = Ahead(crawler, seen, self._in_flight)
+            if not isinstance(seen, LocalBloom):  # no call, no trip to be saved
+                self._ahead = ahead[crawler] = Ahead(crawler, seen, self._in_flight)
+            self._ends_with_spider = True
             # Not with close(): scrapy-redis' scheduler doesn't call it, and what is claimed may be
             # settled later.
             crawler.signals.connect(self._end, signals.spider_closed)
@@ -201,26 +207,30 @@ class DupeFilter(BaseDupeFilter):
             return
         try:
             seen.contains(b"tbloom")
-            if not seen.circuit.is_open:
-                self._warn()
+            if not isinstance(seen, LocalBloom) and not seen.circuit.is_open:
+                self._warn(seen)
         finally:
             self._count_errors()
 
-    def _warn(self) -> None:
+    def _warn(self, seen: TimeBloom | ExactFilter) -> None:
         """Says what threatens the filter. That can't be asked of every server."""
         with suppress(RedisError):
-            for warning in self.seen.warnings():
+            for warning in seen.warnings():
                 self._count("tbloom/warnings")
-                logger.warning("filter %r: %s", self.seen.name, warning)
+                logger.warning("filter %r: %s", seen.name, warning)
 
     def _ask(self, request: Request) -> Claim:
         if self._options.mark_done and not self._in_flight:
             raise ConfigError("TBLOOM_MARK", "done", "'scheduled', where there is no crawler")
-        within = request.meta.get(WITHIN)
+        term = self._options.term
+        for other in ({WITHIN, TTL} - {term}) & request.meta.keys():
+            expected = f"to be left out with TBLOOM_STORE = {self._options.store!r}"
+            raise ConfigError(f"meta[{other!r}] of {request}", request.meta[other], expected)
         try:
             if self._in_flight:
                 return self._in_flight.claim(request)
-            new = self.seen.add(self._fingerprinter.fingerprint(request), within)
+            fingerprint = self._fingerprinter.fingerprint(request)
+            new = self.seen.add(fingerprint, request.meta.get(term))
         except RedisError:
             self._count_errors()
             self._close_spider()
@@ -229,9 +239,9 @@ class DupeFilter(BaseDupeFilter):
             self._close_spider()
             raise
         except ConfigError as error:
-            if error.argument != "within":
+            if error.argument not in ("within", "ttl"):
                 raise
-            argument = f"meta[{WITHIN!r}] of {request}"
+            argument = f"meta[{term!r}] of {request}"
             raise ConfigError(argument, error.value, error.expected) from None
         return Claim.NEW if new else Claim.SEEN
 
@@ -242,16 +252,18 @@ class DupeFilter(BaseDupeFilter):
             if reason == "finished":
                 self._in_flight.release_all()
         self._count_errors()
+        seen = self.seen
         if self._stats:
-            if self.seen.home_hits:
-                self._stats.set_value("tbloom/home_hits", self.seen.home_hits)
+            if isinstance(seen, TimeBloom) and seen.home_hits:
+                self._stats.set_value("tbloom/home_hits", seen.home_hits)
             self._sum_up(self._stats)
-        self.seen.close()
-        self.seen.client.close()
+        seen.close()
+        if not isinstance(seen, LocalBloom):
+            seen.client.close()
 
     def _sum_up(self, stats: StatsCollector) -> None:
         """What the whole window holds at the end, from this crawl and all others."""
-        if self.seen.circuit.errors:  # a Redis that is lost is not waited for once more
+        if self._options.circuit.errors:  # a Redis that is lost is not waited for once more
             return
         with suppress(RedisError, TBloomError):  # nor must it allow us to ask
             info = self.seen.info()
@@ -281,5 +293,6 @@ class DupeFilter(BaseDupeFilter):
             self._stats.inc_value(stat)
 
     def _count_errors(self) -> None:
-        if self._stats and self.seen.circuit.errors:
-            self._stats.set_value("tbloom/errors", self.seen.circuit.errors)
+        errors = self._options.circuit.errors
+        if self._stats and errors:
+            self._stats.set_value("tbloom/errors", errors)

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from redis import Redis
 from redis.backoff import NoBackoff
@@ -15,8 +15,12 @@ from scrapy.settings import BaseSettings
 from scrapy_redis.connection import get_redis_from_settings
 
 from tbloom.caller import PATIENCE
+from tbloom.circuit import Circuit
 from tbloom.clients import SOCKET_TIMEOUT, without_secrets
 from tbloom.errors import ConfigError
+from tbloom.exact import ExactFilter
+from tbloom.local.bloom import LocalBloom
+from tbloom.scrapy.notes import TTL, WITHIN
 from tbloom.sync import TimeBloom
 
 DEFAULT_KEY = "%(spider)s:tbloom"
@@ -33,7 +37,7 @@ def _flag(text: str) -> bool:
     return known[text.lower()]
 
 
-# The arguments of TimeBloom, the settings that they come from, and what those are read as.
+# The arguments of the stores, the settings that they come from, and what those are read as.
 _NAMES = {
     "granularity": ("TBLOOM_GRANULARITY", None),
     "slices": ("TBLOOM_SLICES", int),
@@ -47,6 +51,26 @@ _NAMES = {
     "session_ttl": ("TBLOOM_SESSION_TTL", float),
     "home_size": ("TBLOOM_HOME_SIZE", int),
     "home_age": ("TBLOOM_HOME_AGE", float),
+    "ttl": ("TBLOOM_TTL", float),
+    "path": ("TBLOOM_PATH", None),
+}
+_WINDOW = {"granularity", "slices", "capacity", "error_rate", "tz", "shards", "grow", "bits", "hashes"}
+_SERVER = {"shards", "patience", "on_error"}
+
+
+class _Store(NamedTuple):
+    """A value of TBLOOM_STORE."""
+
+    #: The arguments that its class takes.
+    arguments: set[str]
+    #: The key of a request's meta that says for how long it counts as seen.
+    term: str
+
+
+STORES = {
+    "bloom": _Store(_WINDOW | _SERVER | {"session_ttl", "home_size", "home_age"}, WITHIN),
+    "exact": _Store(_SERVER | {"ttl"}, TTL),
+    "local": _Store(_WINDOW | {"path"}, WITHIN),
 }
 _EXPECTED = {int: "a whole number", float: "a number", _flag: "True or False"}
 _SETTINGS = {
@@ -56,7 +80,8 @@ _SETTINGS = {
     "hashes": "BLOOMFILTER_HASH_NUMBER",
     "client": "REDIS_PARAMS",
 }
-KNOWN = {*_SETTINGS.values(), "TBLOOM_MARK", "TBLOOM_TAKE_OVER", "TBLOOM_SHADOW"} - {"REDIS_PARAMS"}
+_FOR_BLOOM = {"TBLOOM_MARK", "TBLOOM_TAKE_OVER", "TBLOOM_SHADOW"}
+KNOWN = {*_SETTINGS.values(), *_FOR_BLOOM, "TBLOOM_STORE"} - {"REDIS_PARAMS"}
 # What scrapy-redis-bloomfilter takes for the one of the pair that is not set.
 _OLD_BIT, _OLD_HASHES = 30, 6
 _LEAST_BIT, _MOST_BIT = 3, 40  # up to 256 blocks of 512 MB, as the sources have it
@@ -66,12 +91,21 @@ _LEAST_BIT, _MOST_BIT = 3, 40  # up to 256 blocks of 512 MB, as the sources have
 class Options:
     """The filter that the settings describe, and what else they say."""
 
-    seen: TimeBloom
+    seen: TimeBloom | ExactFilter | LocalBloom
+    #: The one of TBLOOM_STORE.
+    store: str
+    #: What happens while its server does not answer; a store without one answers always.
+    circuit: Circuit
     #: Whether a request is marked when it is done, not when it is scheduled.
     mark_done: bool
     #: Whether requests that a dead crawler has left undone are taken over.
     take_over: bool
     debug: bool
+
+    @property
+    def term(self) -> str:
+        """The key of a request's meta that says for how long it counts as seen."""
+        return STORES[self.store].term
 
 
 def exact(settings: BaseSettings) -> Any:
@@ -89,10 +123,7 @@ def read(settings: BaseSettings, spider: str | None, suffix: str = "", **own: An
 
     :raises ConfigError: that names the setting, where one can't be right.
     """
-    for name in settings:
-        if name.startswith("TBLOOM_") and name not in KNOWN:
-            expected = "no such setting; tbloom's are " + ", ".join(sorted(KNOWN))
-            raise ConfigError(name, settings.get(name), expected)
+    store = _store(settings)
     mark = settings.get("TBLOOM_MARK", "scheduled")
     if mark not in MARKS:
         raise ConfigError("TBLOOM_MARK", mark, " or ".join(map(repr, MARKS)))
@@ -103,24 +134,59 @@ def read(settings: BaseSettings, spider: str | None, suffix: str = "", **own: An
         take_over = _flag(str(take_over))
     except ValueError:
         raise ConfigError("TBLOOM_TAKE_OVER", take_over, _EXPECTED[_flag]) from None
-    client = _client(settings)
     try:
-        arguments = {"home_size": HOME_SIZE, **_arguments(settings), **own}
-        if _is_ours_to_retry(client, settings):
-            client.set_retry(Retry(NoBackoff(), 0))
-            arguments.setdefault("patience", PATIENCE)
-        seen = TimeBloom(client, _key(settings, spider) + suffix, **arguments)
-        seen.keep_connections()
+        seen = _make(settings, spider, store, suffix, own)
     except ConfigError as error:
         raise ConfigError(
             _SETTINGS.get(error.argument, error.argument), error.value, error.expected
         ) from None
     return Options(
         seen,
+        store,
+        Circuit(seen.name, "raise") if isinstance(seen, LocalBloom) else seen.circuit,
         mark_done=mark == "done",
         take_over=take_over,
         debug=settings.getbool("DUPEFILTER_DEBUG"),
     )
+
+
+def _store(settings: BaseSettings) -> str:
+    """The one that is chosen; no setting is set that it has no use for."""
+    store = settings.get("TBLOOM_STORE", "bloom")
+    if store not in STORES:
+        raise ConfigError("TBLOOM_STORE", store, " or ".join(map(repr, STORES)))
+    used = {_SETTINGS[argument] for argument in STORES[store].arguments}
+    used |= {"TBLOOM_KEY", "TBLOOM_STORE"} | (_FOR_BLOOM if store == "bloom" else set())
+    for name in settings:
+        if name in KNOWN and name not in used and settings[name] is not None:
+            expected = f"to be left out with TBLOOM_STORE = {store!r}"
+            raise ConfigError(name, settings[name], expected)
+        if name.startswith("TBLOOM_") and name not in KNOWN:
+            expected = "no such setting; tbloom's are " + ", ".join(sorted(KNOWN))
+            raise ConfigError(name, settings.get(name), expected)
+    return str(store)
+
+
+def _make(
+    settings: BaseSettings, spider: str | None, store: str, suffix: str, own: dict[str, Any]
+) -> TimeBloom | ExactFilter | LocalBloom:
+    name = _named("TBLOOM_KEY", settings.get("TBLOOM_KEY", DEFAULT_KEY), spider) + suffix
+    arguments = _arguments(settings)
+    if store == "local":
+        if "path" in arguments:
+            arguments["path"] = _named("TBLOOM_PATH", arguments["path"], spider)
+        return LocalBloom(name=name, **arguments)
+    client = _client(settings)
+    if _is_ours_to_retry(client, settings):
+        client.set_retry(Retry(NoBackoff(), 0))
+        arguments.setdefault("patience", PATIENCE)
+    arguments |= own
+    if store == "exact":
+        seen: TimeBloom | ExactFilter = ExactFilter(client, name, **arguments)
+    else:
+        seen = TimeBloom(client, name, **{"home_size": HOME_SIZE, **arguments})
+    seen.keep_connections()
+    return seen
 
 
 def _client(settings: BaseSettings) -> Any:
@@ -152,14 +218,14 @@ def _params_error(settings: BaseSettings, error: Exception) -> ConfigError:
     return ConfigError("REDIS_PARAMS", names, f"what redis-py takes ({error})")
 
 
-def _key(settings: BaseSettings, spider: str | None) -> str:
-    key = settings.get("TBLOOM_KEY", DEFAULT_KEY)
-    if spider is None and isinstance(key, str) and "%(spider)s" in key:
-        raise ConfigError("TBLOOM_KEY", key, "a key without %(spider)s where no spider is known")
+def _named(setting: str, text: Any, spider: str | None) -> str:
+    """The setting's text, with the spider's name in it."""
+    if spider is None and isinstance(text, str) and "%(spider)s" in text:
+        raise ConfigError(setting, text, "one without %(spider)s where no spider is known")
     # No other formats: %(spider)9999999999s would take 10 GB, and %(spider).2s be several spiders'.
-    if not isinstance(key, str) or "%" in re.sub(r"%%|%\(spider\)s", "", key):
-        raise ConfigError("TBLOOM_KEY", key, "a str in which only %(spider)s is replaced")
-    return key % {"spider": spider}
+    if not isinstance(text, str) or "%" in re.sub(r"%%|%\(spider\)s", "", text):
+        raise ConfigError(setting, text, "a str in which only %(spider)s is replaced")
+    return text % {"spider": spider}
 
 
 def _arguments(settings: BaseSettings) -> dict[str, Any]:

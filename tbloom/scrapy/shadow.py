@@ -17,6 +17,7 @@ from tbloom.errors import ConfigError, TBloomError
 from tbloom.measured import Measured
 from tbloom.scrapy import options
 from tbloom.scrapy.notes import WITHIN
+from tbloom.sync import TimeBloom
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from scrapy import Request, Spider
     from scrapy.crawler import Crawler
     from twisted.internet.defer import Deferred
-
-    from tbloom.sync import TimeBloom
 
 logger = logging.getLogger(__name__)
 
@@ -68,9 +67,11 @@ class Shadow(BaseDupeFilter):
         """The filter that is tried."""
         spider = self._crawler.spider
         assert spider is not None  # noqa: S101 - a crawl is under way
-        return options.read(
+        seen = options.read(
             self._settings, spider.name, self._suffix(), on_error="schedule", patience=0
         ).seen
+        assert isinstance(seen, TimeBloom)  # noqa: S101 - others are refused
+        return seen
 
     def _kind(self) -> Any:
         chosen = options.exact(self._settings)
