@@ -54,7 +54,9 @@ def clock() -> Clock:
 
 
 @pytest.fixture(params=["memory", "file"])
-def local(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Callable[..., LocalBloom]:
+def local(
+    request: pytest.FixtureRequest, tmp_path: Path, clock: Clock
+) -> Callable[..., LocalBloom]:
     """Makes a filter, in memory or in a file, whose clock the test sets."""
 
     def local(**parameters: Any) -> LocalBloom:
@@ -125,7 +127,9 @@ def test_items_leave_with_their_slice(local: Callable[..., LocalBloom], clock: C
     assert [False] + 499 * [True] == seen.add_many(many)
 
 
-def test_what_has_left_gives_its_memory_back(local: Callable[..., LocalBloom], clock: Clock) -> None:
+def test_what_has_left_gives_its_memory_back(
+    local: Callable[..., LocalBloom], clock: Clock
+) -> None:
     """However long it runs, there are never more parts than live slices."""
     seen = local(slices=3, capacity=1000)
     for day in range(20):
@@ -275,7 +279,9 @@ def steps(seed: int) -> list[tuple[Any, ...]]:
     pool = [f"item {i}" for i in range(1500)]
     told: list[tuple[Any, ...]] = []
     for _ in range(60):
-        verb = chance.choice(["add", "add", "add_many", "add_many", "contains_many", "clock", "info"])
+        verb = chance.choice(
+            ["add", "add", "add_many", "add_many", "contains_many", "clock", "info"]
+        )
         within = chance.choice([None, None, 1, 2])
         if verb == "add":
             told += [(verb, chance.choice(pool), within) for _ in range(5)]
@@ -343,7 +349,9 @@ def test_answers_are_those_of_redis(
 
     with theirs:
         theirs.keys()  # knows the server's time
-        answers = zip(play(ours, sequence, set_local), play(theirs, sequence, set_both), strict=True)
+        answers = zip(
+            play(ours, sequence, set_local), play(theirs, sequence, set_both), strict=True
+        )
         for step, (own, other) in zip(sequence, answers, strict=True):
             assert other == own, step[:1]
 

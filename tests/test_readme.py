@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import TimeBloom, base, circuit
+from tbloom import TimeBloom, caller, circuit, clients
 from tbloom.config import configure
 from tbloom.scrapy import options
 
@@ -49,7 +49,11 @@ def test_how_long_an_outage_is_waited_for() -> None:
     assert "through a Sentinel, for 40 seconds" in README
     assert "A reply is waited for 2 seconds" in README
     assert "ask Redis again every 10 seconds" in README
-    assert (5, 40, 2) == (base.PATIENCE, base.PATIENCE_FOR_FAILOVER, base.SOCKET_TIMEOUT)
+    assert (5, 40, 2) == (
+        caller.PATIENCE,
+        caller.PATIENCE_FOR_FAILOVER,
+        clients.SOCKET_TIMEOUT,
+    )
     assert circuit.HOLD_OFF == 10
 
 

@@ -1,0 +1,177 @@
+"""``TBLOOM_STORE``: the dupefilter on each store, in real crawls."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from scrapy import Request
+from scrapy.settings import Settings
+
+from tbloom import ConfigError, ExactFilter, LocalBloom
+from tbloom.scrapy import DupeFilter, options
+
+SCRAPY = {"DUPEFILTER_CLASS": "tbloom.scrapy.DupeFilter"}
+WAYS = {
+    "scrapy": SCRAPY,
+    "scrapy-redis": {**SCRAPY, "SCHEDULER": "scrapy_redis.scheduler.Scheduler"},
+    "add-on": {"ADDONS": {"tbloom.scrapy.Addon": 500}},
+}
+#: (The fixture ``crawl`` sets a capacity, for which an exact store has no use.)
+BLOOM = {"TBLOOM_STORE": "bloom"}  # test_scrapy.py has the crawls
+STORES = {
+    "exact": {"TBLOOM_STORE": "exact", "TBLOOM_CAPACITY": None},
+    "local": {"TBLOOM_STORE": "local"},
+}
+
+
+@pytest.fixture(params=WAYS)
+def way(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return WAYS[request.param]
+
+
+@pytest.fixture(params=STORES)
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
+    path = {"TBLOOM_PATH": str(tmp_path / "%(spider)s.tbloom")}
+    return {**STORES[request.param], **(path if request.param == "local" else {})}
+
+
+def test_the_sources_spider_fetches_100_pages_and_filters_10(
+    crawl: Any, way: dict[str, Any], store: dict[str, Any]
+) -> None:
+    result = crawl("ten_and_hundred", {**way, **store})
+    assert sorted(map(str, range(100))) == sorted(result["fetched"])
+    stats = result["stats"]
+    assert (10, 10) == (stats["bloomfilter/filtered"], stats["dupefilter/filtered"])
+    assert (100, 10, 100) == (
+        stats["tbloom/new"],
+        stats["tbloom/seen"],
+        stats["tbloom/window/items"],
+    )
+    assert [] == result["failures"]
+
+
+def test_what_is_remembered_outlives_the_crawl_until_it_is_flushed(
+    crawl: Any, store: dict[str, Any]
+) -> None:
+    settings = {**SCRAPY, **store}
+    flushing = {**settings, "SCHEDULER_FLUSH_ON_START": True}
+    first, again = crawl("pages", settings, ["a", "b"]), crawl("pages", settings, ["a", "c"])
+    assert [["a", "b"], ["c"]] == [sorted(first["fetched"]), sorted(again["fetched"])]
+    assert ["a"] == crawl("pages", flushing, ["a", "a"])["fetched"]
+
+
+def test_a_local_store_without_a_path_lives_as_long_as_the_crawl(crawl: Any) -> None:
+    settings = {**SCRAPY, "TBLOOM_STORE": "local", "REDIS_URL": "redis://127.0.0.1:1/0"}
+    for _ in range(2):
+        result = crawl("pages", settings, ["a", "a", "b"])
+        assert (["a", "b"], 1) == (sorted(result["fetched"]), result["stats"]["tbloom/seen"])
+
+
+def test_the_path_has_the_spiders_name(crawl: Any, tmp_path: Path) -> None:
+    path = tmp_path / "%(spider)s.tbloom"
+    settings = {**SCRAPY, **STORES["local"], "TBLOOM_PATH": str(path)}
+    crawl("pages", settings, ["a"])
+    with LocalBloom(path=tmp_path / "tests.tbloom", capacity=1000) as seen:
+        assert seen.info().items == 1
+
+
+def test_a_request_says_for_how_long_it_is_remembered(
+    crawl: Any, client: redis.Redis, name: str
+) -> None:
+    """Half a second in place of an hour."""
+    settings = {**SCRAPY, **STORES["exact"]}
+    pages = [["short", {"tbloom_ttl": 0.5}], "long"]
+    assert ["long", "short"] == sorted(crawl("pages", settings, pages)["fetched"])
+    seen = ExactFilter(client, name)
+    while seen.info().items > 1:
+        time.sleep(0.05)
+    assert ["short"] == crawl("pages", settings, ["short", "long"])["fetched"]
+
+
+def test_the_time_of_all_requests_is_a_setting(crawl: Any, client: redis.Redis, name: str) -> None:
+    settings = {**SCRAPY, **STORES["exact"], "TBLOOM_TTL": "86400", "TBLOOM_SHARDS": 2}
+    crawl("pages", settings, ["a"])
+    buckets = [*client.scan_iter(f"{{{name}:*}}:exact:*")]
+    assert len(buckets) == 1
+    assert 86_000_000 < client.pttl(buckets[0]) <= 86_400_000
+
+
+@pytest.mark.parametrize(
+    ("settings", "meta", "said"),
+    [
+        (STORES["exact"], {"tbloom_ttl": -1}, "seconds, or a timedelta"),
+        (STORES["exact"], {"tbloom_within": 1}, "to be left out with TBLOOM_STORE = 'exact'"),
+        (STORES["local"], {"tbloom_within": 8}, "a whole number of slices from 1 to 7"),
+        (STORES["local"], {"tbloom_ttl": 60}, "to be left out with TBLOOM_STORE = 'local'"),
+        (BLOOM, {"tbloom_ttl": 60}, "to be left out with TBLOOM_STORE = 'bloom'"),
+    ],
+)
+def test_meta_that_can_not_be_right_is_named(
+    url: str, name: str, settings: dict[str, Any], meta: dict[str, Any], said: str
+) -> None:
+    dupefilter = DupeFilter.from_settings(
+        Settings({"REDIS_URL": url, "TBLOOM_KEY": name, **settings})
+    )
+    [(key, value)] = meta.items()
+    request = Request("https://a.example/", meta=meta)
+    with pytest.raises(ConfigError) as error:
+        dupefilter.request_seen(request)
+    assert str(error.value).startswith(
+        f"meta[{key!r}] of <GET https://a.example/>: expected {said}"
+    )
+    assert str(error.value).endswith(f", got {value}")
+    assert dupefilter.request_seen(Request("https://a.example/")) is False
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (
+            {"TBLOOM_STORE": "Exact"},
+            "TBLOOM_STORE: expected 'bloom' or 'exact' or 'local', got 'Exact'",
+        ),
+        (
+            {"TBLOOM_STORE": "exact"},
+            "TBLOOM_CAPACITY: expected to be left out with TBLOOM_STORE = 'exact', got 1000",
+        ),
+        (
+            {**STORES["exact"], "BLOOMFILTER_BIT": 20},
+            "BLOOMFILTER_BIT: expected to be left out with TBLOOM_STORE = 'exact'",
+        ),
+        (
+            {**STORES["exact"], "TBLOOM_TTL": "soon"},
+            "TBLOOM_TTL: expected a number, got 'soon'",
+        ),
+        ({**STORES["exact"], "TBLOOM_TTL": 0}, "TBLOOM_TTL: expected seconds"),
+        (
+            {**STORES["exact"], "TBLOOM_MARK": "done"},
+            "TBLOOM_MARK: expected to be left out with TBLOOM_STORE = 'exact'",
+        ),
+        (
+            {**STORES["local"], "TBLOOM_SHADOW": True},
+            "TBLOOM_SHADOW: expected to be left out with TBLOOM_STORE = 'local'",
+        ),
+        (
+            {**STORES["local"], "TBLOOM_TTL": 60},
+            "TBLOOM_TTL: expected to be left out with TBLOOM_STORE = 'local'",
+        ),
+        (
+            {"TBLOOM_PATH": "seen.tbloom"},
+            "TBLOOM_PATH: expected to be left out with TBLOOM_STORE = 'bloom'",
+        ),
+        (
+            {**STORES["local"], "TBLOOM_PATH": "%(day)s.tbloom"},
+            "TBLOOM_PATH: expected a str in which only %(spider)s is replaced",
+        ),
+        ({**STORES["local"], "TBLOOM_PATH": "/"}, "TBLOOM_PATH: expected "),
+    ],
+)
+def test_a_setting_that_can_not_be_right_is_named(settings: dict[str, Any], said: str) -> None:
+    given = {"TBLOOM_CAPACITY": 1000, **settings}
+    with pytest.raises(ConfigError) as error:
+        options.read(Settings(given), "tests")
+    assert str(error.value).startswith(said)
