@@ -92,6 +92,7 @@ class Runner:
     def _here(self, code: str) -> str:
         """The code with this test's addresses; a second server is another database."""
         code = code.replace("https://example.com/", self.site)
+        code = code.replace("/var/lib/crawler", str(self.folder))
         code = re.sub(r"redis://other(?::6379)?/0", self.url.removesuffix("0") + "1", code)
         return re.sub(r"redis://localhost(?::6379)?(?:/0)?", self.url, code)
 
