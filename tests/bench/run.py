@@ -1,4 +1,4 @@
-"""Compares tbloom with what users pick today: ``make bench``, in about seven minutes; nothing else should run meanwhile.
+"""Compares tbloom with what users pick today: ``make bench``, in about nine minutes; nothing else should run meanwhile.
 
     python tests/bench/run.py [--quick] [--only SECTION ...] [--json FILE] [--page FILE]
 
