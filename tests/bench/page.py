@@ -328,7 +328,7 @@ and a hash of fingerprints and the times when they expire, from which somebody h
 
 {exact_memory}
 
-All buckets of an `ExactFilter` fill up together, and are then split together, so that what an item takes swings
+All buckets of an `ExactFilter` fill up together, and are then split together, so that what an item takes may change
 as their number doubles:
 
 {exact_growth}
