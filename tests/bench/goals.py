@@ -1,4 +1,4 @@
-"""The goals of issues 5 and 6, and what was reached."""
+"""The goals of issues 5 and 6, and of the exact filter, and what was reached."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from contenders import (
     SADD_MANY,
     SCRAPY_REDIS_BLOOMFILTER,
 )
+from exact import EXACT
 from links import REFERENCE
 from tables import Table
 
@@ -66,6 +67,17 @@ def _less_than_sets(found: Found) -> list[float]:
             if row["set_bytes"]
         ),
     ]
+
+
+def _exact_memory(found: Found) -> list[float]:
+    """The exact filter's bytes, to those of a set, with each number of items."""
+    of = found["exact"]
+    used = {
+        (row["name"], row["items"]): row["bytes"]
+        for row in of["memory"]
+        if row["server"] == of["server"]
+    }
+    return [used[EXACT, size] / used[SADD, size] for size in of["sizes"]]
 
 
 def _waiting(found: Found) -> float:
@@ -135,6 +147,12 @@ GOALS = [
         25,
         _less_than_sets,
         digits=1,
+    ),
+    Goal(
+        "`ExactFilter`: memory, to that of `SADD`",
+        0.4,
+        _exact_memory,
+        at_least=False,
     ),
     Goal(
         "waiting for Redis, 0.5 ms away: of scrapy-redis' dupefilter, to tbloom's",

@@ -1,4 +1,4 @@
-"""Compares tbloom with what users pick today: ``make bench``, in about seven minutes; nothing else should run meanwhile.
+"""Compares tbloom with what users pick today: ``make bench``, in about nine minutes; nothing else should run meanwhile.
 
     python tests/bench/run.py [--quick] [--only SECTION ...] [--json FILE] [--page FILE]
 
@@ -26,6 +26,7 @@ import page
 import redis
 import tables
 from capacities import capacities, hashes, longest_call
+from exact import exact
 from footprint import footprint
 from importing import imports
 from linkrace import link_race
@@ -59,6 +60,16 @@ AMOUNTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "longest": ({"items": 5000, "times": 40}, {"items": 5000, "times": 10}),
     "imports": ({"items": 1_000_000}, {"items": 100_000}),
+    "exact": (
+        {
+            "sizes": [100_000, 1_000_000],
+            "stock": 100_000,
+            "rounds": 7,
+            "items": 2000,
+            "dead_items": 500_000,
+        },
+        {"sizes": [20_000], "stock": 20_000, "rounds": 3, "items": 1000, "dead_items": 20_000},
+    ),
     "linkrace": ({"rounds": 3, "every": 1}, {"rounds": 1, "every": 20}),
     "links": (
         {"delays": [0, 0.0005, 0.005], "seconds": 12},
@@ -73,6 +84,7 @@ SECTIONS: dict[str, Callable[..., dict[str, Any]]] = {
     "hashes": hashes,
     "longest": longest_call,
     "imports": imports,
+    "exact": exact,
     "linkrace": link_race,
     "links": link_stream,
 }

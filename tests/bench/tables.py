@@ -141,6 +141,95 @@ def _imports(of: dict[str, Any]) -> list[Table]:
     return [Table(f"tbloom import of a set of {of['items']:,}", header, rows)]
 
 
+def _exact(of: dict[str, Any]) -> list[Table]:
+    tables = [_exact_memory(of), _exact_growth(of), _exact_fields(of)]
+    speed = of["speed"]
+    for placement in dict.fromkeys(row["placement"] for row in speed["rows"]):
+        rows = [
+            [
+                row["name"],
+                *(
+                    cell
+                    for kind in (row["new"], row["seen"])
+                    for cell in (
+                        f"{kind['elapsed']:.1f}",
+                        f"{kind['ratio']:.2f}",
+                        f"{kind['commands']:.1f}",
+                        f"{kind['server']:.1f}",
+                    )
+                ),
+            ]
+            for row in speed["rows"]
+            if row["placement"] == placement
+        ]
+        header = [
+            *("", "new: us", "x SADD", "commands us", "server us"),
+            *("seen: us", "x SADD", "commands us", "server us"),
+        ]
+        title = f"Exactly: new items, then the same again. Client and server have {placement}"
+        tables.append(Table(title, header, rows))
+    return [*tables, _exact_dead(of["dead"])]
+
+
+def _exact_memory(of: dict[str, Any]) -> Table:
+    used = {(row["server"], row["name"], row["items"]): row["bytes"] for row in of["memory"]}
+    rows = []
+    for server, name in dict.fromkeys((row["server"], row["name"]) for row in of["memory"]):
+        cells = []
+        for size in of["sizes"]:
+            own, sadd = (used.get((server, one, size)) for one in (name, "scrapy-redis: SADD"))
+            cells += [f"{own:.1f}", f"{own / sadd:.2f}"] if own and sadd else ["", ""]
+        rows.append([name, server, *cells])
+    header = ["", "on"]
+    for size in of["sizes"]:
+        header += [f"bytes per item, {size:,} items", "x SADD"]
+    return Table("Memory of what remembers exactly", header, rows, words=2)
+
+
+def _exact_growth(of: dict[str, Any]) -> Table:
+    rows = [
+        [f"{row['items']:,}", f"{row['items'] / row['buckets']:.0f}", f"{row['bytes']:.1f}"]
+        for row in of["growth"]
+    ]
+    header = ["items", "in a bucket", "bytes per item"]
+    return Table("ExactFilter while its items double", header, rows, words=0)
+
+
+def _exact_fields(of: dict[str, Any]) -> Table:
+    rows = [
+        [
+            row["name"],
+            row["server"],
+            f"{row['most'] // 2} to {row['most']}",
+            f"{row['bytes']:.1f}",
+        ]
+        for row in of["fields"]
+    ] or [["no server here has HPEXPIREAT", "", "", ""]]
+    header = ["", "on", "in a bucket", "bytes per item"]
+    title = f"An expiry for each item, {of['sizes'][0]:,} items: two ways"
+    return Table(title, header, rows, words=2)
+
+
+def _exact_dead(of: dict[str, Any]) -> Table:
+    rows = [
+        [
+            f"{row['adds']:,}",
+            f"{row['live']:,}",
+            f"{row['dead']:,}",
+            f"{row['dead'] / row['live']:.2f}",
+            f"{row['bytes'] / 1e6:.1f}",
+            *("" if row[name] is None else f"{row[name]:.2f}" for name in ("typical", "longest")),
+        ]
+        for row in of["rows"]
+    ]
+    header = [
+        *("single adds", "live", "dead", "dead / live", "MB"),
+        *("held: median (ms)", "longest (ms)"),
+    ]
+    title = f"Dead entries: 90 % of {of['items']:,} have expired, in {of['buckets']:,} buckets"
+    return Table(title, header, rows, words=0)
+
+
 def _linkrace(of: dict[str, Any]) -> list[Table]:
     rows = [
         [
