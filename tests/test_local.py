@@ -264,9 +264,10 @@ def test_promised_error_rate(clock: Clock) -> None:
     assert seen.info().error_rate <= rate * 1.1
 
 
-def steps(seed: int) -> list[tuple[Any, ...]]:
-    """A sequence of verbs, by chance."""
+def steps(seed: int, time: str) -> list[tuple[Any, ...]]:
+    """A sequence of verbs, by chance; ``time`` goes on, jumps within three days, or stands still."""
     chance = random.Random(seed)
+    day = 0
     pool = [f"item {i}" for i in range(1500)]
     told: list[tuple[Any, ...]] = []
     for _ in range(60):
@@ -274,51 +275,71 @@ def steps(seed: int) -> list[tuple[Any, ...]]:
         within = chance.choice([None, None, 1, 2])
         if verb == "add":
             told += [(verb, chance.choice(pool), within) for _ in range(5)]
-        elif verb == "clock":
-            told.append((verb, chance.choice([1, 1, 1, 2, 5, -1])))
-        elif verb == "info":
-            told.append((verb,))
+        elif verb == "clock" and time != "still":
+            day = chance.randrange(3) if time == "jumps" else day + chance.choice([1, 1, 1, 2, 5])
+            told.append((verb, START + timedelta(days=day, hours=12)))
+        elif verb in ("clock", "info"):
+            told.append(("info",))
         else:
             told.append((verb, chance.choices(pool, k=chance.choice([3, 50, 400, 700])), within))
     return told
 
 
 def play(seen: Any, sequence: list[tuple[Any, ...]], set_clock: Callable[[datetime], None]) -> Any:
-    """What the filter answers to the sequence."""
-    now = START
+    """What the filter answers to the sequence. Once it is full, items are asked for one by one."""
+    is_full = False
     for verb, *arguments in sequence:
         if verb == "clock":
-            now = max(START, now + arguments[0] * DAY)
-            set_clock(now)
+            set_clock(*arguments)
             yield seen.keys()
         elif verb == "info":
             info = seen.info()
             yield [
-                (one.label, one.items, one.parts, one.expires, one.fill_ratio, one.error_rate)
+                (one.label, one.items, one.parts, _second(one.expires), one.fill_ratio, one.error_rate)
                 for one in info.slices
             ]
+        elif verb == "add_many" and is_full:
+            yield [_add(seen, item, arguments[1]) for item in arguments[0]]
+        elif verb == "add":
+            yield _add(seen, *arguments)
         else:
             try:
                 yield getattr(seen, verb)(*arguments)
             except FilterFull as error:
+                is_full = True
                 yield str(error)
+
+
+def _second(at: datetime | None) -> int | None:
+    """Redis' TTLs may be a millisecond off."""
+    return at and round(at.timestamp())
+
+
+def _add(seen: Any, item: str, within: int | None) -> bool | str:
+    try:
+        new: bool = seen.add(item, within)
+    except FilterFull as error:
+        return str(error)
+    return new
 
 
 @pytest.mark.usefixtures("libraries")
 @pytest.mark.parametrize(
-    "parameters",
+    ("time", "parameters"),
     [
-        {"capacity": 100, "error_rate": 0.3},
-        {"capacity": 300, "error_rate": 0.5, "grow": False},
-        {"capacity": 200, "error_rate": 0.3, "shards": 3},
-        {"bits": 700, "hashes": 2, "error_rate": 0.9},
-        {"bits": 2000, "hashes": 30, "error_rate": 0.1},
+        ("goes on", {"capacity": 100, "error_rate": 0.3}),
+        ("goes on", {"capacity": 200, "error_rate": 0.3, "shards": 3}),
+        ("goes on", {"bits": 700, "hashes": 2, "error_rate": 0.9}),
+        ("jumps", {"bits": 2000, "hashes": 30, "error_rate": 0.1}),
+        ("jumps", {"capacity": 100, "error_rate": 0.3}),
+        ("still", {"capacity": 300, "error_rate": 0.5, "grow": False}),
     ],
     ids=str,
 )
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_answers_are_those_of_redis(
     seed: int,
+    time: str,
     parameters: dict[str, Any],
     clockwork: servers.Clockwork,
     local: Callable[..., LocalBloom],
@@ -328,7 +349,7 @@ def test_answers_are_those_of_redis(
     """False positives, growth, slices that change, and what a full slice takes, are the same."""
     ours = local(name=name, slices=3, **parameters)
     theirs = TimeBloom.from_url(clockwork.server.url, name, slices=3, **parameters)
-    sequence = steps(seed)
+    sequence = steps(seed, time)
 
     def set_local(now: datetime) -> None:
         clock.now = now

@@ -22,6 +22,7 @@ from tbloom.config import Config
 from tbloom.conversation import items_per_call
 from tbloom.errors import ConfigMismatch, FilterFull
 from tbloom.hashing import Item, by_shard, digest, encode, shard_of
+from tbloom.lanes import LANE_TTL_MS
 from tbloom.layout import Layout
 from tbloom.local.bound import Bound, Look, PlainLook, key_of, part_of
 from tbloom.local.contents import PartEntry
@@ -70,7 +71,8 @@ class Engine:
         self.clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000
         self._adopts_shards = adopts_shards
         self._look = choose_look()
-        self._untold: dict[int, None] = {}
+        #: New items whose caller was never told, and until when (ms) somebody else may be: as long as on Redis.
+        self._untold: dict[int, int] = {}
         self._epoch = store.contents.epoch
         self._forget_plan()
 
@@ -335,10 +337,11 @@ class Engine:
         if not self._untold:
             return {}
         with self.store.guard:
-            return {key: True for key in digests if self._untold.pop(key, self) is None}
+            now, untold = self.clock(), self._untold
+            return {key: True for key in digests if untold.pop(key, 0) > now}
 
     def _keep_untold(self, new: dict[int, bool]) -> None:
-        self._untold.update(dict.fromkeys(new))
+        self._untold.update(dict.fromkeys(new, self.clock() + LANE_TTL_MS))
         while len(self._untold) > MOST_UNTOLD:
             del self._untold[next(iter(self._untold))]
 
