@@ -7,7 +7,6 @@ import json
 import random
 import subprocess
 import sys
-import threading
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -21,8 +20,14 @@ import servers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tbloom import AsyncLocalBloom, ConfigError, ConfigMismatch, FilterFull, LocalBloom, TimeBloom
-from tbloom import TBloomError
+from tbloom import (
+    AsyncLocalBloom,
+    ConfigError,
+    FilterFull,
+    LocalBloom,
+    TBloomError,
+    TimeBloom,
+)
 from tbloom.hashing import Hasher
 from tbloom.local import bound, engine, parts
 from tbloom.local.vectors import limbs_of, offsets_of
@@ -49,7 +54,9 @@ def clock() -> Clock:
 
 
 @pytest.fixture(params=["memory", "file"])
-def local(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Callable[..., LocalBloom]:
+def local(
+    request: pytest.FixtureRequest, tmp_path: Path, clock: Clock
+) -> Callable[..., LocalBloom]:
     """Makes a filter, in memory or in a file, whose clock the test sets."""
 
     def local(**parameters: Any) -> LocalBloom:
@@ -120,7 +127,9 @@ def test_items_leave_with_their_slice(local: Callable[..., LocalBloom], clock: C
     assert [False] + 499 * [True] == seen.add_many(many)
 
 
-def test_what_has_left_gives_its_memory_back(local: Callable[..., LocalBloom], clock: Clock) -> None:
+def test_what_has_left_gives_its_memory_back(
+    local: Callable[..., LocalBloom], clock: Clock
+) -> None:
     """However long it runs, there are never more parts than live slices."""
     seen = local(slices=3, capacity=1000)
     for day in range(20):
@@ -271,7 +280,9 @@ def steps(seed: int, time: str) -> list[tuple[Any, ...]]:
     pool = [f"item {i}" for i in range(1500)]
     told: list[tuple[Any, ...]] = []
     for _ in range(60):
-        verb = chance.choice(["add", "add", "add_many", "add_many", "contains_many", "clock", "info"])
+        verb = chance.choice(
+            ["add", "add", "add_many", "add_many", "contains_many", "clock", "info"]
+        )
         within = chance.choice([None, None, 1, 2])
         if verb == "add":
             told += [(verb, chance.choice(pool), within) for _ in range(5)]
@@ -295,7 +306,14 @@ def play(seen: Any, sequence: list[tuple[Any, ...]], set_clock: Callable[[dateti
         elif verb == "info":
             info = seen.info()
             yield [
-                (one.label, one.items, one.parts, _second(one.expires), one.fill_ratio, one.error_rate)
+                (
+                    one.label,
+                    one.items,
+                    one.parts,
+                    _second(one.expires),
+                    one.fill_ratio,
+                    one.error_rate,
+                )
                 for one in info.slices
             ]
         elif verb == "add_many" and is_full:
@@ -359,7 +377,9 @@ def test_answers_are_those_of_redis(
 
     with theirs:
         theirs.keys()  # knows the server's time
-        answers = zip(play(ours, sequence, set_local), play(theirs, sequence, set_both), strict=True)
+        answers = zip(
+            play(ours, sequence, set_local), play(theirs, sequence, set_both), strict=True
+        )
         for step, (own, other) in zip(sequence, answers, strict=True):
             assert other == own, step[:1]
 

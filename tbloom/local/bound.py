@@ -48,7 +48,17 @@ def part_of(store: Store, key: str, size: Size) -> Part | None:
 class Bound:
     """What a plan says of one shard, and the parts that there are."""
 
-    __slots__ = ("_all", "_groups", "_slice_ends", "begun", "current", "hasher", "key", "plan", "size")
+    __slots__ = (
+        "_all",
+        "_groups",
+        "_slice_ends",
+        "begun",
+        "current",
+        "hasher",
+        "key",
+        "plan",
+        "size",
+    )
 
     def __init__(self, store: Store, plan: Plan, shard: int) -> None:
         self.plan = plan.shard(shard)
@@ -75,9 +85,7 @@ class Bound:
         if groups is None:
             sizes: dict[tuple[int, int], Group] = {}
             for size, part in self._all[: self._slice_ends[within - 1]]:
-                group = sizes.setdefault(
-                    size[1:], Group(hasher(size.bits, size.hashes), [], [])
-                )
+                group = sizes.setdefault(size[1:], Group(hasher(size.bits, size.hashes), [], []))
                 if part is not None:
                     group.parts.append(part)
                     group.rows.append(part.bits)
@@ -137,7 +145,9 @@ class PlainLook:
             offsets = bound.hasher.offsets(digest)
             if bound.holds(digest, offsets, self._within) or (
                 # It may have begun meanwhile.
-                bound.current is None and current is not None and current.first_zero(offsets) is None
+                bound.current is None
+                and current is not None
+                and current.first_zero(offsets) is None
             ):
                 continue
             self._offsets[number] = offsets

@@ -45,7 +45,9 @@ def choose_look() -> Callable[[Bound, list[int], int], Look]:
     except ImportError:
         return PlainLook
     return lambda bound, digests, within: (
-        PlainLook(bound, digests, within) if len(digests) < _FEW else VectorLook(bound, digests, within)
+        PlainLook(bound, digests, within)
+        if len(digests) < _FEW
+        else VectorLook(bound, digests, within)
     )
 
 

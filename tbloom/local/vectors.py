@@ -84,7 +84,6 @@ def offsets_of(hasher: Hasher, limbs: Words) -> Words:
     return (high * bits + (low * bits >> _32)) >> _32
 
 
-
 class VectorLook:
     """All items together."""
 
