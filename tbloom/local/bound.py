@@ -6,7 +6,7 @@ Two kinds of looks answer alike: with numpy, for all items together; without it,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tbloom.errors import TBloomError
 from tbloom.hashing import Hasher
@@ -123,10 +123,10 @@ class Bound:
 class Look(Protocol):
     """What a shard held of some items, before any of them is added."""
 
-    def new(self, begin: int, end: int, current: Part | None) -> Sequence[int]:
+    def new(self, begin: int, end: int, current: Part | None) -> Any:
         """Which of the items from ``begin`` up to ``end`` are new, by their numbers; ``current`` is looked at again."""
 
-    def add(self, numbers: Sequence[int], current: Part) -> None:
+    def add(self, numbers: Any, current: Part) -> None:
         """Sets the bits of these items."""
 
 

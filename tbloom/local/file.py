@@ -34,6 +34,7 @@ import sys
 import threading
 import zlib
 from contextlib import suppress
+from pathlib import Path
 
 from tbloom.errors import ConfigError, TBloomError
 from tbloom.local.contents import Contents
@@ -67,7 +68,7 @@ class FileStore:
         if fcntl is None:
             raise ConfigError("path", path, "None: files need file locks, which this system lacks")
         try:
-            self._path = os.path.abspath(os.fsdecode(path))
+            self._path = str(Path(os.fsdecode(path)).absolute())
         except TypeError:
             raise ConfigError("path", path, "the path of a file, or None") from None
         self.guard = threading.Lock()

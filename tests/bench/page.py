@@ -128,6 +128,10 @@ def text(found: Found) -> str:
         longest=tables.of("longest", found)[0].markdown(),
         imports=tables.of("imports", found)[0].markdown(),
         import_items=f"{found['imports']['items']:,}",
+        local=tables.of("local", found)[0].markdown(),
+        local_memory=tables.of("local", found)[1].markdown(),
+        local_capacity=f"{found['local']['capacity']:,}",
+        local_items=f"{found['local']['items']:,}",
         stream=tables.of("linkrace", found)[0].markdown(),
         stream_links=f"{found['linkrace']['links']:,}",
         links=f"{links['links']:,}",
@@ -295,6 +299,18 @@ A batch goes out as several script calls, none of which may hold the server for 
 takes to begin. Commands under a millisecond count as that.)
 
 {imports}
+
+## Without a server
+
+`make bench ARGS="--only local"`
+
+`LocalBloom` with 7 slices of {local_capacity}, in memory and in a file, and what else a single process may use: rounds of {local_items} items,
+all of them new, in a window that is empty and in one whose slices all hold half of their capacity. numpy and bitarray are
+installed. rbloom's filters forget nothing, and can't be shared while they are written to; a set is exact.
+
+{local}
+
+{local_memory}
 
 ## Waiting for Redis
 
