@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from tbloom import ConfigError, ConfigMismatch, LocalBloom, TBloomError
+from tbloom import ConfigError, ConfigMismatch, FilterFull, LocalBloom, TBloomError
 from tbloom.local import file, room
 from tbloom.window import to_ms
 
@@ -416,6 +416,37 @@ def test_a_damaged_file(path: Path, damage: Callable[[Path], None]) -> None:
     damage(path)
     with pytest.raises(TBloomError, match=r"is damaged: .*; put back a copy of it, or delete it"):
         LocalBloom(path=path, capacity=50)
+
+
+def test_a_file_that_is_cut_while_it_is_in_use(path: Path) -> None:
+    """That is told, and the process is not killed."""
+    with at(START, path) as seen:
+        seen.add("a")
+        for size in (8192, 0):
+            os.truncate(path, size)
+            verbs: list[Callable[[], Any]] = [
+                lambda: seen.add("b"),
+                lambda: seen.contains_many(["a"]),
+                seen.info,
+                seen.clear,
+            ]
+            for verb in verbs:
+                with pytest.raises(TBloomError, match=f"it was cut to {size} bytes"):
+                    verb()
+
+
+def test_what_was_untold_is_gone_once_another_clears(path: Path) -> None:
+    """Else it would be told new, and not be remembered."""
+    with (
+        at(START, path, capacity=10, grow=False) as one,
+        at(START, path, capacity=10, grow=False) as other,
+    ):
+        items = [f"item {i}" for i in range(12)]
+        with pytest.raises(FilterFull):
+            one.add_many(items)
+        other.clear()
+        assert one.add_many(items[:5]) == [True] * 5
+        assert other.add_many(items[:5]) == [False] * 5
 
 
 def test_a_replaced_file(path: Path) -> None:

@@ -98,6 +98,7 @@ class _Base:
     def _close(self) -> None:
         with self._engine.store.guard:
             self._engine.store.close()
+            self._engine.go_on_with(self.config)  # without views of what is closed
 
 
 class LocalBloom(_Base):

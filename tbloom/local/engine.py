@@ -225,11 +225,18 @@ class Engine(Live):
         if not self.untold:
             return {}
         with self.store.guard:
+            self.store.lock(exclusive=False)
+            try:
+                self.meet_epoch()
+            finally:
+                self.store.unlock()
             now, untold = self.clock(), self.untold
             return {key: True for key in digests if untold.pop(key, 0) > now}
 
     def _keep_untold(self, new: dict[int, bool]) -> None:
-        self.untold.update(dict.fromkeys(new, self.clock() + LANE_TTL_MS))
+        now = self.clock()
+        until = min(now + LANE_TTL_MS, self.plan_at(now).expires_at(0))
+        self.untold.update(dict.fromkeys(new, until))
         while len(self.untold) > MOST_UNTOLD:
             del self.untold[next(iter(self.untold))]
 

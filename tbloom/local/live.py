@@ -56,9 +56,7 @@ class Live:
         ``store``: items are to be added, so a slice that begins gets its layout.
         """
         contents = self.store.contents
-        if contents.epoch != self._epoch:  # somebody has cleared it, and what was untold is gone
-            self.untold.clear()
-            self._epoch = contents.epoch
+        self.meet_epoch()
         stored = contents.parameters(now)
         if stored not in ("", self.config.stored):
             raise ConfigMismatch(self.config.name, self.config.differences(stored), stored)
@@ -70,6 +68,12 @@ class Live:
             if store and plan.must_begin_after(shard) is not None:
                 self._begin_slice(now, plan, shard)
         return plan
+
+    def meet_epoch(self) -> None:
+        """If somebody has cleared the filter, what was untold is gone with it."""
+        if self.store.contents.epoch != self._epoch:
+            self.untold.clear()
+            self._epoch = self.store.contents.epoch
 
     def _begin_slice(self, now: int, plan: Plan, shard: int) -> None:
         """Where slices have grown, one that begins has room for what the last one held (lua/relayout.lua)."""
