@@ -189,7 +189,7 @@ def test_kills(path: Path) -> None:
     """Two writers are killed at any moment, many times: no item that was told is lost, and counts are sane."""
     chance = random.Random(7)
     told: list[str] = []
-    for run in range(6):
+    for run in range(10):
         writers = [
             subprocess.Popen(
                 [sys.executable, "-c", WRITER, str(path), f"{run}{who}"],
@@ -225,50 +225,49 @@ def _complete(line: str) -> list[str]:
     return line.split() if line.endswith("\n") else line.split()[:-1]
 
 
-STOPS = """
-import os, sys
-from tbloom import LocalBloom
-from tbloom.local import file
-path, step = sys.argv[1], int(sys.argv[2])
-seen = LocalBloom(path=path, capacity=20, error_rate=1e-6, slices=2)
-now = 1_559_563_200_000
-seen._engine.clock = lambda: now
-count = 0
+def _until_killed(path: Path, step: int, out: int) -> None:
+    """A forked child: adds items for four days, and is killed after that many writes to the directory or new parts."""
+    count, flush = 0, file.FileStore._flush
 
-flush = file.FileStore._flush
+    def flush_and_die(store: file.FileStore, begin: int, size: int) -> None:
+        nonlocal count
+        flush(store, begin, size)
+        count += 1
+        if count == step:
+            os.kill(os.getpid(), signal.SIGKILL)
 
-def stops(self, *arguments):
-    global count
-    flush(self, *arguments)
-    count += 1
-    if count == step:
-        os.kill(os.getpid(), 9)
-
-file.FileStore._flush = stops
-for day in range(4):
-    now += 86_400_000
-    print(day, "begins", 0, flush=True)
-    for i in range(60):
-        print(day, f"{day}-{i}", int(seen.add(f"{day}-{i}")), flush=True)
-"""
+    file.FileStore._flush = flush_and_die  # type: ignore[method-assign]
+    seen = at(START, path, capacity=20, error_rate=1e-6, slices=2)
+    for day in range(4):
+        os.write(out, b"day %d\n" % day)
+        seen._engine.clock = lambda day=day: START + day * DAY  # type: ignore[misc]
+        for i in range(60):
+            if seen.add(f"{day}-{i}"):
+                os.write(out, b"new %d-%d\n" % (day, i))
 
 
-@pytest.mark.parametrize("step", range(1, 30))
-def test_killed_within_a_change_of_the_directory(path: Path, step: int) -> None:
-    """At every place between two writes the file is whole, and has all that was told."""
-    done = subprocess.run(
-        [sys.executable, "-c", STOPS, path, str(step)], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    told = [line.split() for line in done.stdout.splitlines()]
-    today = int(told[-1][0])
-    now = 1_559_563_200_000 + (today + 1) * DAY
-    with at(now, path, capacity=20, error_rate=1e-6, slices=2) as seen:
-        live = [item for day, item, new in told if new == "1" and int(day) >= today - 1]
-        assert all(seen.contains_many(live))
-        assert len(live) <= seen.info().items <= len(live) + 1
-        assert all(seen.add_many(f"more {i}" for i in range(200)))
-        assert all(seen.contains_many(live))
+def test_killed_within_a_change_of_the_directory(path: Path) -> None:
+    """After every single write the file is whole, and has all that was told."""
+    for step in range(1, 1000):
+        path.unlink(missing_ok=True)
+        inbox, outbox = os.pipe()
+        child = FORK.Process(target=_until_killed, args=(path, step, outbox))
+        child.start()
+        os.close(outbox)
+        with os.fdopen(inbox) as lines:
+            told = [line.split() for line in lines]
+        child.join()
+        if child.exitcode == 0:
+            break
+        assert child.exitcode == -signal.SIGKILL
+        today = sum(word == "day" for word, _ in told) - 1
+        live = [what for word, what in told if word == "new" and int(what[0]) >= today - 1]
+        with at(START + today * DAY, path, capacity=20, error_rate=1e-6, slices=2) as seen:
+            assert all(seen.contains_many(live))
+            assert len(live) <= seen.info().items <= len(live) + 1
+            assert all(seen.add_many(f"more {i}" for i in range(200)))
+            assert all(seen.contains_many(live))
+    assert step > 30
 
 
 def test_clear_by_one_is_seen_by_all(path: Path) -> None:
