@@ -277,10 +277,10 @@ def steps(seed: int, time: str) -> list[tuple[Any, ...]]:
     told: list[tuple[Any, ...]] = []
     for _ in range(60):
         verb = chance.choice(
-            ["add", "add", "add_many", "add_many", "contains_many", "clock", "info"]
+            ["contains", "add", "add", "add_many", "add_many", "contains_many", "clock", "info"]
         )
         within = chance.choice([None, None, 1, 2])
-        if verb == "add":
+        if verb in ("add", "contains"):
             told += [(verb, chance.choice(pool), within) for _ in range(5)]
         elif verb == "clock" and time != "still":
             day = chance.randrange(3) if time == "jumps" else day + chance.choice([1, 1, 1, 2, 5])

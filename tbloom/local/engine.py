@@ -97,6 +97,20 @@ class Engine(Live):
         # Popped by its first occurrence, so that the others are told "seen".
         return [new.pop(key, False) for key in digests]
 
+    def contains(self, item: Item, within: int) -> bool:
+        """Has the item been seen?"""
+        key = digest(encode(item))
+        store, shards = self.store, self.config.shards
+        with store.guard:
+            store.lock(exclusive=False)
+            try:
+                bound = self.at_hand(shard_of(key, shards) if shards > 1 else 0)
+                if bound is not None:
+                    return bound.holds(key, bound.hasher.offsets(key), within)
+            finally:
+                store.unlock()
+        return finish(self.contains_many([key], within))[0]
+
     def contains_many(self, digests: list[int], within: int) -> Steps[list[bool]]:
         """Which of the items have been seen?"""
         seen: set[int] = set()
