@@ -9,6 +9,7 @@
     file.py      a store in a file: its format, and the order that survives a crash
     bound.py     the parts of the live slices, and looks at many items in them
     vectors.py   the same with numpy
+    live.py      what is live now: plan, layouts, parts
     engine.py    the verbs
     overview.py  info() and keys()
     bloom.py     the two classes

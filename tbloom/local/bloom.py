@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from tbloom.arguments import check_at, check_within, digests_of
 from tbloom.config import Config, Parameters, configure
 from tbloom.errors import ConfigMismatch
-from tbloom.hashing import Item, digest, encode
+from tbloom.hashing import Item
 from tbloom.info import FilterInfo
 from tbloom.local.engine import Engine, Steps, finish
 from tbloom.local.file import FileStore
@@ -70,9 +70,8 @@ class _Base:
         within = check_within(within, self.config.slices)
         return self._engine.add_many(items, within)
 
-    def _contains(self, item: Item, within: int | None) -> Steps[list[bool]]:
-        within = check_within(within, self.config.slices)
-        return self._engine.contains_many([digest(encode(item))], within)
+    def _contains(self, item: Item, within: int | None) -> bool:
+        return self._engine.contains(item, check_within(within, self.config.slices))
 
     def _contains_many(self, items: Iterable[Item], within: int | None) -> Steps[list[bool]]:
         within = check_within(within, self.config.slices)
@@ -98,6 +97,7 @@ class _Base:
     def _close(self) -> None:
         with self._engine.store.guard:
             self._engine.store.close()
+            self._engine.go_on_with(self.config)  # without views of what is closed
 
 
 class LocalBloom(_Base):
@@ -123,7 +123,7 @@ class LocalBloom(_Base):
 
     def contains(self, item: Item, within: int | None = None) -> bool:
         """Has the item been seen within the window, or the newest ``within`` slices? Changes nothing."""
-        return finish(self._contains(item, within))[0]
+        return self._contains(item, within)
 
     def contains_many(self, items: Iterable[Item], within: int | None = None) -> list[bool]:
         """``contains`` for each item, in order."""
@@ -172,7 +172,7 @@ class AsyncLocalBloom(_Base):
 
     async def contains(self, item: Item, within: int | None = None) -> bool:
         """See ``LocalBloom.contains``."""
-        return finish(self._contains(item, within))[0]
+        return self._contains(item, within)
 
     async def contains_many(self, items: Iterable[Item], within: int | None = None) -> list[bool]:
         """See ``LocalBloom.contains_many``."""

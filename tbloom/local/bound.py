@@ -6,7 +6,7 @@ Two kinds of looks answer alike: with numpy, for all items together; without it,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tbloom.errors import TBloomError
 from tbloom.hashing import Hasher
@@ -48,7 +48,17 @@ def part_of(store: Store, key: str, size: Size) -> Part | None:
 class Bound:
     """What a plan says of one shard, and the parts that there are."""
 
-    __slots__ = ("_all", "_groups", "_slice_ends", "begun", "current", "hasher", "key", "plan", "size")
+    __slots__ = (
+        "_all",
+        "_groups",
+        "_slice_ends",
+        "begun",
+        "current",
+        "hasher",
+        "key",
+        "plan",
+        "size",
+    )
 
     def __init__(self, store: Store, plan: Plan, shard: int) -> None:
         self.plan = plan.shard(shard)
@@ -75,9 +85,7 @@ class Bound:
         if groups is None:
             sizes: dict[tuple[int, int], Group] = {}
             for size, part in self._all[: self._slice_ends[within - 1]]:
-                group = sizes.setdefault(
-                    size[1:], Group(hasher(size.bits, size.hashes), [], [])
-                )
+                group = sizes.setdefault(size[1:], Group(hasher(size.bits, size.hashes), [], []))
                 if part is not None:
                     group.parts.append(part)
                     group.rows.append(part.bits)
@@ -115,10 +123,10 @@ class Bound:
 class Look(Protocol):
     """What a shard held of some items, before any of them is added."""
 
-    def new(self, begin: int, end: int, current: Part | None) -> Sequence[int]:
+    def new(self, begin: int, end: int, current: Part | None) -> Any:
         """Which of the items from ``begin`` up to ``end`` are new, by their numbers; ``current`` is looked at again."""
 
-    def add(self, numbers: Sequence[int], current: Part) -> None:
+    def add(self, numbers: Any, current: Part) -> None:
         """Sets the bits of these items."""
 
 
@@ -137,7 +145,9 @@ class PlainLook:
             offsets = bound.hasher.offsets(digest)
             if bound.holds(digest, offsets, self._within) or (
                 # It may have begun meanwhile.
-                bound.current is None and current is not None and current.first_zero(offsets) is None
+                bound.current is None
+                and current is not None
+                and current.first_zero(offsets) is None
             ):
                 continue
             self._offsets[number] = offsets

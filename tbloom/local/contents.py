@@ -65,7 +65,7 @@ class Contents:
         """Stores the parameters, or has them live on."""
         if stored != self.stored:
             self.layouts, self.parts, self.expires = {}, {}, 0
-            self.epoch += 1
+            self.epoch += bool(self.stored)
         self.stored, self.expires = stored, max(expires, self.expires)
 
     def keep_layout(self, shard: int, text: str, expires: int) -> None:

@@ -10,10 +10,9 @@ rounds, so that other threads, tasks and processes get their turn.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tbloom.arguments import digests_of
 from tbloom.batches import MOST_UNTOLD
@@ -22,34 +21,34 @@ from tbloom.config import Config
 from tbloom.conversation import items_per_call
 from tbloom.errors import ConfigMismatch, FilterFull
 from tbloom.hashing import Item, by_shard, digest, encode, shard_of
-from tbloom.layout import Layout
-from tbloom.local.bound import Bound, Look, PlainLook, key_of, part_of
-from tbloom.local.contents import PartEntry
+from tbloom.lanes import LANE_TTL_MS
+from tbloom.local.bound import Bound, Look, PlainLook
+from tbloom.local.live import Live
 from tbloom.local.memory import Store
-from tbloom.local.parts import Part
-from tbloom.plan import Plan
-from tbloom.sizing import key_bytes
 
 T = TypeVar("T")
 Steps = Generator[None, None, T]
 
 #: lua/shared.lua's can_note: what one command of Redis carries, in words, of which a bit takes 4.
 _MOST_WORDS, _WORDS_OF_BIT = 7900, 4
+#: Items that are looked at under one lock.
 _LOOK_AT_ONCE = 2500
+#: Fewer items are not worth numpy's calls.
+_FEW = 8
 
 
 def choose_look() -> Callable[[Bound, list[int], int], Look]:
+    """How items are looked at: together, where that is possible and worth it."""
     try:
         from tbloom.local.vectors import VectorLook  # noqa: PLC0415 - numpy need not be there
     except ImportError:
         return PlainLook
-    return lambda bound, digests, within: (
-        PlainLook(bound, digests, within) if len(digests) < _FEW else VectorLook(bound, digests, within)
-    )
 
+    def look(bound: Bound, digests: list[int], within: int) -> Look:
+        kind = PlainLook if len(digests) < _FEW else VectorLook
+        return kind(bound, digests, within)
 
-#: Fewer items are not worth numpy's calls.
-_FEW = 8
+    return look
 
 
 @dataclass(slots=True, eq=False)
@@ -60,49 +59,26 @@ class Batch:
     digests: list[int]
 
 
-class Engine:
+class Engine(Live):
     """One filter, in one store."""
 
     def __init__(self, config: Config, store: Store, *, adopts_shards: bool) -> None:
-        self.config = config
-        self.store = store
-        #: What time it is (ms). The tests set it.
-        self.clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+        super().__init__(config, store)
         self._adopts_shards = adopts_shards
         self._look = choose_look()
-        self._untold: dict[int, None] = {}
-        self._epoch = store.contents.epoch
-        self._forget_plan()
-
-    def _forget_plan(self) -> None:
-        self._plan: Plan | None = None
-        self._layouts: dict[int, Layout] = {}
-        self._bounds: dict[int, Bound] = {}
-        self._version = -1
 
     def add(self, item: Item, within: int) -> bool:
         """Is the item new?"""
         key = digest(encode(item))
-        store = self.store
+        store, shards = self.store, self.config.shards
         with store.guard:
             store.lock(exclusive=True)
             try:
-                plan = self._plan
-                if (
-                    plan is not None
-                    and plan.begins <= self.clock() < plan.ends
-                    and self._version == store.version
-                    and not self._untold
-                ):
-                    shards = self.config.shards
-                    bound = self._bounds.get(shard_of(key, shards) if shards > 1 else 0)
-                    if bound is not None and bound.begun:
-                        new = bound.add(key, within)
-                        if new is not None:
-                            return new
+                bound = self.at_hand(shard_of(key, shards) if shards > 1 else 0)
+                new = None if bound is None else bound.add(key, within)
             finally:
                 store.unlock()
-        return finish(self.add_digests([key], within))[0]
+        return finish(self.add_digests([key], within))[0] if new is None else new
 
     def add_many(self, items: Iterable[Item], within: int) -> Steps[list[bool]]:
         """Which of the items are new? Of a repeated one, the first."""
@@ -120,6 +96,20 @@ class Engine:
             raise
         # Popped by its first occurrence, so that the others are told "seen".
         return [new.pop(key, False) for key in digests]
+
+    def contains(self, item: Item, within: int) -> bool:
+        """Has the item been seen?"""
+        key = digest(encode(item))
+        store, shards = self.store, self.config.shards
+        with store.guard:
+            store.lock(exclusive=False)
+            try:
+                bound = self.at_hand(shard_of(key, shards) if shards > 1 else 0)
+                if bound is not None:
+                    return bound.holds(key, bound.hasher.offsets(key), within)
+            finally:
+                store.unlock()
+        return finish(self.contains_many([key], within))[0]
 
     def contains_many(self, digests: list[int], within: int) -> Steps[list[bool]]:
         """Which of the items have been seen?"""
@@ -150,8 +140,7 @@ class Engine:
         if not self._adopts_shards or error.differences.keys() != {"shards"}:
             return False
         with self.store.guard:
-            self.config = replace(self.config, shards=error.differences["shards"][0])
-            self._forget_plan()
+            self.go_on_with(replace(self.config, shards=error.differences["shards"][0]))
         return True
 
     def _add_all(self, digests: list[int], within: int, new: dict[int, bool]) -> Steps[None]:
@@ -169,7 +158,7 @@ class Engine:
                 yield
 
     def _batches(self, digests: list[int]) -> list[Batch]:
-        plan = self._plan_at(self.clock())
+        plan = self.plan_at(self.clock())
         return [
             Batch(shard, list(some))
             for shard, keys in by_shard(digests, self.config.shards).items()
@@ -187,71 +176,48 @@ class Engine:
         rest: list[Batch] = []
         is_full = False
         for shard, batches in shards.items():
-            bound, text, begin = self._bound(shard), plan.layout(shard).text, 0
-            look = self._look(bound, [key for batch in batches for key in batch.digests], within)
+            text, begin = plan.layout(shard).text, 0
+            digests = [key for batch in batches for key in batch.digests]
+            look = self._look(self.bound(shard), digests, within)
             for batch in batches:
-                if self._layout(shard, now) != text:  # an earlier batch has filled the part
+                if self.layout(shard, now) != text:  # an earlier batch has filled the part
                     waiting.add(batch)
                     continue
-                answered, full = self._add_batch(now, bound, look, batch, begin, new)
+                bound = self.bound(shard)
+                found, answered, full = self._take(bound, look, batch, begin)
+                if len(found):
+                    part = self.room_for(now, bound, shard, len(found))
+                    part.count(len(found))
+                    look.add(found, part)
+                    new.update((batch.digests[number - begin], True) for number in found)
                 begin += len(batch.digests)
                 is_full = is_full or full
                 if answered < len(batch.digests):
                     rest.append(Batch(shard, batch.digests[answered:]))
-                bound = self._bound(shard) if self._version != self.store.version else bound
         if is_full:  # raised once all that there was room for is added
             raise FilterFull(self.config.name, self.config.capacity)
         return [batch for batch in pending if batch in waiting] + rest
 
-    def _add_batch(
-        self, now: int, bound: Bound, look: Look, batch: Batch, begin: int, new: dict[int, bool]
-    ) -> tuple[int, bool]:
-        """lua/add.lua: how many items have an answer, and whether the next one finds the slice full."""
-        answered = len(batch.digests)
-        found = look.new(begin, begin + answered, bound.current)
+    def _take(self, bound: Bound, look: Look, batch: Batch, begin: int) -> tuple[Any, int, bool]:
+        """lua/add.lua: the new items, by their numbers from ``begin`` on; how many items have an answer now; and
+        whether the next one finds the slice full."""
+        answered, current = len(batch.digests), bound.current
+        found = look.new(begin, begin + answered, current)
         grows, is_full = self.config.grow, False
-        room = bound.size.capacity - (bound.current.items if bound.current else 0)
         # There is always room for one, if the slice may grow.
-        room = max(room, 1 if grows else 0)
+        room = max(bound.size.capacity - (current.items if current else 0), 1 if grows else 0)
         if len(found) > room:
             answered, is_full = int(found[room]) - begin, not grows
             found = found[:room]
-        if len(found) * bound.size.hashes * _WORDS_OF_BIT >= _MOST_WORDS:
-            words = 0
+        hashes, words = bound.size.hashes, 0
+        if len(found) * hashes * _WORDS_OF_BIT >= _MOST_WORDS:
             for place, number in enumerate(found):
-                if words + _WORDS_OF_BIT * bound.size.hashes >= _MOST_WORDS:
-                    answered, is_full = int(number) - begin, False
-                    found = found[:place]
-                    break
-                offsets = bound.hasher.offsets(batch.digests[int(number) - begin])
-                zero = bound.current.first_zero(offsets) if bound.current else 0
-                words += _WORDS_OF_BIT * (bound.size.hashes - (zero or 0))
-        if len(found):
-            part = self._room_for(now, bound, batch.shard, len(found))
-            part.count(len(found))
-            look.add(found, part)
-            for number in found:
-                new[batch.digests[number - begin]] = True
-        return answered, is_full
-
-    def _room_for(self, now: int, bound: Bound, shard: int, count: int) -> Part:
-        """The current part, begun if need be; if so many items fill it, the slice has another one after this."""
-        store, plan, part = self.store, self._plan_at(now), bound.current
-        items = part.items if part else 0
-        fills = self.config.grow and items + count >= bound.size.capacity
-        if part is not None and not fills:
-            return part
-        contents, expires = store.contents.copy(now), plan.expires_at(shard)
-        if part is None:
-            contents.keep(self.config.stored, expires)
-            contents.parts[bound.key] = PartEntry(expires, key_bytes(bound.size.bits))
-        if fills:
-            contents.keep_layout(shard, bound.plan.grown, expires)
-        # All that can fail is done before the first bit is set.
-        store.save(contents)
-        part = part_of(store, bound.key, bound.size)
-        assert part is not None  # noqa: S101 - it was saved
-        return part
+                if words + _WORDS_OF_BIT * hashes >= _MOST_WORDS:
+                    return found[:place], int(number) - begin, False
+                offsets = bound.hasher.offsets(batch.digests[number - begin])
+                zero = current.first_zero(offsets) if current else 0
+                words += _WORDS_OF_BIT * (hashes - (zero or 0))
+        return found, answered, is_full
 
     def _look_all(self, digests: list[int], within: int, seen: set[int]) -> Steps[None]:
         for shard, keys in by_shard(digests, self.config.shards).items():
@@ -260,7 +226,7 @@ class Engine:
                     self.store.lock(exclusive=False)
                     try:
                         self.prepare(self.clock(), [shard], store=False)
-                        bound = self._bound(shard)
+                        bound = self.bound(shard)
                         unseen = self._look(bound, list(some), within).new(0, len(some), None)
                     finally:
                         self.store.unlock()
@@ -268,86 +234,32 @@ class Engine:
                 seen.update(key for key in some if key not in left)
                 yield
 
-    def prepare(self, now: int, shards: Iterable[int], *, store: bool) -> Plan:
-        """The plan for now, with the layouts of these shards. Raises ConfigMismatch.
-
-        ``store``: items are to be added, so a slice that begins gets its layout.
-        """
-        contents = self.store.contents
-        if contents.epoch != self._epoch:  # somebody has cleared it, and what was untold is gone
-            self._untold.clear()
-            self._epoch = contents.epoch
-        stored = contents.parameters(now)
-        if stored not in ("", self.config.stored):
-            raise ConfigMismatch(self.config.name, self.config.differences(stored), stored)
-        plan = self._plan_at(now)
-        for shard in shards:
-            text = self._layout(shard, now)
-            if plan.layout(shard).text != text:
-                self._learn(plan, shard, text)
-            if store and plan.must_begin_after(shard) is not None:
-                self._begin_slice(now, plan, shard)
-        return plan
-
-    def _begin_slice(self, now: int, plan: Plan, shard: int) -> None:
-        """Where slices have grown, one that begins has room for what the last one held (lua/relayout.lua)."""
-        layout, label = plan.layout(shard), plan.labels[0]
-        last = plan.must_begin_after(shard) or label
-        sizes = enumerate(layout.parts(last))
-        parts = [part_of(self.store, key_of(last, shard, number), size) for number, size in sizes]
-        contents = self.store.contents.copy(now)
-        if key_of(label, shard, 0) in contents.parts:  # before the clock was set back
-            text = layout.grown(label, plan.labels)
-        else:
-            text = layout.begun(label, plan.labels, sum(part.items for part in parts if part))
-        contents.keep_layout(shard, text, plan.expires_at(shard))
-        self.store.save(contents)
-        self._learn(plan, shard, text)
-
-    def _layout(self, shard: int, now: int) -> str:
-        """The stored layout, if it is that of a filter with our parameters."""
-        contents = self.store.contents
-        return contents.layout(shard, now) if contents.stored == self.config.stored else ""
-
-    def _learn(self, plan: Plan, shard: int, text: str) -> None:
-        plan.learn_layout(shard, text)
-        self._version = -1
-
-    def _bound(self, shard: int) -> Bound:
-        """The shard's parts, where they are now; ``prepare`` comes first."""
-        if self._version != self.store.version:
-            self._bounds, self._version = {}, self.store.version
-        bound = self._bounds.get(shard)
-        if bound is None:
-            assert self._plan is not None  # noqa: S101 - prepared
-            bound = self._bounds[shard] = Bound(self.store, self._plan, shard)
-        return bound
-
-    def _plan_at(self, now: int) -> Plan:
-        plan = self._plan
-        if plan is None or not plan.fits(now):
-            plan = self._plan = Plan(self.config, now, self._layouts)
-            self._version = -1
-        return plan
-
     def _take_untold(self, digests: list[int]) -> dict[int, bool]:
         """Those of the items that are new, but whose caller was never told: they are the caller's now."""
-        if not self._untold:
+        if not self.untold:
             return {}
         with self.store.guard:
-            return {key: True for key in digests if self._untold.pop(key, self) is None}
+            self.store.lock(exclusive=False)
+            try:
+                self.meet_epoch()
+            finally:
+                self.store.unlock()
+            now, untold = self.clock(), self.untold
+            return {key: True for key in digests if untold.pop(key, 0) > now}
 
     def _keep_untold(self, new: dict[int, bool]) -> None:
-        self._untold.update(dict.fromkeys(new))
-        while len(self._untold) > MOST_UNTOLD:
-            del self._untold[next(iter(self._untold))]
+        now = self.clock()
+        until = min(now + LANE_TTL_MS, self.plan_at(now).expires_at(0))
+        self.untold.update(dict.fromkeys(new, until))
+        while len(self.untold) > MOST_UNTOLD:
+            del self.untold[next(iter(self.untold))]
 
 
 def finish(steps: Steps[T]) -> T:
     """The answer, without pauses."""
-    while True:
-        try:
+    try:
+        while True:
             next(steps)
-        except StopIteration as stop:
-            answer: T = stop.value
-            return answer
+    except StopIteration as stop:
+        answer: T = stop.value
+        return answer

@@ -19,6 +19,9 @@ adds raises a part's count and then sets bits; a killed one leaves a count that 
 of one batch at most, and no item that it has told is lost. The same holds for the machine as far as
 its kernel has written the file: it does so every half minute or so, and the directory at once.
 
+Other programs may copy the file, also while it is in use, if they take the lock (``flock -s FILE cp ...``). They
+must not write to it, cut it, or put another one in its place: ``clear()`` is there to forget what it holds.
+
 A forked child opens the file again: a lock belongs to an open file, so it would have its parent's.
 The mapping is made through another open file than the lock, so that a child does not keep a dead
 parent's lock alive.
@@ -34,6 +37,7 @@ import sys
 import threading
 import zlib
 from contextlib import suppress
+from pathlib import Path
 
 from tbloom.errors import ConfigError, TBloomError
 from tbloom.local.contents import Contents
@@ -67,7 +71,7 @@ class FileStore:
         if fcntl is None:
             raise ConfigError("path", path, "None: files need file locks, which this system lacks")
         try:
-            self._path = os.path.abspath(os.fsdecode(path))
+            self._path = str(Path(os.fsdecode(path)).absolute())
         except TypeError:
             raise ConfigError("path", path, "the path of a file, or None") from None
         self.guard = threading.Lock()
@@ -94,7 +98,9 @@ class FileStore:
                 raise TBloomError(CLOSED)
             self._fd = self._open_same()  # in a forked child
         fcntl.flock(self._fd, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
-        if self._head[_SEQUENCE] != self.version:
+        # Whoever touches mapped bytes beyond the end of a file is killed.
+        is_whole = os.lseek(self._fd, 0, os.SEEK_END) >= len(self._view)
+        if not is_whole or self._head[_SEQUENCE] != self.version:
             try:
                 self._read()
             except BaseException:

@@ -71,7 +71,7 @@ class MemoryStore:
         self._is_closed = False
         survives_fork(self)
 
-    def lock(self, *, exclusive: bool) -> None:
+    def lock(self, *, exclusive: bool) -> None:  # noqa: ARG002 - nobody else is there
         """The guard is all that is needed."""
         if self._is_closed:
             raise TBloomError(CLOSED)

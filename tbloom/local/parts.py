@@ -4,8 +4,8 @@ As in Redis, the first 64 bits belong to no item: they are the count. Then come 
 of each byte first. Whoever adds raises the count before it sets the bits, so that a process that is
 killed in between has counted an item that it never told, and has not told one that isn't counted.
 
-Bits one by one are bitarray's where that is installed: measured, an ``add`` takes 4 us with it and
-7.5 us with ``PlainBits``.
+Bits one by one are bitarray's where that is installed: measured in 7 slices of 1,000,000, an ``add`` takes
+5.6 us with it and 8.2 us with ``PlainBits``.
 """
 
 from __future__ import annotations

@@ -27,7 +27,9 @@ class Ahead:
     claimed, those that are dropped are given up once the crawl is idle.
     """
 
-    def __init__(self, crawler: Crawler, seen: TimeBloom | ExactFilter, in_flight: InFlight | None) -> None:
+    def __init__(
+        self, crawler: Crawler, seen: TimeBloom | ExactFilter, in_flight: InFlight | None
+    ) -> None:
         self._crawler = crawler
         self._seen = seen
         self._in_flight = in_flight

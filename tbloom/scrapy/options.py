@@ -54,7 +54,17 @@ _NAMES = {
     "ttl": ("TBLOOM_TTL", float),
     "path": ("TBLOOM_PATH", None),
 }
-_WINDOW = {"granularity", "slices", "capacity", "error_rate", "tz", "shards", "grow", "bits", "hashes"}
+_WINDOW = {
+    "granularity",
+    "slices",
+    "capacity",
+    "error_rate",
+    "tz",
+    "shards",
+    "grow",
+    "bits",
+    "hashes",
+}
 _SERVER = {"shards", "patience", "on_error"}
 
 

@@ -1,4 +1,4 @@
-"""The goals of issues 5 and 6, and of the exact filter, and what was reached."""
+"""The goals of issues 5 to 7, and what was reached."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from contenders import (
 )
 from exact import EXACT
 from links import REFERENCE
+from local import MANY as LOCAL_MANY
+from local import ONE as LOCAL_ONE
 from tables import Table
 
 Found = dict[str, Any]
@@ -84,6 +86,12 @@ def _waiting(found: Found) -> float:
     """How many times as long scrapy-redis' dupefilter waits as tbloom's best way does."""
     waited = {row["way"]: row["waited"] for row in found["links"]["rows"] if row["delay"] == 0.0005}
     return float(waited.pop(REFERENCE) / min(waited.values()))
+
+
+def _local(found: Found, way: str) -> list[float]:
+    """In memory and in a file, in windows that are empty and half full."""
+    rows = [row for row in found["local"]["rows"] if row["way"] == way]
+    return [float(row[window]) for row in rows for window in ("empty", "half")]
 
 
 def _slope(found: Found) -> float:
@@ -189,6 +197,20 @@ GOALS = [
         at_least=False,
         unit="ms",
         digits=1,
+    ),
+    Goal(
+        "`LocalBloom.add` one by one, in memory and in a file, each empty and half full",
+        100_000,
+        lambda f: _local(f, LOCAL_ONE),
+        unit="items/s",
+        digits=0,
+    ),
+    Goal(
+        "`LocalBloom.add_many` of 1,000, the same",
+        300_000,
+        lambda f: _local(f, LOCAL_MANY),
+        unit="items/s",
+        digits=0,
     ),
 ]
 

@@ -129,6 +129,10 @@ def text(found: Found) -> str:
         imports=tables.of("imports", found)[0].markdown(),
         import_items=f"{found['imports']['items']:,}",
         **_exact(found),
+        local=tables.of("local", found)[0].markdown(),
+        local_memory=tables.of("local", found)[1].markdown(),
+        local_capacity=f"{found['local']['capacity']:,}",
+        local_items=f"{found['local']['items']:,}",
         stream=tables.of("linkrace", found)[0].markdown(),
         stream_links=f"{found['linkrace']['links']:,}",
         links=f"{links['links']:,}",
@@ -358,6 +362,18 @@ more if it finds many. Of {exact_dead_items} items 90 % have expired, and the ot
 by one. *Held* is how long a call of the step had the server for itself.
 
 {exact_dead}
+
+## Without a server
+
+`make bench ARGS="--only local"`
+
+`LocalBloom` with 7 slices of {local_capacity}, in memory and in a file, and what else a single process may use: rounds of {local_items} items,
+all of them new, in a window that is empty and in one whose slices all hold half of their capacity. numpy and bitarray are
+installed. rbloom's filters forget nothing, and can't be shared while they are written to; a set is exact.
+
+{local}
+
+{local_memory}
 
 ## Waiting for Redis
 

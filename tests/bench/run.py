@@ -31,6 +31,7 @@ from footprint import footprint
 from importing import imports
 from linkrace import link_race
 from links import link_stream
+from local import local
 from pottery import InefficientAccessWarning
 from race import race
 from serving import fresh, redisbloom_version
@@ -39,6 +40,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = (
     *("tbloom", "hiredis", "mmh3", "scrapy", "scrapy-redis"),
     *("scrapy-redis-bloomfilter", "pottery", "walrus"),
+    *("rbloom", "numpy", "bitarray"),
 )
 #: How much is done: (in full, with --quick).
 AMOUNTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -71,6 +73,10 @@ AMOUNTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"sizes": [20_000], "stock": 20_000, "rounds": 3, "items": 1000, "dead_items": 20_000},
     ),
     "linkrace": ({"rounds": 3, "every": 1}, {"rounds": 1, "every": 20}),
+    "local": (
+        {"capacity": 1_000_000, "items": 100_000, "rounds": 3},
+        {"capacity": 100_000, "items": 20_000, "rounds": 2},
+    ),
     "links": (
         {"delays": [0, 0.0005, 0.005], "seconds": 12},
         {"delays": [0, 0.0005, 0.005], "seconds": 1.5},
@@ -85,6 +91,7 @@ SECTIONS: dict[str, Callable[..., dict[str, Any]]] = {
     "longest": longest_call,
     "imports": imports,
     "exact": exact,
+    "local": local,
     "linkrace": link_race,
     "links": link_stream,
 }

@@ -230,6 +230,25 @@ def _exact_dead(of: dict[str, Any]) -> Table:
     return Table(title, header, rows, words=0)
 
 
+def _local(of: dict[str, Any]) -> list[Table]:
+    rows = [
+        [
+            row["name"],
+            row["way"],
+            f"{row['empty']:,.0f}",
+            f"{row['half']:,.0f}",
+            f"{1e6 / row['half']:.2f}",
+        ]
+        for row in of["rows"]
+    ]
+    header = ["", "called", "items/s, empty", "items/s, half full", "us, half full"]
+    sizes = [[name, f"{size:.1f}"] for name, size in of["bytes"].items()]
+    return [
+        Table("Without a server: new items", header, rows, words=2),
+        Table("Without a server: memory", ["", "bytes per item"], sizes),
+    ]
+
+
 def _linkrace(of: dict[str, Any]) -> list[Table]:
     rows = [
         [

@@ -1,0 +1,137 @@
+"""What is live now in a store, for one filter: the plan, the layouts, and where the parts are."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+
+from tbloom.config import Config
+from tbloom.errors import ConfigMismatch
+from tbloom.layout import Layout
+from tbloom.local.bound import Bound, key_of, part_of
+from tbloom.local.contents import PartEntry
+from tbloom.local.memory import Store
+from tbloom.local.parts import Part
+from tbloom.plan import Plan
+from tbloom.sizing import key_bytes
+
+
+class Live:
+    """One filter in one store, which is locked whenever this is asked."""
+
+    def __init__(self, config: Config, store: Store) -> None:
+        self.config = config
+        self.store = store
+        #: What time it is (ms). The tests set it.
+        self.clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+        #: New items whose caller was never told, and until when (ms) somebody else may be: as long as on Redis.
+        self.untold: dict[int, int] = {}
+        self._epoch = store.contents.epoch
+        self.go_on_with(config)
+
+    def go_on_with(self, config: Config) -> None:
+        """Other parameters."""
+        self.config = config
+        self._plan: Plan | None = None
+        self._layouts: dict[int, Layout] = {}
+        self._bounds: dict[int, Bound] = {}
+        self._version = -1
+
+    def at_hand(self, shard: int) -> Bound | None:
+        """The shard's parts, if nothing has to be done before an item is added; else None."""
+        plan = self._plan
+        if (
+            plan is None
+            or not plan.begins <= self.clock() < plan.ends
+            or self._version != self.store.version
+            or self.untold
+        ):
+            return None
+        bound = self._bounds.get(shard)
+        return bound if bound is not None and bound.begun else None
+
+    def prepare(self, now: int, shards: Iterable[int], *, store: bool) -> Plan:
+        """The plan for now, with the layouts of these shards. Raises ConfigMismatch.
+
+        ``store``: items are to be added, so a slice that begins gets its layout.
+        """
+        contents = self.store.contents
+        self.meet_epoch()
+        stored = contents.parameters(now)
+        if stored not in ("", self.config.stored):
+            raise ConfigMismatch(self.config.name, self.config.differences(stored), stored)
+        plan = self.plan_at(now)
+        for shard in shards:
+            text = self.layout(shard, now)
+            if plan.layout(shard).text != text:
+                self._learn(plan, shard, text)
+            if store and plan.must_begin_after(shard) is not None:
+                self._begin_slice(now, plan, shard)
+        return plan
+
+    def meet_epoch(self) -> None:
+        """If somebody has cleared the filter, what was untold is gone with it."""
+        if self.store.contents.epoch != self._epoch:
+            self.untold.clear()
+            self._epoch = self.store.contents.epoch
+
+    def _begin_slice(self, now: int, plan: Plan, shard: int) -> None:
+        """Where slices have grown, one that begins has room for what the last one held (lua/relayout.lua)."""
+        layout, label = plan.layout(shard), plan.labels[0]
+        last = plan.must_begin_after(shard) or label
+        sizes = enumerate(layout.parts(last))
+        parts = [part_of(self.store, key_of(last, shard, number), size) for number, size in sizes]
+        contents = self.store.contents.copy(now)
+        if key_of(label, shard, 0) in contents.parts:  # before the clock was set back
+            text = layout.grown(label, plan.labels)
+        else:
+            text = layout.begun(label, plan.labels, sum(part.items for part in parts if part))
+        contents.keep_layout(shard, text, plan.expires_at(shard))
+        self.store.save(contents)
+        self._learn(plan, shard, text)
+
+    def layout(self, shard: int, now: int) -> str:
+        """The stored layout, if it is that of a filter with our parameters."""
+        contents = self.store.contents
+        return contents.layout(shard, now) if contents.stored == self.config.stored else ""
+
+    def _learn(self, plan: Plan, shard: int, text: str) -> None:
+        plan.learn_layout(shard, text)
+        self._version = -1
+
+    def bound(self, shard: int) -> Bound:
+        """The shard's parts, where they are now; ``prepare`` comes first."""
+        if self._version != self.store.version:
+            self._bounds, self._version = {}, self.store.version
+        bound = self._bounds.get(shard)
+        if bound is None:
+            assert self._plan is not None  # noqa: S101 - prepared
+            bound = self._bounds[shard] = Bound(self.store, self._plan, shard)
+        return bound
+
+    def plan_at(self, now: int) -> Plan:
+        """The plan for now, with the layouts that are known."""
+        plan = self._plan
+        if plan is None or not plan.fits(now):
+            plan = self._plan = Plan(self.config, now, self._layouts)
+            self._version = -1
+        return plan
+
+    def room_for(self, now: int, bound: Bound, shard: int, count: int) -> Part:
+        """The current part, begun if need be; if so many items fill it, the slice has another one after this."""
+        store, plan, part = self.store, self.plan_at(now), bound.current
+        items = part.items if part else 0
+        fills = self.config.grow and items + count >= bound.size.capacity
+        if part is not None and not fills:
+            return part
+        contents, expires = store.contents.copy(now), plan.expires_at(shard)
+        if part is None:
+            contents.keep(self.config.stored, expires)
+            contents.parts[bound.key] = PartEntry(expires, key_bytes(bound.size.bits))
+        if fills:
+            contents.keep_layout(shard, bound.plan.grown, expires)
+        # All that can fail is done before the first bit is set.
+        store.save(contents)
+        part = part_of(store, bound.key, bound.size)
+        assert part is not None  # noqa: S101 - it was saved
+        return part

@@ -1,0 +1,538 @@
+"""A filter in a file: shared by processes, through kills and restarts, and what is said of other files."""
+
+from __future__ import annotations
+
+import errno
+import multiprocessing
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tbloom import ConfigError, ConfigMismatch, FilterFull, LocalBloom, TBloomError
+from tbloom.local import file, room
+from tbloom.window import to_ms
+
+START = to_ms(datetime(2019, 6, 3, 12, tzinfo=timezone.utc))
+DAY = 86_400_000
+SPAWN = multiprocessing.get_context("spawn")
+FORK = multiprocessing.get_context("fork")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "filter.tbloom"
+
+
+def at(now: int, path: Path, **parameters: Any) -> LocalBloom:
+    """A filter for which it is that time."""
+    seen = LocalBloom(path=path, **{"capacity": 1000, **parameters})
+    seen._engine.clock = lambda: now
+    return seen
+
+
+def offer(seen: LocalBloom, items: list[str], seed: int) -> list[str]:
+    """Adds the items in an order of its own, half one by one, half in batches; those told new."""
+    own = items[:]
+    random.Random(seed).shuffle(own)
+    half = len(own) // 2
+    new = [item for item in own[:half] if seen.add(item)]
+    for start in range(half, len(own), 100):
+        some = own[start : start + 100]
+        new += [item for item, is_new in zip(some, seen.add_many(some), strict=True) if is_new]
+    return new
+
+
+def _offer(path: Path, items: list[str], seed: int) -> list[str]:
+    with LocalBloom(path=path, capacity=1000, error_rate=1e-9) as seen:
+        return offer(seen, items, seed)
+
+
+def test_of_many_processes_exactly_one_is_told_new(path: Path) -> None:
+    """4 processes offer the same items, while the filter is made and grows: each is new once."""
+    items = [f"item {i}" for i in range(5000)]
+    with SPAWN.Pool(4) as pool:
+        told = pool.starmap(_offer, [(path, items, seed) for seed in range(4)])
+    assert dict.fromkeys(items, 1) == Counter(item for new in told for item in new)
+    with LocalBloom(path=path, capacity=1000, error_rate=1e-9) as seen:
+        assert all(seen.contains_many(items))
+        assert len(items) == seen.info().items
+
+
+def test_threads_of_many_objects(path: Path) -> None:
+    """Two objects of one process lock each other out as two processes do."""
+    items = [f"item {i}" for i in range(3000)]
+    with (
+        LocalBloom(path=path, capacity=500, error_rate=1e-9) as one,
+        LocalBloom(path=path, capacity=500, error_rate=1e-9) as other,
+        ThreadPoolExecutor(4) as threads,
+    ):
+        work = [threads.submit(offer, [one, other][i % 2], items, i) for i in range(4)]
+        told = Counter(item for done in work for item in done.result())
+        assert dict.fromkeys(items, 1) == told
+        assert len(items) == one.info().items == other.info().items
+
+
+def test_forked_children_share_it(path: Path) -> None:
+    """An object made before a fork goes on in parent and child; each item is new once."""
+    items = [f"item {i}" for i in range(3000)]
+    with LocalBloom(path=path, capacity=500, error_rate=1e-9) as seen:
+        assert seen.add("of the parent")
+        queue = FORK.SimpleQueue()
+
+        def child(seed: int) -> None:
+            queue.put((offer(seen, items, seed), "of the parent" in seen))
+
+        children = [FORK.Process(target=child, args=(seed,)) for seed in range(3)]
+        for process in children:
+            process.start()
+        told = [offer(seen, items, 9)]
+        for _ in children:
+            new, knows = queue.get()
+            told.append(new)
+            assert knows
+        for process in children:
+            process.join()
+        assert dict.fromkeys(items, 1) == Counter(item for new in told for item in new)
+
+
+def test_a_fork_while_a_thread_holds_the_lock(path: Path) -> None:
+    """The child has neither the thread nor what it held, and leaves its parent's lock alone."""
+    with LocalBloom(path=path, capacity=1000) as seen:
+        store = seen._engine.store
+        holds, lets_go = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            with store.guard:
+                store.lock(exclusive=True)
+                holds.set()
+                lets_go.wait()
+                store.unlock()
+
+        thread = threading.Thread(target=hold)
+        thread.start()
+        holds.wait()
+        inbox, outbox = FORK.SimpleQueue(), FORK.SimpleQueue()
+
+        def child() -> None:
+            outbox.put("up")
+            outbox.put(seen.add(inbox.get()))  # waits for the parent's lock
+
+        process = FORK.Process(target=child)
+        process.start()
+        assert outbox.get() == "up"
+        inbox.put("a")
+        lets_go.set()
+        thread.join()
+        assert outbox.get() is True
+        process.join()
+        assert "a" in seen
+
+
+def test_it_is_there_after_a_restart(path: Path) -> None:
+    items = [f"item {i}" for i in range(3000)]
+    with at(START, path) as seen:
+        seen.add_many(items)
+        before = seen.info()
+    with at(START, path) as seen:
+        assert before == seen.info()
+        assert not any(seen.add_many(items))
+    with at(START + 6 * DAY, path) as seen:
+        assert all(seen.contains_many(items))
+    with at(START + 7 * DAY, path) as seen:
+        assert not any(seen.contains_many(items))
+        assert all(seen.add_many(items[:10]))
+
+
+def test_a_file_stops_growing(path: Path) -> None:
+    """What has left the window makes room for what comes."""
+    sizes = []
+    for day in range(30):
+        with at(START + day * DAY, path, slices=3, capacity=20_000) as seen:
+            assert all(seen.add_many(f"{day} {i}" for i in range(20)))
+            sizes.append(path.stat().st_size)
+    assert len(set(sizes[4:])) == 1
+
+
+WRITER = """
+import sys
+from tbloom import LocalBloom
+path, seed = sys.argv[1:]
+seen = LocalBloom(path=path, capacity=300, error_rate=1e-6, slices=3)
+start = 1_559_563_200_000
+seen._engine.clock = lambda: start + number // 2000 * 86_400_000 // 2
+number = 0
+print("up", flush=True)
+while True:
+    if number % 3:
+        items = [f"{seed}-{number}-{i}" for i in range(number % 50)]
+        new = seen.add_many(items)
+    else:
+        items = [f"{seed}-{number}"]
+        new = [seen.add(items[0])]
+    print(*(item for item, is_new in zip(items, new) if is_new), flush=True)
+    number += 1
+"""
+
+
+def test_kills(path: Path) -> None:
+    """Two writers are killed at any moment, many times: no item that was told is lost, and counts are sane."""
+    chance = random.Random(7)
+    told: list[str] = []
+    for run in range(10):
+        writers = [
+            subprocess.Popen(
+                [sys.executable, "-c", WRITER, str(path), f"{run}{who}"],
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for who in "ab"
+        ]
+        lines = chance.randrange(1, 120)
+        for writer in writers:
+            assert writer.stdout is not None
+            assert writer.stdout.readline() == "up\n"
+        for _ in range(lines):
+            told += _complete(writers[0].stdout.readline())
+        for writer in writers:
+            writer.kill()
+        for writer in writers:
+            for line in writer.stdout:
+                told += _complete(line)
+            writer.wait()
+            writer.stdout.close()
+        with at(
+            START - START % DAY + DAY // 2, path, capacity=300, error_rate=1e-6, slices=3
+        ) as seen:
+            assert all(seen.contains_many(told))
+            # Each of the killed may have counted one round of items that it did not tell.
+            assert len(told) <= seen.info().items <= len(told) + 100 * (run + 1)
+    assert len(told) == len(set(told))
+
+
+def _complete(line: str) -> list[str]:
+    """The items of a line; the last one may be cut short, and its last item was told to nobody then."""
+    return line.split() if line.endswith("\n") else line.split()[:-1]
+
+
+def _until_killed(path: Path, step: int, out: int) -> None:
+    """A forked child: adds items for four days, and is killed after that many writes to the directory or new parts."""
+    count, flush = 0, file.FileStore._flush
+
+    def flush_and_die(store: file.FileStore, begin: int, size: int) -> None:
+        nonlocal count
+        flush(store, begin, size)
+        count += 1
+        if count == step:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    file.FileStore._flush = flush_and_die  # type: ignore[method-assign]
+    seen = at(START, path, capacity=20, error_rate=1e-6, slices=2)
+    for day in range(4):
+        os.write(out, b"day %d\n" % day)
+        seen._engine.clock = lambda day=day: START + day * DAY  # type: ignore[misc]
+        for i in range(60):
+            if seen.add(f"{day}-{i}"):
+                os.write(out, b"new %d-%d\n" % (day, i))
+
+
+def test_killed_within_a_change_of_the_directory(path: Path) -> None:
+    """After every single write the file is whole, and has all that was told."""
+    for step in range(1, 1000):
+        path.unlink(missing_ok=True)
+        inbox, outbox = os.pipe()
+        child = FORK.Process(target=_until_killed, args=(path, step, outbox))
+        child.start()
+        os.close(outbox)
+        with os.fdopen(inbox) as lines:
+            told = [line.split() for line in lines]
+        child.join()
+        if child.exitcode == 0:
+            break
+        assert child.exitcode == -signal.SIGKILL
+        today = sum(word == "day" for word, _ in told) - 1
+        live = [what for word, what in told if word == "new" and int(what[0]) >= today - 1]
+        with at(START + today * DAY, path, capacity=20, error_rate=1e-6, slices=2) as seen:
+            assert all(seen.contains_many(live))
+            assert len(live) <= seen.info().items <= len(live) + 1
+            assert all(seen.add_many(f"more {i}" for i in range(200)))
+            assert all(seen.contains_many(live))
+    assert step > 30
+
+
+def test_clear_by_one_is_seen_by_all(path: Path) -> None:
+    with at(START, path) as one, at(START, path) as other:
+        assert one.add("a")
+        assert "a" in other
+        other.clear()
+        assert "a" not in one
+        assert one.add("a")
+        assert not other.add("a")
+
+
+def test_other_parameters(path: Path) -> None:
+    """They are refused, until all slices have left the window; the number of shards is taken over."""
+    with at(START, path, slices=3) as seen:
+        seen.keys()
+        at(START, path, slices=5).keys()  # nothing is stored yet
+        seen.add("a")
+    with at(START, path, slices=3, capacity=2000) as other:
+        verbs: list[Callable[[], Any]] = [
+            lambda: other.add("a"),
+            lambda: other.add_many(["a", "b"]),
+            lambda: other.contains("a"),
+            other.info,
+            other.keys,
+        ]
+        for verb in verbs:
+            with pytest.raises(ConfigMismatch) as caught:
+                verb()
+            assert caught.value.differences["capacity"] == (1000, 2000)
+        other._engine.clock = lambda: START + 3 * DAY
+        assert "a" not in other
+        assert other.add("b")
+        assert "b" in other
+    with (
+        at(START + 3 * DAY, path, slices=3) as seen,
+        pytest.raises(ConfigMismatch),
+    ):
+        seen.add("a")
+    other = at(START + 3 * DAY, path, slices=3, capacity=500)
+    other.clear()
+    assert other.add("b")
+
+
+def test_shards_are_those_of_the_stored_filter(path: Path) -> None:
+    with at(START, path, shards=3) as seen:
+        assert all(seen.add_many(map(str, range(500))))
+    with at(START, path) as seen:
+        assert not any(seen.add_many(map(str, range(500))))
+        assert 3 == seen.config.shards
+        assert 500 == seen.info().items
+    with at(START, path) as seen:
+        assert not seen.add("7")
+    with at(START, path) as seen:
+        assert 500 == seen.info().items
+    with at(START, path) as seen:
+        assert 21 == len(seen.keys())
+    with at(START, path, shards=2) as seen, pytest.raises(ConfigMismatch):
+        seen.add("a")
+
+
+def test_another_process_s_growth_is_noticed(path: Path) -> None:
+    with at(START, path, capacity=50) as one, at(START, path, capacity=50) as other:
+        items = [f"item {i}" for i in range(1000)]
+        for item in items:
+            assert one.add(item)
+            assert not other.add(item)
+        assert one.info() == other.info()
+
+
+def _written(data: bytes) -> Callable[[Path], object]:
+    return lambda path: path.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (_written(b"hello"), "a file of tbloom"),
+        (_written(bytes(10_000)), "a file of tbloom"),
+        (_written(b"SQLite format 3\0" * 1000), "a file of tbloom"),
+        (_written(file.MAGIC), "a file of tbloom"),
+        (Path.mkdir, "directory"),
+        (os.mkfifo, "a regular file"),
+        (lambda path: path.symlink_to(path), "symbolic"),
+        (lambda path: path.symlink_to("/nowhere/at/all"), "No such file"),
+    ],
+)
+def test_something_else(path: Path, make: Callable[[Path], object], why: str) -> None:
+    """It is refused, and left as it is."""
+    make(path)
+    before = path.read_bytes() if path.is_file() else None
+    with pytest.raises(ConfigError, match=why) as caught:
+        LocalBloom(path=path)
+    assert ("path", str(path)) == (caught.value.argument, caught.value.value)
+    assert before is None or before == path.read_bytes()
+
+
+def test_an_empty_file_is_a_new_filter(path: Path) -> None:
+    """So is what its maker leaves if it is killed at once."""
+    for data in (b"", bytes(100), bytes(4096)):
+        path.write_bytes(data)
+        with LocalBloom(path=str(path)) as seen:
+            assert seen.add("a")
+
+
+def test_no_permission(path: Path) -> None:
+    path.write_bytes(b"")
+    path.chmod(0o400)
+    path.parent.chmod(0o755)
+    was = os.geteuid()
+    if was == 0:
+        os.seteuid(65534)
+    try:
+        with pytest.raises(ConfigError, match="Permission denied"):
+            LocalBloom(path=path)
+    finally:
+        os.seteuid(was)
+
+
+def _cut(path: Path) -> None:
+    os.truncate(path, 8192)
+
+
+def _overwrite_directory(path: Path) -> None:
+    data = path.read_bytes()
+    place = data.rindex(b'["{')
+    path.write_bytes(data[:place] + b"xxxx" + data[place + 4 :])
+
+
+def _overwrite_slots(path: Path) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[:32] + b"\xff" * 48 + data[80:])
+
+
+def _empty_directory(path: Path) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[:32] + bytes(48) + data[80:])
+
+
+@pytest.mark.parametrize("damage", [_cut, _overwrite_directory, _overwrite_slots, _empty_directory])
+def test_a_damaged_file(path: Path, damage: Callable[[Path], None]) -> None:
+    """It is refused with what to do; so it is where it is cut while it is in use."""
+    with at(START, path, capacity=50) as seen:
+        seen.add_many(map(str, range(200)))
+    damage(path)
+    with pytest.raises(TBloomError, match=r"is damaged: .*; put back a copy of it, or delete it"):
+        LocalBloom(path=path, capacity=50)
+
+
+def test_a_file_that_is_cut_while_it_is_in_use(path: Path) -> None:
+    """That is told, and the process is not killed."""
+    with at(START, path) as seen:
+        seen.add("a")
+        for size in (8192, 0):
+            os.truncate(path, size)
+            verbs: list[Callable[[], Any]] = [
+                lambda: seen.add("b"),
+                lambda: seen.contains_many(["a"]),
+                seen.info,
+                seen.clear,
+            ]
+            for verb in verbs:
+                with pytest.raises(TBloomError, match=f"it was cut to {size} bytes"):
+                    verb()
+
+
+def test_what_was_untold_is_gone_once_another_clears(path: Path) -> None:
+    """Else it would be told new, and not be remembered."""
+    with (
+        at(START, path, capacity=10, grow=False) as one,
+        at(START, path, capacity=10, grow=False) as other,
+    ):
+        items = [f"item {i}" for i in range(12)]
+        with pytest.raises(FilterFull):
+            one.add_many(items)
+        other.clear()
+        assert one.add_many(items[:5]) == [True] * 5
+        assert other.add_many(items[:5]) == [False] * 5
+
+
+def test_a_replaced_file(path: Path) -> None:
+    """A file that is replaced while it is in use is noticed where it must be opened again."""
+    with at(START, path) as seen:
+        seen.add("a")
+        path.unlink()
+        with at(START, path) as other:
+            assert other.add("a")
+        seen._engine.store.after_fork()
+        with pytest.raises(TBloomError, match="deleted or replaced"):
+            seen.add("b")
+
+
+def test_a_full_disk(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An OSError, before anything is changed; once there is room again, it goes on."""
+    with at(START, path, capacity=50) as seen:
+        seen.add_many(f"item {i}" for i in range(49))
+        before = seen.info()
+
+        def full(*_: object) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(file, "reserve", full)
+            many = [f"more {i}" for i in range(500)]
+            with pytest.raises(OSError, match="No space left"):
+                seen.add_many(many)
+            told = seen.info()
+            assert before.items <= told.items < 549
+            seen._engine.clock = lambda: START + DAY
+            with pytest.raises(OSError, match="No space left"):
+                seen.add("one")
+            assert "one" not in seen
+            seen._engine.clock = lambda: START
+            assert told == seen.info()
+        assert all(seen.add_many(many))
+        assert not any(seen.add_many(many))
+        assert 549 == seen.info().items
+
+
+def test_room_is_taken_for_real(path: Path) -> None:
+    """A hole would be filled when a bit is set, and if the disk is full then, the process is killed."""
+    with at(START, path, capacity=100_000) as seen:
+        seen.add("a")
+        status = path.stat()
+        assert status.st_blocks * 512 >= status.st_size
+    data = path.read_bytes()
+    sparse = path.with_suffix(".copy")
+    with sparse.open("wb") as copy:
+        copy.write(data[:4096].rstrip(b"\0"))
+        copy.truncate(len(data))
+        end = data.rstrip(b"\0")
+        copy.seek(len(end) // 4096 * 4096)
+        copy.write(data[len(end) // 4096 * 4096 :])
+    with at(START, sparse, capacity=100_000) as seen:
+        status = sparse.stat()
+        assert status.st_blocks * 512 >= status.st_size
+
+
+def test_a_file_system_that_can_t_reserve(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Zeros are written then, also by those systems that have no such call."""
+
+    def unable(*_: object) -> None:
+        raise OSError(errno.EOPNOTSUPP, "not supported")
+
+    monkeypatch.setattr(os, "posix_fallocate", unable)
+    with at(START, path, capacity=100_000) as seen:
+        assert all(seen.add_many(map(str, range(1000))))
+    monkeypatch.delattr(os, "posix_fallocate")
+    with at(START + DAY, path, capacity=100_000) as seen:
+        assert not any(seen.add_many(map(str, range(1000))))
+        assert seen.add("a")
+
+
+def test_a_system_without_file_locks(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file, "fcntl", None)
+    with pytest.raises(ConfigError, match="lacks"):
+        LocalBloom(path=path)
+    assert LocalBloom().add("a")
+
+
+def test_regions_are_used_again() -> None:
+    """The first gap that is large enough; else the end."""
+    regions = room.Room()
+    regions.take(8192, 5000)
+    assert 4096 == regions.find(4096)
+    assert 16384 == regions.find(1)
+    assert 20480 == regions.find(10_000)
+    assert 20480 + 12288 == regions.end
