@@ -57,7 +57,8 @@ class Untold:
             answers = batch.answers or ("1" * len(batch.digests) if batch.in_doubt else "")
             # Fewer answers than items: the rest was not added.
             for digest, answer in zip(batch.digests, answers, strict=False):
-                if answer == "1":
+                # Of a batch that was asked again, the others were told before, or are still noted.
+                if answer == "1" and (not batch.again or digest in batch.wanted):
                     self._batches[digest] = batch
             batch.again, batch.agreed, batch.wanted = True, False, set()
         while len(self._batches) > MOST_UNTOLD:

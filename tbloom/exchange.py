@@ -48,6 +48,8 @@ class Exchange:
         batches = split(digest for digest in digests if digest not in untold)
         batches += {id(batch): batch for batch in untold.values()}.values()
         yield from change(batches)
+        for digest, batch in untold.items():
+            batch.wanted.discard(digest)
         answers = answers_of(batches)
         missing = [digest for digest in digests if digest not in answers] if untold else []
         return {**answers, **(yield from self.add(missing, split, change))} if missing else answers

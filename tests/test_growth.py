@@ -238,6 +238,20 @@ async def test_a_batch_retried_into_a_full_slice_is_told_what_it_added(
         assert [False, False] == await seen.add_many(["x", "y"])
 
 
+async def test_what_was_told_after_a_full_slice_is_not_told_once_more(make: Make) -> None:
+    """An item of a call that ended in FilterFull is told new once, also if the call that tells another
+    one of them ends so too."""
+    seen = make(capacity=10, grow=False, error_rate=1e-9)
+    items = [f"item {i}" for i in range(12)]
+    with pytest.raises(FilterFull):
+        await seen.add_many(items)
+    assert [True, False] == [await seen.add(items[0]), await seen.add(items[0])]
+    with pytest.raises(FilterFull):
+        await seen.add_many([items[1], "another"])
+    assert [False, True, False] == [await seen.add(items[i]) for i in (0, 1, 1)]
+    assert [False, False, *[True] * 8] == await seen.add_many(items[:10])
+
+
 async def test_a_full_slice_makes_room_when_the_next_begins(clockwork: Any, make: Make) -> None:
     seen = make(url=clockwork.server.url, capacity=100, grow=False, slices=2, error_rate=1e-9)
     await seen.add_many(map(str, range(100)))
