@@ -46,11 +46,14 @@ class Exchange:
         """Which items are new? Those that nobody was told of are asked for with their own tokens."""
         untold = self.untold.take(digests)
         batches = split(digest for digest in digests if digest not in untold)
-        batches += {id(batch): batch for batch in untold.values()}.values()
+        again = {id(batch): batch for batch in untold.values()}.values()
+        batches += again
         yield from change(batches)
         for digest, batch in untold.items():
             batch.wanted.discard(digest)
-        answers = answers_of(batches)
+        # The others of those batches were told before, or are still to be.
+        answers = {key: new for key, new in answers_of(again).items() if key in untold}
+        answers |= answers_of(batch for batch in batches if not batch.again)
         missing = [digest for digest in digests if digest not in answers] if untold else []
         return {**answers, **(yield from self.add(missing, split, change))} if missing else answers
 
