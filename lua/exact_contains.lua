@@ -9,7 +9,7 @@
 -- ARGV[3]    the generation that the caller knows; '': none yet
 -- ARGV[4..]  for each item, the number of the half that it belongs to, and its fingerprint, 16 bytes
 --
--- Reply      {0, answers, 0}  a character per item: 1 seen, 0 not; 4 seen and 3 not, and the bucket that the caller knows has
+-- Reply      {0, answers, 0, 0}  a character per item: 1 seen, 0 not; 4 seen and 3 not, and the bucket that the caller knows has
 --                             been split; 2 the item's bucket is none of these: read the layout, and ask again
 --            {2, parameters}  the filter is stored with others
 --            {4, ''}          no parameters are stored here, and the caller has not agreed on them
@@ -25,7 +25,7 @@ local stored_generation = generation_of(layout_key)
 if stored_generation ~= generation then return {5, stored_generation} end
 
 local answers, items = {}, (#ARGV - FIRST_ITEM + 1) / 2
-if generation == '' then return {0, string.rep('0', items), 0} end
+if generation == '' then return {0, string.rep('0', items), 0, 0} end
 local now = since(generation, server_time())
 for i = 0, items - 1 do
   local known, argument = FIRST_KEY + 3 * i, FIRST_ITEM + 2 * i
@@ -38,4 +38,4 @@ for i = 0, items - 1 do
     answers[i + 1] = at == known and (seen and '1' or '0') or (seen and '4' or '3')
   end
 end
-return {0, table.concat(answers), 0}
+return {0, table.concat(answers), 0, 0}

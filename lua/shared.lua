@@ -194,6 +194,13 @@ local function half_of(fingerprint, bucket)
   return math.floor(bits / step) % 2
 end
 
+-- Has a bucket of so many entries live on until after then. A second longer, because PTTL goes by when the script
+-- began. If it has no TTL and is not a new one, somebody took it away: it goes when its last entry is swept.
+local function keep_bucket(key, entries, expires, now)
+  local left, least = redis.call('PTTL', key), expires + 1000 - now
+  if left < least and (left >= 0 or entries == 1) then redis.call('PEXPIREAT', key, now + least) end
+end
+
 -- Splits the bucket KEYS[at] into its halves, the two keys after it. Nil: one of them is something else.
 local function split(layout_key, at, bucket)
   for half = 1, 2 do
@@ -209,7 +216,7 @@ local function split(layout_key, at, bucket)
   for half = 1, 2 do
     for i = 1, #words[half], 1000 do
       redis.call('ZADD', KEYS[at + half], unpack(words[half], i, math.min(i + 999, #words[half])))
-      redis.call('PEXPIRE', KEYS[at + half], lives_until)
+      if lives_until >= 0 then redis.call('PEXPIRE', KEYS[at + half], lives_until) end
     end
   end
   redis.call('UNLINK', KEYS[at])
