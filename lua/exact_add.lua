@@ -18,12 +18,13 @@
 -- ARGV[7]    how many items a bucket may hold, before it is split
 -- ARGV[8]    1: the generation is a new one, for where there is none
 -- ARGV[9]    how many items there are
--- ARGV[10..]  for each item, the number of the half that it belongs to, and its fingerprint, 16 bytes
+-- ARGV[10..]  for each item, the number of the half that it belongs to, and its fingerprint, 16 bytes; then the
+--            numbers of the buckets to be swept
 --
--- Reply      {0, answers, dead, left}  a character per item: 0 seen, 1 new; 3 seen and 4 new, and the bucket that the
---                             caller knows has been split; 2 not added: its half has been split too, or must be:
---                             read the layout and ask again. And how many dead entries were swept out of the extra
---                             buckets, and how many entries are left in those
+-- Reply      {0, answers, splits, dead, left}  a character per item: 0 seen, 1 new; 2 not added: the half that it belongs
+--                             to has been split too, or must be: read the layout and ask again. Of the buckets that
+--                             the caller knows, the numbers of those that have been split. How many dead entries were
+--                             swept out of the extra buckets, and how many entries are left in those
 --            {2, parameters}  the filter is stored with others; nothing changed
 --            {3, number}      the lane is further on: this is a stray copy of an answered call; nothing changed
 --            {4, ''}          no parameters are stored here, and the caller has not agreed on them; nothing changed
@@ -37,7 +38,7 @@ local is_new, items, DEEPEST = ARGV[8] == '1', tonumber(ARGV[9]), 2 ^ 26
 
 -- The token comes first: a call that is sent again gets its first answer, whatever has changed since.
 local answered, last = told_before(lane_key, number)
-if answered then return {0, answered, 0, 0} end
+if answered then return {0, answered, {}, 0, 0} end
 if last then return {3, last} end
 
 local refusal, stored = exact_disagreement(config_key, config, agreed)
@@ -45,8 +46,9 @@ if refusal then return refusal end
 local stored_generation = generation_of(layout_key)
 if stored_generation ~= generation and not (is_new and stored_generation == '') then return {5, stored_generation} end
 
+local splits = {}
 local function find(item)
-  return place(layout_key, FIRST_KEY + 3 * item, tonumber(ARGV[FIRST_ITEM + 2 * item]))
+  return place(layout_key, FIRST_KEY + 3 * item, tonumber(ARGV[FIRST_ITEM + 2 * item]), splits)
 end
 
 -- First it is only looked: what is seen can be told where nothing can be written.
@@ -59,7 +61,7 @@ for i = 0, items - 1 do
   if not at then
     answers[i + 1] = '2'
   elseif expires and tonumber(expires) > local_now then
-    answers[i + 1] = at == FIRST_KEY + 3 * i and '0' or '3'
+    answers[i + 1] = '0'
   else
     missing[#missing + 1], found[i], buckets[i] = i, at, bucket
   end
@@ -79,24 +81,27 @@ for _, i in ipairs(missing) do
     answers[i + 1] = '2'
   else
     redis.call('ZADD', KEYS[at], local_now + ttl, ARGV[FIRST_ITEM + 2 * i + 1])
-    answers[i + 1], new = is_known and '1' or '4', new + 1
+    answers[i + 1], new = '1', new + 1
     local entries = redis.call('ZCARD', KEYS[at])
     keep_bucket(KEYS[at], entries, now + ttl, now)
     if is_known and bucket < DEEPEST and entries > most then
-      has_split = split(layout_key, at, bucket) or has_split
+      has_split = split(layout_key, at, bucket, splits) or has_split
     end
   end
 end
 answers = table.concat(answers)
 
 local dead, left = 0, 0
-for i = FIRST_KEY + 3 * items, #KEYS do
-  local swept = redis.pcall('ZREMRANGEBYSCORE', KEYS[i], '-inf', local_now)
-  if type(swept) == 'number' then dead, left = dead + swept, left + redis.call('ZCARD', KEYS[i]) end
+local first_swept_key, first_swept = FIRST_KEY + 3 * items, FIRST_ITEM + 2 * items
+for i = 0, #KEYS - first_swept_key do
+  local key, bucket = KEYS[first_swept_key + i], tonumber(ARGV[first_swept + i])
+  local swept = redis.pcall('ZREMRANGEBYSCORE', key, '-inf', local_now)
+  if type(swept) == 'number' then dead, left = dead + swept, left + redis.call('ZCARD', key) end
+  if is_split(layout_key, bucket) then splits[#splits + 1] = bucket end
 end
 
 -- Without a new item, sending the call again is safe as it is.
-if new == 0 then return {0, answers, dead, left} end
+if new == 0 then return {0, answers, splits, dead, left} end
 
 -- Parameters and layout outlive the items; for twice as long as they must, so that this is seldom done.
 if not stored or stored_generation == '' or redis.call('PTTL', config_key) < ttl then
@@ -104,7 +109,5 @@ if not stored or stored_generation == '' or redis.call('PTTL', config_key) < ttl
   redis.call('SETRANGE', layout_key, 0, generation)
   redis.call('PEXPIRE', layout_key, 2 * ttl)
 end
--- (In the lane without the splits: when it is told again, the caller may know other buckets.)
-local told = string.gsub(answers, '[34]', {['3'] = '0', ['4'] = '1'})
-redis.call('SET', lane_key, ARGV[1] .. ':' .. told, 'PX', math.min(lane_ttl, ttl))
-return {0, answers, dead, left}
+redis.call('SET', lane_key, ARGV[1] .. ':' .. answers, 'PX', math.min(lane_ttl, ttl))
+return {0, answers, splits, dead, left}

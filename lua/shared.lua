@@ -177,10 +177,12 @@ end
 
 -- Where an item is: the index of the key of its bucket, and the bucket's number. Its keys, from KEYS[at] on, are the
 -- bucket that the caller knows, and that one's two halves, of which the item belongs to number half. Nil: elsewhere.
-local function place(layout_key, at, half)
+-- If the bucket has been split, that is noted.
+local function place(layout_key, at, half, splits)
   local bucket = math.floor(half / 2)
   if bucket > 1 and not is_split(layout_key, math.floor(bucket / 2)) then return nil end
   if not is_split(layout_key, bucket) then return at, bucket end
+  splits[#splits + 1] = bucket
   if not is_split(layout_key, half) then return at + 1 + half % 2, half end
 end
 
@@ -201,8 +203,8 @@ local function keep_bucket(key, entries, expires, now)
   if left < least and (left >= 0 or entries == 1) then redis.call('PEXPIREAT', key, now + least) end
 end
 
--- Splits the bucket KEYS[at] into its halves, the two keys after it. Nil: one of them is something else.
-local function split(layout_key, at, bucket)
+-- Splits the bucket KEYS[at] into its halves, the two keys after it, and notes that. Nil: one of them is something else.
+local function split(layout_key, at, bucket, splits)
   for half = 1, 2 do
     if type(redis.pcall('ZCARD', KEYS[at + half])) ~= 'number' then return end
   end
@@ -221,5 +223,6 @@ local function split(layout_key, at, bucket)
   end
   redis.call('UNLINK', KEYS[at])
   redis.call('SETBIT', layout_key, 128 + bucket, 1)
+  splits[#splits + 1] = bucket
   return true
 end

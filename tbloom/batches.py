@@ -27,8 +27,8 @@ class Batch:
     label: str | None = None
     #: For how long its items are remembered (ms), where the call says so.
     ttl: int = 0
-    #: Where its items were looked for when it was sent last, where that must be known to read the reply.
-    places: Any = None
+    #: What was known of where its items belong when it was sent last, for stores that learn that from replies.
+    known: Any = None
     #: Whether it was sent and no reply came.
     in_doubt: bool = False
     #: Whether the filter's parameters were compared after the server asked for it.

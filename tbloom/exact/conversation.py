@@ -37,8 +37,6 @@ _LOOK_SECONDS = 60.0
 _GENERATION, _WORDS = 16, 1000
 #: Buckets are split down to number 2^26 (lua/exact_add.lua).
 _LONGEST = _GENERATION + (1 << 26) // 8
-#: The scripts' answers "seen" and "new" (or "not seen" and "seen") where a bucket has been split, in plain.
-_PLAIN = str.maketrans("34", "01")
 
 _CallFor = Callable[[Batch], ScriptCall]
 
@@ -55,11 +53,11 @@ class _Shard:
 
     def next_sweep(self, tree: Tree, items: int) -> list[int]:
         """The buckets that the next call, with so many items, sweeps."""
-        buckets = []
+        buckets: dict[int, None] = {}
         for _ in range(min(self.sweep, _MOST_SWEEP + items)):
             bucket, self.cursor = tree.bucket_after(self.cursor)
-            buckets.append(bucket)
-        return buckets
+            buckets[bucket] = None  # of a few buckets, each but once
+        return [*buckets]
 
     def note_dead(self, dead: int, left: int) -> None:
         """Of the entries of the buckets that a call has swept, so many were dead, and so many are left."""
@@ -144,7 +142,8 @@ class ExactConversation(Exchange):
         status, payload, *more = reply
         if status == Status.OK:
             if batch.digests:
-                batch.answers = self._learn(batch, self._answers(batch, payload), *more)
+                batch.answers = self._answers(batch, payload)
+                self._learn(batch, *more)
             return True
         if status == Status.LAYOUT:
             self._outdated.add(batch.shard)
@@ -159,20 +158,20 @@ class ExactConversation(Exchange):
             return True  # a clear that was done already
         raise TBloomError(f"filter {self.config.name!r}: the server takes a call for a stray copy")
 
-    def _learn(self, batch: Batch, answers: str, dead: int, left: int) -> str:
-        """Takes what a call has found beside the answers; returns these in plain."""
+    def _answers(self, batch: Batch, payload: Any) -> str:
+        answers = super()._answers(batch, payload)
         if len(answers) < len(batch.digests):
             raise TBloomError(
                 f"filter {self.config.name!r}: {len(answers)} answers to {len(batch.digests)} items; "
                 "has somebody else written to its lanes?"
             )
-        self._shard(batch.shard).note_dead(dead, left)
-        plain = answers.translate(_PLAIN)
-        if plain != answers:
-            tree, halves = batch.places  # not those of now: another call may have learnt the same
-            pairs = zip(halves, answers, strict=True)
-            tree.note_splits(half >> 1 for half, answer in pairs if answer in "34")
-        return plain
+        return answers
+
+    def _learn(self, batch: Batch, splits: list[int], *swept: int) -> None:
+        """Takes what a call has found beside the answers."""
+        batch.known.note_splits(splits)
+        if swept:
+            self._shard(batch.shard).note_dead(*swept)
 
     def forget(self) -> None:
         """The filter is cleared: parameters are to be agreed on anew."""
@@ -189,7 +188,8 @@ class ExactConversation(Exchange):
             # Proposed by this call only: if there is a clear() meanwhile, what was before must not come back.
             tree = shard.tree = Tree(f"{time.time_ns() // 1000:0{_GENERATION}}")
             is_new = True
-        halves = self._places(batch, tree)
+        batch.known, halves = tree, [*map(tree.half_of, batch.digests)]
+        swept = shard.next_sweep(tree, len(halves))
         return ScriptCall(
             scripts.EXACT_ADD,
             (
@@ -197,10 +197,7 @@ class ExactConversation(Exchange):
                 keys.config(batch.shard),
                 keys.layout(batch.shard),
                 *self._keys(batch.shard, tree, halves),
-                *(
-                    keys.bucket(tree.generation, bucket, batch.shard)
-                    for bucket in shard.next_sweep(tree, len(halves))
-                ),
+                *(keys.bucket(tree.generation, bucket, batch.shard) for bucket in swept),
             ),
             (
                 batch.number,
@@ -213,13 +210,14 @@ class ExactConversation(Exchange):
                 int(is_new),
                 len(halves),
                 *_items(halves, batch.digests),
+                *swept,
             ),
         )
 
     def contains_call(self, batch: Batch) -> ScriptCall:
         """``lua/exact_contains.lua``."""
         keys, tree = self.config.keys, self._shard(batch.shard).tree
-        halves = self._places(batch, tree)
+        batch.known, halves = tree, [*map(tree.half_of, batch.digests)]
         return ScriptCall(
             scripts.EXACT_CONTAINS,
             (
@@ -243,13 +241,6 @@ class ExactConversation(Exchange):
             (self._lane(batch), keys.config(batch.shard), keys.layout(batch.shard)),
             (batch.number, self.config.stored, LANE_TTL_MS),
         )
-
-    @staticmethod
-    def _places(batch: Batch, tree: Tree) -> list[int]:
-        """For each item, the half that it belongs to."""
-        halves = [*map(tree.half_of, batch.digests)]
-        batch.places = tree, halves
-        return halves
 
     def _keys(self, shard: int, tree: Tree, halves: list[int]) -> Iterator[str]:
         """For each item, its bucket and that one's halves."""
