@@ -41,7 +41,7 @@ local answered, last = told_before(lane_key, number)
 if answered then return {0, answered, {}, 0, 0} end
 if last then return {3, last} end
 
-local refusal, stored = exact_disagreement(config_key, config, agreed)
+local refusal = exact_disagreement(config_key, config, agreed)
 if refusal then return refusal end
 local stored_generation = generation_of(layout_key)
 if stored_generation ~= generation and not (is_new and stored_generation == '') then return {5, stored_generation} end
@@ -104,10 +104,8 @@ end
 if new == 0 then return {0, answers, splits, dead, left} end
 
 -- Parameters and layout outlive the items; for twice as long as they must, so that this is seldom done.
-if not stored or stored_generation == '' or redis.call('PTTL', config_key) < ttl then
-  redis.call('SET', config_key, config, 'PX', 2 * ttl)
-  redis.call('SETRANGE', layout_key, 0, generation)
-  redis.call('PEXPIRE', layout_key, 2 * ttl)
-end
+if ends_before(config_key, ttl) then redis.call('SET', config_key, config, 'PX', 2 * ttl) end
+if stored_generation == '' then redis.call('SETRANGE', layout_key, 0, generation) end
+if stored_generation == '' or ends_before(layout_key, ttl) then redis.call('PEXPIRE', layout_key, 2 * ttl) end
 redis.call('SET', lane_key, ARGV[1] .. ':' .. answers, 'PX', math.min(lane_ttl, ttl))
 return {0, answers, splits, dead, left}

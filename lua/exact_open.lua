@@ -13,7 +13,7 @@ local root, config, ttl = KEYS[1], ARGV[1], tonumber(ARGV[2])
 
 local stored = redis.call('GET', root)
 if stored and stored ~= config then return {2, stored} end
-if ttl > 0 and redis.call('PTTL', root) < 1.5 * ttl then
+if ttl > 0 and ends_before(root, 1.5 * ttl) then
   redis.call('SET', root, config, 'PX', 2 * ttl)
 end
 return {0, ''}

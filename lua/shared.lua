@@ -152,12 +152,16 @@ local function told_before(lane_key, number)
 end
 
 -- What an exact filter's script replies where the caller's parameters are not the stored ones; nil where they are.
--- And the stored ones.
 local function exact_disagreement(config_key, config, agreed)
   local stored = redis.call('GET', config_key)
   if stored and stored ~= config then return {2, stored} end
   if not stored and not agreed then return {4, ''} end
-  return nil, stored
+end
+
+-- Whether a key is not there for so long (ms) any more. One without an end is.
+local function ends_before(key, life)
+  local left = redis.call('PTTL', key)
+  return left ~= -1 and left < life
 end
 
 -- Of an exact filter's layout, the generation; '' where there is no layout.
