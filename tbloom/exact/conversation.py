@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from tbloom import scripts
-from tbloom.batches import MOVED, Batch
+from tbloom.batches import MOVED, Batch, Untold
 from tbloom.calls import CALLS_AT_ONCE, Command, Flow, ScriptCall, Status, chunks, deliver, text
 from tbloom.errors import ConfigMismatch, TBloomError
 from tbloom.exact.config import ExactConfig
@@ -174,8 +174,8 @@ class ExactConversation(Exchange):
             self._shard(batch.shard).note_dead(*swept)
 
     def forget(self) -> None:
-        """The filter is cleared: parameters are to be agreed on anew."""
-        self._agreed = (0.0, 0)
+        """The filter is cleared: parameters are to be agreed on anew, and no first answer holds any more."""
+        self._agreed, self.untold = (0.0, 0), Untold()
 
     def _shard(self, shard: int) -> _Shard:
         return self._shards.get(shard) or self._shards.setdefault(shard, _Shard())

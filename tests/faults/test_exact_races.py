@@ -158,6 +158,20 @@ def test_what_an_error_left_untold_is_told_new_in_the_next_call(
         assert size + 5001 == other.info().items
 
 
+def test_what_is_cleared_has_no_first_answer(url: str, name: str) -> None:
+    """An item that was added, untold, before a clear(), is added by the call that tells it new."""
+    with (
+        LossyProxy(url, lambda number: number == 2) as proxy,
+        ExactFilter.from_url(proxy.url, name, patience=0) as seen,
+    ):
+        seen.add("before")
+        with pytest.raises(redis.ConnectionError):
+            seen.add("a")
+        assert "a" in seen
+        seen.clear()
+        assert [True, True, False] == [seen.add("a"), "a" in seen, seen.add("a")]
+
+
 def test_adds_and_clears_at_once_end_in_a_right_filter(url: str, name: str) -> None:
     """What was told new after the last clear is there, once; and no call ends in an error."""
     filters = [ExactFilter.from_url(url, name) for _ in range(3)]
