@@ -1,7 +1,7 @@
 -- exact_add: which of these items are new? Those that are, are remembered for as long as the caller says.
 --
--- An exact filter's items are spread over buckets: small sorted sets, fingerprint -> when it expires. Each call first
--- sweeps the dead out of the buckets that it needs, and out of some more. A bucket that gets too large is split in
+-- An exact filter's items are spread over buckets: small sorted sets, fingerprint -> when it expires. Each call
+-- sweeps the dead out of the buckets that it adds to, and out of some more. A bucket that gets too large is split in
 -- two; the layout has a bit for each bucket that was (extendible hashing: R. Fagin et al., 1979).
 --
 -- KEYS[1]    the caller's lane: the token and the answer of its last call that changed something
@@ -18,11 +18,13 @@
 -- ARGV[7]    how many items a bucket may hold, before it is split
 -- ARGV[8]    1: the generation is a new one, for where there is none
 -- ARGV[9]    how many items there are
--- ARGV[10..]  for each item, the number of the half that it belongs to, and its fingerprint, 16 bytes
+-- ARGV[10..]  for each item, the number of the half that it belongs to, and its fingerprint, 16 bytes; then the
+--            numbers of the buckets to be swept
 --
--- Reply      {0, answers, dead}  a character per item: 0 seen, 1 new; 3 seen and 4 new, and the bucket that the caller knows
---                             has been split; 2 so has its half: nothing was done, read the layout and ask again. And
---                             how many dead entries were swept out of the extra buckets
+-- Reply      {0, answers, splits, dead, left}  a character per item: 0 seen, 1 new; 2 not added: the half that it belongs
+--                             to has been split too, or must be: read the layout and ask again. Of the buckets that
+--                             the caller knows, the numbers of those that have been split. How many dead entries were
+--                             swept out of the extra buckets, and how many entries are left in those
 --            {2, parameters}  the filter is stored with others; nothing changed
 --            {3, number}      the lane is further on: this is a stray copy of an answered call; nothing changed
 --            {4, ''}          no parameters are stored here, and the caller has not agreed on them; nothing changed
@@ -36,60 +38,74 @@ local is_new, items, DEEPEST = ARGV[8] == '1', tonumber(ARGV[9]), 2 ^ 26
 
 -- The token comes first: a call that is sent again gets its first answer, whatever has changed since.
 local answered, last = told_before(lane_key, number)
-if answered then return {0, answered, 0} end
+if answered then return {0, answered, {}, 0, 0} end
 if last then return {3, last} end
 
-local refusal, stored = exact_disagreement(config_key, config, agreed)
+local refusal = exact_disagreement(config_key, config, agreed)
 if refusal then return refusal end
 local stored_generation = generation_of(layout_key)
 if stored_generation ~= generation and not (is_new and stored_generation == '') then return {5, stored_generation} end
 
+local splits = {}
 local function find(item)
-  return place(layout_key, FIRST_KEY + 3 * item, tonumber(ARGV[FIRST_ITEM + 2 * item]))
+  return place(layout_key, FIRST_KEY + 3 * item, tonumber(ARGV[FIRST_ITEM + 2 * item]), splits)
 end
 
--- First the dead go; that also finds out whether there are only buckets here.
+-- First it is only looked: what is seen can be told where nothing can be written.
 local now = server_time()
 local local_now = since(generation, now)
-local found, buckets = {}, {}
+local answers, missing, found, buckets = {}, {}, {}, {}
 for i = 0, items - 1 do
   local at, bucket = find(i)
-  found[i], buckets[i] = at, bucket
-  if at then redis.call('ZREMRANGEBYSCORE', KEYS[at], '-inf', local_now) end
-end
-local dead = 0
-for i = FIRST_KEY + 3 * items, #KEYS do
-  dead = dead + (tonumber(redis.pcall('ZREMRANGEBYSCORE', KEYS[i], '-inf', local_now)) or 0)
-end
-
-local answers, new, has_split = {}, 0, false
-for i = 0, items - 1 do
-  local at, bucket = found[i], buckets[i]
-  if has_split then at, bucket = find(i) end
-  local is_known, fingerprint = at == FIRST_KEY + 3 * i, ARGV[FIRST_ITEM + 2 * i + 1]
+  local expires = at and redis.call('ZSCORE', KEYS[at], ARGV[FIRST_ITEM + 2 * i + 1])
   if not at then
     answers[i + 1] = '2'
-  elseif redis.call('ZADD', KEYS[at], 'NX', local_now + ttl, fingerprint) == 0 then
-    answers[i + 1] = is_known and '0' or '3'
+  elseif expires and tonumber(expires) > local_now then
+    answers[i + 1] = '0'
   else
-    answers[i + 1], new = is_known and '1' or '4', new + 1
-    prolong(KEYS[at], now + ttl, now)
-    -- Of a half, the caller has no halves.
-    if is_known and bucket < DEEPEST and redis.call('ZCARD', KEYS[at]) > most then
-      has_split = split(layout_key, at, bucket) or has_split
+    missing[#missing + 1], found[i], buckets[i] = i, at, bucket
+  end
+end
+
+-- Without memory, and on a replica, the first write is refused, so that is one that changes nothing.
+if #missing > 0 then redis.call('SETRANGE', layout_key, 0, '') end
+
+local new, has_split = 0, false
+for _, i in ipairs(missing) do
+  local at, bucket = found[i], buckets[i]
+  if has_split then at, bucket = find(i) end
+  local is_known = at == FIRST_KEY + 3 * i
+  if at then redis.call('ZREMRANGEBYSCORE', KEYS[at], '-inf', local_now) end
+  -- Of a half, the caller has no halves: it can't be split in this call.
+  if not at or not is_known and redis.call('ZCARD', KEYS[at]) >= 1.5 * most then
+    answers[i + 1] = '2'
+  else
+    redis.call('ZADD', KEYS[at], local_now + ttl, ARGV[FIRST_ITEM + 2 * i + 1])
+    answers[i + 1], new = '1', new + 1
+    local entries = redis.call('ZCARD', KEYS[at])
+    keep_bucket(KEYS[at], entries, now + ttl, now)
+    if is_known and bucket < DEEPEST and entries > most then
+      has_split = split(layout_key, at, bucket, splits) or has_split
     end
   end
 end
 answers = table.concat(answers)
 
--- Without a new item nothing is changed, so sending the call again is safe as it is.
-if new == 0 then return {0, answers, dead} end
+local dead, left = 0, 0
+local first_swept_key, first_swept = FIRST_KEY + 3 * items, FIRST_ITEM + 2 * items
+for i = 0, #KEYS - first_swept_key do
+  local key, bucket = KEYS[first_swept_key + i], tonumber(ARGV[first_swept + i])
+  local swept = redis.pcall('ZREMRANGEBYSCORE', key, '-inf', local_now)
+  if type(swept) == 'number' then dead, left = dead + swept, left + redis.call('ZCARD', key) end
+  if is_split(layout_key, bucket) then splits[#splits + 1] = bucket end
+end
+
+-- Without a new item, sending the call again is safe as it is.
+if new == 0 then return {0, answers, splits, dead, left} end
 
 -- Parameters and layout outlive the items; for twice as long as they must, so that this is seldom done.
-if not stored or stored_generation == '' or redis.call('PTTL', config_key) < ttl then
-  redis.call('SET', config_key, config, 'PX', 2 * ttl)
-  redis.call('SETRANGE', layout_key, 0, generation)
-  redis.call('PEXPIRE', layout_key, 2 * ttl)
-end
+if ends_before(config_key, ttl) then redis.call('SET', config_key, config, 'PX', 2 * ttl) end
+if stored_generation == '' then redis.call('SETRANGE', layout_key, 0, generation) end
+if stored_generation == '' or ends_before(layout_key, ttl) then redis.call('PEXPIRE', layout_key, 2 * ttl) end
 redis.call('SET', lane_key, ARGV[1] .. ':' .. answers, 'PX', math.min(lane_ttl, ttl))
-return {0, answers, dead}
+return {0, answers, splits, dead, left}

@@ -9,8 +9,9 @@
 -- ARGV[3]    the generation that the caller knows; '': none yet
 -- ARGV[4..]  for each item, the number of the half that it belongs to, and its fingerprint, 16 bytes
 --
--- Reply      {0, answers, 0}  a character per item: 1 seen, 0 not; 4 seen and 3 not, and the bucket that the caller knows has
---                             been split; 2 the item's bucket is none of these: read the layout, and ask again
+-- Reply      {0, answers, splits}  a character per item: 1 seen, 0 not; 2 the item's bucket is none of these: read the
+--                             layout, and ask again. And of the buckets that the caller knows, the numbers of those
+--                             that have been split
 --            {2, parameters}  the filter is stored with others
 --            {4, ''}          no parameters are stored here, and the caller has not agreed on them
 --            {5, generation}  the generation is another one
@@ -24,18 +25,17 @@ if refusal then return refusal end
 local stored_generation = generation_of(layout_key)
 if stored_generation ~= generation then return {5, stored_generation} end
 
-local answers, items = {}, (#ARGV - FIRST_ITEM + 1) / 2
-if generation == '' then return {0, string.rep('0', items), 0} end
+local answers, splits, items = {}, {}, (#ARGV - FIRST_ITEM + 1) / 2
+if generation == '' then return {0, string.rep('0', items), splits} end
 local now = since(generation, server_time())
 for i = 0, items - 1 do
-  local known, argument = FIRST_KEY + 3 * i, FIRST_ITEM + 2 * i
-  local at = place(layout_key, known, tonumber(ARGV[argument]))
+  local argument = FIRST_ITEM + 2 * i
+  local at = place(layout_key, FIRST_KEY + 3 * i, tonumber(ARGV[argument]), splits)
   if not at then
     answers[i + 1] = '2'
   else
     local expires = redis.call('ZSCORE', KEYS[at], ARGV[argument + 1])
-    local seen = expires and tonumber(expires) > now
-    answers[i + 1] = at == known and (seen and '1' or '0') or (seen and '4' or '3')
+    answers[i + 1] = expires and tonumber(expires) > now and '1' or '0'
   end
 end
-return {0, table.concat(answers), 0}
+return {0, table.concat(answers), splits}

@@ -152,12 +152,16 @@ local function told_before(lane_key, number)
 end
 
 -- What an exact filter's script replies where the caller's parameters are not the stored ones; nil where they are.
--- And the stored ones.
 local function exact_disagreement(config_key, config, agreed)
   local stored = redis.call('GET', config_key)
   if stored and stored ~= config then return {2, stored} end
   if not stored and not agreed then return {4, ''} end
-  return nil, stored
+end
+
+-- Whether a key is not there for so long (ms) any more. One without an end is.
+local function ends_before(key, life)
+  local left = redis.call('PTTL', key)
+  return left ~= -1 and left < life
 end
 
 -- Of an exact filter's layout, the generation; '' where there is no layout.
@@ -177,10 +181,12 @@ end
 
 -- Where an item is: the index of the key of its bucket, and the bucket's number. Its keys, from KEYS[at] on, are the
 -- bucket that the caller knows, and that one's two halves, of which the item belongs to number half. Nil: elsewhere.
-local function place(layout_key, at, half)
+-- If the bucket has been split, that is noted.
+local function place(layout_key, at, half, splits)
   local bucket = math.floor(half / 2)
   if bucket > 1 and not is_split(layout_key, math.floor(bucket / 2)) then return nil end
   if not is_split(layout_key, bucket) then return at, bucket end
+  splits[#splits + 1] = bucket
   if not is_split(layout_key, half) then return at + 1 + half % 2, half end
 end
 
@@ -194,8 +200,15 @@ local function half_of(fingerprint, bucket)
   return math.floor(bits / step) % 2
 end
 
--- Splits the bucket KEYS[at] into its halves, the two keys after it. Nil: one of them is something else.
-local function split(layout_key, at, bucket)
+-- Has a bucket of so many entries live on until after then. A second longer, because PTTL goes by when the script
+-- began. If it has no TTL and is not a new one, somebody took it away: it goes when its last entry is swept.
+local function keep_bucket(key, entries, expires, now)
+  local left, least = redis.call('PTTL', key), expires + 1000 - now
+  if left < least and (left >= 0 or entries == 1) then redis.call('PEXPIREAT', key, now + least) end
+end
+
+-- Splits the bucket KEYS[at] into its halves, the two keys after it, and notes that. Nil: one of them is something else.
+local function split(layout_key, at, bucket, splits)
   for half = 1, 2 do
     if type(redis.pcall('ZCARD', KEYS[at + half])) ~= 'number' then return end
   end
@@ -209,10 +222,11 @@ local function split(layout_key, at, bucket)
   for half = 1, 2 do
     for i = 1, #words[half], 1000 do
       redis.call('ZADD', KEYS[at + half], unpack(words[half], i, math.min(i + 999, #words[half])))
-      redis.call('PEXPIRE', KEYS[at + half], lives_until)
+      if lives_until >= 0 then redis.call('PEXPIRE', KEYS[at + half], lives_until) end
     end
   end
   redis.call('UNLINK', KEYS[at])
   redis.call('SETBIT', layout_key, 128 + bucket, 1)
+  splits[#splits + 1] = bucket
   return true
 end

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from tbloom.lanes import Lane
 
@@ -26,6 +27,8 @@ class Batch:
     label: str | None = None
     #: For how long its items are remembered (ms), where the call says so.
     ttl: int = 0
+    #: What was known of where its items belong when it was sent last, for stores that learn that from replies.
+    known: Any = None
     #: Whether it was sent and no reply came.
     in_doubt: bool = False
     #: Whether the filter's parameters were compared after the server asked for it.

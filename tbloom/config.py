@@ -119,6 +119,9 @@ class Config:
 def differences(stored: str, ours: str) -> dict[str, tuple[Any, Any]]:
     """Each parameter that differs between two texts that are stored with filters: (stored, ours)."""
     theirs, own = read_stored(stored), read_stored(ours)
+    kinds = theirs.get("kind"), own.get("kind")
+    if "hash" in theirs and kinds[0] != kinds[1]:
+        return {"kind": kinds}  # stores of two kinds have nothing to compare
     differing = {
         name: (theirs.get(name), own.get(name))
         for name in sorted(theirs.keys() | own.keys())
@@ -213,6 +216,8 @@ def from_stored(name: str, stored: str) -> Config:
         f"the parameters of a filter that this version of tbloom can read in {root!r} "
         "and its shards' copies (delete what another program made)"
     )
+    if "kind" in values:
+        expected = f"the parameters of a filter with slices in {root!r}, not of one that is {values['kind']!r}"
     layout = [values.pop(name, None) for name in ("layout", "hash")]
     if layout != [LAYOUT, HASH_NAME]:
         raise ConfigError("stored", stored, expected)

@@ -19,6 +19,7 @@ import servers
 
 from tbloom import AsyncTimeBloom, TimeBloom
 from tbloom.cli.localredis import LocalRedis, find_binary
+from tbloom.exact import AsyncExactFilter, ExactFilter
 
 hypothesis.settings.register_profile("tbloom", deadline=None)  # nothing is timed in a test
 hypothesis.settings.load_profile("tbloom")
@@ -94,9 +95,9 @@ Make = Any  # what the fixture `make` is
 
 
 class Awaited:
-    """TimeBloom with awaitable verbs, so that one test body runs on both classes."""
+    """TimeBloom, or ExactFilter, with awaitable verbs, so that one test body runs on both classes."""
 
-    def __init__(self, seen: TimeBloom) -> None:
+    def __init__(self, seen: TimeBloom | ExactFilter) -> None:
         self._seen = seen
 
     def __getattr__(self, verb: str) -> Any:
@@ -119,6 +120,22 @@ def make(request: pytest.FixtureRequest, url: str, name: str) -> Any:
         if request.param == "sync":
             return Awaited(TimeBloom.from_url(address, filter_name, **parameters))
         return AsyncTimeBloom.from_url(address, filter_name, **parameters)
+
+    return make
+
+
+@pytest.fixture(params=["sync", "async"])
+def make_exact(request: pytest.FixtureRequest, url: str, name: str) -> Any:
+    """The same for exact filters."""
+
+    def make(**parameters: Any) -> Any:
+        address = parameters.pop("url", url)
+        filter_name = parameters.pop("name", name)
+        if not parameters.pop("resend", True):
+            parameters["patience"] = 0.0
+        if request.param == "sync":
+            return Awaited(ExactFilter.from_url(address, filter_name, **parameters))
+        return AsyncExactFilter.from_url(address, filter_name, **parameters)
 
     return make
 

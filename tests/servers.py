@@ -247,6 +247,9 @@ def replica(binary: str, master: LocalRedis) -> Iterator[redis.Redis]:
         # "up" at the replica is not enough: until its first ACK the master keeps writes to itself.
         while leader.info("replication").get("slave0", {}).get("state") != "online":
             time.sleep(0.05)
+        # And of Valkey 9, that is not enough either: it may still be loading.
+        while client.info("replication")["master_link_status"] != "up":
+            time.sleep(0.05)
         yield client
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import redis
 from redis.retry import Retry
 
-from tbloom import TimeBloom
+from tbloom import TimeBloom, exact
 from tbloom.calls import text
 from tbloom.cli.errors import CommandError
 from tbloom.clients import make_client, parse_url, without_secrets
@@ -74,7 +74,7 @@ def open_or_create(
     """
     with connect(url) as client:
         stored = client.get(Keys(name).root)
-        if given is not None and (given or stored is None):
+        if given is not None and (given or stored is None) and not stored_exact(client, name):
             seen = TimeBloom(client, name, **given, **own)
             seen.keys()  # raises ConfigMismatch where it is there with other parameters
         else:
@@ -90,7 +90,20 @@ def open_stored(url: str, client: Any, name: str, **own: Any) -> TimeBloom:
         raise CommandError(
             f"no filter {name!r} on {without_secrets(url)} ('tbloom list URL' shows those that are there)"
         )
+    if exact.config.from_stored(name, text(stored)):
+        raise CommandError(
+            f"{name!r} on {without_secrets(url)} is an exact filter, and this command is for those with slices"
+        )
     return of_config(client, from_stored(name, text(stored)), **own)
+
+
+def stored_exact(client: Any, name: str) -> exact.ExactFilter | None:
+    """The stored filter of this name, if it is an exact one."""
+    try:
+        config = exact.config.from_stored(name, text(client.get(Keys(name).root) or b""))
+    except redis.ResponseError:  # somebody else's key, of another type
+        return None
+    return exact.ExactFilter(client, name, shards=config.shards) if config else None
 
 
 def of_config(client: Any, config: Config, **own: Any) -> TimeBloom:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from rich.table import Table
 from tbloom.cli import filters, show, words
 from tbloom.cli.errors import CommandError, one_line
 from tbloom.errors import TBloomError
+from tbloom.exact import ExactInfo
 
 if TYPE_CHECKING:
     import argparse
@@ -30,7 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
         told = [_info(arguments.url, client, name) for name in filters.names(client)]
     found = [info for info in told if info is not None]
     if arguments.json:
-        show.print_json([show.as_dict(info) for info in found])
+        show.print_json([_as_dict(info) for info in found])
     elif not told:
         sys.stderr.write("no filters here\n")
     elif found:
@@ -38,29 +40,35 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if len(found) == len(told) else 1
 
 
-def _info(url: str, client: Any, name: str) -> FilterInfo | None:
+def _info(url: str, client: Any, name: str) -> FilterInfo | ExactInfo | None:
     """What the filter holds; None where it can't be read, which stderr is told."""
     try:
+        if exact := filters.stored_exact(client, name):
+            return exact.info()
         return filters.open_stored(url, client, name).info()
     except (TBloomError, CommandError, ResponseError) as error:
         sys.stderr.write(f"tbloom: {name}: {one_line(error)}\n")
         return None
 
 
-def _table(found: list[FilterInfo]) -> Table:
+def _as_dict(info: FilterInfo | ExactInfo) -> dict[str, Any]:
+    if isinstance(info, ExactInfo):
+        return {"kind": "exact", **dataclasses.asdict(info)}
+    return show.as_dict(info)
+
+
+def _table(found: list[FilterInfo | ExactInfo]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("filter")
     table.add_column("window")
     for heading in ("capacity", "shards", "items", "memory", "error rate"):
         table.add_column(heading, justify="right")
     for info in found:
-        table.add_row(
-            info.name,
-            f"{len(info.slices)} x {info.granularity}",
-            f"{info.capacity:,}",
-            f"{info.shards}",
-            f"{info.items:,}",
-            words.size(info.bytes),
-            words.rate(info.error_rate),
-        )
+        if isinstance(info, ExactInfo):
+            window, capacity, rate = "exact", "", "none"
+        else:
+            window, capacity = f"{len(info.slices)} x {info.granularity}", f"{info.capacity:,}"
+            rate = words.rate(info.error_rate)
+        held = f"{info.items:,}", words.size(info.bytes)
+        table.add_row(info.name, window, capacity, f"{info.shards}", *held, rate)
     return table

@@ -88,7 +88,7 @@ class _Stored:
 
 
 class _All(FilterCollector):
-    """All filters on a server."""
+    """All filters on a server, but for exact ones."""
 
     def __init__(self, url: str, client: Any, max_age: float) -> None:
         super().__init__(max_age=max_age)
@@ -96,6 +96,8 @@ class _All(FilterCollector):
 
     def filters(self) -> Iterator[_Stored]:
         for name in filters.names(self._client):
+            if filters.stored_exact(self._client, name):
+                continue
             yield _Stored(self._url, self._client, name)
 
 

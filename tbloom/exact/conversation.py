@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from tbloom import scripts
-from tbloom.batches import MOVED, Batch
+from tbloom.batches import MOVED, Batch, Untold
 from tbloom.calls import CALLS_AT_ONCE, Command, Flow, ScriptCall, Status, chunks, deliver, text
 from tbloom.errors import ConfigMismatch, TBloomError
 from tbloom.exact.config import ExactConfig
@@ -23,10 +23,11 @@ from tbloom.lanes import LANE_TTL_MS
 _MOST_ENTRIES = 80
 #: An item takes the server some 6 us.
 _ITEMS_PER_CALL = 150
-#: How many buckets a call sweeps beside its own, at least and at most.
+#: How many buckets a call sweeps beside its own, at least and at most; and at most one more for each item.
+#: A bucket takes the server from 1 us (nothing is dead) to 5 us (all are).
 _LEAST_SWEEP, _MOST_SWEEP = 1, 64
-#: With more dead entries than this in a swept bucket, the next call sweeps twice as many.
-_MANY_DEAD = 2
+#: With a larger part dead of what was swept, the next call sweeps twice as many buckets.
+_MANY_DEAD = 0.05
 #: Buckets are split while a call is under way, and a clear() may come between. More often, without any
 #: answer, means that something else changes the layout.
 _MAX_CORRECTIONS = 16
@@ -36,8 +37,6 @@ _LOOK_SECONDS = 60.0
 _GENERATION, _WORDS = 16, 1000
 #: Buckets are split down to number 2^26 (lua/exact_add.lua).
 _LONGEST = _GENERATION + (1 << 26) // 8
-#: The scripts' answers "seen" and "new" (or "not seen" and "seen") where a bucket has been split, in plain.
-_PLAIN = str.maketrans("34", "01")
 
 _CallFor = Callable[[Batch], ScriptCall]
 
@@ -45,27 +44,25 @@ _CallFor = Callable[[Batch], ScriptCall]
 class _Shard:
     """What is known of a shard: its buckets, and how far they are swept."""
 
-    __slots__ = ("cursor", "is_new", "sweep", "tree")
+    __slots__ = ("cursor", "sweep", "tree")
 
     def __init__(self) -> None:
         self.tree = Tree("")
-        #: Whether its generation is one that this client proposes.
-        self.is_new = False
         self.cursor = random.getrandbits(BITS)
         self.sweep = _LEAST_SWEEP
 
-    def next_sweep(self, tree: Tree) -> list[int]:
-        """The buckets that the next call sweeps."""
-        buckets = []
-        for _ in range(self.sweep):
+    def next_sweep(self, tree: Tree, items: int) -> list[int]:
+        """The buckets that the next call, with so many items, sweeps."""
+        buckets: dict[int, None] = {}
+        for _ in range(min(self.sweep, _MOST_SWEEP + items)):
             bucket, self.cursor = tree.bucket_after(self.cursor)
-            buckets.append(bucket)
-        return buckets
+            buckets[bucket] = None  # of a few buckets, each but once
+        return [*buckets]
 
-    def note_dead(self, dead: int) -> None:
-        """So many entries were dead in the buckets that a call has swept."""
-        if dead > _MANY_DEAD * self.sweep:
-            self.sweep = min(2 * self.sweep, _MOST_SWEEP)
+    def note_dead(self, dead: int, left: int) -> None:
+        """Of the entries of the buckets that a call has swept, so many were dead, and so many are left."""
+        if dead > _MANY_DEAD * left:
+            self.sweep = min(2 * self.sweep, _MOST_SWEEP + _ITEMS_PER_CALL)
         elif self.sweep > _LEAST_SWEEP:
             self.sweep //= 2
 
@@ -105,7 +102,8 @@ class ExactConversation(Exchange):
                     )
                 corrections += 1
                 if self.config.shards > 1:  # a single shard's script compares them itself
-                    yield from self._agree(max(batch.ttl for batch in pending))
+                    was_asked_for = any(batch.agreed for batch in pending)
+                    yield from self._agree(max(batch.ttl for batch in pending), anew=was_asked_for)
                 calls = [call(batch) for batch in pending]
                 answered = yield from self._deliver(calls, pending, self._accept)
                 rest = self._left_over(answered)
@@ -117,16 +115,16 @@ class ExactConversation(Exchange):
                     self._outdated.discard(shard)
                     self._shard(shard).tree = yield from read_tree(self.config, shard)
 
-    def _agree(self, ttl: int) -> Flow[None]:
+    def _agree(self, ttl: int, *, anew: bool) -> Flow[None]:
         """Compares the parameters where they are found by name; with a ``ttl``, has them stored for
         longer than items that are added until this is done again."""
         until, longest = self._agreed
-        if time.monotonic() < until and ttl <= longest:
+        if time.monotonic() < until and ttl <= longest and not anew:
             return
         config = self.config
-        call = ScriptCall(scripts.EXACT_OPEN, (config.keys.root,), (config.stored, 2 * ttl))
+        call = ScriptCall(scripts.EXACT_OPEN, (config.keys.root,), (config.stored, ttl))
         yield from self._deliver([call], [Batch([])], self._accept)
-        self._agreed = time.monotonic() + (ttl / 1000 or _LOOK_SECONDS), ttl
+        self._agreed = time.monotonic() + (ttl / 2000 or _LOOK_SECONDS), ttl
 
     def _left_over(self, batches: list[Batch]) -> list[Batch]:
         """New batches of the items whose buckets were others than this client knew."""
@@ -144,7 +142,8 @@ class ExactConversation(Exchange):
         status, payload, *more = reply
         if status == Status.OK:
             if batch.digests:
-                batch.answers = self._learn(batch, self._answers(batch, payload), more[0])
+                batch.answers = self._answers(batch, payload)
+                self._learn(batch, *more)
             return True
         if status == Status.LAYOUT:
             self._outdated.add(batch.shard)
@@ -159,25 +158,24 @@ class ExactConversation(Exchange):
             return True  # a clear that was done already
         raise TBloomError(f"filter {self.config.name!r}: the server takes a call for a stray copy")
 
-    def _learn(self, batch: Batch, answers: str, dead: int) -> str:
-        """Takes what a call has found beside the answers; returns these in plain."""
+    def _answers(self, batch: Batch, payload: Any) -> str:
+        answers = super()._answers(batch, payload)
         if len(answers) < len(batch.digests):
             raise TBloomError(
                 f"filter {self.config.name!r}: {len(answers)} answers to {len(batch.digests)} items; "
                 "has somebody else written to its lanes?"
             )
-        shard = self._shard(batch.shard)
-        shard.note_dead(dead)
-        plain = answers.translate(_PLAIN)
-        if plain != answers:
-            pairs = zip(batch.digests, answers, strict=True)
-            split = [shard.tree.half_of(key) >> 1 for key, answer in pairs if answer in "34"]
-            shard.tree.note_splits(split)
-        return plain
+        return answers
+
+    def _learn(self, batch: Batch, splits: list[int], *swept: int) -> None:
+        """Takes what a call has found beside the answers."""
+        batch.known.note_splits(splits)
+        if swept:
+            self._shard(batch.shard).note_dead(*swept)
 
     def forget(self) -> None:
-        """The filter is cleared: parameters are to be agreed on anew."""
-        self._agreed = (0.0, 0)
+        """The filter is cleared: parameters are to be agreed on anew, and no first answer holds any more."""
+        self._agreed, self.untold = (0.0, 0), Untold()
 
     def _shard(self, shard: int) -> _Shard:
         return self._shards.get(shard) or self._shards.setdefault(shard, _Shard())
@@ -185,11 +183,13 @@ class ExactConversation(Exchange):
     def add_call(self, batch: Batch) -> ScriptCall:
         """``lua/exact_add.lua``; the batch has a lane."""
         keys, shard = self.config.keys, self._shard(batch.shard)
-        if not shard.tree.generation:
-            shard.tree, shard.is_new = Tree(f"{time.time_ns() // 1000:0{_GENERATION}}"), True
-        # Proposed once only: if there is a clear() meanwhile, what was before must not come back.
-        tree, is_new, shard.is_new = shard.tree, shard.is_new, False
-        halves = [*map(tree.half_of, batch.digests)]
+        tree, is_new = shard.tree, False
+        if not tree.generation:
+            # Proposed by this call only: if there is a clear() meanwhile, what was before must not come back.
+            tree = shard.tree = Tree(f"{time.time_ns() // 1000:0{_GENERATION}}")
+            is_new = True
+        batch.known, halves = tree, [*map(tree.half_of, batch.digests)]
+        swept = shard.next_sweep(tree, len(halves))
         return ScriptCall(
             scripts.EXACT_ADD,
             (
@@ -197,10 +197,7 @@ class ExactConversation(Exchange):
                 keys.config(batch.shard),
                 keys.layout(batch.shard),
                 *self._keys(batch.shard, tree, halves),
-                *(
-                    keys.bucket(tree.generation, bucket, batch.shard)
-                    for bucket in shard.next_sweep(tree)
-                ),
+                *(keys.bucket(tree.generation, bucket, batch.shard) for bucket in swept),
             ),
             (
                 batch.number,
@@ -213,13 +210,14 @@ class ExactConversation(Exchange):
                 int(is_new),
                 len(halves),
                 *_items(halves, batch.digests),
+                *swept,
             ),
         )
 
     def contains_call(self, batch: Batch) -> ScriptCall:
         """``lua/exact_contains.lua``."""
         keys, tree = self.config.keys, self._shard(batch.shard).tree
-        halves = [*map(tree.half_of, batch.digests)]
+        batch.known, halves = tree, [*map(tree.half_of, batch.digests)]
         return ScriptCall(
             scripts.EXACT_CONTAINS,
             (

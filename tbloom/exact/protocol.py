@@ -9,7 +9,7 @@ from tbloom import survey
 from tbloom.arguments import check_ttl, digests_of
 from tbloom.batches import Batch, answers_of
 from tbloom.calls import CALLS_AT_ONCE, Command, Flow, ScriptCall, chunks, deliver, text
-from tbloom.errors import ConfigMismatch
+from tbloom.errors import ConfigMismatch, TBloomError
 from tbloom.exact.config import ExactConfig, from_stored
 from tbloom.exact.conversation import ExactConversation, read_tree
 from tbloom.exact.info import ExactInfo
@@ -121,7 +121,10 @@ def _clear(conversation: ExactConversation) -> Flow[None]:
         yield from deliver([Command(("UNLINK", config.keys.root))])
     conversation.forget()
     for shard in range(config.shards):
-        tree = yield from read_tree(config, shard)
+        try:
+            tree = yield from read_tree(config, shard)
+        except TBloomError:  # no layout of ours: there are no buckets to be found by it
+            tree = Tree("")
         yield from conversation.change([Batch([], shard)], conversation.clear_call)
         calls = [Command(("UNLINK", *keys)) for keys in _keys(config, shard, tree)]
         for some in chunks(calls, CALLS_AT_ONCE):

@@ -23,6 +23,10 @@ class ExactFilter(ExactBase["redis.Redis | redis.RedisCluster"], SyncDriver):
     """A set of items, shared through Redis, that remembers each for a time of its own: exactly.
 
     No item is ever taken for another one, and each expires to the millisecond, by the server's clock.
+    Its memory is freed by the adds that follow: each sweeps some of the entries that have expired, so
+    that for ten that have not there is at most one. After a long time without adds, that takes one
+    object's next 30, and one more for each 2,000 items that were held (a batch is an add for each 150
+    items). Without any adds, all of it goes with its last item.
     Safe to use from many threads, and after a fork. Each verb may raise redis-py's errors,
     ``ConfigMismatch`` where the name is stored with other parameters, and ``ConfigError`` for an argument
     that can't be right, such as an empty item.
