@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime, tzinfo
 from statistics import fmean
@@ -98,6 +99,15 @@ def info(config: Config, clock: ServerClock, earlier: FilterInfo | None = None) 
     for slice in config.window.live(now):
         before = known.get(slice.label)
         slices.append((yield from _slice_info(config, slice, layouts, now, before)))
+    claims = yield from each("HLEN", [*map(config.keys.claims, range(config.shards))])
+    found = yield from warnings(config, clock)
+    return filter_info(config, slices, sum(claims), found)
+
+
+def filter_info(
+    config: Config, slices: list[SliceInfo], claims: int = 0, said: Iterable[str] = ()
+) -> FilterInfo:
+    """The filter's parameters, and what its slices hold."""
     return FilterInfo(
         name=config.name,
         granularity=config.window.granularity,
@@ -108,8 +118,8 @@ def info(config: Config, clock: ServerClock, earlier: FilterInfo | None = None) 
         hashes=config.hashes,
         shards=config.shards,
         slices=tuple(slices),
-        claims=sum((yield from each("HLEN", [*map(config.keys.claims, range(config.shards))]))),
-        warnings=tuple((yield from warnings(config, clock))),
+        claims=claims,
+        warnings=tuple(said),
     )
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
-from tbloom.config import Config
 from tbloom.info import FilterInfo, SliceInfo
 from tbloom.local.bound import key_of, part_of
 from tbloom.local.engine import Engine
 from tbloom.local.parts import Part
 from tbloom.plan import Plan
 from tbloom.sizing import key_bytes
-from tbloom.survey import HeldPart, summed
+from tbloom.survey import HeldPart, filter_info, summed
 from tbloom.window import Slice, from_ms, to_ms
 
 
@@ -46,7 +45,7 @@ def overview(engine: Engine, earlier: FilterInfo | None) -> FilterInfo:
             ]
         finally:
             store.unlock()
-    return _filter_info(config, slices)
+    return filter_info(config, slices)
 
 
 def _slice_info(engine: Engine, plan: Plan, slice: Slice, before: SliceInfo | None) -> SliceInfo:
@@ -81,19 +80,3 @@ def _is_the_same(before: SliceInfo, parts: list[Part | None], shards: int) -> bo
     items = sum(part.items for part in begun)
     size = sum(part.size for part in begun)
     return (items, size, len(parts)) == (before.items, before.bytes, before.parts * shards)
-
-
-def _filter_info(config: Config, slices: list[SliceInfo]) -> FilterInfo:
-    return FilterInfo(
-        name=config.name,
-        granularity=config.window.granularity,
-        tz=config.window.tz,
-        capacity=config.capacity,
-        promised_error_rate=config.error_rate,
-        bits=config.bits,
-        hashes=config.hashes,
-        shards=config.shards,
-        slices=tuple(slices),
-        claims=0,
-        warnings=(),
-    )

@@ -7,13 +7,13 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 import redis
 import servers
 from account import FULL, NO_ANSWER, Account, names, new_seed
 from conftest import Make, missing
+from contents import contents, set_maxmemory
 from killable import Killable
 from proxy import Fault, LossyProxy, Proxy
 from redis.exceptions import OutOfMemoryError, ReadOnlyError
@@ -154,16 +154,6 @@ def server(binary: str) -> Iterator[LocalRedis]:
         yield server
 
 
-def _contents(url: str) -> dict[Any, Any]:
-    with redis.Redis.from_url(url) as client:
-        return {key: client.dump(key) for key in client.scan_iter()}
-
-
-def _set_maxmemory(server: LocalRedis, to: int) -> None:
-    with redis.Redis.from_url(server.url) as client:
-        client.config_set("maxmemory", to)
-
-
 @pytest.mark.parametrize("size", [1, 300], ids=["singly", "batch"])
 @pytest.mark.parametrize("held", [0, 1000])
 async def test_without_memory_nothing_is_changed(
@@ -173,8 +163,8 @@ async def test_without_memory_nothing_is_changed(
     seen, account = make_exact(url=server.url), Account()
     if held:
         await account.offer_async(seen, names(held, "before"))
-    before = _contents(server.url)
-    _set_maxmemory(server, 1)
+    before = contents(server.url)
+    set_maxmemory(server, 1)
     try:
         for _ in range(3):
             with pytest.raises(OutOfMemoryError):
@@ -183,9 +173,9 @@ async def test_without_memory_nothing_is_changed(
                 await seen.add("item 0")
         if held:
             await account.offer_async(seen, names(held, "before"))
-        assert before == _contents(server.url)
+        assert before == contents(server.url)
     finally:
-        _set_maxmemory(server, 0)
+        set_maxmemory(server, 0)
     for _ in range(2):
         await account.offer_async(seen, names(size))
     with ExactFilter.from_url(server.url, name) as right:
@@ -213,7 +203,7 @@ async def test_memory_that_ends_in_the_middle_of_a_batch_loses_nothing(
                     items = names(30_000)[start : start + 10_000]
                     await account.offer_async(seen, items, repeat_on=(OutOfMemoryError,))
         finally:
-            _set_maxmemory(server, 0)
+            set_maxmemory(server, 0)
         assert account.repeats
     with ExactFilter.from_url(server.url, name, shards=shards) as right:
         account.check(right)
@@ -227,7 +217,7 @@ async def test_a_replica_changes_nothing_until_it_is_the_master(
     await account.offer_async(make_exact(url=server.url), names(1000, "before"))
     with servers.replica(binary, server) as client:
         url = f"redis://127.0.0.1:{client.connection_pool.connection_kwargs['port']}"
-        seen, before = make_exact(url=url), _contents(url)
+        seen, before = make_exact(url=url), contents(url)
         for _ in range(3):
             with pytest.raises(ReadOnlyError):
                 await seen.add_many(names(size))
@@ -236,7 +226,7 @@ async def test_a_replica_changes_nothing_until_it_is_the_master(
         await account.offer_async(seen, names(1000, "before"))
         assert all(await seen.contains_many(names(1000, "before")))
         assert not any(await seen.contains_many(names(size)))
-        assert before == _contents(url)
+        assert before == contents(url)
         client.replicaof("NO", "ONE")
         for _ in range(2):
             await account.offer_async(seen, names(size))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import count
-from typing import Any
 
 import pytest
 import redis
 import servers
 from account import FULL, PARAMETERS, Account, names
 from conftest import Make, missing
+from contents import contents, set_maxmemory
 from redis.exceptions import OutOfMemoryError, ReadOnlyError
 
 from tbloom import TimeBloom
@@ -32,16 +32,6 @@ def server(binary: str) -> Iterator[LocalRedis]:
         yield server
 
 
-def _contents(url: str) -> dict[Any, Any]:
-    with redis.Redis.from_url(url) as client:
-        return {key: client.dump(key) for key in client.scan_iter()}
-
-
-def _set_maxmemory(server: LocalRedis, to: int) -> None:
-    with redis.Redis.from_url(server.url) as client:
-        client.config_set("maxmemory", to)
-
-
 def _used_memory(server: LocalRedis) -> int:
     with redis.Redis.from_url(server.url) as client:
         return int(client.info("memory")["used_memory"])
@@ -54,8 +44,8 @@ async def test_without_memory_nothing_is_changed(
     """What is seen is still told; what is new is refused, and told new once there is memory."""
     seen, account = make(url=server.url, **PARAMETERS), Account()
     await account.offer_async(seen, names(1000, "before"))
-    before = _contents(server.url)
-    _set_maxmemory(server, 1)
+    before = contents(server.url)
+    set_maxmemory(server, 1)
     try:
         for _ in range(3):
             with pytest.raises(OutOfMemoryError):
@@ -63,9 +53,9 @@ async def test_without_memory_nothing_is_changed(
             with pytest.raises(OutOfMemoryError):
                 await seen.add("item 0")
         await account.offer_async(seen, names(1000, "before"))
-        assert before == _contents(server.url)
+        assert before == contents(server.url)
     finally:
-        _set_maxmemory(server, 0)
+        set_maxmemory(server, 0)
     await account.offer_async(seen, names(size))
     await account.offer_async(seen, names(size))
     with TimeBloom.from_url(server.url, name, **PARAMETERS) as right:
@@ -83,7 +73,7 @@ async def test_memory_that_ends_in_the_middle_of_a_batch_loses_nothing(
 
         def give_memory() -> None:
             held.append(right.info().items)
-            _set_maxmemory(server, next(limits))
+            set_maxmemory(server, next(limits))
 
         seen, account = make(url=server.url, **parameters), Account(before_repeat=give_memory)
         try:
@@ -95,7 +85,7 @@ async def test_memory_that_ends_in_the_middle_of_a_batch_loses_nothing(
                     items = names(3000, f"of {batch}")
                     await account.offer_async(seen, items, repeat_on=(OutOfMemoryError,))
         finally:
-            _set_maxmemory(server, 0)
+            set_maxmemory(server, 0)
         print(f"The filter held so many items when there was no more memory: {held[1:]}")
         assert any(items % 3000 for items in held)
         account.check(right)
@@ -110,7 +100,7 @@ async def test_a_replica_changes_nothing_until_it_is_the_master(
     await account.offer_async(make(url=server.url, **PARAMETERS), names(1000, "before"))
     with servers.replica(binary, server) as client:
         url = f"redis://127.0.0.1:{client.connection_pool.connection_kwargs['port']}"
-        seen, before = make(url=url, **PARAMETERS), _contents(url)
+        seen, before = make(url=url, **PARAMETERS), contents(url)
         for _ in range(3):
             with pytest.raises(ReadOnlyError):
                 await seen.add_many(names(size))
@@ -119,7 +109,7 @@ async def test_a_replica_changes_nothing_until_it_is_the_master(
         await account.offer_async(seen, names(1000, "before"))
         assert all(await seen.contains_many(names(1000, "before")))
         assert not any(await seen.contains_many(names(size)))
-        assert before == _contents(url)
+        assert before == contents(url)
         client.replicaof("NO", "ONE")
         await account.offer_async(seen, names(size))
         await account.offer_async(seen, names(size))
