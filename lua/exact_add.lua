@@ -1,8 +1,9 @@
 -- exact_add: which of these items are new? Those that are, are remembered for as long as the caller says.
 --
--- An exact filter's items are spread over buckets: small sorted sets, fingerprint -> when it expires. Each call
--- sweeps the dead out of the buckets that it adds to, and out of some more. A bucket that gets too large is split in
--- two; the layout has a bit for each bucket that was (extendible hashing: R. Fagin et al., 1979).
+-- An exact filter's items are spread over buckets: small sorted sets, fingerprint -> when it expires. A bucket that
+-- gets too large is split into two halves; the layout has a bit for each bucket that was (extendible hashing:
+-- R. Fagin et al., 1979). After the token, the parameters and the layout's generation, (1) all items are looked up,
+-- (2) those that are missing are added, and (3) the dead are swept out of some more buckets.
 --
 -- KEYS[1]    the caller's lane: the token and the answer of its last call that changed something
 -- KEYS[2]    the filter's parameters
@@ -15,10 +16,11 @@
 -- ARGV[4]    the generation that the caller knows, or proposes: when it begins (us)
 -- ARGV[5]    for how long the items are remembered (ms)
 -- ARGV[6]    how long a lane is kept at most (ms)
--- ARGV[7]    how many items a bucket may hold, before it is split
--- ARGV[8]    1: the generation is a new one, for where there is none
--- ARGV[9]    how many items there are
--- ARGV[10..]  for each item, the number of the half that it belongs to, and its fingerprint, 16 bytes; then the
+-- ARGV[7]    with more entries than this, a bucket is split
+-- ARGV[8]    up to which number buckets are split
+-- ARGV[9]    1: the generation is a new one, for where there is none
+-- ARGV[10]   how many items there are
+-- ARGV[11..]  for each item, the number of the half that it belongs to, and its fingerprint, 16 bytes; then the
 --            numbers of the buckets to be swept
 --
 -- Reply      {0, answers, splits, dead, left}  a character per item: 0 seen, 1 new; 2 not added: the half that it belongs
@@ -31,10 +33,10 @@
 --            {5, generation}  the generation is another one; nothing changed
 -- Errors     WRONGTYPE, OOM, READONLY, all of them before anything is changed
 
-local lane_key, config_key, layout_key, FIRST_KEY, FIRST_ITEM = KEYS[1], KEYS[2], KEYS[3], 4, 10
+local lane_key, config_key, layout_key, FIRST_KEY, FIRST_ITEM = KEYS[1], KEYS[2], KEYS[3], 4, 11
 local number, config, agreed, generation = tonumber(ARGV[1]), ARGV[2], ARGV[3] == '1', ARGV[4]
-local ttl, lane_ttl, most = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
-local is_new, items, DEEPEST = ARGV[8] == '1', tonumber(ARGV[9]), 2 ^ 26
+local ttl, lane_ttl, most_entries, last_bucket = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
+local is_new, items = ARGV[9] == '1', tonumber(ARGV[10])
 
 -- The token comes first: a call that is sent again gets its first answer, whatever has changed since.
 local answered, last = told_before(lane_key, number)
@@ -47,65 +49,70 @@ local stored_generation = generation_of(layout_key)
 if stored_generation ~= generation and not (is_new and stored_generation == '') then return {5, stored_generation} end
 
 local splits = {}
-local function find(item)
+local function place_of(item)
   return place(layout_key, FIRST_KEY + 3 * item, tonumber(ARGV[FIRST_ITEM + 2 * item]), splits)
 end
+local function fingerprint_of(item)
+  return ARGV[FIRST_ITEM + 2 * item + 1]
+end
 
--- First it is only looked: what is seen can be told where nothing can be written.
+-- (1) What is seen can be told also where nothing can be written.
 local now = server_time()
-local local_now = since(generation, now)
-local answers, missing, found, buckets = {}, {}, {}, {}
-for i = 0, items - 1 do
-  local at, bucket = find(i)
-  local expires = at and redis.call('ZSCORE', KEYS[at], ARGV[FIRST_ITEM + 2 * i + 1])
+local entry_now = since(generation, now)
+local answers, missing, places, buckets = {}, {}, {}, {}
+for item = 0, items - 1 do
+  local at, bucket = place_of(item)
+  local expires = at and redis.call('ZSCORE', KEYS[at], fingerprint_of(item))
   if not at then
-    answers[i + 1] = '2'
-  elseif expires and tonumber(expires) > local_now then
-    answers[i + 1] = '0'
+    answers[item + 1] = '2'
+  elseif expires and tonumber(expires) > entry_now then
+    answers[item + 1] = '0'
   else
-    missing[#missing + 1], found[i], buckets[i] = i, at, bucket
+    missing[#missing + 1], places[item], buckets[item] = item, at, bucket
   end
 end
 
--- Without memory, and on a replica, the first write is refused, so that is one that changes nothing.
+-- (2) Without memory, and on a replica, the first write is refused, so that is one that changes nothing.
 if #missing > 0 then redis.call('SETRANGE', layout_key, 0, '') end
-
 local new, has_split = 0, false
-for _, i in ipairs(missing) do
-  local at, bucket = found[i], buckets[i]
-  if has_split then at, bucket = find(i) end
-  local is_known = at == FIRST_KEY + 3 * i
-  if at then redis.call('ZREMRANGEBYSCORE', KEYS[at], '-inf', local_now) end
-  -- Of a half, the caller has no halves: it can't be split in this call.
-  if not at or not is_known and redis.call('ZCARD', KEYS[at]) >= 1.5 * most then
-    answers[i + 1] = '2'
+for _, item in ipairs(missing) do
+  local at, bucket = places[item], buckets[item]
+  if has_split then at, bucket = place_of(item) end -- it may have moved
+  -- Of a half the caller has no halves, so it can't be split now. It may grow to 1.5 times the size, which is still
+  -- compact (a listpack of 128 entries at most); for more, the caller comes again with its halves.
+  local has_halves = at == FIRST_KEY + 3 * item
+  if at then redis.call('ZREMRANGEBYSCORE', KEYS[at], '-inf', entry_now) end
+  if not at or not has_halves and redis.call('ZCARD', KEYS[at]) >= 1.5 * most_entries then
+    answers[item + 1] = '2'
   else
-    redis.call('ZADD', KEYS[at], local_now + ttl, ARGV[FIRST_ITEM + 2 * i + 1])
-    answers[i + 1], new = '1', new + 1
+    redis.call('ZADD', KEYS[at], entry_now + ttl, fingerprint_of(item))
+    answers[item + 1], new = '1', new + 1
     local entries = redis.call('ZCARD', KEYS[at])
     keep_bucket(KEYS[at], entries, now + ttl, now)
-    if is_known and bucket < DEEPEST and entries > most then
+    if has_halves and bucket < last_bucket and entries > most_entries then
       has_split = split(layout_key, at, bucket, splits) or has_split
     end
   end
 end
 answers = table.concat(answers)
 
+-- (3) Also where nothing is new: this changes no answer.
 local dead, left = 0, 0
 local first_swept_key, first_swept = FIRST_KEY + 3 * items, FIRST_ITEM + 2 * items
 for i = 0, #KEYS - first_swept_key do
   local key, bucket = KEYS[first_swept_key + i], tonumber(ARGV[first_swept + i])
-  local swept = redis.pcall('ZREMRANGEBYSCORE', key, '-inf', local_now)
+  local swept = redis.pcall('ZREMRANGEBYSCORE', key, '-inf', entry_now)
   if type(swept) == 'number' then dead, left = dead + swept, left + redis.call('ZCARD', key) end
   if is_split(layout_key, bucket) then splits[#splits + 1] = bucket end
 end
 
--- Without a new item, sending the call again is safe as it is.
+-- Without a new item no token is noted: sent again, the call would find the same. (Unless it comes so late that an
+-- item has expired meanwhile. See docs/guarantees.md.)
 if new == 0 then return {0, answers, splits, dead, left} end
 
 -- Parameters and layout outlive the items; for twice as long as they must, so that this is seldom done.
 if ends_before(config_key, ttl) then redis.call('SET', config_key, config, 'PX', 2 * ttl) end
 if stored_generation == '' then redis.call('SETRANGE', layout_key, 0, generation) end
 if stored_generation == '' or ends_before(layout_key, ttl) then redis.call('PEXPIRE', layout_key, 2 * ttl) end
-redis.call('SET', lane_key, ARGV[1] .. ':' .. answers, 'PX', math.min(lane_ttl, ttl))
+redis.call('SET', lane_key, ARGV[1] .. ':' .. answers, 'PX', lane_ttl)
 return {0, answers, splits, dead, left}

@@ -23,7 +23,7 @@ if last then return {3, last} end
 
 local refusal = exact_disagreement(config_key, config, true)
 if refusal then return refusal end
-generation_of(layout_key)
+generation_of(layout_key) -- WRONGTYPE: somebody else's key is not ours to remove
 
 redis.call('SET', lane_key, ARGV[1] .. ':', 'PX', lane_ttl)
 redis.call('UNLINK', config_key, layout_key)

@@ -179,15 +179,15 @@ local function is_split(layout_key, bucket)
   return redis.call('GETBIT', layout_key, 128 + bucket) == 1
 end
 
--- Where an item is: the index of the key of its bucket, and the bucket's number. Its keys, from KEYS[at] on, are the
+-- Where an item is: the index of the key of its bucket, and the bucket's number. Its keys, from KEYS[first] on, are the
 -- bucket that the caller knows, and that one's two halves, of which the item belongs to number half. Nil: elsewhere.
 -- If the bucket has been split, that is noted.
-local function place(layout_key, at, half, splits)
+local function place(layout_key, first, half, splits)
   local bucket = math.floor(half / 2)
   if bucket > 1 and not is_split(layout_key, math.floor(bucket / 2)) then return nil end
-  if not is_split(layout_key, bucket) then return at, bucket end
-  splits[#splits + 1] = bucket
-  if not is_split(layout_key, half) then return at + 1 + half % 2, half end
+  if not is_split(layout_key, bucket) then return first, bucket end
+  if splits[#splits] ~= bucket then splits[#splits + 1] = bucket end
+  if not is_split(layout_key, half) then return first + 1 + half % 2, half end
 end
 
 -- Of the two halves of a bucket, 0 or 1: the one that an item belongs to. The numbers of buckets are those of a tree:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tbloom.lanes import Lane
@@ -63,13 +63,16 @@ class Untold:
                 # Of a batch that was asked again, the others were told before, or are still noted.
                 if answer == "1" and (not batch.again or digest in batch.wanted):
                     self._batches[digest] = batch
-            batch.again, batch.agreed, batch.wanted = True, False, set()
         while len(self._batches) > MOST_UNTOLD:
             self._batches.pop(next(iter(self._batches)), None)
 
     def take(self, digests: Iterable[int]) -> dict[int, Batch]:
-        """Those of the digests that are untold, with their batches; they are the caller's now."""
-        taken = {}
+        """Those of the digests that are untold, with their batches; they are the caller's now.
+
+        A batch of which others take some too is copied for each.
+        """
+        taken: dict[int, Batch] = {}
+        copies: dict[int, Batch] = {}
         if self._batches:
             for digest in digests:
                 batch = self._batches.pop(digest, None)
@@ -77,8 +80,12 @@ class Untold:
                 if batch is None or batch.lane is None or not batch.lane.is_ours():
                     continue
                 if digest in batch.digests:  # else a part became full before its turn came
-                    taken[digest] = batch
-                    batch.wanted.add(digest)
+                    own = copies.get(id(batch))
+                    if own is None:
+                        own = replace(batch, digests=[*batch.digests], again=True, wanted=set())
+                        own.agreed, copies[id(batch)] = False, own
+                    taken[digest] = own
+                    own.wanted.add(digest)
         return taken
 
 

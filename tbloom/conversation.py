@@ -173,7 +173,7 @@ class Conversation(Exchange):
             )
         if status == Status.OK:
             if batch.digests:
-                batch.answers = self._answers(batch, payload)
+                batch.answers = self._answers(batch, payload, all_of_them=False)
             return True
         if status == Status.CLOCK:
             self.clock.learn(payload)
@@ -182,7 +182,7 @@ class Conversation(Exchange):
             plan.learn_layout(batch.shard, text(payload))
             return False
         if status == Status.FULL:
-            batch.answers = self._answers(batch, payload)
+            batch.answers = self._answers(batch, payload, all_of_them=False)
             raise FilterFull(self.config.name, self.config.capacity)
         if status == Status.MISMATCH:
             stored = text(payload)

@@ -42,20 +42,23 @@ class Exchange:
         digests: list[int],
         split: Callable[[Iterable[int]], list[Batch]],
         change: Callable[[list[Batch]], Flow[None]],
+        ttl: int = 0,
     ) -> Flow[dict[int, bool]]:
         """Which items are new? Those that nobody was told of are asked for with their own tokens."""
         untold = self.untold.take(digests)
         batches = split(digest for digest in digests if digest not in untold)
         again = {id(batch): batch for batch in untold.values()}.values()
+        for batch in again:
+            batch.ttl = ttl  # if the server has not executed it yet; else the first one holds
         batches += again
         yield from change(batches)
-        for digest, batch in untold.items():
-            batch.wanted.discard(digest)
         # The others of those batches were told before, or are still to be.
         answers = {key: new for key, new in answers_of(again).items() if key in untold}
         answers |= answers_of(batch for batch in batches if not batch.again)
         missing = [digest for digest in digests if digest not in answers] if untold else []
-        return {**answers, **(yield from self.add(missing, split, change))} if missing else answers
+        if missing:
+            answers |= yield from self.add(missing, split, change, ttl)
+        return answers
 
     def _give_token(self, batch: Batch) -> None:
         if batch.lane is None:
@@ -69,6 +72,7 @@ class Exchange:
         accept: Callable[[Batch, Any], bool],
     ) -> Flow[list[Batch]]:
         """Sends a call for each batch, and has its reply accepted; returns those that are done."""
+        doubted = [batch.in_doubt for batch in batches]
         for batch in batches:
             batch.in_doubt = True
         replies = yield calls
@@ -76,9 +80,9 @@ class Exchange:
         if failed:
             replies = yield from again_in_full(calls, replies)
         done, errors = [], []
-        for batch, reply in zip(batches, replies, strict=True):
-            if isinstance(reply, Failure):
-                batch.in_doubt = reply.in_doubt
+        for batch, reply, was_in_doubt in zip(batches, replies, doubted, strict=True):
+            if isinstance(reply, Failure):  # an earlier copy may have been executed all the same
+                batch.in_doubt = was_in_doubt or reply.in_doubt
                 continue
             batch.in_doubt = False
             try:
@@ -104,11 +108,13 @@ class Exchange:
             self._give_token(rest)
         return [rest]
 
-    def _answers(self, batch: Batch, payload: Any) -> str:
+    def _answers(self, batch: Batch, payload: Any, *, all_of_them: bool) -> str:
+        """A character for each item; else for the first ones at least."""
         answers = text(payload)
-        if len(answers) > len(batch.digests):
+        wanted = len(batch.digests)
+        if len(answers) > wanted or (all_of_them and len(answers) < wanted):
             raise TBloomError(
-                f"filter {self._name!r}: {len(answers)} answers to {len(batch.digests)} items; "
+                f"filter {self._name!r}: {len(answers)} answers to {wanted} items; "
                 "has somebody else written to its lanes?"
             )
         return answers

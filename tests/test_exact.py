@@ -139,7 +139,7 @@ async def test_no_key_is_without_an_end(make_exact: Make, client: redis.Redis, n
         await seen.add_many(map(str, range(1000)))
     ttls = [client.pttl(key) for key in client.keys(f"*{name}*")]
     assert 0 < min(ttls)
-    assert max(ttls) <= 2_000_000
+    assert max(ttls) <= 3_600_000  # a lane's
 
 
 @pytest.mark.parametrize("item", ["", b"", None, 7, bytearray(b"a"), "\ud800"])

@@ -28,6 +28,9 @@ _ITEMS_PER_CALL = 150
 _LEAST_SWEEP, _MOST_SWEEP = 1, 64
 #: With a larger part dead of what was swept, the next call sweeps twice as many buckets.
 _MANY_DEAD = 0.05
+#: And where fewer entries are left in what was swept: who looks at ten for each that he adds has looked at all by
+#: the time that a tenth of them can have died.
+_LEAST_LEFT = 12
 #: Buckets are split while a call is under way, and a clear() may come between. More often, without any
 #: answer, means that something else changes the layout.
 _MAX_CORRECTIONS = 16
@@ -35,8 +38,9 @@ _MAX_CORRECTIONS = 16
 _LOOK_SECONDS = 60.0
 #: The layout begins with the generation, so many digits; its bits are read so many words at a time.
 _GENERATION, _WORDS = 16, 1000
-#: Buckets are split down to number 2^26 (lua/exact_add.lua).
-_LONGEST = _GENERATION + (1 << 26) // 8
+#: Buckets are split up to this number, so that items made to be in one bucket can't make the layout larger.
+_LAST_BUCKET = 1 << 26
+_LONGEST = _GENERATION + _LAST_BUCKET // 8
 
 _CallFor = Callable[[Batch], ScriptCall]
 
@@ -56,14 +60,16 @@ class _Shard:
         buckets: dict[int, None] = {}
         for _ in range(min(self.sweep, _MOST_SWEEP + items)):
             bucket, self.cursor = tree.bucket_after(self.cursor)
-            buckets[bucket] = None  # of a few buckets, each but once
+            if bucket in buckets:  # that is all of them
+                break
+            buckets[bucket] = None
         return [*buckets]
 
     def note_dead(self, dead: int, left: int) -> None:
         """Of the entries of the buckets that a call has swept, so many were dead, and so many are left."""
-        if dead > _MANY_DEAD * left:
+        if dead > _MANY_DEAD * left or left < _LEAST_LEFT:
             self.sweep = min(2 * self.sweep, _MOST_SWEEP + _ITEMS_PER_CALL)
-        elif self.sweep > _LEAST_SWEEP:
+        elif left >= 4 * _LEAST_LEFT and self.sweep > _LEAST_SWEEP:
             self.sweep //= 2
 
 
@@ -102,12 +108,11 @@ class ExactConversation(Exchange):
                     )
                 corrections += 1
                 if self.config.shards > 1:  # a single shard's script compares them itself
-                    was_asked_for = any(batch.agreed for batch in pending)
-                    yield from self._agree(max(batch.ttl for batch in pending), anew=was_asked_for)
+                    yield from self._agree(pending)
                 calls = [call(batch) for batch in pending]
                 answered = yield from self._deliver(calls, pending, self._accept)
                 rest = self._left_over(answered)
-                if len(answered) > len(rest):  # a batch has all of its answers
+                if _items_of(rest) < _items_of(answered):  # so some have their answers
                     corrections = 0
                 batches += rest
                 pending = [batch for batch in pending if batch not in answered] + rest
@@ -115,16 +120,20 @@ class ExactConversation(Exchange):
                     self._outdated.discard(shard)
                     self._shard(shard).tree = yield from read_tree(self.config, shard)
 
-    def _agree(self, ttl: int, *, anew: bool) -> Flow[None]:
-        """Compares the parameters where they are found by name; with a ``ttl``, has them stored for
-        longer than items that are added until this is done again."""
+    def _agree(self, batches: list[Batch]) -> Flow[None]:
+        """Compares the parameters where they are found by name, if that is due; if items are to be added,
+        has them stored for longer than the items live that are added until this is due again."""
+        ttl = max(batch.ttl for batch in batches)
         until, longest = self._agreed
-        if time.monotonic() < until and ttl <= longest and not anew:
+        is_asked_for = any(batch.agreed for batch in batches)
+        if time.monotonic() < until and ttl <= longest and not is_asked_for:
             return
         config = self.config
         call = ScriptCall(scripts.EXACT_OPEN, (config.keys.root,), (config.stored, ttl))
         yield from self._deliver([call], [Batch([])], self._accept)
         self._agreed = time.monotonic() + (ttl / 2000 or _LOOK_SECONDS), ttl
+        for batch in batches:
+            batch.agreed = True
 
     def _left_over(self, batches: list[Batch]) -> list[Batch]:
         """New batches of the items whose buckets were others than this client knew."""
@@ -142,7 +151,7 @@ class ExactConversation(Exchange):
         status, payload, *more = reply
         if status == Status.OK:
             if batch.digests:
-                batch.answers = self._answers(batch, payload)
+                batch.answers = self._answers(batch, payload, all_of_them=True)
                 self._learn(batch, *more)
             return True
         if status == Status.LAYOUT:
@@ -153,19 +162,11 @@ class ExactConversation(Exchange):
             raise ConfigMismatch(self.config.name, self.config.differences(stored), stored)
         if status == Status.UNKNOWN:
             self._agreed, batch.agreed = (0.0, 0), True
+            shard = self._shard(batch.shard)
+            if shard.tree is batch.known:  # what was proposed is not known to the server
+                shard.tree = Tree("")
             return False
-        if status == Status.STRAY and not batch.digests:
-            return True  # a clear that was done already
         raise TBloomError(f"filter {self.config.name!r}: the server takes a call for a stray copy")
-
-    def _answers(self, batch: Batch, payload: Any) -> str:
-        answers = super()._answers(batch, payload)
-        if len(answers) < len(batch.digests):
-            raise TBloomError(
-                f"filter {self.config.name!r}: {len(answers)} answers to {len(batch.digests)} items; "
-                "has somebody else written to its lanes?"
-            )
-        return answers
 
     def _learn(self, batch: Batch, splits: list[int], *swept: int) -> None:
         """Takes what a call has found beside the answers."""
@@ -178,7 +179,8 @@ class ExactConversation(Exchange):
         self._agreed, self.untold = (0.0, 0), Untold()
 
     def _shard(self, shard: int) -> _Shard:
-        return self._shards.get(shard) or self._shards.setdefault(shard, _Shard())
+        known = self._shards.get(shard)
+        return self._shards.setdefault(shard, _Shard()) if known is None else known
 
     def add_call(self, batch: Batch) -> ScriptCall:
         """``lua/exact_add.lua``; the batch has a lane."""
@@ -207,6 +209,7 @@ class ExactConversation(Exchange):
                 batch.ttl,
                 LANE_TTL_MS,
                 _MOST_ENTRIES,
+                _LAST_BUCKET,
                 int(is_new),
                 len(halves),
                 *_items(halves, batch.digests),
@@ -257,6 +260,10 @@ class ExactConversation(Exchange):
 
     def _is_agreed(self, batch: Batch) -> int:
         return int(batch.agreed or self.config.shards == 1)
+
+
+def _items_of(batches: list[Batch]) -> int:
+    return sum(len(batch.digests) for batch in batches)
 
 
 def _items(halves: list[int], digests: list[int]) -> Iterator[Any]:

@@ -32,13 +32,13 @@ class ExactProtocol:
     def add(self, item: Item, ttl: float | timedelta | None) -> Flow[bool]:
         """Is the item new?"""
         key = fingerprint(encode(item))
-        answers = yield from self._add([key], self._life(ttl))
+        answers = yield from self._add([key], self._ttl_ms(ttl))
         return answers[key]
 
     def add_many(self, items: Iterable[Item], ttl: float | timedelta | None) -> Flow[list[bool]]:
         """Which of the items are new? Of a repeated one, the first."""
-        life, digests = self._life(ttl), digests_of(items, fingerprint)
-        answers = yield from self._add(digests, life)
+        lasting, digests = self._ttl_ms(ttl), digests_of(items, fingerprint)
+        answers = yield from self._add(digests, lasting)
         # Popped by its first occurrence, so that the others are told "seen".
         return [answers.pop(digest, False) for digest in digests]
 
@@ -73,7 +73,7 @@ class ExactProtocol:
         items = dead = memory = buckets = 0
         for shard in range(config.shards):
             tree = yield from read_tree(config, shard)
-            groups = _keys(config, shard, tree)
+            groups = bucket_keys(config, shard, tree)
             buckets += sum(map(len, groups))
             calls = [ScriptCall(EXACT_COUNT, keys, (tree.generation,)) for keys in groups]
             for some in chunks(calls, CALLS_AT_ONCE):
@@ -94,7 +94,7 @@ class ExactProtocol:
         shards = range(self.config.shards)
         return (yield from survey.evictions([*map(self.config.keys.config, shards)]))
 
-    def _life(self, ttl: float | timedelta | None) -> int:
+    def _ttl_ms(self, ttl: float | timedelta | None) -> int:
         return self._ttl if ttl is None else check_ttl(ttl)
 
     def _add(self, digests: list[int], ttl: int) -> Flow[dict[int, bool]]:
@@ -104,6 +104,7 @@ class ExactProtocol:
                 digests,
                 lambda some: conversation.batches(some, ttl),
                 lambda batches: conversation.change(batches, conversation.add_call),
+                ttl,
             )
         )
 
@@ -126,12 +127,12 @@ def _clear(conversation: ExactConversation) -> Flow[None]:
         except TBloomError:  # no layout of ours: there are no buckets to be found by it
             tree = Tree("")
         yield from conversation.change([Batch([], shard)], conversation.clear_call)
-        calls = [Command(("UNLINK", *keys)) for keys in _keys(config, shard, tree)]
+        calls = [Command(("UNLINK", *keys)) for keys in bucket_keys(config, shard, tree)]
         for some in chunks(calls, CALLS_AT_ONCE):
             yield from deliver(some)
 
 
-def _keys(config: ExactConfig, shard: int, tree: Tree) -> list[tuple[str, ...]]:
+def bucket_keys(config: ExactConfig, shard: int, tree: Tree) -> list[tuple[str, ...]]:
     """The keys of all of a shard's buckets, in groups."""
     if not tree.generation:
         return []
