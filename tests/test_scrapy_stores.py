@@ -97,7 +97,7 @@ def test_the_time_of_all_requests_is_a_setting(crawl: Any, client: redis.Redis, 
     crawl("pages", settings, ["a"])
     buckets = [*client.scan_iter(f"{{{name}:*}}:exact:*")]
     assert len(buckets) == 1
-    assert 86_000_000 < client.pttl(buckets[0]) <= 86_400_000
+    assert 86_000_000 < client.pttl(buckets[0]) <= 86_401_000  # a second more
 
 
 @pytest.mark.parametrize(
@@ -134,6 +134,7 @@ def test_meta_that_can_not_be_right_is_named(
             {"TBLOOM_STORE": "Exact"},
             "TBLOOM_STORE: expected 'bloom' or 'exact' or 'local', got 'Exact'",
         ),
+        ({"TBLOOM_STORE": ["exact"]}, "TBLOOM_STORE: expected 'bloom' or 'exact' or 'local'"),
         (
             {"TBLOOM_STORE": "exact"},
             "TBLOOM_CAPACITY: expected to be left out with TBLOOM_STORE = 'exact', got 1000",
@@ -175,3 +176,9 @@ def test_a_setting_that_can_not_be_right_is_named(settings: dict[str, Any], said
     with pytest.raises(ConfigError) as error:
         options.read(Settings(given), "tests")
     assert str(error.value).startswith(said)
+
+
+@pytest.mark.parametrize("store", ["exact", "local"])
+def test_a_setting_that_is_switched_off_has_no_effect(store: str) -> None:
+    given = {"TBLOOM_STORE": store, "TBLOOM_SHADOW": "False", "TBLOOM_MARK": "scheduled"}
+    assert options.read(Settings(given), "tests").store == store

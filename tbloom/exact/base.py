@@ -11,7 +11,7 @@ from tbloom.exact.config import ExactConfig
 from tbloom.exact.protocol import ExactProtocol
 
 #: For how long (s) an item is remembered, if nothing else is said.
-TTL = 3600
+DEFAULT_TTL = 3600
 
 
 class ExactArguments(TypedDict, total=False):
@@ -31,7 +31,7 @@ class ExactBase(Caller[Client]):
         client: Client,
         name: str,
         *,
-        ttl: float | timedelta = TTL,
+        ttl: float | timedelta = DEFAULT_TTL,
         shards: int = 1,
         patience: float | None = None,
         on_error: str = "raise",

@@ -26,7 +26,8 @@ class ExactFilter(ExactBase["redis.Redis | redis.RedisCluster"], SyncDriver):
     Its memory is freed by the adds that follow: each sweeps some of the entries that have expired, so
     that for ten that have not there is at most one. After a long time without adds, that takes one
     object's next 30, and one more for each 2,000 items that were held (a batch is an add for each 150
-    items). Without any adds, all of it goes with its last item.
+    items). Without any adds, the items' memory goes with the last of them, and the few keys beside them
+    after as long again, an hour at least.
     Safe to use from many threads, and after a fork. Each verb may raise redis-py's errors,
     ``ConfigMismatch`` where the name is stored with other parameters, and ``ConfigError`` for an argument
     that can't be right, such as an empty item.
@@ -52,7 +53,8 @@ class ExactFilter(ExactBase["redis.Redis | redis.RedisCluster"], SyncDriver):
 
     def add(self, item: Item, ttl: float | timedelta | None = None) -> bool:
         """True: the item is new, and remembered for ``ttl`` from now on. False: it is remembered already,
-        for as long as it was.
+        for as long as it was. (After an error, the first call may have been the one that counts, with its
+        ``ttl``.)
 
         :param ttl: seconds, or a ``timedelta``; None, the default: the filter's.
         """
@@ -84,6 +86,9 @@ class ExactFilter(ExactBase["redis.Redis | redis.RedisCluster"], SyncDriver):
         return self._run(self._protocol.warnings())
 
     def clear(self) -> None:
-        """Forgets everything, for everybody, also if it is stored with other shards. At once; several
-        shards one after another."""
+        """Forgets everything, for everybody, also if it is stored with other shards.
+
+        At once, and then frees the memory; several shards one after another. If it ends in an error, call
+        it again.
+        """
         self._run(self._protocol.clear())

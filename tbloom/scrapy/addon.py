@@ -25,7 +25,7 @@ class Addon:
         but with TBLOOM_SHADOW tbloom's dupefilter calls the project's."""
         settings.set("DUPEFILTER_CLASS", DupeFilter, priority="addon")
         chosen = settings.get("DUPEFILTER_CLASS")
-        if options.exact(settings):
+        if options.shadowed(settings):
             _shadow(settings, chosen)
             return
         if not issubclass(load_object(chosen), DupeFilter):
@@ -44,6 +44,6 @@ def _shadow(settings: BaseSettings, chosen: Any) -> None:
     """Beside the dupefilter that the project has chosen, if it has; no requests are asked for ahead."""
     if issubclass(load_object(chosen), DupeFilter):
         return
-    if options.exact(settings) is True:
+    if options.shadowed(settings) is True:
         settings.set("TBLOOM_SHADOW", chosen, settings.getpriority("TBLOOM_SHADOW") or 0)
     settings.set("DUPEFILTER_CLASS", DupeFilter, settings.getpriority("DUPEFILTER_CLASS") or 0)

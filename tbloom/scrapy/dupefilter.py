@@ -20,7 +20,7 @@ from tbloom.scrapy import options
 from tbloom.scrapy.ahead import Ahead, ahead
 from tbloom.scrapy.inflight import InFlight, in_flight
 from tbloom.scrapy.middleware import SpiderMiddleware
-from tbloom.scrapy.notes import TTL, WITHIN
+from tbloom.scrapy.notes import TTL_META, WITHIN
 from tbloom.scrapy.shadow import Shadow
 from tbloom.sync import TimeBloom
 
@@ -69,14 +69,14 @@ class DupeFilter(BaseDupeFilter):
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> BaseDupeFilter:  # type: ignore[override] # a Shadow is none of ours
         """For Scrapy's scheduler."""
-        if options.exact(crawler.settings):
+        if options.shadowed(crawler.settings):
             return Shadow(crawler, DupeFilter, shares_queue=False)
         return cls._of(crawler)
 
     @classmethod
     def from_spider(cls, spider: Spider) -> BaseDupeFilter:
         """For scrapy-redis' scheduler, which calls neither ``open`` nor ``close``."""
-        if options.exact(spider.crawler.settings):
+        if options.shadowed(spider.crawler.settings):
             shadow = Shadow(spider.crawler, DupeFilter, shares_queue=True)
             shadow.start()
             return shadow
@@ -95,9 +95,9 @@ class DupeFilter(BaseDupeFilter):
     @classmethod
     def from_settings(cls, settings: BaseSettings) -> Self:
         """For whoever has no crawler: TBLOOM_KEY must then do without the spider's name."""
-        exact = options.exact(settings)
-        if exact:
-            raise ConfigError("TBLOOM_SHADOW", exact, "False, where there is no crawler")
+        shadowed = options.shadowed(settings)
+        if shadowed:
+            raise ConfigError("TBLOOM_SHADOW", shadowed, "False, where there is no crawler")
         return cls(settings, None, RequestFingerprinter())
 
     @cached_property
@@ -223,7 +223,7 @@ class DupeFilter(BaseDupeFilter):
         if self._options.mark_done and not self._in_flight:
             raise ConfigError("TBLOOM_MARK", "done", "'scheduled', where there is no crawler")
         term = self._options.term
-        for other in ({WITHIN, TTL} - {term}) & request.meta.keys():
+        for other in ({WITHIN, TTL_META} - {term}) & request.meta.keys():
             expected = f"to be left out with TBLOOM_STORE = {self._options.store!r}"
             raise ConfigError(f"meta[{other!r}] of {request}", request.meta[other], expected)
         try:
@@ -252,14 +252,12 @@ class DupeFilter(BaseDupeFilter):
             if reason == "finished":
                 self._in_flight.release_all()
         self._count_errors()
-        seen = self.seen
         if self._stats:
-            if isinstance(seen, TimeBloom) and seen.home_hits:
-                self._stats.set_value("tbloom/home_hits", seen.home_hits)
+            hits = self._options.home_hits
+            if hits:
+                self._stats.set_value("tbloom/home_hits", hits)
             self._sum_up(self._stats)
-        seen.close()
-        if not isinstance(seen, LocalBloom):
-            seen.client.close()
+        self._options.close()
 
     def _sum_up(self, stats: StatsCollector) -> None:
         """What the whole window holds at the end, from this crawl and all others."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 #: Where a request's meta says within how many slices it counts as seen, for how long (s) it does so from now on
 #: (in an exact store), and where it carries its claim.
 WITHIN = "tbloom_within"
-TTL = "tbloom_ttl"
+TTL_META = "tbloom_ttl"
 CLAIM = "tbloom_claim"
 #: In bytes, and so in characters.
 _LONGEST_NOTE = 1 << 16

@@ -20,7 +20,7 @@ from tbloom.clients import SOCKET_TIMEOUT, without_secrets
 from tbloom.errors import ConfigError
 from tbloom.exact import ExactFilter
 from tbloom.local.bloom import LocalBloom
-from tbloom.scrapy.notes import TTL, WITHIN
+from tbloom.scrapy.notes import TTL_META, WITHIN
 from tbloom.sync import TimeBloom
 
 DEFAULT_KEY = "%(spider)s:tbloom"
@@ -79,7 +79,7 @@ class _Store(NamedTuple):
 
 STORES = {
     "bloom": _Store(_WINDOW | _SERVER | {"session_ttl", "home_size", "home_age"}, WITHIN),
-    "exact": _Store(_SERVER | {"ttl"}, TTL),
+    "exact": _Store(_SERVER | {"ttl"}, TTL_META),
     "local": _Store(_WINDOW | {"path"}, WITHIN),
 }
 _EXPECTED = {int: "a whole number", float: "a number", _flag: "True or False"}
@@ -117,8 +117,19 @@ class Options:
         """The key of a request's meta that says for how long it counts as seen."""
         return STORES[self.store].term
 
+    @property
+    def home_hits(self) -> int:
+        """How many answers came from a memory at home."""
+        return self.seen.home_hits if isinstance(self.seen, TimeBloom) else 0
 
-def exact(settings: BaseSettings) -> Any:
+    def close(self) -> None:
+        """Closes the filter, and its client."""
+        self.seen.close()
+        if not isinstance(self.seen, LocalBloom):
+            self.seen.client.close()
+
+
+def shadowed(settings: BaseSettings) -> Any:
     """TBLOOM_SHADOW: None where it is off, True, or what else it names the exact dupefilter by."""
     value = settings.get("TBLOOM_SHADOW")
     try:
@@ -137,7 +148,7 @@ def read(settings: BaseSettings, spider: str | None, suffix: str = "", **own: An
     mark = settings.get("TBLOOM_MARK", "scheduled")
     if mark not in MARKS:
         raise ConfigError("TBLOOM_MARK", mark, " or ".join(map(repr, MARKS)))
-    if mark == "done" and exact(settings):
+    if mark == "done" and shadowed(settings):
         raise ConfigError("TBLOOM_MARK", mark, "'scheduled', with TBLOOM_SHADOW")
     take_over = settings.get("TBLOOM_TAKE_OVER", True)
     try:
@@ -163,18 +174,25 @@ def read(settings: BaseSettings, spider: str | None, suffix: str = "", **own: An
 def _store(settings: BaseSettings) -> str:
     """The one that is chosen; no setting is set that it has no use for."""
     store = settings.get("TBLOOM_STORE", "bloom")
-    if store not in STORES:
+    if not isinstance(store, str) or store not in STORES:
         raise ConfigError("TBLOOM_STORE", store, " or ".join(map(repr, STORES)))
     used = {_SETTINGS[argument] for argument in STORES[store].arguments}
     used |= {"TBLOOM_KEY", "TBLOOM_STORE"} | (_FOR_BLOOM if store == "bloom" else set())
     for name in settings:
-        if name in KNOWN and name not in used and settings[name] is not None:
+        if name in KNOWN and name not in used and not _is_default(settings, name):
             expected = f"to be left out with TBLOOM_STORE = {store!r}"
             raise ConfigError(name, settings[name], expected)
         if name.startswith("TBLOOM_") and name not in KNOWN:
             expected = "no such setting; tbloom's are " + ", ".join(sorted(KNOWN))
             raise ConfigError(name, settings.get(name), expected)
-    return str(store)
+    return store
+
+
+def _is_default(settings: BaseSettings, name: str) -> bool:
+    """Whether the setting, written out, says what is so without it."""
+    if name == "TBLOOM_SHADOW":
+        return shadowed(settings) is None
+    return settings[name] is None or (name, settings[name]) == ("TBLOOM_MARK", MARKS[0])
 
 
 def _make(

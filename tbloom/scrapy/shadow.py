@@ -74,7 +74,7 @@ class Shadow(BaseDupeFilter):
         return seen
 
     def _kind(self) -> Any:
-        chosen = options.exact(self._settings)
+        chosen = options.shadowed(self._settings)
         try:
             if chosen is True:
                 return load_object(_SCRAPY_REDIS if self._shares_queue else _SCRAPYS)
