@@ -212,3 +212,19 @@ def test_small_buckets_split_all_the_time(
         assert sum(told) == len(new)
         items += new
     _check_layout(clients[0], url, items)
+
+
+def test_items_that_were_made_for_one_bucket_are_added_too(
+    client: redis.Redis, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each round of calls splits one bucket, and has room for one item more."""
+    monkeypatch.setattr(conversation, "_MAX_CORRECTIONS", 3)
+    items = [
+        item
+        for item in map(str, range(60_000))
+        if fingerprint(encode(item)) >> (BITS - 8) & 0xFF == 0
+    ]
+    seen = ExactFilter(client, name)
+    assert len(items) > 150
+    assert all(seen.add_many(items))
+    assert len(items) == seen.info().items
