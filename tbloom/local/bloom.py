@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from asyncio import sleep
 from collections.abc import Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING, TypeVar
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from tbloom.arguments import check_at, check_within, digests_of
+from tbloom.arguments import check_at, check_within
 from tbloom.config import Config, Parameters, configure
-from tbloom.errors import ConfigMismatch
 from tbloom.hashing import Item
 from tbloom.info import FilterInfo
 from tbloom.local.engine import Engine, Steps, finish
@@ -47,6 +49,7 @@ class _Base:
         :raises TBloomError: where the file is damaged.
         """
         config = configure(name, **parameters)
+        self._arguments: dict[str, Any] = {"path": path, "name": name, **parameters}
         store = MemoryStore() if path is None else FileStore(path)
         self._engine = Engine(config, store, adopts_shards=parameters.get("shards") is None)
 
@@ -59,6 +62,15 @@ class _Base:
     def config(self) -> Config:
         """The filter's parameters, the derived ones too."""
         return self._engine.config
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as what it was made of: in another process it opens the same file."""
+        path = self._arguments["path"]
+        if path is None:
+            raise TypeError("a filter in memory can't be pickled; give it a path, to share it")
+        return partial(
+            type(self), **{**self._arguments, "path": Path(os.fsdecode(path)).absolute()}
+        ), ()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.config!r}>"
@@ -75,23 +87,12 @@ class _Base:
 
     def _contains_many(self, items: Iterable[Item], within: int | None) -> Steps[list[bool]]:
         within = check_within(within, self.config.slices)
-        return self._engine.contains_many(digests_of(items), within)
+        return self._engine.contains_many(items, within)
 
     def _keys(self, at: datetime | None) -> list[str]:
-        at = check_at(at)
-        try:
-            return keys(self._engine, at)
-        except ConfigMismatch as error:
-            if not self._engine.adopts(error):
-                raise
-        return keys(self._engine, at)
+        return keys(self._engine, check_at(at))
 
     def _info(self, earlier: FilterInfo | None) -> FilterInfo:
-        try:
-            return overview(self._engine, earlier)
-        except ConfigMismatch as error:
-            if not self._engine.adopts(error):
-                raise
         return overview(self._engine, earlier)
 
     def _close(self) -> None:
