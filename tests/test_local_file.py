@@ -182,6 +182,29 @@ def test_a_signal_that_comes_with_the_lock(path: Path, monkeypatch: pytest.Monke
             flock(other.fileno(), fcntl.LOCK_UN)
 
 
+def test_a_signal_that_comes_with_the_end_of_the_lock(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C right before it is unlocked does not leave the file locked either."""
+    with LocalBloom(path=path, capacity=1000) as seen, path.open() as other:
+        unlock, calls = file.FileStore.unlock, 0
+
+        def interrupted(store: file.FileStore) -> None:
+            nonlocal calls
+            calls += 1
+            if calls == 1:
+                raise KeyboardInterrupt
+            unlock(store)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(file.FileStore, "unlock", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                seen.add("a")
+        fcntl.flock(other.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(other.fileno(), fcntl.LOCK_UN)
+        assert "b" not in seen
+
+
 def test_a_fork_while_a_thread_holds_the_lock(path: Path) -> None:
     """The child has neither the thread nor what it held, and leaves its parent's lock alone."""
     with LocalBloom(path=path, capacity=1000) as seen:

@@ -71,7 +71,7 @@ class Engine(Live):
     def add(self, item: Item, within: int) -> bool:
         """Is the item new?"""
         key = digest(encode(item))
-        with self.store.guard, self.exclusive:
+        with self.store.guard, self.unlocked, self.exclusive:
             bound = None if key in self.untold else self.at_hand(key)
             new = None if bound is None else bound.add(key, within)
         return finish(self._add_digests([key], within))[0] if new is None else new
@@ -83,7 +83,7 @@ class Engine(Live):
     def contains(self, item: Item, within: int) -> bool:
         """Has the item been seen?"""
         key = digest(encode(item))
-        with self.store.guard, self.shared:
+        with self.store.guard, self.unlocked, self.shared:
             bound = self.at_hand(key)
             if bound is not None:
                 return bound.holds(key, bound.hasher.offsets(key), within)
@@ -95,7 +95,7 @@ class Engine(Live):
 
     def clear(self) -> None:
         """Forgets everything."""
-        with self.store.guard, self.exclusive:
+        with self.store.guard, self.unlocked, self.exclusive:
             self.store.save(self.store.contents.cleared())
 
     def _add_digests(self, digests: list[int], within: int) -> Steps[list[bool]]:
@@ -112,11 +112,10 @@ class Engine(Live):
     def _add_all(self, digests: list[int], within: int, new: dict[int, Told]) -> Steps[None]:
         config, left, pending = None, [Batch(digests)], list[Batch]()
         while left or pending:
-            with self.store.guard, self.exclusive:
+            with self.store.guard, self.unlocked, self.exclusive:
                 now = self.agree()
-                if (
-                    config is not self.config
-                ):  # at first, and whenever the stored shards are adopted
+                # At first, and whenever the stored filter's shards are taken over.
+                if config is not self.config:
                     config = self.config
                     keys = [key for batch in pending + left for key in batch.digests]
                     left, pending = self._batches(now, keys), []
@@ -193,7 +192,7 @@ class Engine(Live):
     def _look_all(self, digests: list[int], within: int) -> Steps[list[bool]]:
         unseen, config, left = set[int](), None, [Batch(digests)]
         while left:
-            with self.store.guard, self.shared:
+            with self.store.guard, self.unlocked, self.shared:
                 now = self.agree()
                 if config is not self.config:  # see _add_all
                     config = self.config
@@ -217,7 +216,7 @@ class Engine(Live):
         """Those of the items that are new, but whose caller was never told: they are the caller's now."""
         if not self.untold or self.untold.keys().isdisjoint(digests):
             return {}
-        with self.store.guard, self.shared:
+        with self.store.guard, self.unlocked, self.shared:
             self.meet_era()
             now, untold, era = self.clock(), self.untold, self.era
             return {key: Told(era, until) for key in digests if (until := untold.pop(key, 0)) > now}

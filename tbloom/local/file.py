@@ -79,7 +79,7 @@ class FileStore:
         self.guard = threading.Lock()
         self.contents = Contents()
         self.version = 0
-        self._is_closed = False
+        self._is_closed = self._is_locked = False
         self._pid = os.getpid()
         self._fd = self._open(os.O_CREAT)
         try:
@@ -89,7 +89,7 @@ class FileStore:
             self._map()
             self._read()
             self._fill()
-            self.unlock()
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
         except BaseException:
             self.close()
             raise
@@ -111,6 +111,7 @@ class FileStore:
             if self._is_closed:
                 raise TBloomError(CLOSED)
             self._fd = self._open_same()  # in a forked child
+        self._is_locked = True  # or may be, from now on
         fcntl.flock(self._fd, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
         # Whoever touches mapped bytes beyond the end of a file is killed.
         is_whole = os.lseek(self._fd, 0, os.SEEK_END) >= len(self._view)
@@ -119,8 +120,9 @@ class FileStore:
 
     def unlock(self) -> None:
         """Lets other processes."""
-        if self._fd >= 0:
+        if self._is_locked:
             fcntl.flock(self._fd, fcntl.LOCK_UN)
+            self._is_locked = False
 
     def buffer(self, key: str) -> memoryview:
         """The bytes of a part."""
@@ -165,7 +167,7 @@ class FileStore:
         """Lets go of the file. (Its mapping ends with the last part that somebody still holds.)"""
         if self._fd >= 0:
             os.close(self._fd)
-        self._fd, self._is_closed = -1, True
+        self._fd, self._is_closed, self._is_locked = -1, True, False
         self._head = self._view = memoryview(b"")
         self.contents = Contents()
 
@@ -175,7 +177,7 @@ class FileStore:
         self._pid = os.getpid()
         if self._fd >= 0:
             os.close(self._fd)
-        self._fd = -1
+        self._fd, self._is_locked = -1, False
 
     def _open(self, flags: int = 0) -> int:
         try:

@@ -12,7 +12,7 @@ from tbloom.hashing import shard_of
 from tbloom.layout import Layout
 from tbloom.local.bound import Bound, key_of, part_of
 from tbloom.local.contents import PartEntry
-from tbloom.local.memory import Locked, Store
+from tbloom.local.memory import Locked, Store, Unlocked
 from tbloom.local.parts import Part
 from tbloom.plan import Plan
 from tbloom.sizing import key_bytes
@@ -24,7 +24,8 @@ class Live:
     def __init__(self, config: Config, store: Store, *, adopts_shards: bool) -> None:
         self.config = config
         self.store = store
-        #: Held under the store's guard, for a look, or a change, that is whole to all others.
+        #: ``with store.guard, unlocked, shared`` (or ``exclusive``): a look, or a change, that is whole to all others.
+        self.unlocked = Unlocked(store)
         self.shared = Locked(store, exclusive=False)
         self.exclusive = Locked(store, exclusive=True)
         #: Whether the stored filter may have another number of shards; the caller did not choose one.

@@ -50,8 +50,23 @@ class Store(Protocol):
         """In a forked child, whose parent's other threads are gone, with what they held."""
 
 
+class Unlocked:
+    """Unlocks a store at the end of a ``with``, if a signal's exception has kept the ``Locked`` inside it from that."""
+
+    __slots__ = ("_store",)
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        self._store.unlock()
+
+
 class Locked:
-    """The lock of a store, for a ``with``. The guard has a ``with`` of its own, which no signal can come between."""
+    """The lock of a store, for a ``with`` inside the guard's own, which no signal can come between."""
 
     __slots__ = ("_exclusive", "_store")
 

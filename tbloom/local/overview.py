@@ -16,7 +16,7 @@ from tbloom.window import Slice, from_ms, to_ms
 
 def keys(engine: Engine, at: datetime | None) -> list[str]:
     """The keys that Redis would have, oldest first. Raises ConfigMismatch."""
-    with engine.store.guard, engine.shared:
+    with engine.store.guard, engine.unlocked, engine.shared:
         now, config = engine.agree(), engine.config
     slices = config.window.live(to_ms(at) if at else now)
     shards = range(config.shards)
@@ -26,7 +26,7 @@ def keys(engine: Engine, at: datetime | None) -> list[str]:
 def overview(engine: Engine, earlier: FilterInfo | None) -> FilterInfo:
     """What the filter holds; with an ``earlier`` answer, bits are counted only where it has changed."""
     known = {slice.label: slice for slice in earlier.slices} if earlier else {}
-    with engine.store.guard, engine.shared:
+    with engine.store.guard, engine.unlocked, engine.shared:
         now, config = engine.agree(), engine.config
         plan = engine.prepare(now, range(config.shards), store=False)
         slices = [
