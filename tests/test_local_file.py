@@ -128,10 +128,12 @@ def test_a_child_leaves_what_is_untold_to_its_parent(path: Path) -> None:
         assert seen.add_many(items[:10]) == [True] * 10
 
 
-def test_a_spawned_process_is_given_the_filter(path: Path) -> None:
-    """It opens the same file."""
-    with LocalBloom(path=path, capacity=1000) as seen:
+def test_a_spawned_process_is_given_the_filter(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It opens the same file, wherever it is."""
+    monkeypatch.chdir(path.parent)
+    with LocalBloom(path=path.name, capacity=1000) as seen:
         assert seen.add("a")
+        monkeypatch.chdir("/")
         with SPAWN.Pool(1) as pool:
             assert pool.map(seen.add, ["a", "b"]) == [False, True]
         assert not seen.add("b")

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from asyncio import sleep
 from collections.abc import Iterable
 from datetime import datetime
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tbloom.arguments import check_at, check_within
@@ -50,7 +48,7 @@ class _Base:
         :raises OSError: where the disk is full, or the machine can't open another file.
         """
         config = configure(name, **parameters)
-        self._arguments: dict[str, Any] = {"path": path, "name": name, **parameters}
+        self._arguments: dict[str, Any] = {"name": name, **parameters}
         store = MemoryStore() if path is None else FileStore(path)
         self._engine = Engine(config, store, adopts_shards=parameters.get("shards") is None)
 
@@ -66,12 +64,10 @@ class _Base:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled as what it was made of: in another process it opens the same file."""
-        path = self._arguments["path"]
-        if path is None:
+        store = self._engine.store
+        if not isinstance(store, FileStore):
             raise TypeError("a filter in memory can't be pickled; give it a path, to share it")
-        return partial(
-            type(self), **{**self._arguments, "path": Path(os.fsdecode(path)).absolute()}
-        ), ()
+        return partial(type(self), path=store.path, **self._arguments), ()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.config!r}>"

@@ -73,7 +73,7 @@ class FileStore:
         if fcntl is None:
             raise ConfigError("path", path, "None: files need file locks, which this system lacks")
         try:
-            self._path = str(Path(os.fsdecode(path)).absolute())
+            self.path = str(Path(os.fsdecode(path)).absolute())
         except TypeError:
             raise ConfigError("path", path, "the path of a file, or None") from None
         self.guard = threading.Lock()
@@ -181,17 +181,17 @@ class FileStore:
 
     def _open(self, flags: int = 0) -> int:
         try:
-            fd = os.open(self._path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK | flags, 0o666)
+            fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK | flags, 0o666)
         except (OSError, ValueError) as error:
             if isinstance(error, OSError) and error.errno not in _CALLER_S:
                 raise
             why = getattr(error, "strerror", None) or error
             expected = f"a file that this user may read and write ({why})"
-            raise ConfigError("path", self._path, expected) from error
+            raise ConfigError("path", self.path, expected) from error
         if stat.S_ISREG(os.fstat(fd).st_mode):
             return fd
         os.close(fd)
-        raise ConfigError("path", self._path, "a regular file")
+        raise ConfigError("path", self.path, "a regular file")
 
     def _open_same(self) -> int:
         """Another open file, of the same file."""
@@ -205,7 +205,7 @@ class FileStore:
                 return fd
             os.close(fd)
         raise TBloomError(
-            f"{self._path!r} was deleted or replaced while it was in use; open the filter anew "
+            f"{self.path!r} was deleted or replaced while it was in use; open the filter anew "
             "(to forget what it holds, clear() it)"
         )
 
@@ -218,7 +218,7 @@ class FileStore:
             os.pwrite(self._fd, MAGIC, 0)
         elif head[: len(MAGIC)] != MAGIC or size < GRID:
             expected = f"a file of tbloom {MAGIC[13:].decode()!r} (this one is not; choose another path, or delete it)"
-            raise ConfigError("path", self._path, expected)
+            raise ConfigError("path", self.path, expected)
 
     def _fill(self) -> None:
         """A copy may have holes, and to fill one takes room that a full disk does not have."""
@@ -282,6 +282,6 @@ class FileStore:
 
     def _damaged(self, why: str) -> TBloomError:
         return TBloomError(
-            f"the file {self._path!r} is damaged: {why}; put back a copy of it, or delete it, and with it "
+            f"the file {self.path!r} is damaged: {why}; put back a copy of it, or delete it, and with it "
             "what the filter has seen"
         )
