@@ -36,11 +36,18 @@ def check_at(at: datetime | None) -> datetime | None:
     raise ConfigError("at", at, expected)
 
 
-def digests_of(items: Iterable[Item], digest: Callable[[bytes], int] = digest) -> list[int]:
-    """The items' digests, in order."""
+def check_items(items: Iterable[Item]) -> Iterable[Item]:
+    """Several items."""
     if isinstance(items, str | bytes) or not isinstance(items, Iterable):
         raise ConfigError("items", items, "an iterable of items, not a single one")
-    return [digest(encode(item, f"items[{i}]")) for i, item in enumerate(items)]
+    return items
+
+
+def digests_of(
+    items: Iterable[Item], digest: Callable[[bytes], int] = digest, first: int = 0
+) -> list[int]:
+    """The items' digests, in order; ``first`` is the number of the first one."""
+    return [digest(encode(item, f"items[{i}]")) for i, item in enumerate(check_items(items), first)]
 
 
 def check_ttl(ttl: float | timedelta) -> int:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
 
 from tbloom.lanes import Lane
 
 #: The answer for an item that has to be asked for again, at another place.
 MOVED = "2"
-#: So many items are kept at most; the oldest go first.
+#: So many items, or claims, that nobody was told of are kept in mind at most; the oldest go first.
 MOST_UNTOLD = 100_000
 
 
@@ -63,8 +65,7 @@ class Untold:
                 # Of a batch that was asked again, the others were told before, or are still noted.
                 if answer == "1" and (not batch.again or digest in batch.wanted):
                     self._batches[digest] = batch
-        while len(self._batches) > MOST_UNTOLD:
-            self._batches.pop(next(iter(self._batches)), None)
+        cut(self._batches)
 
     def take(self, digests: Iterable[int]) -> dict[int, Batch]:
         """Those of the digests that are untold, with their batches; they are the caller's now.
@@ -87,6 +88,14 @@ class Untold:
                     taken[digest] = own
                     own.wanted.add(digest)
         return taken
+
+
+def cut(untold: dict[int, Any]) -> None:
+    """Drops the oldest items, if there are too many."""
+    with suppress(RuntimeError):  # another thread changes it, and will cut it too
+        # All at once: to look for the first one again and again takes quadratic time.
+        for digest in list(islice(untold, max(0, len(untold) - MOST_UNTOLD))):
+            untold.pop(digest, None)
 
 
 def answers_of(batches: Iterable[Batch]) -> dict[int, bool]:

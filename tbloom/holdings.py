@@ -5,13 +5,10 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from enum import Enum
 from itertools import count
-from typing import Any
 
-#: So many claims that nobody knows of are kept in mind at most; the oldest go first.
-_MOST_OWED = 100_000
+from tbloom.batches import cut
 
 
 class Claim(Enum):
@@ -78,15 +75,9 @@ class Holdings:
         for digest, number in numbers.items():
             self.held.pop(digest, None)
             self.owed[digest] = number
-        _cut(self.owed)
+        cut(self.owed)
 
     def note_undone(self, digests: Iterable[int]) -> None:
         """Notes that the items are done, and that the server may not know."""
         self.undone.update(dict.fromkeys(digests))
-        _cut(self.undone)
-
-
-def _cut(items: dict[int, Any]) -> None:
-    with suppress(RuntimeError):  # another thread changes it, and will cut it too
-        while len(items) > _MOST_OWED:
-            items.pop(next(iter(items)), None)
+        cut(self.undone)

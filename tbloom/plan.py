@@ -36,7 +36,8 @@ def leaves(config: Config, expires: int, shard: int | None) -> int:
 
 
 @lru_cache(maxsize=1024)
-def _hasher(bits: int, hashes: int) -> Hasher:
+def hasher_of(bits: int, hashes: int) -> Hasher:
+    """The hasher of parts of this size."""
     return Hasher(bits, hashes)
 
 
@@ -71,7 +72,7 @@ class ShardPlan:
         #: What the layout becomes when the current part is full.
         self.grown = layout.grown(labels[0], labels) if config.grow else ""
         sizes = list(dict.fromkeys((part.bits, part.hashes) for part in parts))
-        self.hashers = [_hasher(*size) for size in sizes]
+        self.hashers = [hasher_of(*size) for size in sizes]
         begins = dict(zip(sizes, accumulate((size[1] for size in sizes), initial=0), strict=False))
         self._sizes = [f"{begins[part.bits, part.hashes]} {part.hashes}" for part in parts]
         # How many of the hashers the newest part uses, the newest two, ...: they stand in the order of the parts.

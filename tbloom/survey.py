@@ -143,13 +143,18 @@ def _slice_info(
     ttls = yield from each("PTTL", keys)
     expires = _expiry(now, max(ttls), config.window.zone)
     held = sum(count for [count] in items), sum(size or 0 for size in memory), len(keys)
-    if before and held == (before.items, before.bytes, before.parts * config.shards):
-        return replace(before, expires=expires)  # a bit is set by nothing but a new item
+    if before and is_unchanged(config, before, *held):
+        return replace(before, expires=expires)
     parts = []
     for key, (shard, part), [count], size in zip(keys, sizes, items, memory, strict=True):
         found = (yield from _count_bits(part.bits, key)) if count else 0
         parts.append(HeldPart(shard, part, count, size or 0, found))
     return summed(config, slice, parts, expires)
+
+
+def is_unchanged(config: Config, before: SliceInfo, items: int, size: int, parts: int) -> bool:
+    """Whether a slice with so many items, bytes and parts is as it was: nothing but a new item sets a bit."""
+    return (items, size, parts) == (before.items, before.bytes, before.parts * config.shards)
 
 
 class HeldPart(NamedTuple):

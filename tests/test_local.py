@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import pickle
 import random
 import subprocess
 import sys
+import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -27,8 +29,9 @@ from tbloom import (
     LocalBloom,
     TBloomError,
     TimeBloom,
+    batches,
 )
-from tbloom.hashing import Hasher
+from tbloom.hashing import Hasher, digest
 from tbloom.local import bound, engine, parts
 from tbloom.local.vectors import limbs_of, offsets_of
 from tbloom.window import to_ms
@@ -161,8 +164,10 @@ def test_closed(local: Callable[..., LocalBloom]) -> None:
     for verb in (seen.add, seen.contains):
         with pytest.raises(TBloomError, match="closed"):
             verb("a")
-    with pytest.raises(TBloomError, match="closed"):
-        seen.add_many(["a", "b"])
+    for items in ([], ["a", "b"]):
+        for verb_of_many in (seen.add_many, seen.contains_many):
+            with pytest.raises(TBloomError, match="closed"):
+                verb_of_many(items)
     with pytest.raises(TBloomError, match="closed"):
         seen.clear()
 
@@ -254,18 +259,99 @@ async def test_a_cancelled_call_s_items_are_told_later(clock: Clock) -> None:
     assert not any(await seen.add_many(items))
 
 
+def test_a_call_that_ended_does_not_hold_up_others(clock: Clock) -> None:
+    """Its untold items are kept for as long as a call may be made again, and others are asked as before."""
+    seen = clock.give(LocalBloom(capacity=50_000))
+
+    def end_a_call(name: str) -> None:
+        steps = seen._engine.add_many([f"{name} {i}" for i in range(100)], 7)
+        next(steps)
+        steps.close()
+
+    end_a_call("a")
+    assert seen._engine.at_hand(digest(b"other")) is not None
+    assert 100 == len(seen._engine.untold)
+    clock.now += timedelta(hours=5)
+    end_a_call("b")
+    assert 100 == len(seen._engine.untold)
+    assert not seen.add("a 1")
+    assert seen.add("b 1")
+
+
+def test_untold_items_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest go, in one walk: each walk from the start passes all that have gone before."""
+    monkeypatch.setattr(batches, "MOST_UNTOLD", 10)
+    walks = 0
+
+    class Walked(dict[int, Any]):
+        def __iter__(self) -> Iterator[int]:
+            nonlocal walks
+            walks += 1
+            return super().__iter__()
+
+    untold = Walked.fromkeys(range(1000))
+    batches.cut(untold)
+    assert list(range(990, 1000)) == list(untold.keys())
+    assert 1 == walks
+    batches.cut(untold)
+    assert 10 == len(untold)
+
+
+def test_a_call_may_end_while_its_store_is_in_use() -> None:
+    """A task that nobody waits for ends where garbage is collected, by the thread that has the guard, too."""
+    seen = LocalBloom(capacity=1000)
+    steps = seen._engine.add_many(["a", "b"], 7)
+    next(steps)
+    with seen._engine.store.guard:
+        thread = threading.Thread(target=steps.close, daemon=True)
+        thread.start()
+        thread.join(10)
+        assert not thread.is_alive()
+    assert seen.add("a")
+
+
+def test_untold_items_do_not_outlive_a_clear_within_their_call(
+    local: Callable[..., LocalBloom],
+) -> None:
+    """What was added before it is gone; what was added after it is told to whoever asks next, once."""
+    seen = local(capacity=100_000)
+    items = [str(i) for i in range(20_000)]
+    steps = seen._engine.add_many(items, 7)
+    for _ in range(2):
+        next(steps)
+    before = seen.info().items
+    seen.clear()
+    next(steps)
+    assert 0 < seen.info().items < len(items) - before
+    steps.close()
+    assert all(seen.add_many(items))
+    assert not any(seen.add_many(items))
+
+
+def test_many_items_are_hashed_with_pauses() -> None:
+    """They come before anything is added, and errors name the right item."""
+    seen = LocalBloom(capacity=1000)
+    items = [*map(str, range(25_000)), ""]
+    for verb in (seen._engine.add_many, seen._engine.contains_many):
+        steps = verb(items, 7)
+        next(steps)
+        next(steps)
+        with pytest.raises(ConfigError, match=r"items\[25000\]"):
+            next(steps)
+    assert 0 == seen.info().items
+
+
 def test_promised_error_rate(clock: Clock) -> None:
     """Over a full window, half of it in slices that grew, at most error_rate of new items are called seen."""
     rate = 0.01
     seen = clock.give(LocalBloom(slices=5, capacity=4000, error_rate=rate))
-    asked = 0
     for day in range(5):
         clock.now = START + day * DAY
         count = 4000 if day < 3 else 12_000
         seen.add_many(f"{day} {i}" for i in range(count))
     others = [f"other {i}" for i in range(200_000)]
-    asked = sum(seen.contains_many(others))
-    assert asked / len(others) <= rate * 1.1
+    called_seen = sum(seen.contains_many(others))
+    assert called_seen / len(others) <= rate * 1.1
     assert seen.info().error_rate <= rate * 1.1
 
 
@@ -437,6 +523,39 @@ def test_without_libraries() -> None:
     seen._engine.clock = lambda: 1_559_520_000_000
     answers = [seen.add_many(some) for some in batches]
     assert [answers, seen.add("one"), seen.add("one"), "one" in seen] == json.loads(done.stdout)
+
+
+WITHOUT_LOCKS = """
+import os, sys
+sys.modules["fcntl"] = None
+del os.fork, os.register_at_fork
+from tbloom import ConfigError, LocalBloom
+seen = LocalBloom(capacity=1000)
+assert seen.add_many(["a", "b"]) == [True, True] and not seen.add("a") and seen.info().items == 2
+try:
+    LocalBloom(path="filter")
+except ConfigError as error:
+    assert "file locks" in str(error)
+    print("refused")
+"""
+
+
+def test_where_there_is_no_fcntl(tmp_path: Path) -> None:
+    """As on Windows: a filter in memory works, and a path is refused."""
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_LOCKS],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+    )
+    assert done.stdout == "refused\n"
+    assert [] == list(tmp_path.iterdir())
+
+
+def test_a_filter_in_memory_is_not_pickled() -> None:
+    with pytest.raises(TypeError, match="give it a path"):
+        pickle.dumps(LocalBloom(capacity=1000))
 
 
 def test_importing_tbloom_does_not_import_numpy() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import fcntl
+import gc
 import multiprocessing
 import os
 import random
@@ -10,6 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
+import weakref
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +24,7 @@ import pytest
 
 from tbloom import ConfigError, ConfigMismatch, FilterFull, LocalBloom, TBloomError
 from tbloom.local import file, room
+from tbloom.local.engine import finish
 from tbloom.window import to_ms
 
 START = to_ms(datetime(2019, 6, 3, 12, tzinfo=timezone.utc))
@@ -104,6 +108,103 @@ def test_forked_children_share_it(path: Path) -> None:
         for process in children:
             process.join()
         assert dict.fromkeys(items, 1) == Counter(item for new in told for item in new)
+
+
+def test_a_child_leaves_what_is_untold_to_its_parent(path: Path) -> None:
+    """Else both would tell it new."""
+    with at(START, path, capacity=10, grow=False) as seen:
+        items = [f"item {i}" for i in range(12)]
+        with pytest.raises(FilterFull):
+            seen.add_many(items)
+        queue = FORK.SimpleQueue()
+
+        def child() -> None:
+            queue.put((seen.add(items[0]), seen.add_many(items[1:10])))
+
+        process = FORK.Process(target=child)
+        process.start()
+        assert (False, [False] * 9) == queue.get()
+        process.join()
+        assert seen.add_many(items[:10]) == [True] * 10
+
+
+def test_a_spawned_process_is_given_the_filter(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It opens the same file, wherever it is."""
+    monkeypatch.chdir(path.parent)
+    with LocalBloom(path=path.name, capacity=1000) as seen:
+        assert seen.add("a")
+        monkeypatch.chdir("/")
+        with SPAWN.Pool(1) as pool:
+            assert pool.map(seen.add, ["a", "b"]) == [False, True]
+        assert not seen.add("b")
+
+
+def test_a_filter_that_is_dropped_lets_go_of_its_file(path: Path) -> None:
+    """So does one that is closed, and kept."""
+    seen = LocalBloom(path=path, capacity=1000)
+    fd = seen._engine.store._fd  # type: ignore[attr-defined]
+    seen.add("a")
+    del seen
+    gc.collect()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(fd)
+    seen = LocalBloom(path=path, capacity=1000)
+    seen.add("a")
+    mapping = weakref.ref(seen._engine.store._view.obj)  # type: ignore[attr-defined]
+    assert mapping() is not None
+    seen.close()
+    gc.collect()
+    assert mapping() is None
+
+
+def test_a_signal_that_comes_with_the_lock(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C right after the lock was taken does not leave the file locked."""
+    with LocalBloom(path=path, capacity=1000) as seen, path.open() as other:
+        flock = fcntl.flock
+
+        def interrupted(fd: int, what: int) -> None:
+            flock(fd, what)
+            if what != fcntl.LOCK_UN:
+                raise KeyboardInterrupt
+
+        verbs: list[Callable[[], Any]] = [
+            lambda: seen.add("a"),
+            lambda: seen.add_many(["a"]),
+            lambda: seen.contains("a"),
+            seen.clear,
+            seen.info,
+            seen.keys,
+        ]
+        for verb in verbs:
+            with monkeypatch.context() as patch:
+                patch.setattr(fcntl, "flock", interrupted)
+                with pytest.raises(KeyboardInterrupt):
+                    verb()
+            flock(other.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+            flock(other.fileno(), fcntl.LOCK_UN)
+
+
+def test_a_signal_that_comes_with_the_end_of_the_lock(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C right before it is unlocked does not leave the file locked either."""
+    with LocalBloom(path=path, capacity=1000) as seen, path.open() as other:
+        unlock, calls = file.FileStore.unlock, 0
+
+        def interrupted(store: file.FileStore) -> None:
+            nonlocal calls
+            calls += 1
+            if calls == 1:
+                raise KeyboardInterrupt
+            unlock(store)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(file.FileStore, "unlock", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                seen.add("a")
+        fcntl.flock(other.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(other.fileno(), fcntl.LOCK_UN)
+        assert "b" not in seen
 
 
 def test_a_fork_while_a_thread_holds_the_lock(path: Path) -> None:
@@ -270,6 +371,27 @@ def test_killed_within_a_change_of_the_directory(path: Path) -> None:
     assert step > 30
 
 
+def test_what_leaves_is_there_until_the_change_is_made(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A change that ends at any of its writes has touched nothing of what was there before."""
+    items = [f"item {i}" for i in range(500)]
+    with at(START, path, slices=2) as seen:
+        seen.add_many(items)
+    whole = path.read_bytes()
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with at(START + 2 * DAY, path, slices=2) as seen, monkeypatch.context() as patch:
+        patch.setattr(file.FileStore, "_flush", killed)
+        with pytest.raises(KeyboardInterrupt):
+            seen.add("next")
+    assert whole[4096:8192] == path.read_bytes()[4096:8192]
+    with at(START, path, slices=2) as seen:
+        assert all(seen.contains_many(items))
+
+
 def test_clear_by_one_is_seen_by_all(path: Path) -> None:
     with at(START, path) as one, at(START, path) as other:
         assert one.add("a")
@@ -327,6 +449,31 @@ def test_shards_are_those_of_the_stored_filter(path: Path) -> None:
         assert 21 == len(seen.keys())
     with at(START, path, shards=2) as seen, pytest.raises(ConfigMismatch):
         seen.add("a")
+
+
+def test_shards_that_are_taken_over_within_a_call(path: Path) -> None:
+    """Another task of the object does so between two looks: the rest of the call goes where it belongs."""
+    items = [f"item {i}" for i in range(20_000)]
+    with at(START, path, capacity=50_000) as seen:
+        adding = seen._engine.add_many(items, 7)
+        asking = seen._engine.contains_many(items, 7)
+        for _ in range(2):
+            next(adding)
+            next(asking)
+        before = seen.info().items
+        other = at(START, path, capacity=50_000, shards=3)
+        other.clear()
+        assert all(other.add_many(items[19_000:]))
+        assert seen.add("by another task")
+        assert 3 == seen.config.shards
+        assert finish(asking)[19_000:] == [True] * 1000
+        new = finish(adding)
+        assert new == [True] * 19_000 + [False] * 1000
+        # Those before the clear() are forgotten.
+        held = other.contains_many(items)
+        assert held == seen.contains_many(items)
+        assert all(held[before:])
+        assert not any(held[:before])
 
 
 def test_another_process_s_growth_is_noticed(path: Path) -> None:
@@ -415,6 +562,59 @@ def test_a_damaged_file(path: Path, damage: Callable[[Path], None]) -> None:
     damage(path)
     with pytest.raises(TBloomError, match=r"is damaged: .*; put back a copy of it, or delete it"):
         LocalBloom(path=path, capacity=50)
+
+
+def test_a_damaged_count(path: Path) -> None:
+    """It is refused, before a slice is made for so many items."""
+    with at(START, path, slices=3) as seen:
+        seen.add("a")
+        [part] = seen._engine.store.contents.parts.values()
+    with path.open("r+b") as out:
+        out.seek(part.offset)
+        out.write(b"\xff" * 5)
+    size = path.stat().st_size
+    for now in (START, START + DAY):
+        with at(now, path, slices=3) as seen:
+            verbs: list[Callable[[], Any]] = [
+                lambda seen=seen: seen.add("b"),  # type: ignore[misc]
+                lambda seen=seen: seen.contains("a"),  # type: ignore[misc]
+                seen.info,
+            ]
+            for verb in verbs:
+                with pytest.raises(
+                    TBloomError, match=r"items, and has room for 1000: .* is damaged"
+                ):
+                    verb()
+    assert size == path.stat().st_size
+    with at(START, path, slices=3) as seen:
+        seen.clear()
+        assert seen.add("a")
+
+
+def test_a_damaged_file_s_holes_are_not_filled(path: Path) -> None:
+    path.write_bytes(file.MAGIC + bytes([1]) + bytes(7 + 48))
+    os.truncate(path, 1 << 24)
+    blocks = path.stat().st_blocks
+    with pytest.raises(TBloomError, match="is damaged"):
+        LocalBloom(path=path)
+    assert blocks == path.stat().st_blocks
+
+
+def test_a_growth_without_the_right_to_it(path: Path) -> None:
+    """A file that may not be opened any more is not said to be deleted."""
+    with at(START, path, capacity=50) as seen:
+        seen.add("a")
+        path.chmod(0)
+        was = os.geteuid()
+        if was == 0:
+            os.seteuid(65534)
+        try:
+            with pytest.raises(ConfigError, match="Permission denied"):
+                seen.add_many(map(str, range(10_000)))
+        finally:
+            os.seteuid(was)
+        path.chmod(0o600)
+        assert seen.add("b")
 
 
 def test_a_file_that_is_cut_while_it_is_in_use(path: Path) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from asyncio import sleep
 from collections.abc import Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from tbloom.arguments import check_at, check_within, digests_of
+from tbloom.arguments import check_at, check_within
 from tbloom.config import Config, Parameters, configure
-from tbloom.errors import ConfigMismatch
 from tbloom.hashing import Item
 from tbloom.info import FilterInfo
 from tbloom.local.engine import Engine, Steps, finish
@@ -45,8 +45,10 @@ class _Base:
             ``bits``, ``hashes`` and ``shards``, as for ``TimeBloom``; so are the defaults.
         :raises ConfigError: where an argument can't be right, such as the path of something else's file.
         :raises TBloomError: where the file is damaged.
+        :raises OSError: where the disk is full, or the machine can't open another file.
         """
         config = configure(name, **parameters)
+        self._arguments: dict[str, Any] = {"name": name, **parameters}
         store = MemoryStore() if path is None else FileStore(path)
         self._engine = Engine(config, store, adopts_shards=parameters.get("shards") is None)
 
@@ -59,6 +61,13 @@ class _Base:
     def config(self) -> Config:
         """The filter's parameters, the derived ones too."""
         return self._engine.config
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as what it was made of: in another process it opens the same file."""
+        store = self._engine.store
+        if not isinstance(store, FileStore):
+            raise TypeError("a filter in memory can't be pickled; give it a path, to share it")
+        return partial(type(self), path=store.path, **self._arguments), ()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.config!r}>"
@@ -75,23 +84,12 @@ class _Base:
 
     def _contains_many(self, items: Iterable[Item], within: int | None) -> Steps[list[bool]]:
         within = check_within(within, self.config.slices)
-        return self._engine.contains_many(digests_of(items), within)
+        return self._engine.contains_many(items, within)
 
     def _keys(self, at: datetime | None) -> list[str]:
-        at = check_at(at)
-        try:
-            return keys(self._engine, at)
-        except ConfigMismatch as error:
-            if not self._engine.adopts(error):
-                raise
-        return keys(self._engine, at)
+        return keys(self._engine, check_at(at))
 
     def _info(self, earlier: FilterInfo | None) -> FilterInfo:
-        try:
-            return overview(self._engine, earlier)
-        except ConfigMismatch as error:
-            if not self._engine.adopts(error):
-                raise
         return overview(self._engine, earlier)
 
     def _close(self) -> None:
@@ -104,10 +102,14 @@ class LocalBloom(_Base):
     """A set of recently seen items in this process, or in a file: ``TimeBloom`` without a server.
 
     The same parameters, verbs and answers, but for claims. Safe to use from many threads, and after a
-    fork; with a ``path``, from many processes on one machine. ``pip install 'tbloom[local]'`` makes it
-    several times as fast. Each verb may raise ``ConfigMismatch`` where the file has a filter with other
-    parameters, ``ConfigError`` for an argument that can't be right, ``TBloomError`` where the file is
-    damaged or the filter closed, and OSError where the disk is full; nothing has changed then.
+    fork; with a ``path``, from many processes on one machine. ``pip install 'tbloom[local]'`` makes batches
+    about twice as fast, and single items take a third less. Each verb may raise ``ConfigMismatch`` where the
+    file has a filter with other parameters, ``ConfigError`` for an argument that can't be right, or a file
+    that may not be opened any more, ``TBloomError`` where the file is damaged or replaced, or the filter
+    closed, and OSError where the disk is full. What a batch had added before is told new to whoever of this
+    object asks for it next.
+
+    With a ``path`` it can be pickled, and is the same file's filter in another process.
     """
 
     def add(self, item: Item, within: int | None = None) -> bool:
@@ -158,8 +160,10 @@ class LocalBloom(_Base):
 class AsyncLocalBloom(_Base):
     """``LocalBloom`` for asyncio: the same verbs, awaited.
 
-    A call with many items lets other tasks run, every 2,500 items or so. What waits for the lock of a
-    file holds up the loop, for as long as another process takes for so many items.
+    A call with many items lets other tasks run, every 10,000 items or so. Between hashing them and asking
+    for the first, and at the end, it goes through all of them: of a million that takes up to half a second,
+    so give it tens of thousands at a time. ``info()`` counts all bits without a pause (300 MB: 0.2 s). What
+    waits for the lock of a file holds up the loop, for as long as others take for a look at it.
     """
 
     async def add(self, item: Item, within: int | None = None) -> bool:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from tbloom.errors import TBloomError
 from tbloom.hashing import Hasher
 from tbloom.local.memory import Store
-from tbloom.local.parts import Bits, Part, hasher
-from tbloom.plan import Plan
+from tbloom.local.parts import Bits, Part
+from tbloom.plan import Plan, hasher_of
 from tbloom.sizing import key_bytes
 
 if TYPE_CHECKING:
@@ -38,11 +38,17 @@ def part_of(store: Store, key: str, size: Size) -> Part | None:
     if entry is None:
         return None
     if entry.size != key_bytes(size.bits):
-        raise TBloomError(
-            f"part {key!r} has {entry.size} bytes, and should have {key_bytes(size.bits)}: what keeps the "
-            "filter is damaged; clear() it"
+        raise _damaged(
+            f"part {key!r} has {entry.size} bytes, and should have {key_bytes(size.bits)}"
         )
-    return Part(store.buffer(key), entry.expires)
+    part = Part(store.buffer(key), entry.expires)
+    if part.items > 2 * size.capacity:  # whoever adds stops at the capacity, or next to it
+        raise _damaged(f"part {key!r} counts {part.items} items, and has room for {size.capacity}")
+    return part
+
+
+def _damaged(why: str) -> TBloomError:
+    return TBloomError(f"{why}: what keeps the filter is damaged; clear() it")
 
 
 class Bound:
@@ -74,7 +80,7 @@ class Bound:
         #: The part that new items go into: how large it is, what it is called, and itself if it has begun.
         self.size, self.current = self._all[0]
         self.key = key_of(plan.labels[0], shard, len(layout.parts(plan.labels[0])) - 1)
-        self.hasher = hasher(self.size.bits, self.size.hashes)
+        self.hasher = hasher_of(self.size.bits, self.size.hashes)
         #: Whether nothing has to be done before items may be added.
         self.begun = plan.must_begin_after(shard) is None
         self._groups: dict[int, list[Group]] = {}
@@ -85,7 +91,7 @@ class Bound:
         if groups is None:
             sizes: dict[tuple[int, int], Group] = {}
             for size, part in self._all[: self._slice_ends[within - 1]]:
-                group = sizes.setdefault(size[1:], Group(hasher(size.bits, size.hashes), [], []))
+                group = sizes.setdefault(size[1:], Group(hasher_of(size.bits, size.hashes), [], []))
                 if part is not None:
                     group.parts.append(part)
                     group.rows.append(part.bits)
@@ -93,7 +99,7 @@ class Bound:
         return groups
 
     def holds(self, digest: int, offsets: Sequence[int], within: int) -> bool:
-        """Whether any part of the newest so many slices has the item, whose offsets in the current one's size these are."""
+        """Whether any part of the newest so many slices has the item; ``offsets`` are those in the current part."""
         own, *others = self.groups(within)
         for row in own.rows:
             for offset in offsets:
@@ -115,7 +121,7 @@ class Bound:
         current = self.current
         if current is None or current.items + 1 >= self.size.capacity:
             return None
-        current.count(1)
+        current.raise_count(1)
         current.bits[offsets] = 1
         return True
 

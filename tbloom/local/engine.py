@@ -11,16 +11,16 @@ rounds, so that other threads, tasks and processes get their turn.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable
-from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from itertools import islice
+from typing import Any, NamedTuple, TypeVar
 
-from tbloom.arguments import digests_of
-from tbloom.batches import MOST_UNTOLD
+from tbloom.arguments import check_items, digests_of
+from tbloom.batches import Batch, cut
 from tbloom.calls import CALLS_AT_ONCE, chunks
 from tbloom.config import Config
 from tbloom.conversation import items_per_call
-from tbloom.errors import ConfigMismatch, FilterFull
-from tbloom.hashing import Item, by_shard, digest, encode, shard_of
+from tbloom.errors import FilterFull
+from tbloom.hashing import Item, by_shard, digest, encode
 from tbloom.lanes import LANE_TTL_MS
 from tbloom.local.bound import Bound, Look, PlainLook
 from tbloom.local.live import Live
@@ -33,6 +33,8 @@ Steps = Generator[None, None, T]
 _MOST_WORDS, _WORDS_OF_BIT = 7900, 4
 #: Items that are looked at under one lock.
 _LOOK_AT_ONCE = 2500
+#: Items that are hashed without a pause.
+_HASHED_AT_ONCE = 10_000
 #: Fewer items are not worth numpy's calls.
 _FEW = 8
 
@@ -51,127 +53,95 @@ def choose_look() -> Callable[[Bound, list[int], int], Look]:
     return look
 
 
-@dataclass(slots=True, eq=False)
-class Batch:
-    """Items that Redis would be asked for in one call."""
+class Told(NamedTuple):
+    """What was so when an item was found to be new, in case that its caller is never told."""
 
-    shard: int
-    digests: list[int]
+    era: tuple[int, int]
+    #: Until when (ms) the item is remembered.
+    until: int
 
 
 class Engine(Live):
     """One filter, in one store."""
 
     def __init__(self, config: Config, store: Store, *, adopts_shards: bool) -> None:
-        super().__init__(config, store)
-        self._adopts_shards = adopts_shards
+        super().__init__(config, store, adopts_shards=adopts_shards)
         self._look = choose_look()
 
     def add(self, item: Item, within: int) -> bool:
         """Is the item new?"""
         key = digest(encode(item))
-        store, shards = self.store, self.config.shards
-        with store.guard:
-            store.lock(exclusive=True)
-            try:
-                bound = self.at_hand(shard_of(key, shards) if shards > 1 else 0)
-                new = None if bound is None else bound.add(key, within)
-            finally:
-                store.unlock()
-        return finish(self.add_digests([key], within))[0] if new is None else new
+        with self.store.guard, self.unlocked, self.exclusive:
+            bound = None if key in self.untold else self.at_hand(key)
+            new = None if bound is None else bound.add(key, within)
+        return finish(self._add_digests([key], within))[0] if new is None else new
 
     def add_many(self, items: Iterable[Item], within: int) -> Steps[list[bool]]:
         """Which of the items are new? Of a repeated one, the first."""
-        return (yield from self.add_digests(digests_of(items), within))
-
-    def add_digests(self, digests: list[int], within: int) -> Steps[list[bool]]:
-        """The same of items by their digests."""
-        new = self._take_untold(digests)
-        asked = [key for key in digests if key not in new] if new else digests
-        try:
-            yield from self._adopting(lambda: self._add_all(asked, within, new))
-        except BaseException:  # the steps' end too, when a task was cancelled
-            with self.store.guard:
-                self._keep_untold(new)
-            raise
-        # Popped by its first occurrence, so that the others are told "seen".
-        return [new.pop(key, False) for key in digests]
+        return (yield from self._add_digests((yield from _digests_of(items)), within))
 
     def contains(self, item: Item, within: int) -> bool:
         """Has the item been seen?"""
         key = digest(encode(item))
-        store, shards = self.store, self.config.shards
-        with store.guard:
-            store.lock(exclusive=False)
-            try:
-                bound = self.at_hand(shard_of(key, shards) if shards > 1 else 0)
-                if bound is not None:
-                    return bound.holds(key, bound.hasher.offsets(key), within)
-            finally:
-                store.unlock()
-        return finish(self.contains_many([key], within))[0]
+        with self.store.guard, self.unlocked, self.shared:
+            bound = self.at_hand(key)
+            if bound is not None:
+                return bound.holds(key, bound.hasher.offsets(key), within)
+        return finish(self._look_all([key], within))[0]
 
-    def contains_many(self, digests: list[int], within: int) -> Steps[list[bool]]:
+    def contains_many(self, items: Iterable[Item], within: int) -> Steps[list[bool]]:
         """Which of the items have been seen?"""
-        seen: set[int] = set()
-        yield from self._adopting(lambda: self._look_all(digests, within, seen))
-        return [key in seen for key in digests]
+        return (yield from self._look_all((yield from _digests_of(items)), within))
 
     def clear(self) -> None:
         """Forgets everything."""
-        with self.store.guard:
-            self.store.lock(exclusive=True)
-            try:
-                self.store.save(self.store.contents.cleared())
-            finally:
-                self.store.unlock()
+        with self.store.guard, self.unlocked, self.exclusive:
+            self.store.save(self.store.contents.cleared())
 
-    def _adopting(self, verb: Callable[[], Steps[None]]) -> Steps[None]:
-        """The verb, with the stored filter's shards if that is all that differs."""
+    def _add_digests(self, digests: list[int], within: int) -> Steps[list[bool]]:
+        new = self._take_untold(digests)
+        asked = [key for key in digests if key not in new] if new else digests
         try:
-            yield from verb()
-        except ConfigMismatch as error:
-            if not self.adopts(error):
-                raise
-            yield from verb()
+            yield from self._add_all(asked, within, new)
+        except BaseException:  # the steps' end too, when a task was cancelled
+            self._keep_untold(new)
+            raise
+        # Popped by its first occurrence, so that the others are told "seen".
+        return [new.pop(key, None) is not None for key in digests]
 
-    def adopts(self, error: ConfigMismatch) -> bool:
-        """Whether the filter goes on with the stored number of shards; the caller did not choose another."""
-        if not self._adopts_shards or error.differences.keys() != {"shards"}:
-            return False
-        with self.store.guard:
-            self.go_on_with(replace(self.config, shards=error.differences["shards"][0]))
-        return True
+    def _add_all(self, digests: list[int], within: int, new: dict[int, Told]) -> Steps[None]:
+        config, left, pending = None, [Batch(digests)], list[Batch]()
+        while left or pending:
+            with self.store.guard, self.unlocked, self.exclusive:
+                now = self.agree()
+                # At first, and whenever the stored filter's shards are taken over.
+                if config is not self.config:
+                    config = self.config
+                    keys = [key for batch in pending + left for key in batch.digests]
+                    left, pending = self._batches(now, keys), []
+                if not pending:
+                    pending, left = left[:CALLS_AT_ONCE], left[CALLS_AT_ONCE:]
+                pending = self._add_round(now, pending, within, new)
+            yield
 
-    def _add_all(self, digests: list[int], within: int, new: dict[int, bool]) -> Steps[None]:
-        with self.store.guard:
-            batches = self._batches(digests)
-        for some in chunks(batches, CALLS_AT_ONCE):
-            pending = list(some)
-            while pending:
-                with self.store.guard:
-                    self.store.lock(exclusive=True)
-                    try:
-                        pending = self._add_round(pending, within, new)
-                    finally:
-                        self.store.unlock()
-                yield
-
-    def _batches(self, digests: list[int]) -> list[Batch]:
-        plan = self.plan_at(self.clock())
+    def _batches(self, now: int, digests: list[int]) -> list[Batch]:
+        """What Redis would be asked for in one call each."""
+        plan = self.plan_at(now)
         return [
-            Batch(shard, list(some))
+            Batch(list(some), shard)
             for shard, keys in by_shard(digests, self.config.shards).items()
             for some in chunks(keys, items_per_call(self.config, plan.shard(shard)))
         ]
 
-    def _add_round(self, pending: list[Batch], within: int, new: dict[int, bool]) -> list[Batch]:
+    def _add_round(
+        self, now: int, pending: list[Batch], within: int, new: dict[int, Told]
+    ) -> list[Batch]:
         """Adds the items of each batch; returns those that have to wait for another layout, and what is left over."""
-        now = self.clock()
         shards: dict[int, list[Batch]] = {}
         for batch in pending:
             shards.setdefault(batch.shard, []).append(batch)
         plan = self.prepare(now, shards, store=True)
+        told = Told(self.era, plan.expires_at(0))
         waiting: set[Batch] = set()
         rest: list[Batch] = []
         is_full = False
@@ -187,13 +157,13 @@ class Engine(Live):
                 found, answered, full = self._take(bound, look, batch, begin)
                 if len(found):
                     part = self.room_for(now, bound, shard, len(found))
-                    part.count(len(found))
+                    part.raise_count(len(found))
                     look.add(found, part)
-                    new.update((batch.digests[number - begin], True) for number in found)
+                    new.update((batch.digests[number - begin], told) for number in found)
                 begin += len(batch.digests)
                 is_full = is_full or full
                 if answered < len(batch.digests):
-                    rest.append(Batch(shard, batch.digests[answered:]))
+                    rest.append(Batch(batch.digests[answered:], shard))
         if is_full:  # raised once all that there was room for is added
             raise FilterFull(self.config.name, self.config.capacity)
         return [batch for batch in pending if batch in waiting] + rest
@@ -219,40 +189,59 @@ class Engine(Live):
                 words += _WORDS_OF_BIT * (hashes - (zero or 0))
         return found, answered, is_full
 
-    def _look_all(self, digests: list[int], within: int, seen: set[int]) -> Steps[None]:
-        for shard, keys in by_shard(digests, self.config.shards).items():
-            for some in chunks(keys, _LOOK_AT_ONCE):
-                with self.store.guard:
-                    self.store.lock(exclusive=False)
-                    try:
-                        self.prepare(self.clock(), [shard], store=False)
-                        bound = self.bound(shard)
-                        unseen = self._look(bound, list(some), within).new(0, len(some), None)
-                    finally:
-                        self.store.unlock()
-                left = {some[number] for number in unseen}
-                seen.update(key for key in some if key not in left)
-                yield
+    def _look_all(self, digests: list[int], within: int) -> Steps[list[bool]]:
+        unseen, config, left = set[int](), None, [Batch(digests)]
+        while left:
+            with self.store.guard, self.unlocked, self.shared:
+                now = self.agree()
+                if config is not self.config:  # see _add_all
+                    config = self.config
+                    keys = [key for batch in left for key in batch.digests]
+                    left = [
+                        Batch(list(some), shard)
+                        for shard, own in by_shard(keys, config.shards).items()
+                        for some in chunks(own, _LOOK_AT_ONCE)
+                    ][::-1]
+                if left:
+                    batch = left.pop()
+                    self.prepare(now, [batch.shard], store=False)
+                    look = self._look(self.bound(batch.shard), batch.digests, within)
+                    unseen.update(
+                        batch.digests[number] for number in look.new(0, len(batch.digests), None)
+                    )
+            yield
+        return [key not in unseen for key in digests]
 
-    def _take_untold(self, digests: list[int]) -> dict[int, bool]:
+    def _take_untold(self, digests: list[int]) -> dict[int, Told]:
         """Those of the items that are new, but whose caller was never told: they are the caller's now."""
-        if not self.untold:
+        if not self.untold or self.untold.keys().isdisjoint(digests):
             return {}
-        with self.store.guard:
-            self.store.lock(exclusive=False)
-            try:
-                self.meet_epoch()
-            finally:
-                self.store.unlock()
-            now, untold = self.clock(), self.untold
-            return {key: True for key in digests if untold.pop(key, 0) > now}
+        with self.store.guard, self.unlocked, self.shared:
+            self.meet_era()
+            now, untold, era = self.clock(), self.untold, self.era
+            return {key: Told(era, until) for key in digests if (until := untold.pop(key, 0)) > now}
 
-    def _keep_untold(self, new: dict[int, bool]) -> None:
-        now = self.clock()
-        until = min(now + LANE_TTL_MS, self.plan_at(now).expires_at(0))
-        self.untold.update(dict.fromkeys(new, until))
-        while len(self.untold) > MOST_UNTOLD:
-            del self.untold[next(iter(self.untold))]
+    def _keep_untold(self, new: dict[int, Told]) -> None:
+        """Notes new items whose caller is not told, for whoever asks next. Takes no lock: it may run wherever garbage
+        is collected, as the end of a task that nobody waits for."""
+        now, untold = self.clock(), self.untold
+        for key, until in list(untold.items()):
+            if until <= now:
+                untold.pop(key, None)
+        for key, told in new.items():
+            if told.era == self.era:
+                untold[key] = min(now + LANE_TTL_MS, told.until)
+        cut(untold)
+
+
+def _digests_of(items: Iterable[Item]) -> Steps[list[int]]:
+    """The items' digests, in order."""
+    rest, digests = iter(check_items(items)), list[int]()
+    while some := list(islice(rest, _HASHED_AT_ONCE)):
+        if digests:
+            yield
+        digests += digests_of(some, first=len(digests))
+    return digests
 
 
 def finish(steps: Steps[T]) -> T:

@@ -11,10 +11,11 @@
 
 A file is changed under an exclusive lock, and looked at under a shared one (``flock``).
 
-**Crash order.** A change of the directory first takes all the room that it needs, really and not as
-holes (a full disk is an OSError then, and no SIGBUS later); then the new parts are zeroed, the other
-directory is written, its slot, and at last the sequence number, one word. Whoever is killed before
-that has changed nothing: the old directory is still there, and what it names was not touched. Whoever
+**Crash order.** A change of the directory first takes all the room that it needs, where the system can
+really and not as holes (a full disk is an OSError then, and no SIGBUS later); then the new parts are zeroed,
+the other directory is written, its slot, and at last the sequence number, one word. Whoever is killed before
+that has changed nothing: the old directory is still there, and what it names was not touched. (So the
+room of a part that has left the window is used again by the next change only.) Whoever
 adds raises a part's count and then sets bits; a killed one leaves a count that is too high by the items
 of one batch at most, and no item that it has told is lost. The same holds for the machine as far as
 its kernel has written the file: it does so every half minute or so, and the directory at once.
@@ -36,13 +37,12 @@ import stat
 import sys
 import threading
 import zlib
-from contextlib import suppress
 from pathlib import Path
 
 from tbloom.errors import ConfigError, TBloomError
 from tbloom.local.contents import Contents
 from tbloom.local.memory import CLOSED, survives_fork
-from tbloom.local.room import GRID, Room, reserve
+from tbloom.local.room import GRID, ZEROS, Room, reserve
 
 try:
     import fcntl
@@ -51,12 +51,12 @@ except ImportError:  # Windows
 
 MAGIC = b"tbloom local 1 <" if sys.byteorder == "little" else b"tbloom local 1 >"
 _SEQUENCE, _SLOTS, _SLOT_WORDS = 2, 4, 3  # words of 64 bits
-_ZEROS = bytes(1 << 20)
 #: Errors of ``open`` that another path, or other rights, would not meet; the machine's are OSErrors.
 _CALLER_S = {
     *(errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ENOENT, errno.ENOTDIR),
     *(errno.ENAMETOOLONG, errno.ELOOP, errno.ENXIO, errno.EINVAL),
 }
+_RIGHTS = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 def _identity(fd: int) -> tuple[int, int]:
@@ -67,17 +67,20 @@ def _identity(fd: int) -> tuple[int, int]:
 class FileStore:
     """Contents in a file."""
 
+    _fd = -1
+
     def __init__(self, path: str | os.PathLike[str]) -> None:
         if fcntl is None:
             raise ConfigError("path", path, "None: files need file locks, which this system lacks")
         try:
-            self._path = str(Path(os.fsdecode(path)).absolute())
+            self.path = str(Path(os.fsdecode(path)).absolute())
         except TypeError:
             raise ConfigError("path", path, "the path of a file, or None") from None
         self.guard = threading.Lock()
         self.contents = Contents()
         self.version = 0
-        self._is_closed = False
+        self._is_closed = self._is_locked = False
+        self._pid = os.getpid()
         self._fd = self._open(os.O_CREAT)
         try:
             self._own = _identity(self._fd)
@@ -85,11 +88,22 @@ class FileStore:
             self._check()
             self._map()
             self._read()
+            self._fill()
             fcntl.flock(self._fd, fcntl.LOCK_UN)
         except BaseException:
             self.close()
             raise
         survives_fork(self)
+
+    def __del__(self) -> None:
+        """The mapping closes itself."""
+        if self._fd >= 0:
+            os.close(self._fd)
+
+    @property
+    def era(self) -> tuple[int, int]:
+        """A forked child shares the file with its parent, to whom it leaves what is untold."""
+        return self.contents.epoch, self._pid
 
     def lock(self, *, exclusive: bool) -> None:
         """Waits for the file, and reads the directory if another process has changed it."""
@@ -97,19 +111,18 @@ class FileStore:
             if self._is_closed:
                 raise TBloomError(CLOSED)
             self._fd = self._open_same()  # in a forked child
+        self._is_locked = True  # or may be, from now on
         fcntl.flock(self._fd, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
         # Whoever touches mapped bytes beyond the end of a file is killed.
         is_whole = os.lseek(self._fd, 0, os.SEEK_END) >= len(self._view)
         if not is_whole or self._head[_SEQUENCE] != self.version:
-            try:
-                self._read()
-            except BaseException:
-                self.unlock()
-                raise
+            self._read()
 
     def unlock(self) -> None:
         """Lets other processes."""
-        fcntl.flock(self._fd, fcntl.LOCK_UN)
+        if self._is_locked:
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
+            self._is_locked = False
 
     def buffer(self, key: str) -> memoryview:
         """The bytes of a part."""
@@ -124,8 +137,6 @@ class FileStore:
         for key, part in self.contents.parts.items():
             if key in parts and is_same:
                 parts[key] = parts[key]._replace(offset=part.offset)
-            elif is_same:
-                continue  # it has left the window
             room.take(part.offset, part.size)
         for key, part in parts.items():
             if not is_same or key not in self.contents.parts:
@@ -153,43 +164,48 @@ class FileStore:
         self.contents, self.version = contents, sequence
 
     def close(self) -> None:
-        """Lets go of the file. (Its mapping ends with the last view of it.)"""
+        """Lets go of the file. (Its mapping ends with the last part that somebody still holds.)"""
         if self._fd >= 0:
             os.close(self._fd)
-        self._fd, self._is_closed = -1, True
+        self._fd, self._is_closed, self._is_locked = -1, True, False
         self._head = self._view = memoryview(b"")
         self.contents = Contents()
 
     def after_fork(self) -> None:
         """The lock is the parent's, and so is the open file that it belongs to."""
         self.guard = threading.Lock()
+        self._pid = os.getpid()
         if self._fd >= 0:
             os.close(self._fd)
-        self._fd = -1
+        self._fd, self._is_locked = -1, False
 
     def _open(self, flags: int = 0) -> int:
         try:
-            fd = os.open(self._path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK | flags, 0o666)
+            fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK | flags, 0o666)
         except (OSError, ValueError) as error:
             if isinstance(error, OSError) and error.errno not in _CALLER_S:
                 raise
             why = getattr(error, "strerror", None) or error
             expected = f"a file that this user may read and write ({why})"
-            raise ConfigError("path", self._path, expected) from error
+            raise ConfigError("path", self.path, expected) from error
         if stat.S_ISREG(os.fstat(fd).st_mode):
             return fd
         os.close(fd)
-        raise ConfigError("path", self._path, "a regular file")
+        raise ConfigError("path", self.path, "a regular file")
 
     def _open_same(self) -> int:
         """Another open file, of the same file."""
-        with suppress(ConfigError):
+        try:
             fd = self._open()
+        except ConfigError as error:
+            if getattr(error.__cause__, "errno", None) in _RIGHTS:
+                raise
+        else:
             if _identity(fd) == self._own:
                 return fd
             os.close(fd)
         raise TBloomError(
-            f"{self._path!r} was deleted or replaced while it was in use; open the filter anew "
+            f"{self.path!r} was deleted or replaced while it was in use; open the filter anew "
             "(to forget what it holds, clear() it)"
         )
 
@@ -202,19 +218,21 @@ class FileStore:
             os.pwrite(self._fd, MAGIC, 0)
         elif head[: len(MAGIC)] != MAGIC or size < GRID:
             expected = f"a file of tbloom {MAGIC[13:].decode()!r} (this one is not; choose another path, or delete it)"
-            raise ConfigError("path", self._path, expected)
-        elif os.fstat(self._fd).st_blocks * 512 < size:
-            # A copy may have holes, and to fill one takes room that a full disk does not have.
-            reserve(self._fd, 0, size)
+            raise ConfigError("path", self.path, expected)
+
+    def _fill(self) -> None:
+        """A copy may have holes, and to fill one takes room that a full disk does not have."""
+        status = os.fstat(self._fd)
+        if status.st_blocks * 512 < status.st_size:
+            reserve(self._fd, 0, status.st_size)
 
     def _map(self) -> None:
         """Maps the file as long as it is now. Views of an earlier mapping stay good: both show the file."""
         fd = self._open_same()
         try:
-            self._mapping = mmap.mmap(fd, 0)
+            self._view = memoryview(mmap.mmap(fd, 0))
         finally:
             os.close(fd)
-        self._view = memoryview(self._mapping)
         self._head = self._view[:GRID].cast("Q")
 
     def _read(self) -> None:
@@ -251,18 +269,19 @@ class FileStore:
         return self._head[slot], self._head[slot + 1]
 
     def _zero(self, begin: int, size: int) -> None:
-        for start in range(begin, begin + size, len(_ZEROS)):
-            end = min(start + len(_ZEROS), begin + size)
-            self._view[start:end] = _ZEROS[: end - start]
+        for start in range(begin, begin + size, len(ZEROS)):
+            end = min(start + len(ZEROS), begin + size)
+            self._view[start:end] = ZEROS[: end - start]
         if size:
             self._flush(begin, size)
 
     def _flush(self, begin: int, size: int) -> None:
         start = begin - begin % mmap.PAGESIZE
-        self._mapping.flush(start, begin + size - start)
+        mapping: mmap.mmap = self._view.obj  # type: ignore[assignment]
+        mapping.flush(start, begin + size - start)
 
     def _damaged(self, why: str) -> TBloomError:
         return TBloomError(
-            f"the file {self._path!r} is damaged: {why}; put back a copy of it, or delete it, and with it "
+            f"the file {self.path!r} is damaged: {why}; put back a copy of it, or delete it, and with it "
             "what the filter has seen"
         )

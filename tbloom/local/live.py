@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from tbloom.config import Config
 from tbloom.errors import ConfigMismatch
+from tbloom.hashing import shard_of
 from tbloom.layout import Layout
 from tbloom.local.bound import Bound, key_of, part_of
 from tbloom.local.contents import PartEntry
-from tbloom.local.memory import Store
+from tbloom.local.memory import Locked, Store, Unlocked
 from tbloom.local.parts import Part
 from tbloom.plan import Plan
 from tbloom.sizing import key_bytes
@@ -19,14 +21,21 @@ from tbloom.sizing import key_bytes
 class Live:
     """One filter in one store, which is locked whenever this is asked."""
 
-    def __init__(self, config: Config, store: Store) -> None:
+    def __init__(self, config: Config, store: Store, *, adopts_shards: bool) -> None:
         self.config = config
         self.store = store
+        #: ``with store.guard, unlocked, shared`` (or ``exclusive``): a look, or a change, that is whole to all others.
+        self.unlocked = Unlocked(store)
+        self.shared = Locked(store, exclusive=False)
+        self.exclusive = Locked(store, exclusive=True)
+        #: Whether the stored filter may have another number of shards; the caller did not choose one.
+        self._adopts_shards = adopts_shards
         #: What time it is (ms). The tests set it.
         self.clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000
         #: New items whose caller was never told, and until when (ms) somebody else may be: as long as on Redis.
         self.untold: dict[int, int] = {}
-        self._epoch = store.contents.epoch
+        #: Of which the untold items are.
+        self.era = store.era
         self.go_on_with(config)
 
     def go_on_with(self, config: Config) -> None:
@@ -34,32 +43,40 @@ class Live:
         self.config = config
         self._plan: Plan | None = None
         self._layouts: dict[int, Layout] = {}
+        #: The shards' parts, as they were found at this version of the store.
         self._bounds: dict[int, Bound] = {}
-        self._version = -1
+        self._version = self.store.version
 
-    def at_hand(self, shard: int) -> Bound | None:
-        """The shard's parts, if nothing has to be done before an item is added; else None."""
-        plan = self._plan
+    def at_hand(self, digest: int) -> Bound | None:
+        """The parts of the item's shard, if nothing has to be done before it is added; else None."""
+        plan, shards = self._plan, self.config.shards
         if (
             plan is None
             or not plan.begins <= self.clock() < plan.ends
             or self._version != self.store.version
-            or self.untold
         ):
             return None
-        bound = self._bounds.get(shard)
+        bound = self._bounds.get(shard_of(digest, shards) if shards > 1 else 0)
         return bound if bound is not None and bound.begun else None
 
+    def agree(self) -> int:
+        """Compares the stored parameters with ours, and goes on with the stored filter's shards if that is all that
+        differs; returns the time. Raises ConfigMismatch."""
+        now = self.clock()
+        self.meet_era()
+        stored = self.store.contents.parameters(now)
+        if stored not in ("", self.config.stored):
+            found = self.config.differences(stored)
+            if not self._adopts_shards or found.keys() != {"shards"}:
+                raise ConfigMismatch(self.config.name, found, stored)
+            self.go_on_with(replace(self.config, shards=found["shards"][0]))
+        return now
+
     def prepare(self, now: int, shards: Iterable[int], *, store: bool) -> Plan:
-        """The plan for now, with the layouts of these shards. Raises ConfigMismatch.
+        """The plan for now, with the layouts of these shards; ``agree`` comes first.
 
         ``store``: items are to be added, so a slice that begins gets its layout.
         """
-        contents = self.store.contents
-        self.meet_epoch()
-        stored = contents.parameters(now)
-        if stored not in ("", self.config.stored):
-            raise ConfigMismatch(self.config.name, self.config.differences(stored), stored)
         plan = self.plan_at(now)
         for shard in shards:
             text = self.layout(shard, now)
@@ -69,11 +86,11 @@ class Live:
                 self._begin_slice(now, plan, shard)
         return plan
 
-    def meet_epoch(self) -> None:
-        """If somebody has cleared the filter, what was untold is gone with it."""
-        if self.store.contents.epoch != self._epoch:
+    def meet_era(self) -> None:
+        """If somebody has cleared the filter, what was untold is gone with it; in a forked child, it is the parent's."""
+        if self.store.era != self.era:
             self.untold.clear()
-            self._epoch = self.store.contents.epoch
+            self.era = self.store.era
 
     def _begin_slice(self, now: int, plan: Plan, shard: int) -> None:
         """Where slices have grown, one that begins has room for what the last one held (lua/relayout.lua)."""
@@ -97,7 +114,7 @@ class Live:
 
     def _learn(self, plan: Plan, shard: int, text: str) -> None:
         plan.learn_layout(shard, text)
-        self._version = -1
+        self._bounds.pop(shard, None)
 
     def bound(self, shard: int) -> Bound:
         """The shard's parts, where they are now; ``prepare`` comes first."""
@@ -114,7 +131,7 @@ class Live:
         plan = self._plan
         if plan is None or not plan.fits(now):
             plan = self._plan = Plan(self.config, now, self._layouts)
-            self._version = -1
+            self._bounds = {}
         return plan
 
     def room_for(self, now: int, bound: Bound, shard: int, count: int) -> Part:

@@ -1,7 +1,7 @@
 """Where a filter without a server keeps its contents: in the memory of this process.
 
-A store is used under its ``guard``, between ``lock`` and ``unlock``. ``version`` is another one
-whenever ``contents`` is. A fork leaves each process with a copy of its own.
+A store is used under its ``guard``, between ``lock`` and ``unlock`` (see ``Locked``). ``version`` is
+another one whenever ``contents`` is. A fork leaves each process with a copy of its own.
 """
 
 from __future__ import annotations
@@ -26,24 +26,62 @@ class Store(Protocol):
     contents: Contents
     version: int
 
+    @property
+    def era(self) -> tuple[int, int]:
+        """Another one since the filter was cleared, and in a forked child that shares it with its parent."""
+
     def lock(self, *, exclusive: bool) -> None:
         """Of several processes one at a time, or those that only look; knows the newest contents then."""
 
     def unlock(self) -> None:
-        """Lets the next one."""
+        """Lets the next one; also if ``lock`` has failed, or was interrupted."""
 
     def buffer(self, key: str) -> memoryview:
         """The bytes of a part; they are good until ``version`` changes."""
 
     def save(self, contents: Contents) -> None:
-        """Goes on with other contents. New parts begin empty. Raises OSError, with nothing changed,
-        where there is no room for them."""
+        """Goes on with other contents, which are the store's from now on; it notes in them where the parts are.
+        New parts begin empty. Raises OSError, with nothing changed, where there is no room for them."""
 
     def close(self) -> None:
         """Lets go of everything."""
 
     def after_fork(self) -> None:
         """In a forked child, whose parent's other threads are gone, with what they held."""
+
+
+class Unlocked:
+    """Unlocks a store at the end of a ``with``, if a signal's exception has kept the ``Locked`` inside it from that."""
+
+    __slots__ = ("_store",)
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        self._store.unlock()
+
+
+class Locked:
+    """The lock of a store, for a ``with`` inside the guard's own, which no signal can come between."""
+
+    __slots__ = ("_exclusive", "_store")
+
+    def __init__(self, store: Store, *, exclusive: bool) -> None:
+        self._store, self._exclusive = store, exclusive
+
+    def __enter__(self) -> None:
+        try:
+            self._store.lock(exclusive=self._exclusive)
+        except BaseException:  # KeyboardInterrupt too, once it is locked
+            self._store.unlock()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self._store.unlock()
 
 
 def survives_fork(store: Store) -> None:
@@ -70,6 +108,11 @@ class MemoryStore:
         self._bytes: dict[str, bytearray] = {}
         self._is_closed = False
         survives_fork(self)
+
+    @property
+    def era(self) -> tuple[int, int]:
+        """A forked child has a copy, with what is untold in it."""
+        return self.contents.epoch, 0
 
     def lock(self, *, exclusive: bool) -> None:  # noqa: ARG002 - nobody else is there
         """The guard is all that is needed."""

@@ -11,10 +11,8 @@ Bits one by one are bitarray's where that is installed: measured in 7 slices of 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Protocol
 
-from tbloom.hashing import Hasher
 from tbloom.sizing import HEADER_BITS
 
 _HEADER = HEADER_BITS // 8
@@ -59,12 +57,6 @@ def _choose_bits() -> Callable[[memoryview], Bits]:
 make_bits = _choose_bits()
 
 
-@lru_cache(maxsize=1024)
-def hasher(bits: int, hashes: int) -> Hasher:
-    """The hasher of parts of this size."""
-    return Hasher(bits, hashes)
-
-
 class Part:
     """One part of a slice, where its bits are kept."""
 
@@ -88,7 +80,7 @@ class Part:
         """How many items were added."""
         return self._count[0]
 
-    def count(self, items: int) -> None:
+    def raise_count(self, items: int) -> None:
         """So many more are to be added now."""
         self._count[0] += items
 

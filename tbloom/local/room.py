@@ -7,7 +7,7 @@ import os
 
 #: Regions begin at multiples of this.
 GRID = 4096
-_ZEROS = bytes(1 << 20)
+ZEROS = bytes(1 << 20)
 #: What a file system says that can't reserve space.
 _UNABLE = {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS}
 
@@ -39,7 +39,10 @@ class Room:
 
 
 def reserve(fd: int, begin: int, size: int) -> None:
-    """Has the disk set space aside for these bytes of a file; new ones are 0. Raises OSError where it is full."""
+    """Has the disk set space aside for these bytes of a file; new ones are 0. Raises OSError where it is full.
+
+    Where the system has no call for it, new bytes are written, and holes before them stay.
+    """
     if hasattr(os, "posix_fallocate"):
         try:
             os.posix_fallocate(fd, begin, size)
@@ -51,7 +54,7 @@ def reserve(fd: int, begin: int, size: int) -> None:
     end = begin + size
     place = os.fstat(fd).st_size
     while place < end:
-        place += os.pwrite(fd, _ZEROS[: end - place], place)
+        place += os.pwrite(fd, ZEROS[: end - place], place)
 
 
 def _on_grid(size: int) -> int:
