@@ -12,6 +12,7 @@ from shutil import which
 from typing import Any
 
 import pytest
+import redis
 import servers
 from conftest import Make, missing
 from test_cli import refused, tbloom
@@ -118,21 +119,27 @@ def test_nothing_is_lost_while_slots_move(cluster: servers.Cluster, name: str) -
 
 
 @pytest.fixture
-def exact(url: str, name: str) -> Iterator[ExactFilter]:
-    with ExactFilter.from_url(url, name, shards=2) as seen:
+def alone(own: redis.Redis) -> str:
+    """A server without what other tests have planted."""
+    return f"redis://127.0.0.1:{own.connection_pool.connection_kwargs['port']}/0"
+
+
+@pytest.fixture
+def exact(alone: str, name: str) -> Iterator[ExactFilter]:
+    with ExactFilter.from_url(alone, name, shards=2) as seen:
         seen.add_many(ITEMS)
         yield seen
 
 
-def test_list_shows_an_exact_filter_as_one(url: str, name: str, exact: ExactFilter) -> None:
-    with TimeBloom.from_url(url, f"{name}-slices", capacity=1000) as seen:
+def test_list_shows_an_exact_filter_as_one(alone: str, name: str, exact: ExactFilter) -> None:
+    with TimeBloom.from_url(alone, f"{name}-slices", capacity=1000) as seen:
         seen.add("a")
-    done = tbloom("list", url)
+    done = tbloom("list", alone)
     assert (0, "") == (done.returncode, done.stderr)
     [line] = [line.split() for line in done.stdout.splitlines() if line.startswith(f"{name} ")]
     assert [name, "exact", "2", "2,000"] == line[:4]
     assert f"{name}-slices" in done.stdout
-    shown = {info["name"]: info for info in json.loads(tbloom("list", url, "--json").stdout)}
+    shown = {info["name"]: info for info in json.loads(tbloom("list", alone, "--json").stdout)}
     assert ("exact", 2000, 2) == tuple(shown[name][key] for key in ("kind", "items", "shards"))
     assert "kind" not in shown[f"{name}-slices"]
     assert exact.info().bytes == shown[name]["bytes"]
@@ -147,18 +154,21 @@ def test_list_shows_an_exact_filter_as_one(url: str, name: str, exact: ExactFilt
     ids=" ".join,
 )
 def test_the_other_commands_say_that_it_is_an_exact_filter(
-    url: str, exact: ExactFilter, words: list[str]
+    alone: str, exact: ExactFilter, words: list[str]
 ) -> None:
-    done = tbloom(words[0], url, exact.name, *words[1:], stdin="a\n")
+    done = tbloom(words[0], alone, exact.name, *words[1:], stdin="a\n")
     refused(done, exact.name, "is an exact filter")
     assert 2000 == exact.info().items
 
 
-def test_metrics_of_all_filters_leave_exact_ones_out(url: str, exact: ExactFilter) -> None:
+def test_metrics_of_all_filters_leave_exact_ones_out(alone: str, exact: ExactFilter) -> None:
     from tbloom.cli import filters, metrics  # noqa: PLC0415 - it needs the metrics extra
 
-    with filters.connect(url) as client, TimeBloom.from_url(url, f"{exact.name}-slices") as seen:
+    with (
+        filters.connect(alone) as client,
+        TimeBloom.from_url(alone, f"{exact.name}-slices") as seen,
+    ):
         seen.add("a")
-        names: list[Any] = [one.name for one in metrics._All(url, client, 0).filters()]
+        names: list[Any] = [one.name for one in metrics._All(alone, client, 0).filters()]
     assert f"{exact.name}-slices" in names
     assert exact.name not in names
