@@ -374,7 +374,7 @@ def test_killed_within_a_change_of_the_directory(path: Path) -> None:
 def test_what_leaves_is_there_until_the_change_is_made(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A change that ends at any of its writes has touched nothing of what was there before."""
+    """A change that ends at its first write has touched nothing of what was there before."""
     items = [f"item {i}" for i in range(500)]
     with at(START, path, slices=2) as seen:
         seen.add_many(items)
@@ -556,7 +556,7 @@ def _empty_directory(path: Path) -> None:
 
 @pytest.mark.parametrize("damage", [_cut, _overwrite_directory, _overwrite_slots, _empty_directory])
 def test_a_damaged_file(path: Path, damage: Callable[[Path], None]) -> None:
-    """It is refused with what to do; so it is where it is cut while it is in use."""
+    """It is refused with what to do."""
     with at(START, path, capacity=50) as seen:
         seen.add_many(map(str, range(200)))
     damage(path)

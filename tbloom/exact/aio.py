@@ -6,14 +6,13 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from redis import asyncio
-
 from tbloom.aiodriver import AsyncDriver
 from tbloom.exact.base import ExactBase
 from tbloom.exact.info import ExactInfo
 from tbloom.hashing import Item
 
 if TYPE_CHECKING:
+    from redis import asyncio  # noqa: F401 - named in the class's bases
     from typing_extensions import Self, Unpack
 
     from tbloom.exact.base import ExactArguments
@@ -28,16 +27,6 @@ class AsyncExactFilter(ExactBase["asyncio.Redis | asyncio.RedisCluster"], AsyncD
     def from_url(cls, url: str, name: str, **arguments: Unpack[ExactArguments]) -> Self:
         """See ``TimeBloom.from_url``; closed by ``aclose()``."""
         return cls._from_url(url, name, arguments)
-
-    def __init__(
-        self,
-        client: asyncio.Redis | asyncio.RedisCluster,
-        name: str,
-        **arguments: Unpack[ExactArguments],
-    ) -> None:
-        super().__init__(client, name, **arguments)
-
-    __init__.__doc__ = ExactBase.__init__.__doc__
 
     async def add(self, item: Item, ttl: float | timedelta | None = None) -> bool:
         """See ``ExactFilter.add``."""

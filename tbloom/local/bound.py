@@ -57,7 +57,6 @@ class Bound:
     __slots__ = (
         "_all",
         "_groups",
-        "_slice_ends",
         "begun",
         "current",
         "hasher",
@@ -68,7 +67,6 @@ class Bound:
 
     def __init__(self, store: Store, plan: Plan, shard: int) -> None:
         self.plan = plan.shard(shard)
-        self._slice_ends = self.plan.slice_ends
         self._all: list[tuple[Size, Part | None]] = []
         layout, has_any = plan.layout(shard), store.contents.stored == plan.config.stored
         for label in plan.labels:
@@ -79,7 +77,7 @@ class Bound:
                 self._all.append((own[number], part))
         #: The part that new items go into: how large it is, what it is called, and itself if it has begun.
         self.size, self.current = self._all[0]
-        self.key = key_of(plan.labels[0], shard, len(layout.parts(plan.labels[0])) - 1)
+        self.key = key_of(plan.labels[0], shard, self.plan.slice_ends[0] - 1)
         self.hasher = hasher_of(self.size.bits, self.size.hashes)
         #: Whether nothing has to be done before items may be added.
         self.begun = plan.must_begin_after(shard) is None
@@ -90,7 +88,7 @@ class Bound:
         groups = self._groups.get(within)
         if groups is None:
             sizes: dict[tuple[int, int], Group] = {}
-            for size, part in self._all[: self._slice_ends[within - 1]]:
+            for size, part in self._all[: self.plan.slice_ends[within - 1]]:
                 group = sizes.setdefault(size[1:], Group(hasher_of(size.bits, size.hashes), [], []))
                 if part is not None:
                     group.parts.append(part)

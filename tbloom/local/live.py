@@ -22,7 +22,6 @@ class Live:
     """One filter in one store, which is locked whenever this is asked."""
 
     def __init__(self, config: Config, store: Store, *, adopts_shards: bool) -> None:
-        self.config = config
         self.store = store
         #: ``with store.guard, unlocked, shared`` (or ``exclusive``): a look, or a change, that is whole to all others.
         self.unlocked = Unlocked(store)
@@ -82,8 +81,8 @@ class Live:
             text = self.layout(shard, now)
             if plan.layout(shard).text != text:
                 self._learn(plan, shard, text)
-            if store and plan.must_begin_after(shard) is not None:
-                self._begin_slice(now, plan, shard)
+            if store and (last := plan.must_begin_after(shard)) is not None:
+                self._begin_slice(now, plan, shard, last)
         return plan
 
     def meet_era(self) -> None:
@@ -92,10 +91,9 @@ class Live:
             self.untold.clear()
             self.era = self.store.era
 
-    def _begin_slice(self, now: int, plan: Plan, shard: int) -> None:
+    def _begin_slice(self, now: int, plan: Plan, shard: int, last: str) -> None:
         """Where slices have grown, one that begins has room for what the last one held (lua/relayout.lua)."""
         layout, label = plan.layout(shard), plan.labels[0]
-        last = plan.must_begin_after(shard) or label
         sizes = enumerate(layout.parts(last))
         parts = [part_of(self.store, key_of(last, shard, number), size) for number, size in sizes]
         contents = self.store.contents.copy(now)

@@ -71,7 +71,7 @@ def offsets_of(hasher: Hasher, limbs: Words) -> Words:
     """
     factor = _factor_limbs(hasher)
     count = len(factor)
-    sums = np.zeros((count + _DIGEST_LIMBS + 1, limbs.shape[1]), np.uint64)
+    sums = np.zeros((count + _DIGEST_LIMBS, limbs.shape[1]), np.uint64)
     for shift, limb in enumerate(limbs):
         products = factor * limb
         sums[shift : shift + count] += products & _LOW

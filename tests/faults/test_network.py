@@ -11,15 +11,11 @@ from typing import Any
 
 import pytest
 import redis
-from account import FULL, NO_ANSWER, PARAMETERS, Account, names, new_seed
+from account import FULL, LATE, NO_ANSWER, OFFERS, PARAMETERS, TIMEOUT, Account, names, new_seed
 from conftest import Make
 from proxy import Fault, Proxy
 
 from tbloom import AsyncTimeBloom, Claim, TimeBloom
-
-# What is late comes after the client has given up, and often after its next try was answered.
-TIMEOUT, LATE = "?socket_timeout=0.1", 0.25
-OFFERS = 100_000 if FULL else 10_000
 
 
 @pytest.mark.parametrize("size", [1, 3000], ids=["singly", "batch"])
