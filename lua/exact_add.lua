@@ -43,7 +43,7 @@ local answered, last = told_before(lane_key, number)
 if answered then return {0, answered, {}, 0, 0} end
 if last then return {3, last} end
 
-local refusal = exact_disagreement(config_key, config, agreed)
+local refusal = other_parameters(config_key, config, agreed)
 if refusal then return refusal end
 local stored_generation = generation_of(layout_key)
 if stored_generation ~= generation and not (is_new and stored_generation == '') then return {5, stored_generation} end

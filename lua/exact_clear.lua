@@ -21,7 +21,7 @@ local answered, last = told_before(lane_key, number)
 if answered then return {0, answered} end
 if last then return {3, last} end
 
-local refusal = exact_disagreement(config_key, config, true)
+local refusal = other_parameters(config_key, config, true)
 if refusal then return refusal end
 generation_of(layout_key) -- WRONGTYPE: somebody else's key is not ours to remove
 

@@ -20,7 +20,7 @@
 local config_key, layout_key, FIRST_KEY, FIRST_ITEM = KEYS[1], KEYS[2], 3, 4
 local config, agreed, generation = ARGV[1], ARGV[2] == '1', ARGV[3]
 
-local refusal = exact_disagreement(config_key, config, agreed)
+local refusal = other_parameters(config_key, config, agreed)
 if refusal then return refusal end
 local stored_generation = generation_of(layout_key)
 if stored_generation ~= generation then return {5, stored_generation} end

@@ -151,8 +151,8 @@ local function told_before(lane_key, number)
   return nil, last > number and last or nil
 end
 
--- What an exact filter's script replies where the caller's parameters are not the stored ones; nil where they are.
-local function exact_disagreement(config_key, config, agreed)
+-- What a script replies where the caller's parameters are not the stored ones; nil where they are.
+local function other_parameters(config_key, config, agreed)
   local stored = redis.call('GET', config_key)
   if stored and stored ~= config then return {2, stored} end
   if not stored and not agreed then return {4, ''} end

@@ -10,8 +10,8 @@ import redis
 
 from tbloom import ConfigMismatch, TBloomError
 from tbloom.exact import ExactFilter
-from tbloom.exact.tree import Tree
 from tbloom.hashing import encode, fingerprint, shard_of
+from tbloom.tree import Tree
 
 VERBS: dict[str, Callable[[ExactFilter], Any]] = {
     "add": lambda seen: seen.add("new"),

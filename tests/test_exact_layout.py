@@ -11,11 +11,10 @@ import redis
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tbloom import TBloomError
+from tbloom import TBloomError, bucketed
 from tbloom.exact import ExactFilter, conversation
-from tbloom.exact.conversation import read_tree
-from tbloom.exact.tree import BITS, Tree
 from tbloom.hashing import encode, fingerprint
+from tbloom.tree import BITS, Tree, read_tree
 
 SHARED = (Path(__file__).parents[1] / "lua" / "shared.lua").read_text(encoding="utf-8")
 fingerprints = st.integers(0, (1 << 128) - 1)
@@ -93,7 +92,7 @@ def test_lua_and_python_agree_on_halves(url: str, asked: list[tuple[int, int]]) 
 
 def _tree(seen: ExactFilter, shard: int = 0) -> Tree:
     """As it is stored."""
-    flow = read_tree(seen.config, shard)
+    flow = read_tree(seen.config.name, seen.config.keys.layout(shard))
     try:
         calls = next(flow)
         while True:
@@ -216,7 +215,7 @@ def test_items_that_were_made_for_one_bucket_are_added_too(
     client: redis.Redis, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each round of calls splits one bucket, and has room for one item more."""
-    monkeypatch.setattr(conversation, "_MAX_CORRECTIONS", 3)
+    monkeypatch.setattr(bucketed, "_MAX_CORRECTIONS", 3)
     items = [
         item
         for item in map(str, range(60_000))

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import random
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from tbloom import scripts
-from tbloom.batches import MOVED, Batch, Untold
-from tbloom.calls import CALLS_AT_ONCE, Command, Flow, ScriptCall, Status, chunks, deliver, text
+from tbloom.batches import Batch, Untold
+from tbloom.bucketed import Bucketed
+from tbloom.calls import Flow, ScriptCall, Status, chunks, text
 from tbloom.errors import ConfigMismatch, TBloomError
 from tbloom.exact.config import ExactConfig
-from tbloom.exact.tree import BITS, Tree
-from tbloom.exchange import Exchange
 from tbloom.hashing import by_shard
 from tbloom.lanes import LANE_TTL_MS
+from tbloom.tree import BITS, LAST_BUCKET, Tree, new_generation, read_tree
 
 #: A bucket with more entries is split. Redis keeps up to 128 in its compact form (a listpack); the fewer they are,
 #: the faster they are searched, and the more memory the keys take.
@@ -31,16 +30,8 @@ _MANY_DEAD = 0.05
 #: And where fewer entries are left in what was swept: who looks at ten for each that he adds has looked at all by
 #: the time that a tenth of them can have died.
 _LEAST_LEFT = 12
-#: Buckets are split while a call is under way, and a clear() may come between. More often, without any
-#: answer, means that something else changes the layout.
-_MAX_CORRECTIONS = 16
 #: Who only looks compares the parameters again after so many seconds.
 _LOOK_SECONDS = 60.0
-#: The layout begins with the generation, so many digits; its bits are read so many words at a time.
-_GENERATION, _WORDS = 16, 1000
-#: Buckets are split up to this number, so that items made to be in one bucket can't make the layout larger.
-_LAST_BUCKET = 1 << 26
-_LONGEST = _GENERATION + _LAST_BUCKET // 8
 
 _CallFor = Callable[[Batch], ScriptCall]
 
@@ -73,7 +64,7 @@ class _Shard:
             self.sweep //= 2
 
 
-class ExactConversation(Exchange):
+class ExactConversation(Bucketed):
     """What a client has learnt about an exact filter, and its tokens."""
 
     def __init__(self, config: ExactConfig) -> None:
@@ -93,32 +84,18 @@ class ExactConversation(Exchange):
             for some in chunks(keys, _ITEMS_PER_CALL)
         ]
 
-    def change(self, batches: list[Batch], call: _CallFor) -> Flow[None]:
-        """Asks with tokens, and notes whose answers got lost."""
-        yield from self.settle(batches, self.ask(batches, call))
+    def _prepare(self, batches: list[Batch]) -> Flow[None]:
+        """A single shard's script compares the parameters itself."""
+        if self.config.shards > 1:
+            yield from self._agree(batches)
 
-    def ask(self, batches: list[Batch], call: _CallFor) -> Flow[None]:
-        """Sends the batches' calls until each item has its answer."""
-        for some in chunks(list(batches), CALLS_AT_ONCE):  # batches gets more meanwhile
-            pending, corrections = list(some), 0
-            while pending:
-                if corrections > _MAX_CORRECTIONS:
-                    raise TBloomError(
-                        f"filter {self.config.name!r}: its layout changed {_MAX_CORRECTIONS} times in a row"
-                    )
-                corrections += 1
-                if self.config.shards > 1:  # a single shard's script compares them itself
-                    yield from self._agree(pending)
-                calls = [call(batch) for batch in pending]
-                answered = yield from self._deliver(calls, pending, self._accept)
-                rest = self._left_over(answered)
-                if _items_of(rest) < _items_of(answered):  # so some have their answers
-                    corrections = 0
-                batches += rest
-                pending = [batch for batch in pending if batch not in answered] + rest
-                for shard in self._outdated.intersection(batch.shard for batch in pending):
-                    self._outdated.discard(shard)
-                    self._shard(shard).tree = yield from read_tree(self.config, shard)
+    def _refresh(self, batches: list[Batch]) -> Flow[None]:
+        """Reads the layouts that have changed."""
+        for shard in self._outdated.intersection(batch.shard for batch in batches):
+            self._outdated.discard(shard)
+            self._shard(shard).tree = yield from read_tree(
+                self.config.name, self.config.keys.layout(shard)
+            )
 
     def _agree(self, batches: list[Batch]) -> Flow[None]:
         """Compares the parameters where they are found by name, if that is due; if items are to be added,
@@ -135,16 +112,9 @@ class ExactConversation(Exchange):
         for batch in batches:
             batch.agreed = True
 
-    def _left_over(self, batches: list[Batch]) -> list[Batch]:
-        """New batches of the items whose buckets were others than this client knew."""
-        rest = []
-        for batch in batches:
-            answers = batch.answers or ""
-            if MOVED in answers:
-                self._outdated.add(batch.shard)
-                pairs = zip(batch.digests, answers, strict=True)
-                rest += self._rest_of(batch, [key for key, answer in pairs if answer == MOVED])
-        return rest
+    def _moved(self, batch: Batch) -> None:
+        """Its buckets were others than this client knew."""
+        self._outdated.add(batch.shard)
 
     def _accept(self, batch: Batch, reply: Any) -> bool:
         """Takes a script's reply; False: to be asked again."""
@@ -188,7 +158,7 @@ class ExactConversation(Exchange):
         tree, is_new = shard.tree, False
         if not tree.generation:
             # Proposed by this call only: if there is a clear() meanwhile, what was before must not come back.
-            tree = shard.tree = Tree(f"{time.time_ns() // 1000:0{_GENERATION}}")
+            tree = shard.tree = Tree(new_generation())
             is_new = True
         batch.known, halves = tree, [*map(tree.half_of, batch.digests)]
         swept = shard.next_sweep(tree, len(halves))
@@ -209,7 +179,7 @@ class ExactConversation(Exchange):
                 batch.ttl,
                 LANE_TTL_MS,
                 _MOST_ENTRIES,
-                _LAST_BUCKET,
+                LAST_BUCKET,
                 int(is_new),
                 len(halves),
                 *_items(halves, batch.digests),
@@ -262,37 +232,7 @@ class ExactConversation(Exchange):
         return int(batch.agreed or self.config.shards == 1)
 
 
-def _items_of(batches: list[Batch]) -> int:
-    return sum(len(batch.digests) for batch in batches)
-
-
 def _items(halves: list[int], digests: list[int]) -> Iterator[Any]:
     for half, digest in zip(halves, digests, strict=True):
         yield half
         yield digest.to_bytes(16, "big")
-
-
-def read_tree(config: ExactConfig, shard: int) -> Flow[Tree]:
-    """The buckets that a shard has; without a generation where there are none."""
-    key = config.keys.layout(shard)
-    commands = [Command(("GETRANGE", key, 0, _GENERATION - 1)), Command(("STRLEN", key))]
-    generation, size = yield from deliver(commands)
-    generation = text(generation)
-    if not generation:
-        return Tree("")
-    if not re.fullmatch(rf"[0-9]{{{_GENERATION}}}", generation) or size > _LONGEST:
-        raise TBloomError(
-            f"filter {config.name!r}: key {key!r} holds {generation!r}..., which is not a layout of "
-            "tbloom's; clear() the filter"
-        )
-    # As numbers: a client with decode_responses could not read them otherwise.
-    words = [f"#{i}" for i in range(_GENERATION // 8, -(-size // 8))]
-    calls = [
-        Command(("BITFIELD_RO", key, *(term for word in some for term in ("GET", "i64", word))))
-        for some in chunks(words, _WORDS)
-    ]
-    read: list[int] = []
-    for some in chunks(calls, CALLS_AT_ONCE):
-        for reply in (yield from deliver(some)):
-            read += reply
-    return Tree(generation, b"".join(word.to_bytes(8, "big", signed=True) for word in read))

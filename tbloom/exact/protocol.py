@@ -11,11 +11,11 @@ from tbloom.batches import Batch, answers_of
 from tbloom.calls import CALLS_AT_ONCE, Command, Flow, ScriptCall, chunks, deliver, text
 from tbloom.errors import ConfigMismatch, TBloomError
 from tbloom.exact.config import ExactConfig, from_stored
-from tbloom.exact.conversation import ExactConversation, read_tree
+from tbloom.exact.conversation import ExactConversation
 from tbloom.exact.info import ExactInfo
-from tbloom.exact.tree import Tree
 from tbloom.hashing import Item, encode, fingerprint
 from tbloom.scripts import EXACT_COUNT
+from tbloom.tree import Tree, read_tree
 
 #: Buckets that one command counts, or deletes: less than a millisecond's work.
 _BUCKETS_PER_CALL = 100
@@ -72,7 +72,7 @@ class ExactProtocol:
         yield from survey.check_stored(config)
         items = dead = memory = buckets = 0
         for shard in range(config.shards):
-            tree = yield from read_tree(config, shard)
+            tree = yield from read_tree(config.name, config.keys.layout(shard))
             groups = bucket_keys(config, shard, tree)
             buckets += sum(map(len, groups))
             calls = [ScriptCall(EXACT_COUNT, keys, (tree.generation,)) for keys in groups]
@@ -123,7 +123,7 @@ def _clear(conversation: ExactConversation) -> Flow[None]:
     conversation.forget()
     for shard in range(config.shards):
         try:
-            tree = yield from read_tree(config, shard)
+            tree = yield from read_tree(config.name, config.keys.layout(shard))
         except TBloomError:  # no layout of ours: there are no buckets to be found by it
             tree = Tree("")
         yield from conversation.change([Batch([], shard)], conversation.clear_call)

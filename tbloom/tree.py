@@ -1,4 +1,4 @@
-"""Which bucket an item belongs to: extendible hashing.
+"""Buckets of fingerprints, and which an item belongs to: extendible hashing.
 
 R. Fagin et al., "Extendible hashing: a fast access method for dynamic files", 1979. Bucket 1 is split into
 2 and 3 when it gets too large, these into 4, 5, 6 and 7, and so on: a tree, each level of which goes by a further
@@ -8,8 +8,18 @@ does the same sums in ``place`` and ``half_of``.
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Iterable, Iterator
 
+from tbloom.calls import CALLS_AT_ONCE, Command, Flow, chunks, deliver, text
+from tbloom.errors import TBloomError
+
+#: Buckets are split up to this number, so that items made to be in one bucket can't make the layout larger.
+LAST_BUCKET = 1 << 26
+#: The layout begins with the generation, so many digits; its bits are read so many words at a time.
+_GENERATION, _WORDS = 16, 1000
+_LONGEST = _GENERATION + LAST_BUCKET // 8
 #: The bits of a fingerprint that choose its bucket; the uppermost ones choose its shard.
 BITS = 48
 _MASK = (1 << BITS) - 1
@@ -62,3 +72,33 @@ class Tree:
     def _is_split(self, bucket: int) -> bool:
         splits = self._splits
         return bucket // 8 < len(splits) and bool(splits[bucket // 8] & (0x80 >> bucket % 8))
+
+
+def new_generation() -> str:
+    """What the buckets of a store are called by that begins now."""
+    return f"{time.time_ns() // 1000:0{_GENERATION}}"
+
+
+def read_tree(name: str, key: str) -> Flow[Tree]:
+    """The buckets that a layout's key tells of; without a generation where there are none. ``name``: the store's."""
+    commands = [Command(("GETRANGE", key, 0, _GENERATION - 1)), Command(("STRLEN", key))]
+    generation, size = yield from deliver(commands)
+    generation = text(generation)
+    if not generation:
+        return Tree("")
+    if not re.fullmatch(rf"[0-9]{{{_GENERATION}}}", generation) or size > _LONGEST:
+        raise TBloomError(
+            f"{name!r}: key {key!r} holds {generation!r}..., which is not a layout of "
+            "tbloom's; clear() it"
+        )
+    # As numbers: a client with decode_responses could not read them otherwise.
+    words = [f"#{i}" for i in range(_GENERATION // 8, -(-size // 8))]
+    calls = [
+        Command(("BITFIELD_RO", key, *(term for word in some for term in ("GET", "i64", word))))
+        for some in chunks(words, _WORDS)
+    ]
+    read: list[int] = []
+    for some in chunks(calls, CALLS_AT_ONCE):
+        for reply in (yield from deliver(some)):
+            read += reply
+    return Tree(generation, b"".join(word.to_bytes(8, "big", signed=True) for word in read))

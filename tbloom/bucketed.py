@@ -1,0 +1,75 @@
+"""Conversations about stores that keep their items in buckets (see ``tbloom.tree``)."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+from tbloom.batches import MOVED, Batch
+from tbloom.calls import CALLS_AT_ONCE, Flow, ScriptCall, chunks
+from tbloom.errors import TBloomError
+from tbloom.exchange import Exchange
+
+#: Buckets are split while a call is under way, and a clear() may come between. More often, without any
+#: answer, means that something else changes the layout.
+_MAX_CORRECTIONS = 16
+
+
+class Bucketed(Exchange):
+    """Asks until each item has its answer, learning meanwhile where the items belong."""
+
+    def change(self, batches: list[Batch], call: Callable[[Batch], ScriptCall]) -> Flow[None]:
+        """Asks with tokens, and notes whose answers got lost."""
+        yield from self.settle(batches, self.ask(batches, call))
+
+    def ask(self, batches: list[Batch], call: Callable[[Batch], ScriptCall]) -> Flow[None]:
+        """Sends the batches' calls until each item has its answer."""
+        for some in chunks(list(batches), CALLS_AT_ONCE):  # batches gets more meanwhile
+            pending, corrections = list(some), 0
+            while pending:
+                if corrections > _MAX_CORRECTIONS:
+                    raise TBloomError(
+                        f"{self._name!r}: its layout changed {_MAX_CORRECTIONS} times in a row"
+                    )
+                corrections += 1
+                yield from self._prepare(pending)
+                calls = [call(batch) for batch in pending]
+                answered = yield from self._deliver(calls, pending, self._accept)
+                rest = self._left_over(answered)
+                if _items_of(rest) < _items_of(answered):  # so some have their answers
+                    corrections = 0
+                batches += rest
+                pending = [batch for batch in pending if batch not in answered] + rest
+                yield from self._refresh(pending)
+
+    @abstractmethod
+    def _prepare(self, batches: list[Batch]) -> Flow[None]:
+        """What has to be done before these are asked."""
+
+    @abstractmethod
+    def _accept(self, batch: Batch, reply: Any) -> bool:
+        """Takes a script's reply; False: to be asked again."""
+
+    @abstractmethod
+    def _moved(self, batch: Batch) -> None:
+        """Some of the batch's items belong elsewhere than was thought."""
+
+    @abstractmethod
+    def _refresh(self, batches: list[Batch]) -> Flow[None]:
+        """Reads anew what these need that is outdated."""
+
+    def _left_over(self, batches: list[Batch]) -> list[Batch]:
+        """New batches of the items that belong elsewhere."""
+        rest = []
+        for batch in batches:
+            answers = batch.answers or ""
+            if MOVED in answers:
+                self._moved(batch)
+                pairs = zip(batch.digests, answers, strict=True)
+                rest += self._rest_of(batch, [key for key, answer in pairs if answer == MOVED])
+        return rest
+
+
+def _items_of(batches: list[Batch]) -> int:
+    return sum(len(batch.digests) for batch in batches)
