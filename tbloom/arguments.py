@@ -36,18 +36,24 @@ def check_at(at: datetime | None) -> datetime | None:
     raise ConfigError("at", at, expected)
 
 
-def check_items(items: Iterable[Item]) -> Iterable[Item]:
-    """Several items."""
+def check_items(items: Iterable[Item], argument: str = "items") -> Iterable[Item]:
+    """Several items; ``argument`` names them in the ConfigError if they are not."""
     if isinstance(items, str | bytes) or not isinstance(items, Iterable):
-        raise ConfigError("items", items, "an iterable of items, not a single one")
+        raise ConfigError(argument, items, f"an iterable of {argument}, not a single one")
     return items
 
 
 def digests_of(
-    items: Iterable[Item], digest: Callable[[bytes], int] = digest, first: int = 0
+    items: Iterable[Item],
+    digest: Callable[[bytes], int] = digest,
+    first: int = 0,
+    argument: str = "items",
 ) -> list[int]:
-    """The items' digests, in order; ``first`` is the number of the first one."""
-    return [digest(encode(item, f"items[{i}]")) for i, item in enumerate(check_items(items), first)]
+    """The items' digests, in order; ``first`` is the number of the first one, ``argument`` what they are called."""
+    return [
+        digest(encode(item, f"{argument}[{i}]"))
+        for i, item in enumerate(check_items(items, argument), first)
+    ]
 
 
 def check_ttl(ttl: float | timedelta) -> int:

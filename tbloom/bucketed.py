@@ -43,17 +43,17 @@ class Bucketed(Exchange):
                 pending = [batch for batch in pending if batch not in answered] + rest
                 yield from self._refresh(pending)
 
-    @abstractmethod
-    def _prepare(self, batches: list[Batch]) -> Flow[None]:
+    def _prepare(self, batches: list[Batch]) -> Flow[None]:  # noqa: ARG002 - subclasses may have to do something
         """What has to be done before these are asked."""
+        yield from ()
 
     @abstractmethod
     def _accept(self, batch: Batch, reply: Any) -> bool:
         """Takes a script's reply; False: to be asked again."""
 
     @abstractmethod
-    def _moved(self, batch: Batch) -> None:
-        """Some of the batch's items belong elsewhere than was thought."""
+    def _moved(self, batch: Batch) -> Any:
+        """Some of the batch's items belong elsewhere than was thought; what is known of where (``Batch.known``)."""
 
     @abstractmethod
     def _refresh(self, batches: list[Batch]) -> Flow[None]:
@@ -65,9 +65,10 @@ class Bucketed(Exchange):
         for batch in batches:
             answers = batch.answers or ""
             if MOVED in answers:
-                self._moved(batch)
-                pairs = zip(batch.digests, answers, strict=True)
-                rest += self._rest_of(batch, [key for key, answer in pairs if answer == MOVED])
+                known, pairs = self._moved(batch), zip(batch.digests, answers, strict=True)
+                for left in self._rest_of(batch, [key for key, answer in pairs if answer == MOVED]):
+                    left.known = known
+                    rest.append(left)
         return rest
 
 

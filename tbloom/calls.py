@@ -31,6 +31,7 @@ class Status(IntEnum):
     UNKNOWN = 4
     LAYOUT = 5
     FULL = 6
+    FOREIGN = 7
 
 
 class Command(NamedTuple):

@@ -9,6 +9,7 @@ through as redis-py's.
     ├── ConfigError       an argument that can't be right (also a ValueError)
     ├── ConfigMismatch    the stored filter has other parameters
     ├── FilterFull        the current slice is full, and growth is off
+    ├── MappingFull       the mapping of a distinct counter has given all ids that it may
     └── ServerTooOld      the server lacks what the scripts need
 """
 
@@ -16,7 +17,14 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["ConfigError", "ConfigMismatch", "FilterFull", "ServerTooOld", "TBloomError"]
+__all__ = [
+    "ConfigError",
+    "ConfigMismatch",
+    "FilterFull",
+    "MappingFull",
+    "ServerTooOld",
+    "TBloomError",
+]
 
 
 _MOST_SHOWN = 200
@@ -93,6 +101,26 @@ class FilterFull(TBloomError):
         return (
             f"filter {self.name!r}: the current slice is full at its capacity of {self.capacity} "
             "items, and grow=False"
+        )
+
+
+class MappingFull(TBloomError):
+    """Members had no id yet, and the mapping ``mapping`` may not give more than ``max_members``.
+
+    None of the members of the script call that found this was counted; of ``add_many``, those of
+    earlier calls (up to 150 each) were. Add them again with the same counter object, and they are told what
+    they are before this is raised anew.
+    """
+
+    def __init__(self, mapping: str, max_members: int) -> None:
+        super().__init__(mapping, max_members)
+        self.mapping = mapping
+        self.max_members = max_members
+
+    def __str__(self) -> str:
+        return (
+            f"mapping {self.mapping!r} has given an id to {self.max_members} members or nearly, which is its "
+            "max_members"
         )
 
 

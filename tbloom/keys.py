@@ -21,7 +21,21 @@ _LIKE_A_SHARD = re.compile(r":[0-9]+(\.[0-9]+)?:*\Z")
 #: All keys that have a filter's parameters, and its shards' copies of them, for SCAN.
 CONFIGS = "{*}:config"
 _BUCKET = re.compile(r"\}:exact:\d+:\d+\Z", re.ASCII)
-_REGISTER, _CLAIMS, _SESSIONS = _HASHES = ("}:parts", "}:claims", "}:sessions")
+_REGISTER, _CLAIMS, _SESSIONS, _COUNTERS = _HASHES = (
+    "}:parts",
+    "}:claims",
+    "}:sessions",
+    "}:counters",
+)
+_IDS_OR_CHUNKS = re.compile(r"\}:(ids|chunks):")
+
+
+def check_name(name: str, argument: str = "name") -> str:
+    """The name, if it can be one; ``argument`` names it in the ConfigError if it can't."""
+    # A name that UTF-8 can't encode has a lone surrogate in it.
+    if not isinstance(name, str) or not name or re.search("[{}\ud800-\udfff]", name):
+        raise ConfigError(argument, name, "a str that is not empty and has no braces")
+    return name
 
 
 class Keys:
@@ -30,9 +44,7 @@ class Keys:
     __slots__ = ("_shards", "_tags", "root")
 
     def __init__(self, name: str, shards: int = 1) -> None:
-        # A name that UTF-8 can't encode has a lone surrogate in it.
-        if not isinstance(name, str) or not name or re.search("[{}\ud800-\udfff]", name):
-            raise ConfigError("name", name, "a str that is not empty and has no braces")
+        check_name(name)
         # The filter "news:3" is not the third shard of "news".
         stem = f"{name}:" if _LIKE_A_SHARD.search(name) else name
         self._shards = shards
@@ -79,6 +91,30 @@ class Keys:
         """The last token and answer of one lane of one client."""
         return f"{self._tag(shard)}:lane:{client}:{lane}"
 
+    def ids(self, generation: str, bucket: int) -> str:
+        """One of the buckets that a mapping's ids are spread over."""
+        return f"{self._tag(0)}:ids:{generation}:{bucket}"
+
+    def members(self) -> str:
+        """How many ids a mapping has given."""
+        return f"{self._tag(0)}:members"
+
+    def counters(self) -> str:
+        """The parameters of the counters that share a mapping, by name."""
+        return self._tag(0)[:-1] + _COUNTERS
+
+    def chunks(self, counter: str, label: str) -> str:
+        """The directory of one slice of a counter: its chunks, those that are small whole."""
+        return f"{self._tag(0)}:chunks:{counter}:{label}"
+
+    def bitmap(self, counter: str, label: str, chunk: int) -> str:
+        """One of the slice's chunks that are bitmaps."""
+        return f"{self._tag(0)}:bitmap:{counter}:{label}:{chunk}"
+
+    def scratch(self, number: int) -> str:
+        """A bitmap that is there while a script runs."""
+        return f"{self._tag(0)}:scratch:{number}"
+
     def _tag(self, shard: int) -> str:
         tag = self._tags.get(shard)
         if tag is None:
@@ -114,7 +150,7 @@ def name_of(key: str) -> str | None:
 
 def kind_of(key: str) -> str:
     """The Redis type of one of a filter's keys."""
-    if key.endswith(_HASHES):
+    if key.endswith(_HASHES) or _IDS_OR_CHUNKS.search(key):
         return "hash"
     return "zset" if _BUCKET.search(key) else "string"
 

@@ -42,7 +42,7 @@ FLOORS = [  # lowest first
     {"syncdriver", "aiodriver"},
     {"base"},
     {"sync", "aio"},
-    {"exact", "local"},
+    {"distinct", "exact", "local"},
     {"metrics"},
     {"scrapy", "cli"},
 ]

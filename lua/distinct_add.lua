@@ -1,0 +1,227 @@
+-- distinct_add: which of these members are counted for the first time? All of them are, from now on.
+--
+-- A member is a number, its id, which a mapping gives once and for all counters: 0, 1, 2, ... The mapping is spread
+-- over buckets, small hashes (fingerprint -> id) that are split like an exact filter's (exact_add.lua). What a counter
+-- counts is a set of ids, kept as Roaring bitmaps keep them (S. Chambi et al., "Better bitmap performance with Roaring
+-- bitmaps", 2016): in chunks of 65,536. Its directory has a field for each chunk that is not empty: ':' and the ids,
+-- sorted, two bytes each; or, once they are more than 4,096, how many they are, and a bitmap of 8 KB has them. Two
+-- more fields: 'n', how many ids there are in all, and 'of', the generation of the mapping that gave them.
+--
+-- KEYS[1]    the caller's lane: the token and the answer of its last call that changed something
+-- KEYS[2]    the mapping's parameters
+-- KEYS[3]    the mapping's layout: the generation, 16 digits; then the bits, one for each bucket, from number 0 on
+-- KEYS[4]    how many ids the mapping has given
+-- KEYS[5]    the parameters of the mapping's counters, by name
+-- KEYS[6]    the directory of the counter's current slice
+-- KEYS[7..]  for each member, the bucket that the caller knows, and that one's two halves; then the bitmaps of some
+--            chunks
+--
+-- ARGV[1]    this call's number in its lane; with the lane's name, its token
+-- ARGV[2]    the mapping's parameters, as the caller knows them
+-- ARGV[3]    the counter's name
+-- ARGV[4]    the counter's parameters that the caller works with
+-- ARGV[5]    the generation that the caller knows, or proposes
+-- ARGV[6]    1: the generation is a new one, for where there is none
+-- ARGV[7]    when the current slice begins, as the caller believes (ms)
+-- ARGV[8]    when it ends (ms)
+-- ARGV[9]    when it leaves the window (ms); 0: never
+-- ARGV[10]   how long a lane is kept at most (ms)
+-- ARGV[11]   with more entries than this, a bucket is split
+-- ARGV[12]   up to which number buckets are split
+-- ARGV[13]   how many ids the mapping may give
+-- ARGV[14]   how many members there are
+-- ARGV[15..]  for each member, the number of the half that it belongs to, and its fingerprint, 16 bytes; then the
+--            numbers of the chunks whose bitmaps are in KEYS
+--
+-- Reply      {0, answers, splits, members, chunks}  a character per member: 1 counted for the first time, 0 not;
+--                             2 not counted yet: the half that it belongs to has been split too, or must be (read the
+--                             layout and ask again), or a bitmap is missing in KEYS. Of the buckets that the caller
+--                             knows, the numbers of those that have been split. How many ids the mapping has given.
+--                             And the chunks whose bitmaps were missing
+--            {1, now}         the server's clock (ms) is not within ARGV[7..8]; nothing changed
+--            {2, parameters}  the mapping is stored with others; nothing changed
+--            {2, parameters, 1}  the counter is; nothing changed
+--            {3, number}      the lane is further on: this is a stray copy of an answered call; nothing changed
+--            {5, generation}  the generation is another one; nothing changed
+--            {6, members}     the mapping may not give so many ids more; nothing changed
+--            {7, generation}  the counter has ids of this generation, or, with '', the mapping has lost the number of
+--                             its members; nothing changed
+-- Errors     WRONGTYPE, OOM, READONLY, all of them before anything is changed
+
+local lane_key, mapping_key, layout_key, members_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local counters_key, directory, FIRST_KEY, FIRST_MEMBER = KEYS[5], KEYS[6], 7, 15
+local number, mapping, counter, parameters = tonumber(ARGV[1]), ARGV[2], ARGV[3], ARGV[4]
+local generation, is_new = ARGV[5], ARGV[6] == '1'
+local begins, ends, expires = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
+local lane_ttl, most_entries, last_bucket = tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12])
+local max_members, count = tonumber(ARGV[13]), tonumber(ARGV[14])
+local MOST_SORTED = 4096
+
+-- The token comes first: a call that is sent again gets its first answer, whatever has changed since.
+local answered, last = told_before(lane_key, number)
+if answered then return {0, answered, {}, 0, {}} end
+if last then return {3, last} end
+
+local now = server_time()
+if now < begins or now >= ends then return {1, now} end
+local refusal = other_parameters(mapping_key, mapping, true)
+if refusal then return refusal end
+local stored = redis.call('HGET', counters_key, counter)
+if stored and stored ~= parameters then return {2, stored, 1} end
+local stored_generation = generation_of(layout_key)
+if stored_generation ~= generation and not (is_new and stored_generation == '') then return {5, stored_generation} end
+local members, of = redis.call('GET', members_key), redis.call('HGET', directory, 'of')
+if of and of ~= generation then return {7, of} end
+if not members and stored_generation ~= '' then return {7, ''} end
+members = tonumber(members or 0)
+
+local splits = {}
+local function place_of(member)
+  return place(layout_key, FIRST_KEY + 3 * member, tonumber(ARGV[FIRST_MEMBER + 2 * member]), splits)
+end
+local function fingerprint_of(member)
+  return ARGV[FIRST_MEMBER + 2 * member + 1]
+end
+
+-- The chunk that an id belongs to: its bitmap's key if the caller gave it, its sorted ids or how many the bitmap has,
+-- and those to be added.
+local chunks, missing_bitmaps = {}, {}
+for i = FIRST_KEY + 3 * count, #KEYS do
+  chunks[tonumber(ARGV[FIRST_MEMBER + 2 * count + i - FIRST_KEY - 3 * count])] = {key = KEYS[i]}
+end
+local function chunk_of(id)
+  local at = math.floor(id / 65536)
+  local chunk = chunks[at] or {}
+  if not chunk.added then
+    local entry = redis.call('HGET', directory, at) or ':'
+    chunk.added, chunk.at = {}, at
+    if string.byte(entry) == 58 then
+      chunk.sorted, chunk.n = entry, (#entry - 1) / 2
+    else
+      chunk.n = tonumber(entry)
+      if chunk.key then redis.call('GETBIT', chunk.key, 0) end -- WRONGTYPE: not ours
+    end
+    chunks[at] = chunk
+  end
+  return chunk
+end
+
+-- Whether the chunk can take one id more with the keys that there are.
+local function can_take(chunk)
+  if chunk.key or chunk.sorted and chunk.n + #chunk.added < MOST_SORTED then return true end
+  if not chunk.is_missing then
+    chunk.is_missing, missing_bitmaps[#missing_bitmaps + 1] = true, chunk.at
+  end
+end
+
+-- How many of the sorted ids, two bytes each after a ':', are less than this one; and whether it is among them.
+local function find(sorted, low)
+  local from, to = 0, (#sorted - 1) / 2
+  while from < to do
+    local middle = math.floor((from + to) / 2)
+    local high_byte, low_byte = string.byte(sorted, 2 + 2 * middle, 3 + 2 * middle)
+    local there = high_byte * 256 + low_byte
+    if there == low then return middle, true end
+    if there < low then from = middle + 1 else to = middle end
+  end
+  return from, false
+end
+
+-- (1) What is counted already can be told also where nothing can be written.
+local answers, unknown, places, buckets, changes = {}, {}, {}, {}, false
+for member = 0, count - 1 do
+  local at, bucket = place_of(member)
+  local id = at and tonumber(redis.call('HGET', KEYS[at], fingerprint_of(member)) or nil)
+  if id then
+    local chunk, low = chunk_of(id), id % 65536
+    local is_counted
+    if chunk.sorted then
+      is_counted = select(2, find(chunk.sorted, low))
+    else
+      is_counted = chunk.key and redis.call('GETBIT', chunk.key, low) == 1
+    end
+    if is_counted then
+      answers[member + 1] = '0'
+    elseif can_take(chunk) then
+      chunk.added[#chunk.added + 1], changes = low, true
+      answers[member + 1] = '1'
+    else
+      answers[member + 1] = '2'
+    end
+  elseif at then
+    unknown[#unknown + 1], places[member], buckets[member] = member, at, bucket
+  else
+    answers[member + 1] = '2'
+  end
+end
+if members + #unknown > max_members and #unknown > 0 then return {6, members} end
+
+if #unknown > 0 then chunk_of(members) chunk_of(members + #unknown - 1) end
+
+-- (2) Without memory, and on a replica, the first write is refused, so that is one that changes nothing.
+if changes or #unknown > 0 then redis.call('SETRANGE', layout_key, 0, '') end
+local given, has_split = 0, false
+for _, member in ipairs(unknown) do
+  local at, bucket = places[member], buckets[member]
+  if has_split then at, bucket = place_of(member) end -- it may have moved
+  local id = members + given
+  local chunk = chunk_of(id)
+  -- Of a half the caller has no halves, so it can't be split now; it may grow to 1.5 times the size.
+  local has_halves = at == FIRST_KEY + 3 * member
+  if not at or not has_halves and redis.call('HLEN', KEYS[at]) >= 1.5 * most_entries or not can_take(chunk) then
+    answers[member + 1] = '2'
+  else
+    redis.call('HSET', KEYS[at], fingerprint_of(member), id)
+    chunk.added[#chunk.added + 1], changes = id % 65536, true
+    answers[member + 1], given = '1', given + 1
+    if has_halves and bucket < last_bucket and redis.call('HLEN', KEYS[at]) > most_entries then
+      has_split = split_ids(layout_key, at, bucket, splits) or has_split
+    end
+  end
+end
+answers = table.concat(answers)
+
+-- Without a change no token is noted: sent again, the call would find the same.
+if not changes then return {0, answers, splits, members, missing_bitmaps} end
+
+-- (3) The ids go into their chunks.
+local new = 0
+for _, chunk in pairs(chunks) do
+  local added = chunk.added or {}
+  new = new + #added
+  if #added == 0 then
+    -- Only its bitmap's key was given.
+  elseif not chunk.sorted then
+    for _, low in ipairs(added) do redis.call('SETBIT', chunk.key, low, 1) end
+    redis.call('HINCRBY', directory, chunk.at, #added)
+  elseif chunk.n + #added <= MOST_SORTED then
+    table.sort(added)
+    local pieces, from = {}, 1
+    for _, low in ipairs(added) do
+      local to = 1 + 2 * (find(chunk.sorted, low))
+      pieces[#pieces + 1] = string.sub(chunk.sorted, from, to)
+      pieces[#pieces + 1] = string.char(math.floor(low / 256), low % 256)
+      from = to + 1
+    end
+    pieces[#pieces + 1] = string.sub(chunk.sorted, from)
+    redis.call('HSET', directory, chunk.at, table.concat(pieces))
+  else
+    redis.call('UNLINK', chunk.key)
+    append_ids(chunk.sorted, added)
+    set_bits(chunk.key, added)
+    if expires > 0 then redis.call('PEXPIREAT', chunk.key, expires) end
+    redis.call('HSET', directory, chunk.at, #added)
+  end
+end
+redis.call('HINCRBY', directory, 'n', new)
+if not of then
+  redis.call('SET', mapping_key, mapping, 'NX')
+  redis.call('HSET', directory, 'of', generation)
+  if expires > 0 then redis.call('PEXPIREAT', directory, expires) end
+end
+
+redis.call('SET', members_key, string.format('%.0f', members + given))
+if stored_generation == '' then redis.call('SETRANGE', layout_key, 0, generation) end
+if not stored then redis.call('HSET', counters_key, counter, parameters) end
+redis.call('SET', lane_key, ARGV[1] .. ':' .. answers, 'PX', lane_ttl)
+return {0, answers, splits, members + given, missing_bitmaps}

@@ -1,0 +1,251 @@
+-- distinct_count: how many distinct members do these counters have together ('or'), in common ('and'), or in an odd
+-- number of them ('xor')? An operand is one counter: one slice of it, or several, which it has together.
+--
+-- Chunk by chunk (distinct_add.lua says what those are). Those that are sorted ids in all the directories are counted
+-- at once; the others when the caller comes again with their bitmaps' keys. A call ends after some work, and says where
+-- it ended: what is added meanwhile to chunks that were counted is not counted any more.
+--
+-- KEYS[1]    the mapping's parameters
+-- KEYS[2]    the mapping's layout, which begins with its generation
+-- KEYS[3]    the parameters of the mapping's counters, by name
+-- KEYS[4..]  the directories of the first operand's slices, then those of the second one, ...; then one scratch key
+--            more than operands; then for each chunk in ARGV the bitmaps of all slices
+--
+-- ARGV[1]    the mapping's parameters, as the caller knows them
+-- ARGV[2]    'or', 'and' or 'xor'
+-- ARGV[3]    when the current slice begins, as the caller believes (ms)
+-- ARGV[4]    when it ends (ms)
+-- ARGV[5]    how many slices the operands have: '1 7 1'
+-- ARGV[6]    how many counters there are
+-- ARGV[7]    the first chunk that is to be looked at, where the caller names none
+-- ARGV[8..]  for each counter, its name and the parameters that the caller works with; then the numbers of the chunks
+--            whose bitmaps are in KEYS: only these are to be looked at
+--
+-- Reply      {0, count, next, left}  how many there are in the chunks that were counted; from which chunk on they
+--                             remain to be looked at (-1: from none); and which remain of those named, or before next
+--            {1, now}         the server's clock (ms) is not within ARGV[3..4]
+--            {2, parameters}  the mapping is stored with others
+--            {2, parameters, counter}  this counter is
+--            {7, generation}  a counter has ids of this generation, which is not the mapping's
+-- Errors     WRONGTYPE; OOM and READONLY, where bitmaps have to be put together in scratch keys
+
+local mapping_key, layout_key, counters_key, FIRST_KEY, FIRST_COUNTER = KEYS[1], KEYS[2], KEYS[3], 4, 8
+local mapping, operation, begins, ends = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local counters, first_chunk = tonumber(ARGV[6]), tonumber(ARGV[7])
+local FIRST_CHUNK = FIRST_COUNTER + 2 * counters
+-- In units of about 0.1 us; together 2 ms.
+local MOST_WORK, PER_ENTRY, PER_BITMAP, PER_BIT, work = 20000, 8, 60, 5, 0
+-- A directory with more fields is not listed; what is looked at then is so many chunks that there may be.
+local MOST_FIELDS = 1024
+-- So many bitmaps the caller is to bring for the next call.
+local MOST_BITMAPS = 1000
+
+local refusal = other_parameters(mapping_key, mapping, true)
+if refusal then return refusal end
+for i = FIRST_COUNTER, FIRST_CHUNK - 1, 2 do
+  local stored = redis.call('HGET', counters_key, ARGV[i])
+  if stored and stored ~= ARGV[i + 1] then return {2, stored, ARGV[i]} end
+end
+local now = server_time()
+if now < begins or now >= ends then return {1, now} end
+
+-- Of each operand, the indexes of its slices, 1 and up; then where the scratch keys and the bitmaps begin in KEYS.
+local operands, slices = {}, 0
+for size in string.gmatch(ARGV[5], '%d+') do
+  local operand = {}
+  for i = 1, tonumber(size) do operand[i] = slices + i end
+  operands[#operands + 1], slices = operand, slices + tonumber(size)
+end
+local FIRST_SCRATCH = FIRST_KEY + slices
+local FIRST_BITMAP = FIRST_SCRATCH + #operands + 1
+local function directory_of(slice)
+  return KEYS[FIRST_KEY - 1 + slice]
+end
+
+local generation = generation_of(layout_key)
+for slice = 1, slices do
+  local of = redis.call('HGET', directory_of(slice), 'of')
+  if of and of ~= generation then return {7, of} end
+end
+if slices == 1 then return {0, tonumber(redis.call('HGET', directory_of(1), 'n') or 0), -1, {}} end
+-- What they have together needs no operands.
+if operation == 'or' then
+  operands = {{}}
+  for slice = 1, slices do operands[1][slice] = slice end
+end
+
+-- The chunks to be looked at: those that are named; else those that a directory has, from the first one on. All that
+-- several operands have in common is in the one with the fewest.
+local function chunks_to_do()
+  local found = {}
+  if #ARGV >= FIRST_CHUNK then
+    for i = FIRST_CHUNK, #ARGV do found[#found + 1] = tonumber(ARGV[i]) end
+    return found, -1
+  end
+  local fewest, looked_at = nil, {}
+  for _, operand in ipairs(operands) do
+    local fields = 0
+    for _, slice in ipairs(operand) do
+      fields = fields + redis.call('HLEN', directory_of(slice))
+      if operation ~= 'and' then looked_at[#looked_at + 1] = slice end
+    end
+    if operation == 'and' and (not fewest or fields < fewest) then fewest, looked_at = fields, operand end
+  end
+  local are_there, last = {}, -1
+  for _, slice in ipairs(looked_at) do
+    if redis.call('HLEN', directory_of(slice)) > MOST_FIELDS then
+      last = math.min(first_chunk + MOST_FIELDS, 65536) - 1
+      for chunk = first_chunk, last do found[#found + 1] = chunk end
+      return found, last < 65535 and last + 1 or -1
+    end
+    for _, field in ipairs(redis.call('HKEYS', directory_of(slice))) do
+      local chunk = tonumber(field)
+      if chunk and chunk >= first_chunk and not are_there[chunk] then
+        are_there[chunk], found[#found + 1] = true, chunk
+      end
+    end
+  end
+  table.sort(found)
+  return found, -1
+end
+
+-- What some slices have together in a chunk: their distinct sorted ids, how many those are, and the bitmaps' keys.
+local function together(entries, keys, operand)
+  local ids, n, bitmaps = {}, 0, {}
+  for _, slice in ipairs(operand) do
+    local entry = entries[slice]
+    if entry and string.byte(entry) == 58 then
+      local sorted = {}
+      append_ids(entry, sorted)
+      work = work + #sorted
+      for _, id in ipairs(sorted) do
+        if not ids[id] then ids[id], n = true, n + 1 end
+      end
+    elseif entry then
+      bitmaps[#bitmaps + 1] = keys[slice]
+    end
+  end
+  return ids, n, bitmaps
+end
+
+local used = {}
+local function combine(name, scratch, bitmaps)
+  redis.call('BITOP', name, scratch, unpack(bitmaps))
+  used[scratch] = true
+  work = work + PER_BITMAP * #bitmaps
+end
+
+local function has(bitmap, id)
+  work = work + PER_BIT
+  return redis.call('GETBIT', bitmap, id) == 1
+end
+
+-- The three sums, over one chunk. Each operand is ids or a bitmap.
+local function union(ids, n, bitmaps, result)
+  if #bitmaps == 0 then return n end
+  local bitmap = bitmaps[1]
+  if #bitmaps > 1 then
+    combine('OR', result, bitmaps)
+    bitmap = result
+  end
+  for id in pairs(ids) do
+    if has(bitmap, id) then n = n - 1 end
+  end
+  work = work + PER_BITMAP
+  return n + redis.call('BITCOUNT', bitmap)
+end
+
+local function intersection(all, bitmaps, result)
+  local smallest
+  for _, operand in ipairs(all) do
+    if not smallest or operand.n < smallest.n then smallest = operand end
+  end
+  if not smallest then
+    combine('AND', result, bitmaps)
+    return redis.call('BITCOUNT', result)
+  end
+  local n = 0
+  for id in pairs(smallest.ids) do
+    local is_in_all = true
+    for _, operand in ipairs(all) do is_in_all = is_in_all and operand.ids[id] end
+    for _, bitmap in ipairs(bitmaps) do is_in_all = is_in_all and has(bitmap, id) end
+    if is_in_all then n = n + 1 end
+  end
+  return n
+end
+
+local function difference(all, bitmaps, result)
+  local odd, n = {}, 0
+  for _, operand in ipairs(all) do
+    for id in pairs(operand.ids) do odd[id] = not odd[id] or nil end
+  end
+  if #bitmaps > 0 then
+    combine('XOR', result, bitmaps)
+    n = redis.call('BITCOUNT', result)
+  end
+  for id in pairs(odd) do
+    n = n + (#bitmaps > 0 and has(result, id) and -1 or 1)
+  end
+  return n
+end
+
+-- How many a chunk has; nil: its bitmaps are needed. keys: those of all slices.
+local function count_chunk(chunk, keys)
+  local entries, there, has_bitmap, only = {}, 0, false, nil
+  for _, operand in ipairs(operands) do
+    local is_there = false
+    for _, slice in ipairs(operand) do
+      local entry = redis.call('HGET', directory_of(slice), chunk)
+      work = work + PER_ENTRY
+      entries[slice] = entry
+      if entry then
+        is_there, there, only = true, there + 1, entry
+        has_bitmap = has_bitmap or string.byte(entry) ~= 58
+      end
+    end
+    if operation == 'and' and not is_there then return 0 end
+  end
+  if there == 0 then return 0 end
+  if there == 1 then return string.byte(only) == 58 and (#only - 1) / 2 or tonumber(only) end
+  if has_bitmap and not keys then return nil end
+
+  local result = KEYS[FIRST_SCRATCH + #operands]
+  if #operands == 1 then
+    local ids, n, bitmaps = together(entries, keys, operands[1])
+    return union(ids, n, bitmaps, result)
+  end
+  local all, bitmaps = {}, {}
+  for i, operand in ipairs(operands) do
+    local ids, n, own = together(entries, keys, operand)
+    if #own == 0 then
+      all[#all + 1] = {ids = ids, n = n}
+    elseif #own == 1 and n == 0 then
+      bitmaps[#bitmaps + 1] = own[1]
+    else
+      local scratch = KEYS[FIRST_SCRATCH + i - 1]
+      combine('OR', scratch, own)
+      for id in pairs(ids) do redis.call('SETBIT', scratch, id, 1) end
+      work = work + PER_BIT * n
+      bitmaps[#bitmaps + 1] = scratch
+    end
+  end
+  return (operation == 'and' and intersection or difference)(all, bitmaps, result)
+end
+
+local to_do, following = chunks_to_do()
+local count, left, is_named = 0, {}, #ARGV >= FIRST_CHUNK
+for i, chunk in ipairs(to_do) do
+  if work > MOST_WORK or #left * slices >= MOST_BITMAPS then
+    if is_named then left[#left + 1] = chunk else following = chunk break end
+  else
+    local keys
+    if is_named then
+      keys = {}
+      for slice = 1, slices do keys[slice] = KEYS[FIRST_BITMAP - 1 + (i - 1) * slices + slice] end
+    end
+    local n = count_chunk(chunk, keys)
+    if n then count = count + n else left[#left + 1] = chunk end
+  end
+end
+for scratch in pairs(used) do redis.call('UNLINK', scratch) end
+return {0, count, following, left}

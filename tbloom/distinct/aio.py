@@ -1,0 +1,103 @@
+"""The distinct counter for asyncio."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from tbloom.aiodriver import AsyncDriver
+from tbloom.distinct.base import Counted, CounterBase
+from tbloom.distinct.info import CounterInfo
+from tbloom.distinct.selection import Selection, select
+from tbloom.hashing import Item
+
+if TYPE_CHECKING:
+    from redis import asyncio  # noqa: F401 - named in the class's bases
+    from typing_extensions import Self, Unpack
+
+    from tbloom.distinct.base import CounterArguments
+
+
+class AsyncCounterSlices(Counted):
+    """Some slices of an ``AsyncDistinctCounter``: see ``DistinctCounter.within`` and ``slice``."""
+
+    def __init__(self, counter: AsyncDistinctCounter, selection: Selection) -> None:
+        self._counter = counter
+        self._selection = selection
+
+    async def count(self) -> int:
+        """How many distinct members these slices have together."""
+        return await self._counter._count("or", [self._selection])  # noqa: SLF001 - its own slices
+
+    async def count_and(self, *others: Counted) -> int:
+        """See ``DistinctCounter.count_and``."""
+        return await self._counter._count("and", self._with(others))  # noqa: SLF001
+
+    async def count_or(self, *others: Counted) -> int:
+        """See ``DistinctCounter.count_or``."""
+        return await self._counter._count("or", self._with(others))  # noqa: SLF001
+
+    async def count_xor(self, *others: Counted) -> int:
+        """See ``DistinctCounter.count_xor``."""
+        return await self._counter._count("xor", self._with(others))  # noqa: SLF001
+
+
+class AsyncDistinctCounter(CounterBase["asyncio.Redis | asyncio.RedisCluster"], AsyncDriver):
+    """``DistinctCounter`` for asyncio: the same verbs, awaited. Any number of tasks may share one."""
+
+    _OTHER = "DistinctCounter"
+
+    @classmethod
+    def from_url(
+        cls, url: str, name: str, mapping: str = "ids", **more: Unpack[CounterArguments]
+    ) -> Self:
+        """See ``TimeBloom.from_url``; closed by ``aclose()``."""
+        return cls._from_url(url, name, {"mapping": mapping, **more})
+
+    async def add(self, member: Item) -> bool:
+        """See ``DistinctCounter.add``."""
+        return await self._run(self._protocol.add(member))
+
+    async def add_many(self, members: Iterable[Item]) -> list[bool]:
+        """See ``DistinctCounter.add_many``."""
+        return await self._run(self._protocol.add_many(members))
+
+    async def count(self, within: int | None = None) -> int:
+        """See ``DistinctCounter.count``."""
+        return await self._count("or", [select(self.config, within)])
+
+    async def count_and(self, *others: Counted) -> int:
+        """See ``DistinctCounter.count_and``."""
+        return await self._count("and", self._with(others))
+
+    async def count_or(self, *others: Counted) -> int:
+        """See ``DistinctCounter.count_or``."""
+        return await self._count("or", self._with(others))
+
+    async def count_xor(self, *others: Counted) -> int:
+        """See ``DistinctCounter.count_xor``."""
+        return await self._count("xor", self._with(others))
+
+    def within(self, slices: int) -> AsyncCounterSlices:
+        """See ``DistinctCounter.within``."""
+        return AsyncCounterSlices(self, select(self.config, slices))
+
+    def slice(self, at: datetime | str) -> AsyncCounterSlices:
+        """See ``DistinctCounter.slice``."""
+        return AsyncCounterSlices(self, select(self.config, at=at))
+
+    async def info(self) -> CounterInfo:
+        """See ``DistinctCounter.info``."""
+        return await self._run(self._protocol.info())
+
+    async def warnings(self) -> list[str]:
+        """See ``DistinctCounter.warnings``."""
+        return await self._run(self._protocol.warnings())
+
+    async def clear(self, *, mapping: bool = False) -> None:
+        """See ``DistinctCounter.clear``."""
+        await self._run(self._protocol.clear(mapping=mapping))
+
+    async def _count(self, operation: str, operands: list[Selection]) -> int:
+        return await self._run(self._protocol.count(operation, operands))

@@ -1,0 +1,93 @@
+"""The flow behind the counts: chunk by chunk, until all are counted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tbloom.calls import Flow, ScriptCall, Status, deliver, text
+from tbloom.distinct.config import STORED_MAPPING
+from tbloom.distinct.conversation import CountConversation, refusal
+from tbloom.distinct.selection import Selection
+from tbloom.errors import TBloomError
+from tbloom.scripts import DISTINCT_COUNT
+
+#: When any instant lies in between (ms).
+_ALWAYS = 0, 1 << 53
+#: A slice may end while its chunks are counted. More often means that the server's clock runs away.
+_MAX_CORRECTIONS = 16
+#: How many bitmaps one call may bring.
+_MOST_BITMAPS = 1000
+
+
+def count(
+    conversation: CountConversation, operation: str, operands: Sequence[Selection]
+) -> Flow[int]:
+    """How many members the operands have together (``or``), in common (``and``), in an odd number of them (``xor``)."""
+    for _ in range(_MAX_CORRECTIONS):
+        counted = yield from _count_at(conversation, operation, operands)
+        if counted is not None:
+            return counted
+    raise TBloomError(
+        f"the server's clock left the current slice {_MAX_CORRECTIONS} times in a row"
+    )
+
+
+def _count_at(
+    conversation: CountConversation, operation: str, operands: Sequence[Selection]
+) -> Flow[int | None]:
+    """The same with the slices that are live now, as far as known; None: others are."""
+    keys, now = conversation.config.keys, conversation.clock.now()
+    slices = [(operand.config, label) for operand in operands for label in operand.labels(now)]
+    currents = [current for operand in operands if (current := operand.current(now))]
+    begins = max((current.start for current in currents), default=_ALWAYS[0])
+    ends = min((current.end for current in currents), default=_ALWAYS[1])
+    counters = {(operand.config.name, operand.config.stored) for operand in operands}
+    fixed_keys = (
+        keys.config(),
+        keys.layout(),
+        keys.counters(),
+        *(keys.chunks(config.name, label) for config, label in slices),
+        *map(keys.scratch, range(len(operands) + 1)),
+    )
+    sizes = " ".join(f"{len(operand.labels(now))}" for operand in operands)
+    total, following, left = 0, 0, list[int]()
+    while left or following >= 0:
+        named = left[: max(1, _MOST_BITMAPS // len(slices))]
+        call = ScriptCall(
+            DISTINCT_COUNT,
+            (
+                *fixed_keys,
+                *(
+                    keys.bitmap(config.name, label, chunk)
+                    for chunk in named
+                    for config, label in slices
+                ),
+            ),
+            (
+                STORED_MAPPING,
+                operation,
+                begins,
+                ends,
+                sizes,
+                len(counters),
+                following,
+                *(word for pair in counters for word in pair),
+                *named,
+            ),
+        )
+        [[status, payload, *more]] = yield from deliver([call])
+        if status == Status.CLOCK:
+            conversation.clock.learn(payload)
+            return None
+        if status != Status.OK:
+            configs = {config.name: config for config, _ in slices}
+            raise refusal(
+                configs[text(more[0])] if more else configs.popitem()[1], status, payload, *more
+            )
+        reached, rest = more
+        total += payload
+        if named:
+            left = [*rest, *left[len(named) :]]
+        else:
+            following, left = reached, list(rest)
+    return total

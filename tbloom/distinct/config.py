@@ -1,0 +1,83 @@
+"""What all who share a mapping, or one of its counters, must agree on."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from tbloom.config import differences, read_stored
+from tbloom.errors import ConfigError
+from tbloom.hashing import FINGERPRINT_NAME
+from tbloom.keys import Keys, check_name
+from tbloom.window import Window
+
+KIND = "mapping"
+LAYOUT = 1
+#: What the server keeps of a mapping's parameters.
+STORED_MAPPING = json.dumps(
+    {"layout": LAYOUT, "kind": KIND, "hash": FINGERPRINT_NAME}, separators=(",", ":")
+)
+#: The label of the only slice of a counter without slices.
+WHOLE = "all"
+#: Ids are given up to this number.
+MOST_MEMBERS = 1 << 32
+_PARAMETERS = ("granularity", "slices", "tz")
+
+
+@dataclass(frozen=True, slots=True)
+class CounterConfig:
+    """The parameters of one counter; raises ConfigError where they make no sense."""
+
+    name: str
+    mapping: str = "ids"
+    granularity: str | timedelta | None = None
+    slices: int | None = None
+    tz: str = "UTC"
+    #: None: it is not sliced.
+    window: Window | None = field(init=False, repr=False, compare=False)
+    keys: Keys = field(init=False, repr=False, compare=False)
+    #: What the server keeps of it, to compare other clients' parameters with.
+    stored: str = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+        check_name(self.mapping, "mapping")
+        window = None
+        if self.granularity is not None:
+            if self.slices is None:
+                raise ConfigError("slices", None, "a whole number, because granularity is given")
+            window = Window(self.granularity, self.slices, self.tz)
+        elif self.slices is not None:
+            raise ConfigError("granularity", None, "a period such as 'd', because slices is given")
+        elif self.tz != "UTC":
+            raise ConfigError("tz", self.tz, "none, because granularity is not given")
+        values = {name: getattr(window, name) for name in _PARAMETERS} if window else {}
+        for name, value in values.items():  # in their canonical spelling
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "window", window)
+        object.__setattr__(self, "keys", Keys(self.mapping))
+        object.__setattr__(self, "stored", json.dumps(values, separators=(",", ":")))
+
+    def differences(self, stored: str) -> dict[str, tuple[Any, Any]]:
+        """Each parameter that ``stored`` has another value for: (stored, ours)."""
+        return differences(stored, self.stored)
+
+
+def mapping_differences(stored: str) -> dict[str, tuple[Any, Any]]:
+    """Each parameter of a mapping that ``stored`` has another value for: (stored, ours)."""
+    return differences(stored, STORED_MAPPING)
+
+
+def from_stored(name: str, mapping: str, stored: str) -> CounterConfig:
+    """The parameters of a stored counter."""
+    values = read_stored(stored)
+    try:
+        config = CounterConfig(name, mapping, **values)
+    except TypeError:
+        config = None
+    if config is None or config.stored != stored:  # the scripts compare texts
+        expected = "the parameters of a counter that this version of tbloom can read"
+        raise ConfigError("stored", stored, expected)
+    return config

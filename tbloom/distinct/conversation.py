@@ -1,0 +1,247 @@
+"""One client's conversation with the server about one counter, until all members have answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+from tbloom import scripts
+from tbloom.batches import Batch, Untold
+from tbloom.bucketed import Bucketed
+from tbloom.calls import Flow, ScriptCall, Status, chunks, text
+from tbloom.clock import ServerClock
+from tbloom.distinct.config import (
+    MOST_MEMBERS,
+    STORED_MAPPING,
+    WHOLE,
+    CounterConfig,
+    mapping_differences,
+)
+from tbloom.errors import ConfigMismatch, MappingFull, TBloomError
+from tbloom.lanes import LANE_TTL_MS
+from tbloom.tree import LAST_BUCKET, Tree, new_generation, read_tree
+from tbloom.window import Slice
+
+#: The ids of one chunk.
+CHUNK = 1 << 16
+#: A bucket with more entries is split. Redis keeps up to 512 in its compact form (a listpack).
+_MOST_ENTRIES = 100
+#: A new member takes the server some 8 us.
+_MEMBERS_PER_CALL = 150
+#: A call has the bitmaps that are known in its keys: up to so many with one member, or with several. Beyond that it is
+#: told which it needs, and asked again.
+_MOST_BITMAPS, _MOST_BITMAPS_OF_MANY = 16, 1024
+#: When a counter without slices begins, and ends (ms).
+_ALWAYS = Slice(WHOLE, 0, 1 << 53)
+
+
+class _Known(NamedTuple):
+    """What a batch's call went by, and the bitmaps that it turned out to need."""
+
+    tree: Tree
+    label: str
+    bitmaps: frozenset[int] = frozenset()
+
+
+class CountConversation(Bucketed):
+    """What a client has learnt about a counter and its mapping, and its tokens."""
+
+    def __init__(self, config: CounterConfig, max_members: int = MOST_MEMBERS) -> None:
+        super().__init__(config.name)
+        self.config = config
+        self.clock = ServerClock()
+        self._max_members = max_members
+        self._tree = Tree("")
+        self._is_outdated = False
+        self._members = 0
+        #: The chunks that are bitmaps, as far as known, and of which slice.
+        self._bitmaps: tuple[str, frozenset[int]] = ("", frozenset())
+
+    def batches(self, digests: Iterable[int]) -> list[Batch]:
+        """The distinct digests, in batches of what one call may carry."""
+        return [Batch([*some]) for some in chunks([*dict.fromkeys(digests)], _MEMBERS_PER_CALL)]
+
+    def add_call(self, batch: Batch) -> ScriptCall:
+        """``lua/distinct_add.lua``; the batch has a lane."""
+        config, keys = self.config, self.config.keys
+        tree, is_new = self._tree, False
+        if not tree.generation:
+            tree = self._tree = Tree(new_generation())
+            is_new = True
+        now, window = self.clock.now(), config.window
+        current = window.slice_at(now) if window else _ALWAYS
+        halves = [*map(tree.half_of, batch.digests)]
+        bitmaps = self._bitmaps_for(current.label, batch)
+        needed = batch.known.bitmaps if batch.known else frozenset()
+        batch.known = _Known(tree, current.label, needed)
+        return ScriptCall(
+            scripts.DISTINCT_ADD,
+            (
+                self.lane(batch),
+                keys.config(),
+                keys.layout(),
+                keys.members(),
+                keys.counters(),
+                keys.chunks(config.name, current.label),
+                *self._buckets(tree, halves),
+                *(keys.bitmap(config.name, current.label, chunk) for chunk in bitmaps),
+            ),
+            (
+                batch.number,
+                STORED_MAPPING,
+                config.name,
+                config.stored,
+                tree.generation,
+                int(is_new),
+                current.start,
+                current.end,
+                window.expires(current) if window else 0,
+                LANE_TTL_MS,
+                _MOST_ENTRIES,
+                LAST_BUCKET,
+                self._max_members,
+                len(halves),
+                *(
+                    word
+                    for half, digest in zip(halves, batch.digests, strict=True)
+                    for word in (half, digest.to_bytes(16, "big"))
+                ),
+                *bitmaps,
+            ),
+        )
+
+    def clear_call(self, batch: Batch, slices: dict[str, list[int]]) -> ScriptCall:
+        """``lua/distinct_clear.lua``; the batch has a lane, and no items. The chunks that are bitmaps, by slice."""
+        config, keys = self.config, self.config.keys
+        return ScriptCall(
+            scripts.DISTINCT_CLEAR,
+            (
+                self.lane(batch),
+                keys.config(),
+                keys.counters(),
+                *(keys.chunks(config.name, label) for label in slices),
+                *(
+                    keys.bitmap(config.name, label, chunk)
+                    for label, bitmaps in slices.items()
+                    for chunk in bitmaps
+                ),
+            ),
+            (
+                batch.number,
+                STORED_MAPPING,
+                config.name,
+                config.stored,
+                LANE_TTL_MS,
+                len(slices),
+                *map(len, slices.values()),
+                *(chunk for bitmaps in slices.values() for chunk in bitmaps),
+            ),
+        )
+
+    def forget_call(self, batch: Batch) -> ScriptCall:
+        """``lua/distinct_forget.lua``; the batch has a lane, and no items."""
+        keys = self.config.keys
+        return ScriptCall(
+            scripts.DISTINCT_FORGET,
+            (self.lane(batch), keys.config(), keys.layout(), keys.members(), keys.counters()),
+            (batch.number, STORED_MAPPING, LANE_TTL_MS),
+        )
+
+    def tell(self, call: Callable[[Batch], ScriptCall]) -> Flow[bool]:
+        """Makes a call with a token and without members. False: what it goes by has changed."""
+        batch = Batch([])
+        yield from self.settle([batch], self._tell(batch, call))
+        return batch.answers is not None
+
+    def _tell(self, batch: Batch, call: Callable[[Batch], ScriptCall]) -> Flow[None]:
+        yield from self._deliver([call(batch)], [batch], self._accept_told)
+
+    def _accept_told(self, batch: Batch, reply: Any) -> bool:
+        status, payload, *more = reply
+        if status in (Status.OK, Status.STRAY):  # a clear that was done already
+            batch.answers = ""
+        elif status != Status.LAYOUT:
+            raise refusal(self.config, status, payload, *more)
+        return True
+
+    def forget(self) -> None:
+        """The counter is cleared: no first answer holds any more."""
+        self.untold, self._bitmaps = Untold(), ("", frozenset())
+
+    def lane(self, batch: Batch) -> str:
+        """The key of the batch's lane."""
+        lane = batch.lane
+        assert lane is not None  # noqa: S101 - it was given a token
+        return self.config.keys.lane(lane.client, lane.lane)
+
+    def _refresh(self, batches: list[Batch]) -> Flow[None]:
+        if batches and self._is_outdated:
+            self._is_outdated = False
+            self._tree = yield from read_tree(self.config.mapping, self.config.keys.layout())
+
+    def _moved(self, batch: Batch) -> _Known:
+        known: _Known = batch.known
+        if not known.bitmaps:
+            self._is_outdated = True
+        return known
+
+    def _accept(self, batch: Batch, reply: Any) -> bool:
+        status, payload, *more = reply
+        if status == Status.OK:
+            batch.answers = self._answers(batch, payload, all_of_them=True)
+            self._learn(batch, *more)
+            return True
+        if status == Status.CLOCK:
+            self.clock.learn(payload)
+            return False
+        if status == Status.LAYOUT:
+            self._is_outdated = True
+            return False
+        if status == Status.FULL:
+            raise MappingFull(self.config.mapping, self._max_members)
+        raise refusal(self.config, status, payload, *more)
+
+    def _learn(self, batch: Batch, splits: list[int], members: int, missing: list[int]) -> None:
+        """Takes what a call has found beside the answers."""
+        known: _Known = batch.known
+        known.tree.note_splits(splits)
+        self._members = max(self._members, members)
+        batch.known = known._replace(bitmaps=frozenset(missing))
+        label, bitmaps = self._bitmaps
+        bitmaps = batch.known.bitmaps | (bitmaps if label == known.label else frozenset())
+        if len(bitmaps) > _MOST_BITMAPS_OF_MANY:  # begins anew
+            bitmaps = batch.known.bitmaps
+        self._bitmaps = known.label, bitmaps
+
+    def _bitmaps_for(self, label: str, batch: Batch) -> list[int]:
+        """The chunks whose bitmaps the call may need: those where new ids go, those that it turned out to need,
+        and those that are known, unless they are many."""
+        following = self._members // CHUNK
+        needed = batch.known.bitmaps if batch.known else ()
+        known = self._bitmaps[1] if self._bitmaps[0] == label else frozenset()
+        if len(batch.digests) == 1 and len(known) > _MOST_BITMAPS:
+            known = frozenset()
+        return sorted({following, following + 1, *needed, *known})
+
+    def _buckets(self, tree: Tree, halves: list[int]) -> Iterator[str]:
+        """For each member, its bucket and that one's halves."""
+        key, generation = self.config.keys.ids, tree.generation
+        for half in halves:
+            yield key(generation, half >> 1)
+            yield key(generation, half & ~1)
+            yield key(generation, half | 1)
+
+
+def refusal(config: CounterConfig, status: int, payload: Any, *more: Any) -> TBloomError:
+    """What a script's reply says that no further question mends; ``more`` is there if it is about the counter."""
+    if status == Status.MISMATCH:
+        stored = text(payload)
+        if more:
+            return ConfigMismatch(config.name, config.differences(stored), stored)
+        return ConfigMismatch(config.mapping, mapping_differences(stored), stored)
+    if status == Status.FOREIGN:
+        return TBloomError(
+            f"counter {config.name!r}: the server has lost the ids of the mapping {config.mapping!r} that it counts; "
+            "clear() it, and see warnings()"
+        )
+    return TBloomError(f"counter {config.name!r}: the server takes a call for a stray copy")

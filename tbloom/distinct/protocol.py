@@ -1,0 +1,92 @@
+"""The verbs of a distinct counter, as flows (see ``tbloom.calls``). No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tbloom import survey
+from tbloom.arguments import digests_of
+from tbloom.calls import Command, Flow, deliver
+from tbloom.distinct import combining
+from tbloom.distinct.config import CounterConfig
+from tbloom.distinct.conversation import CountConversation
+from tbloom.distinct.info import CountedSlice, CounterInfo
+from tbloom.distinct.selection import Selection, select
+from tbloom.distinct.storage import bucket_keys, clear_counter, clear_mapping, look, memory
+from tbloom.errors import ConfigError
+from tbloom.hashing import Item, encode, fingerprint
+from tbloom.tree import read_tree
+
+
+class CountProtocol:
+    """The verbs of one counter, for one client."""
+
+    def __init__(self, config: CounterConfig, max_members: int) -> None:
+        self.config = config
+        self._conversation = CountConversation(config, max_members)
+
+    def add(self, member: Item) -> Flow[bool]:
+        """Is the member counted for the first time?"""
+        key = fingerprint(encode(member, "member"))
+        answers = yield from self._add([key])
+        return answers[key]
+
+    def add_many(self, members: Iterable[Item]) -> Flow[list[bool]]:
+        """Which of the members are counted for the first time? Of a repeated one, the first."""
+        digests = digests_of(members, fingerprint, argument="members")
+        answers = yield from self._add(digests)
+        return [answers.pop(digest, False) for digest in digests]
+
+    def count(self, operation: str, operands: Sequence[Selection]) -> Flow[int]:
+        """How many members the operands have together (``or``), in common (``and``), in an odd number of them
+        (``xor``)."""
+        for i, operand in enumerate(operands[1:]):
+            if operand.config.mapping != self.config.mapping:
+                expected = f"a counter of the same mapping, {self.config.mapping!r}"
+                raise ConfigError(f"others[{i}]", operand.config, expected)
+        return (yield from combining.count(self._conversation, operation, operands))
+
+    def clear(self, *, mapping: bool) -> Flow[None]:
+        """Forget what is counted; with ``mapping``, the ids and all other counters too."""
+        flow = clear_mapping if mapping else clear_counter
+        yield from flow(self._conversation)
+
+    def info(self) -> Flow[CounterInfo]:
+        """What the counter and its mapping hold."""
+        config, keys = self.config, self.config.keys
+        count = yield from self.count("or", [select(config)])  # compares the parameters
+        slices = []
+        for label, stored in (yield from look(self._conversation)).items():
+            bitmaps = [keys.bitmap(config.name, label, chunk) for chunk in stored.bitmaps]
+            taken = yield from memory([keys.chunks(config.name, label), *bitmaps])
+            slices.append(
+                CountedSlice(label, stored.members, stored.sorted_chunks, len(bitmaps), taken)
+            )
+        [members] = yield from deliver([Command(("GET", keys.members()))])
+        buckets = bucket_keys(config, (yield from read_tree(config.mapping, keys.layout())))
+        others = [keys.config(), keys.layout(), keys.members(), keys.counters()]
+        return CounterInfo(
+            name=config.name,
+            mapping=config.mapping,
+            granularity=config.window.granularity if config.window else None,
+            count=count,
+            slices=tuple(slices),
+            members=int(members or 0),
+            mapping_bytes=(yield from memory(buckets + others)),
+            buckets=len(buckets),
+            warnings=tuple((yield from self.warnings())),
+        )
+
+    def warnings(self) -> Flow[list[str]]:
+        """What threatens the counter."""
+        return (yield from survey.evictions([self.config.keys.config()]))
+
+    def _add(self, digests: list[int]) -> Flow[dict[int, bool]]:
+        conversation = self._conversation
+        return (
+            yield from conversation.add(
+                digests,
+                conversation.batches,
+                lambda batches: conversation.change(batches, conversation.add_call),
+            )
+        )

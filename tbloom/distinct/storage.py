@@ -1,0 +1,103 @@
+"""What counters and their mapping have stored: looked at, and removed."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+from tbloom.calls import CALLS_AT_ONCE, Command, Flow, ScriptCall, chunks, deliver, text
+from tbloom.distinct.config import WHOLE, CounterConfig, from_stored
+from tbloom.distinct.conversation import CountConversation
+from tbloom.scripts import DISTINCT_LOOK, DISTINCT_USAGE
+from tbloom.tree import Tree, read_tree
+
+#: Keys that one command looks at, or deletes: less than a millisecond's work.
+_KEYS_PER_CALL = 100
+
+
+class StoredSlice(NamedTuple):
+    """One slice of a counter, as it is stored."""
+
+    members: int
+    sorted_chunks: int
+    bitmaps: list[int]
+
+
+def look(conversation: CountConversation) -> Flow[dict[str, StoredSlice]]:
+    """The live slices, by label, oldest first."""
+    config = conversation.config
+    # The first look is for the server's time.
+    yield from _look_at(conversation, [WHOLE])
+    window = config.window
+    labels = [slice.label for slice in window.live(conversation.clock.now())] if window else [WHOLE]
+    return (yield from _look_at(conversation, labels))
+
+
+def _look_at(conversation: CountConversation, labels: list[str]) -> Flow[dict[str, StoredSlice]]:
+    config, found = conversation.config, {}
+    for some in chunks(labels, CALLS_AT_ONCE):
+        keys = [config.keys.chunks(config.name, label) for label in some]
+        replies = yield from deliver([ScriptCall(DISTINCT_LOOK, (key,), ()) for key in keys])
+        for label, (now, *stored) in zip(some, replies, strict=True):
+            conversation.clock.learn(now)
+            found[label] = StoredSlice(*stored)
+    return found
+
+
+def counters_of(mapping: str) -> Flow[dict[str, CounterConfig]]:
+    """The counters that share a mapping, by name."""
+    key = CounterConfig("any", mapping).keys.counters()
+    [stored] = yield from deliver([Command(("HGETALL", key))])
+    pairs = sorted((text(name), text(parameters)) for name, parameters in stored.items())
+    return {name: from_stored(name, mapping, parameters) for name, parameters in pairs}
+
+
+def clear_counter(conversation: CountConversation) -> Flow[None]:
+    """Forgets what the counter has counted, also if it is stored with other parameters."""
+    config = conversation.config
+    [stored] = yield from deliver([Command(("HGET", config.keys.counters(), config.name))])
+    if stored is not None and text(stored) != config.stored:
+        other = from_stored(config.name, config.mapping, text(stored))
+        conversation.forget()
+        conversation = CountConversation(other)
+    yield from _clear(conversation)
+
+
+def _clear(conversation: CountConversation) -> Flow[None]:
+    conversation.forget()
+    while True:
+        slices = {
+            label: stored.bitmaps for label, stored in (yield from look(conversation)).items()
+        }
+        if (yield from conversation.tell(partial(conversation.clear_call, slices=slices))):
+            return
+
+
+def clear_mapping(conversation: CountConversation) -> Flow[None]:
+    """Forgets all counters of the counter's mapping, and the ids."""
+    config = conversation.config
+    while True:
+        for counter in (yield from counters_of(config.mapping)).values():
+            yield from _clear(CountConversation(counter))
+        tree = yield from read_tree(config.mapping, config.keys.layout())
+        conversation.forget()
+        if (yield from conversation.tell(conversation.forget_call)):
+            break
+    for some in chunks(bucket_keys(config, tree), _KEYS_PER_CALL):
+        yield from deliver([Command(("UNLINK", *some))])
+
+
+def bucket_keys(config: CounterConfig, tree: Tree) -> list[str]:
+    """The keys of all of the mapping's buckets."""
+    if not tree.generation:
+        return []
+    return [config.keys.ids(tree.generation, bucket) for bucket in tree.buckets()]
+
+
+def memory(keys: list[str]) -> Flow[int]:
+    """What the keys take in Redis, overhead included."""
+    calls = [ScriptCall(DISTINCT_USAGE, tuple(some), ()) for some in chunks(keys, _KEYS_PER_CALL)]
+    taken = 0
+    for some in chunks(calls, CALLS_AT_ONCE):
+        taken += sum((yield from deliver(some)))
+    return taken
