@@ -114,19 +114,6 @@ local function can_take(chunk)
   end
 end
 
--- How many of the sorted ids, two bytes each after a ':', are less than this one; and whether it is among them.
-local function find(sorted, low)
-  local from, to = 0, (#sorted - 1) / 2
-  while from < to do
-    local middle = math.floor((from + to) / 2)
-    local high_byte, low_byte = string.byte(sorted, 2 + 2 * middle, 3 + 2 * middle)
-    local there = high_byte * 256 + low_byte
-    if there == low then return middle, true end
-    if there < low then from = middle + 1 else to = middle end
-  end
-  return from, false
-end
-
 -- (1) What is counted already can be told also where nothing can be written.
 local answers, unknown, places, buckets, changes = {}, {}, {}, {}, false
 for member = 0, count - 1 do
