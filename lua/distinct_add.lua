@@ -123,7 +123,7 @@ for member = 0, count - 1 do
     local chunk, low = chunk_of(id), id % 65536
     local is_counted
     if chunk.sorted then
-      is_counted = select(2, find(chunk.sorted, low))
+      is_counted = select(2, position_of(chunk.sorted, low))
     else
       is_counted = chunk.key and redis.call('GETBIT', chunk.key, low) == 1
     end
@@ -185,7 +185,7 @@ for _, chunk in pairs(chunks) do
     table.sort(added)
     local pieces, from = {}, 1
     for _, low in ipairs(added) do
-      local to = 1 + 2 * (find(chunk.sorted, low))
+      local to = 1 + 2 * (position_of(chunk.sorted, low))
       pieces[#pieces + 1] = string.sub(chunk.sorted, from, to)
       pieces[#pieces + 1] = string.char(math.floor(low / 256), low % 256)
       from = to + 1

@@ -170,7 +170,7 @@ local function count_common(one, one_key, other, other_key, result)
   if not other_is_sorted then return count_bits(other_key, ids) end
   if 16 * #one < #other then
     for _, id in ipairs(ids) do
-      if select(2, find(other, id)) then n = n + 1 end
+      if select(2, position_of(other, id)) then n = n + 1 end
     end
     work = work + 30 * #ids
     return n

@@ -266,7 +266,7 @@ local function append_ids(sorted, ids)
 end
 
 -- How many of the sorted ids, two bytes each after a ':', are less than this one; and whether it is among them.
-local function find(sorted, low)
+local function position_of(sorted, low)
   local from, to = 0, (#sorted - 1) / 2
   while from < to do
     local middle = math.floor((from + to) / 2)
