@@ -202,7 +202,8 @@ def check_written(client: redis.Redis, url: str, counter: DistinctCounter, a: li
         found = []
         for each in (counter, half):
             keys, name = each.config.keys, each.name
-            field = client.hget(keys.chunks(name, "all"), "0")
-            found.append((field, client.get(keys.bitmap(name, "all", 0))))
+            field, bits = client.hget(keys.chunks(name, "all"), "0"), keys.bitmap(name, "all", 0)
+            taken = client.memory_usage(bits) // 1024  # the keys' names differ
+            found.append((field, client.get(bits), taken))
         assert found[0] == found[1], "not what the product would have written"
         half.clear(mapping=True)

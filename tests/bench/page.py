@@ -257,8 +257,9 @@ Timings on a shared machine differ from run to run; read the ratios. `make bench
 ## The goals
 
 Where there are two figures, the first is with a core each for client and server, the second with one core
-for both; for memory, with {footprint_items} items and at each capacity up to 1,000,000, and of `ExactFilter`, with
-{exact_sizes} items. *In part* means that some of the figures reach the goal.
+for both; for memory, with {footprint_items} items and at each capacity up to 1,000,000, of `ExactFilter`, with
+{exact_sizes} items. Of `DistinctCounter`, three: of the count, AND and OR. *In part* means that some of the figures reach
+the goal.
 
 {goals}
 
@@ -418,7 +419,7 @@ it does to a hash of names and ids:
 Medians of {distinct_rounds} interleaved rounds, client and server with a core each: *us* from call to answer, *commands us* the server's time in
 commands. A bitmap needs `BITOP`, `BITCOUNT` and `UNLINK` for all but its own count, in a pipeline. A `SET` has no XOR: two `SCARD` and a
 `SINTERCARD`, which would do for the OR of two as well; `SUNIONSTORE` takes any number of them. Of a dense `SET` only the count is
-asked: the others would hold the server up for a second or more.
+asked: the others would hold the server up for seconds.
 
 {distinct_counting}
 
