@@ -9,7 +9,6 @@ import re
 import shlex
 import signal
 import subprocess
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from shutil import which
@@ -19,7 +18,7 @@ import pytest
 import redis
 import servers
 from conftest import missing
-from test_cli import TBLOOM, _write, refused, tbloom
+from test_cli import TBLOOM, refused, tbloom
 from test_completion import completed
 
 from tbloom import TimeBloom, cli
@@ -167,27 +166,23 @@ def test_add_refuses_what_can_t_be_and_changes_nothing(
     assert keys(own) == before
 
 
-def test_ctrl_c_ends_add_between_two_steps(alone: str) -> None:
-    """What it has counted is the beginning of its input."""
+def test_ctrl_c_ends_add_between_two_steps(alone: str, tmp_path: Path) -> None:
+    """A step is what is read at once: 64 KB, 4096 of these lines."""
+    members, a_step = [f"item {i:010}" for i in range(200_000)], 4096
+    (tmp_path / "file").write_text("".join(f"{member}\n" for member in members))
     running = subprocess.Popen(
-        [*TBLOOM, "count", "add", alone, "left", "--quiet"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        [*TBLOOM, "count", "add", alone, "left", str(tmp_path / "file"), "--quiet"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-    assert running.stdin
-    assert running.stdout
-    assert running.stderr
-    writer = threading.Thread(target=_write, args=(running.stdin, range(1_000_000)))
-    writer.start()
     with DistinctCounter.from_url(alone, "left") as left:
         while not left.count():
             assert running.poll() is None
         running.send_signal(signal.SIGINT)
-        assert running.wait(timeout=60) == 130
-        assert (running.stdout.read(), running.stderr.read()) == ("", "tbloom: interrupted\n")
-        writer.join()
+        assert ("", "tbloom: interrupted\n") == running.communicate(timeout=60)
+        assert running.returncode == 130
         counted = left.count()
-        assert 0 < counted < 1_000_000
-        assert not any(left.add_many(f"item {i}" for i in range(counted)))
+        assert (0, True) == (counted % a_step, 0 < counted < len(members))
+        assert not any(left.add_many(members[:counted]))
 
 
 def test_ctrl_c_ends_add_that_waits(alone: str) -> None:
@@ -362,6 +357,15 @@ def test_clear_forgets_a_counter(own: redis.Redis, filled: str) -> None:
     assert ["days", "right"] == [one["name"] for one in json.loads(count("list", filled, "--json"))]
     assert [] == [*own.scan_iter("*:chunks:left:*")]
     assert json.loads(count("show", filled, "right", "--json"))["members"] == 150
+
+
+def test_list_tells_of_ids_that_no_counter_has(filled: str) -> None:
+    for name in ("left", "right", "days"):
+        tbloom("count", "clear", filled, name)
+    done = tbloom("count", "list", filled)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "mapping 'ids'" in done.stderr
+    assert "no counters here" in done.stderr
 
 
 def test_clear_all_forgets_a_mapping(own: redis.Redis, filled: str) -> None:

@@ -228,6 +228,10 @@ def _counted(client: Any, mapping: str) -> list[dict[str, Any] | None]:
     except ResponseError as error:  # somebody else's key, of another type
         sys.stderr.write(f"tbloom: {mapping}: {one_line(error)}\n")
         return [None]
+    if not stored:
+        sys.stderr.write(
+            f"mapping {mapping!r} has ids, and no counters ('clear --all' forgets them)\n"
+        )
     return [_count(client, mapping, name, parameters) for name, parameters in stored.items()]
 
 
