@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from redis import Redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 from scrapy.settings import BaseSettings
-from scrapy_redis.connection import get_redis_from_settings
 
-from tbloom.caller import PATIENCE
 from tbloom.circuit import Circuit
-from tbloom.clients import SOCKET_TIMEOUT, without_secrets
 from tbloom.errors import ConfigError
 from tbloom.exact import ExactFilter
 from tbloom.local.bloom import LocalBloom
+from tbloom.scrapy.connection import make_client
 from tbloom.scrapy.notes import TTL_META, WITHIN
 from tbloom.sync import TimeBloom
 
@@ -91,7 +85,15 @@ _SETTINGS = {
     "client": "REDIS_PARAMS",
 }
 _FOR_BLOOM = {"TBLOOM_MARK", "TBLOOM_TAKE_OVER", "TBLOOM_SHADOW"}
-KNOWN = {*_SETTINGS.values(), *_FOR_BLOOM, "TBLOOM_STORE"} - {"REDIS_PARAMS"}
+#: Those of the extension, whatever the store; and others that it has a use for even where the store has none.
+_COUNTS = {
+    "TBLOOM_COUNT_KEY",
+    "TBLOOM_COUNT_MAPPING",
+    "TBLOOM_COUNT_GRANULARITY",
+    "TBLOOM_COUNT_SLICES",
+}
+_FOR_COUNTS_TOO = {"TBLOOM_TIMEZONE", "TBLOOM_PATIENCE"}
+KNOWN = {*_SETTINGS.values(), *_FOR_BLOOM, *_COUNTS, "TBLOOM_STORE"} - {"REDIS_PARAMS"}
 # What scrapy-redis-bloomfilter takes for the one of the pair that is not set.
 _OLD_BIT, _OLD_HASHES = 30, 6
 _LEAST_BIT, _MOST_BIT = 3, 40  # up to 256 blocks of 512 MB, as the sources have it
@@ -177,15 +179,28 @@ def _store(settings: BaseSettings) -> str:
     if not isinstance(store, str) or store not in STORES:
         raise ConfigError("TBLOOM_STORE", store, " or ".join(map(repr, STORES)))
     used = {_SETTINGS[argument] for argument in STORES[store].arguments}
-    used |= {"TBLOOM_KEY", "TBLOOM_STORE"} | (_FOR_BLOOM if store == "bloom" else set())
+    used |= {"TBLOOM_KEY", "TBLOOM_STORE", *_COUNTS} | (_FOR_BLOOM if store == "bloom" else set())
+    used |= _FOR_COUNTS_TOO if _is_counting(settings) else set()
+    check_names(settings)
     for name in settings:
         if name in KNOWN and name not in used and not _is_default(settings, name):
             expected = f"to be left out with TBLOOM_STORE = {store!r}"
             raise ConfigError(name, settings[name], expected)
+    return store
+
+
+def check_names(settings: BaseSettings) -> None:
+    """Raises ConfigError for a setting that looks like one of tbloom's, and is none."""
+    for name in settings:
         if name.startswith("TBLOOM_") and name not in KNOWN:
             expected = "no such setting; tbloom's are " + ", ".join(sorted(KNOWN))
             raise ConfigError(name, settings.get(name), expected)
-    return store
+
+
+def _is_counting(settings: BaseSettings) -> bool:
+    """Whether the extension is on; it is named by its path, or is the class."""
+    named = settings.getdict("EXTENSIONS").items()
+    return any("DistinctCounts" in str(name) and order is not None for name, order in named)
 
 
 def _is_default(settings: BaseSettings, name: str) -> bool:
@@ -198,17 +213,15 @@ def _is_default(settings: BaseSettings, name: str) -> bool:
 def _make(
     settings: BaseSettings, spider: str | None, store: str, suffix: str, own: dict[str, Any]
 ) -> TimeBloom | ExactFilter | LocalBloom:
-    name = _named("TBLOOM_KEY", settings.get("TBLOOM_KEY", DEFAULT_KEY), spider) + suffix
-    arguments = _arguments(settings)
+    name = named("TBLOOM_KEY", settings.get("TBLOOM_KEY", DEFAULT_KEY), spider) + suffix
+    own_arguments = STORES[store].arguments
+    arguments = {key: value for key, value in _arguments(settings).items() if key in own_arguments}
     if store == "local":
         if "path" in arguments:
-            arguments["path"] = _named("TBLOOM_PATH", arguments["path"], spider)
+            arguments["path"] = named("TBLOOM_PATH", arguments["path"], spider)
         return LocalBloom(name=name, **arguments)
-    client = _client(settings)
-    if _is_ours_to_retry(client, settings):
-        client.set_retry(Retry(NoBackoff(), 0))
-        arguments.setdefault("patience", PATIENCE)
-    arguments |= own
+    client, patience = make_client(settings)
+    arguments = {**patience, **arguments, **own}
     if store == "exact":
         seen: TimeBloom | ExactFilter = ExactFilter(client, name, **arguments)
     else:
@@ -217,36 +230,7 @@ def _make(
     return seen
 
 
-def _client(settings: BaseSettings) -> Any:
-    # scrapy-redis would wait 30 s for a reply, with the reactor at a stand.
-    timeouts = {"socket_timeout": SOCKET_TIMEOUT, "socket_connect_timeout": SOCKET_TIMEOUT}
-    own = {name: settings[name] for name in settings if name.startswith("REDIS_")}
-    try:
-        own["REDIS_PARAMS"] = {**timeouts, **settings.getdict("REDIS_PARAMS")}
-        return get_redis_from_settings(BaseSettings(own))
-    except (ValueError, AttributeError) as error:  # an impossible URL
-        if isinstance(error, json.JSONDecodeError):
-            raise _params_error(settings, error) from None
-        url = without_secrets(str(settings.get("REDIS_URL")))
-        raise ConfigError("REDIS_URL", url, f"what redis-py takes ({error})") from None
-    except (TypeError, ImportError, NameError) as error:  # what redis-py lacks
-        raise _params_error(settings, error) from None
-
-
-def _is_ours_to_retry(client: Any, settings: BaseSettings) -> bool:
-    """Whether nothing else is set, and ``patience`` decides for how long a call is sent again."""
-    fails_over = hasattr(getattr(client, "connection_pool", None), "sentinel_manager")
-    chosen = "retry" in settings.getdict("REDIS_PARAMS")
-    return isinstance(client, Redis) and not fails_over and not chosen
-
-
-def _params_error(settings: BaseSettings, error: Exception) -> ConfigError:
-    params = settings.get("REDIS_PARAMS")
-    names = sorted(params) if isinstance(params, dict) else type(params)  # the values may be secret
-    return ConfigError("REDIS_PARAMS", names, f"what redis-py takes ({error})")
-
-
-def _named(setting: str, text: Any, spider: str | None) -> str:
+def named(setting: str, text: Any, spider: str | None) -> str:
     """The setting's text, with the spider's name in it."""
     if spider is None and isinstance(text, str) and "%(spider)s" in text:
         raise ConfigError(setting, text, "one without %(spider)s where no spider is known")
@@ -258,22 +242,22 @@ def _named(setting: str, text: Any, spider: str | None) -> str:
 
 def _arguments(settings: BaseSettings) -> dict[str, Any]:
     parameters = {
-        argument: _number(settings, setting, kind) if kind else settings[setting]
+        argument: number(settings, setting, kind) if kind else settings[setting]
         for argument, (setting, kind) in _NAMES.items()
         if settings.get(setting) is not None
     }
     if any(
         settings.get(name) is not None for name in ("BLOOMFILTER_BIT", "BLOOMFILTER_HASH_NUMBER")
     ):
-        bit = _number(settings, "BLOOMFILTER_BIT", int, _OLD_BIT)
+        bit = number(settings, "BLOOMFILTER_BIT", int, _OLD_BIT)
         if not isinstance(bit, int) or not _LEAST_BIT <= bit <= _MOST_BIT:
             raise ConfigError("bits", bit, f"{_LEAST_BIT} to {_MOST_BIT} (2**BIT bits a slice)")
         parameters["bits"] = 1 << bit
-        parameters["hashes"] = _number(settings, "BLOOMFILTER_HASH_NUMBER", int, _OLD_HASHES)
+        parameters["hashes"] = number(settings, "BLOOMFILTER_HASH_NUMBER", int, _OLD_HASHES)
     return parameters
 
 
-def _number(
+def number(
     settings: BaseSettings, name: str, kind: Callable[[str], Any], default: Any = None
 ) -> Any:
     """The setting as a number; from the command line it comes as a str."""

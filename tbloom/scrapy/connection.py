@@ -1,0 +1,54 @@
+"""The client that scrapy-redis' settings describe."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from redis import Redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+from scrapy.settings import BaseSettings
+from scrapy_redis.connection import get_redis_from_settings
+
+from tbloom.caller import PATIENCE
+from tbloom.clients import SOCKET_TIMEOUT, without_secrets
+from tbloom.errors import ConfigError
+
+
+def make_client(settings: BaseSettings) -> tuple[Any, dict[str, float]]:
+    """The client, and how patient who uses it is to be where no setting says so."""
+    client = _client(settings)
+    if not _is_ours_to_retry(client, settings):
+        return client, {}
+    client.set_retry(Retry(NoBackoff(), 0))
+    return client, {"patience": PATIENCE}
+
+
+def _client(settings: BaseSettings) -> Any:
+    # scrapy-redis would wait 30 s for a reply, with the reactor at a stand.
+    timeouts = {"socket_timeout": SOCKET_TIMEOUT, "socket_connect_timeout": SOCKET_TIMEOUT}
+    own = {name: settings[name] for name in settings if name.startswith("REDIS_")}
+    try:
+        own["REDIS_PARAMS"] = {**timeouts, **settings.getdict("REDIS_PARAMS")}
+        return get_redis_from_settings(BaseSettings(own))
+    except (ValueError, AttributeError) as error:  # an impossible URL
+        if isinstance(error, json.JSONDecodeError):
+            raise _params_error(settings, error) from None
+        url = without_secrets(str(settings.get("REDIS_URL")))
+        raise ConfigError("REDIS_URL", url, f"what redis-py takes ({error})") from None
+    except (TypeError, ImportError, NameError) as error:  # what redis-py lacks
+        raise _params_error(settings, error) from None
+
+
+def _is_ours_to_retry(client: Any, settings: BaseSettings) -> bool:
+    """Whether nothing else is set, and ``patience`` decides for how long a call is sent again."""
+    fails_over = hasattr(getattr(client, "connection_pool", None), "sentinel_manager")
+    chosen = "retry" in settings.getdict("REDIS_PARAMS")
+    return isinstance(client, Redis) and not fails_over and not chosen
+
+
+def _params_error(settings: BaseSettings, error: Exception) -> ConfigError:
+    params = settings.get("REDIS_PARAMS")
+    names = sorted(params) if isinstance(params, dict) else type(params)  # the values may be secret
+    return ConfigError("REDIS_PARAMS", names, f"what redis-py takes ({error})")
