@@ -18,7 +18,7 @@ from scrapy import Request
 from scrapy.settings import Settings
 
 from tbloom import ExactFilter
-from tbloom.scrapy import options
+from tbloom.scrapy import counts, options
 
 #: How many comments have a value that is compared with what their lines give.
 COMPARED = {
@@ -28,6 +28,7 @@ COMPARED = {
     "index.md": 2,
     "operating.md": 2,
     "quickstart.md": 4,
+    "scrapy.md": 1,
     "stores.md": 6,
 }
 each_document = pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
@@ -141,5 +142,7 @@ def _described(settings: dict[str, Any]) -> list[Any]:
         own.append(seen._protocol._ttl)
     else:
         own += [seen.session_ttl, seen._protocol.home.size, seen._protocol.home._age]
+    counters = counts._Counters(Settings(settings), "news").of.values()
+    own += [counter.config for counter in counters]
     others = [getattr(read, name) for name in read.__slots__ if name not in ("seen", "circuit")]
     return [*own, *others]

@@ -15,11 +15,12 @@ from proxy import LossyProxy
 from scrapy import Request, Spider
 from scrapy.crawler import Crawler
 from scrapy.http import Response
+from scrapy.settings import Settings
 from scrapy.statscollectors import MemoryStatsCollector
 from w3lib.url import canonicalize_url
 
-from tbloom.distinct import DistinctCounter
-from tbloom.scrapy import DistinctCounts, counts
+from tbloom import ConfigError, DistinctCounter
+from tbloom.scrapy import DistinctCounts, counts, options
 
 EXTENSION = {"EXTENSIONS": {"tbloom.scrapy.DistinctCounts": 500}}
 ADDON = {"ADDONS": {"tbloom.scrapy.Addon": 500}}
@@ -29,6 +30,7 @@ SCRAPY_REDIS = {
 }
 WAYS = {
     "alone": {},
+    "without asyncio": {"TWISTED_REACTOR": "twisted.internet.selectreactor.SelectReactor"},
     "scrapy-redis": SCRAPY_REDIS,
     "add-on": ADDON,
     "exact store": {
@@ -79,8 +81,18 @@ def test_crawls_count_what_sets_do(
         result = crawl("pages", own, pages)
         assert ([], "finished") == (result["failures"], result["finish_reason"])
         assert expected(fetched | urls, urls - fetched, hosts_new) == counted(result)
+        assert f"'tbloom/distinct/urls': {len(fetched | urls)}," in result["log"]  # Scrapy's dump
         fetched |= urls
         hosts_new = 0
+
+
+@pytest.mark.parametrize("extensions", [{}, {"tbloom.scrapy.DistinctCounts": None}])
+def test_a_setting_that_nobody_has_a_use_for_is_refused(extensions: dict[str, Any]) -> None:
+    given = {"TBLOOM_STORE": "exact", "TBLOOM_TIMEZONE": "UTC", "EXTENSIONS": extensions}
+    with pytest.raises(ConfigError, match="TBLOOM_TIMEZONE: expected to be left out"):
+        options.read(Settings(given), "tests")
+    on = {**given, "EXTENSIONS": {DistinctCounts: 500}}
+    assert "exact" == options.read(Settings(on), "tests").store
 
 
 def test_the_add_on_does_not_turn_it_on(crawl: Any) -> None:
@@ -209,7 +221,7 @@ def test_other_parameters_than_the_stored_stop_the_crawl_at_the_start(
 )
 def test_a_wrong_setting_stops_the_crawl_at_the_start(wrong: dict[str, Any], message: str) -> None:
     """Also without Redis."""
-    with pytest.raises(counts.ConfigError) as error:
+    with pytest.raises(ConfigError) as error:
         made({**UNREACHABLE, **wrong})
     assert str(error.value).startswith(message)
 
