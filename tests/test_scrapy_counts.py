@@ -75,7 +75,9 @@ def test_crawls_count_what_sets_do(
     """Each with a filter of its own, so that it fetches what it asks for."""
     fetched: set[str] = set()
     hosts_new = 1
-    for number, pages in enumerate((["a", "b", "a", "c?y=2&x=1", "b#part"], ["a", "d"], ["a"])):
+    for number, pages in enumerate(
+        (["a", "b", "a", "c?y=2&x=1", "b#part"], ["a", "d", "c?x=1&y=2"], ["a"])
+    ):
         own = {**own_counters, **WAYS[way], "TBLOOM_KEY": f"{name}-{number}"}
         urls = {canonicalize_url(f"{site}{page}") for page in pages}
         result = crawl("pages", own, pages)
@@ -263,7 +265,6 @@ def test_what_redis_did_not_count_waits_for_it(url: str, own_counters: dict[str,
         while not proxy.lost:  # a second
             time.sleep(0.01)
         receive(extension, "https://a.example/b")
-        receive(extension, "https://a.example/a")
         urls = {"https://a.example/a", "https://a.example/b"}
         assert expected(urls, urls, 1) == closed(extension)
 
@@ -281,12 +282,15 @@ def test_redis_is_told_on_the_way(
 
 def test_no_more_wait_than_there_is_room_for(own_counters: dict[str, Any]) -> None:
     extension = made({**own_counters, **UNREACHABLE})
-    for i in range(counts.MOST_WAITING + 50):
-        receive(extension, f"https://a.example/{i}")
-    while not extension._lost:  # at the latest once some were put back
-        time.sleep(0.01)
-    assert len(extension._waiting["urls"]) <= counts.MOST_WAITING
-    assert {"lost": counts.MOST_WAITING + 51} == closed(extension)
+    members = [b"%d" % i for i in range(counts.MOST_WAITING + 50)]
+    for member in members:  # no thread yet that takes them
+        extension._gather("urls", member)
+    assert (counts.MOST_WAITING, 50) == (len(extension._waiting["urls"]), extension._lost)
+    told = {"urls": dict.fromkeys([b"earlier", *members[:10]]), "hosts": {b"a.example": None}}
+    extension._put_back(told)
+    assert (counts.MOST_WAITING, 51) == (len(extension._waiting["urls"]), extension._lost)
+    assert b"earlier" in extension._waiting["urls"]
+    assert {"lost": counts.MOST_WAITING + 52} == closed(extension)
 
 
 def test_urls_of_all_kinds(url: str, own_counters: dict[str, Any]) -> None:

@@ -100,7 +100,7 @@ class DistinctCounts:
         stats = self._crawler.stats
         if stats:
             for name, value in {**self._stats, "lost": self._lost}.items():
-                if value or name in KINDS:
+                if value:
                     stats.set_value(f"tbloom/distinct/{name}", value)
 
     def _look(self) -> None:
