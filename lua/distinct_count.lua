@@ -25,8 +25,9 @@
 --                             remain to be looked at (-1: from none); and which remain of those named, or before next
 --            {1, now}         the server's clock (ms) is not within ARGV[3..4]
 --            {2, parameters}  the mapping is stored with others
---            {2, parameters, counter}  this counter is
---            {7, generation}  a counter has ids of this generation, which is not the mapping's
+--            {2, parameters, counter}  this counter is, the first in ARGV being number 0
+--            {7, generation, slice}  this slice, the first in KEYS being number 0, has ids of this generation, which
+--                             is not the mapping's
 -- Errors     WRONGTYPE; OOM and READONLY, where bitmaps have to be put together in scratch keys
 
 local mapping_key, layout_key, counters_key, FIRST_KEY, FIRST_COUNTER = KEYS[1], KEYS[2], KEYS[3], 4, 8
@@ -44,7 +45,7 @@ local refusal = other_parameters(mapping_key, mapping, true)
 if refusal then return refusal end
 for i = FIRST_COUNTER, FIRST_CHUNK - 1, 2 do
   local stored = redis.call('HGET', counters_key, ARGV[i])
-  if stored and stored ~= ARGV[i + 1] then return {2, stored, ARGV[i]} end
+  if stored and stored ~= ARGV[i + 1] then return {2, stored, (i - FIRST_COUNTER) / 2} end
 end
 local now = server_time()
 if now < begins or now >= ends then return {1, now} end
@@ -65,7 +66,7 @@ end
 local generation = generation_of(layout_key)
 for slice = 1, slices do
   local of = redis.call('HGET', directory_of(slice), 'of')
-  if of and of ~= generation then return {7, of} end
+  if of and of ~= generation then return {7, of, slice - 1} end
 end
 if slices == 1 then return {0, tonumber(redis.call('HGET', directory_of(1), 'n') or 0), -1, {}} end
 -- What they have together needs no operands.
