@@ -92,13 +92,15 @@ local function chunks_to_do()
     end
     if operation == 'and' and (not fewest or fields < fewest) then fewest, looked_at = fields, operand end
   end
-  local are_there, last = {}, -1
   for _, slice in ipairs(looked_at) do
     if redis.call('HLEN', directory_of(slice)) > MOST_FIELDS then
-      last = math.min(first_chunk + MOST_FIELDS, 65536) - 1
+      local last = math.min(first_chunk + MOST_FIELDS, 65536) - 1
       for chunk = first_chunk, last do found[#found + 1] = chunk end
       return found, last < 65535 and last + 1 or -1
     end
+  end
+  local are_there = {}
+  for _, slice in ipairs(looked_at) do
     for _, field in ipairs(redis.call('HKEYS', directory_of(slice))) do
       local chunk = tonumber(field)
       if chunk and chunk >= first_chunk and not are_there[chunk] then
