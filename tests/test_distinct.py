@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import date, datetime, timedelta, timezone
 from functools import partial
 from typing import Any
@@ -453,6 +454,36 @@ async def test_more_than_max_members_are_refused_and_nothing_of_that_call_is_cou
     assert all(await other.add_many(map(str, range(100))))
     assert not any(await users.add_many(map(str, range(100))))
     assert await make_counter(max_members=101).add("100")
+
+
+async def test_what_was_counted_before_the_mapping_was_full_is_told_once(
+    make_counter: Make,
+) -> None:
+    """A batch of several calls: the first ones are answered when a later one is refused."""
+    users, members = make_counter(max_members=400), [f"{i}" for i in range(500)]
+    for _ in range(3):
+        with pytest.raises(MappingFull):
+            await users.add_many(members)
+    assert 0 < await users.count() <= 400
+    told = 0
+    for member in members:
+        with suppress(MappingFull):
+            told += await users.add(member)
+    assert 400 == told == await users.count()
+
+
+async def test_a_mapping_that_has_lost_its_number_gives_no_ids(
+    make_counter: Make, client: redis.Redis, name: str
+) -> None:
+    """They might be somebody's already."""
+    users = make_counter()
+    await users.add_many(["x", "y"])
+    client.delete(f"{{{name}}}:members")
+    with pytest.raises(TBloomError, match=rf"^mapping '{name}': .* clear\(mapping=True\)"):
+        await users.add("z")
+    assert 2 == await users.count()
+    await users.clear(mapping=True)
+    assert [True, False] == [await users.add("z"), await users.add("z")]
 
 
 async def test_a_client_that_decodes_replies_counts_the_same(make_counter: Make, url: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import secrets
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
 from itertools import combinations_with_replacement
 from operator import and_, or_, xor
@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from tbloom.calls import ScriptCall
+from tbloom.calls import Call, ScriptCall
 from tbloom.distinct import DistinctCounter, combining, conversation
 from tbloom.errors import MappingFull
 from tbloom.hashing import encode, fingerprint
@@ -59,20 +59,24 @@ def stored_ids(client: redis.Redis, counter: DistinctCounter, label: str = "all"
     return found
 
 
-def run(client: redis.Redis, flow: Any) -> tuple[Any, int]:
-    """What the flow answers, and how many scripts it called."""
-    replies, scripts = None, 0
+def replies_to(client: redis.Redis, calls: Sequence[Call]) -> list[Any]:
+    """What the server says to a flow's calls."""
+    in_full = [
+        call._replace(in_full=True) if isinstance(call, ScriptCall) else call for call in calls
+    ]
+    return [client.execute_command(*call.words) for call in in_full]
+
+
+def run(client: redis.Redis, flow: Any, replies: Any = None) -> tuple[Any, int]:
+    """What the flow answers, after these replies, and how many scripts it called."""
+    scripts = 0
     while True:
         try:
             calls = flow.send(replies)
         except StopIteration as end:
             return end.value, scripts
         scripts += sum(isinstance(call, ScriptCall) for call in calls)
-        words = [
-            (call._replace(in_full=True) if isinstance(call, ScriptCall) else call).words
-            for call in calls
-        ]
-        replies = [client.execute_command(*some) for some in words]
+        replies = replies_to(client, calls)
 
 
 def ids_given(client: redis.Redis, mapping: str) -> dict[int, int]:
