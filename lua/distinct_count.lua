@@ -7,8 +7,9 @@
 --
 -- KEYS[1]    the mapping's parameters
 -- KEYS[2]    the mapping's layout, which begins with its generation
--- KEYS[3]    the parameters of the mapping's counters, by name
--- KEYS[4..]  the directories of the first operand's slices, then those of the second one, ...; then one scratch key
+-- KEYS[3]    how many ids the mapping has given
+-- KEYS[4]    the parameters of the mapping's counters, by name
+-- KEYS[5..]  the directories of the first operand's slices, then those of the second one, ...; then one scratch key
 --            more than operands; then for each chunk in ARGV the bitmaps of all slices
 --
 -- ARGV[1]    the mapping's parameters, as the caller knows them
@@ -30,7 +31,8 @@
 --                             is not the mapping's
 -- Errors     WRONGTYPE; OOM and READONLY, where bitmaps have to be put together in scratch keys
 
-local mapping_key, layout_key, counters_key, FIRST_KEY, FIRST_COUNTER = KEYS[1], KEYS[2], KEYS[3], 4, 8
+local mapping_key, layout_key, members_key, counters_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local FIRST_KEY, FIRST_COUNTER = 5, 8
 local mapping, operation, begins, ends = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local counters, first_chunk = tonumber(ARGV[6]), tonumber(ARGV[7])
 local FIRST_CHUNK = FIRST_COUNTER + 2 * counters
@@ -94,9 +96,11 @@ local function chunks_to_do()
   end
   for _, slice in ipairs(looked_at) do
     if redis.call('HLEN', directory_of(slice)) > MOST_FIELDS then
-      local last = math.min(first_chunk + MOST_FIELDS, 65536) - 1
+      local members = tonumber(redis.call('GET', members_key) or 2 ^ 32)
+      local newest = math.floor((members - 1) / 65536)
+      local last = math.min(first_chunk + MOST_FIELDS - 1, newest)
       for chunk = first_chunk, last do found[#found + 1] = chunk end
-      return found, last < 65535 and last + 1 or -1
+      return found, last < newest and last + 1 or -1
     end
   end
   local are_there = {}

@@ -185,17 +185,21 @@ def test_a_directory_of_many_chunks_is_counted_page_by_page(binary: redis.Redis,
     """Its fields are more than one call lists; beside it are one that is listed, and one as long."""
     fleet = Fleet(binary, name)
     for chunk in range(1100):
-        skip_to(binary, name, chunk * 59 * CHUNK + 7)
+        skip_to(binary, name, chunk * 3 * CHUNK + 7)
         fleet.add("large", [f"{chunk}"])
     fleet.add("small", [f"{chunk}" for chunk in range(0, 1100, 30)])
     fleet.add("as large", [f"{chunk}" for chunk in range(40, 1100)])
-    skip_to(binary, name, 59 * CHUNK + 100)
+    skip_to(binary, name, 3300 * CHUNK + 100)
     fleet.add("bitmap", [f"more {i}" for i in range(4200)])
     fleet.add("as large", [f"more {i}" for i in range(0, 4200, 2)])
     for operands in combinations_with_replacement(fleet.members, 2):
         fleet.check(*operands[::-1])
     fleet.check(*fleet.members)
     fleet.check_stored()
+    skip_to(binary, name, 2**32 - 1)
+    for counter in ("large", "small"):
+        fleet.add(counter, ["last"])
+    fleet.check("small", "large")
 
 
 @pytest.mark.parametrize("size", [4095, 4096, 4097])

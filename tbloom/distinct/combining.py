@@ -45,6 +45,7 @@ def _count_at(
     fixed_keys = (
         keys.config(),
         keys.layout(),
+        keys.members(),
         keys.counters(),
         *(keys.chunks(config.name, label) for config, label in slices),
         *map(keys.scratch, range(len(operands) + 1)),
