@@ -60,11 +60,10 @@ def commands() -> str:
 
 def _section(name: str, parser: argparse.ArgumentParser) -> str:
     command = cli.COMMANDS[name]
-    said, parser.description, parser.epilog = parser.description, None, None
-    parser.formatter_class = functools.partial(argparse.HelpFormatter, width=WIDTH)
-    parser.color = False
+    said = parser.description
     more = f" Needs `pip install 'tbloom[{command.extra}]'`."
     needs = more if command.extra != "cli" else ""  # the page says so of cli
+    helps = "".join(map(_help, [parser, *cli.verbs(parser).values()]))
     return f"""
 ## `tbloom {name}` {{#{name}}}
 
@@ -73,7 +72,14 @@ def _section(name: str, parser: argparse.ArgumentParser) -> str:
 ```sh
 {command.example}
 ```
+{helps}"""
 
+
+def _help(parser: argparse.ArgumentParser) -> str:
+    parser.description, parser.epilog = None, None
+    parser.formatter_class = functools.partial(argparse.HelpFormatter, width=WIDTH)
+    parser.color = False
+    return f"""
 ```text
 {parser.format_help().strip()}
 ```

@@ -114,19 +114,6 @@ local function can_take(chunk)
   end
 end
 
--- How many of the sorted ids, two bytes each after a ':', are less than this one; and whether it is among them.
-local function find(sorted, low)
-  local from, to = 0, (#sorted - 1) / 2
-  while from < to do
-    local middle = math.floor((from + to) / 2)
-    local high_byte, low_byte = string.byte(sorted, 2 + 2 * middle, 3 + 2 * middle)
-    local there = high_byte * 256 + low_byte
-    if there == low then return middle, true end
-    if there < low then from = middle + 1 else to = middle end
-  end
-  return from, false
-end
-
 -- (1) What is counted already can be told also where nothing can be written.
 local answers, unknown, places, buckets, changes = {}, {}, {}, {}, false
 for member = 0, count - 1 do
@@ -136,7 +123,7 @@ for member = 0, count - 1 do
     local chunk, low = chunk_of(id), id % 65536
     local is_counted
     if chunk.sorted then
-      is_counted = select(2, find(chunk.sorted, low))
+      is_counted = select(2, position_of(chunk.sorted, low))
     else
       is_counted = chunk.key and redis.call('GETBIT', chunk.key, low) == 1
     end
@@ -198,7 +185,7 @@ for _, chunk in pairs(chunks) do
     table.sort(added)
     local pieces, from = {}, 1
     for _, low in ipairs(added) do
-      local to = 1 + 2 * (find(chunk.sorted, low))
+      local to = 1 + 2 * (position_of(chunk.sorted, low))
       pieces[#pieces + 1] = string.sub(chunk.sorted, from, to)
       pieces[#pieces + 1] = string.char(math.floor(low / 256), low % 256)
       from = to + 1

@@ -116,23 +116,22 @@ local function chunks_to_do()
   return found, -1
 end
 
--- What some slices have together in a chunk: their distinct sorted ids, how many those are, and the bitmaps' keys.
+-- What some slices have together in a chunk: their distinct sorted ids, and the bitmaps' keys.
 local function together(entries, keys, operand)
-  local ids, n, bitmaps = {}, 0, {}
+  local sorted, ids, is_there, bitmaps = {}, {}, {}, {}
   for _, slice in ipairs(operand) do
     local entry = entries[slice]
     if entry and string.byte(entry) == 58 then
-      local sorted = {}
       append_ids(entry, sorted)
-      work = work + #sorted
-      for _, id in ipairs(sorted) do
-        if not ids[id] then ids[id], n = true, n + 1 end
-      end
     elseif entry then
       bitmaps[#bitmaps + 1] = keys[slice]
     end
   end
-  return ids, n, bitmaps
+  for _, id in ipairs(sorted) do
+    if not is_there[id] then is_there[id], ids[#ids + 1] = true, id end
+  end
+  work = work + 3 * #sorted
+  return ids, bitmaps
 end
 
 local used = {}
@@ -142,97 +141,153 @@ local function combine(name, scratch, bitmaps)
   work = work + PER_BITMAP * #bitmaps
 end
 
-local function has(bitmap, id)
-  work = work + PER_BIT
-  return redis.call('GETBIT', bitmap, id) == 1
+-- How many of these ids a bitmap has.
+local function count_bits(bitmap, ids)
+  local arguments, masks, n = {}, {}, 0
+  local function read()
+    for i, word in ipairs(redis.call('BITFIELD_RO', bitmap, unpack(arguments))) do
+      local common = bit.band(word, masks[i])
+      while common ~= 0 do common, n = bit.band(common, common - 1), n + 1 end
+    end
+    arguments, masks = {}, {}
+  end
+  for word, mask in pairs(words_of(ids)) do
+    local at = #arguments
+    arguments[at + 1], arguments[at + 2], arguments[at + 3] = 'GET', 'u32', '#' .. word
+    masks[#masks + 1] = mask
+    if at > 3000 then read() end
+  end
+  if #masks > 0 then read() end
+  work = work + PER_BIT * #ids
+  return n
 end
 
--- The three sums, over one chunk. Each operand is ids or a bitmap.
-local function union(ids, n, bitmaps, result)
-  if #bitmaps == 0 then return n end
+-- How many two entries have in common.
+local function count_common(one, one_key, other, other_key, result)
+  local is_sorted, other_is_sorted = string.byte(one) == 58, string.byte(other) == 58
+  if not is_sorted and not other_is_sorted then
+    combine('AND', result, {one_key, other_key})
+    return redis.call('BITCOUNT', result)
+  end
+  if not is_sorted or other_is_sorted and #other < #one then
+    one, other, other_key, other_is_sorted = other, one, one_key, is_sorted
+  end
+  local ids, n = {}, 0
+  append_ids(one, ids)
+  if not other_is_sorted then return count_bits(other_key, ids) end
+  if 16 * #one < #other then
+    for _, id in ipairs(ids) do
+      if select(2, position_of(other, id)) then n = n + 1 end
+    end
+    work = work + 30 * #ids
+    return n
+  end
+  local others, i, j = {}, 1, 1
+  append_ids(other, others)
+  local id, other_id = ids[1], others[1]
+  while id and other_id do
+    if id == other_id then n = n + 1 end
+    local is_first = id <= other_id
+    if id >= other_id then
+      j = j + 1
+      other_id = others[j]
+    end
+    if is_first then
+      i = i + 1
+      id = ids[i]
+    end
+  end
+  work = work + #ids + #others
+  return n
+end
+
+-- The three sums of more entries than two. Each operand is ids or a bitmap.
+local function union(ids, bitmaps, result)
+  if #bitmaps == 0 then return #ids end
   local bitmap = bitmaps[1]
   if #bitmaps > 1 then
     combine('OR', result, bitmaps)
     bitmap = result
   end
-  for id in pairs(ids) do
-    if has(bitmap, id) then n = n - 1 end
-  end
-  work = work + PER_BITMAP
-  return n + redis.call('BITCOUNT', bitmap)
+  return redis.call('BITCOUNT', bitmap) + #ids - count_bits(bitmap, ids)
 end
 
 local function intersection(all, bitmaps, result)
-  local smallest
-  for _, operand in ipairs(all) do
-    if not smallest or operand.n < smallest.n then smallest = operand end
-  end
-  if not smallest then
+  local bitmap = bitmaps[1]
+  if #bitmaps > 1 then
     combine('AND', result, bitmaps)
-    return redis.call('BITCOUNT', result)
+    bitmap = result
   end
-  local n = 0
-  for id in pairs(smallest.ids) do
-    local is_in_all = true
-    for _, operand in ipairs(all) do is_in_all = is_in_all and operand.ids[id] end
-    for _, bitmap in ipairs(bitmaps) do is_in_all = is_in_all and has(bitmap, id) end
-    if is_in_all then n = n + 1 end
+  if #all == 0 then return redis.call('BITCOUNT', bitmap) end
+  table.sort(all, function(one, other) return #one < #other end)
+  local times, common = {}, {}
+  for i, ids in ipairs(all) do
+    for _, id in ipairs(ids) do
+      if i == 1 or times[id] == i - 1 then times[id] = i end
+      if i == #all and times[id] == i then common[#common + 1] = id end
+    end
   end
-  return n
+  return bitmap and count_bits(bitmap, common) or #common
 end
 
 local function difference(all, bitmaps, result)
-  local odd, n = {}, 0
-  for _, operand in ipairs(all) do
-    for id in pairs(operand.ids) do odd[id] = not odd[id] or nil end
+  local is_odd, odd, n = {}, {}, 0
+  for _, ids in ipairs(all) do
+    for _, id in ipairs(ids) do is_odd[id] = not is_odd[id] or nil end
   end
-  if #bitmaps > 0 then
-    combine('XOR', result, bitmaps)
-    n = redis.call('BITCOUNT', result)
-  end
-  for id in pairs(odd) do
-    n = n + (#bitmaps > 0 and has(result, id) and -1 or 1)
-  end
-  return n
+  for id in pairs(is_odd) do odd[#odd + 1] = id end
+  if #bitmaps == 0 then return #odd end
+  combine('XOR', result, bitmaps)
+  return redis.call('BITCOUNT', result) + #odd - 2 * count_bits(result, odd)
+end
+
+local function size_of(entry)
+  return string.byte(entry) == 58 and (#entry - 1) / 2 or tonumber(entry)
 end
 
 -- How many a chunk has; nil: its bitmaps are needed. keys: those of all slices.
 local function count_chunk(chunk, keys)
-  local entries, there, has_bitmap, only = {}, 0, false, nil
+  local entries, there, has_bitmap, in_operands = {}, {}, false, 0
   for _, operand in ipairs(operands) do
-    local is_there = false
+    local before = #there
     for _, slice in ipairs(operand) do
       local entry = redis.call('HGET', directory_of(slice), chunk)
       work = work + PER_ENTRY
       entries[slice] = entry
       if entry then
-        is_there, there, only = true, there + 1, entry
+        there[#there + 1] = slice
         has_bitmap = has_bitmap or string.byte(entry) ~= 58
       end
     end
-    if operation == 'and' and not is_there then return 0 end
+    if #there > before then in_operands = in_operands + 1 elseif operation == 'and' then return 0 end
   end
-  if there == 0 then return 0 end
-  if there == 1 then return string.byte(only) == 58 and (#only - 1) / 2 or tonumber(only) end
+  local one, other = entries[there[1]], entries[there[2]]
+  if #there < 2 then return one and size_of(one) or 0 end
   if has_bitmap and not keys then return nil end
 
   local result = KEYS[FIRST_SCRATCH + #operands]
+  if #there == 2 then
+    keys = keys or {}
+    local n = count_common(one, keys[there[1]], other, keys[there[2]], result)
+    if operation == 'and' then return n end
+    return size_of(one) + size_of(other) - in_operands * n
+  end
   if #operands == 1 then
-    local ids, n, bitmaps = together(entries, keys, operands[1])
-    return union(ids, n, bitmaps, result)
+    local ids, bitmaps = together(entries, keys, operands[1])
+    return union(ids, bitmaps, result)
   end
   local all, bitmaps = {}, {}
   for i, operand in ipairs(operands) do
-    local ids, n, own = together(entries, keys, operand)
+    local ids, own = together(entries, keys, operand)
     if #own == 0 then
-      all[#all + 1] = {ids = ids, n = n}
-    elseif #own == 1 and n == 0 then
+      all[#all + 1] = ids
+    elseif #own == 1 and #ids == 0 then
       bitmaps[#bitmaps + 1] = own[1]
     else
       local scratch = KEYS[FIRST_SCRATCH + i - 1]
       combine('OR', scratch, own)
-      for id in pairs(ids) do redis.call('SETBIT', scratch, id, 1) end
-      work = work + PER_BIT * n
+      for _, id in ipairs(ids) do redis.call('SETBIT', scratch, id, 1) end
+      work = work + PER_BIT * #ids
       bitmaps[#bitmaps + 1] = scratch
     end
   end

@@ -265,15 +265,34 @@ local function append_ids(sorted, ids)
   end
 end
 
--- Sets these bits in a bitmap that is new, by words of 32: twice as fast as one by one, and more where they are near.
-local function set_bits(key, ids)
-  local words, arguments = {}, {}
+-- How many of the sorted ids, two bytes each after a ':', are less than this one; and whether it is among them.
+local function position_of(sorted, low)
+  local from, to = 0, (#sorted - 1) / 2
+  while from < to do
+    local middle = math.floor((from + to) / 2)
+    local high_byte, low_byte = string.byte(sorted, 2 + 2 * middle, 3 + 2 * middle)
+    local there = high_byte * 256 + low_byte
+    if there == low then return middle, true end
+    if there < low then from = middle + 1 else to = middle end
+  end
+  return from, false
+end
+
+-- The words of 32 bits, by number, that have just these bits of a bitmap.
+local function words_of(ids)
+  local words = {}
   for _, id in ipairs(ids) do
     local word = math.floor(id / 32)
     words[word] = (words[word] or 0) + 2 ^ (31 - id % 32)
   end
+  return words
+end
+
+-- Sets these bits in a bitmap that is new, by words: twice as fast as one by one, and more where they are near.
+local function set_bits(key, ids)
+  local arguments = {}
   redis.call('SETBIT', key, 65535, 0) -- so that it gets its whole size at once
-  for word, value in pairs(words) do
+  for word, value in pairs(words_of(ids)) do
     local n = #arguments
     arguments[n + 1], arguments[n + 2], arguments[n + 3] = 'SET', 'u32', '#' .. word
     arguments[n + 4] = string.format('%.0f', value)

@@ -6,7 +6,15 @@ One atomic script call on a stock Redis answers "new?" and remembers.
 import logging
 
 from tbloom.aio import AsyncTimeBloom
-from tbloom.errors import ConfigError, ConfigMismatch, FilterFull, ServerTooOld, TBloomError
+from tbloom.distinct import AsyncDistinctCounter, CounterInfo, DistinctCounter
+from tbloom.errors import (
+    ConfigError,
+    ConfigMismatch,
+    FilterFull,
+    MappingFull,
+    ServerTooOld,
+    TBloomError,
+)
 from tbloom.exact import AsyncExactFilter, ExactFilter, ExactInfo
 from tbloom.holdings import Claim
 from tbloom.info import FilterInfo, SliceInfo
@@ -15,17 +23,21 @@ from tbloom.sync import TimeBloom
 from tbloom.version import __version__
 
 __all__ = [
+    "AsyncDistinctCounter",
     "AsyncExactFilter",
     "AsyncLocalBloom",
     "AsyncTimeBloom",
     "Claim",
     "ConfigError",
     "ConfigMismatch",
+    "CounterInfo",
+    "DistinctCounter",
     "ExactFilter",
     "ExactInfo",
     "FilterFull",
     "FilterInfo",
     "LocalBloom",
+    "MappingFull",
     "ServerTooOld",
     "SliceInfo",
     "TBloomError",

@@ -82,7 +82,7 @@ class ConfigMismatch(TBloomError):
             f"{parameter} is {_shown(stored)} there and {_shown(given)} here"
             for parameter, (stored, given) in self.differences.items()
         )
-        return f"filter {self.name!r} is stored with other parameters: {details}"
+        return f"{self.name!r} is stored with other parameters: {details}"
 
 
 class FilterFull(TBloomError):

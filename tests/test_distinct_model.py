@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
+from tbloom import MappingFull
 from tbloom.calls import Call, ScriptCall
 from tbloom.distinct import DistinctCounter, combining, conversation
-from tbloom.errors import MappingFull
 from tbloom.hashing import encode, fingerprint
 from tbloom.tree import read_tree
 

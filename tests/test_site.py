@@ -118,6 +118,15 @@ def test_every_command_has_its_help_and_an_example(site: Path, command: str) -> 
         assert said in text, said
 
 
+def test_the_verbs_of_a_command_have_their_help(site: Path) -> None:
+    text = " ".join(Document(site / "cli.html").text.split())
+    parser = cli.parsers()[1]["count"]
+    cli.load("count").add_arguments(parser)
+    verbs = cli.verbs(parser)
+    assert {"add", "show"} <= verbs.keys()
+    assert [] == [verb for verb in verbs if f"usage: tbloom count {verb} " not in text]
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_example_is_a_command_line_that_its_parser_takes(command: str) -> None:
     """Up to where the shell takes over."""

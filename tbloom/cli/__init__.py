@@ -68,6 +68,11 @@ COMMANDS = {
         "tbloom.cli.check",
         "tbloom check redis://localhost news urls.txt",
     ),
+    "count": Command(
+        "count distinct members exactly, and how many of them counters share",
+        "tbloom.cli.count",
+        "tbloom count add redis://localhost urls < urls.txt",
+    ),
     "metrics": Command(
         "serve what filters hold, for Prometheus",
         "tbloom.cli.metrics",
@@ -200,6 +205,14 @@ def parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
         for name, command in COMMANDS.items()
     }
     return parser, commands
+
+
+def verbs(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """The parsers of a command's own sub-commands, by name."""
+    for action in parser._actions:  # noqa: SLF001 - argparse has no other way to ask
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
+            return dict(action.choices)
+    return {}
 
 
 def load(name: str) -> Module:

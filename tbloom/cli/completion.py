@@ -35,8 +35,13 @@ def run(arguments: argparse.Namespace) -> int:
     for name, command in commands.items():
         with suppress(CommandError):  # without its extra, a command is completed by its name
             cli.load(name).add_arguments(command)
-        for action in command._actions:  # noqa: SLF001 - argparse has no other way to ask
-            if isinstance(action.metavar, str) and action.metavar in _COMPLETED:
-                action.complete = _COMPLETED[action.metavar]  # type: ignore[attr-defined]
+        for nested in (command, *cli.verbs(command).values()):
+            _complete_files(nested)
     sys.stdout.write(shtab.complete(parser, arguments.shell) + "\n")
     return 0
+
+
+def _complete_files(parser: argparse.ArgumentParser) -> None:
+    for action in parser._actions:  # noqa: SLF001 - argparse has no other way to ask
+        if isinstance(action.metavar, str) and action.metavar in _COMPLETED:
+            action.complete = _COMPLETED[action.metavar]  # type: ignore[attr-defined]

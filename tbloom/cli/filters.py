@@ -13,7 +13,8 @@ from tbloom import TimeBloom, exact
 from tbloom.calls import text
 from tbloom.cli.errors import CommandError
 from tbloom.clients import make_client, parse_url, without_secrets
-from tbloom.config import from_stored
+from tbloom.config import from_stored, read_stored
+from tbloom.distinct.config import KIND as MAPPING
 from tbloom.failures import as_redis_error
 from tbloom.keys import CONFIGS, Keys, name_of
 
@@ -74,7 +75,8 @@ def open_or_create(
     """
     with connect(url) as client:
         stored = client.get(Keys(name).root)
-        if given is not None and (given or stored is None) and not stored_exact(client, name):
+        is_ours = not stored_exact(client, name) and not is_mapping(client, name)
+        if given is not None and (given or stored is None) and is_ours:
             seen = TimeBloom(client, name, **given, **own)
             seen.keys()  # raises ConfigMismatch where it is there with other parameters
         else:
@@ -94,7 +96,20 @@ def open_stored(url: str, client: Any, name: str, **own: Any) -> TimeBloom:
         raise CommandError(
             f"{name!r} on {without_secrets(url)} is an exact filter, and this command is for those with slices"
         )
+    if is_mapping(client, name):
+        raise CommandError(
+            f"{name!r} on {without_secrets(url)} is a mapping of distinct counters: see 'tbloom count'"
+        )
     return of_config(client, from_stored(name, text(stored)), **own)
+
+
+def is_mapping(client: Any, name: str) -> bool:
+    """Whether this name is that of a mapping of distinct counters."""
+    try:
+        stored = text(client.get(Keys(name).root) or b"")
+    except redis.ResponseError:  # somebody else's key, of another type
+        return False
+    return bool(read_stored(stored).get("kind") == MAPPING)
 
 
 def stored_exact(client: Any, name: str) -> exact.ExactFilter | None:
@@ -127,6 +142,16 @@ def parameters_of(config: Config) -> Parameters:
 
 
 def names(client: Any) -> list[str]:
-    """The filters on the server, found with SCAN, in order."""
+    """The filters on the server, in order. (Mappings of distinct counters are none.)"""
+    return [name for name in _stored_names(client) if not is_mapping(client, name)]
+
+
+def mappings(client: Any) -> list[str]:
+    """The mappings of distinct counters on the server, in order."""
+    return [name for name in _stored_names(client) if is_mapping(client, name)]
+
+
+def _stored_names(client: Any) -> list[str]:
+    """All names that parameters are stored under, found with SCAN, in order."""
     found = (name_of(text(key)) for key in client.scan_iter(CONFIGS, count=1000))
     return sorted({name for name in found if name is not None})

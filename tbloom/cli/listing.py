@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """URL, --json."""
+    parser.description = (
+        f"{parser.description} Mappings of distinct counters are left out: see 'tbloom count list'."
+    )
     filters.add_url(parser)
     parser.add_argument("--json", action="store_true", help="as JSON")
 

@@ -239,14 +239,13 @@ def refusal(config: CounterConfig, status: int, payload: Any, *more: Any) -> TBl
         if more:
             return ConfigMismatch(config.name, config.differences(stored), stored)
         return ConfigMismatch(config.mapping, mapping_differences(stored), stored)
-    if status == Status.FOREIGN and text(payload):
-        return TBloomError(
-            f"counter {config.name!r}: the server has lost the ids of the mapping {config.mapping!r} that it counts; "
-            "clear() it, and see warnings()"
-        )
     if status == Status.FOREIGN:
+        lost = f"the server has lost the ids of the mapping {config.mapping!r}"
+        if text(payload):  # there are others since
+            return TBloomError(
+                f"counter {config.name!r}: {lost} that it counts; clear() it (see warnings())"
+            )
         return TBloomError(
-            f"mapping {config.mapping!r}: the server has lost how many ids it has given; "
-            "clear(mapping=True), and see warnings()"
+            f"counter {config.name!r}: {lost}; clear(mapping=True) it (see warnings())"
         )
     return TBloomError(f"counter {config.name!r}: the server takes a call for a stray copy")

@@ -1,4 +1,4 @@
-"""The goals of issues 5 to 7, and what was reached."""
+"""The issues' goals, and what was reached."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from contenders import (
     SADD_MANY,
     SCRAPY_REDIS_BLOOMFILTER,
 )
+from distinct import faster
 from exact import EXACT
 from links import REFERENCE
 from local import MANY as LOCAL_MANY
@@ -161,6 +162,16 @@ GOALS = [
         0.4,
         _exact_memory,
         at_least=False,
+    ),
+    Goal(
+        "`DistinctCounter` of 10 ids of 10^7: count, AND and OR, rate to that of a bitmap",
+        1,
+        lambda f: [faster(f["distinct"], verb) for verb in ("count", "and", "or")],
+    ),
+    Goal(
+        "the same in the server's time in commands",
+        1,
+        lambda f: [faster(f["distinct"], verb, "commands") for verb in ("count", "and", "or")],
     ),
     Goal(
         "waiting for Redis, 0.5 ms away: of scrapy-redis' dupefilter, to tbloom's",

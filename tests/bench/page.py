@@ -8,7 +8,9 @@ from typing import Any
 
 import goals
 import tables
+from chunkforms import CHUNKS
 from contenders import ADD, ADD_MANY, SADD, SADD_MANY, SLICES
+from distinct import slower
 from goals import GOAL_OF_ADD, GOAL_OF_ADD_MANY
 from plots import Bar, chart
 from streams import BATCH
@@ -129,6 +131,7 @@ def text(found: Found) -> str:
         imports=tables.of("imports", found)[0].markdown(),
         import_items=f"{found['imports']['items']:,}",
         **_exact(found),
+        **_distinct(found),
         local=tables.of("local", found)[0].markdown(),
         local_memory=tables.of("local", found)[1].markdown(),
         local_capacity=f"{found['local']['capacity']:,}",
@@ -160,6 +163,27 @@ def _exact(found: Found) -> dict[str, str]:
         ),
         "exact_dead_items": f"{of['dead']['items']:,}",
         "exact_dead": dead.markdown(),
+    }
+
+
+def _distinct(found: Found) -> dict[str, str]:
+    of = found["distinct"]
+    memory, mapping, counting, adding, first, chunks = tables.of("distinct", found)
+    return {
+        "distinct_space": f"{of['space']:,}",
+        "distinct_members": f"{of['mapping']['members']:,}",
+        "distinct_rounds": of["rounds"],
+        "distinct_singles": of["singles"],
+        "distinct_memory": memory.markdown(),
+        "distinct_mapping": mapping.markdown(),
+        "distinct_counting": counting.markdown(),
+        "distinct_slower": " ".join(
+            f"Faster than the counter is {peer}: {'; '.join(where)}." for peer, where in slower(of)
+        ),
+        "distinct_adding": adding.markdown(),
+        "distinct_first": first.markdown(),
+        "distinct_chunks": chunks.markdown(),
+        "distinct_neighbours": CHUNKS,
     }
 
 
@@ -233,8 +257,9 @@ Timings on a shared machine differ from run to run; read the ratios. `make bench
 ## The goals
 
 Where there are two figures, the first is with a core each for client and server, the second with one core
-for both; for memory, with {footprint_items} items and at each capacity up to 1,000,000, and of `ExactFilter`, with
-{exact_sizes} items. *In part* means that some of the figures reach the goal.
+for both; for memory, with {footprint_items} items and at each capacity up to 1,000,000, of `ExactFilter`, with
+{exact_sizes} items. Of `DistinctCounter`, three: of the count, AND and OR. *In part* means that some of the figures reach
+the goal.
 
 {goals}
 
@@ -362,6 +387,73 @@ more if it finds many. Of {exact_dead_items} items 90 % have expired, and the ot
 by one. *Held* is how long a call of the step had the server for itself.
 
 {exact_dead}
+
+## Distinct counts
+
+`make bench ARGS="--only distinct"`
+
+`DistinctCounter` beside what else Redis can count distinct users with: a bitmap of ids (`SETBIT`, `BITCOUNT`, `BITOP`), a `SET` of ids
+(`SADD`, `SCARD`, `SINTERCARD`, `SUNIONSTORE`), and HyperLogLog (`PFADD`, `PFCOUNT`), which is not exact and has no AND. All count the same ids
+of {distinct_space} that there may be. The other three are given the ids; where members are not small numbers already, somebody has to give them some,
+and to look them up with each add. `DistinctCounter` does that itself, in a mapping that all its counters share.
+
+*Sparse* and *scattered* ids are drawn at random from the {distinct_members} that the mapping has given, most of them in runs of 100 at
+equal distances (the number of ids given is raised by hand before each run); *clustered* ones are consecutive. The two operands share half of
+their ids. Members are added with `add_many`, but for the *dense* ones, half of all ids drawn at random: these counters' bitmaps are written as
+they are laid out, and one chunk is compared with what `add_many` makes of the same ids.
+
+### What they take
+
+The bytes are those that `MEMORY USAGE` tells of all keys of a counter, the mapping apart. (It leaves out what the allocator adds to the
+members of a large `SET`.) A bitmap is as long as its largest id needs, however few there are.
+
+{distinct_memory}
+
+The mapping comes on top, once for all counters of the same members, here with names of 13 characters; their length does not matter to it, as
+it does to a hash of names and ids:
+
+{distinct_mapping}
+
+### Counting
+
+Medians of {distinct_rounds} interleaved rounds, client and server with a core each: *us* from call to answer, *commands us* the server's time in
+commands. A bitmap needs `BITOP`, `BITCOUNT` and `UNLINK` for all but its own count, in a pipeline. A `SET` has no XOR: two `SCARD` and a
+`SINTERCARD`, which would do for the OR of two as well; `SUNIONSTORE` takes any number of them. Of a dense `SET` only the count is
+asked: the others would hold the server up for seconds.
+
+{distinct_counting}
+
+{distinct_slower} A `SET` of few ids is as small and as quick as can be. Where ids are scattered, a script in Lua reads
+sorted ids one by one, while `BITOP` takes several bytes at a time; and it is called anew every 2 ms or so, so that nobody waits for long.
+
+For comparison, what [redis-roaring](https://github.com/aviggiano/redis-roaring), a module in C, tells of itself and of the plain bitmap: `R.BITCOUNT` 32 us
+and `BITCOUNT` 192, AND 82 and 493, OR 107 and 462.
+
+### Adding
+
+{distinct_singles} members one by one, then 500 at once, in each round; per member. New ones have an id, but are not in this counter; then the
+same again. `DistinctCounter` looks each member up in the mapping, the others are given ids.
+`SETBIT` and `SADD` are pipelined by 500, so that they tell of each member whether it is new; one `PFADD` with 500 does not.
+
+{distinct_adding}
+
+A member that has no id yet gets one with its first add, in whatever counter:
+
+{distinct_first}
+
+### How a chunk is kept
+
+A counter's ids are kept in chunks of 65,536, as in Roaring bitmaps: those of few ids sorted, two bytes each. What that could be in Redis: a string packed into
+a field of the counter's directory (this was chosen, up to 4,096 ids), or a `SET` of numbers of two bytes, which Redis keeps sorted in an
+intset up to `set-max-intset-entries`, by default 512, and as a hash table beyond. Both, and a bitmap, in {distinct_neighbours} chunks that share a directory:
+bytes per chunk, and the server's time for a script that adds an id, and for one that counts what two chunks have in common.
+
+{distinct_chunks}
+
+Sorted ids in the directory need no key of their own, which a script would have to be given in `KEYS`, and take the least memory, above all
+where a chunk has few ids. What they cost is time: an add of some thousand ids' chunk copies it, and an AND in Lua takes several times as long as
+`SINTERCARD`, which Redis has since 7.0. Beyond 512 ids a `SET` takes far more memory than a bitmap of 8 KB, which is 10 as Redis' allocator
+rounds it up.
 
 ## Without a server
 

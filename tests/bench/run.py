@@ -1,4 +1,4 @@
-"""Compares tbloom with what users pick today: ``make bench``, in about nine minutes; nothing else should run meanwhile.
+"""Compares tbloom with what users pick today: ``make bench``, in about thirteen minutes; nothing else should run meanwhile.
 
     python tests/bench/run.py [--quick] [--only SECTION ...] [--json FILE] [--page FILE]
 
@@ -26,6 +26,7 @@ import page
 import redis
 import tables
 from capacities import capacities, hashes, longest_call
+from distinct import distinct
 from exact import exact
 from footprint import footprint
 from importing import imports
@@ -72,6 +73,24 @@ AMOUNTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         },
         {"sizes": [20_000], "stock": 20_000, "rounds": 3, "items": 1000, "dead_items": 20_000},
     ),
+    "distinct": (
+        {
+            "space": 10_000_000,
+            "members": 1_000_000,
+            "rounds": 15,
+            "singles": 50,
+            "sizes": [10, 30, 100, 500, 2000, 4000],
+            "times": 60,
+        },
+        {
+            "space": 1_000_000,
+            "members": 60_000,
+            "rounds": 3,
+            "singles": 20,
+            "sizes": [10, 500, 4000],
+            "times": 20,
+        },
+    ),
     "linkrace": ({"rounds": 3, "every": 1}, {"rounds": 1, "every": 20}),
     "local": (
         {"capacity": 1_000_000, "items": 100_000, "rounds": 3},
@@ -91,6 +110,7 @@ SECTIONS: dict[str, Callable[..., dict[str, Any]]] = {
     "longest": longest_call,
     "imports": imports,
     "exact": exact,
+    "distinct": distinct,
     "local": local,
     "linkrace": link_race,
     "links": link_stream,

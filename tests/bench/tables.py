@@ -230,6 +230,114 @@ def _exact_dead(of: dict[str, Any]) -> Table:
     return Table(title, header, rows, words=0)
 
 
+def _distinct(of: dict[str, Any]) -> list[Table]:
+    return [
+        _distinct_memory(of),
+        _mapping(of["mapping"]),
+        _distinct_costs(of, "verbs", "Counting", ["count", "and", "or", "xor"]),
+        _distinct_costs(
+            of,
+            "adds",
+            "Adding",
+            ["add, new", "add, again", "add_many, new", "add_many, again"],
+            digits=1,
+        ),
+        _first(of["first"]),
+        _chunks(of["chunks"]),
+    ]
+
+
+def _distinct_memory(of: dict[str, Any]) -> Table:
+    by_scenario: dict[str, dict[str, Any]] = {}
+    for row in of["rows"]:
+        by_scenario.setdefault(row["scenario"], {})[row["name"]] = row
+    names = [*dict.fromkeys(row["name"] for row in of["rows"])]
+    rows = []
+    for scenario, by_name in by_scenario.items():
+        one = by_name[names[0]]
+        error = by_name[names[-1]]["error"]
+        rows.append(
+            [
+                scenario,
+                f"{one['ids']:,}",
+                *(f"{by_name[name]['bytes']:,}" for name in names),
+                f"{one['bytes'] / one['ids']:.1f}",
+                *(f"{100 * error[verb]:+.2f}" for verb in ("count", "or")),
+            ]
+        )
+    header = [
+        *("", "ids", *(f"{name}, bytes" for name in names)),
+        *(f"{names[0]}, bytes per id", "HyperLogLog's count: % off", "its OR: % off"),
+    ]
+    return Table(f"Memory of ids up to {of['space']:,}", header, rows)
+
+
+def _mapping(of: dict[str, Any]) -> Table:
+    rows = [
+        [
+            f"{row['members']:,}",
+            f"{row['members'] / row['buckets']:.0f}",
+            f"{row['bytes']:.1f}",
+            f"{of['by_hand']:.1f}" if row["members"] == of["members"] else "",
+        ]
+        for row in of["growth"]
+    ]
+    header = ["members", "in a bucket", "bytes per member", "in one hash, by hand"]
+    return Table("The mapping", header, rows, words=0)
+
+
+def _distinct_costs(
+    of: dict[str, Any], what: str, title: str, verbs: list[str], digits: int = 0
+) -> Table:
+    rows = [
+        [
+            row["scenario"],
+            row["name"],
+            *(
+                cell
+                for cost in (row[what].get(verb) for verb in verbs)
+                for cell in (
+                    (f"{cost['elapsed']:,.{digits}f}", f"{cost['commands']:,.1f}")
+                    if cost
+                    else ("", "")
+                )
+            ),
+        ]
+        for row in of["rows"]
+    ]
+    told = [verb.upper() if verb in ("and", "or", "xor") else verb for verb in verbs]
+    header = ["", "", *(cell for verb in told for cell in (f"{verb}: us", "commands us"))]
+    return Table(title, header, rows, words=2)
+
+
+def _first(of: dict[str, Any]) -> Table:
+    rows = [
+        [
+            name,
+            *(f"{of[way][figure]:.1f}" for figure in ("elapsed", "client", "commands", "server")),
+        ]
+        for way, name in (("add", "`add`"), ("add_many", "`add_many` of 500, per member"))
+    ]
+    header = ["", "us", "client us", "commands us", "server us"]
+    return Table("A member that has no id yet", header, rows)
+
+
+def _chunks(of: list[dict[str, Any]]) -> Table:
+    rows = [
+        [
+            row["name"],
+            row["encoding"],
+            f"{row['ids']:,}",
+            f"{row['bytes']:,.0f}",
+            f"{row['add']:.1f}",
+            f"{row['and']:.1f}",
+        ]
+        for row in of
+    ]
+    header = ["one chunk as", "which Redis keeps as", "ids", "bytes", "add: us", "AND of two: us"]
+    return Table("A chunk of ids, in the server", header, rows, words=2)
+
+
 def _local(of: dict[str, Any]) -> list[Table]:
     rows = [
         [

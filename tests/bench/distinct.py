@@ -1,0 +1,203 @@
+"""Exact distinct counts beside a plain bitmap, a SET of ids and HyperLogLog: memory, and what each verb costs."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from itertools import islice
+from typing import Any
+
+import redis
+from chunkforms import chunk_forms
+from counts import BITMAP, COUNTER, SET, VERBS, Bitmap, Counts, HyperLogLog, OurCounts, Set
+from idsets import (
+    Dense,
+    Given,
+    Scenario,
+    bytes_in_hash,
+    check_written,
+    clustered,
+    dense,
+    give,
+    sparse,
+)
+from race import check
+from serving import APART, Cost, measure, medians, placed
+from streams import BATCH
+
+from tbloom.cli.localredis import LocalRedis
+from tbloom.distinct import DistinctCounter
+
+#: A round asks so often, or as often as this many seconds allow.
+CALLS, SECONDS = 20, 0.02
+
+
+def distinct(
+    server: LocalRedis,
+    client: redis.Redis,
+    *,
+    space: int,
+    members: int,
+    rounds: int,
+    singles: int,
+    sizes: list[int],
+    times: int,
+) -> dict[str, Any]:
+    """All of the section: so many ids that there may be, of which so many members have one."""
+    found: dict[str, Any] = {"space": space, "rounds": rounds, "singles": singles, "rows": []}
+    found["chunks"] = chunk_forms(client, sizes, times)
+    given = Given.of(space, members)
+    found["mapping"], names = give(client, server.url, given)
+    found["mapping"]["by_hand"] = bytes_in_hash(client, found["mapping"]["members"])
+    with placed(server, APART):
+        found["first"] = first_met(server.url, client, rounds=rounds, singles=singles)
+        for scenario, bits in scenarios(given):
+            others = [kind(server.url) for kind in (Bitmap, Set, HyperLogLog)]
+            everybody = [OurCounts(server.url, names), *others]
+            found["rows"] += compare(
+                server.url, client, everybody, scenario, bits, rounds=rounds, singles=singles
+            )
+    client.flushall()
+    return found
+
+
+def scenarios(given: Given) -> Iterator[tuple[Scenario, Dense | None]]:
+    for count in (10, given.space // 1000, given.space // 100):
+        yield sparse(given, count), None
+    for scenario in clustered(given):
+        yield scenario, None
+    yield dense(given)
+
+
+def compare(
+    url: str,
+    client: redis.Redis,
+    everybody: Sequence[Counts],
+    scenario: Scenario,
+    bits: Dense | None,
+    *,
+    rounds: int,
+    singles: int,
+) -> list[dict[str, Any]]:
+    """What each contender takes, and its costs."""
+    a, b = {*scenario.a}, {*scenario.b}
+    truth = {"count": len(a), "and": len(a & b), "or": len(a | b), "xor": len(a ^ b)}
+    with ExitStack() as stack:
+        rows: dict[str, dict[str, Any]] = {}
+        for counts in everybody:
+            stack.callback(counts.close)
+            counts.fill(scenario, bits)
+            used = sum(client.memory_usage(key, samples=0) or 0 for key in counts.own_keys())
+            rows[counts.name] = {"bytes": used, "error": errors(counts, truth), "verbs": {}}
+            if bits and isinstance(counts, OurCounts):
+                check_written(client, url, counts.a, list(scenario.a))
+        for verb in VERBS:
+            asked = [counts for counts in everybody if verb in counts.verbs]
+            for name, costs in counting(client, asked, verb, rounds).items():
+                rows[name]["verbs"][verb] = costs
+        for name, costs in adding(client, everybody, scenario, rounds, singles).items():
+            rows[name]["adds"] = costs
+    common = {"scenario": scenario.name, "ids": len(a), "truth": truth}
+    return [{**common, "name": name, **row} for name, row in rows.items()]
+
+
+def errors(counts: Counts, truth: dict[str, int]) -> dict[str, float]:
+    """By how much it is wrong, to the true number."""
+    found = {verb: ask() / truth[verb] - 1 for verb, ask in counts.verbs.items()}
+    assert not counts.is_exact or not any(found.values()), f"{counts.name}: {found}"
+    return found
+
+
+def counting(
+    client: redis.Redis, everybody: Sequence[Counts], verb: str, rounds: int
+) -> dict[str, dict[str, float]]:
+    """Medians of interleaved rounds."""
+    chance = random.Random(rounds)
+    costs: dict[str, list[Cost]] = {counts.name: [] for counts in everybody}
+    calls = {}
+    for counts in everybody:
+        ask = counts.verbs[verb]
+        once, _ = measure(client, lambda _, ask=ask: ask(), [0])
+        calls[counts.name] = max(1, min(CALLS, int(1e6 * SECONDS / once.elapsed)))
+    for _ in range(rounds):
+        for counts in chance.sample(everybody, len(everybody)):
+            ask = counts.verbs[verb]
+            cost, _ = measure(
+                client, lambda n, ask=ask: [ask() for _ in n], range(calls[counts.name])
+            )
+            costs[counts.name].append(cost)
+    return {name: medians(each) for name, each in costs.items()}
+
+
+def adding(
+    client: redis.Redis, everybody: Sequence[Counts], scenario: Scenario, rounds: int, singles: int
+) -> dict[str, dict[str, dict[str, float]]]:
+    """New ids, then the same again: one by one, then in batches. Medians of interleaved rounds."""
+    chance, spare = random.Random(singles), iter(scenario.spare)
+    found: dict[str, dict[str, list[Cost]]] = {counts.name: {} for counts in everybody}
+    for way, count in (("add", singles), ("add_many", BATCH)):
+        for number in range(rounds + 1):
+            ids = [*islice(spare, count)]
+            assert len(ids) == count
+            for counts in chance.sample(everybody, len(everybody)):
+                items = [*map(counts.item, ids)]
+                for kind in ("new", "again"):
+                    cost, told = measure(client, adder(counts, way), items)
+                    if counts.is_exact:
+                        check(counts.name, [*map(bool, told)], [kind == "new"] * count)
+                    if number:  # the first one warms up
+                        found[counts.name].setdefault(f"{way}, {kind}", []).append(cost)
+    return {
+        name: {what: medians(costs) for what, costs in each.items()} for name, each in found.items()
+    }
+
+
+def adder(counts: Counts, way: str) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """What adds, one by one or all at once."""
+    if way == "add_many":
+        return counts.add_many
+    return lambda items: [counts.add(item) for item in items]
+
+
+def first_met(
+    url: str, client: redis.Redis, *, rounds: int, singles: int
+) -> dict[str, dict[str, float]]:
+    """What a member costs that has no id yet: medians."""
+    found: dict[str, list[Cost]] = {}
+    with DistinctCounter.from_url(url, "first") as counter:
+        for number in range(rounds + 1):
+            for way, count in (("add", singles), ("add_many", BATCH)):
+                items = [f"{way} {number} {i}" for i in range(count)]
+                run = counter.add_many if count == BATCH else lambda some: [*map(counter.add, some)]
+                cost, told = measure(client, run, items)
+                assert all(told)
+                if number:
+                    found.setdefault(way, []).append(cost)
+        counter.clear()
+    return {way: medians(costs) for way, costs in found.items()}
+
+
+def faster(found: dict[str, Any], verb: str, figure: str = "elapsed") -> float:
+    """How many times as fast a counter of few ids is as a plain bitmap: from call to answer, or in commands."""
+    first = found["rows"][0]["scenario"]
+    cost = {row["name"]: row["verbs"] for row in found["rows"] if row["scenario"] == first}
+    return float(cost[BITMAP][verb][figure] / cost[COUNTER][verb][figure])
+
+
+def slower(found: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
+    """By each exact peer's name, where it is faster than the counter from call to answer: scenario and verbs."""
+    costs = {(row["scenario"], row["name"]): row["verbs"] for row in found["rows"]}
+    for peer in (BITMAP, SET):
+        where = []
+        for scenario in dict.fromkeys(row["scenario"] for row in found["rows"]):
+            own = costs[scenario, COUNTER]
+            verbs = [
+                verb.upper() if verb in VERBS[1:] else verb
+                for verb, cost in costs[scenario, peer].items()
+                if cost["elapsed"] < own[verb]["elapsed"]
+            ]
+            if verbs:
+                where.append(f"{scenario} ({', '.join(verbs)})")
+        if where:
+            yield peer, where
