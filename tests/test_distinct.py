@@ -94,6 +94,17 @@ async def test_clients_that_take_turns_share_a_counter(make_counter: Make) -> No
     assert [6000, 6000] == [await one.count(), await two.count()]
 
 
+async def test_counters_whose_names_look_like_keys_are_apart(make_counter: Make) -> None:
+    names = ["a", "a:all", "a:all:0", "all", "ids", "a:", ":a", "日 本"]
+    members = [f"{i}" for i in range(4100)]
+    for i, counter in enumerate(names):
+        assert all(await make_counter(counter).add_many(members[i:]))
+    await make_counter("a:all").clear()
+    counts = [await make_counter(counter).count() for counter in names]
+    assert [4100, 0, *range(4098, 4100 - len(names), -1)] == counts
+    assert 4093 == await make_counter("a").count_and(make_counter("日 本"))
+
+
 async def test_counters_are_combined(make_counter: Make) -> None:
     a, b, c, d = (make_counter(counter) for counter in "abcd")
     await a.add_many(["1", "2", "3", "4"])

@@ -132,6 +132,12 @@ class Fleet:
         self.counter(name, client).clear()
         self.members[name].clear()
 
+    def forget(self, name: str, client: int = 0) -> None:
+        """Clears the mapping."""
+        self.counter(name, client).clear(mapping=True)
+        for members in self.members.values():
+            members.clear()
+
     def check(self, *names: str) -> None:
         """Each sum of these, against sets."""
         first, *others = (self.counter(name) for name in names)
@@ -325,6 +331,7 @@ _adds = st.tuples(
     st.just("add"), _names, _clients, st.integers(0, 4300), st.integers(1, 160), st.integers(1, 30)
 )
 _clears = st.tuples(st.just("clear"), _names, _clients)
+_forgets = st.tuples(st.just("forget"), _names, _clients)
 _skips = st.tuples(st.just("skip"), st.integers(1, 2 * CHUNK))
 _checks = st.tuples(st.just("check"), st.lists(_names, min_size=1, max_size=4))
 
@@ -333,7 +340,7 @@ _checks = st.tuples(st.just("check"), st.lists(_names, min_size=1, max_size=4))
 @given(
     first=st.sampled_from([0, CHUNK - 4200, CHUNK - 4097, CHUNK - 100, 153 * CHUNK - 4096]),
     sizes=st.lists(st.sampled_from([0, 1, 150, 4000, 4095, 4096, 4097]), min_size=3, max_size=3),
-    steps=st.lists(st.one_of(_adds, _adds, _adds, _clears, _skips, _checks), max_size=12),
+    steps=st.lists(st.one_of(_adds, _adds, _adds, _clears, _forgets, _skips, _checks), max_size=12),
 )
 def test_every_sequence_of_verbs_is_answered_as_by_sets(
     url: str, first: int, sizes: list[int], steps: list[Any]
@@ -351,8 +358,11 @@ def test_every_sequence_of_verbs_is_answered_as_by_sets(
                     fleet.add(name, members, number)
                 case ("clear", name, number):
                     fleet.clear(name, number)
+                case ("forget", name, number):
+                    fleet.forget(name, number)
                 case ("skip", distance):
-                    skip_to(client, mapping, int(client.get(f"{{{mapping}}}:members")) + distance)
+                    given = int(client.get(f"{{{mapping}}}:members") or 0)
+                    skip_to(client, mapping, given + distance)
                 case ("check", names):
                     fleet.check(*names)
         fleet.check_stored()
