@@ -7,8 +7,9 @@
 --
 -- KEYS[1]    the mapping's parameters
 -- KEYS[2]    the mapping's layout, which begins with its generation
--- KEYS[3]    the parameters of the mapping's counters, by name
--- KEYS[4..]  the directories of the first operand's slices, then those of the second one, ...; then one scratch key
+-- KEYS[3]    how many ids the mapping has given
+-- KEYS[4]    the parameters of the mapping's counters, by name
+-- KEYS[5..]  the directories of the first operand's slices, then those of the second one, ...; then one scratch key
 --            more than operands; then for each chunk in ARGV the bitmaps of all slices
 --
 -- ARGV[1]    the mapping's parameters, as the caller knows them
@@ -25,11 +26,13 @@
 --                             remain to be looked at (-1: from none); and which remain of those named, or before next
 --            {1, now}         the server's clock (ms) is not within ARGV[3..4]
 --            {2, parameters}  the mapping is stored with others
---            {2, parameters, counter}  this counter is
---            {7, generation}  a counter has ids of this generation, which is not the mapping's
+--            {2, parameters, counter}  this counter is, the first in ARGV being number 0
+--            {7, generation, slice}  this slice, the first in KEYS being number 0, has ids of this generation, which
+--                             is not the mapping's
 -- Errors     WRONGTYPE; OOM and READONLY, where bitmaps have to be put together in scratch keys
 
-local mapping_key, layout_key, counters_key, FIRST_KEY, FIRST_COUNTER = KEYS[1], KEYS[2], KEYS[3], 4, 8
+local mapping_key, layout_key, members_key, counters_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local FIRST_KEY, FIRST_COUNTER = 5, 8
 local mapping, operation, begins, ends = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local counters, first_chunk = tonumber(ARGV[6]), tonumber(ARGV[7])
 local FIRST_CHUNK = FIRST_COUNTER + 2 * counters
@@ -44,7 +47,7 @@ local refusal = other_parameters(mapping_key, mapping, true)
 if refusal then return refusal end
 for i = FIRST_COUNTER, FIRST_CHUNK - 1, 2 do
   local stored = redis.call('HGET', counters_key, ARGV[i])
-  if stored and stored ~= ARGV[i + 1] then return {2, stored, ARGV[i]} end
+  if stored and stored ~= ARGV[i + 1] then return {2, stored, (i - FIRST_COUNTER) / 2} end
 end
 local now = server_time()
 if now < begins or now >= ends then return {1, now} end
@@ -65,7 +68,7 @@ end
 local generation = generation_of(layout_key)
 for slice = 1, slices do
   local of = redis.call('HGET', directory_of(slice), 'of')
-  if of and of ~= generation then return {7, of} end
+  if of and of ~= generation then return {7, of, slice - 1} end
 end
 if slices == 1 then return {0, tonumber(redis.call('HGET', directory_of(1), 'n') or 0), -1, {}} end
 -- What they have together needs no operands.
@@ -91,13 +94,17 @@ local function chunks_to_do()
     end
     if operation == 'and' and (not fewest or fields < fewest) then fewest, looked_at = fields, operand end
   end
-  local are_there, last = {}, -1
   for _, slice in ipairs(looked_at) do
     if redis.call('HLEN', directory_of(slice)) > MOST_FIELDS then
-      last = math.min(first_chunk + MOST_FIELDS, 65536) - 1
+      local members = tonumber(redis.call('GET', members_key) or 2 ^ 32)
+      local newest = math.floor((members - 1) / 65536)
+      local last = math.min(first_chunk + MOST_FIELDS - 1, newest)
       for chunk = first_chunk, last do found[#found + 1] = chunk end
-      return found, last < 65535 and last + 1 or -1
+      return found, last < newest and last + 1 or -1
     end
+  end
+  local are_there = {}
+  for _, slice in ipairs(looked_at) do
     for _, field in ipairs(redis.call('HKEYS', directory_of(slice))) do
       local chunk = tonumber(field)
       if chunk and chunk >= first_chunk and not are_there[chunk] then

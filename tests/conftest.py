@@ -19,6 +19,7 @@ import servers
 
 from tbloom import AsyncTimeBloom, TimeBloom
 from tbloom.cli.localredis import LocalRedis, find_binary
+from tbloom.distinct import AsyncDistinctCounter, DistinctCounter
 from tbloom.exact import AsyncExactFilter, ExactFilter
 
 hypothesis.settings.register_profile("tbloom", deadline=None)  # nothing is timed in a test
@@ -136,6 +137,43 @@ def make_exact(request: pytest.FixtureRequest, url: str, name: str) -> Any:
         if request.param == "sync":
             return Awaited(ExactFilter.from_url(address, filter_name, **parameters))
         return AsyncExactFilter.from_url(address, filter_name, **parameters)
+
+    return make
+
+
+class AwaitedCounter:
+    """A DistinctCounter, or slices of one, with awaitable verbs; slices are had without waiting."""
+
+    def __init__(self, counted: Any) -> None:
+        self._counted = counted
+
+    def within(self, slices: Any) -> AwaitedCounter:
+        return AwaitedCounter(self._counted.within(slices))
+
+    def slice(self, at: Any) -> AwaitedCounter:
+        return AwaitedCounter(self._counted.slice(at))
+
+    def __getattr__(self, verb: str) -> Any:
+        async def awaited(*args: Any, **kwargs: Any) -> Any:
+            others = [getattr(arg, "_counted", arg) for arg in args]
+            return getattr(self._counted, verb)(*others, **kwargs)
+
+        return awaited
+
+
+@pytest.fixture(params=["sync", "async"])
+def make_counter(request: pytest.FixtureRequest, url: str, name: str) -> Any:
+    """The same for distinct counters, by their own names; the mapping is the test's."""
+
+    def make(counter: str = "a", **parameters: Any) -> Any:
+        address = parameters.pop("url", url)
+        mapping = parameters.pop("mapping", name)
+        if not parameters.pop("resend", True):
+            parameters["patience"] = 0.0
+        if request.param == "sync":
+            made = DistinctCounter.from_url(address, counter, mapping, **parameters)
+            return AwaitedCounter(made)
+        return AsyncDistinctCounter.from_url(address, counter, mapping, **parameters)
 
     return make
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tbloom.aiodriver import AsyncDriver
 from tbloom.distinct.base import Counted, CounterBase
 from tbloom.distinct.info import CounterInfo
-from tbloom.distinct.selection import Selection, select
+from tbloom.distinct.selection import Selection, select, select_at
 from tbloom.hashing import Item
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class AsyncDistinctCounter(CounterBase["asyncio.Redis | asyncio.RedisCluster"], 
 
     def slice(self, at: datetime | str) -> AsyncCounterSlices:
         """See ``DistinctCounter.slice``."""
-        return AsyncCounterSlices(self, select(self.config, at=at))
+        return AsyncCounterSlices(self, select_at(self.config, at))
 
     async def info(self) -> CounterInfo:
         """See ``DistinctCounter.info``."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tbloom.calls import Flow, ScriptCall, Status, deliver, text
+from tbloom.calls import Flow, ScriptCall, Status, deliver
 from tbloom.distinct.config import STORED_MAPPING
 from tbloom.distinct.conversation import CountConversation, refusal
 from tbloom.distinct.selection import Selection
@@ -41,10 +41,11 @@ def _count_at(
     currents = [current for operand in operands if (current := operand.current(now))]
     begins = max((current.start for current in currents), default=_ALWAYS[0])
     ends = min((current.end for current in currents), default=_ALWAYS[1])
-    counters = {(operand.config.name, operand.config.stored) for operand in operands}
+    counters = [*dict.fromkeys(operand.config for operand in operands)]
     fixed_keys = (
         keys.config(),
         keys.layout(),
+        keys.members(),
         keys.counters(),
         *(keys.chunks(config.name, label) for config, label in slices),
         *map(keys.scratch, range(len(operands) + 1)),
@@ -71,7 +72,7 @@ def _count_at(
                 sizes,
                 len(counters),
                 following,
-                *(word for pair in counters for word in pair),
+                *(word for config in counters for word in (config.name, config.stored)),
                 *named,
             ),
         )
@@ -80,10 +81,8 @@ def _count_at(
             conversation.clock.learn(payload)
             return None
         if status != Status.OK:
-            configs = {config.name: config for config, _ in slices}
-            raise refusal(
-                configs[text(more[0])] if more else configs.popitem()[1], status, payload, *more
-            )
+            those = [config for config, _ in slices] if status == Status.FOREIGN else counters
+            raise refusal(those[more[0] if more else 0], status, payload, *more)
         reached, rest = more
         total += payload
         if named:

@@ -32,21 +32,25 @@ class Selection:
         return window.slice_at(now) if self.label is None and window is not None else None
 
 
-def select(
-    config: CounterConfig, within: int | None = None, at: datetime | str | None = None
-) -> Selection:
-    """All live slices; the newest ``within``; or the one that ``at`` lies in, or that is called so."""
-    window = config.window
-    if window is None:
-        if within is not None or at is not None:
-            argument, value = ("within", within) if within is not None else ("at", at)
-            raise ConfigError(argument, value, "none: the counter has no slices (see granularity)")
-        return Selection(config)
-    if at is None:
-        return Selection(config, check_within(within, window.slices))
-    if isinstance(at, str):
-        if not at.isascii() or not at.isalnum():
-            raise ConfigError("at", at, "a slice's label such as '20261120', or a datetime")
+_NO_SLICES = "none: the counter has no slices (see granularity)"
+
+
+def select(config: CounterConfig, within: int | None = None) -> Selection:
+    """All live slices, or the newest ``within``."""
+    if config.window is not None:
+        return Selection(config, check_within(within, config.window.slices))
+    if within is not None:
+        raise ConfigError("within", within, _NO_SLICES)
+    return Selection(config)
+
+
+def select_at(config: CounterConfig, at: datetime | str) -> Selection:
+    """The slice that ``at`` lies in, or that is called so."""
+    if config.window is None:
+        raise ConfigError("at", at, _NO_SLICES)
+    if isinstance(at, str) and at.isascii() and at.isalnum():
         return Selection(config, label=at)
-    instant = check_at(at)
-    return Selection(config, label=window.slice_at(to_ms(instant)).label)  # type: ignore[arg-type]
+    instant = None if isinstance(at, str) else check_at(at)
+    if instant is None:
+        raise ConfigError("at", at, "a slice's label such as '20261120', or a datetime")
+    return Selection(config, label=config.window.slice_at(to_ms(instant)).label)

@@ -23,14 +23,16 @@ class StoredSlice(NamedTuple):
     bitmaps: list[int]
 
 
-def look(conversation: CountConversation) -> Flow[dict[str, StoredSlice]]:
-    """The live slices, by label, oldest first."""
+def look(conversation: CountConversation, *, ahead: bool = False) -> Flow[dict[str, StoredSlice]]:
+    """The live slices, by label, oldest first; ``ahead``: those that come next too."""
     config = conversation.config
     # The first look is for the server's time.
     yield from _look_at(conversation, [WHOLE])
-    window = config.window
-    labels = [slice.label for slice in window.live(conversation.clock.now())] if window else [WHOLE]
-    return (yield from _look_at(conversation, labels))
+    window, now = config.window, conversation.clock.now()
+    if window is None:
+        return (yield from _look_at(conversation, [WHOLE]))
+    slices = window.live(now) + (window.ahead(now) if ahead else [])
+    return (yield from _look_at(conversation, [slice.label for slice in slices]))
 
 
 def _look_at(conversation: CountConversation, labels: list[str]) -> Flow[dict[str, StoredSlice]]:
@@ -66,9 +68,9 @@ def clear_counter(conversation: CountConversation) -> Flow[None]:
 def _clear(conversation: CountConversation) -> Flow[None]:
     conversation.forget()
     while True:
-        slices = {
-            label: stored.bitmaps for label, stored in (yield from look(conversation)).items()
-        }
+        # A slice that comes next may begin meanwhile, or have begun before the server's clock was set back.
+        found = yield from look(conversation, ahead=True)
+        slices = {label: stored.bitmaps for label, stored in found.items()}
         if (yield from conversation.tell(partial(conversation.clear_call, slices=slices))):
             return
 

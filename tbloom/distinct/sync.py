@@ -10,7 +10,7 @@ import redis
 
 from tbloom.distinct.base import Counted, CounterBase
 from tbloom.distinct.info import CounterInfo
-from tbloom.distinct.selection import Selection, select
+from tbloom.distinct.selection import Selection, select, select_at
 from tbloom.hashing import Item
 from tbloom.syncdriver import SyncDriver
 
@@ -116,7 +116,7 @@ class DistinctCounter(CounterBase["redis.Redis | redis.RedisCluster"], SyncDrive
 
     def slice(self, at: datetime | str) -> CounterSlices:
         """The slice that the instant lies in (a datetime with a time zone), or that has this label."""
-        return CounterSlices(self, select(self.config, at=at))
+        return CounterSlices(self, select_at(self.config, at))
 
     def info(self) -> CounterInfo:
         """What the counter and its mapping hold. Takes the server some 2 us a bucket of the mapping (about 55 members),
