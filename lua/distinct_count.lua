@@ -18,21 +18,24 @@
 -- ARGV[5]    how many slices the operands have: '1 7 1'
 -- ARGV[6]    how many counters there are
 -- ARGV[7]    the first chunk that is to be looked at, where the caller names none
--- ARGV[8..]  for each counter, its name and the parameters that the caller works with; then the numbers of the chunks
---            whose bitmaps are in KEYS: only these are to be looked at
+-- ARGV[8..]  for each counter, its name, the parameters that the caller works with, and which directory must be there if
+--            the counter is (1: the first one; 0: none must); then the numbers of the chunks whose bitmaps are in KEYS:
+--            only these are to be looked at
 --
 -- Reply      {0, count, next, left}  how many there are in the chunks that were counted; from which chunk on they
 --                             remain to be looked at (-1: from none); and which remain of those named, or before next
 --            {1, now}         the server's clock (ms) is not within ARGV[3..4]
 --            {2, parameters}  the mapping is stored with others
 --            {2, parameters, counter}  this counter is
---            {7, generation}  a counter has ids of this generation, which is not the mapping's
+--            {7, generation, directory}  this directory (1: the first one) has ids of this generation, which is not the
+--                             mapping's
+--            {8, key}         the key holds what is not tbloom's, or what it held is lost
 -- Errors     WRONGTYPE; OOM and READONLY, where bitmaps have to be put together in scratch keys
 
 local mapping_key, layout_key, counters_key, FIRST_KEY, FIRST_COUNTER = KEYS[1], KEYS[2], KEYS[3], 4, 8
 local mapping, operation, begins, ends = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local counters, first_chunk = tonumber(ARGV[6]), tonumber(ARGV[7])
-local FIRST_CHUNK = FIRST_COUNTER + 2 * counters
+local FIRST_CHUNK = FIRST_COUNTER + 3 * counters
 -- In units of about 0.1 us; together 2 ms.
 local MOST_WORK, PER_ENTRY, PER_BITMAP, PER_BIT, work = 20000, 8, 60, 5, 0
 -- A directory with more fields is not listed; what is looked at then is so many chunks that there may be.
@@ -42,9 +45,11 @@ local MOST_BITMAPS = 1000
 
 local refusal = other_parameters(mapping_key, mapping, true)
 if refusal then return refusal end
-for i = FIRST_COUNTER, FIRST_CHUNK - 1, 2 do
+local must_be_there = {}
+for i = FIRST_COUNTER, FIRST_CHUNK - 1, 3 do
   local stored = redis.call('HGET', counters_key, ARGV[i])
   if stored and stored ~= ARGV[i + 1] then return {2, stored, ARGV[i]} end
+  if stored then must_be_there[tonumber(ARGV[i + 2])] = true end
 end
 local now = server_time()
 if now < begins or now >= ends then return {1, now} end
@@ -63,11 +68,14 @@ local function directory_of(slice)
 end
 
 local generation = generation_of(layout_key)
+local n = 0
 for slice = 1, slices do
-  local of = redis.call('HGET', directory_of(slice), 'of')
-  if of and of ~= generation then return {7, of} end
+  local of
+  of, n = unpack(redis.call('HMGET', directory_of(slice), 'of', 'n'))
+  if of and of ~= generation then return {7, of, slice} end
+  if (of or must_be_there[slice]) and not is_number(n or '') then return {8, directory_of(slice)} end
 end
-if slices == 1 then return {0, tonumber(redis.call('HGET', directory_of(1), 'n') or 0), -1, {}} end
+if slices == 1 then return {0, tonumber(n or 0), -1, {}} end
 -- What they have together needs no operands.
 if operation == 'or' then
   operands = {{}}
@@ -128,8 +136,12 @@ local function together(entries, keys, operand)
   return ids, n, bitmaps
 end
 
-local used = {}
+-- In scratch keys there is something until the end of the script, so nothing may raise an error from then on.
+local used, refused = {}, nil
 local function combine(name, scratch, bitmaps)
+  if not next(used) then
+    for i = FIRST_SCRATCH, FIRST_BITMAP - 1 do redis.call('STRLEN', KEYS[i]) end -- WRONGTYPE: not ours
+  end
   redis.call('BITOP', name, scratch, unpack(bitmaps))
   used[scratch] = true
   work = work + PER_BITMAP * #bitmaps
@@ -199,14 +211,24 @@ local function count_chunk(chunk, keys)
       work = work + PER_ENTRY
       entries[slice] = entry
       if entry then
-        is_there, there, only = true, there + 1, entry
-        has_bitmap = has_bitmap or string.byte(entry) ~= 58
+        local size, is_sorted = size_of(entry)
+        if not size then
+          refused = {8, directory_of(slice)}
+          return
+        end
+        is_there, there, only = true, there + 1, size
+        has_bitmap = has_bitmap or not is_sorted
+        local length = keys and not is_sorted and redis.pcall('STRLEN', keys[slice])
+        if length and length ~= 8192 then
+          refused = type(length) == 'table' and length or {8, keys[slice]}
+          return
+        end
       end
     end
     if operation == 'and' and not is_there then return 0 end
   end
   if there == 0 then return 0 end
-  if there == 1 then return string.byte(only) == 58 and (#only - 1) / 2 or tonumber(only) end
+  if there == 1 then return only end
   if has_bitmap and not keys then return nil end
 
   local result = KEYS[FIRST_SCRATCH + #operands]
@@ -244,8 +266,10 @@ for i, chunk in ipairs(to_do) do
       for slice = 1, slices do keys[slice] = KEYS[FIRST_BITMAP - 1 + (i - 1) * slices + slice] end
     end
     local n = count_chunk(chunk, keys)
+    if refused then break end
     if n then count = count + n else left[#left + 1] = chunk end
   end
 end
 for scratch in pairs(used) do redis.call('UNLINK', scratch) end
+if refused then return refused end
 return {0, count, following, left}

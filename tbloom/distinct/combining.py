@@ -41,7 +41,9 @@ def _count_at(
     currents = [current for operand in operands if (current := operand.current(now))]
     begins = max((current.start for current in currents), default=_ALWAYS[0])
     ends = min((current.end for current in currents), default=_ALWAYS[1])
-    counters = {(operand.config.name, operand.config.stored) for operand in operands}
+    counters: dict[tuple[str, str], int] = {}
+    for number, (config, _) in enumerate(slices, 1):
+        counters[config.name, config.stored] = 0 if config.window else number
     fixed_keys = (
         keys.config(),
         keys.layout(),
@@ -71,7 +73,7 @@ def _count_at(
                 sizes,
                 len(counters),
                 following,
-                *(word for pair in counters for word in pair),
+                *(word for pair, number in counters.items() for word in (*pair, number)),
                 *named,
             ),
         )
@@ -80,10 +82,15 @@ def _count_at(
             conversation.clock.learn(payload)
             return None
         if status != Status.OK:
-            configs = {config.name: config for config, _ in slices}
-            raise refusal(
-                configs[text(more[0])] if more else configs.popitem()[1], status, payload, *more
-            )
+            config = slices[0][0]
+            if status == Status.FOREIGN:
+                config = slices[more[0] - 1][0]
+            elif (
+                more
+            ):  # it is about this counter; two may be called so here, with different parameters
+                name, stored = text(more[0]), text(payload)
+                config = next(c for c, _ in slices if (c.name, c.stored != stored) == (name, True))
+            raise refusal(config, status, payload, *more)
         reached, rest = more
         total += payload
         if named:
