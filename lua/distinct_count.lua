@@ -142,8 +142,12 @@ local function combine(name, scratch, bitmaps)
   if not next(used) then
     for i = FIRST_SCRATCH, FIRST_BITMAP - 1 do redis.call('STRLEN', KEYS[i]) end -- WRONGTYPE: not ours
   end
-  redis.call('BITOP', name, scratch, unpack(bitmaps))
+  -- Lua passes 8,000 words to a command at most.
+  redis.call('BITOP', name, scratch, unpack(bitmaps, 1, math.min(1000, #bitmaps)))
   used[scratch] = true
+  for i = 1001, #bitmaps, 1000 do
+    redis.call('BITOP', name, scratch, scratch, unpack(bitmaps, i, math.min(i + 999, #bitmaps)))
+  end
   work = work + PER_BITMAP * #bitmaps
 end
 

@@ -514,6 +514,17 @@ def test_counters_with_odd_names_are_apart(own: redis.Redis) -> None:
     assert [0, *(4090 + i for i in range(1, len(NAMES)))] == [c.count() for c in counters]
 
 
+@pytest.mark.parametrize("others", [1001, 9000])
+def test_thousands_of_bitmaps_are_combined(own: redis.Redis, others: int) -> None:
+    """More than Lua passes to a command."""
+    one, two = _filled(own, MANY)
+    two.add_many(f"other {i}" for i in range(1000))
+    many = [two] * others
+    counts = one.count_or(*many), one.count_and(*many), one.count_xor(*many)
+    assert counts == (6000, 5000, 5000 if others % 2 == 0 else 1000)
+    assert [] == [*own.scan_iter("*scratch*")]
+
+
 def test_mappings_with_odd_names_are_apart(own: redis.Redis) -> None:
     own.flushall()
     counters = [DistinctCounter(own, "one", name) for name in NAMES]
