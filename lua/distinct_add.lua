@@ -46,6 +46,7 @@
 --            {6, members}     the mapping may not give so many ids more; nothing changed
 --            {7, generation}  the counter has ids of this generation, or, with '', the mapping has lost the number of
 --                             its members; nothing changed
+--            {8, key}         the key holds what is not tbloom's, or what it held is lost; nothing changed
 -- Errors     WRONGTYPE, OOM, READONLY, all of them before anything is changed
 
 local lane_key, mapping_key, layout_key, members_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -64,15 +65,19 @@ if last then return {3, last} end
 
 local now = server_time()
 if now < begins or now >= ends then return {1, now} end
-local refusal = other_parameters(mapping_key, mapping, true)
+local refusal, stored_mapping = other_parameters(mapping_key, mapping, true)
 if refusal then return refusal end
 local stored = redis.call('HGET', counters_key, counter)
 if stored and stored ~= parameters then return {2, stored, 1} end
 local stored_generation = generation_of(layout_key)
 if stored_generation ~= generation and not (is_new and stored_generation == '') then return {5, stored_generation} end
-local members, of = redis.call('GET', members_key), redis.call('HGET', directory, 'of')
+local members, of, n = redis.call('GET', members_key), unpack(redis.call('HMGET', directory, 'of', 'n'))
 if of and of ~= generation then return {7, of} end
 if not members and stored_generation ~= '' then return {7, ''} end
+if not is_number(members or '0') then return {8, members_key} end
+-- The directory of a slice may have expired; that of a counter without slices is there as long as its parameters are.
+local must_be_there = of or stored and expires == 0
+if must_be_there and not is_number(n or '') then return {8, directory} end
 members = tonumber(members or 0)
 
 local splits = {}
@@ -85,7 +90,7 @@ end
 
 -- The chunk that an id belongs to: its bitmap's key if the caller gave it, its sorted ids or how many the bitmap has,
 -- and those to be added.
-local chunks, missing_bitmaps = {}, {}
+local chunks, missing_bitmaps, damaged = {}, {}, nil
 for i = FIRST_KEY + 3 * count, #KEYS do
   chunks[tonumber(ARGV[FIRST_MEMBER + 2 * count + i - FIRST_KEY - 3 * count])] = {key = KEYS[i]}
 end
@@ -94,12 +99,13 @@ local function chunk_of(id)
   local chunk = chunks[at] or {}
   if not chunk.added then
     local entry = redis.call('HGET', directory, at) or ':'
-    chunk.added, chunk.at = {}, at
-    if string.byte(entry) == 58 then
-      chunk.sorted, chunk.n = entry, (#entry - 1) / 2
-    else
-      chunk.n = tonumber(entry)
-      if chunk.key then redis.call('GETBIT', chunk.key, 0) end -- WRONGTYPE: not ours
+    local n, is_sorted = size_of(entry)
+    chunk.added, chunk.at, chunk.n, chunk.sorted = {}, at, n or 0, is_sorted and entry
+    if not n then
+      damaged = directory
+    elseif chunk.key and (not is_sorted or n + count > MOST_SORTED) then
+      redis.call('GETBIT', chunk.key, 0) -- WRONGTYPE: not ours
+      if not is_sorted and redis.call('EXISTS', chunk.key) == 0 then damaged = chunk.key end
     end
     chunks[at] = chunk
   end
@@ -118,8 +124,11 @@ end
 local answers, unknown, places, buckets, changes = {}, {}, {}, {}, false
 for member = 0, count - 1 do
   local at, bucket = place_of(member)
-  local id = at and tonumber(redis.call('HGET', KEYS[at], fingerprint_of(member)) or nil)
-  if id then
+  local known = at and redis.call('HGET', KEYS[at], fingerprint_of(member))
+  local id = known and tonumber(known)
+  if known and not (id and id >= 0 and id < members and id % 1 == 0) then
+    return {8, KEYS[at]}
+  elseif id then
     local chunk, low = chunk_of(id), id % 65536
     local is_counted
     if chunk.sorted then
@@ -144,6 +153,7 @@ end
 if members + #unknown > max_members and #unknown > 0 then return {6, members} end
 
 if #unknown > 0 then chunk_of(members) chunk_of(members + #unknown - 1) end
+if damaged then return {8, damaged} end
 
 -- (2) Without memory, and on a replica, the first write is refused, so that is one that changes nothing.
 if changes or #unknown > 0 then redis.call('SETRANGE', layout_key, 0, '') end
@@ -202,11 +212,11 @@ for _, chunk in pairs(chunks) do
 end
 redis.call('HINCRBY', directory, 'n', new)
 if not of then
-  redis.call('SET', mapping_key, mapping, 'NX')
   redis.call('HSET', directory, 'of', generation)
   if expires > 0 then redis.call('PEXPIREAT', directory, expires) end
 end
 
+if not stored_mapping then redis.call('SET', mapping_key, mapping) end
 redis.call('SET', members_key, string.format('%.0f', members + given))
 if stored_generation == '' then redis.call('SETRANGE', layout_key, 0, generation) end
 if not stored then redis.call('HSET', counters_key, counter, parameters) end

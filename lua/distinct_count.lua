@@ -19,8 +19,9 @@
 -- ARGV[5]    how many slices the operands have: '1 7 1'
 -- ARGV[6]    how many counters there are
 -- ARGV[7]    the first chunk that is to be looked at, where the caller names none
--- ARGV[8..]  for each counter, its name and the parameters that the caller works with; then the numbers of the chunks
---            whose bitmaps are in KEYS: only these are to be looked at
+-- ARGV[8..]  for each counter, its name, the parameters that the caller works with, and which directory must be there if
+--            the counter is (1: the first one; 0: none must); then the numbers of the chunks whose bitmaps are in KEYS:
+--            only these are to be looked at
 --
 -- Reply      {0, count, next, left}  how many there are in the chunks that were counted; from which chunk on they
 --                             remain to be looked at (-1: from none); and which remain of those named, or before next
@@ -29,13 +30,14 @@
 --            {2, parameters, counter}  this counter is, the first in ARGV being number 0
 --            {7, generation, slice}  this slice, the first in KEYS being number 0, has ids of this generation, which
 --                             is not the mapping's
+--            {8, key}         the key holds what is not tbloom's, or what it held is lost
 -- Errors     WRONGTYPE; OOM and READONLY, where bitmaps have to be put together in scratch keys
 
 local mapping_key, layout_key, members_key, counters_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local FIRST_KEY, FIRST_COUNTER = 5, 8
 local mapping, operation, begins, ends = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local counters, first_chunk = tonumber(ARGV[6]), tonumber(ARGV[7])
-local FIRST_CHUNK = FIRST_COUNTER + 2 * counters
+local FIRST_CHUNK = FIRST_COUNTER + 3 * counters
 -- In units of about 0.1 us; together 2 ms.
 local MOST_WORK, PER_ENTRY, PER_BITMAP, PER_BIT, work = 20000, 8, 60, 5, 0
 -- A directory with more fields is not listed; what is looked at then is so many chunks that there may be.
@@ -45,9 +47,11 @@ local MOST_BITMAPS = 1000
 
 local refusal = other_parameters(mapping_key, mapping, true)
 if refusal then return refusal end
-for i = FIRST_COUNTER, FIRST_CHUNK - 1, 2 do
+local must_be_there = {}
+for i = FIRST_COUNTER, FIRST_CHUNK - 1, 3 do
   local stored = redis.call('HGET', counters_key, ARGV[i])
-  if stored and stored ~= ARGV[i + 1] then return {2, stored, (i - FIRST_COUNTER) / 2} end
+  if stored and stored ~= ARGV[i + 1] then return {2, stored, (i - FIRST_COUNTER) / 3} end
+  if stored then must_be_there[tonumber(ARGV[i + 2])] = true end
 end
 local now = server_time()
 if now < begins or now >= ends then return {1, now} end
@@ -66,11 +70,14 @@ local function directory_of(slice)
 end
 
 local generation = generation_of(layout_key)
+local n = 0
 for slice = 1, slices do
-  local of = redis.call('HGET', directory_of(slice), 'of')
+  local of
+  of, n = unpack(redis.call('HMGET', directory_of(slice), 'of', 'n'))
   if of and of ~= generation then return {7, of, slice - 1} end
+  if (of or must_be_there[slice]) and not is_number(n or '') then return {8, directory_of(slice)} end
 end
-if slices == 1 then return {0, tonumber(redis.call('HGET', directory_of(1), 'n') or 0), -1, {}} end
+if slices == 1 then return {0, tonumber(n or 0), -1, {}} end
 -- What they have together needs no operands.
 if operation == 'or' then
   operands = {{}}
@@ -134,10 +141,18 @@ local function together(entries, keys, operand)
   return ids, bitmaps
 end
 
-local used = {}
+-- In scratch keys there is something until the end of the script, so nothing may raise an error from then on.
+local used, refused = {}, nil
 local function combine(name, scratch, bitmaps)
-  redis.call('BITOP', name, scratch, unpack(bitmaps))
+  if not next(used) then
+    for i = FIRST_SCRATCH, FIRST_BITMAP - 1 do redis.call('GETBIT', KEYS[i], 0) end -- WRONGTYPE: not ours
+  end
+  -- Lua passes 8,000 words to a command at most.
+  redis.call('BITOP', name, scratch, unpack(bitmaps, 1, math.min(1000, #bitmaps)))
   used[scratch] = true
+  for i = 1001, #bitmaps, 1000 do
+    redis.call('BITOP', name, scratch, scratch, unpack(bitmaps, i, math.min(i + 999, #bitmaps)))
+  end
   work = work + PER_BITMAP * #bitmaps
 end
 
@@ -241,13 +256,16 @@ local function difference(all, bitmaps, result)
   return redis.call('BITCOUNT', result) + #odd - 2 * count_bits(result, odd)
 end
 
-local function size_of(entry)
-  return string.byte(entry) == 58 and (#entry - 1) / 2 or tonumber(entry)
+-- What is to be replied about a key that is no bitmap, or is lost; nil where it is one.
+local function refusal_of(bitmap)
+  local found = redis.pcall('GETBIT', bitmap, 0) -- no STRLEN: a server may keep bitmaps in a way of its own
+  if type(found) == 'table' then return found end
+  if redis.call('EXISTS', bitmap) == 0 then return {8, bitmap} end
 end
 
 -- How many a chunk has; nil: its bitmaps are needed. keys: those of all slices.
 local function count_chunk(chunk, keys)
-  local entries, there, has_bitmap, in_operands = {}, {}, false, 0
+  local entries, there, sizes, has_bitmap, in_operands = {}, {}, {}, false, 0
   for _, operand in ipairs(operands) do
     local before = #there
     for _, slice in ipairs(operand) do
@@ -255,22 +273,31 @@ local function count_chunk(chunk, keys)
       work = work + PER_ENTRY
       entries[slice] = entry
       if entry then
-        there[#there + 1] = slice
-        has_bitmap = has_bitmap or string.byte(entry) ~= 58
+        local size, is_sorted = size_of(entry)
+        if not size then
+          refused = {8, directory_of(slice)}
+          return
+        end
+        there[#there + 1], sizes[#sizes + 1] = slice, size
+        has_bitmap = has_bitmap or not is_sorted
+        if keys and not is_sorted then
+          refused = refusal_of(keys[slice])
+          if refused then return end
+        end
       end
     end
     if #there > before then in_operands = in_operands + 1 elseif operation == 'and' then return 0 end
   end
-  local one, other = entries[there[1]], entries[there[2]]
-  if #there < 2 then return one and size_of(one) or 0 end
+  if #there < 2 then return sizes[1] or 0 end
   if has_bitmap and not keys then return nil end
 
   local result = KEYS[FIRST_SCRATCH + #operands]
   if #there == 2 then
     keys = keys or {}
-    local n = count_common(one, keys[there[1]], other, keys[there[2]], result)
+    local one, other = there[1], there[2]
+    local n = count_common(entries[one], keys[one], entries[other], keys[other], result)
     if operation == 'and' then return n end
-    return size_of(one) + size_of(other) - in_operands * n
+    return sizes[1] + sizes[2] - in_operands * n
   end
   if #operands == 1 then
     local ids, bitmaps = together(entries, keys, operands[1])
@@ -306,8 +333,10 @@ for i, chunk in ipairs(to_do) do
       for slice = 1, slices do keys[slice] = KEYS[FIRST_BITMAP - 1 + (i - 1) * slices + slice] end
     end
     local n = count_chunk(chunk, keys)
+    if refused then break end
     if n then count = count + n else left[#left + 1] = chunk end
   end
 end
 for scratch in pairs(used) do redis.call('UNLINK', scratch) end
+if refused then return refused end
 return {0, count, following, left}

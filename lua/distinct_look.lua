@@ -7,4 +7,4 @@
 -- Errors     WRONGTYPE
 
 local bitmaps, sorted = bitmaps_in(KEYS[1])
-return {server_time(), tonumber(redis.call('HGET', KEYS[1], 'n') or 0), sorted, bitmaps}
+return {server_time(), tonumber(redis.call('HGET', KEYS[1], 'n') or 0) or 0, sorted, bitmaps}

@@ -151,11 +151,12 @@ local function told_before(lane_key, number)
   return nil, last > number and last or nil
 end
 
--- What a script replies where the caller's parameters are not the stored ones; nil where they are.
+-- What a script replies where the caller's parameters are not the stored ones; nil where they are. And those.
 local function other_parameters(config_key, config, agreed)
   local stored = redis.call('GET', config_key)
   if stored and stored ~= config then return {2, stored} end
   if not stored and not agreed then return {4, ''} end
+  return nil, stored
 end
 
 -- Whether a key is not there for so long (ms) any more. One without an end is.
@@ -304,12 +305,27 @@ local function set_bits(key, ids)
   if #arguments > 0 then redis.call('BITFIELD', key, unpack(arguments)) end
 end
 
+-- Whether a text is a whole number, as tbloom writes one.
+local function is_number(text)
+  return string.find(text, '^%d+$') ~= nil and #text < 17
+end
+
+-- How many ids an entry of a directory tells of, and whether they are in it, sorted; nil: it is none of ours.
+local function size_of(entry)
+  if string.byte(entry) == 58 then
+    if #entry % 2 == 1 and #entry <= 8193 then return (#entry - 1) / 2, true end
+  elseif is_number(entry) then
+    local n = tonumber(entry)
+    if n > 4096 and n <= 65536 then return n, false end
+  end
+end
+
 -- Of a directory of chunks: the numbers of those that are bitmaps, and how many the others are. Most values aren't
 -- read: more than 4,096 ids are a number of 4 or 5 digits, and sorted ones may be 8 KB.
 local function bitmaps_in(directory)
   local bitmaps, sorted = {}, 0
   for _, field in ipairs(redis.call('HKEYS', directory)) do
-    if tonumber(field) then
+    if is_number(field) and #field < 6 then
       local size = redis.call('HSTRLEN', directory, field)
       if (size == 4 or size == 5) and string.byte(redis.call('HGET', directory, field)) ~= 58 then
         bitmaps[#bitmaps + 1] = tonumber(field)

@@ -32,6 +32,7 @@ class Status(IntEnum):
     LAYOUT = 5
     FULL = 6
     FOREIGN = 7
+    DAMAGED = 8
 
 
 class Command(NamedTuple):

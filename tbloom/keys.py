@@ -99,6 +99,10 @@ class Keys:
         """How many ids a mapping has given."""
         return f"{self._tag(0)}:members"
 
+    def forgotten(self) -> str:
+        """A former layout of a mapping, for as long as there are buckets that it tells of."""
+        return f"{self._tag(0)}:forgotten"
+
     def counters(self) -> str:
         """The parameters of the counters that share a mapping, by name."""
         return self._tag(0)[:-1] + _COUNTERS

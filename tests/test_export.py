@@ -682,7 +682,7 @@ def test_without_memory_nothing_is_restored(large: str, capsys: Any) -> None:
 def test_what_a_user_needs_to_export_and_restore(name: str, file: str, capsys: Any) -> None:
     """The documented line, and what is said to be needed beyond it; nothing of that can be left out."""
     text = (Path(__file__).parents[1] / "SECURITY.md").read_text(encoding="utf-8")
-    line, _exact = re.findall(r"^ACL SETUSER .*$", text, re.MULTILINE)
+    line, _exact, _distinct = re.findall(r"^ACL SETUSER .*$", text, re.MULTILINE)
     [extra] = re.findall(r"`tbloom export` needs `(.*?)` too, `tbloom restore` `(.*?)`", text)
     for_export, for_restore = (words.split() for words in extra)
     words = line.replace("NAME", name).replace("PASSWORD", "pw").split()

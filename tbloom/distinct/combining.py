@@ -42,6 +42,7 @@ def _count_at(
     begins = max((current.start for current in currents), default=_ALWAYS[0])
     ends = min((current.end for current in currents), default=_ALWAYS[1])
     counters = [*dict.fromkeys(operand.config for operand in operands)]
+    configs = [config for config, _ in slices]
     fixed_keys = (
         keys.config(),
         keys.layout(),
@@ -72,7 +73,15 @@ def _count_at(
                 sizes,
                 len(counters),
                 following,
-                *(word for config in counters for word in (config.name, config.stored)),
+                *(
+                    word
+                    for config in counters
+                    for word in (
+                        config.name,
+                        config.stored,
+                        0 if config.window else configs.index(config) + 1,
+                    )
+                ),
                 *named,
             ),
         )
@@ -81,7 +90,7 @@ def _count_at(
             conversation.clock.learn(payload)
             return None
         if status != Status.OK:
-            those = [config for config, _ in slices] if status == Status.FOREIGN else counters
+            those = configs if status == Status.FOREIGN else counters
             raise refusal(those[more[0] if more else 0], status, payload, *more)
         reached, rest = more
         total += payload

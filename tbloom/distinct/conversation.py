@@ -143,18 +143,28 @@ class CountConversation(Bucketed):
         keys = self.config.keys
         return ScriptCall(
             scripts.DISTINCT_FORGET,
-            (self.lane(batch), keys.config(), keys.layout(), keys.members(), keys.counters()),
+            (
+                self.lane(batch),
+                keys.config(),
+                keys.layout(),
+                keys.members(),
+                keys.counters(),
+                keys.forgotten(),
+            ),
             (batch.number, STORED_MAPPING, LANE_TTL_MS),
         )
 
-    def tell(self, call: Callable[[Batch], ScriptCall]) -> Flow[bool]:
-        """Makes a call with a token and without members. False: what it goes by has changed."""
-        batch = Batch([])
-        yield from self.settle([batch], self._tell(batch, call))
-        return batch.answers is not None
+    def tell(self, *calls: Callable[[Batch], ScriptCall]) -> Flow[bool]:
+        """Makes calls with tokens and without members, together. False: what the last one goes by has changed."""
+        batches = [Batch([]) for _ in calls]
+        yield from self.settle(batches, self._tell(batches, calls))
+        return batches[-1].answers is not None
 
-    def _tell(self, batch: Batch, call: Callable[[Batch], ScriptCall]) -> Flow[None]:
-        yield from self._deliver([call(batch)], [batch], self._accept_told)
+    def _tell(
+        self, batches: list[Batch], calls: tuple[Callable[[Batch], ScriptCall], ...]
+    ) -> Flow[None]:
+        made = [call(batch) for call, batch in zip(calls, batches, strict=True)]
+        yield from self._deliver(made, batches, self._accept_told)
 
     def _accept_told(self, batch: Batch, reply: Any) -> bool:
         status, payload, *more = reply
@@ -247,5 +257,10 @@ def refusal(config: CounterConfig, status: int, payload: Any, *more: Any) -> TBl
             )
         return TBloomError(
             f"counter {config.name!r}: {lost}; clear(mapping=True) it (see warnings())"
+        )
+    if status == Status.DAMAGED:
+        return TBloomError(
+            f"counter {config.name!r}: key {text(payload)!r} holds what is not tbloom's, or the server has lost what it "
+            "held; clear() the counter, or the mapping where it is one of that's keys"
         )
     return TBloomError(f"counter {config.name!r}: the server takes a call for a stray copy")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 from tbloom import survey
 from tbloom.arguments import digests_of
-from tbloom.calls import Command, Flow, deliver
+from tbloom.calls import Command, Flow, Status, deliver, text
 from tbloom.distinct import combining
 from tbloom.distinct.config import CounterConfig
-from tbloom.distinct.conversation import CountConversation
+from tbloom.distinct.conversation import CountConversation, refusal
 from tbloom.distinct.info import CountedSlice, CounterInfo
 from tbloom.distinct.selection import Selection, select
 from tbloom.distinct.storage import bucket_keys, clear_counter, clear_mapping, look, memory
@@ -63,8 +64,10 @@ class CountProtocol:
                 CountedSlice(label, stored.members, stored.sorted_chunks, len(bitmaps), taken)
             )
         [members] = yield from deliver([Command(("GET", keys.members()))])
+        if members is not None and not re.fullmatch("[0-9]{1,16}", text(members)):
+            raise refusal(config, Status.DAMAGED, keys.members())
         buckets = bucket_keys(config, (yield from read_tree(config.mapping, keys.layout())))
-        others = [keys.config(), keys.layout(), keys.members(), keys.counters()]
+        others = [keys.config(), keys.layout(), keys.members(), keys.counters(), keys.forgotten()]
         return CounterInfo(
             name=config.name,
             mapping=config.mapping,

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
+from tbloom.batches import Batch
 from tbloom.calls import CALLS_AT_ONCE, Command, Flow, ScriptCall, chunks, deliver, text
 from tbloom.distinct.config import WHOLE, CounterConfig, from_stored
 from tbloom.distinct.conversation import CountConversation
-from tbloom.scripts import DISTINCT_LOOK, DISTINCT_USAGE
+from tbloom.errors import TBloomError
+from tbloom.scripts import DISTINCT_LOOK, DISTINCT_SWEPT, DISTINCT_USAGE
 from tbloom.tree import Tree, read_tree
 
 #: Keys that one command looks at, or deletes: less than a millisecond's work.
@@ -28,9 +31,10 @@ def look(conversation: CountConversation, *, ahead: bool = False) -> Flow[dict[s
     config = conversation.config
     # The first look is for the server's time.
     yield from _look_at(conversation, [WHOLE])
-    window, now = config.window, conversation.clock.now()
+    window = config.window
     if window is None:
         return (yield from _look_at(conversation, [WHOLE]))
+    now = conversation.clock.now()
     slices = window.live(now) + (window.ahead(now) if ahead else [])
     return (yield from _look_at(conversation, [slice.label for slice in slices]))
 
@@ -67,26 +71,49 @@ def clear_counter(conversation: CountConversation) -> Flow[None]:
 
 def _clear(conversation: CountConversation) -> Flow[None]:
     conversation.forget()
-    while True:
-        # A slice that comes next may begin meanwhile, or have begun before the server's clock was set back.
-        found = yield from look(conversation, ahead=True)
-        slices = {label: stored.bitmaps for label, stored in found.items()}
-        if (yield from conversation.tell(partial(conversation.clear_call, slices=slices))):
-            return
+    while not (yield from conversation.tell((yield from _clear_call(conversation)))):
+        pass
+
+
+def _clear_call(conversation: CountConversation) -> Flow[Callable[[Batch], ScriptCall]]:
+    """Clears the counter, unless more of its chunks are bitmaps by then."""
+    stored = yield from look(
+        conversation, ahead=True
+    )  # which may have begun, and the clock been set back
+    slices = {label: slice.bitmaps for label, slice in stored.items()}
+    return partial(conversation.clear_call, slices=slices)
 
 
 def clear_mapping(conversation: CountConversation) -> Flow[None]:
     """Forgets all counters of the counter's mapping, and the ids."""
     config = conversation.config
-    while True:
+    is_forgotten = False
+    while not is_forgotten:
+        yield from _sweep(config)  # what an earlier call may have left
         for counter in (yield from counters_of(config.mapping)).values():
             yield from _clear(CountConversation(counter))
-        tree = yield from read_tree(config.mapping, config.keys.layout())
+        # Others may go on, so the last counters are cleared, and the ids forgotten, by calls that go together.
+        calls = []
+        for counter in (yield from counters_of(config.mapping)).values():
+            other = CountConversation(counter)
+            calls.append((yield from _clear_call(other)))
         conversation.forget()
-        if (yield from conversation.tell(conversation.forget_call)):
-            break
+        is_forgotten = yield from conversation.tell(*calls, conversation.forget_call)
+    yield from _sweep(config)
+
+
+def _sweep(config: CounterConfig) -> Flow[None]:
+    """Deletes the buckets that the mapping has forgotten, and then what tells of them."""
+    key = config.keys.forgotten()
+    try:
+        tree = yield from read_tree(config.mapping, key)
+    except TBloomError:  # somebody has written there: it tells of no buckets
+        tree = Tree("")
+        yield from deliver([Command(("UNLINK", key))])
     for some in chunks(bucket_keys(config, tree), _KEYS_PER_CALL):
         yield from deliver([Command(("UNLINK", *some))])
+    if tree.generation:
+        yield from deliver([ScriptCall(DISTINCT_SWEPT, (key,), (tree.generation,))])
 
 
 def bucket_keys(config: CounterConfig, tree: Tree) -> list[str]:
