@@ -43,7 +43,8 @@
 --            {2, parameters, 1}  the counter is; nothing changed
 --            {3, number}      the lane is further on: this is a stray copy of an answered call; nothing changed
 --            {5, generation}  the generation is another one; nothing changed
---            {6, members}     the mapping may not give so many ids more; nothing changed
+--            {6, answers, splits, members, chunks}  the same; but those with 2 may get no ids, because the mapping has
+--                             given as many as it may
 --            {7, generation}  the counter has ids of this generation, or, with '', the mapping has lost the number of
 --                             its members; nothing changed
 --            {8, key}         the key holds what is not tbloom's, or what it held is lost; nothing changed
@@ -77,7 +78,7 @@ if not members and stored_generation ~= '' then return {7, ''} end
 if not is_number(members or '0') then return {8, members_key} end
 -- The directory of a slice may have expired; that of a counter without slices is there as long as its parameters are.
 local must_be_there = of or stored and expires == 0
-if must_be_there and not is_number(n or '') then return {8, directory} end
+if (must_be_there or n) and not is_number(n or '') then return {8, directory} end
 members = tonumber(members or 0)
 
 local splits = {}
@@ -150,14 +151,12 @@ for member = 0, count - 1 do
     answers[member + 1] = '2'
   end
 end
-if members + #unknown > max_members and #unknown > 0 then return {6, members} end
-
 if #unknown > 0 then chunk_of(members) chunk_of(members + #unknown - 1) end
 if damaged then return {8, damaged} end
 
 -- (2) Without memory, and on a replica, the first write is refused, so that is one that changes nothing.
 if changes or #unknown > 0 then redis.call('SETRANGE', layout_key, 0, '') end
-local given, has_split = 0, false
+local given, has_split, is_full = 0, false, false
 for _, member in ipairs(unknown) do
   local at, bucket = places[member], buckets[member]
   if has_split then at, bucket = place_of(member) end -- it may have moved
@@ -165,7 +164,9 @@ for _, member in ipairs(unknown) do
   local chunk = chunk_of(id)
   -- Of a half the caller has no halves, so it can't be split now; it may grow to 1.5 times the size.
   local has_halves = at == FIRST_KEY + 3 * member
-  if not at or not has_halves and redis.call('HLEN', KEYS[at]) >= 1.5 * most_entries or not can_take(chunk) then
+  is_full = id >= max_members
+  if is_full or not at or not has_halves and redis.call('HLEN', KEYS[at]) >= 1.5 * most_entries
+      or not can_take(chunk) then
     answers[member + 1] = '2'
   else
     redis.call('HSET', KEYS[at], fingerprint_of(member), id)
@@ -179,7 +180,8 @@ end
 answers = table.concat(answers)
 
 -- Without a change no token is noted: sent again, the call would find the same.
-if not changes then return {0, answers, splits, members, missing_bitmaps} end
+local status = is_full and 6 or 0
+if not changes then return {status, answers, splits, members, missing_bitmaps} end
 
 -- (3) The ids go into their chunks.
 local new = 0
@@ -221,4 +223,4 @@ redis.call('SET', members_key, string.format('%.0f', members + given))
 if stored_generation == '' then redis.call('SETRANGE', layout_key, 0, generation) end
 if not stored then redis.call('HSET', counters_key, counter, parameters) end
 redis.call('SET', lane_key, ARGV[1] .. ':' .. answers, 'PX', lane_ttl)
-return {0, answers, splits, members + given, missing_bitmaps}
+return {status, answers, splits, members + given, missing_bitmaps}

@@ -254,11 +254,12 @@ local function split_ids(layout_key, at, bucket, splits)
   return true
 end
 
--- Appends to a list the ids of a chunk that are sorted in a string, two bytes each after a ':'.
-local function append_ids(sorted, ids)
-  local n = #ids
-  for from = 2, #sorted, 200 do
-    local bytes = {string.byte(sorted, from, math.min(from + 199, #sorted))}
+-- Appends to a list the ids of a chunk that are sorted in a string, two bytes each after a ':': all, or those after
+-- the first so many, up to number so many.
+local function append_ids(sorted, ids, after, up_to)
+  local n, last = #ids, 1 + 2 * (up_to or (#sorted - 1) / 2)
+  for from = 2 + 2 * (after or 0), last, 200 do
+    local bytes = {string.byte(sorted, from, math.min(from + 199, last))}
     for i = 1, #bytes, 2 do
       n = n + 1
       ids[n] = bytes[i] * 256 + bytes[i + 1]

@@ -11,9 +11,9 @@ from tbloom.bucketed import Bucketed
 from tbloom.calls import Flow, ScriptCall, Status, chunks, text
 from tbloom.clock import ServerClock
 from tbloom.distinct.config import (
+    ALWAYS,
     MOST_MEMBERS,
     STORED_MAPPING,
-    WHOLE,
     CounterConfig,
     mapping_differences,
 )
@@ -31,8 +31,6 @@ _MEMBERS_PER_CALL = 150
 #: A call has the bitmaps that are known in its keys: up to so many with one member, or with several. Beyond that it is
 #: told which it needs, and asked again.
 _MOST_BITMAPS, _MOST_BITMAPS_OF_MANY = 16, 1024
-#: When a counter without slices begins, and ends (ms).
-_ALWAYS = Slice(WHOLE, 0, 1 << 53)
 
 
 class _Known(NamedTuple):
@@ -56,6 +54,8 @@ class CountConversation(Bucketed):
         self._members = 0
         #: The chunks that are bitmaps, as far as known, and of which slice.
         self._bitmaps: tuple[str, frozenset[int]] = ("", frozenset())
+        #: The current slice, and when it leaves the window (ms; 0: never).
+        self._current: tuple[Slice, int] = (ALWAYS, 0)
 
     def batches(self, digests: Iterable[int]) -> list[Batch]:
         """The distinct digests, in batches of what one call may carry."""
@@ -68,8 +68,7 @@ class CountConversation(Bucketed):
         if not tree.generation:
             tree = self._tree = Tree(new_generation())
             is_new = True
-        now, window = self.clock.now(), config.window
-        current = window.slice_at(now) if window else _ALWAYS
+        current, expires = self._current_slice()
         halves = [*map(tree.half_of, batch.digests)]
         bitmaps = self._bitmaps_for(current.label, batch)
         needed = batch.known.bitmaps if batch.known else frozenset()
@@ -82,7 +81,7 @@ class CountConversation(Bucketed):
                 keys.layout(),
                 keys.members(),
                 keys.counters(),
-                keys.chunks(config.name, current.label),
+                keys.directory(config.name, current.label),
                 *self._buckets(tree, halves),
                 *(keys.bitmap(config.name, current.label, chunk) for chunk in bitmaps),
             ),
@@ -95,7 +94,7 @@ class CountConversation(Bucketed):
                 int(is_new),
                 current.start,
                 current.end,
-                window.expires(current) if window else 0,
+                expires,
                 LANE_TTL_MS,
                 _MOST_ENTRIES,
                 LAST_BUCKET,
@@ -110,16 +109,18 @@ class CountConversation(Bucketed):
             ),
         )
 
-    def clear_call(self, batch: Batch, slices: dict[str, list[int]]) -> ScriptCall:
-        """``lua/distinct_clear.lua``; the batch has a lane, and no items. The chunks that are bitmaps, by slice."""
+    def clear_call(self, batch: Batch, slices: dict[str, list[int]], *, last: bool) -> ScriptCall:
+        """``lua/distinct_clear.lua``; the batch has a lane, and no items. The chunks that are bitmaps, by slice;
+        and whether these are the last slices."""
         config, keys = self.config, self.config.keys
+        batch.known = config
         return ScriptCall(
             scripts.DISTINCT_CLEAR,
             (
                 self.lane(batch),
                 keys.config(),
                 keys.counters(),
-                *(keys.chunks(config.name, label) for label in slices),
+                *(keys.directory(config.name, label) for label in slices),
                 *(
                     keys.bitmap(config.name, label, chunk)
                     for label, bitmaps in slices.items()
@@ -132,6 +133,7 @@ class CountConversation(Bucketed):
                 config.name,
                 config.stored,
                 LANE_TTL_MS,
+                int(last),
                 len(slices),
                 *map(len, slices.values()),
                 *(chunk for bitmaps in slices.values() for chunk in bitmaps),
@@ -141,6 +143,7 @@ class CountConversation(Bucketed):
     def forget_call(self, batch: Batch) -> ScriptCall:
         """``lua/distinct_forget.lua``; the batch has a lane, and no items."""
         keys = self.config.keys
+        batch.known = self.config
         return ScriptCall(
             scripts.DISTINCT_FORGET,
             (
@@ -155,10 +158,10 @@ class CountConversation(Bucketed):
         )
 
     def tell(self, *calls: Callable[[Batch], ScriptCall]) -> Flow[bool]:
-        """Makes calls with tokens and without members, together. False: what the last one goes by has changed."""
+        """Makes calls with tokens and without members, together. False: what one of them goes by has changed."""
         batches = [Batch([]) for _ in calls]
         yield from self.settle(batches, self._tell(batches, calls))
-        return batches[-1].answers is not None
+        return all(batch.answers is not None for batch in batches)
 
     def _tell(
         self, batches: list[Batch], calls: tuple[Callable[[Batch], ScriptCall], ...]
@@ -171,7 +174,7 @@ class CountConversation(Bucketed):
         if status in (Status.OK, Status.STRAY):  # a clear that was done already
             batch.answers = ""
         elif status != Status.LAYOUT:
-            raise refusal(self.config, status, payload, *more)
+            raise refusal(batch.known, status, payload, *more)
         return True
 
     def forget(self) -> None:
@@ -187,7 +190,22 @@ class CountConversation(Bucketed):
     def _refresh(self, batches: list[Batch]) -> Flow[None]:
         if batches and self._is_outdated:
             self._is_outdated = False
-            self._tree = yield from read_tree(self.config.mapping, self.config.keys.layout())
+            tree = yield from read_tree(
+                self.config.mapping, self.config.keys.layout(), "clear(mapping=True)"
+            )
+            if tree.generation != self._tree.generation:
+                self._members = 0
+            self._tree = tree
+
+    def _current_slice(self) -> tuple[Slice, int]:
+        """To find out when it leaves the window takes a step for each slice, so that is kept."""
+        window, now = self.config.window, self.clock.now()
+        slice, expires = self._current
+        if window and not (expires and slice.start <= now < slice.end):
+            slice = window.slice_at(now)
+            expires = window.expires(slice)
+            self._current = slice, expires
+        return slice, expires
 
     def _moved(self, batch: Batch) -> _Known:
         known: _Known = batch.known
@@ -203,11 +221,13 @@ class CountConversation(Bucketed):
             return True
         if status == Status.CLOCK:
             self.clock.learn(payload)
+            self._changing = "the server's clock left the current slice"
             return False
         if status == Status.LAYOUT:
             self._is_outdated = True
             return False
         if status == Status.FULL:
+            batch.answers = self._answers(batch, payload, all_of_them=True)
             raise MappingFull(self.config.mapping, self._max_members)
         raise refusal(self.config, status, payload, *more)
 
