@@ -56,8 +56,8 @@ local number, mapping, counter, parameters = tonumber(ARGV[1]), ARGV[2], ARGV[3]
 local generation, is_new = ARGV[5], ARGV[6] == '1'
 local begins, ends, expires = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
 local lane_ttl, most_entries, last_bucket = tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12])
-local max_members, count = tonumber(ARGV[13]), tonumber(ARGV[14])
-local MOST_SORTED = 4096
+local max_members, asked = tonumber(ARGV[13]), tonumber(ARGV[14])
+local CHUNK, MOST_SORTED = 65536, 4096
 
 -- The token comes first: a call that is sent again gets its first answer, whatever has changed since.
 local answered, last = told_before(lane_key, number)
@@ -89,28 +89,27 @@ local function fingerprint_of(member)
   return ARGV[FIRST_MEMBER + 2 * member + 1]
 end
 
--- The chunk that an id belongs to: its bitmap's key if the caller gave it, its sorted ids or how many the bitmap has,
--- and those to be added.
-local chunks, missing_bitmaps, damaged = {}, {}, nil
-for i = FIRST_KEY + 3 * count, #KEYS do
-  chunks[tonumber(ARGV[FIRST_MEMBER + 2 * count + i - FIRST_KEY - 3 * count])] = {key = KEYS[i]}
+local bitmap_keys = {}
+for i = 0, #KEYS - FIRST_KEY - 3 * asked do
+  bitmap_keys[tonumber(ARGV[FIRST_MEMBER + 2 * asked + i])] = KEYS[FIRST_KEY + 3 * asked + i]
 end
+
+-- The chunk that an id belongs to: its number, its bitmap's key if the caller gave it, how many ids it has, those if they
+-- are sorted, and those to be added.
+local chunks, missing_bitmaps, damaged = {}, {}, nil
 local function chunk_of(id)
-  local at = math.floor(id / 65536)
-  local chunk = chunks[at] or {}
-  if not chunk.added then
-    local entry = redis.call('HGET', directory, at) or ':'
-    local n, is_sorted = size_of(entry)
-    chunk.added, chunk.at, chunk.n, chunk.sorted = {}, at, n or 0, is_sorted and entry
-    if not n then
-      damaged = directory
-    elseif chunk.key and (not is_sorted or n + count > MOST_SORTED) then
-      redis.call('GETBIT', chunk.key, 0) -- WRONGTYPE: not ours
-      if not is_sorted and redis.call('EXISTS', chunk.key) == 0 then damaged = chunk.key end
-    end
-    chunks[at] = chunk
+  local at = math.floor(id / CHUNK)
+  if chunks[at] then return chunks[at] end
+  local entry, key = redis.call('HGET', directory, at) or ':', bitmap_keys[at]
+  local size, is_sorted = size_of(entry)
+  if not size then
+    damaged = directory
+  elseif key and (not is_sorted or size + asked > MOST_SORTED) then
+    redis.call('GETBIT', key, 0) -- WRONGTYPE: not ours
+    if not is_sorted and redis.call('EXISTS', key) == 0 then damaged = key end
   end
-  return chunk
+  chunks[at] = {at = at, key = key, n = size or 0, sorted = is_sorted and entry, added = {}}
+  return chunks[at]
 end
 
 -- Whether the chunk can take one id more with the keys that there are.
@@ -123,14 +122,14 @@ end
 
 -- (1) What is counted already can be told also where nothing can be written.
 local answers, unknown, places, buckets, changes = {}, {}, {}, {}, false
-for member = 0, count - 1 do
+for member = 0, asked - 1 do
   local at, bucket = place_of(member)
   local known = at and redis.call('HGET', KEYS[at], fingerprint_of(member))
   local id = known and tonumber(known)
   if known and not (id and id >= 0 and id < members and id % 1 == 0) then
     return {8, KEYS[at]}
   elseif id then
-    local chunk, low = chunk_of(id), id % 65536
+    local chunk, low = chunk_of(id), id % CHUNK
     local is_counted
     if chunk.sorted then
       is_counted = select(2, position_of(chunk.sorted, low))
@@ -170,10 +169,10 @@ for _, member in ipairs(unknown) do
     answers[member + 1] = '2'
   else
     redis.call('HSET', KEYS[at], fingerprint_of(member), id)
-    chunk.added[#chunk.added + 1], changes = id % 65536, true
+    chunk.added[#chunk.added + 1], changes = id % CHUNK, true
     answers[member + 1], given = '1', given + 1
     if has_halves and bucket < last_bucket and redis.call('HLEN', KEYS[at]) > most_entries then
-      has_split = split_ids(layout_key, at, bucket, splits) or has_split
+      has_split = split(layout_key, at, bucket, splits, true) or has_split
     end
   end
 end
@@ -186,10 +185,10 @@ if not changes then return {status, answers, splits, members, missing_bitmaps} e
 -- (3) The ids go into their chunks.
 local new = 0
 for _, chunk in pairs(chunks) do
-  local added = chunk.added or {}
+  local added = chunk.added
   new = new + #added
   if #added == 0 then
-    -- Only its bitmap's key was given.
+    -- Nothing new.
   elseif not chunk.sorted then
     for _, low in ipairs(added) do redis.call('SETBIT', chunk.key, low, 1) end
     redis.call('HINCRBY', directory, chunk.at, #added)

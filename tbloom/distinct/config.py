@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from tbloom.config import differences, read_stored
-from tbloom.errors import ConfigError, TBloomError
+from tbloom.errors import ConfigError
 from tbloom.hashing import FINGERPRINT_NAME
 from tbloom.keys import Keys, check_name
 from tbloom.window import Slice, Window
@@ -73,16 +73,14 @@ def mapping_differences(stored: str) -> dict[str, tuple[Any, Any]]:
 
 
 def from_stored(name: str, mapping: str, stored: str) -> CounterConfig:
-    """The parameters of a stored counter; raises TBloomError where they can't be read."""
+    """The parameters of a stored counter; raises ConfigError where they can't be read."""
     values = read_stored(stored)
     try:
         config = CounterConfig(name, mapping, **values)
     except TypeError:
         config = None
     if config is None or config.stored != stored:  # the scripts compare texts
-        key = Keys(mapping).counters()
-        raise TBloomError(
-            f"counter {name!r}: key {key!r} has {stored!r} for it, which is not what tbloom has stored "
-            "(HDEL it, and then clear() the counter)"
-        )
+        place = f"{name!r} in {Keys(mapping).counters()!r}"
+        expected = "the parameters of a counter that this version of tbloom can read (HDEL it, and then clear() the counter)"
+        raise ConfigError(place, stored, expected)
     return config

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from tbloom import scripts
-from tbloom.batches import Batch, Untold
+from tbloom.batches import MOVED, Batch, Untold
 from tbloom.bucketed import Bucketed
 from tbloom.calls import Flow, ScriptCall, Status, chunks, text
 from tbloom.clock import ServerClock
@@ -34,11 +34,12 @@ _MOST_BITMAPS, _MOST_BITMAPS_OF_MANY = 16, 1024
 
 
 class _Known(NamedTuple):
-    """What a batch's call went by, and the bitmaps that it turned out to need."""
+    """What a batch's call went by, the bitmaps that it turned out to need, and whether the mapping was full."""
 
     tree: Tree
     label: str
     bitmaps: frozenset[int] = frozenset()
+    is_full: bool = False
 
 
 class CountConversation(Bucketed):
@@ -71,8 +72,8 @@ class CountConversation(Bucketed):
         current, expires = self._current_slice()
         halves = [*map(tree.half_of, batch.digests)]
         bitmaps = self._bitmaps_for(current.label, batch)
-        needed = batch.known.bitmaps if batch.known else frozenset()
-        batch.known = _Known(tree, current.label, needed)
+        known = batch.known or _Known(tree, current.label)
+        batch.known = known._replace(tree=tree, label=current.label)
         return ScriptCall(
             scripts.DISTINCT_ADD,
             (
@@ -215,9 +216,12 @@ class CountConversation(Bucketed):
 
     def _accept(self, batch: Batch, reply: Any) -> bool:
         status, payload, *more = reply
-        if status == Status.OK:
+        if status in (Status.OK, Status.FULL):
             batch.answers = self._answers(batch, payload, all_of_them=True)
-            self._learn(batch, *more)
+            # Those without an answer may have an id elsewhere, so they are asked for once more.
+            if status == Status.FULL and batch.known.is_full and {*batch.answers} == {MOVED}:
+                raise MappingFull(self.config.mapping, self._max_members)
+            self._learn(batch, *more, is_full=status == Status.FULL)
             return True
         if status == Status.CLOCK:
             self.clock.learn(payload)
@@ -226,17 +230,16 @@ class CountConversation(Bucketed):
         if status == Status.LAYOUT:
             self._is_outdated = True
             return False
-        if status == Status.FULL:
-            batch.answers = self._answers(batch, payload, all_of_them=True)
-            raise MappingFull(self.config.mapping, self._max_members)
         raise refusal(self.config, status, payload, *more)
 
-    def _learn(self, batch: Batch, splits: list[int], members: int, missing: list[int]) -> None:
+    def _learn(
+        self, batch: Batch, splits: list[int], members: int, missing: list[int], *, is_full: bool
+    ) -> None:
         """Takes what a call has found beside the answers."""
         known: _Known = batch.known
         known.tree.note_splits(splits)
         self._members = max(self._members, members)
-        batch.known = known._replace(bitmaps=frozenset(missing))
+        batch.known = known._replace(bitmaps=frozenset(missing), is_full=is_full)
         label, bitmaps = self._bitmaps
         bitmaps = batch.known.bitmaps | (bitmaps if label == known.label else frozenset())
         if len(bitmaps) > _MOST_BITMAPS_OF_MANY:  # begins anew

@@ -115,12 +115,13 @@ class DistinctCounter(CounterBase["redis.Redis | redis.RedisCluster"], SyncDrive
         return CounterSlices(self, select(self.config, slices))
 
     def slice(self, at: datetime | str) -> CounterSlices:
-        """The slice that the instant lies in (a datetime with a time zone), or that has this label."""
+        """The slice that the instant lies in (a datetime with a time zone), or that has this label, to be counted and
+        combined. One that is not in the window counts 0."""
         return CounterSlices(self, select_at(self.config, at))
 
     def info(self) -> CounterInfo:
         """What the counter and its mapping hold. Takes the server some 2 us a bucket of the mapping (about 55 members),
-        100 buckets at a time, and 1 us a chunk."""
+        100 buckets at a time, and 3 us a chunk, those of a slice at a time."""
         return self._run(self._protocol.info())
 
     def warnings(self) -> list[str]:
@@ -128,7 +129,8 @@ class DistinctCounter(CounterBase["redis.Redis | redis.RedisCluster"], SyncDrive
         return self._run(self._protocol.warnings())
 
     def clear(self, *, mapping: bool = False) -> None:
-        """Forgets what is counted, at once, for everybody. Ids stay: other counters may have counted them.
+        """Forgets what is counted, for everybody; at once, unless it is in more than 5,000 chunks: then slice by slice.
+        Ids stay: other counters may have counted them.
 
         :param mapping: True: forgets all counters of the mapping, one after another, and then its ids. If that ends in
             an error, call it again.
