@@ -128,7 +128,8 @@ def test_a_missing_file_is_refused_before_anything_is_counted(
 def test_add_makes_a_counter_like_it_is_told_to(alone: str) -> None:
     """Who gives no parameters takes those that are stored."""
     like = ["--granularity", "h", "--slices", "48", "--tz", "Europe/Berlin"]
-    count("add", alone, "left", *like, "--mapping", "other", stdin="a\n")
+    told = count("add", alone, "left", *like, "--mapping", "other", stdin="a\n")
+    assert told == "1 member read, 1 counted for the first time\n"
     told = count("add", alone, "left", "--mapping", "other", stdin="a\nb\n")
     assert told == "2 members read, 1 counted for the first time\n"
     count("add", alone, "left", *like, "--mapping", "other", stdin="c\n")
@@ -144,15 +145,15 @@ def test_add_makes_a_counter_like_it_is_told_to(alone: str) -> None:
     [
         (["days", "--granularity", "d", "--slices", "4"], ["'days'", "slices is 3 there and 4"]),
         (["left", "--granularity", "d", "--slices", "4"], ["'left'", "slices is None there"]),
-        (["days", "--slices", "3"], ["granularity", "slices is given"]),
+        (["days", "--slices", "3"], ["--granularity", "slices is given\n"]),
         (["new", "--granularity", "d"], ["slices", "granularity is given"]),
         (["new", "--granularity", "fortnight", "--slices", "3"], ["granularity", "fortnight"]),
         (["new", "--granularity", "d", "--slices", "0"], ["slices", "0"]),
         (["new", "--granularity", "d", "--slices", "few"], ["--slices", "'few'"]),
         (["new", "--granularity", "d", "--slices", "3", "--tz", "Nowhere"], ["tz", "Nowhere"]),
         (["new", "--tz", "Europe/Berlin"], ["tz", "granularity is not given"]),
-        (["{new}"], ["name", "'{new}'"]),
-        (["new", "--mapping", ""], ["mapping", "''"]),
+        (["{new}"], ["NAME", "'{new}'"]),
+        (["new", "--mapping", ""], ["--mapping", "''"]),
         (["new", "--mapping", "bloom"], ["--mapping", "'bloom'", "no mapping"]),
     ],
 )
@@ -264,6 +265,32 @@ def test_unknown_counters_are_refused(own: redis.Redis, filled: str, verb: str, 
     assert keys(own) == before
 
 
+def test_a_counter_of_another_mapping_is_hinted_at(filled: str) -> None:
+    count("add", filled, "urls", "--mapping", "docs:ids", stdin="a\n")
+    refused(tbloom("count", "show", filled, "urls"), "--mapping docs:ids has one of this name")
+    assert "has one" not in tbloom("count", "show", filled, "nosuch").stderr
+
+
+@pytest.mark.parametrize("key", ["config", "counters"])
+@pytest.mark.parametrize("verb", ["add", "show", "clear", "and"])
+def test_somebody_else_s_key_is_named(own: redis.Redis, alone: str, verb: str, key: str) -> None:
+    count("add", alone, "left", stdin="a\n")
+    own.delete(f"{{ids}}:{key}")
+    own.rpush(f"{{ids}}:{key}", "mine")
+    refused(tbloom("count", verb, alone, "left", stdin="a\n"), "--mapping ids", f"{{ids}}:{key}")
+
+
+@pytest.mark.parametrize(
+    "words", [["or", "left"], ["show", "left", "--json"], ["add", "left", "--quiet"]]
+)
+def test_standard_output_may_be_closed(filled: str, words: list[str]) -> None:
+    shell = ["sh", "-c", '"$@" >&-', "sh", *TBLOOM, "count", words[0], filled, *words[1:]]
+    done = subprocess.run(
+        shell, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 def test_show_tells_count_slices_and_mapping(filled: str) -> None:
     """For people and for machines, the same figures."""
     with DistinctCounter.from_url(filled, "days", granularity="d", slices=3) as days:
@@ -279,7 +306,7 @@ def test_show_tells_count_slices_and_mapping(filled: str) -> None:
     assert [[labels[0], "0"], [labels[1], "0"], [labels[2], "10"], ["window", "10"]] == [
         line[:2] for line in lines if len(line) == 4 and line[0] != "slice"
     ]
-    assert ["mapping", "'ids':", "150", "ids,"] in [line[:4] for line in lines]
+    assert ["mapping", "'ids':", "150", "members,"] in [line[:4] for line in lines]
     text = count("show", filled, "left")
     assert text.startswith("left: 100 distinct members")
     assert "window" not in text
@@ -294,7 +321,7 @@ def test_show_within_counts_the_newest_slices(clockwork: Any) -> None:
     assert told["count"] == 2
     assert [slice["label"] for slice in told["slices"]] == ["20190604", "20190605"]
     assert "20190603" not in count("show", url, "urls", "--within", "2")
-    refused(tbloom("count", "show", url, "urls", "--within", "4"), "within", "4")
+    refused(tbloom("count", "show", url, "urls", "--within", "4"), "--within", "4")
     refused(tbloom("count", "show", url, "urls", "--within", "x"), "--within", "'x'")
     count("add", url, "whole", stdin="a\n")
     refused(tbloom("count", "show", url, "whole", "--within", "1"), "within", "no slices")

@@ -91,7 +91,10 @@ def test_a_request_may_ask_for_fewer_slices(crawl: Any, settings: Any) -> None:
         ({"TBLOOM_KEY": "%(crawler)s"}, "TBLOOM_KEY: expected a str in which only %(spider)s"),
         ({"TBLOOM_SHARDS": 0}, "TBLOOM_SHARDS: expected a whole number from 1 to 16384"),
         ({"TBLOOM_GROW": "maybe"}, "TBLOOM_GROW: expected True or False, got 'maybe'"),
-        ({"TBLOOM_SLICE": 4}, "TBLOOM_SLICE: expected no such setting; tbloom's are"),
+        (
+            {"TBLOOM_SLICE": 4},
+            "TBLOOM_SLICE: expected TBLOOM_SLICES (there is no TBLOOM_SLICE), got 4",
+        ),
         ({"BLOOMFILTER_BIT": 41}, "BLOOMFILTER_BIT: expected 3 to 40"),
         ({"BLOOMFILTER_HASH_NUMBER": 0}, "BLOOMFILTER_HASH_NUMBER: expected a whole number from 1"),
         ({"REDIS_URL": "http://127.0.0.1"}, "REDIS_URL: expected what redis-py takes"),

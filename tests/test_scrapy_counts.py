@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 import redis
 from proxy import LossyProxy
+from redis.exceptions import AuthenticationError, NoPermissionError
 from scrapy import Request, Spider
 from scrapy.crawler import Crawler
 from scrapy.http import Response
@@ -162,7 +164,9 @@ def test_without_redis_the_crawl_goes_on(
     settings = {**own_counters, **UNREACHABLE, "TBLOOM_ON_ERROR": on_error}
     result = crawl("pages", settings, ["a", "b", "a"])
     assert ["a", "b"] == sorted(result["fetched"])
-    assert ({"lost": 3}, "finished") == (counted(result), result["finish_reason"])
+    assert {"urls/lost": 2, "hosts/lost": 1} == counted(result)
+    assert "finished" == result["finish_reason"]
+    assert 1 == result["log"].count("up to 2 URLs and 1 hosts are not counted")
     assert 1 == result["log"].count("can't be counted now")
 
 
@@ -175,7 +179,8 @@ def test_a_redis_that_is_lost_on_the_way_does_not_stop_the_crawl(
         result = crawl("ten_and_hundred", settings)
         assert proxy.lost
     assert 100 == len(result["fetched"])
-    assert ({"lost": 101}, "finished") == (counted(result), result["finish_reason"])
+    assert {"urls/lost": 100, "hosts/lost": 1} == counted(result)
+    assert "finished" == result["finish_reason"]
     assert 1 == result["log"].count("can't be counted now")
 
 
@@ -198,6 +203,7 @@ def test_other_parameters_than_the_stored_stop_the_crawl_at_the_start(
     assert [] == result["fetched"]
     assert "ConfigMismatch" in result["failures"][0]
     assert "slices is 30 there and 3 here" in result["failures"][0]
+    assert "TBLOOM_COUNT_* and TBLOOM_TIMEZONE describe the counters '" in result["log"]
 
 
 @pytest.mark.parametrize(
@@ -210,11 +216,23 @@ def test_other_parameters_than_the_stored_stop_the_crawl_at_the_start(
         ({"TBLOOM_COUNT_MAPPING": "%d"}, "TBLOOM_COUNT_MAPPING: expected a str in which only"),
         ({"TBLOOM_COUNT_GRANULARITY": "y"}, "TBLOOM_COUNT_GRANULARITY: expected 'h', 'd', 'w'"),
         ({"TBLOOM_COUNT_SLICES": 0}, "TBLOOM_COUNT_SLICES: expected a whole number from 1"),
+        (
+            {"TBLOOM_COUNT_MAX_MEMBERS": 0},
+            "TBLOOM_COUNT_MAX_MEMBERS: expected a whole number from 1",
+        ),
+        (
+            {"TBLOOM_COUNT_MAX_MEMBERS": "1e"},
+            "TBLOOM_COUNT_MAX_MEMBERS: expected a whole number, got",
+        ),
         ({"TBLOOM_COUNT_SLICES": "many"}, "TBLOOM_COUNT_SLICES: expected a whole number, got"),
         ({"TBLOOM_TIMEZONE": "Mars/Olympus"}, "TBLOOM_TIMEZONE: expected an IANA time zone"),
         ({"TBLOOM_PATIENCE": -1}, "TBLOOM_PATIENCE: expected a number of seconds"),
-        ({"TBLOOM_COUNT_SLICE": 4}, "TBLOOM_COUNT_SLICE: expected no such setting; tbloom's are"),
+        (
+            {"TBLOOM_COUNT_SLICE": 4},
+            "TBLOOM_COUNT_SLICE: expected TBLOOM_COUNT_SLICES (there is no",
+        ),
         ({"REDIS_URL": "http://127.0.0.1"}, "REDIS_URL: expected what redis-py takes"),
+        ({"REDIS_PARAMS": {"foo": 1}}, "REDIS_PARAMS: expected what redis-py takes"),
         (
             {"REDIS_PARAMS": {"redis_cls": "redis.asyncio.Redis"}},
             "REDIS_PARAMS: expected a redis-py client",
@@ -240,9 +258,13 @@ class Idle(Spider):
     name = "tests"
 
 
-def made(settings: dict[str, Any]) -> DistinctCounts:
+class Other(Spider):
+    name = "other"
+
+
+def made(settings: dict[str, Any], spider: type[Spider] = Idle) -> DistinctCounts:
     """The extension of a crawler that does not run."""
-    crawler = Crawler(Idle, settings)
+    crawler = Crawler(spider, settings)
     crawler.stats = MemoryStatsCollector(crawler)
     return DistinctCounts.from_crawler(crawler)
 
@@ -269,6 +291,87 @@ def test_what_redis_did_not_count_waits_for_it(url: str, own_counters: dict[str,
         assert expected(urls, urls, 1) == closed(extension)
 
 
+def test_what_fails_while_it_closes_is_not_tried_again(
+    url: str, own_counters: dict[str, Any]
+) -> None:
+    """The third call is the thread's; the reply is lost once the spider closes."""
+    asked = []
+
+    def lose(number: int) -> bool:
+        asked.append(number)
+        if number > 2:
+            extension._closing.set()
+        return number > 2
+
+    with LossyProxy(url, lose) as proxy:
+        extension = made({**own_counters, "REDIS_URL": proxy.url, "TBLOOM_PATIENCE": 0})
+        receive(extension, "https://a.example/a")
+        extension._thread.join()
+        receive(extension, "https://a.example/b")
+        assert {"urls/lost": 2, "hosts/lost": 1} == closed(extension)
+    assert [1, 2, 3] == asked
+
+
+@pytest.mark.parametrize("refusal", ["password", "rights"])
+def test_a_redis_that_won_t_have_us_stops_the_crawl_at_the_start(
+    own: redis.Redis, own_counters: dict[str, Any], refusal: str
+) -> None:
+    """As a wrong setting does: it does not pass."""
+    port = own.connection_pool.connection_kwargs["port"]
+    own.acl_setuser("reader", enabled=True, passwords=["+right"], keys=["*"], commands=["+get"])
+    try:
+        password = "wrong" if refusal == "password" else "right"
+        settings = {**own_counters, "REDIS_URL": f"redis://reader:{password}@127.0.0.1:{port}/0"}
+        with pytest.raises((AuthenticationError, NoPermissionError)):
+            made(settings)
+    finally:
+        own.acl_deluser("reader")
+
+
+def test_a_full_mapping_does_not_stop_the_crawl(
+    url: str, own_counters: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Those with a number are counted, whatever comes with them; others are lost, and nothing waits for room."""
+    full = {**own_counters, "REDIS_URL": url, "TBLOOM_COUNT_MAX_MEMBERS": "4"}
+    first = made(full)
+    for page in "ab":
+        receive(first, f"https://{page}.example/")
+    assert 2 == closed(first)["hosts/new"]
+    for key, new in (("other", {"urls/new": 2, "hosts/new": 2}), ("other", {})):
+        caplog.clear()
+        again = made({**full, "TBLOOM_COUNT_KEY": own_counters["TBLOOM_COUNT_KEY"] + key})
+        for page in "abcde":
+            receive(again, f"https://{page}.example/")
+        stats = closed(again)
+        assert {"urls": 2, "hosts": 2, "urls/lost": 3, "hosts/lost": 3} == {
+            kind: stats[kind] for kind in ("urls", "hosts", "urls/lost", "hosts/lost")
+        }
+        assert new == {kind: n for kind, n in stats.items() if kind.endswith("new")}
+        assert {"urls": {}, "hosts": {}} == again._waiting
+        assert 1 == caplog.text.count("TBLOOM_COUNT_MAX_MEMBERS")
+
+
+def test_a_crawl_goes_on_when_the_mapping_is_full(crawl: Any, own_counters: dict[str, Any]) -> None:
+    result = crawl("ten_and_hundred", {**own_counters, "TBLOOM_COUNT_MAX_MEMBERS": 30})
+    assert (100, "finished") == (len(result["fetched"]), result["finish_reason"])
+    stats = Counter(counted(result))
+    assert 30 == stats["urls"] + stats["hosts"]
+    assert 100 == stats["urls"] + stats["urls/lost"]
+    assert 1 == result["log"].count("are not counted any more")
+
+
+def test_spiders_that_share_a_key_count_together(client: redis.Redis, url: str, name: str) -> None:
+    """The mapping goes with it."""
+    settings = {"REDIS_URL": url, "TBLOOM_COUNT_KEY": name}
+    for spider, pages, urls in ((Idle, "ab", 2), (Other, "bc", 3)):
+        extension = made(settings, spider)
+        for page in pages:
+            receive(extension, f"https://a.example/{page}")
+        assert urls == closed(extension)["urls"]
+    more = {"granularity": "d", "slices": 30}
+    assert 3 == DistinctCounter(client, f"{name}:urls", f"{name}:ids", **more).count()
+
+
 def test_redis_is_told_on_the_way(
     client: redis.Redis, url: str, name: str, own_counters: dict[str, Any]
 ) -> None:
@@ -285,12 +388,12 @@ def test_no_more_wait_than_there_is_room_for(own_counters: dict[str, Any]) -> No
     members = [b"%d" % i for i in range(counts.MOST_WAITING + 50)]
     for member in members:  # no thread yet that takes them
         extension._gather("urls", member)
-    assert (counts.MOST_WAITING, 50) == (len(extension._waiting["urls"]), extension._lost)
+    assert (counts.MOST_WAITING, 50) == (len(extension._waiting["urls"]), extension._lost["urls"])
     told = {"urls": dict.fromkeys([b"earlier", *members[:10]]), "hosts": {b"a.example": None}}
     extension._put_back(told)
-    assert (counts.MOST_WAITING, 51) == (len(extension._waiting["urls"]), extension._lost)
+    assert (counts.MOST_WAITING, 51) == (len(extension._waiting["urls"]), extension._lost["urls"])
     assert b"earlier" in extension._waiting["urls"]
-    assert {"lost": counts.MOST_WAITING + 52} == closed(extension)
+    assert {"urls/lost": counts.MOST_WAITING + 51, "hosts/lost": 1} == closed(extension)
 
 
 def test_urls_of_all_kinds(url: str, own_counters: dict[str, Any]) -> None:
@@ -301,7 +404,7 @@ def test_urls_of_all_kinds(url: str, own_counters: dict[str, Any]) -> None:
         receive(extension, one)
     stats = closed(extension)
     assert {"urls": 5, "hosts": 2} == {kind: stats[kind] for kind in counts.KINDS}
-    assert 2 == stats["lost"]
+    assert (2, None) == (stats["urls/lost"], stats.get("hosts/lost"))
 
 
 def test_a_slice_is_as_the_settings_say(

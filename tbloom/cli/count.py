@@ -16,16 +16,19 @@ from tbloom.cli import counters, filters, interrupts, lines, show, words
 from tbloom.cli.errors import CommandError, one_line
 from tbloom.cli.progress import Reporter
 from tbloom.distinct.config import CounterConfig, from_stored
-from tbloom.errors import TBloomError
+from tbloom.errors import ConfigError, TBloomError
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Callable
 
     from rich.console import RenderableType
 
     from tbloom.distinct import CounterInfo
 
 _PARAMETERS = ("granularity", "slices", "tz")
+#: What the user knows arguments by.
+_SHOWN = {"name": "NAME", **{name: f"--{name}" for name in ("mapping", "within", *_PARAMETERS)}}
 _COMBINED = {
     "and": "print how many members all of the counters have in common",
     "or": "print how many members the counters have together",
@@ -41,55 +44,42 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
 
-    def verb(name: str, help: str, example: str) -> argparse.ArgumentParser:
-        description, epilog = f"{help[0].upper()}{help[1:]}.", f"Example: {example}"
+    def verb(name: str, help: str, example: str, more: str = "") -> argparse.ArgumentParser:
+        description, epilog = f"{help[0].upper()}{help[1:]}.{more}", f"Example: {example}"
         made = verbs.add_parser(name, help=help, description=description, epilog=epilog)
         filters.add_url(made)
         return made
 
-    _add_adding(
-        verb(
-            "add",
-            "count the lines of files, and print how many were not counted before",
-            "tbloom count add redis://localhost urls urls.txt --granularity d --slices 7",
-        )
-    )
-    shown = verb("show", "show a counter", "tbloom count show redis://localhost urls")
-    _add_name(shown)
-    shown.add_argument("--within", type=int, metavar="N", help="the newest N slices only (all)")
-    shown.add_argument("--json", action="store_true", help="as JSON")
+    _add_adding(verb)
+    _add_showing(verb)
     for name, help in _COMBINED.items():
-        slices = "urls@20261116 urls@20261117"
-        combined = verb(name, help, f"tbloom count {name} redis://localhost {slices}")
-        combined.add_argument(
-            "names", metavar="NAME", nargs="+", help="a counter, or one slice of it: NAME@LABEL"
-        )
-        _add_mapping(combined)
-    listed = verb("list", "show the counters on a server", "tbloom count list redis://localhost")
-    listed.add_argument("--mapping", metavar="MAPPING", help="of this mapping only (all)")
-    listed.add_argument("--json", action="store_true", help="as JSON")
-    cleared = verb(
-        "clear",
-        "forget what a counter has counted, or with --all a whole mapping",
-        "tbloom count clear redis://localhost urls",
-    )
-    cleared.add_argument("name", metavar="NAME", nargs="?", help="the counter's name")
-    _add_mapping(cleared)
-    cleared.add_argument(
-        "--all", action="store_true", help="the mapping's counters, all of them, and its ids"
-    )
+        _add_combining(verb, name, help)
+    _add_listing(verb)
+    _add_clearing(verb)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Does what the verb says."""
-    return {"add": _add, "show": _show, "list": _list, "clear": _clear}.get(
+    verb = {"add": _add, "show": _show, "list": _list, "clear": _clear}.get(
         arguments.verb, _combine
-    )(arguments)
+    )
+    try:
+        return verb(arguments)
+    except ConfigError as error:
+        known = _SHOWN.get(error.argument, error.argument)
+        if error.value is None:
+            raise CommandError(f"{known}: expected {error.expected}") from None
+        raise ConfigError(known, error.value, error.expected) from None
 
 
-def _add_adding(parser: argparse.ArgumentParser) -> None:
-    parser.description = f"{parser.description} With slices, that is: in the current one."
-    _add_name(parser)
+def _add_adding(verb: Callable[..., argparse.ArgumentParser]) -> None:
+    parser = verb(
+        "add",
+        "count the lines of files, and print how many were not counted before",
+        "tbloom count add redis://localhost urls urls.txt --granularity d --slices 7",
+        " With slices, that is: in the current one.",
+    )
+    _add_name(parser, "the counter's name; one that is not there is made")
     parser.add_argument(
         "files", metavar="FILE", nargs="*", help="a member in each line; - or none: standard input"
     )
@@ -104,14 +94,55 @@ def _add_adding(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--tz", metavar="ZONE", help="time zone, such as Europe/Berlin (UTC)")
 
 
-def _add_name(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME", help="the counter's name (tbloom count list URL)")
+def _add_showing(verb: Callable[..., argparse.ArgumentParser]) -> None:
+    parser = verb("show", "show a counter", "tbloom count show redis://localhost urls")
+    _add_name(parser, "the counter's name (tbloom count list URL)")
+    parser.add_argument("--within", type=int, metavar="N", help="the newest N slices only (all)")
+    parser.add_argument("--json", action="store_true", help="as JSON")
+
+
+def _add_combining(verb: Callable[..., argparse.ArgumentParser], name: str, help: str) -> None:
+    slices = "urls@20261116 urls@20261117"
+    parser = verb(name, help, f"tbloom count {name} redis://localhost {slices}")
+    parser.add_argument(
+        "names",
+        metavar="NAME",
+        nargs="+",
+        help="a counter, or one slice of it: NAME@LABEL (a counter of exactly this name comes first)",
+    )
+    _add_mapping(parser)
+
+
+def _add_listing(verb: Callable[..., argparse.ArgumentParser]) -> None:
+    parser = verb("list", "show the counters on a server", "tbloom count list redis://localhost")
+    parser.add_argument("--mapping", metavar="MAPPING", help="of this mapping only (all)")
+    parser.add_argument("--json", action="store_true", help="as JSON")
+
+
+def _add_clearing(verb: Callable[..., argparse.ArgumentParser]) -> None:
+    parser = verb(
+        "clear",
+        "forget what a counter has counted, or with --all a whole mapping",
+        "tbloom count clear redis://localhost urls",
+    )
+    parser.add_argument("name", metavar="NAME", nargs="?", help="the counter's name")
+    _add_mapping(parser)
+    parser.add_argument(
+        "--all", action="store_true", help="the mapping's counters, all of them, and its ids"
+    )
+
+
+def _add_name(parser: argparse.ArgumentParser, help: str) -> None:
+    parser.add_argument("name", metavar="NAME", help=help)
     _add_mapping(parser)
 
 
 def _add_mapping(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--mapping", metavar="MAPPING", default="ids", help="the mapping's name (ids)"
+        "--mapping",
+        metavar="MAPPING",
+        default="ids",
+        help="the mapping that numbers the members (ids)",
     )
 
 
@@ -132,7 +163,8 @@ def _add(arguments: argparse.Namespace) -> int:
                 first += sum(counter.add_many(members))
             total += len(members)
             advance(total)
-    sys.stdout.write(f"{total:,} members read, {first:,} counted for the first time\n")
+    noun = "member" if total == 1 else "members"
+    show.line(f"{total:,} {noun} read, {first:,} counted for the first time")
     return 0
 
 
@@ -143,7 +175,7 @@ def _combine(arguments: argparse.Namespace) -> int:
             counters.open_operand(url, client, mapping, name) for name in arguments.names
         )
         number = getattr(first, f"count_{arguments.verb}")(*others)
-    sys.stdout.write(f"{number}\n")
+    show.line(f"{number}")
     return 0
 
 
@@ -187,7 +219,9 @@ def _shown(info: CounterInfo) -> RenderableType:
         rows += [Text(), _slices(info)]
     rows += [
         Text(),
-        Text(f"mapping {info.mapping!r}: {info.members:,} ids, {words.size(info.mapping_bytes)}"),
+        Text(
+            f"mapping {info.mapping!r}: {info.members:,} members, {words.size(info.mapping_bytes)}"
+        ),
         *(Text(f"warning: {sentence}", style="yellow") for sentence in info.warnings),
     ]
     return Group(*rows)
@@ -242,8 +276,7 @@ def _count(client: Any, mapping: str, name: str, parameters: str) -> dict[str, A
     except (TBloomError, ResponseError) as error:
         sys.stderr.write(f"tbloom: {name}: {one_line(error)}\n")
         return None
-    values = {key: getattr(config, key) for key in ("mapping", "name", *_PARAMETERS)}
-    return {**values, "count": count}
+    return {"mapping": mapping, "name": name, **counters.parameters_of(config), "count": count}
 
 
 def _listed(found: list[dict[str, Any]]) -> Table:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from tbloom.calls import ScriptCall, text
+from redis import ResponseError
+
+from tbloom.calls import text
 from tbloom.cli import filters
-from tbloom.cli.errors import CommandError
+from tbloom.cli.errors import CommandError, one_line
 from tbloom.clients import without_secrets
 from tbloom.distinct import DistinctCounter
-from tbloom.distinct.config import WHOLE, CounterConfig, from_stored
+from tbloom.distinct.config import CounterConfig, from_stored
 from tbloom.errors import ConfigMismatch
-from tbloom.scripts import DISTINCT_LOOK
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tbloom.distinct.base import Counted
 
 
@@ -21,7 +25,7 @@ def open_stored(url: str, client: Any, mapping: str, name: str) -> DistinctCount
     """The stored counter of this name; ``url`` is for the message."""
     counter = _stored(url, client, mapping, name)
     if counter is None:
-        raise _unknown(url, mapping, name)
+        raise _unknown(url, client, mapping, name)
     return counter
 
 
@@ -49,7 +53,7 @@ def open_operand(url: str, client: Any, mapping: str, word: str) -> Counted:
     name, _, label = word.rpartition("@")
     counter = _stored(url, client, mapping, name) if name else None
     if counter is None:
-        raise _unknown(url, mapping, word)
+        raise _unknown(url, client, mapping, word)
     window = counter.config.window
     if window is None:
         raise CommandError(f"{word!r}: the counter {name!r} has no slices")
@@ -67,7 +71,7 @@ def stored_in(client: Any, mapping: str) -> dict[str, str]:
 
 def check_mapping(url: str, client: Any, mapping: str) -> None:
     """Raises CommandError where there is no mapping of this name."""
-    if client.get(_checked(url, client, CounterConfig("any", mapping)).keys.root) is None:
+    if not _is_there(url, client, CounterConfig("any", mapping)):
         raise CommandError(
             f"no mapping {mapping!r} on {without_secrets(url)} ('tbloom count list URL' shows those that are there)"
         )
@@ -75,8 +79,12 @@ def check_mapping(url: str, client: Any, mapping: str) -> None:
 
 def of_config(client: Any, config: CounterConfig, **own: Any) -> DistinctCounter:
     """The counter with these parameters."""
-    like: dict[str, Any] = {"granularity": config.granularity, "slices": config.slices}
-    return DistinctCounter(client, config.name, config.mapping, **like, tz=config.tz, **own)
+    return DistinctCounter(client, config.name, config.mapping, **parameters_of(config), **own)
+
+
+def parameters_of(config: CounterConfig) -> dict[str, Any]:
+    """The same, as ``DistinctCounter`` takes them."""
+    return {"granularity": config.granularity, "slices": config.slices, "tz": config.tz}
 
 
 def _stored(url: str, client: Any, mapping: str, name: str) -> DistinctCounter | None:
@@ -86,29 +94,50 @@ def _stored(url: str, client: Any, mapping: str, name: str) -> DistinctCounter |
 
 def _parameters(url: str, client: Any, config: CounterConfig) -> str | None:
     """What is stored of the counter with this name and mapping."""
-    stored = client.hget(_checked(url, client, config).keys.counters(), config.name)
+    _is_there(url, client, config)
+    with _reading(config.mapping, config.keys.counters()) as key:
+        stored = client.hget(key, config.name)
     return None if stored is None else text(stored)
 
 
-def _checked(url: str, client: Any, config: CounterConfig) -> CounterConfig:
-    """The same; raises CommandError where the mapping's name is that of a filter."""
+def _is_there(url: str, client: Any, config: CounterConfig) -> bool:
+    """Whether its mapping is; raises CommandError where that name is a filter's."""
     mapping = config.mapping
-    if client.get(config.keys.root) is not None and not filters.is_mapping(client, mapping):
+    with _reading(mapping, config.keys.root) as key:
+        is_there = client.get(key) is not None
+    if is_there and not filters.is_mapping(client, mapping):
         raise CommandError(
             f"--mapping: {mapping!r} on {without_secrets(url)} is no mapping of distinct counters"
         )
-    return config
+    return is_there
 
 
 def _now(client: Any, config: CounterConfig) -> int:
     """The server's clock (ms)."""
-    call = ScriptCall(DISTINCT_LOOK, (config.keys.directory(config.name, WHOLE),), (), in_full=True)
-    now: int = client.execute_command(*call.words)[0]
-    return now
+    seconds, microseconds = client.time(**filters.node_of(client, config.keys.root))
+    return int(seconds) * 1000 + int(microseconds) // 1000
 
 
-def _unknown(url: str, mapping: str, name: str) -> CommandError:
+def _unknown(url: str, client: Any, mapping: str, name: str) -> CommandError:
+    with_one = [other for other in filters.mappings(client) if _has(client, other, name)]
+    hint = f"; --mapping {with_one[0]} has one of this name" if with_one else ""
     return CommandError(
         f"no counter {name!r} of the mapping {mapping!r} on {without_secrets(url)} "
-        "('tbloom count list URL' shows those that are there)"
+        f"('tbloom count list URL' shows those that are there{hint})"
     )
+
+
+def _has(client: Any, mapping: str, name: str) -> bool:
+    try:
+        return bool(client.hexists(CounterConfig("any", mapping).keys.counters(), name))
+    except ResponseError:  # somebody else's key, of another type
+        return False
+
+
+@contextmanager
+def _reading(mapping: str, key: str) -> Iterator[str]:
+    """An error reply, as to somebody else's key of another type, names the mapping and the key."""
+    try:
+        yield key
+    except ResponseError as error:
+        raise CommandError(f"--mapping {mapping}: key {key!r}: {one_line(error)}") from None

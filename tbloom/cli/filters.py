@@ -141,6 +141,12 @@ def parameters_of(config: Config) -> Parameters:
     }
 
 
+def node_of(client: Any, key: str) -> dict[str, Any]:
+    """Has a command about the server go to the one that holds the key."""
+    node = getattr(client, "get_node_from_key", None)
+    return {"target_nodes": node(key)} if node else {}
+
+
 def names(client: Any) -> list[str]:
     """The filters on the server, in order. (Mappings of distinct counters are none.)"""
     return [name for name in _stored_names(client) if not is_mapping(client, name)]

@@ -37,7 +37,13 @@ def print_json(value: Any) -> None:
             return value.isoformat()
         raise TypeError(f"no JSON for {value!r}")
 
-    sys.stdout.write(json.dumps(value, indent=2, default=plain, ensure_ascii=False) + "\n")
+    line(json.dumps(value, indent=2, default=plain, ensure_ascii=False))
+
+
+def line(text: str) -> None:
+    """Prints it, if there is a standard output: a shell may have closed it (``>&-``)."""
+    if sys.stdout is not None:
+        sys.stdout.write(f"{text}\n")
 
 
 def as_dict(info: FilterInfo) -> dict[str, Any]:

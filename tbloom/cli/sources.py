@@ -210,6 +210,4 @@ def _identity(file: BinaryIO) -> str:
 
 def _run_id(client: Any, key: str) -> str:
     """Which process holds the key: cursors are no good for another one."""
-    node = getattr(client, "get_node_from_key", None)
-    target = {"target_nodes": node(key)} if node else {}
-    return str(client.info("server", **target)["run_id"])
+    return str(client.info("server", **filters.node_of(client, key))["run_id"])

@@ -34,11 +34,11 @@ def _client(settings: BaseSettings) -> Any:
         return get_redis_from_settings(BaseSettings(own))
     except (ValueError, AttributeError) as error:  # an impossible URL
         if isinstance(error, json.JSONDecodeError):
-            raise _params_error(settings, error) from None
+            raise params_error(settings, error) from None
         url = without_secrets(str(settings.get("REDIS_URL")))
         raise ConfigError("REDIS_URL", url, f"what redis-py takes ({error})") from None
     except (TypeError, ImportError, NameError) as error:  # what redis-py lacks
-        raise _params_error(settings, error) from None
+        raise params_error(settings, error) from None
 
 
 def _is_ours_to_retry(client: Any, settings: BaseSettings) -> bool:
@@ -48,7 +48,8 @@ def _is_ours_to_retry(client: Any, settings: BaseSettings) -> bool:
     return isinstance(client, Redis) and not fails_over and not chosen
 
 
-def _params_error(settings: BaseSettings, error: Exception) -> ConfigError:
+def params_error(settings: BaseSettings, error: Exception) -> ConfigError:
+    """REDIS_PARAMS has what redis-py does not take."""
     params = settings.get("REDIS_PARAMS")
     names = sorted(params) if isinstance(params, dict) else type(params)  # the values may be secret
     return ConfigError("REDIS_PARAMS", names, f"what redis-py takes ({error})")

@@ -11,6 +11,7 @@ from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from redis.exceptions import AuthenticationError, AuthorizationError, NoPermissionError
 from scrapy import signals
 from scrapy.http.request import NO_CALLBACK
 from scrapy.utils.asyncio import is_asyncio_available
@@ -19,10 +20,10 @@ from w3lib.url import canonicalize_url
 
 from tbloom.distinct import DistinctCounter
 from tbloom.distinct.config import CounterConfig
-from tbloom.errors import ConfigError, ConfigMismatch, ServerTooOld
+from tbloom.errors import ConfigError, ConfigMismatch, MappingFull, ServerTooOld
 from tbloom.keys import check_name
 from tbloom.scrapy import options
-from tbloom.scrapy.connection import make_client
+from tbloom.scrapy.connection import make_client, params_error
 
 if TYPE_CHECKING:
     from scrapy import Request
@@ -37,18 +38,30 @@ KINDS = ("urls", "hosts")
 #: The settings that the counters' arguments come from, and what they are if not set.
 _NAMES: dict[str, tuple[str, Any]] = {
     "name": ("TBLOOM_COUNT_KEY", "%(spider)s"),
-    "mapping": ("TBLOOM_COUNT_MAPPING", "%(spider)s:ids"),
+    "mapping": ("TBLOOM_COUNT_MAPPING", None),
     "granularity": ("TBLOOM_COUNT_GRANULARITY", "d"),
     "slices": ("TBLOOM_COUNT_SLICES", 30),
     "tz": ("TBLOOM_TIMEZONE", "UTC"),
+    "max_members": ("TBLOOM_COUNT_MAX_MEMBERS", None),
     "patience": ("TBLOOM_PATIENCE", None),
-    "client": ("REDIS_PARAMS", None),
 }
-_NUMBERS = {"slices": int, "patience": float}
+_NUMBERS = {"slices": int, "max_members": int, "patience": float}
+#: The arguments that clients of the same counter may differ in.
+_OWN = {"max_members", "patience"}
 #: Redis is told after so many seconds, or once so many of a kind wait.
 _PAUSE, _ENOUGH = 1.0, 500
 #: So many of a kind wait while Redis does not answer; those that follow are lost.
 MOST_WAITING = 10_000
+#: What Redis says to those that it will not serve later either.
+_REFUSALS = (AuthenticationError, AuthorizationError, NoPermissionError)
+
+_AWAY = (
+    "Distinct URLs and hosts can't be counted now; the crawl goes on, and up to "
+    f"{MOST_WAITING} of each wait: %s"
+)
+_FULL = (
+    "New URLs and hosts are not counted any more (TBLOOM_COUNT_MAX_MEMBERS); the crawl goes on: %s"
+)
 
 #: Distinct members by kind, in order.
 Waiting = dict[str, dict[bytes, None]]
@@ -57,7 +70,8 @@ Waiting = dict[str, dict[bytes, None]]
 class DistinctCounts:
     """Counts the distinct URLs and hosts of the responses, together with all crawlers of the same counters.
 
-    But for one look at the start, the reactor does not wait for Redis: a thread tells it what is gathered.
+    But for one look at the start, the reactor does not wait for Redis: a thread tells it what is gathered. Where Redis
+    does not answer, the start and the end take as long as the patience.
     """
 
     def __init__(self, crawler: Crawler) -> None:
@@ -68,10 +82,11 @@ class DistinctCounts:
         #: For the two that follow.
         self._lock = Lock()
         self._waiting = _nothing()
-        self._lost = 0
+        self._lost = dict.fromkeys(KINDS, 0)
         #: The rest is the thread's.
         self._stats: dict[str, int] = dict.fromkeys((f"{kind}/new" for kind in KINDS), 0)
-        self._has_failed = False
+        self._has_given_up = False
+        self._warned: set[str] = set()
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -97,20 +112,30 @@ class DistinctCounts:
             await asyncio.to_thread(self._end)
         else:
             await deferToThread(self._end)
+        if any(self._lost.values()):
+            logger.warning(
+                "Of this crawl, up to %d URLs and %d hosts are not counted", *self._lost.values()
+            )
         stats = self._crawler.stats
         if stats:
-            for name, value in {**self._stats, "lost": self._lost}.items():
+            lost = {f"{kind}/lost": number for kind, number in self._lost.items()}
+            for name, value in {**self._stats, **lost}.items():
                 if value:
                     stats.set_value(f"tbloom/distinct/{name}", value)
 
     def _look(self) -> None:
-        """Raises now where the counters are stored with other parameters; Redis need not be there."""
+        """Raises now where the counters are stored with other parameters, or Redis won't have us; it need not be there."""
         try:
             self._counters.counts(within=1)
-        except (ConfigError, ConfigMismatch, ServerTooOld):
+        except ConfigMismatch:
+            logger.error("TBLOOM_COUNT_* and TBLOOM_TIMEZONE describe %s", self._counters)
+            raise
+        except TypeError as error:  # what redis-py's connections lack
+            raise params_error(self._crawler.settings, error) from None
+        except (ConfigError, ServerTooOld, *_REFUSALS):
             raise
         except Exception as error:  # noqa: BLE001 - redis-py's of a cluster is no RedisError
-            self._warn(error)
+            self._warn(_AWAY, error)
 
     def _gather(self, kind: str, member: bytes | None) -> None:
         with self._lock:
@@ -118,7 +143,7 @@ class DistinctCounts:
             if member == b"" or member in waiting:
                 return
             if member is None or len(waiting) >= MOST_WAITING:
-                self._lost += 1
+                self._lost[kind] += 1
                 return
             waiting[member] = None
             if len(waiting) == _ENOUGH:
@@ -128,7 +153,10 @@ class DistinctCounts:
         while not self._closing.is_set():
             self._enough.wait(_PAUSE)
             self._enough.clear()
+            if self._closing.is_set():
+                return
             if not self._tell():
+                self._has_given_up = self._closing.is_set()
                 self._closing.wait(_PAUSE)
 
     def _tell(self) -> bool:
@@ -138,19 +166,34 @@ class DistinctCounts:
         try:
             for kind, members in told.items():
                 if members:
-                    self._stats[f"{kind}/new"] += sum(self._counters.of[kind].add_many(members))
-                    members.clear()
+                    self._count(kind, members)
         except Exception as error:  # noqa: BLE001 - whatever it is, the crawl goes on
-            self._warn(error)
+            self._warn(_AWAY, error)
             self._put_back(told)
             return False
         return True
+
+    def _count(self, kind: str, members: dict[bytes, None]) -> None:
+        """Takes those out that are counted, or lost."""
+        counter = self._counters.of[kind]
+        try:
+            self._stats[f"{kind}/new"] += sum(counter.add_many(members))
+            members.clear()
+        except MappingFull as error:
+            self._warn(_FULL, error)
+        for member in [*members]:  # those with a number are counted all the same
+            try:
+                self._stats[f"{kind}/new"] += counter.add(member)
+            except MappingFull:
+                with self._lock:
+                    self._lost[kind] += 1
+            del members[member]
 
     def _put_back(self, told: Waiting) -> None:
         with self._lock:
             for kind, members in told.items():
                 waiting = [*(members | self._waiting[kind])]
-                self._lost += len(waiting[MOST_WAITING:])
+                self._lost[kind] += len(waiting[MOST_WAITING:])
                 self._waiting[kind] = dict.fromkeys(waiting[:MOST_WAITING])
 
     def _end(self) -> None:
@@ -158,26 +201,23 @@ class DistinctCounts:
         self._enough.set()
         if self._thread.ident:
             self._thread.join()
-        if self._tell():
+        if not self._has_given_up and self._tell():
             try:
                 self._stats |= self._counters.counts(within=1)
                 window = self._counters.counts()
                 self._stats |= {f"{kind}/window": count for kind, count in window.items()}
             except Exception as error:  # noqa: BLE001
-                self._warn(error)
+                self._warn(_AWAY, error)
         with self._lock:
-            self._lost += sum(map(len, self._waiting.values()))
+            for kind, members in self._waiting.items():
+                self._lost[kind] += len(members)
         self._counters.close()
 
-    def _warn(self, error: object) -> None:
+    def _warn(self, sentence: str, error: object) -> None:
         """Once in a crawl."""
-        if not self._has_failed:
-            self._has_failed = True
-            logger.warning(
-                "Distinct URLs and hosts can't be counted now; the crawl goes on, and up to %d of each wait: %s",
-                MOST_WAITING,
-                error,
-            )
+        if sentence not in self._warned:
+            self._warned.add(sentence)
+            logger.warning(sentence, error)
 
 
 class _Counters:
@@ -189,9 +229,12 @@ class _Counters:
         with _naming_settings():
             self._arguments = _arguments(settings, spider)
             self._key = check_name(self._arguments.pop("name"))
-            CounterConfig(
-                self._key, **{k: v for k, v in self._arguments.items() if k != "patience"}
-            )
+            CounterConfig(self._key, **{k: v for k, v in self._arguments.items() if k not in _OWN})
+
+    def __str__(self) -> str:
+        mapping = self._arguments["mapping"]
+        names = " and ".join(repr(f"{self._key}:{kind}") for kind in KINDS)
+        return f"the counters {names} of the mapping {mapping!r}"
 
     @cached_property
     def of(self) -> dict[str, DistinctCounter]:
@@ -221,19 +264,22 @@ def _naming_settings() -> Iterator[None]:
     try:
         yield
     except ConfigError as error:
-        setting, _ = _NAMES.get(error.argument, (error.argument, None))
+        known = {**_NAMES, "client": ("REDIS_PARAMS", None)}
+        setting, _ = known.get(error.argument, (error.argument, None))
         raise ConfigError(setting, error.value, error.expected) from None
 
 
 def _arguments(settings: BaseSettings, spider: str) -> dict[str, Any]:
-    found = {}
+    found = dict[str, Any]()
     for argument, (setting, default) in _NAMES.items():
-        value = settings.get(setting) if argument != "client" else None
+        value = settings.get(setting)
         if value is None:
             value = default
         elif argument in _NUMBERS:
             value = options.number(settings, setting, _NUMBERS[argument])
-        if argument in ("name", "mapping"):
+        if argument == "mapping" and value is None:
+            value = f"{found['name']}:ids"
+        elif argument in ("name", "mapping"):
             value = options.named(setting, value, spider)
         if value is not None:
             found[argument] = value

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from scrapy.settings import BaseSettings
@@ -91,6 +92,7 @@ _COUNTS = {
     "TBLOOM_COUNT_MAPPING",
     "TBLOOM_COUNT_GRANULARITY",
     "TBLOOM_COUNT_SLICES",
+    "TBLOOM_COUNT_MAX_MEMBERS",
 }
 _FOR_COUNTS_TOO = {"TBLOOM_TIMEZONE", "TBLOOM_PATIENCE"}
 KNOWN = {*_SETTINGS.values(), *_FOR_BLOOM, *_COUNTS, "TBLOOM_STORE"} - {"REDIS_PARAMS"}
@@ -193,8 +195,9 @@ def check_names(settings: BaseSettings) -> None:
     """Raises ConfigError for a setting that looks like one of tbloom's, and is none."""
     for name in settings:
         if name.startswith("TBLOOM_") and name not in KNOWN:
-            expected = "no such setting; tbloom's are " + ", ".join(sorted(KNOWN))
-            raise ConfigError(name, settings.get(name), expected)
+            close = get_close_matches(name, sorted(KNOWN), 1)
+            known = close[0] if close else "one of " + ", ".join(sorted(KNOWN))
+            raise ConfigError(name, settings.get(name), f"{known} (there is no {name})")
 
 
 def _is_counting(settings: BaseSettings) -> bool:
