@@ -347,10 +347,15 @@ def test_all_of_a_mapping_lost_but_a_counter_is_an_error_that_names_it(own: redi
     own.delete(*(_keys(own, "layout") + _keys(own, "members") + _keys(own, "bucket")))
     two.clear()
     assert all(two.add_many(FEW))
-    for count in (one.count, lambda: one.count_and(two), lambda: two.count_or(one)):
+    for verb in ("add", "count", "count_and", "info"):
         with pytest.raises(TBloomError, match="'one': the server has lost the ids"):
-            count()
+            VERBS[verb](one, two)
+    with pytest.raises(TBloomError, match="'one': the server has lost the ids"):
+        two.count_or(one)
     assert len(FEW) == two.count()
+    one.clear()
+    assert [True, False] == [one.add("7"), one.add("7")]
+    assert 1 == one.count_and(two)
 
 
 @pytest.mark.parametrize("members", [FEW, MANY], ids=["sorted", "bitmap"])

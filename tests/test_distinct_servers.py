@@ -24,6 +24,7 @@ from tbloom.errors import MappingFull
 from tbloom.keys import Keys, slot
 from tbloom.scripts import Script
 
+pytestmark = pytest.mark.usefixtures("away_from_midnight")
 MANY, FEW = [*map(str, range(5000))], [*map(str, range(4800, 5200))]
 #: A day of many slices, for one that is sliced.
 DAYS: Any = {"granularity": "d", "slices": 3}
