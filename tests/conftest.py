@@ -171,10 +171,9 @@ class AwaitedCounter:
 
 
 @pytest.fixture(params=["sync", "async"])
-def make_counter(
-    request: pytest.FixtureRequest, url: str, name: str, away_from_midnight: None
-) -> Any:
+def make_counter(request: pytest.FixtureRequest, url: str, name: str) -> Any:
     """The same for distinct counters, by their own names; the mapping is the test's."""
+    request.getfixturevalue("away_from_midnight")
 
     def make(counter: str = "a", **parameters: Any) -> Any:
         address = parameters.pop("url", url)

@@ -12,7 +12,7 @@ import redis
 from conftest import Make
 from test_filter import snapshot
 
-from tbloom import ConfigError, ConfigMismatch, MappingFull, TBloomError, TimeBloom
+from tbloom import ConfigError, ConfigMismatch, MappingFull, TimeBloom
 from tbloom.distinct import AsyncDistinctCounter, DistinctCounter
 from tbloom.exact import ExactFilter
 
@@ -369,6 +369,7 @@ _NO_SLICES = [
     *(("", "a slice's label"), ("2019-06-03", "a slice's label"), ("20190603:1", "a slice's label")),
     *((datetime(2019, 6, 3), "a datetime with a time zone"), (date(2019, 6, 3), "a datetime")),  # noqa: DTZ001 - that is the point
     *((20190603, "a datetime"), (None, "a slice's label"), (b"20190603", "a datetime")),
+    *((label, "a slice's label") for label in ("yesterday", "all", "2019060", "201906031", "2019060³")),
 ]  # fmt: skip
 
 
@@ -378,6 +379,31 @@ async def test_a_slice_is_named_by_its_label_or_an_instant(
 ) -> None:
     with pytest.raises(ConfigError, match=rf"^at: expected .*{expected}"):
         make_counter(**DAILY).slice(at)
+
+
+#: Labels that slices of this granularity may have; and those of others, or of none.
+_LABELS = {
+    "h": (["2019060313", "2019102702b"], ["20190603", "2019060313a", "20190603131", "all"]),
+    "d": (["20190603"], ["2019060313", "2019W23", "201906", "20190603T000000"]),
+    "w": (["2019W23"], ["20261116", "2026w47", "2026W4", "2026W471"]),
+    "m": (["201906"], ["20190603", "2019W23", "2019"]),
+    "15min": (["20190603T131500"], ["20190603", "2019060313", "20190603t131500", "20190603T1315"]),
+}
+
+
+@pytest.mark.parametrize("granularity", _LABELS)
+async def test_a_slice_is_named_as_its_granularity_has_it(
+    make_counter: Make, granularity: str
+) -> None:
+    users = make_counter(granularity=granularity, slices=2)
+    await users.add("x")
+    [before, current] = (await users.info()).slices
+    assert [0, 1] == [await users.slice(one.label).count() for one in (before, current)]
+    right, wrong = _LABELS[granularity]
+    assert [0] * len(right) == [await users.slice(label).count() for label in right]
+    for label in wrong:
+        with pytest.raises(ConfigError, match=r"^at: expected a slice's label"):
+            users.slice(label)
 
 
 async def test_a_counter_without_slices_has_none(make_counter: Make) -> None:
@@ -391,25 +417,39 @@ async def test_a_counter_without_slices_has_none(make_counter: Make) -> None:
             users.slice(at)
 
 
-async def test_more_than_max_members_are_refused_and_nothing_of_that_call_is_counted(
+async def test_more_members_than_the_mapping_may_have_are_refused(
     make_counter: Make, client: redis.Redis, name: str
 ) -> None:
     users, other = make_counter(max_members=100), make_counter("b", max_members=100)
-    assert all(await users.add_many(map(str, range(90))))
+    assert all(await users.add_many(map(str, range(100))))
     before = snapshot(client, name)
-    with pytest.raises(MappingFull, match=f"mapping '{name}' .* 100 members") as caught:
+    with pytest.raises(MappingFull, match=f"mapping '{name}'.* 100 members") as caught:
         await users.add_many(map(str, range(80, 101)))
     assert (name, 100) == (caught.value.mapping, caught.value.max_members)
-    with pytest.raises(MappingFull):
-        await other.add_many(map(str, range(80, 101)))  # those with ids are not counted either
+    for counter in (users, other):
+        with pytest.raises(MappingFull):
+            await counter.add("100")
     assert before == snapshot(client, name)
-    assert all(await users.add_many(map(str, range(90, 100))))
-    with pytest.raises(MappingFull):
-        await other.add("100")
     assert [100, 0] == [await users.count(), await other.count()]
     assert all(await other.add_many(map(str, range(100))))
     assert not any(await users.add_many(map(str, range(100))))
     assert await make_counter(max_members=101).add("100")
+
+
+async def test_those_that_have_ids_are_counted_where_the_mapping_is_full(
+    make_counter: Make,
+) -> None:
+    """And told so when they are asked for again, once."""
+    users, other = make_counter(max_members=500), make_counter("b", max_members=500)
+    known = [f"{i}" for i in range(500)]
+    await users.add_many(known)
+    for members in ([*known[:50], "unknown"], ["unknown", *known[:100]], [*known, "unknown"]):
+        for _ in range(2):
+            with pytest.raises(MappingFull):
+                await other.add_many(members)
+    assert 500 == await other.count() == (await other.info()).members
+    for told in (True, False):
+        assert [told] * 500 == await other.add_many(known)
 
 
 async def test_what_was_counted_before_the_mapping_was_full_is_told_once(

@@ -436,6 +436,33 @@ async def test_a_replica_changes_nothing_until_it_is_the_master(
         check(url, name, {"one": account.offered, "few": before[:100]})
 
 
+def test_a_replica_that_takes_over_has_mapping_and_counters_of_one_moment(
+    server: LocalRedis, binary: str, name: str
+) -> None:
+    """It has missed what came last. The clients, which know of that, go on with it: no id is given twice."""
+    one, two = names(5000, "one"), names(5000, "two")
+    with (
+        servers.replica(binary, server) as replica,
+        redis.Redis(port=server.port) as client,
+        redis.Redis(port=server.port) as direct,
+    ):
+        counter, other = DistinctCounter(client, "one", name), DistinctCounter(client, "two", name)
+        counter.add_many(one[:3000])
+        other.add_many([*two[:100], *one[:200]])
+        direct.wait(1, 0)
+        replica.replicaof("NO", "ONE")
+        assert all(counter.add_many([*one[3000:], *two[:4000]]))
+        assert all(other.add_many(two[100:]))
+        client.connection_pool.connection_kwargs["port"] = replica.connection_pool.connection_kwargs["port"]  # fmt: skip
+        client.connection_pool.disconnect()
+        url = f"redis://127.0.0.1:{client.connection_pool.connection_kwargs['port']}/0"
+        check(url, name, {"one": one[:3000], "two": [*two[:100], *one[:200]]})
+        assert [True] * 4900 == other.add_many(two[100:])
+        assert [True] * 2000 == counter.add_many(one[3000:])
+        assert not any(counter.add_many(one))
+        check(url, name, {"one": one, "two": [*two, *one[:200]]})
+
+
 @pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl", "noeviction"])
 async def test_a_server_that_drops_keys_is_warned_of(make_counter: Make, policy: str) -> None:
     if "redis-server" not in servers.BINARIES:
