@@ -43,7 +43,8 @@
 --            {2, parameters, 1}  the counter is; nothing changed
 --            {3, number}      the lane is further on: this is a stray copy of an answered call; nothing changed
 --            {5, generation}  the generation is another one; nothing changed
---            {6, members}     the mapping may not give so many ids more; nothing changed
+--            {6, answers, splits, members, chunks}  the same; but those with 2 may get no ids, because the mapping has
+--                             given as many as it may
 --            {7, generation}  the counter has ids of this generation, or, with '', the mapping has lost the number of
 --                             its members; nothing changed
 --            {8, key}         the key holds what is not tbloom's, or what it held is lost; nothing changed
@@ -55,8 +56,8 @@ local number, mapping, counter, parameters = tonumber(ARGV[1]), ARGV[2], ARGV[3]
 local generation, is_new = ARGV[5], ARGV[6] == '1'
 local begins, ends, expires = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
 local lane_ttl, most_entries, last_bucket = tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12])
-local max_members, count = tonumber(ARGV[13]), tonumber(ARGV[14])
-local MOST_SORTED = 4096
+local max_members, asked = tonumber(ARGV[13]), tonumber(ARGV[14])
+local CHUNK, MOST_SORTED = 65536, 4096
 
 -- The token comes first: a call that is sent again gets its first answer, whatever has changed since.
 local answered, last = told_before(lane_key, number)
@@ -77,7 +78,7 @@ if not members and stored_generation ~= '' then return {7, ''} end
 if not is_number(members or '0') then return {8, members_key} end
 -- The directory of a slice may have expired; that of a counter without slices is there as long as its parameters are.
 local must_be_there = of or stored and expires == 0
-if must_be_there and not is_number(n or '') then return {8, directory} end
+if (must_be_there or n) and not is_number(n or '') then return {8, directory} end
 members = tonumber(members or 0)
 
 local splits = {}
@@ -88,28 +89,27 @@ local function fingerprint_of(member)
   return ARGV[FIRST_MEMBER + 2 * member + 1]
 end
 
--- The chunk that an id belongs to: its bitmap's key if the caller gave it, its sorted ids or how many the bitmap has,
--- and those to be added.
-local chunks, missing_bitmaps, damaged = {}, {}, nil
-for i = FIRST_KEY + 3 * count, #KEYS do
-  chunks[tonumber(ARGV[FIRST_MEMBER + 2 * count + i - FIRST_KEY - 3 * count])] = {key = KEYS[i]}
+local bitmap_keys = {}
+for i = 0, #KEYS - FIRST_KEY - 3 * asked do
+  bitmap_keys[tonumber(ARGV[FIRST_MEMBER + 2 * asked + i])] = KEYS[FIRST_KEY + 3 * asked + i]
 end
+
+-- The chunk that an id belongs to: its number, its bitmap's key if the caller gave it, how many ids it has, those if they
+-- are sorted, and those to be added.
+local chunks, missing_bitmaps, damaged = {}, {}, nil
 local function chunk_of(id)
-  local at = math.floor(id / 65536)
-  local chunk = chunks[at] or {}
-  if not chunk.added then
-    local entry = redis.call('HGET', directory, at) or ':'
-    local n, is_sorted = size_of(entry)
-    chunk.added, chunk.at, chunk.n, chunk.sorted = {}, at, n or 0, is_sorted and entry
-    if not n then
-      damaged = directory
-    elseif chunk.key and (not is_sorted or n + count > MOST_SORTED) then
-      redis.call('GETBIT', chunk.key, 0) -- WRONGTYPE: not ours
-      if not is_sorted and redis.call('EXISTS', chunk.key) == 0 then damaged = chunk.key end
-    end
-    chunks[at] = chunk
+  local at = math.floor(id / CHUNK)
+  if chunks[at] then return chunks[at] end
+  local entry, key = redis.call('HGET', directory, at) or ':', bitmap_keys[at]
+  local size, is_sorted = size_of(entry)
+  if not size then
+    damaged = directory
+  elseif key and (not is_sorted or size + asked > MOST_SORTED) then
+    redis.call('GETBIT', key, 0) -- WRONGTYPE: not ours
+    if not is_sorted and redis.call('EXISTS', key) == 0 then damaged = key end
   end
-  return chunk
+  chunks[at] = {at = at, key = key, n = size or 0, sorted = is_sorted and entry, added = {}}
+  return chunks[at]
 end
 
 -- Whether the chunk can take one id more with the keys that there are.
@@ -122,14 +122,14 @@ end
 
 -- (1) What is counted already can be told also where nothing can be written.
 local answers, unknown, places, buckets, changes = {}, {}, {}, {}, false
-for member = 0, count - 1 do
+for member = 0, asked - 1 do
   local at, bucket = place_of(member)
   local known = at and redis.call('HGET', KEYS[at], fingerprint_of(member))
   local id = known and tonumber(known)
   if known and not (id and id >= 0 and id < members and id % 1 == 0) then
     return {8, KEYS[at]}
   elseif id then
-    local chunk, low = chunk_of(id), id % 65536
+    local chunk, low = chunk_of(id), id % CHUNK
     local is_counted
     if chunk.sorted then
       is_counted = select(2, position_of(chunk.sorted, low))
@@ -150,14 +150,12 @@ for member = 0, count - 1 do
     answers[member + 1] = '2'
   end
 end
-if members + #unknown > max_members and #unknown > 0 then return {6, members} end
-
 if #unknown > 0 then chunk_of(members) chunk_of(members + #unknown - 1) end
 if damaged then return {8, damaged} end
 
 -- (2) Without memory, and on a replica, the first write is refused, so that is one that changes nothing.
 if changes or #unknown > 0 then redis.call('SETRANGE', layout_key, 0, '') end
-local given, has_split = 0, false
+local given, has_split, is_full = 0, false, false
 for _, member in ipairs(unknown) do
   local at, bucket = places[member], buckets[member]
   if has_split then at, bucket = place_of(member) end -- it may have moved
@@ -165,29 +163,32 @@ for _, member in ipairs(unknown) do
   local chunk = chunk_of(id)
   -- Of a half the caller has no halves, so it can't be split now; it may grow to 1.5 times the size.
   local has_halves = at == FIRST_KEY + 3 * member
-  if not at or not has_halves and redis.call('HLEN', KEYS[at]) >= 1.5 * most_entries or not can_take(chunk) then
+  is_full = id >= max_members
+  if is_full or not at or not has_halves and redis.call('HLEN', KEYS[at]) >= 1.5 * most_entries
+      or not can_take(chunk) then
     answers[member + 1] = '2'
   else
     redis.call('HSET', KEYS[at], fingerprint_of(member), id)
-    chunk.added[#chunk.added + 1], changes = id % 65536, true
+    chunk.added[#chunk.added + 1], changes = id % CHUNK, true
     answers[member + 1], given = '1', given + 1
     if has_halves and bucket < last_bucket and redis.call('HLEN', KEYS[at]) > most_entries then
-      has_split = split_ids(layout_key, at, bucket, splits) or has_split
+      has_split = split(layout_key, at, bucket, splits, true) or has_split
     end
   end
 end
 answers = table.concat(answers)
 
 -- Without a change no token is noted: sent again, the call would find the same.
-if not changes then return {0, answers, splits, members, missing_bitmaps} end
+local status = is_full and 6 or 0
+if not changes then return {status, answers, splits, members, missing_bitmaps} end
 
 -- (3) The ids go into their chunks.
 local new = 0
 for _, chunk in pairs(chunks) do
-  local added = chunk.added or {}
+  local added = chunk.added
   new = new + #added
   if #added == 0 then
-    -- Only its bitmap's key was given.
+    -- Nothing new.
   elseif not chunk.sorted then
     for _, low in ipairs(added) do redis.call('SETBIT', chunk.key, low, 1) end
     redis.call('HINCRBY', directory, chunk.at, #added)
@@ -221,4 +222,4 @@ redis.call('SET', members_key, string.format('%.0f', members + given))
 if stored_generation == '' then redis.call('SETRANGE', layout_key, 0, generation) end
 if not stored then redis.call('HSET', counters_key, counter, parameters) end
 redis.call('SET', lane_key, ARGV[1] .. ':' .. answers, 'PX', lane_ttl)
-return {0, answers, splits, members + given, missing_bitmaps}
+return {status, answers, splits, members + given, missing_bitmaps}

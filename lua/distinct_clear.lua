@@ -1,4 +1,4 @@
--- distinct_clear: forget what a counter has counted, in all slices at once, and its parameters. The ids that the mapping
+-- distinct_clear: forget what a counter has counted, in some slices or all, and its parameters. The ids that the mapping
 -- has given stay.
 --
 -- KEYS[1]    the caller's lane: the token and the answer of its last call that changed something
@@ -11,8 +11,9 @@
 -- ARGV[3]    the counter's name
 -- ARGV[4]    the counter's parameters, as the caller knows them
 -- ARGV[5]    how long a lane is kept at most (ms)
--- ARGV[6]    how many slices there are
--- ARGV[7..]  how many bitmaps of each slice are in KEYS, then which chunks those are, slice by slice
+-- ARGV[6]    1: these are the last slices, so the parameters go too; 0: more calls follow
+-- ARGV[7]    how many slices there are
+-- ARGV[8..]  how many bitmaps of each slice are in KEYS, then which chunks those are, slice by slice
 --
 -- Reply      {0, ''}          done
 --            {2, parameters}  the mapping is stored with others; nothing changed
@@ -21,9 +22,9 @@
 --            {5, ''}          there are more bitmaps; nothing changed
 -- Errors     WRONGTYPE, OOM, READONLY, all of them before anything is changed
 
-local lane_key, mapping_key, counters_key, FIRST_KEY, FIRST_SLICE = KEYS[1], KEYS[2], KEYS[3], 4, 7
+local lane_key, mapping_key, counters_key, FIRST_KEY, FIRST_SLICE = KEYS[1], KEYS[2], KEYS[3], 4, 8
 local number, mapping, counter, parameters = tonumber(ARGV[1]), ARGV[2], ARGV[3], ARGV[4]
-local lane_ttl, slices = tonumber(ARGV[5]), tonumber(ARGV[6])
+local lane_ttl, is_last, slices = tonumber(ARGV[5]), ARGV[6] == '1', tonumber(ARGV[7])
 
 local answered, last = told_before(lane_key, number)
 if answered then return {0, answered} end
@@ -46,5 +47,5 @@ end
 
 redis.call('SET', lane_key, ARGV[1] .. ':', 'PX', lane_ttl)
 for i = FIRST_KEY, #KEYS, 1000 do redis.call('UNLINK', unpack(KEYS, i, math.min(i + 999, #KEYS))) end
-redis.call('HDEL', counters_key, counter)
+if is_last then redis.call('HDEL', counters_key, counter) end
 return {0, ''}

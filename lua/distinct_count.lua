@@ -2,15 +2,15 @@
 -- number of them ('xor')? An operand is one counter: one slice of it, or several, which it has together.
 --
 -- Chunk by chunk (distinct_add.lua says what those are). Those that are sorted ids in all the directories are counted
--- at once; the others when the caller comes again with their bitmaps' keys. A call ends after some work, and says where
--- it ended: what is added meanwhile to chunks that were counted is not counted any more.
+-- at once; the others when the caller comes again with their bitmaps' keys. A call ends after about 2 ms of work, within
+-- a chunk too, and says from which id on the next one is to go on: what is added meanwhile before that is not counted.
 --
 -- KEYS[1]    the mapping's parameters
 -- KEYS[2]    the mapping's layout, which begins with its generation
 -- KEYS[3]    how many ids the mapping has given
 -- KEYS[4]    the parameters of the mapping's counters, by name
 -- KEYS[5..]  the directories of the first operand's slices, then those of the second one, ...; then one scratch key
---            more than operands; then for each chunk in ARGV the bitmaps of all slices
+--            more than operands; then for each id in ARGV the bitmaps of all slices
 --
 -- ARGV[1]    the mapping's parameters, as the caller knows them
 -- ARGV[2]    'or', 'and' or 'xor'
@@ -18,29 +18,35 @@
 -- ARGV[4]    when it ends (ms)
 -- ARGV[5]    how many slices the operands have: '1 7 1'
 -- ARGV[6]    how many counters there are
--- ARGV[7]    the first chunk that is to be looked at, where the caller names none
--- ARGV[8..]  for each counter, its name, the parameters that the caller works with, and which directory must be there if
---            the counter is (1: the first one; 0: none must); then the numbers of the chunks whose bitmaps are in KEYS:
---            only these are to be looked at
+-- ARGV[7]    the first id that is to be looked at, where the caller names none
+-- ARGV[8]    the mapping's generation, as the call before this one found it; '': this is the first one
+-- ARGV[9..]  for each counter, its name, the parameters that the caller works with, and which directory must be there if
+--            the counter is (1: the first one; 0: none must); then for each chunk whose bitmaps are in KEYS the first of
+--            its ids that is to be looked at: only these chunks are
 --
--- Reply      {0, count, next, left}  how many there are in the chunks that were counted; from which chunk on they
---                             remain to be looked at (-1: from none); and which remain of those named, or before next
+-- Reply      {0, count, next, left, generation}  how many there are among the ids that were looked at; from which id on
+--                             they remain to be (-1: from none); and from which id on the chunks do that need bitmaps,
+--                             or for which there was no time
 --            {1, now}         the server's clock (ms) is not within ARGV[3..4]
 --            {2, parameters}  the mapping is stored with others
 --            {2, parameters, counter}  this counter is, the first in ARGV being number 0
+--            {5, generation}  the generation is another one than before
 --            {7, generation, slice}  this slice, the first in KEYS being number 0, has ids of this generation, which
 --                             is not the mapping's
 --            {8, key}         the key holds what is not tbloom's, or what it held is lost
 -- Errors     WRONGTYPE; OOM and READONLY, where bitmaps have to be put together in scratch keys
 
 local mapping_key, layout_key, members_key, counters_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local FIRST_KEY, FIRST_COUNTER = 5, 8
+local FIRST_KEY, FIRST_COUNTER, CHUNK = 5, 9, 65536
 local mapping, operation, begins, ends = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
-local counters, first_chunk = tonumber(ARGV[6]), tonumber(ARGV[7])
-local FIRST_CHUNK = FIRST_COUNTER + 3 * counters
--- In units of about 0.1 us; together 2 ms.
-local MOST_WORK, PER_ENTRY, PER_BITMAP, PER_BIT, work = 20000, 8, 60, 5, 0
--- A directory with more fields is not listed; what is looked at then is so many chunks that there may be.
+local counters, first_id, known_generation = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
+local FIRST_NAMED = FIRST_COUNTER + 3 * counters
+local is_named = #ARGV >= FIRST_NAMED
+-- In units of about 0.1 us.
+local MOST_WORK, PER_ENTRY, PER_SEARCH, PER_BITMAP, PER_BIT, work = 20000, 10, 20, 60, 5, 0
+-- So many ids of a chunk are put together at once.
+local MOST_IDS = 5000
+-- Directories with more fields together are not listed; what is looked at then is so many chunks that there may be.
 local MOST_FIELDS = 1024
 -- So many bitmaps the caller is to bring for the next call.
 local MOST_BITMAPS = 1000
@@ -48,7 +54,7 @@ local MOST_BITMAPS = 1000
 local refusal = other_parameters(mapping_key, mapping, true)
 if refusal then return refusal end
 local must_be_there = {}
-for i = FIRST_COUNTER, FIRST_CHUNK - 1, 3 do
+for i = FIRST_COUNTER, FIRST_NAMED - 1, 3 do
   local stored = redis.call('HGET', counters_key, ARGV[i])
   if stored and stored ~= ARGV[i + 1] then return {2, stored, (i - FIRST_COUNTER) / 3} end
   if stored then must_be_there[tonumber(ARGV[i + 2])] = true end
@@ -70,75 +76,60 @@ local function directory_of(slice)
 end
 
 local generation = generation_of(layout_key)
-local n = 0
+if known_generation ~= '' and known_generation ~= generation then return {5, generation} end
 for slice = 1, slices do
-  local of
-  of, n = unpack(redis.call('HMGET', directory_of(slice), 'of', 'n'))
+  local of, n = unpack(redis.call('HMGET', directory_of(slice), 'of', 'n'))
   if of and of ~= generation then return {7, of, slice - 1} end
-  if (of or must_be_there[slice]) and not is_number(n or '') then return {8, directory_of(slice)} end
+  if (of or n or must_be_there[slice]) and not is_number(n or '') then return {8, directory_of(slice)} end
+  if slices == 1 then return {0, tonumber(n or 0), -1, {}, generation} end
 end
-if slices == 1 then return {0, tonumber(n or 0), -1, {}} end
--- What they have together needs no operands.
-if operation == 'or' then
-  operands = {{}}
+-- What slices have together needs no operands.
+if operation == 'or' or #operands == 1 then
+  operation, operands = 'or', {{}}
   for slice = 1, slices do operands[1][slice] = slice end
 end
 
--- The chunks to be looked at: those that are named; else those that a directory has, from the first one on. All that
--- several operands have in common is in the one with the fewest.
-local function chunks_to_do()
+-- The first ids of the chunks to be looked at: those that are named; else those of the chunks that a directory has. All
+-- that several operands have in common is in the one with the fewest.
+local function list_chunks()
   local found = {}
-  if #ARGV >= FIRST_CHUNK then
-    for i = FIRST_CHUNK, #ARGV do found[#found + 1] = tonumber(ARGV[i]) end
+  if is_named then
+    for i = FIRST_NAMED, #ARGV do found[#found + 1] = tonumber(ARGV[i]) end
     return found, -1
   end
-  local fewest, looked_at = nil, {}
-  for _, operand in ipairs(operands) do
+  local fewest, looked_at
+  for i, operand in ipairs(operands) do
     local fields = 0
-    for _, slice in ipairs(operand) do
-      fields = fields + redis.call('HLEN', directory_of(slice))
-      if operation ~= 'and' then looked_at[#looked_at + 1] = slice end
+    for _, slice in ipairs(operand) do fields = fields + redis.call('HLEN', directory_of(slice)) end
+    if i == 1 then
+      fewest, looked_at = fields, {operand}
+    elseif operation ~= 'and' then
+      fewest, looked_at[i] = fewest + fields, operand
+    elseif fields < fewest then
+      fewest, looked_at = fields, {operand}
     end
-    if operation == 'and' and (not fewest or fields < fewest) then fewest, looked_at = fields, operand end
   end
-  for _, slice in ipairs(looked_at) do
-    if redis.call('HLEN', directory_of(slice)) > MOST_FIELDS then
-      local members = tonumber(redis.call('GET', members_key) or 2 ^ 32)
-      local newest = math.floor((members - 1) / 65536)
-      local last = math.min(first_chunk + MOST_FIELDS - 1, newest)
-      for chunk = first_chunk, last do found[#found + 1] = chunk end
-      return found, last < newest and last + 1 or -1
-    end
+  local first = math.floor(first_id / CHUNK)
+  if fewest > MOST_FIELDS then
+    local newest = math.floor(((tonumber(redis.call('GET', members_key) or '') or 2 ^ 32) - 1) / CHUNK)
+    local last = math.min(first + MOST_FIELDS - 1, newest)
+    for chunk = first, last do found[#found + 1] = math.max(chunk * CHUNK, first_id) end
+    return found, last < newest and (last + 1) * CHUNK or -1
   end
   local are_there = {}
-  for _, slice in ipairs(looked_at) do
-    for _, field in ipairs(redis.call('HKEYS', directory_of(slice))) do
-      local chunk = tonumber(field)
-      if chunk and chunk >= first_chunk and not are_there[chunk] then
-        are_there[chunk], found[#found + 1] = true, chunk
+  for _, operand in ipairs(looked_at) do
+    for _, slice in ipairs(operand) do
+      for _, field in ipairs(redis.call('HKEYS', directory_of(slice))) do
+        local chunk = tonumber(field)
+        if chunk and chunk >= first and not are_there[chunk] then
+          are_there[chunk], found[#found + 1] = true, math.max(chunk * CHUNK, first_id)
+        end
       end
     end
   end
+  work = work + 5 * fewest
   table.sort(found)
   return found, -1
-end
-
--- What some slices have together in a chunk: their distinct sorted ids, and the bitmaps' keys.
-local function together(entries, keys, operand)
-  local sorted, ids, is_there, bitmaps = {}, {}, {}, {}
-  for _, slice in ipairs(operand) do
-    local entry = entries[slice]
-    if entry and string.byte(entry) == 58 then
-      append_ids(entry, sorted)
-    elseif entry then
-      bitmaps[#bitmaps + 1] = keys[slice]
-    end
-  end
-  for _, id in ipairs(sorted) do
-    if not is_there[id] then is_there[id], ids[#ids + 1] = true, id end
-  end
-  work = work + 3 * #sorted
-  return ids, bitmaps
 end
 
 -- In scratch keys there is something until the end of the script, so nothing may raise an error from then on.
@@ -177,7 +168,7 @@ local function count_bits(bitmap, ids)
   return n
 end
 
--- How many two entries have in common.
+-- How many two entries of a chunk have in common, each of them sorted ids or a bitmap (and its key).
 local function count_common(one, one_key, other, other_key, result)
   local is_sorted, other_is_sorted = string.byte(one) == 58, string.byte(other) == 58
   if not is_sorted and not other_is_sorted then
@@ -194,7 +185,7 @@ local function count_common(one, one_key, other, other_key, result)
     for _, id in ipairs(ids) do
       if select(2, position_of(other, id)) then n = n + 1 end
     end
-    work = work + 30 * #ids
+    work = work + PER_SEARCH * #ids
     return n
   end
   local others, i, j = {}, 1, 1
@@ -216,24 +207,42 @@ local function count_common(one, one_key, other, other_key, result)
   return n
 end
 
--- The three sums of more entries than two. Each operand is ids or a bitmap.
-local function union(ids, bitmaps, result)
+-- What some slices have together in a range of a chunk: their distinct sorted ids, and the bitmaps' keys.
+local function together(entries, keys, operand, from, to)
+  local sorted, ids, is_there, bitmaps = {}, {}, {}, {}
+  for _, slice in ipairs(operand) do
+    local entry = entries[slice]
+    if entry and string.byte(entry) == 58 then
+      append_ids(entry, sorted, position_of(entry, from), (position_of(entry, to)))
+    elseif entry then
+      bitmaps[#bitmaps + 1] = keys[slice]
+    end
+  end
+  for _, id in ipairs(sorted) do
+    if not is_there[id] then is_there[id], ids[#ids + 1] = true, id end
+  end
+  work = work + 3 * #sorted
+  return ids, bitmaps
+end
+
+-- The three sums over a range of a chunk. Each operand is ids, or a bitmap.
+local function union(ids, bitmaps, result, from, to)
   if #bitmaps == 0 then return #ids end
   local bitmap = bitmaps[1]
   if #bitmaps > 1 then
     combine('OR', result, bitmaps)
     bitmap = result
   end
-  return redis.call('BITCOUNT', bitmap) + #ids - count_bits(bitmap, ids)
+  return redis.call('BITCOUNT', bitmap, from / 8, to / 8 - 1) + #ids - count_bits(bitmap, ids)
 end
 
-local function intersection(all, bitmaps, result)
+local function intersection(all, bitmaps, result, from, to)
   local bitmap = bitmaps[1]
   if #bitmaps > 1 then
     combine('AND', result, bitmaps)
     bitmap = result
   end
-  if #all == 0 then return redis.call('BITCOUNT', bitmap) end
+  if #all == 0 then return redis.call('BITCOUNT', bitmap, from / 8, to / 8 - 1) end
   table.sort(all, function(one, other) return #one < #other end)
   local times, common = {}, {}
   for i, ids in ipairs(all) do
@@ -245,67 +254,26 @@ local function intersection(all, bitmaps, result)
   return bitmap and count_bits(bitmap, common) or #common
 end
 
-local function difference(all, bitmaps, result)
-  local is_odd, odd, n = {}, {}, 0
+local function difference(all, bitmaps, result, from, to)
+  local is_odd, odd = {}, {}
   for _, ids in ipairs(all) do
     for _, id in ipairs(ids) do is_odd[id] = not is_odd[id] or nil end
   end
   for id in pairs(is_odd) do odd[#odd + 1] = id end
   if #bitmaps == 0 then return #odd end
   combine('XOR', result, bitmaps)
-  return redis.call('BITCOUNT', result) + #odd - 2 * count_bits(result, odd)
+  return redis.call('BITCOUNT', result, from / 8, to / 8 - 1) + #odd - 2 * count_bits(result, odd)
 end
 
--- What is to be replied about a key that is no bitmap, or is lost; nil where it is one.
-local function refusal_of(bitmap)
-  local found = redis.pcall('GETBIT', bitmap, 0) -- no STRLEN: a server may keep bitmaps in a way of its own
-  if type(found) == 'table' then return found end
-  if redis.call('EXISTS', bitmap) == 0 then return {8, bitmap} end
-end
-
--- How many a chunk has; nil: its bitmaps are needed. keys: those of all slices.
-local function count_chunk(chunk, keys)
-  local entries, there, sizes, has_bitmap, in_operands = {}, {}, {}, false, 0
-  for _, operand in ipairs(operands) do
-    local before = #there
-    for _, slice in ipairs(operand) do
-      local entry = redis.call('HGET', directory_of(slice), chunk)
-      work = work + PER_ENTRY
-      entries[slice] = entry
-      if entry then
-        local size, is_sorted = size_of(entry)
-        if not size then
-          refused = {8, directory_of(slice)}
-          return
-        end
-        there[#there + 1], sizes[#sizes + 1] = slice, size
-        has_bitmap = has_bitmap or not is_sorted
-        if keys and not is_sorted then
-          refused = refusal_of(keys[slice])
-          if refused then return end
-        end
-      end
-    end
-    if #there > before then in_operands = in_operands + 1 elseif operation == 'and' then return 0 end
-  end
-  if #there < 2 then return sizes[1] or 0 end
-  if has_bitmap and not keys then return nil end
-
+local function count_range(entries, keys, from, to)
   local result = KEYS[FIRST_SCRATCH + #operands]
-  if #there == 2 then
-    keys = keys or {}
-    local one, other = there[1], there[2]
-    local n = count_common(entries[one], keys[one], entries[other], keys[other], result)
-    if operation == 'and' then return n end
-    return sizes[1] + sizes[2] - in_operands * n
-  end
   if #operands == 1 then
-    local ids, bitmaps = together(entries, keys, operands[1])
-    return union(ids, bitmaps, result)
+    local ids, bitmaps = together(entries, keys, operands[1], from, to)
+    return union(ids, bitmaps, result, from, to)
   end
   local all, bitmaps = {}, {}
   for i, operand in ipairs(operands) do
-    local ids, own = together(entries, keys, operand)
+    local ids, own = together(entries, keys, operand, from, to)
     if #own == 0 then
       all[#all + 1] = ids
     elseif #own == 1 and #ids == 0 then
@@ -318,25 +286,94 @@ local function count_chunk(chunk, keys)
       bitmaps[#bitmaps + 1] = scratch
     end
   end
-  return (operation == 'and' and intersection or difference)(all, bitmaps, result)
+  return (operation == 'and' and intersection or difference)(all, bitmaps, result, from, to)
 end
 
-local to_do, following = chunks_to_do()
-local count, left, is_named = 0, {}, #ARGV >= FIRST_CHUNK
-for i, chunk in ipairs(to_do) do
-  if work > MOST_WORK or #left * slices >= MOST_BITMAPS then
-    if is_named then left[#left + 1] = chunk else following = chunk break end
-  else
+-- Where a range of a chunk ends that begins here, and has not too many of these lists' ids. (Ranges of whole bytes of a
+-- bitmap, so that BITCOUNT can count them.)
+local function end_of_range(lists, ids, from)
+  local width = CHUNK
+  while width > 8 and (from % width > 0 or width * ids > MOST_IDS * CHUNK) do width = width / 2 end
+  while width > 8 do
+    local n = 0
+    for _, list in ipairs(lists) do n = n + position_of(list, from + width) - position_of(list, from) end
+    work = work + 2 * PER_SEARCH * #lists
+    if n <= MOST_IDS then break end
+    width = width / 2
+  end
+  return from + width
+end
+
+-- What is to be replied about a key that is no bitmap, or is lost; nil where it is one.
+local function refusal_of(bitmap)
+  local found = redis.pcall('GETBIT', bitmap, 0) -- no STRLEN: a server may keep bitmaps in a way of its own
+  if type(found) == 'table' then return found end
+  if redis.call('EXISTS', bitmap) == 0 then return {8, bitmap} end
+end
+
+-- How many the chunk of an id has from that one on, and with which id to go on, if there was not the time for all.
+-- Nil: its bitmaps are needed. keys: those of all slices.
+local function count_chunk(id, keys)
+  local chunk, from = math.floor(id / CHUNK), id % CHUNK
+  local entries, there, sizes, has_bitmap, in_operands = {}, {}, {}, false, 0
+  local lists, listed = {}, 0
+  for _, operand in ipairs(operands) do
+    local before = #there
+    for _, slice in ipairs(operand) do
+      local entry = redis.call('HGET', directory_of(slice), chunk)
+      if entry then
+        local size, is_sorted = size_of(entry)
+        refused = not size and {8, directory_of(slice)} or keys and not is_sorted and refusal_of(keys[slice]) or nil
+        if refused then return end
+        entries[slice], there[#there + 1], sizes[#sizes + 1] = entry, slice, size
+        if is_sorted then lists[#lists + 1], listed = entry, listed + size else has_bitmap = true end
+      end
+    end
+    work = work + PER_ENTRY * #operand
+    if #there > before then in_operands = in_operands + 1 elseif operation == 'and' then return 0 end
+  end
+  if from == 0 and #there < 2 then return sizes[1] or 0 end
+  if has_bitmap and not keys then return nil end
+
+  keys = keys or {}
+  if from == 0 and #there == 2 then
+    local one, other = there[1], there[2]
+    local result = KEYS[FIRST_SCRATCH + #operands]
+    local n = count_common(entries[one], keys[one], entries[other], keys[other], result)
+    if operation == 'and' then return n end
+    return sizes[1] + sizes[2] - in_operands * n
+  end
+  local n = 0
+  repeat
+    local to = end_of_range(lists, listed, from)
+    n, from = n + count_range(entries, keys, from, to), to
+  until from == CHUNK or work > MOST_WORK
+  return n, from < CHUNK and chunk * CHUNK + from or nil
+end
+
+local to_do, following = list_chunks()
+local count, left = 0, {}
+for i, id in ipairs(to_do) do
+  local n, going_on
+  local has_time = work <= MOST_WORK and #left * slices < MOST_BITMAPS
+  if has_time then
     local keys
     if is_named then
       keys = {}
       for slice = 1, slices do keys[slice] = KEYS[FIRST_BITMAP - 1 + (i - 1) * slices + slice] end
     end
-    local n = count_chunk(chunk, keys)
+    n, going_on = count_chunk(id, keys)
     if refused then break end
-    if n then count = count + n else left[#left + 1] = chunk end
+    count = count + (n or 0)
+  end
+  local rest = going_on or not n and id or nil
+  if rest and (is_named or has_time and not n) then
+    left[#left + 1] = rest
+  elseif rest then
+    following = rest
+    break
   end
 end
 for scratch in pairs(used) do redis.call('UNLINK', scratch) end
 if refused then return refused end
-return {0, count, following, left}
+return {0, count, following, left, generation}

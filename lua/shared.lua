@@ -165,7 +165,7 @@ local function ends_before(key, life)
   return left ~= -1 and left < life
 end
 
--- Of an exact filter's layout, the generation; '' where there is no layout.
+-- Of a layout of buckets, the generation; '' where there is no layout.
 local function generation_of(layout_key)
   return redis.call('GETRANGE', layout_key, 0, 15)
 end
@@ -208,21 +208,23 @@ local function keep_bucket(key, entries, expires, now)
   if left < least and (left >= 0 or entries == 1) then redis.call('PEXPIREAT', key, now + least) end
 end
 
--- Splits the bucket KEYS[at] into its halves, the two keys after it, and notes that. Nil: one of them is something else.
-local function split(layout_key, at, bucket, splits)
+-- Splits the bucket KEYS[at], a sorted set or a hash, into its halves, the two keys after it, and notes that. Nil: one of
+-- them is something else.
+local function split(layout_key, at, bucket, splits, is_hash)
   for half = 1, 2 do
-    if type(redis.pcall('ZCARD', KEYS[at + half])) ~= 'number' then return end
+    if type(redis.pcall(is_hash and 'HLEN' or 'ZCARD', KEYS[at + half])) ~= 'number' then return end
   end
-  local entries = redis.call('ZRANGE', KEYS[at], 0, -1, 'WITHSCORES')
+  local entries = is_hash and redis.call('HGETALL', KEYS[at]) or redis.call('ZRANGE', KEYS[at], 0, -1, 'WITHSCORES')
   local words = {{}, {}}
   for i = 1, #entries, 2 do
-    local own = words[1 + half_of(entries[i], bucket)]
-    own[#own + 1], own[#own + 2] = entries[i + 1], entries[i]
+    local own, fingerprint, value = words[1 + half_of(entries[i], bucket)], entries[i], entries[i + 1]
+    local n = #own
+    if is_hash then own[n + 1], own[n + 2] = fingerprint, value else own[n + 1], own[n + 2] = value, fingerprint end
   end
-  local lives_until = redis.call('PTTL', KEYS[at])
+  local lives_until = is_hash and -1 or redis.call('PTTL', KEYS[at])
   for half = 1, 2 do
     for i = 1, #words[half], 1000 do
-      redis.call('ZADD', KEYS[at + half], unpack(words[half], i, math.min(i + 999, #words[half])))
+      redis.call(is_hash and 'HSET' or 'ZADD', KEYS[at + half], unpack(words[half], i, math.min(i + 999, #words[half])))
       if lives_until >= 0 then redis.call('PEXPIRE', KEYS[at + half], lives_until) end
     end
   end
@@ -232,33 +234,12 @@ local function split(layout_key, at, bucket, splits)
   return true
 end
 
--- The same for a mapping's buckets, which are hashes.
-local function split_ids(layout_key, at, bucket, splits)
-  for half = 1, 2 do
-    if type(redis.pcall('HLEN', KEYS[at + half])) ~= 'number' then return end
-  end
-  local entries = redis.call('HGETALL', KEYS[at])
-  local words = {{}, {}}
-  for i = 1, #entries, 2 do
-    local own = words[1 + half_of(entries[i], bucket)]
-    own[#own + 1], own[#own + 2] = entries[i], entries[i + 1]
-  end
-  for half = 1, 2 do
-    for i = 1, #words[half], 1000 do
-      redis.call('HSET', KEYS[at + half], unpack(words[half], i, math.min(i + 999, #words[half])))
-    end
-  end
-  redis.call('UNLINK', KEYS[at])
-  redis.call('SETBIT', layout_key, 128 + bucket, 1)
-  splits[#splits + 1] = bucket
-  return true
-end
-
--- Appends to a list the ids of a chunk that are sorted in a string, two bytes each after a ':'.
-local function append_ids(sorted, ids)
-  local n = #ids
-  for from = 2, #sorted, 200 do
-    local bytes = {string.byte(sorted, from, math.min(from + 199, #sorted))}
+-- Appends to a list the ids of a chunk that are sorted in a string, two bytes each after a ':': all, or those after
+-- the first so many, up to number so many.
+local function append_ids(sorted, ids, after, up_to)
+  local n, last = #ids, 1 + 2 * (up_to or (#sorted - 1) / 2)
+  for from = 2 + 2 * (after or 0), last, 200 do
+    local bytes = {string.byte(sorted, from, math.min(from + 199, last))}
     for i = 1, #bytes, 2 do
       n = n + 1
       ids[n] = bytes[i] * 256 + bytes[i + 1]

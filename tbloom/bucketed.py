@@ -19,6 +19,9 @@ _MAX_CORRECTIONS = 16
 class Bucketed(Exchange):
     """Asks until each item has its answer, learning meanwhile where the items belong."""
 
+    #: What changes while it asks.
+    _changing = "its layout changed"
+
     def change(self, batches: list[Batch], call: Callable[[Batch], ScriptCall]) -> Flow[None]:
         """Asks with tokens, and notes whose answers got lost."""
         yield from self.settle(batches, self.ask(batches, call))
@@ -30,7 +33,7 @@ class Bucketed(Exchange):
             while pending:
                 if corrections > _MAX_CORRECTIONS:
                     raise TBloomError(
-                        f"{self._name!r}: its layout changed {_MAX_CORRECTIONS} times in a row"
+                        f"{self._name!r}: {self._changing} {_MAX_CORRECTIONS} times in a row"
                     )
                 corrections += 1
                 yield from self._prepare(pending)

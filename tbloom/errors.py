@@ -107,9 +107,8 @@ class FilterFull(TBloomError):
 class MappingFull(TBloomError):
     """Members had no id yet, and the mapping ``mapping`` may not give more than ``max_members``.
 
-    None of the members of the script call that found this was counted; of ``add_many``, those of
-    earlier calls (up to 150 each) were. Add them again with the same counter object, and they are told what
-    they are before this is raised anew.
+    Of a batch, those that have an id were counted. Add these again with the same counter object, and they are told
+    their first answers.
     """
 
     def __init__(self, mapping: str, max_members: int) -> None:
@@ -118,10 +117,7 @@ class MappingFull(TBloomError):
         self.max_members = max_members
 
     def __str__(self) -> str:
-        return (
-            f"mapping {self.mapping!r} has given an id to {self.max_members} members or nearly, which is its "
-            "max_members"
-        )
+        return f"mapping {self.mapping!r}: it has {self.max_members} members, which is max_members, and may have no more"
 
 
 class ServerTooOld(TBloomError):

@@ -107,7 +107,7 @@ class Keys:
         """The parameters of the counters that share a mapping, by name."""
         return self._tag(0)[:-1] + _COUNTERS
 
-    def chunks(self, counter: str, label: str) -> str:
+    def directory(self, counter: str, label: str) -> str:
         """The directory of one slice of a counter: its chunks, those that are small whole."""
         return f"{self._tag(0)}:chunks:{counter}:{label}"
 

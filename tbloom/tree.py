@@ -79,8 +79,11 @@ def new_generation() -> str:
     return f"{time.time_ns() // 1000:0{_GENERATION}}"
 
 
-def read_tree(name: str, key: str) -> Flow[Tree]:
-    """The buckets that a layout's key tells of; without a generation where there are none. ``name``: the store's."""
+def read_tree(name: str, key: str, remedy: str = "clear()") -> Flow[Tree]:
+    """The buckets that a layout's key tells of; without a generation where there are none.
+
+    ``name``: the store's; ``remedy``: what its user can do about a key that is no layout.
+    """
     commands = [Command(("GETRANGE", key, 0, _GENERATION - 1)), Command(("STRLEN", key))]
     generation, size = yield from deliver(commands)
     generation = text(generation)
@@ -89,7 +92,7 @@ def read_tree(name: str, key: str) -> Flow[Tree]:
     if not re.fullmatch(rf"[0-9]{{{_GENERATION}}}", generation) or size > _LONGEST:
         raise TBloomError(
             f"{name!r}: key {key!r} holds {generation!r}..., which is not a layout of "
-            "tbloom's; clear() it"
+            f"tbloom's; {remedy} it"
         )
     # As numbers: a client with decode_responses could not read them otherwise.
     words = [f"#{i}" for i in range(_GENERATION // 8, -(-size // 8))]

@@ -34,6 +34,8 @@ _MS = timedelta(milliseconds=1)
 _HOUR = 3_600_000
 _UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86400, "w": 604800}
 _LONGEST = {"h": 1 / 24, "d": 1, "w": 7, "m": 31}  # days
+_LABELS = {"h": r"\d{10}[b-z]?", "d": r"\d{8}", "w": r"\d{4}W\d\d", "m": r"\d{6}"}
+_FIXED = r"\d{8}T\d{6}"
 _GRANULARITIES = (
     "'h', 'd', 'w', 'm', a whole number of seconds or more such as '90s', '15min', '2h', '3d', "
     "or a timedelta of whole seconds"
@@ -122,6 +124,10 @@ class Window:
         """The time zone that slices begin and end in."""
         return self._zone
 
+    def is_label(self, text: str) -> bool:
+        """Whether a slice can be called so."""
+        return re.fullmatch(_LABELS.get(self.granularity, _FIXED), text, re.ASCII) is not None
+
     def slice_at(self, ms: int) -> Slice:
         """The slice that the instant lies in."""
         if self._length:
@@ -130,10 +136,10 @@ class Window:
             return Slice(label, start, start + self._length)
         return self._hour(ms) if self.granularity == "h" else self._period(ms)
 
-    def live(self, ms: int) -> list[Slice]:
-        """The live slices at an instant, oldest first; the last one is current."""
+    def live(self, ms: int, newest: int | None = None) -> list[Slice]:
+        """The live slices at an instant, or the newest so many, oldest first; the last one is current."""
         slices = [self.slice_at(ms)]
-        while len(slices) < self.slices:
+        while len(slices) < (newest or self.slices):
             slices.append(self.slice_at(slices[-1].start - 1))
         return slices[::-1]
 

@@ -102,7 +102,7 @@ def _checked(url: str, client: Any, config: CounterConfig) -> CounterConfig:
 
 def _now(client: Any, config: CounterConfig) -> int:
     """The server's clock (ms)."""
-    call = ScriptCall(DISTINCT_LOOK, (config.keys.chunks(config.name, WHOLE),), (), in_full=True)
+    call = ScriptCall(DISTINCT_LOOK, (config.keys.directory(config.name, WHOLE),), (), in_full=True)
     now: int = client.execute_command(*call.words)[0]
     return now
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -19,8 +20,28 @@ if TYPE_CHECKING:
     from tbloom.distinct.base import CounterArguments
 
 
-class AsyncCounterSlices(Counted):
-    """Some slices of an ``AsyncDistinctCounter``: see ``DistinctCounter.within`` and ``slice``."""
+class AsyncCombined(Counted):
+    """What counters and their slices have in common."""
+
+    async def count_and(self, *others: Counted) -> int:
+        """See ``DistinctCounter.count_and``."""
+        return await self._count("and", self._with(others))
+
+    async def count_or(self, *others: Counted) -> int:
+        """See ``DistinctCounter.count_or``."""
+        return await self._count("or", self._with(others))
+
+    async def count_xor(self, *others: Counted) -> int:
+        """See ``DistinctCounter.count_xor``."""
+        return await self._count("xor", self._with(others))
+
+    @abstractmethod
+    async def _count(self, operation: str, operands: list[Selection]) -> int:
+        """Asks the server."""
+
+
+class AsyncCounterSlices(AsyncCombined):
+    """Some slices of an ``AsyncDistinctCounter``: see ``DistinctCounter``'s ``within`` and ``slice``."""
 
     def __init__(self, counter: AsyncDistinctCounter, selection: Selection) -> None:
         self._counter = counter
@@ -28,22 +49,15 @@ class AsyncCounterSlices(Counted):
 
     async def count(self) -> int:
         """How many distinct members these slices have together."""
-        return await self._counter._count("or", [self._selection])  # noqa: SLF001 - its own slices
+        return await self._count("or", [self._selection])
 
-    async def count_and(self, *others: Counted) -> int:
-        """See ``DistinctCounter.count_and``."""
-        return await self._counter._count("and", self._with(others))  # noqa: SLF001
-
-    async def count_or(self, *others: Counted) -> int:
-        """See ``DistinctCounter.count_or``."""
-        return await self._counter._count("or", self._with(others))  # noqa: SLF001
-
-    async def count_xor(self, *others: Counted) -> int:
-        """See ``DistinctCounter.count_xor``."""
-        return await self._counter._count("xor", self._with(others))  # noqa: SLF001
+    async def _count(self, operation: str, operands: list[Selection]) -> int:
+        return await self._counter._count(operation, operands)  # noqa: SLF001 - its own slices
 
 
-class AsyncDistinctCounter(CounterBase["asyncio.Redis | asyncio.RedisCluster"], AsyncDriver):
+class AsyncDistinctCounter(
+    CounterBase["asyncio.Redis | asyncio.RedisCluster"], AsyncDriver, AsyncCombined
+):
     """``DistinctCounter`` for asyncio: the same verbs, awaited. Any number of tasks may share one."""
 
     _OTHER = "DistinctCounter"
@@ -66,18 +80,6 @@ class AsyncDistinctCounter(CounterBase["asyncio.Redis | asyncio.RedisCluster"], 
     async def count(self, within: int | None = None) -> int:
         """See ``DistinctCounter.count``."""
         return await self._count("or", [select(self.config, within)])
-
-    async def count_and(self, *others: Counted) -> int:
-        """See ``DistinctCounter.count_and``."""
-        return await self._count("and", self._with(others))
-
-    async def count_or(self, *others: Counted) -> int:
-        """See ``DistinctCounter.count_or``."""
-        return await self._count("or", self._with(others))
-
-    async def count_xor(self, *others: Counted) -> int:
-        """See ``DistinctCounter.count_xor``."""
-        return await self._count("xor", self._with(others))
 
     def within(self, slices: int) -> AsyncCounterSlices:
         """See ``DistinctCounter.within``."""

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tbloom.calls import Flow, ScriptCall, Status, deliver
-from tbloom.distinct.config import STORED_MAPPING
-from tbloom.distinct.conversation import CountConversation, refusal
+from tbloom.calls import Flow, ScriptCall, Status, deliver, text
+from tbloom.distinct.config import ALWAYS, STORED_MAPPING
+from tbloom.distinct.conversation import CHUNK, CountConversation, refusal
 from tbloom.distinct.selection import Selection
 from tbloom.errors import TBloomError
 from tbloom.scripts import DISTINCT_COUNT
 
-#: When any instant lies in between (ms).
-_ALWAYS = 0, 1 << 53
 #: A slice may end while its chunks are counted. More often means that the server's clock runs away.
 _MAX_CORRECTIONS = 16
 #: How many bitmaps one call may bring.
-_MOST_BITMAPS = 1000
+_BITMAPS_PER_CALL = 1000
 
 
 def count(
@@ -37,10 +35,15 @@ def _count_at(
 ) -> Flow[int | None]:
     """The same with the slices that are live now, as far as known; None: others are."""
     keys, now = conversation.config.keys, conversation.clock.now()
-    slices = [(operand.config, label) for operand in operands for label in operand.labels(now)]
+    labels = [operand.labels(now) for operand in operands]
+    slices = [
+        (operand.config, label)
+        for operand, some in zip(operands, labels, strict=True)
+        for label in some
+    ]
     currents = [current for operand in operands if (current := operand.current(now))]
-    begins = max((current.start for current in currents), default=_ALWAYS[0])
-    ends = min((current.end for current in currents), default=_ALWAYS[1])
+    begins = max((current.start for current in currents), default=ALWAYS.start)
+    ends = min((current.end for current in currents), default=ALWAYS.end)
     counters = [*dict.fromkeys(operand.config for operand in operands)]
     configs = [config for config, _ in slices]
     fixed_keys = (
@@ -48,20 +51,20 @@ def _count_at(
         keys.layout(),
         keys.members(),
         keys.counters(),
-        *(keys.chunks(config.name, label) for config, label in slices),
+        *(keys.directory(config.name, label) for config, label in slices),
         *map(keys.scratch, range(len(operands) + 1)),
     )
-    sizes = " ".join(f"{len(operand.labels(now))}" for operand in operands)
-    total, following, left = 0, 0, list[int]()
+    sizes = " ".join(f"{len(some)}" for some in labels)
+    total, following, left, generation = 0, 0, list[int](), ""
     while left or following >= 0:
-        named = left[: max(1, _MOST_BITMAPS // len(slices))]
+        named = left[: max(1, _BITMAPS_PER_CALL // len(slices))]
         call = ScriptCall(
             DISTINCT_COUNT,
             (
                 *fixed_keys,
                 *(
-                    keys.bitmap(config.name, label, chunk)
-                    for chunk in named
+                    keys.bitmap(config.name, label, first // CHUNK)
+                    for first in named
                     for config, label in slices
                 ),
             ),
@@ -73,6 +76,7 @@ def _count_at(
                 sizes,
                 len(counters),
                 following,
+                generation,
                 *(
                     word
                     for config in counters
@@ -88,11 +92,12 @@ def _count_at(
         [[status, payload, *more]] = yield from deliver([call])
         if status == Status.CLOCK:
             conversation.clock.learn(payload)
+        if status in (Status.CLOCK, Status.LAYOUT):  # or the mapping was cleared
             return None
         if status != Status.OK:
             those = configs if status == Status.FOREIGN else counters
             raise refusal(those[more[0] if more else 0], status, payload, *more)
-        reached, rest = more
+        reached, rest, generation = more[0], more[1], text(more[2])
         total += payload
         if named:
             left = [*rest, *left[len(named) :]]

@@ -11,7 +11,7 @@ from tbloom.config import differences, read_stored
 from tbloom.errors import ConfigError
 from tbloom.hashing import FINGERPRINT_NAME
 from tbloom.keys import Keys, check_name
-from tbloom.window import Window
+from tbloom.window import Slice, Window
 
 KIND = "mapping"
 LAYOUT = 1
@@ -21,6 +21,8 @@ STORED_MAPPING = json.dumps(
 )
 #: The label of the only slice of a counter without slices.
 WHOLE = "all"
+#: That slice: any instant lies in it (ms).
+ALWAYS = Slice(WHOLE, 0, 1 << 53)
 #: Ids are given up to this number.
 MOST_MEMBERS = 1 << 32
 _PARAMETERS = ("granularity", "slices", "tz")
@@ -71,13 +73,14 @@ def mapping_differences(stored: str) -> dict[str, tuple[Any, Any]]:
 
 
 def from_stored(name: str, mapping: str, stored: str) -> CounterConfig:
-    """The parameters of a stored counter."""
+    """The parameters of a stored counter; raises ConfigError where they can't be read."""
     values = read_stored(stored)
     try:
         config = CounterConfig(name, mapping, **values)
     except TypeError:
         config = None
     if config is None or config.stored != stored:  # the scripts compare texts
-        expected = "the parameters of a counter that this version of tbloom can read"
-        raise ConfigError("stored", stored, expected)
+        place = f"{name!r} in {Keys(mapping).counters()!r}"
+        expected = "the parameters of a counter that this version of tbloom can read (HDEL it, and then clear() the counter)"
+        raise ConfigError(place, stored, expected)
     return config

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from tbloom import scripts
-from tbloom.batches import Batch, Untold
+from tbloom.batches import MOVED, Batch, Untold
 from tbloom.bucketed import Bucketed
 from tbloom.calls import Flow, ScriptCall, Status, chunks, text
 from tbloom.clock import ServerClock
 from tbloom.distinct.config import (
+    ALWAYS,
     MOST_MEMBERS,
     STORED_MAPPING,
-    WHOLE,
     CounterConfig,
     mapping_differences,
 )
@@ -31,16 +31,15 @@ _MEMBERS_PER_CALL = 150
 #: A call has the bitmaps that are known in its keys: up to so many with one member, or with several. Beyond that it is
 #: told which it needs, and asked again.
 _MOST_BITMAPS, _MOST_BITMAPS_OF_MANY = 16, 1024
-#: When a counter without slices begins, and ends (ms).
-_ALWAYS = Slice(WHOLE, 0, 1 << 53)
 
 
 class _Known(NamedTuple):
-    """What a batch's call went by, and the bitmaps that it turned out to need."""
+    """What a batch's call went by, the bitmaps that it turned out to need, and whether the mapping was full."""
 
     tree: Tree
     label: str
     bitmaps: frozenset[int] = frozenset()
+    is_full: bool = False
 
 
 class CountConversation(Bucketed):
@@ -56,6 +55,8 @@ class CountConversation(Bucketed):
         self._members = 0
         #: The chunks that are bitmaps, as far as known, and of which slice.
         self._bitmaps: tuple[str, frozenset[int]] = ("", frozenset())
+        #: The current slice, and when it leaves the window (ms; 0: never).
+        self._current: tuple[Slice, int] = (ALWAYS, 0)
 
     def batches(self, digests: Iterable[int]) -> list[Batch]:
         """The distinct digests, in batches of what one call may carry."""
@@ -68,12 +69,11 @@ class CountConversation(Bucketed):
         if not tree.generation:
             tree = self._tree = Tree(new_generation())
             is_new = True
-        now, window = self.clock.now(), config.window
-        current = window.slice_at(now) if window else _ALWAYS
+        current, expires = self._current_slice()
         halves = [*map(tree.half_of, batch.digests)]
         bitmaps = self._bitmaps_for(current.label, batch)
-        needed = batch.known.bitmaps if batch.known else frozenset()
-        batch.known = _Known(tree, current.label, needed)
+        known = batch.known or _Known(tree, current.label)
+        batch.known = known._replace(tree=tree, label=current.label)
         return ScriptCall(
             scripts.DISTINCT_ADD,
             (
@@ -82,7 +82,7 @@ class CountConversation(Bucketed):
                 keys.layout(),
                 keys.members(),
                 keys.counters(),
-                keys.chunks(config.name, current.label),
+                keys.directory(config.name, current.label),
                 *self._buckets(tree, halves),
                 *(keys.bitmap(config.name, current.label, chunk) for chunk in bitmaps),
             ),
@@ -95,7 +95,7 @@ class CountConversation(Bucketed):
                 int(is_new),
                 current.start,
                 current.end,
-                window.expires(current) if window else 0,
+                expires,
                 LANE_TTL_MS,
                 _MOST_ENTRIES,
                 LAST_BUCKET,
@@ -110,16 +110,18 @@ class CountConversation(Bucketed):
             ),
         )
 
-    def clear_call(self, batch: Batch, slices: dict[str, list[int]]) -> ScriptCall:
-        """``lua/distinct_clear.lua``; the batch has a lane, and no items. The chunks that are bitmaps, by slice."""
+    def clear_call(self, batch: Batch, slices: dict[str, list[int]], *, last: bool) -> ScriptCall:
+        """``lua/distinct_clear.lua``; the batch has a lane, and no items. The chunks that are bitmaps, by slice;
+        and whether these are the last slices."""
         config, keys = self.config, self.config.keys
+        batch.known = config
         return ScriptCall(
             scripts.DISTINCT_CLEAR,
             (
                 self.lane(batch),
                 keys.config(),
                 keys.counters(),
-                *(keys.chunks(config.name, label) for label in slices),
+                *(keys.directory(config.name, label) for label in slices),
                 *(
                     keys.bitmap(config.name, label, chunk)
                     for label, bitmaps in slices.items()
@@ -132,6 +134,7 @@ class CountConversation(Bucketed):
                 config.name,
                 config.stored,
                 LANE_TTL_MS,
+                int(last),
                 len(slices),
                 *map(len, slices.values()),
                 *(chunk for bitmaps in slices.values() for chunk in bitmaps),
@@ -141,6 +144,7 @@ class CountConversation(Bucketed):
     def forget_call(self, batch: Batch) -> ScriptCall:
         """``lua/distinct_forget.lua``; the batch has a lane, and no items."""
         keys = self.config.keys
+        batch.known = self.config
         return ScriptCall(
             scripts.DISTINCT_FORGET,
             (
@@ -155,10 +159,10 @@ class CountConversation(Bucketed):
         )
 
     def tell(self, *calls: Callable[[Batch], ScriptCall]) -> Flow[bool]:
-        """Makes calls with tokens and without members, together. False: what the last one goes by has changed."""
+        """Makes calls with tokens and without members, together. False: what one of them goes by has changed."""
         batches = [Batch([]) for _ in calls]
         yield from self.settle(batches, self._tell(batches, calls))
-        return batches[-1].answers is not None
+        return all(batch.answers is not None for batch in batches)
 
     def _tell(
         self, batches: list[Batch], calls: tuple[Callable[[Batch], ScriptCall], ...]
@@ -171,7 +175,7 @@ class CountConversation(Bucketed):
         if status in (Status.OK, Status.STRAY):  # a clear that was done already
             batch.answers = ""
         elif status != Status.LAYOUT:
-            raise refusal(self.config, status, payload, *more)
+            raise refusal(batch.known, status, payload, *more)
         return True
 
     def forget(self) -> None:
@@ -187,7 +191,22 @@ class CountConversation(Bucketed):
     def _refresh(self, batches: list[Batch]) -> Flow[None]:
         if batches and self._is_outdated:
             self._is_outdated = False
-            self._tree = yield from read_tree(self.config.mapping, self.config.keys.layout())
+            tree = yield from read_tree(
+                self.config.mapping, self.config.keys.layout(), "clear(mapping=True)"
+            )
+            if tree.generation != self._tree.generation:
+                self._members = 0
+            self._tree = tree
+
+    def _current_slice(self) -> tuple[Slice, int]:
+        """To find out when it leaves the window takes a step for each slice, so that is kept."""
+        window, now = self.config.window, self.clock.now()
+        slice, expires = self._current
+        if window and not (expires and slice.start <= now < slice.end):
+            slice = window.slice_at(now)
+            expires = window.expires(slice)
+            self._current = slice, expires
+        return slice, expires
 
     def _moved(self, batch: Batch) -> _Known:
         known: _Known = batch.known
@@ -197,26 +216,30 @@ class CountConversation(Bucketed):
 
     def _accept(self, batch: Batch, reply: Any) -> bool:
         status, payload, *more = reply
-        if status == Status.OK:
+        if status in (Status.OK, Status.FULL):
             batch.answers = self._answers(batch, payload, all_of_them=True)
-            self._learn(batch, *more)
+            # Those without an answer may have an id elsewhere, so they are asked for once more.
+            if status == Status.FULL and batch.known.is_full and {*batch.answers} == {MOVED}:
+                raise MappingFull(self.config.mapping, self._max_members)
+            self._learn(batch, *more, is_full=status == Status.FULL)
             return True
         if status == Status.CLOCK:
             self.clock.learn(payload)
+            self._changing = "the server's clock left the current slice"
             return False
         if status == Status.LAYOUT:
             self._is_outdated = True
             return False
-        if status == Status.FULL:
-            raise MappingFull(self.config.mapping, self._max_members)
         raise refusal(self.config, status, payload, *more)
 
-    def _learn(self, batch: Batch, splits: list[int], members: int, missing: list[int]) -> None:
+    def _learn(
+        self, batch: Batch, splits: list[int], members: int, missing: list[int], *, is_full: bool
+    ) -> None:
         """Takes what a call has found beside the answers."""
         known: _Known = batch.known
         known.tree.note_splits(splits)
         self._members = max(self._members, members)
-        batch.known = known._replace(bitmaps=frozenset(missing))
+        batch.known = known._replace(bitmaps=frozenset(missing), is_full=is_full)
         label, bitmaps = self._bitmaps
         bitmaps = batch.known.bitmaps | (bitmaps if label == known.label else frozenset())
         if len(bitmaps) > _MOST_BITMAPS_OF_MANY:  # begins anew

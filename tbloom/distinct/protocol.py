@@ -59,7 +59,7 @@ class CountProtocol:
         slices = []
         for label, stored in (yield from look(self._conversation)).items():
             bitmaps = [keys.bitmap(config.name, label, chunk) for chunk in stored.bitmaps]
-            taken = yield from memory([keys.chunks(config.name, label), *bitmaps])
+            taken = yield from memory([keys.directory(config.name, label), *bitmaps])
             slices.append(
                 CountedSlice(label, stored.members, stored.sorted_chunks, len(bitmaps), taken)
             )

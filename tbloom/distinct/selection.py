@@ -24,7 +24,7 @@ class Selection:
         window = self.config.window
         if self.label is not None or window is None:
             return [self.label or WHOLE]
-        return [slice.label for slice in window.live(now)[-self.newest :]]
+        return [slice.label for slice in window.live(now, self.newest)]
 
     def current(self, now: int) -> Slice | None:
         """The slice that must be current for ``labels`` to be right; None: they always are."""
@@ -48,9 +48,10 @@ def select_at(config: CounterConfig, at: datetime | str) -> Selection:
     """The slice that ``at`` lies in, or that is called so."""
     if config.window is None:
         raise ConfigError("at", at, _NO_SLICES)
-    if isinstance(at, str) and at.isascii() and at.isalnum():
+    if isinstance(at, str) and config.window.is_label(at):
         return Selection(config, label=at)
     instant = None if isinstance(at, str) else check_at(at)
     if instant is None:
-        raise ConfigError("at", at, "a slice's label such as '20261120', or a datetime")
+        example = config.window.slice_at(0).label
+        raise ConfigError("at", at, f"a slice's label such as {example!r}, or a datetime")
     return Selection(config, label=config.window.slice_at(to_ms(instant)).label)

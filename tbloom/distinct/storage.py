@@ -16,6 +16,8 @@ from tbloom.tree import Tree, read_tree
 
 #: Keys that one command looks at, or deletes: less than a millisecond's work.
 _KEYS_PER_CALL = 100
+#: So many chunks are cleared in one call, or those of one slice; about 3 us each.
+_MOST_CHUNKS = 5000
 
 
 class StoredSlice(NamedTuple):
@@ -28,13 +30,10 @@ class StoredSlice(NamedTuple):
 
 def look(conversation: CountConversation, *, ahead: bool = False) -> Flow[dict[str, StoredSlice]]:
     """The live slices, by label, oldest first; ``ahead``: those that come next too."""
-    config = conversation.config
-    # The first look is for the server's time.
-    yield from _look_at(conversation, [WHOLE])
-    window = config.window
+    window, found = conversation.config.window, (yield from _look_at(conversation, [WHOLE]))
     if window is None:
-        return (yield from _look_at(conversation, [WHOLE]))
-    now = conversation.clock.now()
+        return found
+    now = conversation.clock.now()  # which that look has told
     slices = window.live(now) + (window.ahead(now) if ahead else [])
     return (yield from _look_at(conversation, [slice.label for slice in slices]))
 
@@ -42,7 +41,7 @@ def look(conversation: CountConversation, *, ahead: bool = False) -> Flow[dict[s
 def _look_at(conversation: CountConversation, labels: list[str]) -> Flow[dict[str, StoredSlice]]:
     config, found = conversation.config, {}
     for some in chunks(labels, CALLS_AT_ONCE):
-        keys = [config.keys.chunks(config.name, label) for label in some]
+        keys = [config.keys.directory(config.name, label) for label in some]
         replies = yield from deliver([ScriptCall(DISTINCT_LOOK, (key,), ()) for key in keys])
         for label, (now, *stored) in zip(some, replies, strict=True):
             conversation.clock.learn(now)
@@ -71,17 +70,28 @@ def clear_counter(conversation: CountConversation) -> Flow[None]:
 
 def _clear(conversation: CountConversation) -> Flow[None]:
     conversation.forget()
-    while not (yield from conversation.tell((yield from _clear_call(conversation)))):
+    while not (yield from conversation.tell(*(yield from _clear_calls(conversation)))):
         pass
 
 
-def _clear_call(conversation: CountConversation) -> Flow[Callable[[Batch], ScriptCall]]:
-    """Clears the counter, unless more of its chunks are bitmaps by then."""
-    stored = yield from look(
-        conversation, ahead=True
-    )  # which may have begun, and the clock been set back
-    slices = {label: slice.bitmaps for label, slice in stored.items()}
-    return partial(conversation.clear_call, slices=slices)
+def _clear_calls(
+    conversation: CountConversation,
+) -> Flow[list[Callable[[Batch], ScriptCall]]]:
+    """They clear the counter, unless more of its chunks are bitmaps by then: one call, if its chunks are not too many."""
+    # A slice that comes next may begin meanwhile, or have begun before the server's clock was set back.
+    found = yield from look(conversation, ahead=True)
+    groups: list[dict[str, list[int]]] = [{}]
+    size = 0
+    for label, stored in found.items():
+        chunks_there = stored.sorted_chunks + len(stored.bitmaps)
+        if groups[-1] and size + chunks_there > _MOST_CHUNKS:
+            groups.append({})
+            size = 0
+        groups[-1][label] = stored.bitmaps
+        size += chunks_there
+    return [
+        partial(conversation.clear_call, slices=group, last=group is groups[-1]) for group in groups
+    ]
 
 
 def clear_mapping(conversation: CountConversation) -> Flow[None]:
@@ -95,8 +105,7 @@ def clear_mapping(conversation: CountConversation) -> Flow[None]:
         # Others may go on, so the last counters are cleared, and the ids forgotten, by calls that go together.
         calls = []
         for counter in (yield from counters_of(config.mapping)).values():
-            other = CountConversation(counter)
-            calls.append((yield from _clear_call(other)))
+            calls += yield from _clear_calls(CountConversation(counter))
         conversation.forget()
         is_forgotten = yield from conversation.tell(*calls, conversation.forget_call)
     yield from _sweep(config)

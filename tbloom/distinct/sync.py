@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -20,7 +21,34 @@ if TYPE_CHECKING:
     from tbloom.distinct.base import CounterArguments
 
 
-class CounterSlices(Counted):
+class Combined(Counted):
+    """What counters and their slices have in common."""
+
+    def count_and(self, *others: Counted) -> int:
+        """How many members are counted here and in each of the others.
+
+        Here as there, all live slices of a counter with slices; others of them by ``within`` and ``slice``. What is
+        added, or cleared, while it counts may be missing.
+
+        :param others: counters of the same mapping, or slices of such; they are looked for on this counter's server.
+        """
+        return self._count("and", self._with(others))
+
+    def count_or(self, *others: Counted) -> int:
+        """How many members are counted here or in any of the others; see ``count_and``."""
+        return self._count("or", self._with(others))
+
+    def count_xor(self, *others: Counted) -> int:
+        """How many members are counted in an odd number of these; of two, in one and not in the other; see
+        ``count_and``."""
+        return self._count("xor", self._with(others))
+
+    @abstractmethod
+    def _count(self, operation: str, operands: list[Selection]) -> int:
+        """Asks the server."""
+
+
+class CounterSlices(Combined):
     """Some slices of a ``DistinctCounter``: see its ``within`` and ``slice``."""
 
     def __init__(self, counter: DistinctCounter, selection: Selection) -> None:
@@ -29,22 +57,13 @@ class CounterSlices(Counted):
 
     def count(self) -> int:
         """How many distinct members these slices have together."""
-        return self._counter._count("or", [self._selection])  # noqa: SLF001 - its own slices
+        return self._count("or", [self._selection])
 
-    def count_and(self, *others: Counted) -> int:
-        """See ``DistinctCounter.count_and``."""
-        return self._counter._count("and", self._with(others))  # noqa: SLF001
-
-    def count_or(self, *others: Counted) -> int:
-        """See ``DistinctCounter.count_or``."""
-        return self._counter._count("or", self._with(others))  # noqa: SLF001
-
-    def count_xor(self, *others: Counted) -> int:
-        """See ``DistinctCounter.count_xor``."""
-        return self._counter._count("xor", self._with(others))  # noqa: SLF001
+    def _count(self, operation: str, operands: list[Selection]) -> int:
+        return self._counter._count(operation, operands)  # noqa: SLF001 - its own slices
 
 
-class DistinctCounter(CounterBase["redis.Redis | redis.RedisCluster"], SyncDriver):
+class DistinctCounter(CounterBase["redis.Redis | redis.RedisCluster"], SyncDriver, Combined):
     """How many distinct members there are, exactly; and how many of them several counters share.
 
     A member gets a number, its id, from a mapping that counters share; a counter is a Roaring bitmap of ids: some 2
@@ -91,36 +110,18 @@ class DistinctCounter(CounterBase["redis.Redis | redis.RedisCluster"], SyncDrive
         """
         return self._count("or", [select(self.config, within)])
 
-    def count_and(self, *others: Counted) -> int:
-        """How many members are counted here and in each of the others.
-
-        Here as there, all live slices of a counter with slices; others of them by ``within`` and ``slice``. While
-        members are added, those that are added meanwhile may be missing.
-
-        :param others: counters of the same mapping, or slices of such.
-        """
-        return self._count("and", self._with(others))
-
-    def count_or(self, *others: Counted) -> int:
-        """How many members are counted here or in any of the others; see ``count_and``."""
-        return self._count("or", self._with(others))
-
-    def count_xor(self, *others: Counted) -> int:
-        """How many members are counted in an odd number of these; of two, in one and not in the other; see
-        ``count_and``."""
-        return self._count("xor", self._with(others))
-
     def within(self, slices: int) -> CounterSlices:
         """The newest so many slices, to be counted and combined."""
         return CounterSlices(self, select(self.config, slices))
 
     def slice(self, at: datetime | str) -> CounterSlices:
-        """The slice that the instant lies in (a datetime with a time zone), or that has this label."""
+        """The slice that the instant lies in (a datetime with a time zone), or that has this label, to be counted and
+        combined. One that is not in the window counts 0."""
         return CounterSlices(self, select_at(self.config, at))
 
     def info(self) -> CounterInfo:
         """What the counter and its mapping hold. Takes the server some 2 us a bucket of the mapping (about 55 members),
-        100 buckets at a time, and 1 us a chunk."""
+        100 buckets at a time, and 3 us a chunk, those of a slice at a time."""
         return self._run(self._protocol.info())
 
     def warnings(self) -> list[str]:
@@ -128,7 +129,8 @@ class DistinctCounter(CounterBase["redis.Redis | redis.RedisCluster"], SyncDrive
         return self._run(self._protocol.warnings())
 
     def clear(self, *, mapping: bool = False) -> None:
-        """Forgets what is counted, at once, for everybody. Ids stay: other counters may have counted them.
+        """Forgets what is counted, for everybody; at once, unless it is in more than 5,000 chunks: then slice by slice.
+        Ids stay: other counters may have counted them.
 
         :param mapping: True: forgets all counters of the mapping, one after another, and then its ids. If that ends in
             an error, call it again.

@@ -8,7 +8,7 @@ from typing import Any
 import redis
 from idsets import Dense, Scenario, bitmap, write
 
-from tbloom.distinct import DistinctCounter
+from tbloom import DistinctCounter
 
 COUNTER, BITMAP, SET, HYPERLOGLOG = "DistinctCounter", "a bitmap", "a SET", "HyperLogLog"
 VERBS = "count", "and", "or", "xor"

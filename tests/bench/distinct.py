@@ -11,6 +11,7 @@ from typing import Any
 import redis
 from chunkforms import chunk_forms
 from counts import BITMAP, COUNTER, SET, VERBS, Bitmap, Counts, HyperLogLog, OurCounts, Set
+from daily import daily
 from idsets import (
     Dense,
     Given,
@@ -26,8 +27,8 @@ from race import check
 from serving import APART, Cost, measure, medians, placed
 from streams import BATCH
 
+from tbloom import DistinctCounter
 from tbloom.cli.localredis import LocalRedis
-from tbloom.distinct import DistinctCounter
 
 #: A round asks so often, or as often as this many seconds allow.
 CALLS, SECONDS = 20, 0.02
@@ -43,6 +44,8 @@ def distinct(
     singles: int,
     sizes: list[int],
     times: int,
+    a_day: int,
+    daily_rounds: int,
 ) -> dict[str, Any]:
     """All of the section: so many ids that there may be, of which so many members have one."""
     found: dict[str, Any] = {"space": space, "rounds": rounds, "singles": singles, "rows": []}
@@ -58,7 +61,7 @@ def distinct(
             found["rows"] += compare(
                 server.url, client, everybody, scenario, bits, rounds=rounds, singles=singles
             )
-    client.flushall()
+        found["daily"] = daily(server.url, client, space=space, a_day=a_day, rounds=daily_rounds)
     return found
 
 
@@ -178,7 +181,7 @@ def first_met(
     return {way: medians(costs) for way, costs in found.items()}
 
 
-def faster(found: dict[str, Any], verb: str, figure: str = "elapsed") -> float:
+def faster(found: dict[str, Any], verb: str, figure: str) -> float:
     """How many times as fast a counter of few ids is as a plain bitmap: from call to answer, or in commands."""
     first = found["rows"][0]["scenario"]
     cost = {row["name"]: row["verbs"] for row in found["rows"] if row["scenario"] == first}

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import redis
 
+from tbloom import DistinctCounter
 from tbloom.calls import chunks
-from tbloom.distinct import DistinctCounter
 from tbloom.hashing import encode, fingerprint
 
 CHUNK = 1 << 16

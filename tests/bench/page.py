@@ -10,6 +10,7 @@ import goals
 import tables
 from chunkforms import CHUNKS
 from contenders import ADD, ADD_MANY, SADD, SADD_MANY, SLICES
+from counts import BITMAP, COUNTER, SET
 from distinct import slower
 from goals import GOAL_OF_ADD, GOAL_OF_ADD_MANY
 from plots import Bar, chart
@@ -168,7 +169,7 @@ def _exact(found: Found) -> dict[str, str]:
 
 def _distinct(found: Found) -> dict[str, str]:
     of = found["distinct"]
-    memory, mapping, counting, adding, first, chunks = tables.of("distinct", found)
+    memory, mapping, counting, adding, daily, first, chunks = tables.of("distinct", found)
     return {
         "distinct_space": f"{of['space']:,}",
         "distinct_members": f"{of['mapping']['members']:,}",
@@ -177,14 +178,34 @@ def _distinct(found: Found) -> dict[str, str]:
         "distinct_memory": memory.markdown(),
         "distinct_mapping": mapping.markdown(),
         "distinct_counting": counting.markdown(),
-        "distinct_slower": " ".join(
-            f"Faster than the counter is {peer}: {'; '.join(where)}." for peer, where in slower(of)
+        "distinct_slower": "\n".join(
+            f"- {peer}: {'; '.join(where)}." for peer, where in slower(of)
         ),
+        "distinct_daily": daily.markdown(),
+        **{
+            f"distinct_daily_{name}": of["daily"][name]
+            for name in ("days", "week", "rounds", "slow")
+        },
+        "distinct_longest": _longest(of["daily"]["rows"]),
         "distinct_adding": adding.markdown(),
         "distinct_first": first.markdown(),
         "distinct_chunks": chunks.markdown(),
         "distinct_neighbours": CHUNKS,
     }
+
+
+def _longest(rows: list[dict[str, Any]]) -> str:
+    """How long anybody waits while slices are counted."""
+    costs = {
+        name: [cost for row in rows if row["name"] == name for cost in row["verbs"].values()]
+        for name in (COUNTER, BITMAP, SET)
+    }
+    longest = {name: max(cost["longest"] for cost in each) / 1000 for name, each in costs.items()}
+    scripts = max(cost["scripts"] for cost in costs[COUNTER])
+    return (
+        f"The longest of these calls held the server for {longest[COUNTER]:.1f} ms, and a count took up to {scripts}; "
+        f"the longest command was {longest[BITMAP]:.1f} ms for bitmaps, and {longest[SET]:,.0f} ms for a `SET`."
+    )
 
 
 def _sentence(title: str) -> str:
@@ -393,7 +414,7 @@ by one. *Held* is how long a call of the step had the server for itself.
 `make bench ARGS="--only distinct"`
 
 `DistinctCounter` beside what else Redis can count distinct users with: a bitmap of ids (`SETBIT`, `BITCOUNT`, `BITOP`), a `SET` of ids
-(`SADD`, `SCARD`, `SINTERCARD`, `SUNIONSTORE`), and HyperLogLog (`PFADD`, `PFCOUNT`), which is not exact and has no AND. All count the same ids
+(`SADD`, `SCARD`, `SINTERCARD`, `SUNIONSTORE`), and HyperLogLog (`PFADD`, `PFCOUNT`), which is not exact, and has neither AND nor XOR. All count the same ids
 of {distinct_space} that there may be. The other three are given the ids; where members are not small numbers already, somebody has to give them some,
 and to look them up with each add. `DistinctCounter` does that itself, in a mapping that all its counters share.
 
@@ -417,17 +438,35 @@ it does to a hash of names and ids:
 ### Counting
 
 Medians of {distinct_rounds} interleaved rounds, client and server with a core each: *us* from call to answer, *commands us* the server's time in
-commands. A bitmap needs `BITOP`, `BITCOUNT` and `UNLINK` for all but its own count, in a pipeline. A `SET` has no XOR: two `SCARD` and a
+commands. The others are asked through redis-py's pool; `DistinctCounter` keeps its connection, which is part of its *us*, and not of its
+*commands us*. A bitmap needs `BITOP`, `BITCOUNT` and `UNLINK` for all but its own count, in a pipeline. A `SET` has no XOR: two `SCARD` and a
 `SINTERCARD`, which would do for the OR of two as well; `SUNIONSTORE` takes any number of them. Of a dense `SET` only the count is
 asked: the others would hold the server up for seconds.
 
 {distinct_counting}
 
-{distinct_slower} A `SET` of few ids is as small and as quick as can be. Where ids are scattered, a script in Lua reads
-sorted ids one by one, while `BITOP` takes several bytes at a time; and it is called anew every 2 ms or so, so that nobody waits for long.
+Faster than the counter, from call to answer, be it by a little:
 
-For comparison, what [redis-roaring](https://github.com/aviggiano/redis-roaring), a module in C, tells of itself and of the plain bitmap: `R.BITCOUNT` 32 us
-and `BITCOUNT` 192, AND 82 and 493, OR 107 and 462.
+{distinct_slower}
+
+A `SET` of few ids is as small and as quick as can be. Where ids are scattered, a script in Lua reads
+sorted ids one by one, while `BITOP` takes several bytes at a time.
+
+Published elsewhere, of other ids on other hardware, and not measured here: what the README of
+[redis-roaring](https://github.com/aviggiano/redis-roaring), a module in C, tells of itself and of a plain bitmap. In one version
+`R.BITCOUNT` takes 32 us and `BITCOUNT` 192, AND 82 and 493, OR 107 and 462; in another 48 and 57, 50 and 262, 61 and 418.
+
+### Several slices
+
+{distinct_daily_days} days of one counter, and a bitmap, a `SET` and a HyperLogLog for each day: what the last {distinct_daily_week} and all {distinct_daily_days} have together, and
+the last two in common. The ids of each day are drawn at random, or consecutive, three quarters of them those of the day before. As past slices
+cannot be added to, all are written as `DistinctCounter` lays them out. *MB* are those of all days; *ms* from call to answer; *longest ms*, how long
+the longest command of a count, or call of its script, held the server. Medians of {distinct_daily_rounds} counts; less than {distinct_daily_slow} us is told as that.
+
+{distinct_daily}
+
+A day's ids that are sorted are put together in Lua, one by one; bitmaps are left to `BITOP`. `DistinctCounter` counts in several calls, and others
+get their turn in between. {distinct_longest}
 
 ### Adding
 

@@ -81,6 +81,8 @@ AMOUNTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "singles": 50,
             "sizes": [10, 30, 100, 500, 2000, 4000],
             "times": 60,
+            "a_day": 100_000,
+            "daily_rounds": 5,
         },
         {
             "space": 1_000_000,
@@ -89,6 +91,8 @@ AMOUNTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "singles": 20,
             "sizes": [10, 500, 4000],
             "times": 20,
+            "a_day": 10_000,
+            "daily_rounds": 2,
         },
     ),
     "linkrace": ({"rounds": 3, "every": 1}, {"rounds": 1, "every": 20}),

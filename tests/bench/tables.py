@@ -242,6 +242,7 @@ def _distinct(of: dict[str, Any]) -> list[Table]:
             ["add, new", "add, again", "add_many, new", "add_many, again"],
             digits=1,
         ),
+        _daily(of["daily"]),
         _first(of["first"]),
         _chunks(of["chunks"]),
     ]
@@ -310,6 +311,29 @@ def _distinct_costs(
     return Table(title, header, rows, words=2)
 
 
+def _daily(of: dict[str, Any]) -> Table:
+    counts = [*of["rows"][0]["verbs"]]
+    rows = [
+        [
+            row["scenario"],
+            row["name"],
+            f"{row['bytes'] / 1e6:.2f}",
+            *(
+                cell
+                for cost in map(row["verbs"].get, counts)
+                for cell in (
+                    [f"{cost[figure] / 1000:,.2f}" for figure in ("elapsed", "longest")]
+                    if cost
+                    else ("", "")
+                )
+            ),
+        ]
+        for row in of["rows"]
+    ]
+    header = ["", "", "MB", *(cell for count in counts for cell in (f"{count}: ms", "longest ms"))]
+    return Table(f"{of['days']} daily slices", header, rows, words=2)
+
+
 def _first(of: dict[str, Any]) -> Table:
     rows = [
         [
@@ -330,7 +354,7 @@ def _chunks(of: list[dict[str, Any]]) -> Table:
             f"{row['ids']:,}",
             f"{row['bytes']:,.0f}",
             f"{row['add']:.1f}",
-            f"{row['and']:.1f}",
+            f"{row['and']:,.1f}",
         ]
         for row in of
     ]
