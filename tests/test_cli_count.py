@@ -356,7 +356,7 @@ def test_list_names_what_it_can_t_read(own: redis.Redis, filled: str) -> None:
     assert ["tbloom: left: ", "tbloom: theirs: "] == [
         re.match(r"tbloom: \w+: |", line)[0] for line in done.stderr.splitlines()
     ]
-    refused(tbloom("count", "show", filled, "left"), "stored", "'mine'")
+    refused(tbloom("count", "show", filled, "left"), "'left' in '{ids}:counters'", "'mine'")
     assert count("or", filled, "right", "days") == "110\n"
 
 

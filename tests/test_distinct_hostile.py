@@ -195,7 +195,7 @@ def test_parameters_of_a_counter_that_are_none_are_refused(
     _filled(own, FEW)
     own.hset(Keys("planted").counters(), "one", text)
     before = _contents(own)
-    expected = TBloomError if verb.startswith("clear") else ConfigMismatch
+    expected = ConfigError if verb.startswith("clear") else ConfigMismatch
     with pytest.raises(expected):
         VERBS[verb](*_again(own))
     assert before == _contents(own)
@@ -208,7 +208,7 @@ def test_what_hinders_a_clear_of_the_mapping_is_named(own: redis.Redis, text: st
     one, _ = _filled(own, FEW)
     own.hset(key, "two", text)
     before = _contents(own)
-    with pytest.raises(TBloomError) as caught:
+    with pytest.raises(ConfigError) as caught:
         one.clear(mapping=True)
     assert "'two'" in str(caught.value)
     assert key in str(caught.value)
