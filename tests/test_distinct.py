@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 import redis
-from conftest import Make, missing
+from conftest import Make
 from test_filter import snapshot
 
-from tbloom import ConfigError, ConfigMismatch, MappingFull, TBloomError, TimeBloom
-from tbloom.cli.localredis import LocalRedis, find_binary
+from tbloom import ConfigError, ConfigMismatch, MappingFull, TimeBloom
 from tbloom.distinct import AsyncDistinctCounter, DistinctCounter
 from tbloom.exact import ExactFilter
 
@@ -92,17 +91,6 @@ async def test_clients_that_take_turns_share_a_counter(make_counter: Make) -> No
         assert [False] * 3 == await two.add_many(members)
         one, two = two, one
     assert [6000, 6000] == [await one.count(), await two.count()]
-
-
-async def test_counters_whose_names_look_like_keys_are_apart(make_counter: Make) -> None:
-    names = ["a", "a:all", "a:all:0", "all", "ids", "a:", ":a", "日 本"]
-    members = [f"{i}" for i in range(4100)]
-    for i, counter in enumerate(names):
-        assert all(await make_counter(counter).add_many(members[i:]))
-    await make_counter("a:all").clear()
-    counts = [await make_counter(counter).count() for counter in names]
-    assert [4100, 0, *range(4098, 4100 - len(names), -1)] == counts
-    assert 4093 == await make_counter("a").count_and(make_counter("日 本"))
 
 
 async def test_counters_are_combined(make_counter: Make) -> None:
@@ -248,32 +236,12 @@ async def test_info_of_slices_has_each_oldest_first(make_counter: Make) -> None:
     assert 2 == info.count
 
 
-async def test_a_member_costs_2_bytes_a_counter_and_some_30_in_the_mapping(
-    make_counter: Make,
-) -> None:
+async def test_a_member_costs_2_bytes_a_counter_and_a_chunk_8_kb(make_counter: Make) -> None:
     few, many = make_counter("few"), make_counter("many")
     await many.add_many(map(str, range(50_000)))
     await few.add_many(map(str, range(4000)))
     assert (await few.info()).bytes < 4000 * 2 * 1.3
-    info = await many.info()
-    assert info.bytes < 11_000
-    assert info.mapping_bytes < 50_000 * 35
-
-
-async def test_a_server_that_drops_keys_is_warned_of(make_counter: Make) -> None:
-    binary = find_binary()
-    if binary is None:
-        missing("A redis-server")
-    options = ("--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
-    with LocalRedis(binary, *options) as server:
-        users = make_counter(url=server.url)
-        await users.add("a")
-        [warning] = await users.warnings()
-        assert "allkeys-lru" in warning
-        assert (warning,) == (await users.info()).warnings
-        with redis.Redis.from_url(server.url) as client:
-            client.config_set("maxmemory-policy", "noeviction")
-        assert [] == await users.warnings()
+    assert (await many.info()).bytes < 11_000
 
 
 _OTHER_PARAMETERS: list[tuple[dict[str, Any], ...]] = [  # stored, given, differing
@@ -343,28 +311,6 @@ async def test_filters_and_mappings_refuse_each_other(
         await clear_mapping()
 
 
-async def test_a_counter_whose_ids_are_lost_is_named(
-    make_counter: Make, client: redis.Redis, name: str
-) -> None:
-    """Until it is cleared; others of the mapping go on."""
-    empty, users = make_counter("empty"), make_counter("users")
-    await users.add_many(map(str, range(5000)))
-    client.delete(f"{{{name}}}:layout", f"{{{name}}}:members")
-    for refused in (
-        partial(users.add, "x"),
-        users.count,
-        users.info,
-        partial(empty.count_or, users),
-        partial(users.count_and, empty),
-    ):
-        with pytest.raises(TBloomError, match=f"^counter 'users': .* lost the ids .* '{name}'"):
-            await refused()
-    assert await empty.add("x")
-    await users.clear()
-    assert await users.add("x")
-    assert 1 == await users.count_and(empty)
-
-
 _NO_PARAMETERS = [
     ({"slices": 7}, "granularity: expected a period such as 'd', because slices is given"),
     ({"granularity": "d"}, "slices: expected a whole number, because granularity is given"),
@@ -423,6 +369,7 @@ _NO_SLICES = [
     *(("", "a slice's label"), ("2019-06-03", "a slice's label"), ("20190603:1", "a slice's label")),
     *((datetime(2019, 6, 3), "a datetime with a time zone"), (date(2019, 6, 3), "a datetime")),  # noqa: DTZ001 - that is the point
     *((20190603, "a datetime"), (None, "a slice's label"), (b"20190603", "a datetime")),
+    *((label, "a slice's label") for label in ("yesterday", "all", "2019060", "201906031", "2019060³")),
 ]  # fmt: skip
 
 
@@ -432,6 +379,31 @@ async def test_a_slice_is_named_by_its_label_or_an_instant(
 ) -> None:
     with pytest.raises(ConfigError, match=rf"^at: expected .*{expected}"):
         make_counter(**DAILY).slice(at)
+
+
+#: Labels that slices of this granularity may have; and those of others, or of none.
+_LABELS = {
+    "h": (["2019060313", "2019102702b"], ["20190603", "2019060313a", "20190603131", "all"]),
+    "d": (["20190603"], ["2019060313", "2019W23", "201906", "20190603T000000"]),
+    "w": (["2019W23"], ["20261116", "2026w47", "2026W4", "2026W471"]),
+    "m": (["201906"], ["20190603", "2019W23", "2019"]),
+    "15min": (["20190603T131500"], ["20190603", "2019060313", "20190603t131500", "20190603T1315"]),
+}
+
+
+@pytest.mark.parametrize("granularity", _LABELS)
+async def test_a_slice_is_named_as_its_granularity_has_it(
+    make_counter: Make, granularity: str
+) -> None:
+    users = make_counter(granularity=granularity, slices=2)
+    await users.add("x")
+    [before, current] = (await users.info()).slices
+    assert [0, 1] == [await users.slice(one.label).count() for one in (before, current)]
+    right, wrong = _LABELS[granularity]
+    assert [0] * len(right) == [await users.slice(label).count() for label in right]
+    for label in wrong:
+        with pytest.raises(ConfigError, match=r"^at: expected a slice's label"):
+            users.slice(label)
 
 
 async def test_a_counter_without_slices_has_none(make_counter: Make) -> None:
@@ -445,25 +417,39 @@ async def test_a_counter_without_slices_has_none(make_counter: Make) -> None:
             users.slice(at)
 
 
-async def test_more_than_max_members_are_refused_and_nothing_of_that_call_is_counted(
+async def test_more_members_than_the_mapping_may_have_are_refused(
     make_counter: Make, client: redis.Redis, name: str
 ) -> None:
     users, other = make_counter(max_members=100), make_counter("b", max_members=100)
-    assert all(await users.add_many(map(str, range(90))))
+    assert all(await users.add_many(map(str, range(100))))
     before = snapshot(client, name)
-    with pytest.raises(MappingFull, match=f"mapping '{name}' .* 100 members") as caught:
+    with pytest.raises(MappingFull, match=f"mapping '{name}'.* 100 members") as caught:
         await users.add_many(map(str, range(80, 101)))
     assert (name, 100) == (caught.value.mapping, caught.value.max_members)
-    with pytest.raises(MappingFull):
-        await other.add_many(map(str, range(80, 101)))  # those with ids are not counted either
+    for counter in (users, other):
+        with pytest.raises(MappingFull):
+            await counter.add("100")
     assert before == snapshot(client, name)
-    assert all(await users.add_many(map(str, range(90, 100))))
-    with pytest.raises(MappingFull):
-        await other.add("100")
     assert [100, 0] == [await users.count(), await other.count()]
     assert all(await other.add_many(map(str, range(100))))
     assert not any(await users.add_many(map(str, range(100))))
     assert await make_counter(max_members=101).add("100")
+
+
+async def test_those_that_have_ids_are_counted_where_the_mapping_is_full(
+    make_counter: Make,
+) -> None:
+    """And told so when they are asked for again, once."""
+    users, other = make_counter(max_members=500), make_counter("b", max_members=500)
+    known = [f"{i}" for i in range(500)]
+    await users.add_many(known)
+    for members in ([*known[:50], "unknown"], ["unknown", *known[:100]], [*known, "unknown"]):
+        for _ in range(2):
+            with pytest.raises(MappingFull):
+                await other.add_many(members)
+    assert 500 == await other.count() == (await other.info()).members
+    for told in (True, False):
+        assert [told] * 500 == await other.add_many(known)
 
 
 async def test_what_was_counted_before_the_mapping_was_full_is_told_once(
@@ -480,20 +466,6 @@ async def test_what_was_counted_before_the_mapping_was_full_is_told_once(
         with suppress(MappingFull):
             told += await users.add(member)
     assert 400 == told == await users.count()
-
-
-async def test_a_mapping_that_has_lost_its_number_gives_no_ids(
-    make_counter: Make, client: redis.Redis, name: str
-) -> None:
-    """They might be somebody's already."""
-    users = make_counter()
-    await users.add_many(["x", "y"])
-    client.delete(f"{{{name}}}:members")
-    with pytest.raises(TBloomError, match=rf"lost the ids .* '{name}'; clear\(mapping=True\)"):
-        await users.add("z")
-    assert 2 == await users.count()
-    await users.clear(mapping=True)
-    assert [True, False] == [await users.add("z"), await users.add("z")]
 
 
 async def test_a_client_that_decodes_replies_counts_the_same(make_counter: Make, url: str) -> None:

@@ -11,6 +11,7 @@ from test_acl import REFUSED, admin  # noqa: F401 - a fixture
 
 from tbloom.distinct import AsyncDistinctCounter, DistinctCounter
 
+pytestmark = pytest.mark.usefixtures("away_from_midnight")
 TEXT = (Path(__file__).parents[1] / "SECURITY.md").read_text(encoding="utf-8")
 LINE = re.findall(r"^ACL SETUSER .*$", TEXT, re.MULTILINE)[2].split()
 COMMANDS = [word[1:] for word in LINE if word.startswith("+")]

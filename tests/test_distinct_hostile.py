@@ -17,6 +17,7 @@ from tbloom.hashing import encode, fingerprint
 from tbloom.keys import Keys, kind_of
 from tbloom.window import Window
 
+pytestmark = pytest.mark.usefixtures("away_from_midnight")
 FEW, MANY = [str(i) for i in range(50)], [str(i) for i in range(5000)]
 VERBS: dict[str, Callable[[DistinctCounter, DistinctCounter], Any]] = {
     "add": lambda one, _: one.add("new"),
@@ -200,6 +201,20 @@ def test_parameters_of_a_counter_that_are_none_are_refused(
     assert before == _contents(own)
 
 
+@pytest.mark.parametrize("text", [*_NO_JSON, *_NO_PARAMETERS], ids=lambda text: ascii(text)[:40])
+def test_what_hinders_a_clear_of_the_mapping_is_named(own: redis.Redis, text: str | bytes) -> None:
+    """Parameters of another counter that are none: the key they are in, and the counter."""
+    key = Keys("planted").counters()
+    one, _ = _filled(own, FEW)
+    own.hset(key, "two", text)
+    before = _contents(own)
+    with pytest.raises(ConfigError) as caught:
+        one.clear(mapping=True)
+    assert "'two'" in str(caught.value)
+    assert key in str(caught.value)
+    assert before == _contents(own)
+
+
 def test_the_counter_that_is_stored_with_other_parameters_is_named(own: redis.Redis) -> None:
     one, two = _filled(own, FEW)
     other = DistinctCounter(own, "two", "planted", granularity="d", slices=2)
@@ -256,7 +271,7 @@ def _ends_clearly(own: redis.Redis, damage: Callable[[], Any], members: list[str
 def test_a_directory_s_entry_that_is_none_is_refused_where_it_is_read(
     own: redis.Redis, entry: str | bytes, members: list[str]
 ) -> None:
-    key = Keys("planted").chunks("one", "all")
+    key = Keys("planted").directory("one", "all")
     answered = _ends_clearly(own, lambda: own.hset(key, "0", entry), members)
     assert ["count", "info", "clear", "clear_mapping"] == answered
 
@@ -266,16 +281,36 @@ def test_a_directory_s_entry_that_is_none_is_refused_where_it_is_read(
 def test_a_directory_s_field_that_is_none_ends_clearly(
     own: redis.Redis, field: str, entry: str
 ) -> None:
-    key = Keys("planted").chunks("one", "all")
+    key = Keys("planted").directory("one", "all")
     answered = _ends_clearly(own, lambda: own.hset(key, field, entry), FEW)
     assert {"add", "add_many", "count", "info", "clear", "clear_mapping"} <= {*answered}
 
 
 @pytest.mark.parametrize("n", ["", "x", "1.5", "-1", "nan", "9" * 30])
 def test_a_directory_s_sum_that_is_none_is_refused(own: redis.Redis, n: str) -> None:
-    key = Keys("planted").chunks("one", "all")
+    key = Keys("planted").directory("one", "all")
     answered = _ends_clearly(own, lambda: own.hset(key, "n", n), FEW)
     assert ["clear", "clear_mapping"] == answered
+
+
+@pytest.mark.parametrize("parameters", [{}, {"granularity": "d", "slices": 2}], ids=["whole", "sliced"])  # fmt: skip
+def test_a_hash_that_is_no_directory_is_named_by_a_new_counter(
+    own: redis.Redis, parameters: dict[str, Any]
+) -> None:
+    """It has the place of one, and ``n``; no id is given until it is gone."""
+    one, _ = _filled(own, FEW)
+    three = DistinctCounter(own, "three", "planted", **parameters)
+    label = three.info().slices[-1].label
+    key = f"{{planted}}:chunks:three:{label}"
+    own.hset(key, "n", "abc")
+    before = _contents(own)
+    for verb in ("add", "add_many", "count", "count_and", "count_or"):
+        with pytest.raises(TBloomError, match=f"'three': key '{key}' holds what is not tbloom's"):
+            VERBS[verb](three, one)
+    assert before == _contents(own)
+    own.delete(key)
+    assert all(three.add_many(["new", *FEW]))
+    _check(own, three, len(FEW) + 1)
 
 
 @pytest.mark.parametrize("members", ["", "x", "1.5", "-1", "nan", "1e3", "9" * 30, b"\xff", "49"])
@@ -347,23 +382,30 @@ def test_all_of_a_mapping_lost_but_a_counter_is_an_error_that_names_it(own: redi
     own.delete(*(_keys(own, "layout") + _keys(own, "members") + _keys(own, "bucket")))
     two.clear()
     assert all(two.add_many(FEW))
-    for count in (one.count, lambda: one.count_and(two), lambda: two.count_or(one)):
+    for verb in ("add", "count", "count_and", "info"):
         with pytest.raises(TBloomError, match="'one': the server has lost the ids"):
-            count()
+            VERBS[verb](one, two)
+    with pytest.raises(TBloomError, match="'one': the server has lost the ids"):
+        two.count_or(one)
     assert len(FEW) == two.count()
+    one.clear()
+    assert [True, False] == [one.add("7"), one.add("7")]
+    assert 1 == one.count_and(two)
 
 
 @pytest.mark.parametrize("members", [FEW, MANY], ids=["sorted", "bitmap"])
 def test_a_lost_directory_is_an_error(own: redis.Redis, members: list[str]) -> None:
-    key = Keys("planted").chunks("one", "all")
+    key = Keys("planted").directory("one", "all")
     answered = _ends_clearly(own, lambda: own.delete(key), members)
     assert ["clear", "clear_mapping"] == answered
     one, _ = _filled(own, members)
     own.delete(key)
+    bitmaps = _keys(own, "bitmap")
     with pytest.raises(TBloomError, match=f"key '{key}' holds what is not tbloom's, or the server"):
         one.count()
     one.clear()
     assert 0 == one.count()
+    assert bitmaps == _keys(own, "bitmap")  # what named them is lost
     assert all(one.add_many(members))
     assert len(members) == one.count()
 
@@ -492,7 +534,7 @@ def test_no_two_of_a_mapping_s_keys_are_the_same() -> None:
     made += [keys.scratch(number) for number in range(3)]
     made += [keys.ids(f"{generation:016}", bucket) for generation in (0, 1) for bucket in (1, 11)]
     for name, label in product(NAMES, labels):
-        made.append(keys.chunks(name, label))
+        made.append(keys.directory(name, label))
         assert "hash" == kind_of(made[-1])
         for chunk in (0, 1, 10):
             made.append(keys.bitmap(name, label, chunk))

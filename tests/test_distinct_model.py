@@ -275,7 +275,7 @@ def test_a_client_that_keeps_few_bitmaps_in_mind_is_right(
     """Its calls are told which they need; the counts bring two at a time."""
     monkeypatch.setattr(conversation, "_MOST_BITMAPS", 1)
     monkeypatch.setattr(conversation, "_MOST_BITMAPS_OF_MANY", 3)
-    monkeypatch.setattr(combining, "_MOST_BITMAPS", 4)
+    monkeypatch.setattr(combining, "_BITMAPS_PER_CALL", 4)
     fleet, rng, members = Fleet(binary, name), random.Random(1), list[str]()
     for chunk in range(5):
         skip_to(binary, name, 7 * chunk * CHUNK)

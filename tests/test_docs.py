@@ -70,6 +70,7 @@ def crawled(client: redis.Redis, folder: Path) -> None:
     scrapy_filter.close("finished")
 
 
+@pytest.mark.usefixtures("away_from_midnight")
 @each_document
 def test_every_block_runs_and_says_the_truth(
     path: Path, own: redis.Redis, site: str, tmp_path: Path

