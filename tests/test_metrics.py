@@ -26,6 +26,7 @@ from tbloom import Claim, ConfigError, TimeBloom
 from tbloom.cli.localredis import LocalRedis, find_binary, free_port
 from tbloom.info import FilterInfo
 from tbloom.metrics import FilterCollector
+from tbloom.scrapy.counts import KINDS
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "monitoring.md").read_text(encoding="utf-8")
@@ -339,12 +340,14 @@ def test_the_page_has_every_stat_and_no_other() -> None:
     """Those whose names are in the code of tbloom.scrapy."""
     answers = [claim.value for claim in Claim]
     kinds = ("asked", "unanswered", "new", "seen", "agreed", "lost", "again")
+    distinct = [f"{of}{what}" for of in KINDS for what in ("", "/window", "/new", "/lost")]
     in_code = {
-        stat.replace("{answer.value}", answer).replace("{what}", kind)
+        stat.replace("{answer.value}", answer).replace("{what}", kind).replace("{name}", name)
         for path in (ROOT / "tbloom" / "scrapy").glob("*.py")
         for stat in re.findall(r"\"((?:tbloom|bloomfilter|dupefilter)/[^\"]+)\"", path.read_text())
         for answer in answers
         for kind in kinds
+        for name in distinct
     }
     assert in_code == STATS
 

@@ -77,7 +77,7 @@ def from_stored(name: str, mapping: str, stored: str) -> CounterConfig:
     values = read_stored(stored)
     try:
         config = CounterConfig(name, mapping, **values)
-    except TypeError:
+    except (ConfigError, TypeError):
         config = None
     if config is None or config.stored != stored:  # the scripts compare texts
         place = f"{name!r} in {Keys(mapping).counters()!r}"

@@ -89,6 +89,8 @@ def _clear_calls(
             size = 0
         groups[-1][label] = stored.bitmaps
         size += chunks_there
+    # The last call has all slices in its keys, so that it is refused too where one before it was.
+    groups[-1] = {**{label: [] for group in groups for label in group}, **groups[-1]}
     return [
         partial(conversation.clear_call, slices=group, last=group is groups[-1]) for group in groups
     ]
