@@ -100,7 +100,7 @@ class OurCounts(Counts):
     def own_keys(self) -> list[str]:
         keys = self.a.config.keys
         bitmaps = keys.bitmap("a", "all", 0).removesuffix("0") + "*"
-        return [keys.chunks("a", "all"), *self.server.scan_iter(bitmaps, count=10_000)]
+        return [keys.directory("a", "all"), *self.server.scan_iter(bitmaps, count=10_000)]
 
     def close(self) -> None:
         for counter in (self.a, self.b):

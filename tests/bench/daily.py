@@ -99,7 +99,7 @@ def _ours(client: redis.Redis, days: Days, counter: DistinctCounter) -> Verbs:
     keys, members = counter.config.keys, [*map(member, range(100))]
     counter.add_many(members)
     labels = [slice.label for slice in counter.info().slices]
-    today = client.hgetall(keys.chunks("daily", labels[-1]))
+    today = client.hgetall(keys.directory("daily", labels[-1]))
     own = sorted(named(client, "ids", members))
     assert today[b"0"] == packed(own), "not what the product writes"
     client.set(keys.members(), 1 + max(int(ids[-1]) for ids in days.ids))
@@ -112,8 +112,8 @@ def _ours(client: redis.Redis, days: Days, counter: DistinctCounter) -> Verbs:
                 fields[str(chunk)] = len(some)
             else:
                 fields[str(chunk)] = packed(some.tolist())
-        client.delete(keys.chunks("daily", label))
-        client.hset(keys.chunks("daily", label), mapping=fields)
+        client.delete(keys.directory("daily", label))
+        client.hset(keys.directory("daily", label), mapping=fields)
     newest, before = (counter.slice(label) for label in (labels[-1], labels[-2]))
     return {
         WEEK_COUNT: lambda: counter.count(within=WEEK),

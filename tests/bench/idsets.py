@@ -186,7 +186,7 @@ def write(client: redis.Redis, counter: DistinctCounter, bits: bytes) -> None:
         fields[f"{chunk}"] = int.from_bytes(part, "big").bit_count()
         client.set(keys.bitmap(name, "all", chunk), part)
     assert min(fields.values()) > 4096
-    client.hset(keys.chunks(name, "all"), mapping={**fields, "n": sum(fields.values())})
+    client.hset(keys.directory(name, "all"), mapping={**fields, "n": sum(fields.values())})
 
 
 def check_written(client: redis.Redis, url: str, counter: DistinctCounter, a: list[int]) -> None:
@@ -202,7 +202,7 @@ def check_written(client: redis.Redis, url: str, counter: DistinctCounter, a: li
         found = []
         for each in (counter, half):
             keys, name = each.config.keys, each.name
-            field, bits = client.hget(keys.chunks(name, "all"), "0"), keys.bitmap(name, "all", 0)
+            field, bits = client.hget(keys.directory(name, "all"), "0"), keys.bitmap(name, "all", 0)
             taken = client.memory_usage(bits) // 1024  # the keys' names differ
             found.append((field, client.get(bits), taken))
         assert found[0] == found[1], "not what the product would have written"
