@@ -170,10 +170,8 @@ def test_add_refuses_what_can_t_be_and_changes_nothing(
 
 def test_ctrl_c_ends_add_between_two_steps(alone: str) -> None:
     """A step is what is read at once; the last one, of four calls, has begun when the signal comes."""
-    members, a_step = (
-        [f"{i:07}" for i in range(1500)],
-        500,
-    )  # 4,000 bytes, which a pipe keeps together
+    members = [f"{i:07}" for i in range(1500)]
+    a_step = 500  # 4,000 bytes, which a pipe keeps together
     running = subprocess.Popen(
         [*TBLOOM, "count", "add", alone, "left", "--quiet"],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

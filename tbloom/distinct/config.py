@@ -81,6 +81,6 @@ def from_stored(name: str, mapping: str, stored: str) -> CounterConfig:
         config = None
     if config is None or config.stored != stored:  # the scripts compare texts
         place = f"{name!r} in {Keys(mapping).counters()!r}"
-        expected = "the parameters of a counter that this version of tbloom can read (HDEL it, and then clear() the counter)"
+        expected = "the parameters of a counter that this version of tbloom can read (HDEL it, and then clear() the counter in Python)"
         raise ConfigError(place, stored, expected)
     return config

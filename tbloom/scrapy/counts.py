@@ -83,7 +83,7 @@ class DistinctCounts:
         self._lock = Lock()
         self._waiting = _nothing()
         self._lost = dict.fromkeys(KINDS, 0)
-        #: The rest is the thread's.
+        #: The rest is the thread's, until it has ended.
         self._stats: dict[str, int] = dict.fromkeys((f"{kind}/new" for kind in KINDS), 0)
         self._has_given_up = False
         self._warned: set[str] = set()

@@ -418,8 +418,8 @@ by one. *Held* is how long a call of the step had the server for itself.
 of {distinct_space} that there may be. The other three are given the ids; where members are not small numbers already, somebody has to give them some,
 and to look them up with each add. `DistinctCounter` does that itself, in a mapping that all its counters share.
 
-*Sparse* and *scattered* ids are drawn at random from the {distinct_members} that the mapping has given, most of them in runs of 100 at
-equal distances (the number of ids given is raised by hand before each run); *clustered* ones are consecutive. The two operands share half of
+*Sparse* and *scattered* ids are drawn at random from those of the {distinct_members} given that are in runs of 100 at equal distances
+(the number of ids given is raised by hand before each run); *clustered* ones are consecutive. The two operands share half of
 their ids. Members are added with `add_many`, but for the *dense* ones, half of all ids drawn at random: these counters' bitmaps are written as
 they are laid out, and one chunk is compared with what `add_many` makes of the same ids.
 
@@ -445,12 +445,12 @@ asked: the others would hold the server up for seconds.
 
 {distinct_counting}
 
-Faster than the counter, from call to answer, be it by a little:
+Of those that are exact, faster than the counter, from call to answer, be it by a little (HyperLogLog is, in all that it can do):
 
 {distinct_slower}
 
 A `SET` of few ids is as small and as quick as can be. Where ids are scattered, a script in Lua reads
-sorted ids one by one, while `BITOP` takes several bytes at a time.
+sorted ids one by one, while `BITOP` takes several bytes at a time; where many chunks are bitmaps, each is a `BITOP` and a `BITCOUNT` of its own.
 
 Published elsewhere, of other ids on other hardware, and not measured here: what the README of
 [redis-roaring](https://github.com/aviggiano/redis-roaring), a module in C, tells of itself and of a plain bitmap. In one version
@@ -461,7 +461,7 @@ Published elsewhere, of other ids on other hardware, and not measured here: what
 {distinct_daily_days} days of one counter, and a bitmap, a `SET` and a HyperLogLog for each day: what the last {distinct_daily_week} and all {distinct_daily_days} have together, and
 the last two in common. The ids of each day are drawn at random, or consecutive, three quarters of them those of the day before. As past slices
 cannot be added to, all are written as `DistinctCounter` lays them out. *MB* are those of all days; *ms* from call to answer; *longest ms*, how long
-the longest command of a count, or call of its script, held the server. Medians of {distinct_daily_rounds} counts; less than {distinct_daily_slow} us is told as that.
+the longest command of a count, or call of its script, held the server. Medians of {distinct_daily_rounds} counts, and the longest of all; less than {distinct_daily_slow} us is told as that.
 
 {distinct_daily}
 
@@ -470,7 +470,7 @@ get their turn in between. {distinct_longest}
 
 ### Adding
 
-{distinct_singles} members one by one, then 500 at once, in each round; per member. New ones have an id, but are not in this counter; then the
+Rounds of {distinct_singles} members one by one, then rounds of 500 at once; per member. New ones have an id, but are not in this counter; then the
 same again. `DistinctCounter` looks each member up in the mapping, the others are given ids.
 `SETBIT` and `SADD` are pipelined by 500, so that they tell of each member whether it is new; one `PFADD` with 500 does not.
 
@@ -490,7 +490,7 @@ bytes per chunk, and the server's time for a script that adds an id, and for one
 {distinct_chunks}
 
 Sorted ids in the directory need no key of their own, which a script would have to be given in `KEYS`, and take the least memory, above all
-where a chunk has few ids. What they cost is time: an add of some thousand ids' chunk copies it, and an AND in Lua takes several times as long as
+where a chunk has few ids. What they cost is time: an add of some thousand ids' chunk copies it, and an AND in Lua takes two to seven times as long as
 `SINTERCARD`, which Redis has since 7.0. Beyond 512 ids a `SET` takes far more memory than a bitmap of 8 KB, which is 10 as Redis' allocator
 rounds it up.
 

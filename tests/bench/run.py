@@ -1,4 +1,4 @@
-"""Compares tbloom with what users pick today: ``make bench``, in about thirteen minutes; nothing else should run meanwhile.
+"""Compares tbloom with what users pick today: ``make bench``, in about a quarter of an hour; nothing else should run meanwhile.
 
     python tests/bench/run.py [--quick] [--only SECTION ...] [--json FILE] [--page FILE]
 
