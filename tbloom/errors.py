@@ -7,7 +7,7 @@ through as redis-py's.
 
     TBloomError
     ├── ConfigError       an argument that can't be right (also a ValueError)
-    ├── ConfigMismatch    the stored filter has other parameters
+    ├── ConfigMismatch    what is stored has other parameters
     ├── FilterFull        the current slice is full, and growth is off
     ├── MappingFull       the mapping of a distinct counter has given all ids that it may
     └── ServerTooOld      the server lacks what the scripts need
@@ -63,7 +63,7 @@ class ConfigError(TBloomError, ValueError):
 
 
 class ConfigMismatch(TBloomError):
-    """A filter of that name is stored with other parameters; nothing was changed.
+    """What is stored by that name has other parameters; nothing was changed.
 
     ``differences`` maps the name of each parameter that differs to the pair
     (stored, given); ``stored`` is all that is stored, as text.

@@ -53,7 +53,12 @@ class Exchange:
         batches += again
         yield from change(batches)
         # The others of those batches were told before, or are still to be.
-        answers = {key: new for key, new in answers_of(again).items() if key in untold}
+        answers = {
+            key: new
+            for batch in again
+            for key, new in answers_of([batch]).items()
+            if key in batch.wanted  # another one may have it too, and not be asked for it
+        }
         answers |= answers_of(batch for batch in batches if not batch.again)
         missing = [digest for digest in digests if digest not in answers] if untold else []
         if missing:
@@ -114,7 +119,7 @@ class Exchange:
         wanted = len(batch.digests)
         if len(answers) > wanted or (all_of_them and len(answers) < wanted):
             raise TBloomError(
-                f"filter {self._name!r}: {len(answers)} answers to {wanted} items; "
+                f"{self._name!r}: {len(answers)} answers to {wanted} items; "
                 "has somebody else written to its lanes?"
             )
         return answers

@@ -68,7 +68,7 @@ class Keys:
 
     def layout(self, shard: int = 0) -> str:
         """The parts of those slices that have not just the one that every slice begins with; of an exact
-        filter, how many buckets there are."""
+        filter or a mapping, which buckets there are."""
         return f"{self._tag(shard)}:layout"
 
     def register(self, shard: int = 0) -> str:
@@ -153,7 +153,7 @@ def name_of(key: str) -> str | None:
 
 
 def kind_of(key: str) -> str:
-    """The Redis type of one of a filter's keys."""
+    """The Redis type of one of tbloom's keys."""
     if key.endswith(_HASHES) or _IDS_OR_CHUNKS.search(key):
         return "hash"
     return "zset" if _BUCKET.search(key) else "string"

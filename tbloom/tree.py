@@ -26,7 +26,7 @@ _MASK = (1 << BITS) - 1
 
 
 class Tree:
-    """The buckets of one shard, as far as known; ``generation``: of which clear() they are, 16 digits."""
+    """The buckets of a shard, or a mapping, as far as known; ``generation``: since which clear() they are, 16 digits."""
 
     __slots__ = ("_level", "_splits", "generation")
 

@@ -443,6 +443,10 @@ async def test_those_that_have_ids_are_counted_where_the_mapping_is_full(
     users, other = make_counter(max_members=500), make_counter("b", max_members=500)
     known = [f"{i}" for i in range(500)]
     await users.add_many(known)
+    many = [f"unknown {i}" for i in range(5000)]  # more than are sent at once
+    with pytest.raises(MappingFull):
+        await make_counter("c", max_members=500).add_many([*many, *known])
+    assert 500 == await make_counter("c").count()
     for members in ([*known[:50], "unknown"], ["unknown", *known[:100]], [*known, "unknown"]):
         for _ in range(2):
             with pytest.raises(MappingFull):

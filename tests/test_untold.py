@@ -9,7 +9,7 @@ import pytest
 import redis
 from proxy import Fault, LossyProxy, Proxy
 
-from tbloom import ExactFilter, TimeBloom
+from tbloom import DistinctCounter, ExactFilter, TimeBloom
 
 both = pytest.mark.parametrize("store", [TimeBloom, ExactFilter])
 
@@ -86,3 +86,23 @@ def test_a_call_that_never_arrived_is_made_again_with_the_new_time(url: str, nam
         assert seen.add("a", ttl=60) is True
         time.sleep(0.3)
         assert seen.contains("a")
+
+
+@pytest.mark.parametrize("store", [TimeBloom, ExactFilter, DistinctCounter])
+def test_of_two_calls_that_failed_each_answers_for_its_own_items(
+    store: Any, url: str, name: str
+) -> None:
+    """The second one has an item of the first, which was told meanwhile."""
+    losing: list[str] = []
+    with (
+        LossyProxy(url, lambda _: bool(losing)) as proxy,
+        store.from_url(proxy.url, name, patience=0) as seen,
+    ):
+        for items, told in ((["a", "b"], "a"), (["a", "c"], None)):
+            losing.append("this reply")
+            with pytest.raises(redis.ConnectionError):
+                seen.add_many(items)
+            losing.clear()
+            assert told is None or seen.add(told) is True
+        assert [False, True, True] == seen.add_many(["a", "b", "c"])
+        assert [False, False, False] == seen.add_many(["a", "b", "c"])

@@ -31,6 +31,8 @@ _MEMBERS_PER_CALL = 150
 #: A call has the bitmaps that are known in its keys: up to so many with one member, or with several. Beyond that it is
 #: told which it needs, and asked again.
 _MOST_BITMAPS, _MOST_BITMAPS_OF_MANY = 16, 1024
+#: What stands for the answer of a member that may get no id.
+_REFUSED = "3"
 
 
 class _Known(NamedTuple):
@@ -57,6 +59,12 @@ class CountConversation(Bucketed):
         self._bitmaps: tuple[str, frozenset[int]] = ("", frozenset())
         #: The current slice, and when it leaves the window (ms; 0: never).
         self._current: tuple[Slice, int] = (ALWAYS, 0)
+
+    def ask(self, batches: list[Batch], call: Callable[[Batch], ScriptCall]) -> Flow[None]:
+        """As of all stores with buckets; a mapping that is full is told of once all members that it has are counted."""
+        yield from super().ask(batches, call)
+        if any(_REFUSED in (batch.answers or "") for batch in batches):
+            raise MappingFull(self.config.mapping, self._max_members)
 
     def batches(self, digests: Iterable[int]) -> list[Batch]:
         """The distinct digests, in batches of what one call may carry."""
@@ -220,7 +228,7 @@ class CountConversation(Bucketed):
             batch.answers = self._answers(batch, payload, all_of_them=True)
             # Those without an answer may have an id elsewhere, so they are asked for once more.
             if status == Status.FULL and batch.known.is_full and {*batch.answers} == {MOVED}:
-                raise MappingFull(self.config.mapping, self._max_members)
+                batch.answers = _REFUSED * len(batch.digests)
             self._learn(batch, *more, is_full=status == Status.FULL)
             return True
         if status == Status.CLOCK:

@@ -129,8 +129,8 @@ class DistinctCounter(CounterBase["redis.Redis | redis.RedisCluster"], SyncDrive
         return self._run(self._protocol.warnings())
 
     def clear(self, *, mapping: bool = False) -> None:
-        """Forgets what is counted, for everybody; at once, unless it is in more than 5,000 chunks: then slice by slice.
-        Ids stay: other counters may have counted them.
+        """Forgets what is counted, for everybody; at once, unless slices have more than 5,000 chunks together: then some
+        of them after others. Ids stay: other counters may have counted them.
 
         :param mapping: True: forgets all counters of the mapping, one after another, and then its ids. If that ends in
             an error, call it again.
