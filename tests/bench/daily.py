@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -78,7 +79,7 @@ def scenarios(space: int, a_day: int) -> Iterator[Days]:
 
 
 def _cost(client: redis.Redis, ask: Callable[[], int], rounds: int) -> dict[str, float]:
-    """Medians; with the server's longest command of all counts (us), and how many scripts one takes."""
+    """Medians, also of the server's longest command of a count (us); and how many scripts one takes."""
     costs: list[Cost] = []
     longest, scripts = [], 0
     with slow_log(client, _SLOW):
@@ -90,7 +91,7 @@ def _cost(client: redis.Redis, ask: Callable[[], int], rounds: int) -> dict[str,
             taken = [one["duration"] for one in slow if not one["command"].startswith(_BESIDE)]
             longest.append(max(taken, default=_SLOW))
             costs.append(cost)
-    return {**medians(costs), "longest": max(longest), "scripts": scripts}
+    return {**medians(costs), "longest": median(longest), "scripts": scripts}
 
 
 def _ours(client: redis.Redis, days: Days, counter: DistinctCounter) -> Verbs:

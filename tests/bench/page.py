@@ -203,7 +203,7 @@ def _longest(rows: list[dict[str, Any]]) -> str:
     longest = {name: max(cost["longest"] for cost in each) / 1000 for name, each in costs.items()}
     scripts = max(cost["scripts"] for cost in costs[COUNTER])
     return (
-        f"The longest of these calls held the server for {longest[COUNTER]:.1f} ms, and a count took up to {scripts}; "
+        f"The longest of these calls held the server for {longest[COUNTER]:.1f} ms (in the median of the counts), and a count took up to {scripts}; "
         f"the longest command was {longest[BITMAP]:.1f} ms for bitmaps, and {longest[SET]:,.0f} ms for a `SET`."
     )
 
@@ -461,7 +461,7 @@ Published elsewhere, of other ids on other hardware, and not measured here: what
 {distinct_daily_days} days of one counter, and a bitmap, a `SET` and a HyperLogLog for each day: what the last {distinct_daily_week} and all {distinct_daily_days} have together, and
 the last two in common. The ids of each day are drawn at random, or consecutive, three quarters of them those of the day before. As past slices
 cannot be added to, all are written as `DistinctCounter` lays them out. *MB* are those of all days; *ms* from call to answer; *longest ms*, how long
-the longest command of a count, or call of its script, held the server. Medians of {distinct_daily_rounds} counts, and the longest of all; less than {distinct_daily_slow} us is told as that.
+the longest command of a count, or call of its script, held the server. Medians of {distinct_daily_rounds} counts; less than {distinct_daily_slow} us is told as that.
 
 {distinct_daily}
 
