@@ -15,7 +15,7 @@ from rich.text import Text
 from tbloom.cli import counters, filters, interrupts, lines, show, words
 from tbloom.cli.errors import CommandError, one_line
 from tbloom.cli.progress import Reporter
-from tbloom.distinct.config import CounterConfig, from_stored
+from tbloom.distinct.config import PARAMETERS, CounterConfig, from_stored
 from tbloom.errors import ConfigError, TBloomError
 
 if TYPE_CHECKING:
@@ -26,9 +26,8 @@ if TYPE_CHECKING:
 
     from tbloom.distinct import CounterInfo
 
-_PARAMETERS = ("granularity", "slices", "tz")
 #: What the user knows arguments by.
-_SHOWN = {"name": "NAME", **{name: f"--{name}" for name in ("mapping", "within", *_PARAMETERS)}}
+_SHOWN = {"name": "NAME", **{name: f"--{name}" for name in ("mapping", "within", *PARAMETERS)}}
 _COMBINED = {
     "and": "print how many members all of the counters have in common",
     "or": "print how many members the counters have together",
@@ -147,7 +146,7 @@ def _add_mapping(parser: argparse.ArgumentParser) -> None:
 
 
 def _add(arguments: argparse.Namespace) -> int:
-    given = {name: value for name in _PARAMETERS if (value := getattr(arguments, name)) is not None}
+    given = {name: value for name in PARAMETERS if (value := getattr(arguments, name)) is not None}
     reporter = Reporter(stderr=True, quiet=arguments.quiet)
     total = first = 0
     with ExitStack() as stack:

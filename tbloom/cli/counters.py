@@ -12,7 +12,7 @@ from tbloom.cli import filters
 from tbloom.cli.errors import CommandError, one_line
 from tbloom.clients import without_secrets
 from tbloom.distinct import DistinctCounter
-from tbloom.distinct.config import CounterConfig, from_stored
+from tbloom.distinct.config import PARAMETERS, CounterConfig, from_stored
 from tbloom.errors import ConfigMismatch
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def of_config(client: Any, config: CounterConfig, **own: Any) -> DistinctCounter
 
 def parameters_of(config: CounterConfig) -> dict[str, Any]:
     """The same, as ``DistinctCounter`` takes them."""
-    return {"granularity": config.granularity, "slices": config.slices, "tz": config.tz}
+    return {name: getattr(config, name) for name in PARAMETERS}
 
 
 def _stored(url: str, client: Any, mapping: str, name: str) -> DistinctCounter | None:

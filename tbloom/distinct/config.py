@@ -25,7 +25,8 @@ WHOLE = "all"
 ALWAYS = Slice(WHOLE, 0, 1 << 53)
 #: Ids are given up to this number.
 MOST_MEMBERS = 1 << 32
-_PARAMETERS = ("granularity", "slices", "tz")
+#: What its slices go by.
+PARAMETERS = ("granularity", "slices", "tz")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ class CounterConfig:
             raise ConfigError("granularity", None, "a period such as 'd', because slices is given")
         elif self.tz != "UTC":
             raise ConfigError("tz", self.tz, "none, because granularity is not given")
-        values = {name: getattr(window, name) for name in _PARAMETERS} if window else {}
+        values = {name: getattr(window, name) for name in PARAMETERS} if window else {}
         for name, value in values.items():  # in their canonical spelling
             object.__setattr__(self, name, value)
         object.__setattr__(self, "window", window)

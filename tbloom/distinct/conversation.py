@@ -85,7 +85,7 @@ class CountConversation(Bucketed):
         return ScriptCall(
             scripts.DISTINCT_ADD,
             (
-                self.lane(batch),
+                self._lane(batch),
                 keys.config(),
                 keys.layout(),
                 keys.members(),
@@ -126,7 +126,7 @@ class CountConversation(Bucketed):
         return ScriptCall(
             scripts.DISTINCT_CLEAR,
             (
-                self.lane(batch),
+                self._lane(batch),
                 keys.config(),
                 keys.counters(),
                 *(keys.directory(config.name, label) for label in slices),
@@ -156,7 +156,7 @@ class CountConversation(Bucketed):
         return ScriptCall(
             scripts.DISTINCT_FORGET,
             (
-                self.lane(batch),
+                self._lane(batch),
                 keys.config(),
                 keys.layout(),
                 keys.members(),
@@ -190,8 +190,7 @@ class CountConversation(Bucketed):
         """The counter is cleared: no first answer holds any more."""
         self.untold, self._bitmaps = Untold(), ("", frozenset())
 
-    def lane(self, batch: Batch) -> str:
-        """The key of the batch's lane."""
+    def _lane(self, batch: Batch) -> str:
         lane = batch.lane
         assert lane is not None  # noqa: S101 - it was given a token
         return self.config.keys.lane(lane.client, lane.lane)
