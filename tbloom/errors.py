@@ -10,7 +10,8 @@ through as redis-py's.
     ├── ConfigMismatch    what is stored has other parameters
     ├── FilterFull        the current slice is full, and growth is off
     ├── MappingFull       the mapping of a distinct counter has given all ids that it may
-    └── ServerTooOld      the server lacks what the scripts need
+    ├── ServerTooOld      the server lacks what the scripts need
+    └── StoreLocked       another process writes to the page store
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ __all__ = [
     "FilterFull",
     "MappingFull",
     "ServerTooOld",
+    "StoreLocked",
     "TBloomError",
 ]
 
@@ -129,3 +131,19 @@ class ServerTooOld(TBloomError):
 
     def __str__(self) -> str:
         return f"tbloom needs Redis 6.2 or later, or Valkey 7.2 or later; this server is {self.version}"
+
+
+class StoreLocked(TBloomError):
+    """A page store has one writer at a time, and another one has opened it; it can be read meanwhile.
+
+    ``path`` is the store's, ``pid`` the other process, if it is known.
+    """
+
+    def __init__(self, path: str, pid: object = None) -> None:
+        super().__init__(path, pid)
+        self.path = path
+        self.pid = pid
+
+    def __str__(self) -> str:
+        who = "another process" if self.pid is None else f"process {self.pid}"
+        return f"{self.path!r} is being written by {who}; close it there, or open it with readonly=True"

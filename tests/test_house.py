@@ -42,7 +42,7 @@ FLOORS = [  # lowest first
     {"syncdriver", "aiodriver"},
     {"base"},
     {"sync", "aio"},
-    {"distinct", "exact", "local"},
+    {"distinct", "exact", "local", "pages"},
     {"metrics"},
     {"scrapy", "cli"},
 ]

@@ -1,0 +1,21 @@
+"""Pages of any number, addressed by URL, in WARC files that forget by themselves.
+
+::
+
+    page.py      a page, and what is checked of it
+    record.py    a page as a WARC record, and back
+    segments.py  the WARC files
+    index.py     where each page is (LMDB)
+    config.py    what all who use a store must agree on
+    lock.py      one writer at a time, and how the last one ended
+    recovery.py  the index learns what the files hold
+    opening.py   opens a store, and mends it
+    writer.py    puts, deletes, forgets
+    store.py     the class
+"""
+
+from tbloom.pages.info import PagesInfo, PagesSlice
+from tbloom.pages.page import Page
+from tbloom.pages.store import PageStore
+
+__all__ = ["Page", "PageStore", "PagesInfo", "PagesSlice"]

@@ -1,0 +1,72 @@
+"""What all who use a store must agree on."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from tbloom.config import differences, read_stored
+from tbloom.errors import ConfigError, ConfigMismatch, TBloomError
+from tbloom.hashing import FINGERPRINT_NAME
+from tbloom.window import Slice, Window
+
+LAYOUT = 1
+#: The only slice of a store without slices; any instant lies in it (ms).
+WHOLE = Slice("pages", -(1 << 53), 1 << 53)
+
+
+@dataclass(frozen=True, slots=True)
+class PagesConfig:
+    """For how long pages are kept; None: for ever."""
+
+    window: Window | None
+
+    @property
+    def stored(self) -> str:
+        """As it is kept, in the index and at the beginning of each segment."""
+        window = self.window
+        values: dict[str, Any] = {"layout": LAYOUT, "kind": "pages", "hash": FINGERPRINT_NAME}
+        for name in ("granularity", "slices", "tz"):
+            values[name] = getattr(window, name, None)
+        return json.dumps(values, separators=(",", ":"))
+
+    def slice_at(self, ms: int) -> Slice:
+        """The slice that the instant lies in."""
+        return self.window.slice_at(ms) if self.window else WHOLE
+
+    def oldest(self, ms: int) -> Slice:
+        """The oldest slice that is live at the instant."""
+        return self.window.live(ms)[0] if self.window else WHOLE
+
+
+def given(
+    granularity: str | timedelta | None, slices: int | None, tz: str | None
+) -> PagesConfig | None:
+    """The parameters that a caller gives, checked; None: what is stored will do."""
+    if granularity is None:
+        for name, value in (("slices", slices), ("tz", tz)):
+            if value is not None:
+                expected = f"a period such as 'd', because {name} is given"
+                raise ConfigError("granularity", None, expected)
+        return None
+    if slices is None:
+        raise ConfigError("slices", None, "a whole number, because granularity is given")
+    return PagesConfig(Window(granularity, slices, "UTC" if tz is None else tz))
+
+
+def agreed(path: str, stored: str, given: PagesConfig | None) -> PagesConfig:
+    """The stored parameters. Raises ConfigMismatch where others are given."""
+    values = read_stored(stored)
+    try:
+        granularity = values["granularity"]
+        window = Window(granularity, values["slices"], values["tz"]) if granularity else None
+    except (ConfigError, KeyError):
+        window = None
+    config = PagesConfig(window)
+    if config.stored != stored:
+        raise TBloomError(f"{path!r} is a page store that this version of tbloom can't read")
+    if given is not None and given.stored != stored:
+        raise ConfigMismatch(path, differences(stored, given.stored), stored)
+    return config

@@ -1,0 +1,149 @@
+"""An LMDB environment, of which a process may open one only: those who use it share it.
+
+Commits are not waited for (``sync=False``): they survive the death of a process, not that of the
+machine, after which the index is made anew from the segments (``lock``, ``recovery``).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import lmdb
+
+from tbloom.errors import TBloomError
+from tbloom.pages import snapshot
+from tbloom.pages.snapshot import META, SEGMENTS, SLICES, Slice, State, Tables, Transaction
+from tbloom.window import MAX_SLICES
+
+#: Address space, not memory or disk: for some 4,000,000,000 pages.
+_MAP_BYTES = 1 << 38
+_MOST_READERS = 1024
+#: A slice may be kept beside those that are live while the clock is set back, or one leaves.
+MOST_TABLES = 3 * MAX_SLICES
+
+
+class Environment:
+    """An environment that this process has opened."""
+
+    def __init__(self, folder: Path, parameters: str | None) -> None:
+        """Opens it, or begins it with the parameters."""
+        begins = parameters is not None
+        # Of somebody else, or on a disk that is only read, it may be there to be read.
+        readonly = not begins and not os.access(folder / "data.mdb", os.W_OK)
+        self.env = lmdb.open(
+            str(folder),
+            map_size=_MAP_BYTES,
+            max_dbs=MOST_TABLES + 3,
+            max_readers=_MOST_READERS,
+            sync=False,
+            readahead=False,  # other pages are elsewhere
+            readonly=readonly,
+            create=begins,
+        )
+        self.pid = os.getpid()
+        self.users = 0
+        self.tables: Tables = {}
+        self._guard = threading.Lock()
+        self._known: tuple[int, list[Slice]] = (0, [])
+        try:
+            self._open_tables(parameters)
+            self.identity = identity_of(folder)
+        except BaseException:
+            self.env.close()
+            raise
+
+    def _open_tables(self, parameters: str | None) -> None:
+        # Handles that are opened within a transaction that only reads would end with it.
+        for name in (META, SLICES, SEGMENTS):
+            self.tables[name] = self.env.open_db(name, create=parameters is not None)
+        if parameters is not None:
+            with self.env.begin(write=True) as txn:
+                snapshot.begin(txn, self.tables, parameters)
+
+    def look(self, txn: Transaction) -> tuple[State, list[Slice] | None]:
+        """What the transaction sees; no slices: they have to be learned first."""
+        state = snapshot.state_in(txn, self.tables)
+        version, slices = self._known
+        return state, slices if version == state.version else None
+
+    def learn_slices(self) -> None:
+        """Reads which slices there are now, and opens their tables."""
+        with self._guard:
+            with self.env.begin() as txn:
+                state, slices = self.look(txn)[0], snapshot.slices_in(txn, self.tables)
+            for number in {slice.table for slice in slices} - self.tables.keys():
+                self.tables[number] = self.env.open_db(b"%d" % number, create=False)
+            self._known = state.version, slices
+
+    def open_table(self, number: int) -> None:
+        """Opens a table; it may be new."""
+        with self._guard:
+            if number not in self.tables:
+                self.tables[number] = self.env.open_db(b"%d" % number)
+
+
+_opened: dict[tuple[int, int], Environment] = {}
+_guard = threading.Lock()
+
+
+def acquire(folder: Path, parameters: str | None) -> Environment:
+    """The environment in a folder, or a new one with these parameters; whoever has it releases it."""
+    with _guard, errors(folder):
+        identity = identity_of(folder)
+        environment = _opened.get(identity) if identity else None
+        if environment is None:
+            environment = Environment(folder, parameters)
+            _opened[environment.identity] = environment  # type: ignore[index]
+        environment.users += 1
+        return environment
+
+
+def release(environment: Environment) -> None:
+    """Closes it, if nobody else here has it."""
+    with _guard:
+        environment.users -= 1
+        if not environment.users and environment.pid == os.getpid():
+            environment.env.close()
+            _opened.pop(environment.identity, None)  # type: ignore[arg-type]
+
+
+def _after_fork() -> None:
+    """What the parent has opened must not be used here, and may be opened anew once it is closed here."""
+    global _guard  # noqa: PLW0603 - a thread that is gone may have held it
+    _guard = threading.Lock()
+    for environment in _opened.values():
+        environment.env.close()
+    _opened.clear()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def identity_of(folder: Path) -> tuple[int, int] | None:
+    """What tells the environment that is in a folder from another one that takes its place."""
+    try:
+        status = os.stat(f"{folder}/data.mdb")  # noqa: PTH116 - asked at every call, and Path takes four times as long
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+@contextmanager
+def errors(folder: Path) -> Iterator[None]:
+    """LMDB's errors as those of the system, or of tbloom."""
+    try:
+        yield
+    except lmdb.MapFullError as error:
+        raise TBloomError(f"the index {str(folder)!r} is full at {_MAP_BYTES >> 30} GB") from error
+    except lmdb.Error as error:
+        if error.code > 0:  # the system's; of a full disk, LMDB may say that a write was short, EIO
+            raise OSError(error.code, os.strerror(error.code), str(folder)) from error
+        raise TBloomError(
+            f"the index {str(folder)!r} can't be used: {error}; "
+            "make it anew from the segments with 'tbloom pages rebuild'"
+        ) from error

@@ -1,0 +1,131 @@
+"""Where each page is: the newest folder ``index-N`` of a store, an LMDB environment (see ``snapshot``)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tbloom.pages.environment import (
+    MOST_TABLES,
+    Environment,
+    acquire,
+    errors,
+    identity_of,
+    release,
+)
+from tbloom.pages.snapshot import Change, Snapshot
+
+_FOLDER = "index-"
+
+
+class Index:
+    """The index of a store: the newest folder ``index-N``."""
+
+    def __init__(self, folder: Path, parameters: str | None = None) -> None:
+        """Opens the index in a folder; or begins one there, with these parameters.
+
+        Raises TBloomError where it is damaged.
+        """
+        self.folder = folder
+        if parameters is not None:
+            folder.mkdir()
+        self._environment = acquire(folder, parameters)
+
+    @classmethod
+    def begin(cls, root: Path, parameters: str) -> Index:
+        """Another index, which nobody sees before it is published."""
+        newest = newest_of(root)
+        number = int(newest.name.removeprefix(_FOLDER)) + 1 if newest else 1
+        folder = root / f"{_FOLDER}{number}.new"
+        shutil.rmtree(folder, ignore_errors=True)
+        return cls(folder, parameters)
+
+    def publish(self) -> None:
+        """It takes the place of those that there were."""
+        self.flush()
+        target = self.folder.with_suffix("")
+        self.folder.rename(target)
+        self.folder = target
+        remove_stale(target.parent)
+
+    @contextmanager
+    def reading(self) -> Iterator[Snapshot]:
+        """The index as it is now."""
+        environment = self._current()
+        with errors(self.folder):
+            while True:
+                with environment.env.begin() as txn:
+                    state, slices = environment.look(txn)
+                    if slices is not None:
+                        yield Snapshot(environment.tables, txn, state, slices)
+                        return
+                environment.learn_slices()
+
+    @contextmanager
+    def changing(self) -> Iterator[Change]:
+        """Changes that become true at the end, if nothing is raised."""
+        environment = self._current()
+        with errors(self.folder):
+            while True:
+                with environment.env.begin(write=True) as txn:
+                    state, slices = environment.look(txn)
+                    if slices is not None:
+                        yield Change(environment.tables, txn, state, slices)
+                        return
+                environment.learn_slices()
+
+    def begin_slice(self, label: str, start: int) -> None:
+        """Another slice is kept from now on."""
+        with self.reading() as snapshot:
+            used = {slice.table for slice in snapshot.slices}
+        table = next(number for number in range(MOST_TABLES) if number not in used)
+        with errors(self.folder):
+            self._environment.open_table(table)
+        with self.changing() as change:
+            change.begin_slice(label, start, table)
+
+    def flush(self) -> None:
+        """Has the system write it to the disk."""
+        with errors(self.folder):
+            self._environment.env.sync(force=True)
+
+    def forget_dead_readers(self) -> None:
+        """What they looked at could not be used again."""
+        with errors(self.folder):
+            self._environment.env.reader_check()
+
+    def close(self) -> None:
+        """Lets go of it."""
+        release(self._environment)
+
+    @property
+    def bytes(self) -> int:
+        """What it takes on the disk."""
+        return (self.folder / "data.mdb").stat().st_blocks * 512
+
+    def _current(self) -> Environment:
+        """The environment, opened again in a forked child, and where another one stands in its place."""
+        environment = self._environment
+        if environment.pid != os.getpid() or environment.identity != identity_of(self.folder):
+            self.folder = newest_of(self.folder.parent) or self.folder
+            self._environment = acquire(self.folder, None)
+            release(environment)
+        return self._environment
+
+
+def newest_of(root: Path) -> Path | None:
+    """The folder of the store's index, if it has one."""
+    names = (path.name.removeprefix(_FOLDER) for path in root.glob(f"{_FOLDER}*"))
+    numbers = [int(name) for name in names if name.isdecimal()]
+    return root / f"{_FOLDER}{max(numbers)}" if numbers else None
+
+
+def remove_stale(root: Path) -> None:
+    """Removes the indexes that are not the newest."""
+    newest = newest_of(root)
+    for folder in root.glob(f"{_FOLDER}*"):
+        if folder != newest:
+            shutil.rmtree(folder)

@@ -1,0 +1,81 @@
+"""One writer at a time: the file ``lock`` of a store.
+
+The writer holds it (``flock``), and while it does the file says who it is, and in which run of the machine (its boot ID). Whoever
+finds that there knows how the last writer ended: an empty file, it closed the store, and all is on the disk; this
+run of the machine, it was killed, and what it wrote is there; another run, the machine went down, and the index, whose
+writes nobody waited for, can't be trusted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from tbloom.errors import ConfigError, StoreLocked
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+_NAME = "lock"
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+class WriterLock:
+    """The lock of a store, held by this object."""
+
+    def __init__(self, root: Path) -> None:
+        """Takes the lock. Raises StoreLocked."""
+        if fcntl is None:
+            raise ConfigError("path", str(root), "a system with file locks, which this one lacks")
+        self._fd = os.open(root / _NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        self.pid = os.getpid()
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._fd)
+            raise StoreLocked(str(root), _writer(root).get("pid")) from None
+        #: Whether the last writer has closed the store; and whether the machine has gone down before it did.
+        self.was_closed = not _writer(root)
+        self.is_suspect = is_suspect(root)
+
+    def mark(self) -> None:
+        """Says who writes. (What the last one has left was mended.)"""
+        text = json.dumps({"pid": self.pid, "boot": _boot()}).encode()
+        os.ftruncate(self._fd, 0)
+        os.pwrite(self._fd, text, 0)
+
+    def release(self, *, is_clean: bool) -> None:
+        """Lets the next writer; ``is_clean``: all that was written is on the disk."""
+        if is_clean and self.pid == os.getpid():
+            os.ftruncate(self._fd, 0)
+        os.close(self._fd)
+
+
+def is_suspect(root: Path) -> bool:
+    """Whether the machine has gone down while the store was written."""
+    writer = _writer(root)
+    return bool(writer) and (writer.get("boot") is None or writer["boot"] != _boot())
+
+
+def _writer(root: Path) -> dict[str, object]:
+    """Who writes, or was the last to; nothing if it has closed the store."""
+    try:
+        text = (root / _NAME).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return {}
+    try:
+        found = json.loads(text)
+    except ValueError:  # cut with the machine
+        return {"boot": None} if text else {}
+    return found if isinstance(found, dict) else {"boot": None}
+
+
+def _boot() -> str | None:
+    """What tells this run of the machine from others; None where the system does not tell."""
+    try:
+        return _BOOT_ID.read_text(encoding="ascii").strip()
+    except OSError:
+        return None

@@ -1,0 +1,94 @@
+"""Opens the folder of a store, and mends what a writer's death has left."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+from tbloom.errors import ConfigError, TBloomError
+from tbloom.pages import recovery, segments
+from tbloom.pages.config import PagesConfig, agreed
+from tbloom.pages.index import Index, newest_of, remove_stale
+from tbloom.pages.lock import WriterLock, is_suspect
+
+logger = logging.getLogger(__name__)
+
+
+def folder(path: str | os.PathLike[str]) -> Path:
+    """The store's folder, which need not be there. Raises ConfigError."""
+    try:
+        root = Path(os.fsdecode(path)).absolute()
+        if root.exists() and not root.is_dir():
+            raise ConfigError("path", path, "a folder, or a place for one")
+    except (TypeError, ValueError, OSError):
+        raise ConfigError("path", path, "the path of a folder") from None
+    return root
+
+
+def to_read(root: Path, wanted: PagesConfig | None) -> tuple[Index, PagesConfig]:
+    """The store's index."""
+    newest = newest_of(root) if root.is_dir() else None
+    if newest is None:
+        raise ConfigError("path", str(root), "a folder with a page store")
+    if is_suspect(root):
+        raise TBloomError(
+            f"the machine went down while {str(root)!r} was written: its index can't be trusted; open it once to write, "
+            "or run 'tbloom pages rebuild'"
+        )
+    return _open(root, newest, wanted)
+
+
+def to_write(root: Path, wanted: PagesConfig | None) -> tuple[Index, PagesConfig, WriterLock]:
+    """The store's index, and its lock; a store is begun where there is none."""
+    root.mkdir(parents=True, exist_ok=True)
+    held, newest = segments.stored(root), newest_of(root)
+    if not held and newest is None and any(root.iterdir()) and not (root / "lock").exists():
+        raise ConfigError("path", str(root), "a new or empty folder, or a page store")
+    lock = WriterLock(root)
+    try:
+        remove_stale(root)
+        newest = newest_of(root)
+        if newest is not None and not lock.is_suspect:
+            return *_open(root, newest, wanted), lock
+        stored = recovery.parameters_of(root)
+        if stored is None:
+            config = wanted or PagesConfig(None)
+            index = Index.begin(root, config.stored)
+            index.publish()
+            return index, config, lock
+        config = agreed(str(root), stored, wanted)
+        logger.warning("the index of %s is made anew: %s", root, _why(lock))
+        recovery.rebuild(root, config)
+        newest = newest_of(root)
+        assert newest is not None  # noqa: S101 - it was published
+        return *_open(root, newest, wanted), lock
+    except BaseException:
+        lock.release(is_clean=False)
+        raise
+
+
+def rebuild(root: Path, progress: recovery.Progress | None) -> None:
+    """Makes the store's index anew, whatever it has."""
+    if not root.is_dir() or (stored := recovery.parameters_of(root)) is None:
+        raise ConfigError("path", str(root), "a folder with segments of a page store")
+    lock = WriterLock(root)
+    try:
+        recovery.rebuild(root, agreed(str(root), stored, None), progress)
+        lock.mark()
+    finally:
+        lock.release(is_clean=False)
+
+
+def _open(root: Path, newest: Path, wanted: PagesConfig | None) -> tuple[Index, PagesConfig]:
+    index = Index(newest)
+    try:
+        with index.reading() as snapshot:
+            return index, agreed(str(root), snapshot.parameters, wanted)
+    except BaseException:
+        index.close()
+        raise
+
+
+def _why(lock: WriterLock) -> str:
+    return "the machine went down while it was written" if lock.is_suspect else "it has none"

@@ -1,0 +1,85 @@
+"""All pages of a store, and its numbers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+from tbloom.pages import record, segments
+from tbloom.pages.calendar import Calendar
+from tbloom.pages.index import Index
+from tbloom.pages.info import PagesInfo, PagesSlice
+from tbloom.pages.page import Page
+from tbloom.pages.segments import Found
+from tbloom.pages.snapshot import Slice
+from tbloom.window import from_ms
+
+logger = logging.getLogger(__name__)
+
+
+def pages(root: Path, index: Index, calendar: Calendar) -> Iterator[Page]:
+    """The pages, slice by slice, as they stand in the files."""
+    with index.reading() as snapshot:
+        starts = {slice.label: slice.start for slice in snapshot.kept(calendar.since())}
+        known = [segment for segment in snapshot.segments() if segment.label in starts]
+    for segment in sorted(known, key=lambda one: (starts[one.label], one.number)):
+        path = root / segments.name_of(segment.label, segment.number)
+        try:
+            for found in segments.scan(path, 0, segment.size):
+                if isinstance(found, Found) and _is_current(index, calendar, segment.number, found):
+                    try:
+                        yield record.page_of(segments.read(path, found.offset, found.length))
+                    except record.Damaged as error:
+                        logger.warning("%s: the record at %d: %s", path, found.offset, error)
+        except FileNotFoundError:  # its slice has left the window
+            continue
+
+
+def stats(root: Path, index: Index, calendar: Calendar) -> PagesInfo:
+    """What there is."""
+    slices = []
+    with index.reading() as snapshot:
+        known = snapshot.segments()
+        for slice in reversed(snapshot.kept(calendar.since())):
+            ours = [segment for segment in known if segment.label == slice.label]
+            slices.append(
+                PagesSlice(
+                    slice.label,
+                    *_period(calendar, slice),
+                    pages=snapshot.pages(slice),
+                    records=sum(segment.records for segment in ours),
+                    segments=len(ours),
+                    bytes=sum(segment.size for segment in ours),
+                )
+            )
+    window = calendar.config.window
+    return PagesInfo(
+        str(root),
+        window.granularity if window else None,
+        window.tz if window else None,
+        tuple(slices),
+        index.bytes,
+    )
+
+
+def _is_current(index: Index, calendar: Calendar, number: int, found: Found) -> bool:
+    if found.head.kind != "response":
+        return False
+    with index.reading() as snapshot:
+        where = snapshot.find(found.head.print, calendar.since())
+    return where is not None and where[1][:2] == (number, found.offset)
+
+
+def _period(
+    calendar: Calendar, slice: Slice
+) -> tuple[datetime | None, datetime | None, datetime | None]:
+    window = calendar.config.window
+    if window is None:
+        return None, None, None
+    period = window.slice_at(slice.start)
+    start, end, expires = (
+        from_ms(ms, window.zone) for ms in (period.start, period.end, window.expires(period))
+    )
+    return start, end, expires

@@ -1,0 +1,126 @@
+"""A page as it is put in and got back, and what is checked of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any
+
+from tbloom.arguments import check_at
+from tbloom.errors import ConfigError
+from tbloom.hashing import Item, encode, fingerprint
+
+#: Names and values: of a mapping, or in pairs.
+Headers = Mapping[str, str] | Mapping[bytes, bytes] | Iterable[tuple[str | bytes, str | bytes]]
+Pairs = tuple[tuple[str, str], ...]
+
+_STATUSES = range(100, 1000)
+#: A record's lengths are numbers of 32 bits.
+MOST_BYTES = 2**31
+_URL = re.compile(r"https?://[^\s\x00-\x1f\x7f]+", re.IGNORECASE)
+_NAME = re.compile(r"[^\x00-\x20\x7f:]([^\x00-\x1f\x7f:]*[^\x00-\x20\x7f:])?")
+_VALUE = re.compile(r"[^\x00\r\n]*")
+_OWN = re.compile(
+    r"(WARC-(Type|Record-ID|Target-URI|Date|(Payload|Block)-Digest)|Content-.*|X-Tbloom-.*)",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page that was stored."""
+
+    url: str
+    status: int
+    #: The HTTP headers, in order, as (name, value); bytes beyond ASCII are Latin-1.
+    headers: Pairs
+    body: bytes
+    #: When it was fetched, in UTC.
+    at: datetime
+    #: What it is addressed by in place of its URL, if anything.
+    key: bytes | None = None
+    #: Further named fields of its WARC record.
+    fields: Pairs = ()
+
+    @property
+    def address(self) -> Item:
+        """What ``get`` finds it by: its key, or its URL."""
+        return self.url if self.key is None else self.key
+
+    def header(self, name: str) -> str | None:
+        """The first header of this name, in any case; None if there is none."""
+        return next((value for key, value in self.headers if key.lower() == name.lower()), None)
+
+
+def check_page(
+    url: str,
+    body: bytes,
+    *,
+    status: int = 200,
+    headers: Headers | None = None,
+    at: datetime | None = None,
+    key: Item | None = None,
+    fields: Headers | None = None,
+) -> Page:
+    """The page, if it can be stored; raises ConfigError."""
+    if not isinstance(url, str) or not _URL.fullmatch(url):
+        raise ConfigError("url", url, "an http:// or https:// URL without spaces")
+    encode(url, "url")
+    if not isinstance(body, bytes | bytearray | memoryview):
+        raise ConfigError("body", body, "bytes")
+    body = bytes(body)
+    if len(body) > MOST_BYTES:
+        raise ConfigError("body", f"{len(body)} bytes", f"at most {MOST_BYTES} bytes")
+    if not isinstance(status, int) or isinstance(status, bool) or status not in _STATUSES:
+        raise ConfigError("status", status, "a whole number from 100 to 999")
+    pairs = _pairs("headers", headers)
+    further = _pairs("fields", fields)
+    if len({name.lower() for name, _ in further}) < len(further):
+        raise ConfigError("fields", fields, "each name once")
+    for name, value in further:
+        if is_own(name):
+            raise ConfigError("fields", name, "no field that the store writes itself")
+        if not value or not (name + value).isascii():
+            raise ConfigError("fields", (name, value), "ASCII text that is not empty")
+    at = (check_at(at) or datetime.now(timezone.utc)).astimezone(timezone.utc)
+    given = None if key is None else encode(key, "key")
+    if given == url.encode():
+        given = None
+    return Page(url, status, pairs, body, at, given, further)
+
+
+def is_own(name: str) -> bool:
+    """Whether the store writes the named field of a record itself."""
+    return _OWN.fullmatch(name) is not None
+
+
+def print_of(address: Item, argument: str = "url") -> bytes:
+    """The 16 bytes that the index knows an address by: its BLAKE2b."""
+    return fingerprint(encode(address, argument)).to_bytes(16, "big")
+
+
+def _pairs(argument: str, given: Any) -> Pairs:
+    if given is None:
+        return ()
+    expected = "a mapping, or (name, value) pairs, of str or bytes"
+    try:
+        items = [*(given.items() if isinstance(given, Mapping) else given)]
+        found = tuple((_text(name), _text(value)) for name, value in items)
+    except (TypeError, ValueError):
+        raise ConfigError(argument, given, expected) from None
+    for name, value in found:
+        if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
+            expected = "a name without colons and line breaks, and a value without line breaks"
+            raise ConfigError(argument, (name, value), expected)
+    return found
+
+
+def _text(text: str | bytes) -> str:
+    """As HTTP has it: Latin-1, and space around it means nothing."""
+    if not isinstance(text, str | bytes):
+        raise TypeError
+    decoded = text.decode("latin-1") if isinstance(text, bytes) else text
+    decoded.encode("latin-1")
+    return decoded.strip(" \t")

@@ -1,0 +1,170 @@
+"""The files that the pages are in: ``SLICE-NUMBER.warc.gz``, one record after the other.
+
+A file only grows. What stands behind the last record that the index knows was being written when the writer
+died: it is looked through when the next one opens the store (see ``recovery``).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from tbloom.pages import record
+
+#: So much of a record is read to find its headers. It is more than most need.
+_START = 4096
+_LONGEST_START = 1 << 20
+_STRIDE = 1 << 20
+_NAME = re.compile(r"([0-9A-Za-z]+)-(\d{8,10})\.warc\.gz")
+
+
+class Found(NamedTuple):
+    """A record in a segment."""
+
+    offset: int
+    length: int
+    head: record.Head
+
+
+class Gap(NamedTuple):
+    """Bytes of a segment that are no record."""
+
+    offset: int
+    length: int
+
+
+def name_of(label: str, number: int) -> str:
+    """What a segment's file is called."""
+    return f"{label}-{number:08}.warc.gz"
+
+
+def stored(folder: Path) -> dict[int, str]:
+    """The slices of the segments that there are, by number, in order."""
+    matches = (_NAME.fullmatch(path.name) for path in folder.iterdir())
+    return dict(sorted((int(match[2]), match[1]) for match in matches if match))
+
+
+def read(path: Path, offset: int, length: int) -> bytes:
+    """A record. It may be cut, if the file is."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if hasattr(os, "posix_fadvise"):  # others are read from elsewhere
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
+        return os.pread(fd, length, offset)
+    finally:
+        os.close(fd)
+
+
+def first_record(path: Path) -> bytes:
+    """A segment's first record, or what there is of it."""
+    return read(path, 0, record.length_of(read(path, 0, _START)))
+
+
+def scan(path: Path, begin: int, end: int) -> Iterator[Found | Gap]:
+    """The records of a segment between two offsets, and what lies between them; bodies are not read."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        while begin < end:
+            record_there = _record_at(fd, begin, end)
+            found = record_there or Gap(begin, _next_record(fd, begin + 1, end) - begin)
+            yield found
+            begin += found.length
+    finally:
+        os.close(fd)
+
+
+def _record_at(fd: int, offset: int, end: int) -> Found | None:
+    start = os.pread(fd, _START, offset)
+    length = record.length_of(start)
+    if not length or offset + length > end:
+        return None
+    tail = os.pread(fd, record.TAIL_BYTES, offset + length - record.TAIL_BYTES)
+    if not record.is_whole(start, tail):
+        return None
+    try:
+        return Found(offset, length, record.head_of(start[:length]))
+    except record.Damaged:
+        if length <= _START:
+            return None
+    try:  # a URL may be long
+        start = os.pread(fd, min(length, _LONGEST_START), offset)
+        return Found(offset, length, record.head_of(start))
+    except record.Damaged:
+        return None
+
+
+def _next_record(fd: int, begin: int, end: int) -> int:
+    """Where the next one begins that looks like one; ``end`` if none does."""
+    while begin < end:
+        data = os.pread(fd, min(_STRIDE, end - begin), begin)
+        at = data.find(record.MAGIC)
+        while at >= 0:
+            if _record_at(fd, begin + at, end):
+                return begin + at
+            at = data.find(record.MAGIC, at + 1)
+        if len(data) < len(record.MAGIC):
+            break
+        begin += len(data) - len(record.MAGIC) + 1
+    return end
+
+
+def is_torn(path: Path) -> bool:
+    """Whether a segment ends within its first record."""
+    size = path.stat().st_size
+    start = read(path, 0, _START)
+    if size < len(record.MAGIC):
+        return record.MAGIC.startswith(start)
+    return start.startswith(record.MAGIC) and not 0 < record.length_of(start) <= size
+
+
+def flush_folder(folder: Path) -> None:
+    """Has the system write the names of a folder's files to the disk."""
+    fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+class Appender:
+    """A segment that is being written."""
+
+    def __init__(self, path: Path, *, is_new: bool = False) -> None:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if is_new else 0)
+        self.path = path
+        self._fd = os.open(path, flags, 0o666)
+        self.size = os.fstat(self._fd).st_size
+
+    def append(self, data: bytes) -> int:
+        """Writes a record at the end, whole or not at all, and returns where it begins. Raises OSError."""
+        offset = begin = self.size
+        view = memoryview(data)
+        try:
+            while view:
+                written = os.pwrite(self._fd, view, offset)
+                offset += written
+                view = view[written:]
+        except BaseException:
+            self.cut(begin)
+            raise
+        self.size = offset
+        return begin
+
+    def cut(self, size: int) -> None:
+        """Takes back what was written behind ``size``."""
+        os.ftruncate(self._fd, size)
+        self.size = size
+
+    def flush(self) -> None:
+        """Has the system write it to the disk."""
+        os.fsync(self._fd)
+
+    def close(self) -> None:
+        """Lets go of the file."""
+        with suppress(OSError):
+            os.close(self._fd)
+        self._fd = -1

@@ -1,0 +1,206 @@
+"""What the index holds, and how it is written.
+
+::
+
+    meta      "parameters" -> what all who use the store must agree on (see ``config``)
+              "state" -> version, sequence, segment: see ``State``
+    slices    label -> when the slice begins, and the number of its table
+    segments  number -> how long its file is, how many records it has, its slice
+    N         a table for each slice that is kept, N from 0: the address's BLAKE2b -> ``Entry``
+
+A page stands in one of the tables: that of the slice that it was put in last. Tables are used again by later
+slices, so that whoever has one open may keep it.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Any, NamedTuple, TypeAlias
+
+import lmdb
+
+META, SLICES, SEGMENTS = b"meta", b"slices", b"segments"
+_STATE, _PARAMETERS = b"state", b"parameters"
+_STATE_FORM, _ENTRY, _SLICE = Struct("<QQI"), Struct("<IQIqQ"), Struct("<qI")
+_NUMBER, _SEGMENT = Struct(">I"), Struct("<QQ")
+#: Any slice begins later (ms).
+EVER = -(1 << 62)
+
+#: Handles, by name, and those of slices by number.
+Tables = dict[bytes | int, Any]
+Transaction: TypeAlias = "lmdb.Transaction[bytes]"
+
+
+class Entry(NamedTuple):
+    """Where a page is."""
+
+    segment: int
+    offset: int
+    length: int
+    #: When it was fetched (microseconds since the epoch).
+    at: int
+    #: Of the store's puts and deletes, the how many-th. Of two with the same address, the later one counts.
+    sequence: int
+
+
+class State(NamedTuple):
+    """What changes."""
+
+    #: Another one whenever there are other slices.
+    version: int = 1
+    #: The sequence number that comes next.
+    sequence: int = 1
+    #: The segment that comes next.
+    segment: int = 1
+
+
+class Segment(NamedTuple):
+    """A segment that the index knows."""
+
+    number: int
+    label: str
+    #: How much of its file is known.
+    size: int
+    #: Pages, those that were replaced or deleted since, and deletions.
+    records: int
+
+
+class Slice(NamedTuple):
+    """A slice that is kept."""
+
+    #: When it begins (ms).
+    start: int
+    label: str
+    table: int
+
+
+class Snapshot:
+    """The index at one moment."""
+
+    __slots__ = ("_tables", "_txn", "slices", "state")
+
+    def __init__(self, tables: Tables, txn: Transaction, state: State, slices: list[Slice]) -> None:
+        self._tables, self._txn = tables, txn
+        self.state = state
+        #: Newest first.
+        self.slices = slices
+
+    @property
+    def parameters(self) -> str:
+        """What is stored of them."""
+        return (self._txn.get(_PARAMETERS, db=self._tables[META]) or b"").decode()
+
+    def find(self, print: bytes, since: int = EVER) -> tuple[Slice, Entry] | None:
+        """Where the page with this address is, if its slice begins at ``since`` (ms) or later."""
+        tables, get = self._tables, self._txn.get
+        for slice in self.slices:
+            if slice.start < since:
+                break
+            value = get(print, db=tables[slice.table])
+            if value is not None:
+                return slice, Entry._make(_ENTRY.unpack(value))
+        return None
+
+    def slice(self, label: str) -> Slice:
+        """The slice that is called so."""
+        return next(slice for slice in self.slices if slice.label == label)
+
+    def kept(self, since: int) -> list[Slice]:
+        """The slices that begin at ``since`` (ms) or later, newest first."""
+        return [slice for slice in self.slices if slice.start >= since]
+
+    def pages(self, slice: Slice) -> int:
+        """How many pages a slice has."""
+        return int(self._txn.stat(self._tables[slice.table])["entries"])
+
+    def segments(self) -> list[Segment]:
+        """All, in the order of their numbers."""
+        with self._txn.cursor(db=self._tables[SEGMENTS]) as cursor:
+            return [_segment(key, value) for key, value in cursor]
+
+    def segment(self, number: int) -> Segment | None:
+        """The one of this number."""
+        key = _NUMBER.pack(number)
+        value = self._txn.get(key, db=self._tables[SEGMENTS])
+        return None if value is None else _segment(key, value)
+
+
+class Change(Snapshot):
+    """Changes of the index, which become true together."""
+
+    __slots__ = ()
+
+    def put(self, slice: Slice, print: bytes, entry: Entry) -> None:
+        """A page is there now; whoever puts it takes it out elsewhere."""
+        self._txn.put(print, _ENTRY.pack(*entry), db=self._tables[slice.table])
+
+    def remove(self, slice: Slice, print: bytes) -> None:
+        """The page is no longer there."""
+        self._txn.delete(print, db=self._tables[slice.table])
+
+    def put_segment(self, segment: Segment) -> None:
+        """A segment has changed, or is new."""
+        value = _SEGMENT.pack(segment.size, segment.records) + segment.label.encode()
+        self._txn.put(_NUMBER.pack(segment.number), value, db=self._tables[SEGMENTS])
+        self.pass_segment(segment.number)
+
+    def pass_segment(self, number: int) -> None:
+        """Those that come have higher numbers."""
+        if number >= self.state.segment:
+            self.save(self.state._replace(segment=number + 1))
+
+    def begin_slice(self, label: str, start: int, table: int) -> None:
+        """Another slice, in a table that no other one has."""
+        self._txn.put(label.encode(), _SLICE.pack(start, table), db=self._tables[SLICES])
+        self.save(self.state._replace(version=self.state.version + 1))
+
+    def drop_slice(self, slice: Slice) -> list[Segment]:
+        """The slice goes, with its segments, which are returned."""
+        tables = self._tables
+        self._txn.drop(tables[slice.table], delete=False)
+        self._txn.delete(slice.label.encode(), db=tables[SLICES])
+        gone = [segment for segment in self.segments() if segment.label == slice.label]
+        for segment in gone:
+            self._txn.delete(_NUMBER.pack(segment.number), db=tables[SEGMENTS])
+        self.save(self.state._replace(version=self.state.version + 1))
+        return gone
+
+    def pass_sequence(self, number: int) -> None:
+        """Puts and deletes that come have higher numbers."""
+        if number >= self.state.sequence:
+            self.save(self.state._replace(sequence=number + 1))
+
+    def next_sequence(self) -> int:
+        """The number of a put or a delete."""
+        number = self.state.sequence
+        self.pass_sequence(number)
+        return number
+
+    def save(self, state: State) -> None:
+        """Another state."""
+        self.state = state
+        self._txn.put(_STATE, _STATE_FORM.pack(*state), db=self._tables[META])
+
+
+def begin(txn: Transaction, tables: Tables, parameters: str) -> None:
+    """What a new index has."""
+    txn.put(_PARAMETERS, parameters.encode(), db=tables[META])
+    txn.put(_STATE, _STATE_FORM.pack(*State()), db=tables[META])
+
+
+def state_in(txn: Transaction, tables: Tables) -> State:
+    """The state that the transaction sees."""
+    return State._make(_STATE_FORM.unpack(txn.get(_STATE, db=tables[META]) or b""))
+
+
+def slices_in(txn: Transaction, tables: Tables) -> list[Slice]:
+    """The slices that the transaction sees, newest first."""
+    with txn.cursor(db=tables[SLICES]) as cursor:
+        found = [(*_SLICE.unpack(value), key.decode()) for key, value in cursor]
+    return sorted((Slice(start, label, table) for start, table, label in found), reverse=True)
+
+
+def _segment(key: bytes, value: bytes) -> Segment:
+    size, records = _SEGMENT.unpack_from(value)
+    (number,) = _NUMBER.unpack(key)
+    return Segment(number, value[_SEGMENT.size :].decode(), size, records)

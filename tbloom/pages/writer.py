@@ -1,0 +1,193 @@
+"""The one who writes: appends records, and has the index know of them."""
+
+from __future__ import annotations
+
+import json
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+from tbloom.pages import record, recovery, segments
+from tbloom.pages.calendar import Calendar
+from tbloom.pages.index import Index
+from tbloom.pages.lock import WriterLock
+from tbloom.pages.page import Page
+from tbloom.pages.segments import Appender, flush_folder
+from tbloom.pages.snapshot import EVER, Change, Entry, Segment, Slice
+
+#: So far ahead of this machine's clock the times of pages may be (ms).
+_AHEAD = 86_400_000
+
+
+class Writer:
+    """Changes a store, whose lock it has; ``close`` releases that."""
+
+    def __init__(
+        self, root: Path, index: Index, calendar: Calendar, lock: WriterLock, segment_bytes: int
+    ) -> None:
+        self._root, self._index, self._calendar, self._lock = root, index, calendar, lock
+        self._segment_bytes = segment_bytes
+        self._guard = threading.Lock()
+        #: The segment that each slice's pages go to.
+        self._appenders: dict[str, tuple[int, Appender]] = {}
+        #: Those that are perhaps not on the disk yet.
+        self._written: set[Path] = set()
+        #: What has left the window before this (ms) is gone.
+        self._forgotten = EVER
+        recovery.reconcile(root, index, calendar.config)
+        index.forget_dead_readers()
+        if not lock.was_closed:
+            known = segments.stored(root).items()
+            self._written |= {root / segments.name_of(label, number) for number, label in known}
+        self._forget_old()
+        lock.mark()
+
+    def put(self, page: Page, print: bytes) -> None:
+        """Stores the page. Raises OSError, with nothing changed, where there is no room for it."""
+        with self._guard:
+            label = self._slice_for(page)
+            try:
+                with self._index.changing() as change:
+                    slice = change.slice(label)
+                    had = change.find(print)
+                    if had is not None and had[0].start > slice.start:
+                        # Or an index that is made anew after our slice has gone would know it again.
+                        self._append_deletion(change, had[0], print)
+                    if had is not None:
+                        change.remove(had[0], print)
+                    sequence = change.next_sequence()
+                    data = record.of_page(page, sequence)
+                    segment, offset = self._append(change, slice, data)
+                    at = round(page.at.timestamp() * 1e6)
+                    change.put(slice, print, Entry(segment, offset, len(data), at, sequence))
+            except BaseException:
+                self._take_back()
+                raise
+
+    def delete(self, print: bytes) -> bool:
+        """The page with this address is gone; False: there was none."""
+        with self._guard:
+            self._forget_old()
+            try:
+                with self._index.changing() as change:
+                    had = change.find(print, self._calendar.since())
+                    if had is None:
+                        return False
+                    self._append_deletion(change, had[0], print)
+                    change.remove(had[0], print)
+            except BaseException:
+                self._take_back()
+                raise
+        return True
+
+    def flush(self) -> None:
+        """Has the system write all to the disk."""
+        with self._guard:
+            for path in [*self._written]:
+                with suppress(FileNotFoundError):  # its slice has left the window
+                    appender = Appender(path)
+                    try:
+                        appender.flush()
+                    finally:
+                        appender.close()
+            self._written.clear()
+            flush_folder(self._root)
+            self._index.flush()
+
+    def close(self) -> None:
+        """Lets the next writer."""
+        is_clean = False
+        try:
+            self.flush()
+            is_clean = True
+        finally:
+            for _, appender in self._appenders.values():
+                appender.close()
+            self._lock.release(is_clean=is_clean)
+
+    def abandon(self) -> None:
+        """In a forked child: the files and the lock are the parent's."""
+        self._guard = threading.Lock()
+        for _, appender in self._appenders.values():
+            appender.close()
+        self._appenders.clear()
+        self._lock.release(is_clean=False)
+
+    def _slice_for(self, page: Page) -> str:
+        """The label of the page's slice, which the index has from now on."""
+        self._forget_old()
+        slice = self._calendar.slice_of(page.at)
+        with self._index.reading() as snapshot:
+            begun = any(one.label == slice.label for one in snapshot.slices)
+        if not begun:
+            self._index.begin_slice(slice.label, slice.start)
+        return slice.label
+
+    def _append(self, change: Change, slice: Slice, data: bytes) -> tuple[int, int]:
+        """Writes a record of the slice; its segment, and where it begins there."""
+        number, appender = self._appender(change, slice)
+        self._written.add(appender.path)
+        offset = appender.append(data)
+        known = change.segment(number)
+        records = (known.records if known else 0) + 1
+        change.put_segment(Segment(number, slice.label, appender.size, records))
+        return number, offset
+
+    def _append_deletion(self, change: Change, slice: Slice, print: bytes) -> None:
+        self._append(change, slice, record.of_deletion(print, change.next_sequence()))
+
+    def _appender(self, change: Change, slice: Slice) -> tuple[int, Appender]:
+        found = self._appenders.get(slice.label)
+        if found is None:
+            ours = [one for one in change.segments() if one.label == slice.label]
+            if ours:
+                last = ours[-1]
+                path = self._root / segments.name_of(slice.label, last.number)
+                found = self._appenders[slice.label] = last.number, Appender(path)
+        if found is not None and found[1].size < self._segment_bytes:
+            return found
+        if found is not None:
+            found[1].close()
+            del self._appenders[slice.label]
+        number = change.state.segment
+        name = segments.name_of(slice.label, number)
+        appender = Appender(self._root / name, is_new=True)
+        found = self._appenders[slice.label] = number, appender
+        details = {
+            "parameters": self._calendar.config.stored,
+            "slice": slice.label,
+            "start": slice.start,
+        }
+        appender.append(record.of_segment(name, json.dumps(details)))
+        return found
+
+    def _take_back(self) -> None:
+        """After a failure, cuts what the index does not know; a segment that it does not know at all goes."""
+        with self._index.reading() as snapshot:
+            for label, (number, appender) in [*self._appenders.items()]:
+                known = snapshot.segment(number)
+                if known is None:
+                    appender.close()
+                    del self._appenders[label]
+                    self._written.discard(appender.path)
+                    appender.path.unlink(missing_ok=True)
+                elif appender.size != known.size:
+                    appender.cut(known.size)
+
+    def _forget_old(self) -> None:
+        """Drops the slices that have left the window, and their files."""
+        since = self._calendar.since()
+        if since <= self._forgotten:
+            return
+        with self._index.reading() as snapshot:
+            old = [slice for slice in snapshot.slices if slice.start < since]
+        for slice in old:
+            if slice.label in self._appenders:
+                self._appenders.pop(slice.label)[1].close()
+            with self._index.changing() as change:
+                gone = change.drop_slice(slice)
+            for segment in gone:
+                path = self._root / segments.name_of(slice.label, segment.number)
+                self._written.discard(path)
+                path.unlink(missing_ok=True)
+        self._forgotten = since
