@@ -5,17 +5,21 @@
     page.py      a page, and what is checked of it
     record.py    a page as a WARC record, and back
     segments.py  the WARC files
-    index.py     where each page is (LMDB)
+    snapshot.py  what the index holds
+    environment.py, index.py  the index: LMDB
     config.py    what all who use a store must agree on
+    calendar.py  which slices are live now
     lock.py      one writer at a time, and how the last one ended
     recovery.py  the index learns what the files hold
     opening.py   opens a store, and mends it
     writer.py    puts, deletes, forgets
+    overview.py  all pages, and the numbers
+    check.py     verify()
     store.py     the class
 """
 
-from tbloom.pages.info import PagesInfo, PagesSlice
+from tbloom.pages.info import PagesInfo, PagesReport, PagesSlice
 from tbloom.pages.page import Page
 from tbloom.pages.store import PageStore
 
-__all__ = ["Page", "PageStore", "PagesInfo", "PagesSlice"]
+__all__ = ["Page", "PageStore", "PagesInfo", "PagesReport", "PagesSlice"]

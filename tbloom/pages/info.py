@@ -1,4 +1,4 @@
-"""What ``stats()`` tells about a page store."""
+"""What ``stats()`` and ``verify()`` tell about a page store."""
 
 from __future__ import annotations
 
@@ -22,6 +22,18 @@ class PagesSlice:
     #: WARC files, and what they take.
     segments: int
     bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class PagesReport:
+    """What ``verify()`` has found."""
+
+    #: Pages that the index has.
+    pages: int
+    #: Records that were looked at: pages, those that were replaced or deleted since, and deletions.
+    records: int
+    #: A sentence for each thing that is wrong, with the file and the place in it.
+    problems: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from tbloom.errors import ConfigError, TBloomError
 from tbloom.hashing import Item
-from tbloom.pages import opening, overview, record, recovery, segments
+from tbloom.pages import check, opening, overview, record, recovery, segments
 from tbloom.pages.calendar import Calendar, now
 from tbloom.pages.config import given
 from tbloom.pages.index import Index
-from tbloom.pages.info import PagesInfo
+from tbloom.pages.info import PagesInfo, PagesReport
 from tbloom.pages.page import Headers, Page, check_page, print_of
 from tbloom.pages.snapshot import Entry, Slice
 from tbloom.pages.writer import Writer
@@ -196,6 +196,15 @@ class PageStore:
     def stats(self) -> PagesInfo:
         """Pages, records, files and bytes, slice by slice."""
         return overview.stats(self._root, self._reading(), self._calendar)
+
+    def verify(self, progress: recovery.Progress | None = None) -> PagesReport:
+        """Reads all records, and compares them with their digests and with the index; changes nothing.
+
+        While it looks, what a writer changes takes room in the index that is used again only afterwards.
+
+        :param progress: called now and then with how many bytes have been looked through, and of how many.
+        """
+        return check.verify(self._root, self._reading(), self._calendar, progress)
 
     def flush(self) -> None:
         """Waits until all that was put is on the disk, and safe from a power cut too. ``close`` does so as well."""

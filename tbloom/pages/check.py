@@ -1,0 +1,84 @@
+"""Looks through a whole store: is each record as it was written, and does the index know where it is?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from io import BytesIO
+from pathlib import Path
+
+from warcio.archiveiterator import ArchiveIterator
+
+from tbloom.pages import record, segments
+from tbloom.pages.calendar import Calendar
+from tbloom.pages.index import Index
+from tbloom.pages.info import PagesReport
+from tbloom.pages.recovery import Progress
+from tbloom.pages.segments import Found, Gap
+from tbloom.pages.snapshot import Segment, Snapshot
+
+
+def verify(
+    root: Path, index: Index, calendar: Calendar, progress: Progress | None = None
+) -> PagesReport:
+    """What is there, and what is wrong with it."""
+    with index.reading() as snapshot:
+        kept = snapshot.kept(calendar.since())
+        labels = {slice.label for slice in kept}
+        known = [segment for segment in snapshot.segments() if segment.label in labels]
+        checker = _Checker(root, snapshot, progress, sum(segment.size for segment in known))
+        problems = [problem for segment in known for problem in checker.problems_of(segment)]
+        pages = sum(snapshot.pages(slice) for slice in kept)
+    if checker.pages != pages:
+        problems.append(
+            f"the index has {pages} pages, and {checker.pages} of them are where it says"
+        )
+    return PagesReport(pages, checker.records, tuple(problems))
+
+
+class _Checker:
+    """Counts what it finds."""
+
+    def __init__(
+        self, root: Path, snapshot: Snapshot, progress: Progress | None, total: int
+    ) -> None:
+        self._root, self._snapshot = root, snapshot
+        self._progress, self._done, self._total = progress, 0, total
+        self.pages = self.records = 0
+
+    def problems_of(self, segment: Segment) -> Iterator[str]:
+        """What is wrong with a segment."""
+        path = self._root / segments.name_of(segment.label, segment.number)
+        try:
+            size = path.stat().st_size
+            if size < segment.size:
+                yield f"{path}: has {size} bytes, and the index knows of {segment.size}"
+            for found in segments.scan(path, 0, min(size, segment.size)):
+                yield from self._problems_at(path, segment, found)
+                if self._progress is not None:
+                    self._progress(self._done + found.offset + found.length, self._total)
+        except FileNotFoundError:
+            yield f"{path}: is missing"
+        self._done += segment.size
+
+    def _problems_at(self, path: Path, segment: Segment, found: Found | Gap) -> Iterator[str]:
+        if isinstance(found, Gap):
+            yield f"{path}: at {found.offset}, {found.length} bytes are no record"
+            return
+        self.records += found.head.kind != "warcinfo"
+        try:
+            _check(segments.read(path, found.offset, found.length))
+        except record.Damaged as error:
+            yield f"{path}: the record at {found.offset} is damaged: {error}"
+        if found.head.kind == "response":
+            where = self._snapshot.find(found.head.print)
+            place = segment.number, found.offset, found.length
+            self.pages += where is not None and where[1][:3] == place
+
+
+def _check(data: bytes) -> None:
+    """Raises Damaged where a record's bytes are not those that it was written with."""
+    for one in ArchiveIterator(BytesIO(record.block_of(data)), check_digests=True):
+        while one.raw_stream.read(1 << 20):
+            pass
+        if one.digest_checker.passed is not True:
+            raise record.Damaged("; ".join(one.digest_checker.problems) or "it has no digest")
