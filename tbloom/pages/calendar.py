@@ -8,9 +8,6 @@ from tbloom.errors import ConfigError
 from tbloom.pages.config import PagesConfig
 from tbloom.window import Slice, from_ms, to_ms
 
-#: So far ahead of the clock the times of pages may be (ms).
-_AHEAD = 86_400_000
-
 
 def now() -> datetime:
     """What time it is."""
@@ -20,27 +17,29 @@ def now() -> datetime:
 class Calendar:
     """The window of a store, as time goes by."""
 
-    __slots__ = ("_begin", "_end", "_since", "config")
+    __slots__ = ("_period", "config")
 
     def __init__(self, config: PagesConfig) -> None:
         self.config = config
-        self._begin, self._end, self._since = 1, 0, 0
+        #: The current slice, from and up to; when the oldest live one begins, and up to when pages may be (ms).
+        self._period = (1, 0, 0, 0)
 
     def since(self) -> int:
         """When the oldest live slice begins (ms)."""
-        at = to_ms(now())
-        if not self._begin <= at < self._end:
-            current, oldest = self.config.slice_at(at), self.config.oldest(at)
-            self._begin, self._end, self._since = current.start, current.end, oldest.start
-        return self._since
+        return self._now()[2]
 
     def slice_of(self, at: datetime) -> Slice:
         """The slice of a page that was fetched then; raises ConfigError where it is not kept."""
-        ms, since = to_ms(at), self.since()
-        if ms < since:
-            expected = f"a time within the window, from {from_ms(since).isoformat()} on"
-            raise ConfigError("at", at.isoformat(), expected)
-        if ms > to_ms(now()) + _AHEAD:
-            expected = "a time at most a day ahead of this machine's clock"
-            raise ConfigError("at", at.isoformat(), expected)
-        return self.config.slice_at(ms)
+        ms, (_, _, since, until) = to_ms(at), self._now()
+        if since <= ms < until:
+            return self.config.slice_at(ms)
+        expected = (
+            f"a time within the window, which begins at {from_ms(since).isoformat()}, or soon"
+        )
+        raise ConfigError("at", at.isoformat(), expected)
+
+    def _now(self) -> tuple[int, int, int, int]:
+        ms, period = to_ms(now()), self._period
+        if not period[0] <= ms < period[1]:
+            period = self._period = self.config.period(ms)
+        return period

@@ -36,9 +36,13 @@ class PagesConfig:
         """The slice that the instant lies in."""
         return self.window.slice_at(ms) if self.window else WHOLE
 
-    def oldest(self, ms: int) -> Slice:
-        """The oldest slice that is live at the instant."""
-        return self.window.live(ms)[0] if self.window else WHOLE
+    def period(self, ms: int) -> tuple[int, int, int, int]:
+        """Of the slice that is current at the instant, where it begins and ends; where the oldest live one begins; and
+        up to when pages may have been fetched, because clocks differ: in the slice that comes next (ms)."""
+        if self.window is None:
+            return WHOLE.start, WHOLE.end, WHOLE.start, WHOLE.end
+        live = self.window.live(ms)
+        return live[-1].start, live[-1].end, live[0].start, self.window.slice_at(live[-1].end).end
 
 
 def given(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,6 +34,9 @@ class Index:
         if parameters is not None:
             folder.mkdir()
         self._environment = acquire(folder, parameters)
+        #: Others, in whose place this one has come. A thread may still look at one.
+        self._retired: list[Environment] = []
+        self._guard = threading.Lock()
 
     @classmethod
     def begin(cls, root: Path, parameters: str) -> Index:
@@ -99,7 +103,8 @@ class Index:
 
     def close(self) -> None:
         """Lets go of it."""
-        release(self._environment)
+        for environment in (self._environment, *self._retired):
+            release(environment)
 
     @property
     def bytes(self) -> int:
@@ -109,11 +114,19 @@ class Index:
     def _current(self) -> Environment:
         """The environment, opened again in a forked child, and where another one stands in its place."""
         environment = self._environment
-        if environment.pid != os.getpid() or environment.identity != identity_of(self.folder):
-            self.folder = newest_of(self.folder.parent) or self.folder
-            self._environment = acquire(self.folder, None)
-            release(environment)
-        return self._environment
+        if environment.pid == os.getpid() and environment.identity == identity_of(self.folder):
+            return environment
+        with self._guard:
+            if environment is self._environment:
+                folder = newest_of(self.folder.parent) or self.folder
+                self._environment = acquire(folder, None)
+                self._retired.append(environment)
+                self.folder = folder
+            return self._environment
+
+    def after_fork(self) -> None:
+        """A thread that is gone may have held the guard."""
+        self._guard = threading.Lock()
 
 
 def newest_of(root: Path) -> Path | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from contextlib import closing, suppress
 from pathlib import Path
 
 from tbloom.errors import ConfigError, TBloomError
@@ -51,7 +52,7 @@ def to_write(root: Path, wanted: PagesConfig | None) -> tuple[Index, PagesConfig
         newest = newest_of(root)
         if newest is not None and not lock.is_suspect:
             return *_open(root, newest, wanted), lock
-        stored = recovery.parameters_of(root)
+        stored = _parameters_of(root)
         if stored is None:
             config = wanted or PagesConfig(None)
             index = Index.begin(root, config.stored)
@@ -70,7 +71,7 @@ def to_write(root: Path, wanted: PagesConfig | None) -> tuple[Index, PagesConfig
 
 def rebuild(root: Path, progress: recovery.Progress | None) -> None:
     """Makes the store's index anew, whatever it has."""
-    if not root.is_dir() or (stored := recovery.parameters_of(root)) is None:
+    if not root.is_dir() or (stored := _parameters_of(root)) is None:
         raise ConfigError("path", str(root), "a folder with segments of a page store")
     lock = WriterLock(root)
     try:
@@ -78,6 +79,19 @@ def rebuild(root: Path, progress: recovery.Progress | None) -> None:
         lock.mark()
     finally:
         lock.release(is_clean=False)
+
+
+def _parameters_of(root: Path) -> str | None:
+    """What the segments say of them, or else the index, if it can be read."""
+    found, newest = recovery.parameters_of(root), newest_of(root)
+    if found is None and newest is not None:
+        with (
+            suppress(TBloomError, OSError),
+            closing(Index(newest)) as index,
+            index.reading() as snapshot,
+        ):
+            found = snapshot.parameters
+    return found
 
 
 def _open(root: Path, newest: Path, wanted: PagesConfig | None) -> tuple[Index, PagesConfig]:

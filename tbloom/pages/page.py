@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from tbloom.arguments import check_at
@@ -16,6 +16,7 @@ from tbloom.hashing import Item, encode, fingerprint
 Headers = Mapping[str, str] | Mapping[bytes, bytes] | Iterable[tuple[str | bytes, str | bytes]]
 Pairs = tuple[tuple[str, str], ...]
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _STATUSES = range(100, 1000)
 #: A record's lengths are numbers of 32 bits.
 MOST_BYTES = 2**31
@@ -94,6 +95,11 @@ def check_page(
 def is_own(name: str) -> bool:
     """Whether the store writes the named field of a record itself."""
     return _OWN.fullmatch(name) is not None
+
+
+def micros(at: datetime) -> int:
+    """Microseconds since the epoch."""
+    return (at - _EPOCH) // timedelta(microseconds=1)
 
 
 def print_of(address: Item, argument: str = "url") -> bytes:

@@ -22,7 +22,7 @@ from isal import isal_zlib
 from warcio.statusandheaders import StatusAndHeaders
 from warcio.warcwriter import WARCWriter
 
-from tbloom.pages.page import Page, Pairs, is_own, print_of
+from tbloom.pages.page import Page, Pairs, is_own, micros, print_of
 from tbloom.version import __version__
 
 #: Of ISA-L's 0 to 3. Measured (docs/benchmarks.md): 3 takes twice the time for 4 % less.
@@ -137,7 +137,7 @@ def head_of(start: bytes) -> Head:
         else:
             print = print_of(bytes.fromhex(known.get(_KEY, "")) or known["WARC-Target-URI"])
         at = _parse_date(known["WARC-Date"])
-        return Head(kind, print, int(known[_SEQUENCE]), round(at.timestamp() * 1e6))
+        return Head(kind, print, int(known[_SEQUENCE]), micros(at))
     except (KeyError, ValueError) as error:
         raise Damaged(f"a record that tbloom did not write ({error})") from None
 

@@ -11,12 +11,16 @@ from tbloom.pages import record, recovery, segments
 from tbloom.pages.calendar import Calendar
 from tbloom.pages.index import Index
 from tbloom.pages.lock import WriterLock
-from tbloom.pages.page import Page
+from tbloom.pages.page import Page, micros
 from tbloom.pages.segments import Appender, flush_folder
 from tbloom.pages.snapshot import EVER, Change, Entry, Segment, Slice
 
 #: So far ahead of this machine's clock the times of pages may be (ms).
 _AHEAD = 86_400_000
+
+
+#: So many segments are kept open; one put writes to two at most.
+_MOST_OPEN = 16
 
 
 class Writer:
@@ -58,8 +62,8 @@ class Writer:
                     sequence = change.next_sequence()
                     data = record.of_page(page, sequence)
                     segment, offset = self._append(change, slice, data)
-                    at = round(page.at.timestamp() * 1e6)
-                    change.put(slice, print, Entry(segment, offset, len(data), at, sequence))
+                    entry = Entry(segment, offset, len(data), micros(page.at), sequence)
+                    change.put(slice, print, entry)
             except BaseException:
                 self._take_back()
                 raise
@@ -137,29 +141,39 @@ class Writer:
         self._append(change, slice, record.of_deletion(print, change.next_sequence()))
 
     def _appender(self, change: Change, slice: Slice) -> tuple[int, Appender]:
-        found = self._appenders.get(slice.label)
-        if found is None:
-            ours = [one for one in change.segments() if one.label == slice.label]
-            if ours:
-                last = ours[-1]
-                path = self._root / segments.name_of(slice.label, last.number)
-                found = self._appenders[slice.label] = last.number, Appender(path)
-        if found is not None and found[1].size < self._segment_bytes:
-            return found
-        if found is not None:
+        """The segment that the slice's pages go to."""
+        found = self._appenders.pop(slice.label, None) or self._last_segment(change, slice)
+        if found is not None and found[1].size >= self._segment_bytes:
             found[1].close()
-            del self._appenders[slice.label]
-        number = change.state.segment
-        name = segments.name_of(slice.label, number)
-        appender = Appender(self._root / name, is_new=True)
-        found = self._appenders[slice.label] = number, appender
-        details = {
-            "parameters": self._calendar.config.stored,
-            "slice": slice.label,
-            "start": slice.start,
-        }
-        appender.append(record.of_segment(name, json.dumps(details)))
+            found = None
+        if found is None:
+            found = self._new_segment(change.state.segment, slice)
+        while len(self._appenders) >= _MOST_OPEN:
+            self._appenders.pop(next(iter(self._appenders)))[1].close()
+        self._appenders[slice.label] = found  # as the one that was used last
         return found
+
+    def _last_segment(self, change: Change, slice: Slice) -> tuple[int, Appender] | None:
+        ours = [segment for segment in change.segments() if segment.label == slice.label]
+        if not ours:
+            return None
+        appender = Appender(self._root / segments.name_of(slice.label, ours[-1].number))
+        if appender.size != ours[-1].size:
+            appender.cut(ours[-1].size)
+        return ours[-1].number, appender
+
+    def _new_segment(self, number: int, slice: Slice) -> tuple[int, Appender]:
+        name = segments.name_of(slice.label, number)
+        stored, label, start = self._calendar.config.stored, slice.label, slice.start
+        details = {"parameters": stored, "slice": label, "start": start}
+        appender = Appender(self._root / name, is_new=True)
+        try:
+            appender.append(record.of_segment(name, json.dumps(details)))
+        except BaseException:
+            appender.close()
+            appender.path.unlink(missing_ok=True)
+            raise
+        return number, appender
 
     def _take_back(self) -> None:
         """After a failure, cuts what the index does not know; a segment that it does not know at all goes."""
