@@ -58,10 +58,10 @@ class Page:
 def check_page(
     url: str,
     body: bytes,
+    at: datetime,
     *,
     status: int = 200,
     headers: Headers | None = None,
-    at: datetime | None = None,
     key: Item | None = None,
     fields: Headers | None = None,
 ) -> Page:
@@ -85,7 +85,9 @@ def check_page(
             raise ConfigError("fields", name, "no field that the store writes itself")
         if not value or not (name + value).isascii():
             raise ConfigError("fields", (name, value), "ASCII text that is not empty")
-    at = (check_at(at) or datetime.now(timezone.utc)).astimezone(timezone.utc)
+    if check_at(at) is None:
+        raise ConfigError("at", at, "a datetime with a time zone")
+    at = at.astimezone(timezone.utc)
     given = None if key is None else encode(key, "key")
     if given == url.encode():
         given = None

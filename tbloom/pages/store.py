@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -135,9 +136,8 @@ class PageStore:
         :raises OSError: where there is no room for the page; nothing is changed then.
         """
         writer = self._writing()
-        page = check_page(
-            url, body, status=status, headers=headers, at=at or now(), key=key, fields=fields
-        )
+        at = now() if at is None else at
+        page = check_page(url, body, at, status=status, headers=headers, key=key, fields=fields)
         writer.put(page, print_of(page.address))
 
     def get(self, url: Item) -> Page | None:
@@ -233,6 +233,12 @@ class PageStore:
     ) -> None:
         """Closes it."""
         self.close()
+
+    def __del__(self) -> None:
+        """The next one may have the lock, and the index."""
+        if getattr(self, "_is_open", False):
+            with suppress(Exception):  # at the end of the process, modules may be gone
+                self.close()
 
     def _reading(self) -> Index:
         if not self._is_open:
