@@ -77,21 +77,13 @@ def check_page(
     if not isinstance(status, int) or isinstance(status, bool) or status not in _STATUSES:
         raise ConfigError("status", status, "a whole number from 100 to 999")
     pairs = _pairs("headers", headers)
-    further = _pairs("fields", fields)
-    if len({name.lower() for name, _ in further}) < len(further):
-        raise ConfigError("fields", fields, "each name once")
-    for name, value in further:
-        if is_own(name):
-            raise ConfigError("fields", name, "no field that the store writes itself")
-        if not value or not (name + value).isascii():
-            raise ConfigError("fields", (name, value), "ASCII text that is not empty")
     if check_at(at) is None:
         raise ConfigError("at", at, "a datetime with a time zone")
     at = at.astimezone(timezone.utc)
     given = None if key is None else encode(key, "key")
     if given == url.encode():
         given = None
-    return Page(url, status, pairs, body, at, given, further)
+    return Page(url, status, pairs, body, at, given, _further(fields))
 
 
 def is_own(name: str) -> bool:
@@ -123,6 +115,19 @@ def _pairs(argument: str, given: Any) -> Pairs:
             expected = "a name without colons and line breaks, and a value without line breaks"
             raise ConfigError(argument, (name, value), expected)
     return found
+
+
+def _further(fields: Headers | None) -> Pairs:
+    """The further fields of a record."""
+    pairs = _pairs("fields", fields)
+    if len({name.lower() for name, _ in pairs}) < len(pairs):
+        raise ConfigError("fields", fields, "each name once")
+    for name, value in pairs:
+        if is_own(name):
+            raise ConfigError("fields", name, "no field that the store writes itself")
+        if not value or not (name + value).isascii():
+            raise ConfigError("fields", (name, value), "ASCII text that is not empty")
+    return pairs
 
 
 def _text(text: str | bytes) -> str:
