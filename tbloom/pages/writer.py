@@ -15,8 +15,8 @@ from tbloom.pages.page import Page
 from tbloom.pages.segments import Appender, flush_folder
 from tbloom.pages.snapshot import EVER, Change, Entry, Segment, Slice
 
-#: So far ahead of this machine's clock the times of pages may be (ms).
-_AHEAD = 86_400_000
+#: So many segments are kept open: a process may have few files, and a store 1,024 slices.
+_MOST_OPEN = 16
 
 
 class Writer:
@@ -32,7 +32,7 @@ class Writer:
         self._appenders: dict[str, tuple[int, Appender]] = {}
         #: Those that are perhaps not on the disk yet.
         self._written: set[Path] = set()
-        #: What has left the window before this (ms) is gone.
+        #: What began before this (ms) is gone. A clock may have been set back after that.
         self._forgotten = EVER
         recovery.reconcile(root, index, calendar.config)
         index.forget_dead_readers()
@@ -137,8 +137,11 @@ class Writer:
         self._append(change, slice, record.of_deletion(print, change.next_sequence()))
 
     def _appender(self, change: Change, slice: Slice) -> tuple[int, Appender]:
-        found = self._appenders.get(slice.label)
-        if found is None:
+        found = self._appenders.pop(slice.label, None)
+        if found is not None:
+            self._appenders[slice.label] = found  # as the one that was used last
+        else:
+            self._close_unused()
             ours = [one for one in change.segments() if one.label == slice.label]
             if ours:
                 last = ours[-1]
@@ -161,6 +164,11 @@ class Writer:
         appender.append(record.of_segment(name, json.dumps(details)))
         return found
 
+    def _close_unused(self) -> None:
+        """A change needs two at most: its page's, and that of the page that was there."""
+        while len(self._appenders) >= _MOST_OPEN:
+            self._appenders.pop(next(iter(self._appenders)))[1].close()
+
     def _take_back(self) -> None:
         """After a failure, cuts what the index does not know; a segment that it does not know at all goes."""
         with self._index.reading() as snapshot:
@@ -177,7 +185,7 @@ class Writer:
     def _forget_old(self) -> None:
         """Drops the slices that have left the window, and their files."""
         since = self._calendar.since()
-        if since <= self._forgotten:
+        if since == self._forgotten:
             return
         with self._index.reading() as snapshot:
             old = [slice for slice in snapshot.slices if slice.start < since]
