@@ -230,7 +230,7 @@ class Nowhere(tzinfo):
 #: For each argument of ``put`` what it can't be.
 WRONG: dict[str, list[Any]] = {
     "url": [
-        *("", "example.com", "//example.com/", "ftp://example.com/", "http://", "http:/a", "data:,a"),
+        *("", "example.com", "//example.com/", "ftp://example.com/", "http://", "http:/a", "data:,a", "HTTP://a/"),
         *(" http://a/", "http://a/ ", "http://a/ b", "http://a/\n", "http://a/\r\nWARC-Type: x"),
         *("http://a/\x00", "http://a/\x7f", "http://a/\u2028", "http://a/\xa0", "http://a/\x85"),
         *("http://a/\ud800", b"http://a/", None, 5, ["http://a/"]),
