@@ -13,6 +13,7 @@ from tbloom.errors import (
     FilterFull,
     MappingFull,
     ServerTooOld,
+    StoreLocked,
     TBloomError,
 )
 from tbloom.exact import AsyncExactFilter, ExactFilter, ExactInfo
@@ -40,6 +41,7 @@ __all__ = [
     "MappingFull",
     "ServerTooOld",
     "SliceInfo",
+    "StoreLocked",
     "TBloomError",
     "TimeBloom",
     "__version__",

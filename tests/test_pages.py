@@ -75,6 +75,7 @@ HEADERS = {
         ("transfer-encoding", "chunked"),
         ("CONTENT-LENGTH", "4"),
     ],
+    "br": [("Content-Encoding", "br"), ("Content-Encoding", "gzip, br")],
     "of an archive": [
         ("X-Archive-Orig-Content-Length", "5"),
         ("x-archive-orig-x", "y"),
@@ -108,9 +109,11 @@ URLS = [
 def test_headers_come_back(store: PageStore, headers: list[tuple[str, str]], how: str) -> None:
     """Names, values, order and repeats, whatever a WARC tool must be told in their place."""
     store.put(URL, b"body", headers=headers)
-    found = again(store, how).get(URL)
+    opened = again(store, how)
+    found = opened.get(URL)
     assert found is not None
     assert tuple(headers) == found.headers
+    assert () == opened.verify().problems
 
 
 @each_way
