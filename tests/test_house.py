@@ -113,6 +113,21 @@ def test_only_the_drivers_know_redis_and_scrapy(path: Path) -> None:
     assert set() == foreign & banned
 
 
+@each_module
+def test_only_the_page_store_knows_its_libraries(path: Path) -> None:
+    """The extra ``pages`` need not be installed where no pages are kept."""
+    foreign = {name.split(".")[0] for name in imports(path)}
+    assert room(path) == "pages" or set() == foreign & {"isal", "lmdb", "warcio"}
+
+
+def test_the_page_store_s_map_is_the_truth() -> None:
+    """Its ``__init__`` names every file of the room once."""
+    folder = ROOT / "tbloom" / "pages"
+    text = ast.get_docstring(ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))) or ""
+    names = {path.name for path in folder.glob("*.py")} - {"__init__.py"}
+    assert sorted(names) == sorted(re.findall(r"\b\w+\.py\b", text))
+
+
 def test_all_is_the_truth() -> None:
     """``__all__`` is sorted, and is every public name that the package binds."""
     public = [

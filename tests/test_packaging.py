@@ -19,9 +19,23 @@ from conftest import missing
 
 ROOT = Path(__file__).parents[1]
 SCRIPTS = {f"{path.name}" for path in (ROOT / "lua").glob("*.lua")}
+PYTHON = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tbloom").rglob("*.py")}
 USE = (
     "from tbloom import scripts, TimeBloom; import tbloom; print(tbloom.__file__, scripts.ADD.sha)"
 )
+#: What a process without the extra ``pages`` can do, and what it is told.
+WITHOUT_PAGES = """
+import sys
+for name in ("isal", "lmdb", "warcio"):
+    sys.modules[name] = None
+import tbloom, tbloom.cli
+from tbloom import LocalBloom, StoreLocked
+assert LocalBloom(capacity=100).add("a")
+try:
+    import tbloom.pages
+except ModuleNotFoundError as error:
+    print(error.name)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +54,7 @@ def test_the_wheel_works_in_a_clean_environment(dist: Path, tmp_path: Path) -> N
     """With redis and mmh3, and without the checkout."""
     [wheel] = dist.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
+    assert PYTHON == {name for name in names if name.startswith("tbloom/") and name.endswith(".py")}
     assert SCRIPTS == {Path(name).name for name in names if name.startswith("tbloom/lua/")}
     assert {"tbloom/py.typed", "tbloom/cli/report.html"} <= set(names)
     assert {"tbloom", f"tbloom-{wheel.name.split('-')[1]}.dist-info"} == {
@@ -66,3 +81,22 @@ def test_the_sdist_holds_all_that_a_build_needs(dist: Path) -> None:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {f"lua/{script}" for script in SCRIPTS} <= names
     assert {"LICENSE", "README.md", "setup.cfg", "pyproject.toml"} <= names
+
+
+def test_without_the_extra_pages() -> None:
+    """All else works, and whoever wants pages is told what is missing, as with the extra ``metrics``."""
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_PAGES],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ("", 0) == (done.stderr, done.returncode)
+    assert done.stdout.strip().split(".")[0] in {"isal", "lmdb", "warcio"}
+
+
+def test_importing_tbloom_does_not_import_the_page_store() -> None:
+    """It would take a tenth of a second, and three libraries."""
+    script = "import sys, tbloom; sys.exit(any(n.split('.')[0] in {'isal', 'lmdb', 'warcio'} for n in sys.modules))"
+    assert 0 == subprocess.run([sys.executable, "-c", script], check=False).returncode

@@ -13,6 +13,7 @@
     recovery.py  the index learns what the files hold
     opening.py   opens a store, and mends it
     writer.py    puts, deletes, forgets
+    info.py      what stats() and verify() tell
     overview.py  all pages, and the numbers
     check.py     verify()
     store.py     the class

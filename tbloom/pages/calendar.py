@@ -31,12 +31,13 @@ class Calendar:
     def slice_of(self, at: datetime) -> Slice:
         """The slice of a page that was fetched then; raises ConfigError where it is not kept."""
         ms, (_, _, since, until) = to_ms(at), self._now()
-        if since <= ms < until:
-            return self.config.slice_at(ms)
-        expected = (
-            f"a time within the window, which begins at {from_ms(since).isoformat()}, or soon"
-        )
-        raise ConfigError("at", at.isoformat(), expected)
+        if ms < since:
+            expected = f"a time within the window, from {from_ms(since).isoformat()} on"
+            raise ConfigError("at", at.isoformat(), expected)
+        if ms >= until:
+            expected = f"a time before the next slice ends, at {from_ms(until).isoformat()}"
+            raise ConfigError("at", at.isoformat(), expected)
+        return self.config.slice_at(ms)
 
     def _now(self) -> tuple[int, int, int, int]:
         ms, period = to_ms(now()), self._period

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tbloom.errors import TBloomError
 from tbloom.pages.environment import (
     MOST_TABLES,
     Environment,
@@ -20,6 +22,7 @@ from tbloom.pages.environment import (
 from tbloom.pages.snapshot import Change, Snapshot
 
 _FOLDER = "index-"
+_NAME = re.compile(rf"{_FOLDER}(\d+)(\.new)?", re.ASCII)
 
 
 class Index:
@@ -37,6 +40,7 @@ class Index:
         #: Others, in whose place this one has come. A thread may still look at one.
         self._retired: list[Environment] = []
         self._guard = threading.Lock()
+        self._is_open = True
 
     @classmethod
     def begin(cls, root: Path, parameters: str) -> Index:
@@ -85,7 +89,9 @@ class Index:
         """Another slice is kept from now on."""
         with self.reading() as snapshot:
             used = {slice.table for slice in snapshot.slices}
-        table = next(number for number in range(MOST_TABLES) if number not in used)
+        table = next((number for number in range(MOST_TABLES) if number not in used), None)
+        if table is None:
+            raise TBloomError(f"the index {str(self.folder)!r} has {MOST_TABLES} slices, its most")
         with errors(self.folder):
             self._environment.open_table(table)
         with self.changing() as change:
@@ -103,6 +109,7 @@ class Index:
 
     def close(self) -> None:
         """Lets go of it."""
+        self._is_open = False
         for environment in (self._environment, *self._retired):
             release(environment)
 
@@ -113,6 +120,8 @@ class Index:
 
     def _current(self) -> Environment:
         """The environment, opened again in a forked child, and where another one stands in its place."""
+        if not self._is_open:  # while somebody went through its pages
+            raise TBloomError(f"the page store {str(self.folder.parent)!r} is closed")
         environment = self._environment
         if environment.pid == os.getpid() and environment.identity == identity_of(self.folder):
             return environment
@@ -131,8 +140,8 @@ class Index:
 
 def newest_of(root: Path) -> Path | None:
     """The folder of the store's index, if it has one."""
-    names = (path.name.removeprefix(_FOLDER) for path in root.glob(f"{_FOLDER}*"))
-    numbers = [int(name) for name in names if name.isdecimal()]
+    matches = (_NAME.fullmatch(path.name) for path in root.glob(f"{_FOLDER}*") if path.is_dir())
+    numbers = [int(match[1]) for match in matches if match and not match[2]]
     return root / f"{_FOLDER}{max(numbers)}" if numbers else None
 
 
@@ -140,5 +149,10 @@ def remove_stale(root: Path) -> None:
     """Removes the indexes that are not the newest."""
     newest = newest_of(root)
     for folder in root.glob(f"{_FOLDER}*"):
-        if folder != newest:
+        if folder != newest and is_index(folder):
             shutil.rmtree(folder)
+
+
+def is_index(path: Path) -> bool:
+    """Whether it is called as an index is, or one that is being made."""
+    return _NAME.fullmatch(path.name) is not None and path.is_dir()

@@ -10,7 +10,7 @@ from pathlib import Path
 from tbloom.errors import ConfigError, TBloomError
 from tbloom.pages import recovery, segments
 from tbloom.pages.config import PagesConfig, agreed
-from tbloom.pages.index import Index, newest_of, remove_stale
+from tbloom.pages.index import Index, is_index, newest_of, remove_stale
 from tbloom.pages.lock import WriterLock, is_suspect
 
 logger = logging.getLogger(__name__)
@@ -19,11 +19,16 @@ logger = logging.getLogger(__name__)
 def folder(path: str | os.PathLike[str]) -> Path:
     """The store's folder, which need not be there. Raises ConfigError."""
     try:
-        root = Path(os.fsdecode(path)).absolute()
-        if root.exists() and not root.is_dir():
-            raise ConfigError("path", path, "a folder, or a place for one")
+        name = os.fsdecode(path)
+        root = Path(name).absolute()
+        is_taken = root.exists() and not root.is_dir()
+        is_path = bool(name) and b"\0" not in os.fsencode(name)
     except (TypeError, ValueError, OSError):
-        raise ConfigError("path", path, "the path of a folder") from None
+        is_path = False
+    if not is_path:
+        raise ConfigError("path", path, "the path of a folder")
+    if is_taken:
+        raise ConfigError("path", path, "a folder, or a place for one")
     return root
 
 
@@ -43,8 +48,7 @@ def to_read(root: Path, wanted: PagesConfig | None) -> tuple[Index, PagesConfig]
 def to_write(root: Path, wanted: PagesConfig | None) -> tuple[Index, PagesConfig, WriterLock]:
     """The store's index, and its lock; a store is begun where there is none."""
     root.mkdir(parents=True, exist_ok=True)
-    held, newest = segments.stored(root), newest_of(root)
-    if not held and newest is None and any(root.iterdir()) and not (root / "lock").exists():
+    if newest_of(root) is None and recovery.parameters_of(root) is None and _is_foreign(root):
         raise ConfigError("path", str(root), "a new or empty folder, or a page store")
     lock = WriterLock(root)
     try:
@@ -102,6 +106,15 @@ def _open(root: Path, newest: Path, wanted: PagesConfig | None) -> tuple[Index, 
     except BaseException:
         index.close()
         raise
+
+
+def _is_foreign(root: Path) -> bool:
+    """Whether a folder has more than what is left of a store whose writer died while it began it."""
+    names = {path.name for path in root.iterdir() if not is_index(path)}
+    if "lock" in names:
+        held = segments.stored(root).items()
+        names -= {"lock", *(segments.name_of(label, number) for number, label in held)}
+    return bool(names)
 
 
 def _why(lock: WriterLock) -> str:

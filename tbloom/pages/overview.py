@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -13,8 +14,9 @@ from tbloom.pages.index import Index
 from tbloom.pages.info import PagesInfo, PagesSlice
 from tbloom.pages.page import Page
 from tbloom.pages.segments import Found
-from tbloom.pages.snapshot import Slice
-from tbloom.window import from_ms
+from tbloom.pages.snapshot import Segment, Slice
+from tbloom.window import Slice as Period
+from tbloom.window import Window, from_ms
 
 logger = logging.getLogger(__name__)
 
@@ -41,13 +43,16 @@ def stats(root: Path, index: Index, calendar: Calendar) -> PagesInfo:
     """What there is."""
     slices = []
     with index.reading() as snapshot:
-        known = snapshot.segments()
-        for slice in reversed(snapshot.kept(calendar.since())):
-            ours = [segment for segment in known if segment.label == slice.label]
+        by_label: dict[str, list[Segment]] = {}
+        for segment in snapshot.segments():
+            by_label.setdefault(segment.label, []).append(segment)
+        kept = snapshot.kept(calendar.since())[::-1]
+        for slice, period in zip(kept, _periods(calendar.config.window, kept), strict=True):
+            ours = by_label.get(slice.label, [])
             slices.append(
                 PagesSlice(
                     slice.label,
-                    *_period(calendar, slice),
+                    *period,
                     pages=snapshot.pages(slice),
                     records=sum(segment.records for segment in ours),
                     segments=len(ours),
@@ -72,14 +77,23 @@ def _is_current(index: Index, calendar: Calendar, number: int, found: Found) -> 
     return where is not None and where[1][:2] == (number, found.offset)
 
 
-def _period(
-    calendar: Calendar, slice: Slice
-) -> tuple[datetime | None, datetime | None, datetime | None]:
-    window = calendar.config.window
+def _periods(
+    window: Window | None, slices: list[Slice]
+) -> Iterator[tuple[datetime | None, datetime | None, datetime | None]]:
+    """When each slice begins, ends and leaves; they come oldest first."""
     if window is None:
-        return None, None, None
-    period = window.slice_at(slice.start)
-    start, end, expires = (
-        from_ms(ms, window.zone) for ms in (period.start, period.end, window.expires(period))
-    )
-    return start, end, expires
+        yield from [(None, None, None)] * len(slices)
+        return
+    #: A slice, and those that come until it leaves: mostly those of the one before, and another one.
+    periods: deque[Period] = deque()
+    for slice in slices:
+        while periods and periods[0].start < slice.start:
+            periods.popleft()
+        if not periods:
+            periods.append(window.slice_at(slice.start))
+        while len(periods) < window.slices:
+            periods.append(window.slice_at(periods[-1].end))
+        start, end, expires = (
+            from_ms(ms, window.zone) for ms in (periods[0].start, periods[0].end, periods[-1].end)
+        )
+        yield start, end, expires

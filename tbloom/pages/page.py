@@ -20,7 +20,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _STATUSES = range(100, 1000)
 #: A record's lengths are numbers of 32 bits.
 MOST_BYTES = 2**31
-_URL = re.compile(r"https?://[^\s\x00-\x1f\x7f]+", re.IGNORECASE)
+#: WARC tools do not know the scheme in other letters.
+_URL = re.compile(r"https?://[^\s\x00-\x1f\x7f]+")
 _NAME = re.compile(r"[^\x00-\x20\x7f:]([^\x00-\x1f\x7f:]*[^\x00-\x20\x7f:])?")
 _VALUE = re.compile(r"[^\x00\r\n]*")
 _OWN = re.compile(

@@ -17,9 +17,11 @@ from tbloom.pages import record
 
 #: So much of a record is read to find its headers. It is more than most need.
 _START = 4096
-_LONGEST_START = 1 << 20
+_LONG_START = 1 << 20
 _STRIDE = 1 << 20
-_NAME = re.compile(r"([0-9A-Za-z]+)-(\d{8,10})\.warc\.gz")
+#: The numbers of segments are those of 32 bits, and another one comes after each.
+_MOST_NUMBER = (1 << 32) - 1
+_NAME = re.compile(r"([0-9A-Za-z]+)-(\d{8,10})\.warc\.gz", re.ASCII)
 
 
 class Found(NamedTuple):
@@ -45,7 +47,8 @@ def name_of(label: str, number: int) -> str:
 def stored(folder: Path) -> dict[int, str]:
     """The slices of the segments that there are, by number, in order."""
     matches = (_NAME.fullmatch(path.name) for path in folder.iterdir())
-    return dict(sorted((int(match[2]), match[1]) for match in matches if match))
+    held = ((int(match[2]), match[1]) for match in matches if match)
+    return dict(sorted(one for one in held if one[0] < _MOST_NUMBER))
 
 
 def read(path: Path, offset: int, length: int) -> bytes:
@@ -85,16 +88,14 @@ def _record_at(fd: int, offset: int, end: int) -> Found | None:
     tail = os.pread(fd, record.TAIL_BYTES, offset + length - record.TAIL_BYTES)
     if not record.is_whole(start, tail):
         return None
-    try:
-        return Found(offset, length, record.head_of(start[:length]))
-    except record.Damaged:
-        if length <= _START:
-            return None
-    try:  # a URL may be long
-        start = os.pread(fd, min(length, _LONGEST_START), offset)
-        return Found(offset, length, record.head_of(start))
-    except record.Damaged:
-        return None
+    for most in (_START, _LONG_START, length):  # a URL may be long
+        if most > _START:
+            start = os.pread(fd, min(length, most), offset)
+        with suppress(record.Damaged):
+            return Found(offset, length, record.head_of(start[:length]))
+        if most >= length:
+            break
+    return None
 
 
 def _next_record(fd: int, begin: int, end: int) -> int:

@@ -10,9 +10,9 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from tbloom.errors import ConfigError, TBloomError
-from tbloom.hashing import Item
-from tbloom.pages import check, opening, overview, record, recovery, segments
-from tbloom.pages.calendar import Calendar, now
+from tbloom.hashing import Item, encode
+from tbloom.pages import calendar, check, opening, overview, record, recovery, segments
+from tbloom.pages.calendar import Calendar
 from tbloom.pages.config import given
 from tbloom.pages.index import Index
 from tbloom.pages.info import PagesInfo, PagesReport
@@ -136,7 +136,7 @@ class PageStore:
         :raises OSError: where there is no room for the page; nothing is changed then.
         """
         writer = self._writing()
-        at = now() if at is None else at
+        at = calendar.now() if at is None else at
         page = check_page(url, body, at, status=status, headers=headers, key=key, fields=fields)
         writer.put(page, print_of(page.address))
 
@@ -153,7 +153,9 @@ class PageStore:
             if found is None:
                 return None
             try:
-                return self._read(print, *found)
+                page = self._read(print, *found)
+                # Or else it is another page, which BLAKE2b does not tell from this one.
+                return page if encode(page.address) == encode(url) else None
             except FileNotFoundError:
                 # Its slice has left the window just now; or else somebody has removed the file.
                 if is_last:

@@ -15,11 +15,7 @@ from tbloom.pages.page import Page, micros
 from tbloom.pages.segments import Appender, flush_folder
 from tbloom.pages.snapshot import EVER, Change, Entry, Segment, Slice
 
-#: So far ahead of this machine's clock the times of pages may be (ms).
-_AHEAD = 86_400_000
-
-
-#: So many segments are kept open; one put writes to two at most.
+#: So many segments are kept open: a process may have few files, and a store 1,024 slices. A put writes to two at most.
 _MOST_OPEN = 16
 
 
@@ -36,7 +32,7 @@ class Writer:
         self._appenders: dict[str, tuple[int, Appender]] = {}
         #: Those that are perhaps not on the disk yet.
         self._written: set[Path] = set()
-        #: What has left the window before this (ms) is gone.
+        #: What began before this (ms) is gone. A clock may have been set back after that.
         self._forgotten = EVER
         recovery.reconcile(root, index, calendar.config)
         index.forget_dead_readers()
@@ -191,7 +187,7 @@ class Writer:
     def _forget_old(self) -> None:
         """Drops the slices that have left the window, and their files."""
         since = self._calendar.since()
-        if since <= self._forgotten:
+        if since == self._forgotten:
             return
         with self._index.reading() as snapshot:
             old = [slice for slice in snapshot.slices if slice.start < since]

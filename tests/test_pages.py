@@ -1,0 +1,707 @@
+"""The page store: what is put comes back, what can't be right is refused, and what is damaged is told."""
+
+from __future__ import annotations
+
+import os
+import random
+import resource
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta, timezone, tzinfo
+from http import HTTPStatus
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+from tbloom import errors
+from tbloom.errors import ConfigError, ConfigMismatch, StoreLocked, TBloomError
+from tbloom.pages import Page, PageStore, calendar, index, page, record
+
+URL = "https://example.com/a"
+AT = datetime(2019, 6, 3, 4, 5, 6, 789012, tzinfo=timezone.utc)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[PageStore]:
+    with PageStore(tmp_path / "store") as store:
+        yield store
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """All that a folder holds."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def segment_of(store: PageStore) -> Path:
+    """The only one."""
+    [path] = Path(store.path).glob("*.warc.gz")
+    return path
+
+
+def again(store: PageStore, how: str) -> PageStore:
+    """The same store, opened again in one of the ways that there are; the writer stays the caller's."""
+    if how == "writer":
+        return store
+    if how == "rebuilt":
+        store.close()
+        PageStore.rebuild(store.path)
+    elif how == "closed":
+        store.close()
+    return PageStore(store.path, readonly=True)
+
+
+each_way = pytest.mark.parametrize("how", ["writer", "reader", "closed", "rebuilt"])
+
+HEADERS = {
+    "none": [],
+    "order": [("B", "1"), ("A", "2"), ("b", "3"), ("B", "1")],
+    "repeats": [("Set-Cookie", "a=1"), ("Set-Cookie", "b=2"), ("set-cookie", "a=1")],
+    "empty": [("X-Empty", ""), ("X-After", "x")],
+    "latin-1": [("X-Latin", "".join(map(chr, range(0x80, 0x100))).strip()), ("\xc4", "\xdf")],
+    "looks like UTF-8": [("X-Utf", "é€".encode().decode("latin-1"))],
+    "control characters": [("X-Odd", "a\tb\x01\x0b\x0c\x1b\x1c\x1d\x1e\x1f\x7f\x85c")],
+    "colons": [("Location", "https://example.com:8080/?a=b: c"), ("X", ":")],
+    "percent": [("X", "%41%zz%%; filename*=UTF-8''%e2%82%ac")],
+    "long": [("X-Long", "x" * 100_000)],
+    "many": [(f"X-{n}", f"{n}") for n in range(2000)],
+    "untrue": [
+        ("Content-Encoding", "gzip"),
+        ("Content-Length", "12345"),
+        ("transfer-encoding", "chunked"),
+        ("CONTENT-LENGTH", "4"),
+    ],
+    "br": [("Content-Encoding", "br"), ("Content-Encoding", "gzip, br")],
+    "of an archive": [
+        ("X-Archive-Orig-Content-Length", "5"),
+        ("x-archive-orig-x", "y"),
+        ("X-Archive-Orig-X-Archive-Orig-Z", ""),
+        ("X-Archive-Orig-", "z"),
+    ],
+    "like the record's own": [("WARC-Type", "request"), ("X-Tbloom-Sequence", "1")],
+}
+BODIES = {
+    "empty": b"",
+    "end of headers": b"\r\n\r\nHTTP/1.1 200 OK\r\n\r\nWARC/1.1\r\n\r\n",
+    "magic": record.MAGIC * 3,
+    "every byte": bytes(range(256)) * 33,
+    "random": random.Random(1).randbytes(200_000),
+    "5 MB": b"<p>page</p>\n" * 450_000,
+    "a record": record.of_page(page.check_page("https://example.com/other", b"x", at=AT), 99),
+}
+URLS = [
+    "http://a",
+    "https://EXAMPLE.com/%7e/../?q=a+b#part",
+    "https://example.com/münchen/€/𝄞?q=é",
+    "https://example.com/a\u0301\u200b\ufeff\x80",
+    "https://user:secret@[::1]:8080/'\"<>{}|\\^`",
+    "https://example.com/" + "x" * 70_000,
+    "https://example.com/" + "".join(random.Random(2).choices("0123456789abcdefghijkl-_", k=2**21)),
+]
+
+
+@each_way
+@pytest.mark.parametrize("headers", HEADERS.values(), ids=HEADERS)
+def test_headers_come_back(store: PageStore, headers: list[tuple[str, str]], how: str) -> None:
+    """Names, values, order and repeats, whatever a WARC tool must be told in their place."""
+    store.put(URL, b"body", headers=headers)
+    opened = again(store, how)
+    found = opened.get(URL)
+    assert found is not None
+    assert tuple(headers) == found.headers
+    assert () == opened.verify().problems
+
+
+@each_way
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
+def test_a_body_comes_back(store: PageStore, body: bytes, how: str) -> None:
+    store.put(URL, body, at=AT)
+    assert Page(URL, 200, (), body, AT) == again(store, how).get(URL)
+
+
+@each_way
+@pytest.mark.parametrize("url", URLS, ids=range(len(URLS)))
+def test_a_url_comes_back(store: PageStore, url: str, how: str) -> None:
+    """As it was given; also one so long that its record's headers take megabytes."""
+    store.put("https://example.com/before", b"")
+    store.put(url, b"body", at=AT)
+    store.put("https://example.com/after", b"")
+    opened = again(store, how)
+    assert Page(url, 200, (), b"body", AT) == opened.get(url)
+    assert ["https://example.com/before", url, "https://example.com/after"] == list(opened)
+    assert () == opened.verify().problems
+
+
+@pytest.mark.parametrize("status", [100, 204, 299, 304, 404, 418, 599, 999, HTTPStatus.GONE])
+def test_a_status_comes_back(store: PageStore, status: int) -> None:
+    store.put(URL, b"", status=status)
+    found = store.get(URL)
+    assert found is not None
+    assert (status, int) == (found.status, type(found.status))
+
+
+@pytest.mark.parametrize(
+    "at",
+    [
+        AT,
+        AT.replace(microsecond=0),
+        AT.replace(microsecond=1),
+        AT.replace(year=1969),
+        AT.replace(year=102),
+        AT.astimezone(timezone(timedelta(hours=-9, minutes=-30))),
+        AT.replace(tzinfo=timezone(timedelta(seconds=1, microseconds=1))),
+    ],
+)
+def test_a_time_comes_back(store: PageStore, at: datetime) -> None:
+    """To the microsecond, in UTC."""
+    store.put(URL, b"", at=at)
+    found = store.get(URL)
+    assert found is not None
+    assert (at, timezone.utc) == (found.at, found.at.tzinfo)
+
+
+def test_without_a_time_it_is_now(store: PageStore) -> None:
+    before = calendar.now()
+    store.put(URL, b"")
+    found = store.get(URL)
+    assert found is not None
+    assert before <= found.at <= calendar.now()
+
+
+@each_way
+@pytest.mark.parametrize("key", ["a key", "ключ", b"\x00\xff\r\n: ", b"k" * 10_000, " "])
+def test_a_key_takes_the_place_of_the_url(store: PageStore, key: str | bytes, how: str) -> None:
+    """The page is found by its key, and only by that."""
+    fields = {"WARC-IP-Address": "127.0.0.1", "X-Own": "a: b"}
+    store.put(URL, b"keyed", key=key, fields=fields, at=AT)
+    opened = again(store, how)
+    as_bytes = key.encode() if isinstance(key, str) else key
+    expected = Page(URL, 200, (), b"keyed", AT, as_bytes, tuple(fields.items()))
+    assert expected == opened.get(key) == opened.get(as_bytes)
+    assert (None, False, [as_bytes]) == (opened.get(URL), URL in opened, list(opened))
+
+
+def test_a_key_that_is_the_url_is_none(store: PageStore) -> None:
+    store.put(URL, b"", key=URL)
+    found = store.get(URL.encode())
+    assert found is not None
+    assert (None, URL) == (found.key, found.address)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"A": " \t1 ", "B\t": "2"},
+        {b"A": b"1", b"B": b"2"},
+        MappingProxyType({"A": "1", "B": "2"}),
+        [(b"A", "1"), ["B", b"2"]],
+        iter([("A", "1"), ("B", "2")]),
+    ],
+    ids=["dict", "bytes", "mapping", "pairs", "iterator"],
+)
+def test_headers_are_a_mapping_or_pairs(store: PageStore, headers: Any) -> None:
+    """Of str or bytes; the space around them means nothing."""
+    store.put(URL, b"", headers=headers)
+    found = store.get(URL)
+    assert found is not None
+    assert (("A", "1"), ("B", "2")) == found.headers
+    assert ("2", None) == (found.header("b"), found.header("c"))
+
+
+@pytest.mark.parametrize("body", [bytearray(b"body"), memoryview(b"bbooddyy")[::2]])
+def test_a_body_is_any_bytes(store: PageStore, body: Any) -> None:
+    """Later changes of a buffer change no page."""
+    store.put(URL, body)
+    if isinstance(body, bytearray):
+        body[:] = b"else"
+    found = store.get(URL)
+    assert found is not None
+    assert (b"body", bytes) == (found.body, type(found.body))
+
+
+class Nowhere(tzinfo):
+    """A time zone that does not know its offset."""
+
+    def utcoffset(self, _: datetime | None) -> None:
+        return None
+
+
+#: For each argument of ``put`` what it can't be.
+WRONG: dict[str, list[Any]] = {
+    "url": [
+        *("", "example.com", "//example.com/", "ftp://example.com/", "http://", "http:/a", "data:,a", "HTTP://a/"),
+        *(" http://a/", "http://a/ ", "http://a/ b", "http://a/\n", "http://a/\r\nWARC-Type: x"),
+        *("http://a/\x00", "http://a/\x7f", "http://a/\u2028", "http://a/\xa0", "http://a/\x85"),
+        *("http://a/\ud800", b"http://a/", None, 5, ["http://a/"]),
+    ],
+    "body": ["text", None, 5, [1, 2], object()],
+    "status": [99, 1000, 0, -1, 10**400, True, False, 200.0, "200", None],
+    "headers": [
+        *(5, "text", ["A"], [("A",)], [("A", "1", "2")], {"A": None}, {"A": ["1"]}, {1: "1"}),
+        *([("A", "1\n2")], [("A", "1\r\n\r\nbody")], [("A", "\x00")], [("A\n", "1")], [("A:", "1")]),
+        *([("", "1")], [(" ", "1")], [("A\x00", "1")], [("A", "€")], [("€", "1")], [("A\r", "")]),
+        *([(":status", "200")], [("A\x01", "")]),
+    ],
+    "at": [
+        *(datetime(2019, 6, 3), "2019-06-03", 1_559_520_000, 0, "", False),  # noqa: DTZ001 - that's the fault
+        *(AT.replace(tzinfo=Nowhere()), datetime.max.replace(tzinfo=timezone(-timedelta(hours=5)))),
+        *(datetime.min.replace(tzinfo=timezone(timedelta(hours=5)))),
+    ],
+    "key": ["", b"", 5, "\ud800", ["a"]],
+    "fields": [
+        *({name: "x"} for name in ("WARC-Type", "warc-record-id", "WARC-TARGET-URI", "WARC-Date")),
+        *({name: "x"} for name in ("WARC-Payload-Digest", "WARC-Block-Digest", "Content-Length")),
+        *({name: "x"} for name in ("content-type", "X-Tbloom-Key", "x-tbloom-deleted", " WARC-Date")),
+        *({"X-Own": ""}, {"X-Own": " "}, {"X-Own": "é"}, {"é": "x"}, {"X-Own": "a\r\nWARC-Type: b"}),
+        *([("X-Own", "a"), ("x-own", "b")], 5, "text", {"X-Own": None}),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"), [(argument, value) for argument in WRONG for value in WRONG[argument]]
+)
+def test_a_wrong_argument_is_named(store: PageStore, argument: str, value: object) -> None:
+    """What can't be right is refused by its name, and nothing has changed."""
+    store.put("http://a/", b"before", at=AT)
+    store.flush()
+    before = files(Path(store.path))
+    arguments: dict[str, Any] = {"url": "http://a/", "body": b"", argument: value}
+    with pytest.raises(ConfigError, match=rf"^{argument}: expected ") as caught:
+        store.put(**arguments)
+    assert argument == caught.value.argument
+    assert before == files(Path(store.path))
+    assert Page("http://a/", 200, (), b"before", AT) == store.get("http://a/")
+
+
+@pytest.mark.parametrize("address", ["", b"", None, 5, "\ud800"])
+def test_a_wrong_address_is_refused(store: PageStore, address: Any) -> None:
+    for verb in (store.get, store.delete, store.__contains__):
+        with pytest.raises(ConfigError, match=r"^url: expected "):
+            verb(address)
+
+
+def test_a_body_that_is_too_long(store: PageStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record's lengths are numbers of 32 bits."""
+    monkeypatch.setattr(page, "MOST_BYTES", 1000)
+    store.put(URL, bytes(1000))
+    with pytest.raises(ConfigError, match=r"^body: expected at most 1000 bytes, got '1001 bytes'"):
+        store.put(URL, bytes(1001))
+
+
+@pytest.mark.parametrize(
+    ("argument", "arguments"),
+    [
+        ("granularity", {"granularity": "day", "slices": 7}),
+        ("granularity", {"granularity": 5, "slices": 7}),
+        ("granularity", {"granularity": "", "slices": 7}),
+        ("granularity", {"slices": 7}),
+        ("granularity", {"tz": "UTC"}),
+        ("granularity", {"granularity": timedelta(0), "slices": 7}),
+        ("slices", {"granularity": "d"}),
+        *(("slices", {"granularity": "d", "slices": n}) for n in (0, -1, 1025, True, 7.0, "7")),
+        *(("tz", {"granularity": "d", "slices": 7, "tz": tz}) for tz in ("Europe/Bonn", 5, "")),
+        *(("segment_bytes", {"segment_bytes": n}) for n in (0, -1, True, 1e6, "1000", None)),
+        *(("readonly", {"readonly": flag}) for flag in (1, 0, None, "yes")),
+    ],
+)
+def test_a_wrong_parameter_is_named(
+    tmp_path: Path, argument: str, arguments: dict[str, Any]
+) -> None:
+    """And no store is begun."""
+    with pytest.raises(ConfigError, match=rf"^{argument}: expected ") as caught:
+        PageStore(tmp_path / "store", **arguments)
+    assert argument == caught.value.argument
+    assert [] == list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("path", ["", "a\0b", b"a\0b", "a\ud800", None, 5, ["a"]])
+def test_a_wrong_path(path: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty one is not the folder that the process is in."""
+    monkeypatch.chdir(tmp_path)
+    for call in (PageStore, PageStore.rebuild):
+        with pytest.raises(ConfigError, match=r"^path: expected the path of a folder"):
+            call(path)
+    assert [] == list(tmp_path.iterdir())
+
+
+def test_a_path_is_anything_that_names_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also bytes, as the system has them; a relative one stays what it was where the process goes elsewhere."""
+    monkeypatch.chdir(tmp_path)
+    with PageStore("a/b") as store:
+        store.put(URL, b"")
+        monkeypatch.chdir("/")
+        assert URL in store
+    assert str(tmp_path / "a" / "b") == store.path
+    for path in (tmp_path / "a" / "b", os.fsencode(tmp_path / "a" / "b")):
+        with PageStore(path) as opened:  # type: ignore[arg-type]
+            assert [URL] == list(opened)
+
+
+def test_the_path_of_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("precious")
+    for call in (PageStore, PageStore.rebuild):
+        with pytest.raises(ConfigError, match=r"^path: expected a folder, or a place for one"):
+            call(tmp_path / "file")
+    with pytest.raises(NotADirectoryError):
+        PageStore(tmp_path / "file" / "store")
+    assert {"file": b"precious"} == files(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["notes.txt"],
+        ["crawl-00000001.warc.gz"],
+        ["crawl-9999999999.warc.gz"],
+        ["index-html/page.html"],
+        ["index-1.bak/page.html", "lock"],
+        [".hidden"],
+    ],
+    ids=lambda names: names[0],
+)
+@pytest.mark.parametrize("content", [b"", b"precious"])
+def test_a_folder_of_somebody_else(tmp_path: Path, names: list[str], content: bytes) -> None:
+    """Is refused, and left as it is, though its files may be called as a store's are."""
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    for call in (PageStore, PageStore.rebuild, lambda path: PageStore(path, readonly=True)):
+        with pytest.raises(ConfigError, match=r"^path: expected a .*folder"):
+            call(tmp_path)
+    assert dict.fromkeys(names, content) == files(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "notes.txt",
+        "index-2.bak/data.mdb",
+        "index-notes",
+        "other-9999999999.warc.gz",
+        "other-4294967295.warc.gz",
+        "other-00000099.warc.gz",
+    ],
+)
+def test_what_somebody_else_keeps_in_a_store_stays(tmp_path: Path, name: str) -> None:
+    """And the store goes on without it, rebuilt too."""
+    with PageStore(tmp_path) as store:
+        store.put(URL, b"body")
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_bytes(b"precious")
+    with PageStore(tmp_path, segment_bytes=1) as store:
+        store.put("http://a/", b"")
+    PageStore.rebuild(tmp_path)
+    with PageStore(tmp_path) as store:
+        assert [URL, "http://a/"] == list(store)
+    assert b"precious" == (tmp_path / name).read_bytes()
+
+
+def test_a_store_that_is_not_there_can_t_be_read(tmp_path: Path) -> None:
+    for path in (tmp_path / "none", tmp_path):
+        with pytest.raises(ConfigError, match=r"^path: expected a folder with a page store"):
+            PageStore(path, readonly=True)
+        with pytest.raises(ConfigError, match=r"^path: expected a folder with segments"):
+            PageStore.rebuild(path)
+    assert [] == list(tmp_path.iterdir())
+
+
+def test_closed(tmp_path: Path) -> None:
+    """A closed store says so, whatever it is asked; closing it again is nothing."""
+    store = PageStore(tmp_path)
+    store.put(URL, b"a")
+    store.put("http://a/", b"b")
+    begun = iter(store)
+    assert URL == next(begun)
+    store.close()
+    store.close()
+    calls: list[Callable[[], object]] = [
+        *(lambda verb=verb: verb(URL) for verb in (store.get, store.delete, store.__contains__)),  # type: ignore[misc]
+        *(store.stats, store.verify, store.flush, store.__len__, store.pages),
+        *(lambda: store.put(URL, b""), lambda: iter(store), lambda: next(begun)),
+    ]
+    for call in calls:
+        with pytest.raises(TBloomError, match=r"the page store '.*' is closed$"):
+            call()
+
+
+def test_closed_beside_another_reader(tmp_path: Path) -> None:
+    """Objects of one process share what they have opened; each is closed by itself."""
+    with PageStore(tmp_path) as store:
+        store.put(URL, b"a")
+        store.put("http://a/", b"b")
+        reader = PageStore(tmp_path, readonly=True)
+        begun = iter(reader)
+        next(begun)
+        reader.close()
+        with pytest.raises(TBloomError, match=r"is closed$"):
+            next(begun)
+        assert 2 == len(store)
+
+
+def test_a_reader_changes_nothing(store: PageStore) -> None:
+    """It says why; and sees at once what the writer does."""
+    with PageStore(store.path, readonly=True) as reader:
+        assert (0, None, False, []) == (len(reader), reader.get(URL), URL in reader, list(reader))
+        store.put(URL, b"1")
+        found = reader.get(URL)
+        assert found is not None
+        assert (1, b"1") == (len(reader), found.body)
+        for change in (
+            lambda: reader.put(URL, b"2"),
+            lambda: reader.delete(URL),
+            reader.flush,
+        ):
+            with pytest.raises(TBloomError, match=r"page store '.*' was opened to be read only$"):
+                change()
+        assert store.delete(URL)
+        assert (0, None) == (len(reader), reader.get(URL))
+
+
+def test_a_second_writer_is_refused(store: PageStore) -> None:
+    for call in (PageStore, PageStore.rebuild):
+        store.put(URL, b"")
+        with pytest.raises(StoreLocked, match=f"process {os.getpid()};"):
+            call(store.path)
+    assert () == store.verify().problems
+
+
+def test_the_last_put_counts(store: PageStore) -> None:
+    """Whenever its page was fetched; a deleted one can be put again."""
+    assert not store.delete(URL)
+    for at, body in ((AT, b"1"), (AT + timedelta(days=9), b"2"), (AT - timedelta(days=9), b"3")):
+        store.put(URL, body, at=at)
+        assert (Page(URL, 200, (), body, at), 1) == (store.get(URL), len(store))
+    assert (True, False) == (store.delete(URL), store.delete(URL.encode()))
+    assert (None, 0, []) == (store.get(URL), len(store), list(store))
+    store.put(URL, b"4", at=AT)
+    assert [Page(URL, 200, (), b"4", AT)] == list(store.pages())
+    assert 5 == store.stats().records
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_nothing_comes_back_with_a_rebuild(tmp_path: Path, is_gone: bool) -> None:
+    """What was deleted or replaced stays so, whether the index is replaced, or was lost and is made at opening."""
+    with PageStore(tmp_path, segment_bytes=2000) as store:
+        for n in range(60):
+            store.put(f"http://a/{n % 20}", b"%d" % n)
+        for n in range(0, 20, 2):
+            store.delete(f"http://a/{n}")
+        store.put("http://a/0", b"again")
+        expected = sorted((page.url, page.body) for page in store.pages())
+        before = store.stats()
+    assert 11 == len(expected)
+    if is_gone:
+        for path in (tmp_path / "index-1").iterdir():
+            path.unlink()
+        (tmp_path / "index-1").rmdir()
+    else:
+        told: list[tuple[int, int]] = []
+        info = PageStore.rebuild(tmp_path, lambda *now: told.append(now))
+        assert (before.pages, before.records, before.slices) == (
+            info.pages,
+            info.records,
+            info.slices,
+        )
+        assert told == sorted(told)
+        assert told[-1][0] == told[-1][1] == sum(slice.bytes for slice in before.slices)
+    with PageStore(tmp_path) as store:
+        assert expected == sorted((page.url, page.body) for page in store.pages())
+        assert () == store.verify().problems
+        store.put("http://a/1", b"newest")  # numbers go on where they were
+    PageStore.rebuild(tmp_path)
+    with PageStore(tmp_path) as store:
+        found = store.get("http://a/1")
+        assert found is not None
+        assert b"newest" == found.body
+
+
+def test_parameters_are_adopted(tmp_path: Path) -> None:
+    """Whoever gives none gets those that are stored; whoever gives others is told which, and changes nothing."""
+    with PageStore(tmp_path, "d", 7, tz="Europe/Berlin") as store:
+        store.put(URL, b"")
+    before = files(tmp_path)
+    for parameters, differences in (
+        (("d", 8, "Europe/Berlin"), {"slices": (7, 8)}),
+        (("h", 7, "Europe/Berlin"), {"granularity": ("d", "h")}),
+        (("d", 7, None), {"tz": ("Europe/Berlin", "UTC")}),
+        ((timedelta(days=2), 3, None), {"granularity": ("d", "172800s"), "slices": (7, 3), "tz": ("Europe/Berlin", "UTC")}),
+    ):  # fmt: skip
+        granularity, slices, tz = parameters
+        for readonly in (False, True):
+            with pytest.raises(ConfigMismatch) as caught:
+                PageStore(tmp_path, granularity, slices, tz=tz, readonly=readonly)
+            assert differences == caught.value.differences
+            assert all(name in str(caught.value) for name in differences)
+    assert before == files(tmp_path)
+    for arguments in ({}, {"granularity": "d", "slices": 7, "tz": "Europe/Berlin"}):
+        with PageStore(tmp_path, **arguments) as store:
+            info = store.stats()
+            assert ("d", "Europe/Berlin", [URL]) == (info.granularity, info.tz, list(store))
+
+
+def test_for_ever_is_a_parameter_too(tmp_path: Path) -> None:
+    with PageStore(tmp_path) as store:
+        store.put(URL, b"", at=AT.replace(year=1900))
+        [slice] = store.stats().slices
+        assert ("pages", None, None, None) == (slice.label, slice.start, slice.end, slice.expires)
+    with pytest.raises(ConfigMismatch) as caught:
+        PageStore(tmp_path, "d", 7)
+    expected = {"granularity": (None, "d"), "slices": (None, 7), "tz": (None, "UTC")}
+    assert expected == caught.value.differences
+
+
+def test_a_new_segment_at_its_size(tmp_path: Path) -> None:
+    """A file that has grown to it gets no more pages, in this run or the next; all pages stay."""
+    for run in range(2):
+        with PageStore(tmp_path, segment_bytes=10_000) as store:
+            for n in range(40):
+                store.put(f"http://a/{run}/{n}", random.Random(n).randbytes(1000))
+    sizes = [path.stat().st_size for path in sorted(tmp_path.glob("*.warc.gz"))]
+    assert 12 == len(sizes)
+    assert all(10_000 <= size < 12_000 for size in sizes[:-1])
+    with PageStore(tmp_path, segment_bytes=1) as store:
+        expected = [f"http://a/{run}/{n}" for run in range(2) for n in range(40)]
+        assert expected == list(store)
+        [slice] = store.stats().slices
+        assert (len(sizes), sum(sizes), 80, 80) == (
+            slice.segments,
+            slice.bytes,
+            slice.pages,
+            slice.records,
+        )
+        for n in range(3):
+            store.put(f"http://b/{n}", b"")
+        assert len(sizes) + 2 <= store.stats().segments <= len(sizes) + 3
+
+
+def test_addresses_that_blake2b_does_not_tell_apart(
+    store: PageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Never a page of another URL; the one that was put last is there."""
+    monkeypatch.setattr(page, "fingerprint", lambda _: 7)
+    store.put("http://a/", b"a")
+    store.put("http://b/", b"b")
+    store.put("http://c/", b"c", key="k")
+    assert (None, None, None) == (
+        store.get("http://a/"),
+        store.get("http://b/"),
+        store.get("http://c/"),
+    )
+    found = store.get(b"k")
+    assert found is not None
+    assert b"c" == found.body
+
+
+def test_every_damage_of_a_record_is_told(store: PageStore) -> None:
+    """One bit wrong anywhere, or a file that is cut anywhere: the page as it was put, or an error; never another page."""
+    store.put(URL, b"hello " * 20, headers={"A": "b"}, key=b"k", fields={"X-Own": "z"}, at=AT)
+    path = segment_of(store)
+    data = path.read_bytes()
+    begin = data.rindex(record.MAGIC)
+    expected = store.get(b"k")
+    assert expected is not None
+    wrong = [data[:cut] for cut in range(begin, len(data))]
+    wrong += [
+        data[:at] + bytes([data[at] ^ 1 << at % 8]) + data[at + 1 :]
+        for at in range(begin, len(data))
+    ]
+    told = 0
+    for content in wrong:
+        path.write_bytes(content)
+        try:
+            assert expected == store.get(b"k")
+        except TBloomError as error:
+            told += 1
+            assert str(path) in str(error)  # noqa: PT017 - some bits mean nothing
+    assert told > 0.9 * len(wrong)
+    path.write_bytes(data)
+    assert expected == store.get(b"k")
+
+
+def test_verify_tells_every_damage(store: PageStore) -> None:
+    """And where; the other pages come."""
+    for n in range(5):
+        store.put(f"http://a/{n}", random.Random(n).randbytes(500))
+    assert () == store.verify().problems
+    path = segment_of(store)
+    data = path.read_bytes()
+    at = data.rindex(record.MAGIC)
+    path.write_bytes(data[: at - 300] + b"\x00" + data[at - 299 :])
+    assert any(str(path) in problem for problem in store.verify().problems)
+    path.write_bytes(data[:at] + bytes(100) + data[at + 100 :])
+    assert "the index has 5 pages, and 4 of them are where it says" in store.verify().problems
+    assert [f"http://a/{n}" for n in range(4)] == list(store)
+    path.unlink()
+    assert any("is missing" in problem for problem in store.verify().problems)
+    with pytest.raises(TBloomError, match="it is missing; 'tbloom pages verify' tells more"):
+        store.get("http://a/1")
+
+
+def test_a_segment_that_lost_its_end_is_refused(tmp_path: Path) -> None:
+    """What the index knows and the file lacks was acknowledged; a rebuild takes what is there."""
+    with PageStore(tmp_path) as store:
+        for n in range(3):
+            store.put(f"http://a/{n}", b"")
+        path = segment_of(store)
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(TBloomError, match="tbloom pages rebuild"):
+        PageStore(tmp_path)
+    assert 2 == PageStore.rebuild(tmp_path).pages
+    with PageStore(tmp_path) as store:
+        assert (["http://a/0", "http://a/1"], ()) == (list(store), store.verify().problems)
+
+
+def test_an_index_that_can_t_be_read(tmp_path: Path) -> None:
+    """Is no reason to lose a page."""
+    with PageStore(tmp_path) as store:
+        store.put(URL, b"")
+    (tmp_path / "index-1" / "data.mdb").write_bytes(b"x" * 20_000)
+    for readonly in (False, True):
+        with pytest.raises(TBloomError, match="'tbloom pages rebuild'"):
+            PageStore(tmp_path, readonly=readonly)
+    assert 1 == PageStore.rebuild(tmp_path).pages
+
+
+def test_more_slices_than_the_index_may_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A clock that is set back again and again: it is said, and the rest works."""
+    monkeypatch.setattr(index, "MOST_TABLES", 20)
+    start = calendar.now()
+    with PageStore(tmp_path, "1s", 2) as store:
+        for n in range(20):
+            monkeypatch.setattr(calendar, "now", lambda n=n: start - timedelta(seconds=n))
+            store.put(f"http://a/{n}", b"")
+        monkeypatch.setattr(calendar, "now", lambda: start - timedelta(seconds=20))
+        with pytest.raises(TBloomError, match="has 20 slices, its most"):
+            store.put("http://a/20", b"")
+        assert (20, ()) == (len(store), store.verify().problems)
+        store.put("http://a/0", b"again", at=start - timedelta(seconds=19))
+        assert 20 == len(store)
+
+
+def test_slices_take_no_files(tmp_path: Path) -> None:
+    """A process that may open few files puts pages in many slices."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    now = calendar.now()
+    with PageStore(tmp_path, "h", 100) as store:
+        resource.setrlimit(
+            resource.RLIMIT_NOFILE, (len([*Path("/proc/self/fd").iterdir()]) + 30, hard)
+        )
+        try:
+            for n in range(200):
+                store.put(f"http://a/{n}", b"", at=now - timedelta(hours=n % 90))
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert (200, ()) == (len(store), store.verify().problems)
+
+
+def test_its_errors_are_tbloom_s() -> None:
+    assert issubclass(StoreLocked, TBloomError)
+    assert "StoreLocked" in errors.__all__
+    assert "a" in str(StoreLocked("a", None))

@@ -1,0 +1,188 @@
+"""Any sequence of puts, deletes, openings, rebuilds and clock steps leaves a page store as a plain dict is."""
+
+from __future__ import annotations
+
+import tempfile
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from hypothesis import HealthCheck, Verbosity, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from tbloom.pages import Page, PageStore
+from tbloom.window import Window, to_ms
+
+START = datetime(2019, 10, 25, 12, tzinfo=timezone.utc)  # before clocks are set back in Berlin
+URLS = [f"https://example.com/{name}" for name in ("a", "b", "c", "d", "ä")]
+ADDRESSES = st.sampled_from([*URLS, b"key 1", b"key 2"])
+BODIES = st.sampled_from([b"", b"short", b"\x1f\x8b\x08", bytes(range(256)) * 8]) | st.binary()
+HEADERS = st.lists(
+    st.tuples(
+        st.sampled_from(["Content-Encoding", "Content-Length", "Transfer-Encoding", "X", "x", "\xe4"]),
+        st.sampled_from(["gzip", "0", "5", "", "\xfc"]),
+    ),
+    max_size=3,
+)  # fmt: skip
+PERIODS = {"h": timedelta(hours=1), "d": timedelta(days=1), "90s": timedelta(seconds=90)}
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """A writer, and a reader that is there all the time; what is kept is known by address."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = START
+        self.pages: dict[str | bytes, Page] = {}
+        self.folder = tempfile.TemporaryDirectory()
+        self.clock = patch("tbloom.pages.calendar.now", lambda: self.now)
+        self.clock.start()
+
+    @initialize(
+        granularity=st.sampled_from([None, *PERIODS]),
+        slices=st.integers(1, 4),
+        segment_bytes=st.sampled_from([1, 1500, 1 << 30]),
+    )
+    def start(self, granularity: str | None, slices: int, segment_bytes: int) -> None:
+        self.arguments: dict[str, Any] = {"segment_bytes": segment_bytes}
+        self.window = None
+        self.period = PERIODS[granularity or "d"]
+        parameters: dict[str, Any] = {}
+        if granularity is not None:
+            parameters = {"granularity": granularity, "slices": slices, "tz": "Europe/Berlin"}
+            self.window = Window(granularity, slices, "Europe/Berlin")
+        self.store = PageStore(self.folder.name, **parameters, **self.arguments)
+        self.reader = PageStore(self.folder.name, readonly=True)
+
+    def teardown(self) -> None:
+        if hasattr(self, "store"):
+            self.store.close()
+            self.reader.close()
+        self.clock.stop()
+        self.folder.cleanup()
+
+    def since(self) -> int:
+        """When the window begins (ms)."""
+        return self.window.live(to_ms(self.now))[0].start if self.window else -(1 << 60)
+
+    def is_kept(self, page: Page) -> bool:
+        at = to_ms(page.at)
+        return not self.window or self.window.slice_at(at).start >= self.since()
+
+    @rule(
+        address=ADDRESSES,
+        body=BODIES,
+        headers=HEADERS,
+        status=st.integers(100, 999),
+        back=st.floats(-1, 4),
+    )
+    def put(
+        self,
+        address: str | bytes,
+        body: bytes,
+        headers: list[tuple[str, str]],
+        status: int,
+        back: float,
+    ) -> None:
+        self.forget()
+        at = max(
+            self.now - self.period * back,
+            datetime.fromtimestamp(max(self.since(), 0) / 1000, timezone.utc),
+        )
+        url, key = (URLS[0], address) if isinstance(address, bytes) else (address, None)
+        self.store.put(url, body, status=status, headers=headers, at=at, key=key)
+        self.pages[address] = Page(url, status, tuple(headers), body, at, key)
+
+    @rule(address=ADDRESSES)
+    def delete(self, address: str | bytes) -> None:
+        self.forget()
+        assert (self.pages.pop(address, None) is not None) == self.store.delete(address)
+
+    @rule()
+    def reopen(self) -> None:
+        self.forget()
+        self.store.close()
+        self.store = PageStore(self.folder.name, **self.arguments)
+
+    @rule(is_lost=st.booleans())
+    def rebuild(self, is_lost: bool) -> None:
+        """Whether the index is replaced, or was lost, the reader goes on."""
+        if not [*Path(self.folder.name).glob("*.warc.gz")]:
+            return  # there is nothing to make it from
+        self.forget()
+        self.store.close()
+        if is_lost:
+            self.reader.close()
+            for folder in Path(self.folder.name).glob("index-*"):
+                for path in folder.iterdir():
+                    path.unlink()
+                folder.rmdir()
+        else:
+            PageStore.rebuild(self.folder.name)
+        self.store = PageStore(self.folder.name, **self.arguments)
+        if is_lost:
+            self.reader = PageStore(self.folder.name, readonly=True)
+
+    @precondition(lambda self: getattr(self, "window", None) is not None)
+    @rule(periods=st.floats(-2.5, 2.5) | st.sampled_from([-30.0, 1.0, 9.0]))
+    def step(self, periods: float) -> None:
+        """Also back; what has left, and was perhaps removed, must not be asked for then."""
+        self.now += self.period * periods
+        if periods > 0:
+            self.store.delete("https://example.com/none")  # whoever writes removes what has left
+
+    def forget(self) -> None:
+        """What has left the window is gone for good."""
+        self.pages = {address: page for address, page in self.pages.items() if self.is_kept(page)}
+
+    @invariant()
+    def agrees(self) -> None:
+        if not hasattr(self, "store"):
+            return
+        self.forget()
+        for store in (self.store, self.reader):
+            assert len(self.pages) == len(store)
+            for address in (*URLS, b"key 1", b"key 2"):
+                assert self.pages.get(address) == store.get(address)
+                assert (address in self.pages) == (address in store)
+            found = {page.address: page for page in store.pages()}
+            assert (self.pages, len(self.pages)) == (found, len([*store]))
+            info, report = store.stats(), store.verify()
+            assert (len(self.pages), ()) == (info.pages, report.problems)
+            assert (info.pages, info.records) == (report.pages, report.records)
+        names = sorted(path.name for path in Path(self.folder.name).glob("*.warc.gz"))
+        assert (info.segments, info.bytes - info.index_bytes) == (
+            len(names),
+            sum((Path(self.folder.name) / name).stat().st_size for name in names),
+        )
+        assert [one.label for one in info.slices if one.segments] == sorted(
+            {name.split("-")[0] for name in names}
+        )
+        if self.window:
+            expected: dict[str, int] = {}
+            for page in self.pages.values():
+                label = self.window.slice_at(to_ms(page.at)).label
+                expected[label] = expected.get(label, 0) + 1
+            assert expected == {one.label: one.pages for one in info.slices if one.pages}
+
+
+def test_every_sequence_leaves_what_the_model_has() -> None:
+    run_state_machine_as_test(
+        StoreMachine,
+        settings=settings(
+            max_examples=40,
+            stateful_step_count=20,
+            deadline=None,
+            verbosity=Verbosity.quiet,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )

@@ -1,0 +1,313 @@
+"""Slices of a page store: which one a page belongs to, and when it leaves, files and all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from tbloom.errors import ConfigError
+from tbloom.pages import PageStore, calendar
+
+DAY = timedelta(days=1)
+NOON = datetime(2019, 6, 10, 12, tzinfo=timezone.utc)
+BERLIN = ZoneInfo("Europe/Berlin")
+
+
+class Clock:
+    """What time it is."""
+
+    def __init__(self) -> None:
+        self.now = NOON
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(calendar, "now", clock)
+    return clock
+
+
+@pytest.fixture
+def store(clock: Clock, tmp_path: Path) -> Iterator[PageStore]:
+    """Three days."""
+    assert clock.now == NOON
+    with PageStore(tmp_path, "d", 3) as store:
+        yield store
+
+
+def labels(store: PageStore) -> list[str]:
+    """The slices of the files that there are, one for each file, in order."""
+    return sorted(path.name.split("-")[0] for path in Path(store.path).glob("*.warc.gz"))
+
+
+def bodies(store: PageStore) -> dict[str, bytes]:
+    """All pages, as iteration finds them and as ``get`` does; both must be the same."""
+    found = {page.url: page.body for page in store.pages()}
+    got = {url: page.body for url in found if (page := store.get(url))}
+    assert found == got
+    assert len(found) == len(store) == store.verify().pages == store.stats().pages
+    return found
+
+
+def rebuilt(store: PageStore) -> dict[str, bytes]:
+    """The same once the index was made anew; the store is closed by that."""
+    store.close()
+    PageStore.rebuild(store.path)
+    with PageStore(store.path) as opened:
+        assert () == opened.verify().problems
+        return bodies(opened)
+
+
+def test_a_page_leaves_with_its_slice(store: PageStore, clock: Clock) -> None:
+    """At once for whoever looks, readers too; its files and bytes with the next put, or delete, or opening."""
+    reader = PageStore(store.path, readonly=True)
+    for days in range(3):
+        store.put(f"http://a/{days}", bytes([days]) * 5000, at=NOON - days * DAY)
+    assert ["20190608", "20190609", "20190610"] == labels(store)
+    before = store.stats()
+    assert ("20190608", "20190609", "20190610") == tuple(slice.label for slice in before.slices)
+    oldest = before.slices[0]
+    midnight = datetime(2019, 6, 11, tzinfo=timezone.utc)
+    assert (midnight - 3 * DAY, midnight - 2 * DAY, midnight) == (
+        oldest.start,
+        oldest.end,
+        oldest.expires,
+    )
+    clock.now = midnight - timedelta(microseconds=1)
+    for one in (store, reader):
+        assert "http://a/2" in one
+        assert 3 == len(one)
+    clock.now = midnight
+    for one in (store, reader):
+        assert (None, False) == (one.get("http://a/2"), "http://a/2" in one)
+        assert {"http://a/0", "http://a/1"} == bodies(one).keys()
+        assert before.slices[1:] == one.stats().slices
+        assert () == one.verify().problems
+    assert 3 == len(labels(store))
+    assert not store.delete("http://a/2")
+    assert ["20190609", "20190610"] == labels(store)
+    assert {"http://a/0", "http://a/1"} == bodies(reader).keys()
+    clock.now = midnight + 9 * DAY
+    assert {} == bodies(reader) == bodies(store)
+    reader.close()
+    store.close()
+    with PageStore(store.path) as opened:
+        assert ([], 0, ()) == (labels(opened), opened.stats().segments, opened.stats().slices)
+        opened.put("http://a/2", b"again")
+        assert {"http://a/2": b"again"} == bodies(opened)
+
+
+def test_a_store_is_emptied_and_filled_again(store: PageStore, clock: Clock) -> None:
+    """Through many windows, with one reader that stays: index and files do not grow."""
+    reader = PageStore(store.path, readonly=True)
+    sizes = []
+    for day in range(40):
+        clock.now = NOON + day * DAY
+        for n in range(20):
+            store.put(f"http://a/{day}/{n}", b"%d" % day)
+        kept = {f"http://a/{d}/{n}" for d in range(max(0, day - 2), day + 1) for n in range(20)}
+        assert kept == bodies(reader).keys()
+        sizes.append(store.stats().index_bytes)
+        assert len(labels(store)) <= 3
+    assert max(sizes) <= 2 * max(sizes[:10])
+    reader.close()
+
+
+def test_the_window_s_bounds(store: PageStore) -> None:
+    """From the beginning of the oldest slice to the end of the slice that comes next."""
+    begin = datetime(2019, 6, 8, tzinfo=timezone.utc)
+    store.put("http://a/first", b"", at=begin)
+    end = datetime(2019, 6, 12, tzinfo=timezone.utc)
+    store.put("http://a/last", b"", at=end - timedelta(microseconds=1))
+    before = labels(store)
+    assert ["20190608", "20190611"] == before
+    for at in (begin - timedelta(microseconds=1), begin - 9 * DAY):
+        with pytest.raises(
+            ConfigError, match=r"^at: expected a time within the window, from 2019-06-08T00:00:00"
+        ):
+            store.put("http://a/first", b"wrong", at=at)
+    with pytest.raises(
+        ConfigError,
+        match=r"^at: expected a time before the next slice ends, at 2019-06-12T00:00:00",
+    ):
+        store.put("http://a/first", b"wrong", at=end)
+    assert {"http://a/first": b"", "http://a/last": b""} == bodies(store)
+    assert before == labels(store)
+
+
+@pytest.mark.parametrize(
+    "days", [(0, 1), (1, 0), (0, 2), (2, 0), (0, 0), (0, 2, 1), (2, 0, 1), (1, 0, 2)]
+)
+def test_a_page_that_is_replaced_in_another_slice(
+    store: PageStore, clock: Clock, days: tuple[int, ...]
+) -> None:
+    """It counts once, the last put wins, and that stays so after a rebuild on any later day."""
+    for n, day in enumerate(days):
+        store.put("http://a/", b"%d" % n, at=NOON - day * DAY)
+        assert {"http://a/": b"%d" % n} == bodies(store)
+    store.put("http://b/", b"other", at=NOON)
+    last = days[-1]
+    path = store.path
+    store.close()
+    for later in range(4):
+        clock.now = NOON + later * DAY
+        expected = {"http://a/": b"%d" % (len(days) - 1)} if later + last < 3 else {}
+        expected |= {"http://b/": b"other"} if later < 3 else {}
+        if later < 3:
+            PageStore.rebuild(path)
+        with PageStore(path) as opened:
+            assert expected == bodies(opened)
+            assert () == opened.verify().problems
+
+
+@pytest.mark.parametrize("deleted", [0, 1, 2])
+@pytest.mark.parametrize("days", [(0,), (0, 2), (2, 0), (0, 2, 1)])
+def test_a_deleted_page_stays_so(
+    store: PageStore, clock: Clock, days: tuple[int, ...], deleted: int
+) -> None:
+    """Also after a rebuild once some of the slices that it was in have left."""
+    for day in days:
+        store.put("http://a/", b"", at=NOON - day * DAY)
+    store.put("http://b/", b"", at=NOON)
+    clock.now = NOON + deleted * DAY
+    assert (deleted + days[-1] < 3) == store.delete("http://a/")
+    store.close()
+    for later in range(deleted, 3):
+        clock.now = NOON + later * DAY
+        assert 1 == PageStore.rebuild(store.path).pages
+        with PageStore(store.path) as opened:
+            assert {"http://b/": b""} == bodies(opened)
+
+
+def test_the_clock_is_set_back(store: PageStore, clock: Clock) -> None:
+    """What was put in a later slice stays; what is put meanwhile leaves when it is time, as everything else."""
+    store.put("http://a/", b"a")
+    clock.now = NOON - 5 * DAY
+    assert {"http://a/": b"a"} == bodies(store)
+    store.put("http://b/", b"b")
+    with pytest.raises(ConfigError, match="before the next slice ends"):
+        store.put("http://c/", b"c", at=NOON)
+    assert {"http://a/": b"a", "http://b/": b"b"} == bodies(store)
+    assert ["20190605", "20190610"] == labels(store)
+    clock.now = NOON
+    assert {"http://a/": b"a"} == bodies(store)
+    store.put("http://c/", b"c")
+    assert ["20190610"] == labels(store)
+    assert {"http://a/": b"a", "http://c/": b"c"} == rebuilt(store)
+
+
+def test_a_page_of_before_the_clock_was_set_right_can_be_put_again(
+    store: PageStore, clock: Clock
+) -> None:
+    """Its old slice is about to leave, and the new one is earlier, or later."""
+    for now in (NOON, NOON - DAY, NOON - 9 * DAY, NOON + 9 * DAY, NOON):
+        clock.now = now
+        store.put("http://a/", now.isoformat().encode())
+        assert {"http://a/": now.isoformat().encode()} == bodies(store)
+    assert {"http://a/": NOON.isoformat().encode()} == rebuilt(store)
+
+
+@pytest.mark.parametrize(
+    ("granularity", "tz", "at", "expected"),
+    [
+        ("h", "Europe/Berlin", datetime(2019, 10, 27, 0, 59, tzinfo=timezone.utc), "2019102702"),
+        ("h", "Europe/Berlin", datetime(2019, 10, 27, 1, 0, tzinfo=timezone.utc), "2019102702b"),
+        ("h", "Europe/Berlin", datetime(2019, 10, 27, 2, 0, tzinfo=timezone.utc), "2019102703"),
+        ("d", "Europe/Berlin", datetime(2019, 6, 9, 22, 0, tzinfo=timezone.utc), "20190610"),
+        ("d", "UTC", datetime(2019, 6, 10, 1, 0, tzinfo=BERLIN), "20190609"),
+        ("d", "Pacific/Apia", datetime(2011, 12, 30, 10, 0, tzinfo=timezone.utc), "20111231"),
+        ("w", "UTC", datetime(2019, 12, 30, tzinfo=timezone.utc), "2020W01"),
+        ("m", "America/New_York", datetime(2020, 1, 1, 4, 59, tzinfo=timezone.utc), "201912"),
+        ("15min", "Europe/Berlin", datetime(2019, 6, 10, 12, 29, tzinfo=timezone.utc), "20190610T121500"),
+        (timedelta(days=3), "UTC", datetime(1970, 1, 2, tzinfo=timezone.utc), "19700101T000000"),
+    ],
+)  # fmt: skip
+def test_the_label_of_a_slice(  # noqa: PLR0917 - pytest passes them by name
+    clock: Clock, tmp_path: Path, granularity: str, tz: str, at: datetime, expected: str
+) -> None:
+    """As a filter's: by the store's time zone, whatever that of the page's time is."""
+    clock.now = at.astimezone(timezone.utc)
+    with PageStore(tmp_path, granularity, 2, tz=tz) as store:
+        store.put("http://a/", b"body", at=at)
+        [slice] = store.stats().slices
+        assert ([expected], expected) == (labels(store), slice.label)
+        assert slice.start is not None
+        assert slice.end is not None
+        assert slice.start <= at < slice.end
+        assert {"http://a/": b"body"} == rebuilt(store)
+
+
+def test_the_hour_that_comes_twice(clock: Clock, tmp_path: Path) -> None:
+    """Each has its own files, and leaves at its own time."""
+    first = datetime(2019, 10, 27, 0, 30, tzinfo=timezone.utc)
+    with PageStore(tmp_path, "h", 2, tz="Europe/Berlin") as store:
+        for hours in range(4):
+            clock.now = first + timedelta(hours=hours)
+            store.put(f"http://a/{hours}", b"")
+            assert {f"http://a/{n}" for n in (hours - 1, hours) if n >= 0} == bodies(store).keys()
+        assert ["2019102703", "2019102704"] == labels(store)
+
+
+def test_1024_slices(clock: Clock, tmp_path: Path) -> None:
+    """The most that there may be, each with a page; the oldest leave."""
+    minute = timedelta(minutes=1)
+    with PageStore(tmp_path, "1min", 1024) as store:
+        for n in range(1024):
+            store.put(f"http://a/{n}", b"%d" % n, at=NOON - n * minute)
+        info = store.stats()
+        assert (1024, 1024, 1024) == (len(info.slices), info.segments, info.pages)
+        assert {NOON + minute * n for n in range(1, 1025)} == {one.expires for one in info.slices}
+        assert 1024 == len(bodies(store))
+        clock.now += 24 * minute
+        store.put("http://a/1000", b"new")
+        assert (1001, 1001) == (len(store), len(labels(store)))
+        assert 1001 == len(bodies(store))
+
+
+def test_each_slice_has_its_own_segments(clock: Clock, tmp_path: Path) -> None:
+    """Begun at its first page, and at the size limit; and gone on with, in any order of the slices."""
+    with PageStore(tmp_path, "d", 3, segment_bytes=2000) as store:
+        for n in range(30):
+            store.put(f"http://a/{n}", bytes([n]) * 10, at=NOON - n % 3 * DAY)
+        assert clock.now == NOON
+        found = labels(store)
+        assert {"20190608", "20190609", "20190610"} == set(found)
+        for slice in store.stats().slices:
+            assert (found.count(slice.label), 10) == (slice.segments, slice.pages)
+            assert slice.segments > 1
+        numbers = [path.name[9:17] for path in tmp_path.glob("*.warc.gz")]
+        assert len(found) == len(set(numbers))
+    with PageStore(tmp_path) as store:
+        store.put("http://a/last", b"")
+        assert found == labels(store)
+        assert 31 == len(rebuilt(store))
+
+
+def test_a_rebuild_forgets_what_has_left(store: PageStore, clock: Clock) -> None:
+    """Files that nobody has removed yet are no pages of the window."""
+    store.put("http://a/", b"")
+    store.put("http://b/", b"", at=NOON - 2 * DAY)
+    store.close()
+    clock.now = NOON + DAY
+    info = PageStore.rebuild(store.path)
+    assert (1, ["20190610"]) == (info.pages, [slice.label for slice in info.slices])
+    assert ["20190610"] == labels(store)
+
+
+def test_iterating_while_a_slice_leaves(store: PageStore, clock: Clock) -> None:
+    """What has left does not come; the rest does."""
+    for days in (2, 1, 0):
+        for n in range(3):
+            store.put(f"http://a/{days}/{n}", b"", at=NOON - days * DAY)
+    found = iter(store)
+    assert "http://a/2/0" == next(found)
+    clock.now = NOON + DAY
+    store.put("http://b/", b"")
+    assert [f"http://a/{days}/{n}" for days in (1, 0) for n in range(3)] == list(found)
