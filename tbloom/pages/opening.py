@@ -19,6 +19,8 @@ def folder(path: str | os.PathLike[str]) -> Path:
     """The store's folder, which need not be there. Raises ConfigError."""
     try:
         root = Path(os.fsdecode(path)).absolute()
+        if "\0" in str(root):
+            raise ValueError  # noqa: TRY301 - exists() passes over it
         if root.exists() and not root.is_dir():
             raise ConfigError("path", path, "a folder, or a place for one")
     except (TypeError, ValueError, OSError):
