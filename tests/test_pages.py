@@ -249,7 +249,7 @@ WRONG: dict[str, list[Any]] = {
     "at": [
         *(datetime(2019, 6, 3), "2019-06-03", 1_559_520_000, 0, "", False),  # noqa: DTZ001 - that's the fault
         *(AT.replace(tzinfo=Nowhere()), datetime.max.replace(tzinfo=timezone(-timedelta(hours=5)))),
-        *(datetime.min.replace(tzinfo=timezone(timedelta(hours=5)))),
+        datetime.min.replace(tzinfo=timezone(timedelta(hours=5))),
     ],
     "key": ["", b"", 5, "\ud800", ["a"]],
     "fields": [

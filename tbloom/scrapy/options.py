@@ -24,7 +24,7 @@ HOME_SIZE = 100_000
 MARKS = ("scheduled", "done")
 
 
-def _flag(text: str) -> bool:
+def flag(text: str) -> bool:
     """Scrapy's spellings of a bool on the command line."""
     known = {"true": True, "1": True, "false": False, "0": False}
     if text.lower() not in known:
@@ -40,7 +40,7 @@ _NAMES = {
     "error_rate": ("TBLOOM_ERROR_RATE", float),
     "tz": ("TBLOOM_TIMEZONE", None),
     "shards": ("TBLOOM_SHARDS", int),
-    "grow": ("TBLOOM_GROW", _flag),
+    "grow": ("TBLOOM_GROW", flag),
     "patience": ("TBLOOM_PATIENCE", float),
     "on_error": ("TBLOOM_ON_ERROR", None),
     "session_ttl": ("TBLOOM_SESSION_TTL", float),
@@ -77,7 +77,7 @@ STORES = {
     "exact": _Store(_SERVER | {"ttl"}, TTL_META),
     "local": _Store(_WINDOW | {"path"}, WITHIN),
 }
-_EXPECTED = {int: "a whole number", float: "a number", _flag: "True or False"}
+_EXPECTED = {int: "a whole number", float: "a number", flag: "True or False"}
 _SETTINGS = {
     **{argument: setting for argument, (setting, _) in _NAMES.items()},
     "name": "TBLOOM_KEY",
@@ -95,7 +95,17 @@ _COUNTS = {
     "TBLOOM_COUNT_MAX_MEMBERS",
 }
 _FOR_COUNTS_TOO = {"TBLOOM_TIMEZONE", "TBLOOM_PATIENCE"}
-KNOWN = {*_SETTINGS.values(), *_FOR_BLOOM, *_COUNTS, "TBLOOM_STORE"} - {"REDIS_PARAMS"}
+#: The same of the HTTP cache.
+_PAGES = {
+    "TBLOOM_PAGES_PATH",
+    "TBLOOM_PAGES_GRANULARITY",
+    "TBLOOM_PAGES_SLICES",
+    "TBLOOM_PAGES_READONLY",
+    "TBLOOM_PAGES_SEGMENT_BYTES",
+}
+_FOR_PAGES_TOO = {"TBLOOM_TIMEZONE"}
+_ALWAYS = {"TBLOOM_KEY", "TBLOOM_STORE", *_COUNTS, *_PAGES}
+KNOWN = {*_SETTINGS.values(), *_FOR_BLOOM, *_ALWAYS} - {"REDIS_PARAMS"}
 # What scrapy-redis-bloomfilter takes for the one of the pair that is not set.
 _OLD_BIT, _OLD_HASHES = 30, 6
 _LEAST_BIT, _MOST_BIT = 3, 40  # up to 256 blocks of 512 MB, as the sources have it
@@ -137,7 +147,7 @@ def shadowed(settings: BaseSettings) -> Any:
     """TBLOOM_SHADOW: None where it is off, True, or what else it names the exact dupefilter by."""
     value = settings.get("TBLOOM_SHADOW")
     try:
-        return (_flag(value) if isinstance(value, str) else value) or None
+        return (flag(value) if isinstance(value, str) else value) or None
     except ValueError:
         return value or None
 
@@ -156,9 +166,9 @@ def read(settings: BaseSettings, spider: str | None, suffix: str = "", **own: An
         raise ConfigError("TBLOOM_MARK", mark, "'scheduled', with TBLOOM_SHADOW")
     take_over = settings.get("TBLOOM_TAKE_OVER", True)
     try:
-        take_over = _flag(str(take_over))
+        take_over = flag(str(take_over))
     except ValueError:
-        raise ConfigError("TBLOOM_TAKE_OVER", take_over, _EXPECTED[_flag]) from None
+        raise ConfigError("TBLOOM_TAKE_OVER", take_over, _EXPECTED[flag]) from None
     try:
         seen = _make(settings, spider, store, suffix, own)
     except ConfigError as error:
@@ -181,8 +191,9 @@ def _store(settings: BaseSettings) -> str:
     if not isinstance(store, str) or store not in STORES:
         raise ConfigError("TBLOOM_STORE", store, " or ".join(map(repr, STORES)))
     used = {_SETTINGS[argument] for argument in STORES[store].arguments}
-    used |= {"TBLOOM_KEY", "TBLOOM_STORE", *_COUNTS} | (_FOR_BLOOM if store == "bloom" else set())
+    used |= _ALWAYS | (_FOR_BLOOM if store == "bloom" else set())
     used |= _FOR_COUNTS_TOO if _is_counting(settings) else set()
+    used |= _FOR_PAGES_TOO if _is_caching(settings) else set()
     check_names(settings)
     for name in settings:
         if name in KNOWN and name not in used and not _is_default(settings, name):
@@ -204,6 +215,12 @@ def _is_counting(settings: BaseSettings) -> bool:
     """Whether the extension is on; it is named by its path, or is the class."""
     named = settings.getdict("EXTENSIONS").items()
     return any("DistinctCounts" in str(name) and order is not None for name, order in named)
+
+
+def _is_caching(settings: BaseSettings) -> bool:
+    """Whether the HTTP cache is on, and is ours."""
+    storage = str(settings.get("HTTPCACHE_STORAGE"))
+    return settings.getbool("HTTPCACHE_ENABLED") and "PageCacheStorage" in storage
 
 
 def _is_default(settings: BaseSettings, name: str) -> bool:

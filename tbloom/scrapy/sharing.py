@@ -1,0 +1,52 @@
+"""The page stores that this process has open: crawls of one store share it, and the last one closes it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+from tbloom.pages import PageStore
+from tbloom.pages.opening import folder
+
+#: The process, the folder, and whether it is only read.
+_Key = tuple[int, str, bool]
+
+
+@dataclass(slots=True)
+class _Open:
+    store: PageStore
+    users: int = 0
+
+
+_opened: dict[_Key, _Open] = {}
+# A use that is dropped is given back by the garbage collector, wherever that runs.
+_guard = threading.RLock()
+
+
+class Use:
+    """The store that the arguments describe, until ``release``."""
+
+    def __init__(self, path: str, *, readonly: bool = False, **arguments: Any) -> None:
+        """Opens it, if nobody here has; raises what ``PageStore`` does."""
+        self._key: _Key = os.getpid(), os.path.realpath(folder(path)), readonly
+        with _guard:
+            found = _opened.get(self._key)
+            if found is None:
+                found = _Open(PageStore(path, readonly=readonly, **arguments))
+                _opened[self._key] = found
+            else:  # they must be right beside the first one's too
+                PageStore(path, readonly=True, **arguments).close()
+            found.users += 1
+        self.store = found.store
+
+    def release(self) -> None:
+        """Closes the store, if nobody else here uses it."""
+        with _guard:
+            found = _opened[self._key]
+            found.users -= 1
+            # A forked child has its parent's, who closes it.
+            if not found.users and self._key[0] == os.getpid():
+                del _opened[self._key]
+                found.store.close()
