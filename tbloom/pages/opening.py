@@ -18,11 +18,13 @@ logger = logging.getLogger(__name__)
 def folder(path: str | os.PathLike[str]) -> Path:
     """The store's folder, which need not be there. Raises ConfigError."""
     try:
-        root = Path(os.fsdecode(path)).absolute()
-        if root.exists() and not root.is_dir():
-            raise ConfigError("path", path, "a folder, or a place for one")
+        text = os.fsdecode(path)
+        root = Path(text).absolute()
+        is_taken = root.exists() and not root.is_dir()
     except (TypeError, ValueError, OSError):
         raise ConfigError("path", path, "the path of a folder") from None
+    if is_taken or not text:
+        raise ConfigError("path", path, "a folder, or a place for one")
     return root
 
 
