@@ -23,9 +23,9 @@ printf '%s\\n' "${COMPREPLY[@]}"
 """
 
 
-def completed(line: str, folder: Path) -> list[str]:
+def completed(line: str, folder: Path, script: str = "") -> list[str]:
     """What bash offers for the last word; ``''`` is a word that is yet to be typed."""
-    script = tbloom("completion", "bash").stdout
+    script = script or tbloom("completion", "bash").stdout
     done = subprocess.run(
         ["bash", "-c", COMPLETE, "bash", *shlex.split(line)],
         input=script, capture_output=True, text=True, timeout=30, check=True, cwd=folder,

@@ -73,6 +73,12 @@ COMMANDS = {
         "tbloom.cli.count",
         "tbloom count add redis://localhost urls < urls.txt",
     ),
+    "pages": Command(
+        "store pages by URL in WARC files, and get them back",
+        "tbloom.cli.pages",
+        "tbloom pages put pages https://example.com/ < page.html",
+        "cli,pages",
+    ),
     "metrics": Command(
         "serve what filters hold, for Prometheus",
         "tbloom.cli.metrics",
@@ -174,8 +180,11 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     arguments, rest = parser.parse_known_args(argv)
     # Of FILE ... and NAME ..., argparse leaves those over that come after an option.
     many = getattr(arguments, "files", getattr(arguments, "names", None))
-    if rest and many is not None and not any(word[:1] == "-" != word for word in rest):
+    has_option = any(word[:1] == "-" != word for word in rest)
+    if rest and many is not None and not has_option:
         many += rest
+    elif len(rest) == 1 and not has_option and getattr(arguments, "file", "") is None:
+        [arguments.file] = rest  # the same, where one FILE may be given
     elif rest:
         parser.error(f"unrecognized arguments: {' '.join(map(without_secrets, rest))}")
     return arguments

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _SHELLS = ("bash", "zsh", "fish")
 #: What an argument's metavar says of its value.
-_COMPLETED = {"FILE": shtab.FILE, "DIR": shtab.DIRECTORY}
+_COMPLETED = {"FILE": shtab.FILE, "DIR": shtab.DIRECTORY, "PATH": shtab.DIRECTORY}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

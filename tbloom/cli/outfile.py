@@ -21,6 +21,8 @@ def writing(file: str) -> Iterator[BinaryIO]:
     """Writes the file under another name beside it, which is changed at the end; ``-`` is standard output."""
     try:
         if file == "-":
+            if sys.stdout is None:
+                raise CommandError("standard output is closed")
             yield sys.stdout.buffer
             sys.stdout.buffer.flush()
             return

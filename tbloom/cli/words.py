@@ -76,6 +76,18 @@ def moment(at: datetime | None) -> str:
     return "" if at is None else f"{at + timedelta(seconds=30):%Y-%m-%d %H:%M}"
 
 
+def counted(number: int, noun: str) -> str:
+    """So many of them: ``1 page``, ``2,000 pages``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def printable(text: str) -> str:
+    """Text from outside, with escapes in place of what a terminal would obey."""
+    return "".join(
+        one if one.isprintable() else one.encode("unicode_escape").decode() for one in text
+    )
+
+
 def _power(number: float) -> int:
     power = 0
     while abs(number) >= _KB and power < len(_UNITS) - 1:

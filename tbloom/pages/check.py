@@ -77,8 +77,20 @@ class _Checker:
 
 def _check(data: bytes) -> None:
     """Raises Damaged where a record's bytes are not those that it was written with."""
-    for one in ArchiveIterator(BytesIO(record.block_of(data)), check_digests=True):
+    block = record.block_of(data)
+    try:
+        problems = _problems_in(block)
+    except Exception as error:  # noqa: BLE001 - of bytes that are no WARC record, warcio raises what comes
+        raise record.Damaged(f"{type(error).__name__}: {error}") from None
+    if problems:
+        raise record.Damaged("; ".join(problems))
+
+
+def _problems_in(block: bytes) -> list[str]:
+    problems: list[str] = []
+    for one in ArchiveIterator(BytesIO(block), check_digests=True):
         while one.raw_stream.read(1 << 20):
             pass
         if one.digest_checker.passed is not True:
-            raise record.Damaged("; ".join(one.digest_checker.problems) or "it has no digest")
+            problems += one.digest_checker.problems or ["it has no digest"]
+    return problems
