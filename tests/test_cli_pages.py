@@ -215,7 +215,10 @@ WRONG: list[tuple[list[str], list[str]]] = [
     ([URL, "--at", "noon"], ["--at: ", "such as 2026-11-16T12:00:00Z", "'noon'"]),
     ([URL, "--at", "2019-06-03T12:00:00"], ["--at: ", "with its zone"]),
     ([URL, "--at", "0001-01-01T00:00:00Z"], ["--at: ", "between the years"]),
-    ([URL, "--at", "9000-01-01T00:00:00Z"], ["--at: ", "a day ahead"]),
+    (
+        [URL, "--at", "9000-01-01T00:00:00Z", "--granularity", "d", "--slices", "3"],
+        ["--at: ", "before the next slice"],
+    ),
     ([URL, "--at", AT.isoformat(), "--granularity", "d", "--slices", "3"], ["--at: ", "window"]),
     ([URL, "--granularity", "d"], ["--slices: ", "granularity is given"]),
     ([URL, "--slices", "3"], ["--granularity: ", "slices is given"]),

@@ -16,7 +16,7 @@ import pytest
 
 from tbloom import errors
 from tbloom.errors import ConfigError, ConfigMismatch, StoreLocked, TBloomError
-from tbloom.pages import Page, PageStore, calendar, index, page, record
+from tbloom.pages import Page, PageStore, calendar, index, page, record, segments
 
 URL = "https://example.com/a"
 AT = datetime(2019, 6, 3, 4, 5, 6, 789012, tzinfo=timezone.utc)
@@ -705,3 +705,28 @@ def test_its_errors_are_tbloom_s() -> None:
     assert issubclass(StoreLocked, TBloomError)
     assert "StoreLocked" in errors.__all__
     assert "a" in str(StoreLocked("a", None))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b"WARC/1.1", b"WORC/1.1"),
+        (b"Block-Digest: sha1:", b"Block-Digest: sha1:?"),
+        (b"Block-Digest: sha1:", b"Block-Digest: md55:"),
+    ],
+)
+def test_verify_names_a_record_that_warcio_can_t_read(
+    tmp_path: Path, old: bytes, new: bytes
+) -> None:
+    """Its gzip member is whole, and what the index must know of it is there."""
+    with PageStore(tmp_path) as store:
+        store.put(URL, b"body")
+    [segment] = tmp_path.glob("*.warc.gz")
+    data = segment.read_bytes()
+    _, found = segments.scan(segment, 0, len(data))
+    block = record.block_of(data[found.offset :])
+    segment.write_bytes(data[: found.offset] + record.member(block.replace(old, new)))
+    PageStore.rebuild(tmp_path)
+    with PageStore(tmp_path, readonly=True) as store:
+        [problem] = store.verify().problems
+    assert problem.startswith(f"{segment}: the record at {found.offset} is damaged: ")

@@ -9,7 +9,7 @@ from tbloom.cli import interrupts, lines, outfile, pagetext, show, words
 from tbloom.cli.errors import CommandFailed
 from tbloom.cli.progress import Reporter
 from tbloom.errors import ConfigError
-from tbloom.pages import PageStore, opening, page, segments
+from tbloom.pages import PageStore, calendar, opening, page, segments
 from tbloom.pages.calendar import Calendar
 from tbloom.pages.config import PagesConfig, given
 from tbloom.pages.index import newest_of
@@ -26,17 +26,16 @@ _READ_BYTES = 1 << 20
 def put(arguments: argparse.Namespace) -> int:
     """Stores a page; the store may be new."""
     like = {"granularity": arguments.granularity, "slices": arguments.slices, "tz": arguments.tz}
-    details = {name: getattr(arguments, name) for name in ("status", "headers", "at")}
+    details = {"status": arguments.status, "headers": arguments.headers}
+    at = calendar.now() if arguments.at is None else arguments.at
     # Checked, and read, before a store is begun, so that a wrong argument changes nothing.
-    page.check_page(arguments.url, b"", **details)
-    calendar = Calendar(given(**like) or PagesConfig(None))
-    if arguments.at is not None:
-        calendar.slice_of(arguments.at)
+    page.check_page(arguments.url, b"", at, **details)
+    Calendar(given(**like) or PagesConfig(None)).slice_of(at)
     opening.folder(arguments.path)
     body = _body(arguments.file or "-")
-    page.check_page(arguments.url, body)
+    page.check_page(arguments.url, body, at)
     with PageStore(arguments.path, **like) as store, interrupts.step():
-        store.put(arguments.url, body, **details)
+        store.put(arguments.url, body, at=at, **details)
     return 0
 
 
