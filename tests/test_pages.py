@@ -730,3 +730,18 @@ def test_verify_names_a_record_that_warcio_can_t_read(
     with PageStore(tmp_path, readonly=True) as store:
         [problem] = store.verify().problems
     assert problem.startswith(f"{segment}: the record at {found.offset} is damaged: ")
+
+
+def test_a_copy_of_a_segment_in_the_folder(store: PageStore) -> None:
+    """Which of the two is the store's can't be told by the number that they share."""
+    store.put(URL, b"body")
+    store.close()
+    segment = segment_of(store)
+    copy = segment.with_name(segment.name.replace("pages-", "copy-"))
+    copy.write_bytes(segment.read_bytes())
+    for opening in (PageStore, PageStore.rebuild):
+        with pytest.raises(TBloomError, match=r"copy-00000001.* and pages-00000001.*is a copy"):
+            opening(store.path)
+    copy.unlink()
+    with PageStore(store.path) as opened:
+        assert ([URL], ()) == ([*opened], opened.verify().problems)

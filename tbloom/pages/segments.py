@@ -10,9 +10,11 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+from tbloom.errors import TBloomError
 from tbloom.pages import record
 
 #: So much of a record is read to find its headers. It is more than most need.
@@ -45,10 +47,16 @@ def name_of(label: str, number: int) -> str:
 
 
 def stored(folder: Path) -> dict[int, str]:
-    """The slices of the segments that there are, by number, in order."""
+    """The slices of the segments that there are, by number, in order. Raises TBloomError where two have the same."""
     matches = (_NAME.fullmatch(path.name) for path in folder.iterdir())
-    held = ((int(match[2]), match[1]) for match in matches if match)
-    return dict(sorted(one for one in held if one[0] < _MOST_NUMBER))
+    held = sorted((int(match[2]), match[1]) for match in matches if match)
+    for (number, label), (following, other) in pairwise(held):
+        if number == following:
+            raise TBloomError(
+                f"{str(folder)!r} has {name_of(label, number)} and {name_of(other, number)}: one of them is a copy, "
+                "or another store's; move it elsewhere"
+            )
+    return dict(one for one in held if one[0] < _MOST_NUMBER)
 
 
 def read(path: Path, offset: int, length: int) -> bytes:

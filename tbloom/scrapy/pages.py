@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 import os
 import weakref
@@ -161,13 +159,12 @@ class PageCacheStorage:
         logger.debug("The HTTP cache is the page store %s", use.store.path)
 
     def _address(self, request: Request) -> bytes:
-        fingerprint = self._fingerprinter.fingerprint(request)
         # Another fingerprinter may call several URLs the same.
-        if type(self._fingerprinter) is RequestFingerprinter and request.method == "GET":
-            for url in (canonicalize_url(request.url), request.url):  # the latter: verbatim_url
-                if _fingerprint_of(url) == fingerprint:
-                    return url.encode()
-        return KEY + fingerprint
+        is_scrapys = type(self._fingerprinter) is RequestFingerprinter
+        if is_scrapys and request.method == "GET" and not request.body:
+            is_verbatim = request.meta.get("verbatim_url")
+            return (request.url if is_verbatim else canonicalize_url(request.url)).encode()
+        return KEY + self._fingerprinter.fingerprint(request)
 
     def _refuse(self, spider: Spider) -> None:
         """Before Scrapy 2.19, spiders can't be closed while they are opened."""
@@ -223,9 +220,3 @@ def _expiration(settings: BaseSettings) -> float:
 
 def _naming_setting(error: ConfigError) -> ConfigError:
     return ConfigError(_NAMES.get(error.argument, error.argument), error.value, error.expected)
-
-
-def _fingerprint_of(url: str) -> bytes:
-    """Scrapy's fingerprint of a GET for the URL as it is, without a body."""
-    data = {"method": "GET", "url": url, "body": "", "headers": {}}
-    return hashlib.sha1(json.dumps(data, sort_keys=True).encode()).digest()  # noqa: S324 - its own
