@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tbloom.errors import TBloomError
 from tbloom.pages.environment import (
     MOST_TABLES,
     Environment,
@@ -19,6 +23,7 @@ from tbloom.pages.environment import (
 from tbloom.pages.snapshot import Change, Snapshot
 
 _FOLDER = "index-"
+_indexes: weakref.WeakSet[Index] = weakref.WeakSet()
 
 
 class Index:
@@ -33,6 +38,8 @@ class Index:
         if parameters is not None:
             folder.mkdir()
         self._environment = acquire(folder, parameters)
+        self._guard = threading.Lock()
+        _indexes.add(self)
 
     @classmethod
     def begin(cls, root: Path, parameters: str) -> Index:
@@ -57,8 +64,9 @@ class Index:
         environment = self._current()
         with errors(self.folder):
             while True:
+                known = environment.known
                 with environment.env.begin() as txn:
-                    state, slices = environment.look(txn)
+                    state, slices = environment.look(txn, known)
                     if slices is not None:
                         yield Snapshot(environment.tables, txn, state, slices)
                         return
@@ -70,8 +78,9 @@ class Index:
         environment = self._current()
         with errors(self.folder):
             while True:
+                known = environment.known
                 with environment.env.begin(write=True) as txn:
-                    state, slices = environment.look(txn)
+                    state, slices = environment.look(txn, known)
                     if slices is not None:
                         yield Change(environment.tables, txn, state, slices)
                         return
@@ -109,23 +118,55 @@ class Index:
     def _current(self) -> Environment:
         """The environment, opened again in a forked child, and where another one stands in its place."""
         environment = self._environment
-        if environment.pid != os.getpid() or environment.identity != identity_of(self.folder):
-            self.folder = newest_of(self.folder.parent) or self.folder
-            self._environment = acquire(self.folder, None)
-            release(environment)
-        return self._environment
+        if environment.pid == os.getpid() and environment.identity == identity_of(self.folder):
+            return environment
+        with self._guard:
+            if environment is self._environment:
+                self._environment, self.folder = _newest(self.folder)
+                release(environment, is_stale=True)
+            return self._environment
+
+    def _after_fork(self) -> None:
+        self._guard = threading.Lock()  # a thread that is gone may have held it
+
+
+def _newest(folder: Path) -> tuple[Environment, Path]:
+    """The index that has taken the place of the one in a folder."""
+    while True:
+        newest = newest_of(folder.parent) or folder
+        try:
+            return acquire(newest, None), newest
+        except (OSError, TBloomError):
+            if newest_of(folder.parent) in (None, newest):
+                raise
 
 
 def newest_of(root: Path) -> Path | None:
     """The folder of the store's index, if it has one."""
-    names = (path.name.removeprefix(_FOLDER) for path in root.glob(f"{_FOLDER}*"))
+    names = (path.name.removeprefix(_FOLDER) for path in _folders(root))
     numbers = [int(name) for name in names if name.isdecimal()]
     return root / f"{_FOLDER}{max(numbers)}" if numbers else None
+
+
+def _folders(root: Path) -> Iterator[Path]:
+    """The indexes that there are, published or not; what else is called so is somebody else's."""
+    for path in root.glob(f"{_FOLDER}*"):
+        if re.fullmatch(r"[1-9][0-9]*(\.new)?", path.name.removeprefix(_FOLDER)) and path.is_dir():
+            yield path
 
 
 def remove_stale(root: Path) -> None:
     """Removes the indexes that are not the newest."""
     newest = newest_of(root)
-    for folder in root.glob(f"{_FOLDER}*"):
+    for folder in _folders(root):
         if folder != newest:
             shutil.rmtree(folder)
+
+
+def _tell_indexes() -> None:
+    for index in list(_indexes):
+        index._after_fork()  # noqa: SLF001 - our own
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_tell_indexes)
