@@ -22,18 +22,18 @@ def transaction() -> Iterator[None]:
     """The calling thread is in a transaction."""
     me = threading.get_ident()
     depth = _depths.get(me, 0)
-    if depth:
-        _depths[me] = depth + 1
-    else:
-        with _gate:
-            _depths[me] = 1
     try:
+        if depth:
+            _depths[me] = depth + 1
+        else:
+            with _gate:
+                _depths[me] = 1
         yield
     finally:
         if depth:
             _depths[me] = depth
         else:
-            del _depths[me]
+            _depths.pop(me, None)
 
 
 def _before() -> None:

@@ -8,8 +8,11 @@ import shutil
 import threading
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
+
+import lmdb
 
 from tbloom.errors import TBloomError
 from tbloom.pages.environment import (
@@ -39,6 +42,8 @@ class Index:
             folder.mkdir()
         self._environment = acquire(folder, parameters)
         self._guard = threading.Lock()
+        #: The last one that changed it.
+        self._txn: Any = None
         _indexes.add(self)
 
     @classmethod
@@ -80,11 +85,18 @@ class Index:
             while True:
                 known = environment.known
                 with environment.env.begin(write=True) as txn:
+                    self._txn = txn
                     state, slices = environment.look(txn, known)
                     if slices is not None:
                         yield Change(environment.tables, txn, state, slices)
                         return
                 environment.learn_slices()
+
+    def abort(self) -> None:
+        """Ends what the calling thread was changing: Ctrl-C can leave a transaction open, and the next would wait for it."""
+        if self._txn is not None:
+            with suppress(lmdb.Error):  # it has ended
+                self._txn.abort()
 
     def begin_slice(self, label: str, start: int) -> None:
         """Another slice is kept from now on."""

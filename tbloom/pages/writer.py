@@ -172,6 +172,7 @@ class Writer:
 
     def _take_back(self) -> None:
         """After a failure, cuts what the index does not know; a segment that it does not know at all goes."""
+        self._index.abort()
         with self._index.reading() as snapshot:
             known = {segments.name_of(one.label, one.number) for one in snapshot.segments()}
             if self._begun is not None and self._begun.name not in known:
