@@ -161,9 +161,12 @@ def newest_of(root: Path) -> Path | None:
 
 
 def _folders(root: Path) -> Iterator[Path]:
-    """The indexes that there are, published or not; what else is called so is somebody else's."""
+    """The indexes that there are, published or not, or were just now; what else is called so is somebody else's."""
     for path in root.glob(f"{_FOLDER}*"):
-        if re.fullmatch(r"[1-9][0-9]*(\.new)?", path.name.removeprefix(_FOLDER)) and path.is_dir():
+        if (
+            re.fullmatch(r"[1-9][0-9]*(\.new)?", path.name.removeprefix(_FOLDER))
+            and not path.is_file()
+        ):
             yield path
 
 
