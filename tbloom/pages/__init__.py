@@ -6,6 +6,7 @@
     record.py    a page as a WARC record, and back
     segments.py  the WARC files
     snapshot.py  what the index holds
+    forks.py     forks wait for transactions
     environment.py, index.py  the index: LMDB
     config.py    what all who use a store must agree on
     calendar.py  which slices are live now

@@ -6,6 +6,7 @@ machine, after which the index is made anew from the segments (``lock``, ``recov
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from pathlib import Path
 import lmdb
 
 from tbloom.errors import TBloomError
-from tbloom.pages import snapshot
+from tbloom.pages import forks, snapshot
 from tbloom.pages.snapshot import META, SEGMENTS, SLICES, Slice, State, Tables, Transaction
 from tbloom.window import MAX_SLICES
 
@@ -41,17 +42,25 @@ class Environment:
             max_readers=_MOST_READERS,
             sync=False,
             readahead=False,  # other pages are elsewhere
+            max_spare_txns=0,  # a forked child would end it
             readonly=readonly,
             create=begins,
         )
         self.pid = os.getpid()
         self.users = 0
+        self.is_stale = False
         self.tables: Tables = {}
         self._guard = threading.Lock()
-        self._known: tuple[int, list[Slice]] = (0, [])
+        #: The version, and the slices of it, whose tables are open.
+        self.known: tuple[int, list[Slice]] = (0, [])
         try:
             self._open_tables(parameters)
-            self.identity = identity_of(folder)
+            identity = identity_of(folder)
+            if identity is None:  # another index has taken its place just now
+                raise FileNotFoundError(  # noqa: TRY301
+                    errno.ENOENT, os.strerror(errno.ENOENT), str(folder)
+                )
+            self.identity = identity
         except BaseException:
             self.env.close()
             raise
@@ -64,20 +73,23 @@ class Environment:
             with self.env.begin(write=True) as txn:
                 snapshot.begin(txn, self.tables, parameters)
 
-    def look(self, txn: Transaction) -> tuple[State, list[Slice] | None]:
-        """What the transaction sees; no slices: they have to be learned first."""
+    def look(
+        self, txn: Transaction, known: tuple[int, list[Slice]]
+    ) -> tuple[State, list[Slice] | None]:
+        """What the transaction sees, if ``known`` was before it began; no slices: they have to be learned first."""
         state = snapshot.state_in(txn, self.tables)
-        version, slices = self._known
+        version, slices = known
         return state, slices if version == state.version else None
 
     def learn_slices(self) -> None:
         """Reads which slices there are now, and opens their tables."""
         with self._guard:
             with self.env.begin() as txn:
-                state, slices = self.look(txn)[0], snapshot.slices_in(txn, self.tables)
+                state = snapshot.state_in(txn, self.tables)
+                slices = snapshot.slices_in(txn, self.tables)
             for number in {slice.table for slice in slices} - self.tables.keys():
                 self.tables[number] = self.env.open_db(b"%d" % number, create=False)
-            self._known = state.version, slices
+            self.known = state.version, slices
 
     def open_table(self, number: int) -> None:
         """Opens a table; it may be new."""
@@ -88,6 +100,8 @@ class Environment:
 
 _opened: dict[tuple[int, int], Environment] = {}
 _guard = threading.Lock()
+#: Of the parent, and never closed.
+_kept: list[Environment] = []
 
 
 def acquire(folder: Path, parameters: str | None) -> Environment:
@@ -97,26 +111,34 @@ def acquire(folder: Path, parameters: str | None) -> Environment:
         environment = _opened.get(identity) if identity else None
         if environment is None:
             environment = Environment(folder, parameters)
-            _opened[environment.identity] = environment  # type: ignore[index]
+            _opened[environment.identity] = environment
         environment.users += 1
         return environment
 
 
-def release(environment: Environment) -> None:
-    """Closes it, if nobody else here has it."""
+def release(environment: Environment, *, is_stale: bool = False) -> None:
+    """Closes it, if nobody else here has it. A stale one, that has been replaced, closes with its last transaction."""
     with _guard:
         environment.users -= 1
+        environment.is_stale |= is_stale
         if not environment.users and environment.pid == os.getpid():
-            environment.env.close()
-            _opened.pop(environment.identity, None)  # type: ignore[arg-type]
+            if not environment.is_stale:
+                environment.env.close()
+            _opened.pop(environment.identity, None)
 
 
 def _after_fork() -> None:
-    """What the parent has opened must not be used here, and may be opened anew once it is closed here."""
+    """What the parent has opened must not be used here, and may be opened anew once it is closed here.
+
+    Where a transaction was copied, closing would end it in the parent.
+    """
     global _guard  # noqa: PLW0603 - a thread that is gone may have held it
     _guard = threading.Lock()
     for environment in _opened.values():
-        environment.env.close()
+        if forks.is_quiet:
+            environment.env.close()
+        else:
+            _kept.append(environment)
     _opened.clear()
 
 
@@ -135,9 +157,10 @@ def identity_of(folder: Path) -> tuple[int, int] | None:
 
 @contextmanager
 def errors(folder: Path) -> Iterator[None]:
-    """LMDB's errors as those of the system, or of tbloom."""
+    """LMDB's errors as those of the system, or of tbloom; a fork waits meanwhile."""
     try:
-        yield
+        with forks.transaction():
+            yield
     except lmdb.MapFullError as error:
         raise TBloomError(f"the index {str(folder)!r} is full at {_MAP_BYTES >> 30} GB") from error
     except lmdb.Error as error:

@@ -6,9 +6,13 @@ import os
 import re
 import shutil
 import threading
+import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
+
+import lmdb
 
 from tbloom.errors import TBloomError
 from tbloom.pages.environment import (
@@ -22,7 +26,8 @@ from tbloom.pages.environment import (
 from tbloom.pages.snapshot import Change, Snapshot
 
 _FOLDER = "index-"
-_NAME = re.compile(rf"{_FOLDER}(\d+)(\.new)?", re.ASCII)
+_NAME = re.compile(rf"{_FOLDER}([1-9][0-9]*)(\.new)?")
+_indexes: weakref.WeakSet[Index] = weakref.WeakSet()
 
 
 class Index:
@@ -37,10 +42,11 @@ class Index:
         if parameters is not None:
             folder.mkdir()
         self._environment = acquire(folder, parameters)
-        #: Others, in whose place this one has come. A thread may still look at one.
-        self._retired: list[Environment] = []
-        self._guard = threading.Lock()
         self._is_open = True
+        self._guard = threading.Lock()
+        #: The last one that changed it.
+        self._txn: Any = None
+        _indexes.add(self)
 
     @classmethod
     def begin(cls, root: Path, parameters: str) -> Index:
@@ -65,8 +71,9 @@ class Index:
         environment = self._current()
         with errors(self.folder):
             while True:
+                known = environment.known
                 with environment.env.begin() as txn:
-                    state, slices = environment.look(txn)
+                    state, slices = environment.look(txn, known)
                     if slices is not None:
                         yield Snapshot(environment.tables, txn, state, slices)
                         return
@@ -78,12 +85,20 @@ class Index:
         environment = self._current()
         with errors(self.folder):
             while True:
+                known = environment.known
                 with environment.env.begin(write=True) as txn:
-                    state, slices = environment.look(txn)
+                    self._txn = txn
+                    state, slices = environment.look(txn, known)
                     if slices is not None:
                         yield Change(environment.tables, txn, state, slices)
                         return
                 environment.learn_slices()
+
+    def abort(self) -> None:
+        """Ends what the calling thread was changing: Ctrl-C can leave a transaction open, and the next would wait for it."""
+        if self._txn is not None:
+            with suppress(lmdb.Error):  # it has ended
+                self._txn.abort()
 
     def begin_slice(self, label: str, start: int) -> None:
         """Another slice is kept from now on."""
@@ -110,8 +125,7 @@ class Index:
     def close(self) -> None:
         """Lets go of it."""
         self._is_open = False
-        for environment in (self._environment, *self._retired):
-            release(environment)
+        release(self._environment)
 
     @property
     def bytes(self) -> int:
@@ -127,20 +141,28 @@ class Index:
             return environment
         with self._guard:
             if environment is self._environment:
-                folder = newest_of(self.folder.parent) or self.folder
-                self._environment = acquire(folder, None)
-                self._retired.append(environment)
-                self.folder = folder
+                self._environment, self.folder = _newest(self.folder)
+                release(environment, is_stale=True)
             return self._environment
 
-    def after_fork(self) -> None:
-        """A thread that is gone may have held the guard."""
-        self._guard = threading.Lock()
+    def _after_fork(self) -> None:
+        self._guard = threading.Lock()  # a thread that is gone may have held it
+
+
+def _newest(folder: Path) -> tuple[Environment, Path]:
+    """The index that has taken the place of the one in a folder."""
+    while True:
+        newest = newest_of(folder.parent) or folder
+        try:
+            return acquire(newest, None), newest
+        except (OSError, TBloomError):
+            if newest_of(folder.parent) in (None, newest):
+                raise
 
 
 def newest_of(root: Path) -> Path | None:
     """The folder of the store's index, if it has one."""
-    matches = (_NAME.fullmatch(path.name) for path in root.glob(f"{_FOLDER}*") if path.is_dir())
+    matches = (_NAME.fullmatch(path.name) for path in root.glob(f"{_FOLDER}*") if is_index(path))
     numbers = [int(match[1]) for match in matches if match and not match[2]]
     return root / f"{_FOLDER}{max(numbers)}" if numbers else None
 
@@ -154,5 +176,14 @@ def remove_stale(root: Path) -> None:
 
 
 def is_index(path: Path) -> bool:
-    """Whether it is called as an index is, or one that is being made."""
-    return _NAME.fullmatch(path.name) is not None and path.is_dir()
+    """Whether it is called as an index is, or one that is being made, or was so just now; a file is somebody else's."""
+    return _NAME.fullmatch(path.name) is not None and not path.is_file()
+
+
+def _tell_indexes() -> None:
+    for index in list(_indexes):
+        index._after_fork()  # noqa: SLF001 - our own
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_tell_indexes)

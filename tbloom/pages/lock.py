@@ -20,6 +20,8 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 _NAME = "lock"
+#: More than it says takes.
+_LENGTH = 128
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -44,8 +46,10 @@ class WriterLock:
     def mark(self) -> None:
         """Says who writes. (What the last one has left was mended.)"""
         text = json.dumps({"pid": self.pid, "boot": _boot()}).encode()
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, text, 0)
+        os.pwrite(
+            self._fd, text.ljust(_LENGTH), 0
+        )  # at once, so that it never says less than it did
+        os.fsync(self._fd)  # or what follows might be on the disk after a power cut, and this not
 
     def release(self, *, is_clean: bool) -> None:
         """Lets the next writer; ``is_clean``: all that was written is on the disk."""

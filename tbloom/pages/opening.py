@@ -34,15 +34,23 @@ def folder(path: str | os.PathLike[str]) -> Path:
 
 def to_read(root: Path, wanted: PagesConfig | None) -> tuple[Index, PagesConfig]:
     """The store's index."""
-    newest = newest_of(root) if root.is_dir() else None
-    if newest is None:
+    if not root.is_dir() or newest_of(root) is None:
         raise ConfigError("path", str(root), "a folder with a page store")
     if is_suspect(root):
         raise TBloomError(
             f"the machine went down while {str(root)!r} was written: its index can't be trusted; open it once to write, "
             "or run 'tbloom pages rebuild'"
         )
-    return _open(root, newest, wanted)
+    while True:
+        newest = newest_of(root) or root
+        try:
+            return _open(root, newest, wanted)
+        except (OSError, TBloomError):
+            if newest_of(root) in (
+                None,
+                newest,
+            ):  # or else another one has taken its place just now
+                raise
 
 
 def to_write(root: Path, wanted: PagesConfig | None) -> tuple[Index, PagesConfig, WriterLock]:

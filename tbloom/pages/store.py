@@ -269,7 +269,6 @@ class PageStore:
 
     def _after_fork(self) -> None:
         """The lock is the parent's."""
-        self._index.after_fork()
         if self._writer is not None:
             self._writer.abandon()
             self._writer = None

@@ -30,6 +30,8 @@ class Writer:
         self._guard = threading.Lock()
         #: The segment that each slice's pages go to.
         self._appenders: dict[str, tuple[int, Appender]] = {}
+        #: The last segment that was begun here.
+        self._begun: Path | None = None
         #: Those that are perhaps not on the disk yet.
         self._written: set[Path] = set()
         #: What began before this (ms) is gone. A clock may have been set back after that.
@@ -50,14 +52,17 @@ class Writer:
                 with self._index.changing() as change:
                     slice = change.slice(label)
                     had = change.find(print)
-                    if had is not None and had[0].start > slice.start:
-                        # Or an index that is made anew after our slice has gone would know it again.
-                        self._append_deletion(change, had[0], print)
+                    moves = had is not None and had[0].start > slice.start
+                    before = change.next_sequence() if moves else 0
                     if had is not None:
                         change.remove(had[0], print)
                     sequence = change.next_sequence()
                     data = record.of_page(page, sequence)
                     segment, offset = self._append(change, slice, data)
+                    if had is not None and moves:
+                        # Or an index that is made anew after our slice has gone would know it again. It is written
+                        # last: whoever dies in between has not lost the page.
+                        self._append(change, had[0], record.of_deletion(print, before))
                     entry = Entry(segment, offset, len(data), micros(page.at), sequence)
                     change.put(slice, print, entry)
             except BaseException:
@@ -162,27 +167,32 @@ class Writer:
         name = segments.name_of(slice.label, number)
         stored, label, start = self._calendar.config.stored, slice.label, slice.start
         details = {"parameters": stored, "slice": label, "start": start}
-        appender = Appender(self._root / name, is_new=True)
+        self._begun = self._root / name
         try:
-            appender.append(record.of_segment(name, json.dumps(details)))
-        except BaseException:
-            appender.close()
-            appender.path.unlink(missing_ok=True)
+            appender = Appender(self._begun, is_new=True)
+        except FileExistsError:
+            self._begun = None
             raise
-        return number, appender
+        found = self._appenders[slice.label] = number, appender
+        appender.append(record.of_segment(name, json.dumps(details)))
+        return found
 
     def _take_back(self) -> None:
         """After a failure, cuts what the index does not know; a segment that it does not know at all goes."""
+        self._index.abort()
         with self._index.reading() as snapshot:
+            known = {segments.name_of(one.label, one.number) for one in snapshot.segments()}
+            if self._begun is not None and self._begun.name not in known:
+                self._begun.unlink(missing_ok=True)
             for label, (number, appender) in [*self._appenders.items()]:
-                known = snapshot.segment(number)
-                if known is None:
+                ours = snapshot.segment(number)
+                if ours is None:
                     appender.close()
                     del self._appenders[label]
                     self._written.discard(appender.path)
                     appender.path.unlink(missing_ok=True)
-                elif appender.size != known.size:
-                    appender.cut(known.size)
+                else:
+                    appender.cut(ours.size)
 
     def _forget_old(self) -> None:
         """Drops the slices that have left the window, and their files."""
