@@ -87,6 +87,7 @@ class Environment:
             with self.env.begin() as txn:
                 state = snapshot.state_in(txn, self.tables)
                 slices = snapshot.slices_in(txn, self.tables)
+            del txn  # see ``forks``
             for number in {slice.table for slice in slices} - self.tables.keys():
                 self.tables[number] = self.env.open_db(b"%d" % number, create=False)
             self.known = state.version, slices

@@ -1,4 +1,8 @@
-"""Forks wait for the transactions of other threads: LMDB can't be closed in a child that has a copy of one, nor opened anew."""
+"""Forks wait for the transactions of other threads: LMDB can't be closed in a child that has a copy of one, nor opened anew.
+
+py-lmdb keeps the reader's slot of a transaction that has ended as long as its object is there, and to close the child's
+copy would free the slot in the parent, for another thread to use meanwhile. So whoever ends one drops the object too.
+"""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import shutil
 import threading
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -71,12 +71,16 @@ class Index:
         environment = self._current()
         with errors(self.folder):
             while True:
-                known = environment.known
-                with environment.env.begin() as txn:
-                    state, slices = environment.look(txn, known)
-                    if slices is not None:
-                        yield Snapshot(environment.tables, txn, state, slices)
-                        return
+                known, txn = environment.known, None
+                try:
+                    with environment.env.begin() as txn:
+                        state, slices = environment.look(txn, known)
+                        if slices is not None:
+                            with closing(Snapshot(environment.tables, txn, state, slices)) as it:
+                                yield it
+                            return
+                finally:
+                    txn = None  # see ``forks``
                 environment.learn_slices()
 
     @contextmanager

@@ -85,6 +85,10 @@ class Snapshot:
         #: Newest first.
         self.slices = slices
 
+    def close(self) -> None:
+        """It can't be asked any more."""
+        del self._txn
+
     @property
     def parameters(self) -> str:
         """What is stored of them."""
