@@ -274,7 +274,7 @@ TEMPLATE = """\
 
 What tbloom costs beside what users pick today. Measured on {when} by `make bench`, which writes this page,
 on {machine}, load {load}: {versions}.
-Timings on a shared machine differ from run to run; read the ratios. `make bench ARGS=--quick` takes a minute,
+Timings on a shared machine differ from run to run; read the ratios. `make bench ARGS=--quick` takes a minute or two,
 `make bench ARGS="--only race"` measures one part, and all figures go to `build/bench.json`.
 
 ## The goals

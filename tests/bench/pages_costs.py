@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tempfile
 import time
 import zlib
 from collections.abc import Callable
@@ -28,9 +29,9 @@ def sliced(folder: Path, real: RealPages, *, pages: int, rounds: int) -> dict[st
     """Seconds per call in stores of so many pages, in slices of equal size."""
     told, calendar.now = calendar.now, lambda: _NOW  # or a slice might leave
     try:
-        with ExitStack() as stack:
+        with tempfile.TemporaryDirectory(dir=folder) as parent, ExitStack() as stack:
             stores = [
-                stack.enter_context(_store(folder / f"sliced-{number}", real, window, pages))
+                stack.enter_context(_store(Path(parent, f"{number}"), real, window, pages))
                 for number, window in enumerate(WINDOWS)
             ]
             costs = [_ask(stores, real, pages, seed) for seed in range(rounds)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dbm
 import os
 import random
+import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -69,10 +70,12 @@ def peers(folder: Path, real: RealPages, *, pages: int, rounds: int) -> dict[str
     rows = []
     for name, peer in opened.items():
         peer.close()
+        used = taken(peer.folder)
+        shutil.rmtree(peer.folder)
         rows.append(
             {
                 "name": name,
-                **taken(peer.folder),
+                **used,
                 **{
                     f"{way}{figure}": median(told)
                     for way, costs in (("put", put), ("get", got))

@@ -40,7 +40,6 @@ def text(of: Of) -> str:
     """The section, as Markdown."""
     gets, sizes, through, peers, disk, sliced, compressors = tables(of)
     growth = of["growth"]
-    small = json.loads(SMALL.read_text()) if SMALL.exists() else None
     return TEMPLATE.format(
         bodies=of["bodies"],
         kilobytes=f"{of['body_bytes'] / 1000:.0f}",
@@ -52,7 +51,7 @@ def text(of: Of) -> str:
         sizes=sizes.markdown(),
         looked_through=f"{of['through']['pages']:,}",
         through=through.markdown(),
-        small=of_small(small) if small else "Not measured yet.",
+        small=of_small(json.loads(SMALL.read_text())),
         cached=f"{of['peers']['pages']:,}",
         cached_rounds=of["peers"]["rounds"],
         part=f"{of['peers']['part']:,}",
@@ -265,7 +264,8 @@ What they take, blocks that the file system has allocated. *Opening* is opening 
 
 {sizes}
 
-The index is made anew from all records' headers; `verify` decompresses all, and compares digests. {looked_through} pages; MB of segments:
+The index is made anew from all records' headers; `verify` decompresses all, and compares digests. {looked_through} pages, which have to be
+read from the disk; MB of segments:
 
 {through}
 

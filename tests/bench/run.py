@@ -194,7 +194,7 @@ def about(client: redis.Redis) -> dict[str, Any]:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="about a minute, for development")
+    parser.add_argument("--quick", action="store_true", help="a minute or two, for development")
     parser.add_argument("--only", action="append", choices=AMOUNTS, help="a section; repeatable")
     parser.add_argument("--json", type=Path, default=ROOT / "build" / "bench.json")
     parser.add_argument("--page", type=Path, help="write the page there, also after --quick")
