@@ -97,13 +97,14 @@ def test_a_faster_peer_is_named() -> None:
     import pages_text  # noqa: PLC0415 - of tests/bench
 
     rows = [
-        {"name": pages_text.OURS, "put": 2.0, "get": 1.0},
-        {"name": "tbloom, itself", "put": 1.0, "get": 0.5},
-        {"name": "quick", "put": 1.0, "get": 1.5},
+        {"name": pages_text.OURS, "put": 2.0, "get": 1.0, "cold": 1.0},
+        {"name": "tbloom, itself", "put": 1.0, "get": 0.5, "cold": 1.0},
+        {"name": "quick", "put": 1.0, "get": 1.5, "cold": 0.5},
     ]
     expected = [
         "Faster than `PageCacheStorage` to store a page: quick (2.0 x).",
         "None of them is faster to get one.",
+        "Faster than `PageCacheStorage` to get one from the disk: quick (2.0 x).",
     ]
     assert expected == [*pages_text.faster({"rows": rows})]
 

@@ -17,12 +17,14 @@ from scrapy import Request
 from scrapy.http import HtmlResponse
 from scrapy.utils.misc import load_object
 from scrapy.utils.test import get_crawler
-from stored import RealPages, draw, taken, timed
+from stored import RealPages, draw, drop_from_memory, taken, timed
 
 from tbloom.pages import PageStore
 
 RAW = "tbloom, `PageStore` itself"
 GZIP, DBM = "the same, `HTTPCACHE_GZIP`", "`DbmCacheStorage`"
+#: So many are read from the disk.
+_COLD = 200
 _FILES = "scrapy.extensions.httpcache.FilesystemCacheStorage"
 _SETTINGS: dict[str, dict[str, Any]] = {
     OURS: {"HTTPCACHE_STORAGE": "tbloom.scrapy.PageCacheStorage"},
@@ -67,6 +69,16 @@ def peers(folder: Path, real: RealPages, *, pages: int, rounds: int) -> dict[str
         }
         for number in range(rounds)
     ]
+    cold = []
+    for number in range(rounds):
+        for peer in opened.values():
+            drop_from_memory(peer.folder, "*")
+        cold.append(
+            {
+                name: _get(peer, real, draw(random.Random(rounds + number), part * rounds, _COLD))
+                for name, peer in _in_turn(opened, number)
+            }
+        )
     rows = []
     for name, peer in opened.items():
         peer.close()
@@ -78,7 +90,7 @@ def peers(folder: Path, real: RealPages, *, pages: int, rounds: int) -> dict[str
                 **used,
                 **{
                     f"{way}{figure}": median(told)
-                    for way, costs in (("put", put), ("get", got))
+                    for way, costs in (("put", put), ("get", got), ("cold", cold))
                     for figure, told in (
                         ("", [cost[name] for cost in costs]),
                         ("_ratio", [cost[FILES] / cost[name] for cost in costs]),
@@ -90,6 +102,7 @@ def peers(folder: Path, real: RealPages, *, pages: int, rounds: int) -> dict[str
         "pages": part * rounds,
         "rounds": rounds,
         "part": part,
+        "from_disk": min(part * rounds, _COLD),
         "dbm": dbm._defaultmod.__name__,  # type: ignore[attr-defined]  # what `dbm.open` takes
         "rows": rows,
     }

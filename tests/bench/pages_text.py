@@ -55,6 +55,7 @@ def text(of: Of) -> str:
         cached=f"{of['peers']['pages']:,}",
         cached_rounds=of["peers"]["rounds"],
         part=f"{of['peers']['part']:,}",
+        from_disk=of["peers"]["from_disk"],
         dbm=of["peers"]["dbm"],
         peers=peers.markdown(),
         disk=disk.markdown(),
@@ -70,7 +71,11 @@ def faster(of: Of) -> Iterator[str]:
     """A sentence on each way in which one of Scrapy's storages is faster."""
     rows = {row["name"]: row for row in of["rows"]}
     own = rows[OURS]
-    for way, verb in (("put", "to store a page"), ("get", "to get one")):
+    for way, verb in (
+        ("put", "to store a page"),
+        ("get", "to get one"),
+        ("cold", "to get one from the disk"),
+    ):
         names = [
             f"{name} ({own[way] / row[way]:.1f} x)"
             for name, row in rows.items()
@@ -159,9 +164,9 @@ def _peers(of: Of) -> Table:
             row["name"],
             *(
                 cell
-                for way in ("put", "get")
+                for way in ("put", "get", "cold")
                 for cell in (
-                    f"{1 / row[way]:,.0f}",
+                    *([f"{1 / row[way]:,.0f}"] if way != "cold" else []),
                     f"{row[way] * 1e6:,.0f}",
                     f"{row[way + '_ratio']:.2f}",
                 )
@@ -169,7 +174,10 @@ def _peers(of: Of) -> Table:
         ]
         for row in of["rows"]
     ]
-    header = ["", "put: pages/s", "us", "x files", "get: pages/s", "us", "x files"]
+    header = [
+        *("", "put: pages/s", "us", "x files", "get: pages/s", "us", "x files"),
+        *("get from the disk: us", "x files"),
+    ]
     return Table(f"Scrapy's cache: rates with {of['pages']:,} pages", header, rows)
 
 
@@ -280,13 +288,13 @@ read from the disk; MB of segments:
 `PageCacheStorage` beside Scrapy's own storages, each through `store_response` and `retrieve_response`, as `HttpCacheMiddleware` calls them,
 and `PageStore` itself. {cached} pages, stored in {cached_rounds} rounds of {part}, and then as many drawn at random; in each round all have their turn. Medians; *x files*
 is the rate to that of `FilesystemCacheStorage`, Scrapy's default, as median of the rounds' ratios. `DbmCacheStorage` uses what this Python has,
-`{dbm}`. None waits for the disk with each page.
+`{dbm}`. None waits for the disk with each page. *From the disk*: the system has been told to forget all their files before each of {cached_rounds} rounds of {from_disk}.
 
 {peers}
 
 {disk}
 
-{faster} What is not compressed need not be decompressed, and here all of it fits the system's page cache. What Scrapy's own
+{faster} What is not compressed need not be decompressed, and all of it fits the system's page cache here. What Scrapy's own
 storages don't do: forget old pages, which are fetched anew once they have expired, but keep their place until then; and be read by other tools.
 
 ### Slices

@@ -116,9 +116,11 @@ def taken(folder: Path) -> dict[str, int]:
     }
 
 
-def drop_from_memory(folder: Path) -> None:
-    """Has the system forget what it remembers of the segments. (They are on the disk already.)"""
-    for path in folder.glob("*.warc.gz"):
+def drop_from_memory(folder: Path, names: str = "*.warc.gz") -> None:
+    """Has the system forget what it remembers of the segments, or other files. (They are on the disk already.)"""
+    for path in folder.rglob(names):
+        if not path.is_file():
+            continue
         fd = os.open(path, os.O_RDONLY)
         try:
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
