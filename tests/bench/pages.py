@@ -20,6 +20,7 @@ from stored import (
     draw,
     drop_from_memory,
     opening,
+    read_once,
     remembered,
     taken,
     timed,
@@ -82,9 +83,11 @@ def growth(
                     "bytes": info.bytes,
                     "index_bytes": info.index_bytes,
                     "segments": info.segments,
-                    "remembered": remembered(Path(store.path)),
                 }
             )
+        for row, store in zip(rows, stores, strict=True):
+            read_once(Path(store.path))
+            row["remembered"] = remembered(Path(store.path))
         asked = [_ask(stores, sizes, real, gets=gets, seed=seed) for seed in range(rounds)]
         for row, *costs in zip(rows, *asked, strict=True):
             row |= {way: median(cost[way] for cost in costs) for way in costs[0]}

@@ -16,7 +16,7 @@ from statistics import median
 from typing import Any
 
 from machine import machine
-from stored import body_bytes, draw, opening, taken, timed
+from stored import body_bytes, draw, opening, read_once, remembered, taken, timed
 
 from tbloom.pages import PageStore
 
@@ -49,6 +49,8 @@ def small(path: Path, pages: int) -> dict[str, Any]:
         info = store.stats()
         found["index_bytes"] = info.index_bytes
         found["segment_bytes"] = info.bytes - info.index_bytes
+        read_once(path)
+        found["remembered"] = remembered(path)
         found |= _asked(store, pages)
     found["disk_bytes"] = taken(path)["bytes"]
     found["opening"] = opening(path, 3)

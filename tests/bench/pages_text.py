@@ -39,14 +39,14 @@ def tables(of: Of) -> list[Table]:
 def text(of: Of) -> str:
     """The section, as Markdown."""
     gets, sizes, through, peers, disk, sliced, compressors = tables(of)
-    growth = of["growth"]
+    growth, largest = of["growth"], of["growth"]["rows"][-1]
     return TEMPLATE.format(
         bodies=of["bodies"],
         kilobytes=f"{of['body_bytes'] / 1000:.0f}",
         pages=", ".join(f"{row['pages']:,}" for row in growth["rows"]),
         rounds=growth["rounds"],
         asked=f"{growth['gets']:,}",
-        remembered=_remembered(growth["rows"][-1]),
+        remembered=_remembered(largest["bytes"] - largest["index_bytes"], largest["remembered"]),
         gets=gets.markdown(),
         sizes=sizes.markdown(),
         looked_through=f"{of['through']['pages']:,}",
@@ -87,13 +87,11 @@ def faster(of: Of) -> Iterator[str]:
             yield f"None of them is faster {verb}."
 
 
-def _remembered(row: Of) -> str:
-    size = row["bytes"] - row["index_bytes"]
-    if row["remembered"] is None:
-        return "How much of it the system had in its page cache is not known."
+def _remembered(size: int, remembered: int | None) -> str:
+    told = "it is not known how much" if remembered is None else f"{remembered / 1e9:.2f}"
     return (
-        f"The largest store's files have {size / 1e9:.2f} GB, of which "
-        f"{row['remembered'] / 1e9:.2f} were in the system's page cache before the first round."
+        f"the segments have {size / 1e9:.2f} GB; {told} of that was in the system's page cache "
+        "before the first round."
     )
 
 
@@ -248,7 +246,7 @@ def of_small(of: Of) -> str:
     table = Table("", [f"{pages:,} pages with bodies of {of['body_bytes']} bytes", ""], rows)
     return (
         f"Measured once, on {of['when'][:10]}, on {of['machine']}; the gets are medians of "
-        f"{of['rounds']} rounds.\n\n{table.markdown()}"
+        f"{of['rounds']} rounds; {_remembered(of['segment_bytes'], of.get('remembered'))}\n\n{table.markdown()}"
     )
 
 
@@ -264,7 +262,7 @@ and with eight headers.
 
 Stores of {pages} pages, without slices, are open side by side. {rounds} rounds; in each, every store is asked for {asked} of its pages,
 drawn at random, none of them twice, and then whether it has some that it has not. Medians per call; *x* is the median of the rounds' ratios to the smallest store.
-{remembered} *From the disk*: the system has been told to forget the segments (not the index), once.
+All segments have been read once before. Of the largest store: {remembered} *From the disk*: the system has been told to forget the segments (not the index), once.
 
 {gets}
 

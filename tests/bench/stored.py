@@ -128,6 +128,14 @@ def drop_from_memory(folder: Path, names: str = "*.warc.gz") -> None:
             os.close(fd)
 
 
+def read_once(folder: Path) -> None:
+    """Has the system remember the segments, as far as it can: of some machines it forgets what nobody reads."""
+    for path in folder.glob("*.warc.gz"):
+        with path.open("rb", buffering=0) as file:
+            while file.read(1 << 24):
+                pass
+
+
 def remembered(folder: Path) -> int | None:
     """How many bytes of the segments are in the system's page cache; None where nothing tells."""
     if not shutil.which("fincore"):
