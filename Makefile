@@ -29,7 +29,7 @@ format: $(VENV)/.lint
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# Compares with what users pick today; in full it writes docs/benchmarks.md. ARGS=--quick: in a minute.
+# Compares with what users pick today; in full it writes docs/benchmarks.md. ARGS=--quick: in a minute or two.
 bench: $(VENV)/.bench
 	$(BIN)/python tests/bench/run.py $(ARGS)
 

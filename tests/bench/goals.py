@@ -19,13 +19,16 @@ from exact import EXACT
 from links import REFERENCE
 from local import MANY as LOCAL_MANY
 from local import ONE as LOCAL_ONE
-from tables import Table
+from pages_text import among
+from table import Table
 
 Found = dict[str, Any]
 
 GOAL_OF_ADD, GOAL_OF_ADD_MANY = 0.75, 0.5
 #: So many ids there may be where ten are counted.
 SPACE = 10**7
+#: So many pages there are, and so many of them are asked for.
+PAGES, GETS = 10**6, 10**4
 
 
 class Goal(NamedTuple):
@@ -102,6 +105,11 @@ def _few_ids(found: Found, figure: str) -> list[float]:
     if found["distinct"]["space"] != SPACE:
         raise LookupError("measured with other ids")
     return [faster(found["distinct"], verb, figure) for verb in ("count", "and", "or")]
+
+
+def _pages(found: Found, figure: str) -> float:
+    """A figure of a get among so many pages."""
+    return float(among(found["pages"], PAGES)[figure])
 
 
 def _slope(found: Found) -> float:
@@ -231,6 +239,19 @@ GOALS = [
         lambda f: _local(f, LOCAL_MANY),
         unit="items/s",
         digits=0,
+    ),
+    Goal(
+        f"`PageStore`: {GETS:,} random `get`s among {PAGES:,} pages",
+        3,
+        lambda f: GETS * _pages(f, "get"),
+        at_least=False,
+        unit="s",
+    ),
+    Goal(
+        f"`PageStore.get` among {PAGES:,} pages: time, to that among the fewest",
+        1.3,
+        lambda f: _pages(f, "ratio"),
+        at_least=False,
     ),
 ]
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import goals
+import pages_text
 import tables
 from chunkforms import CHUNKS
 from contenders import ADD, ADD_MANY, SADD, SADD_MANY, SLICES
@@ -137,6 +138,7 @@ def text(found: Found) -> str:
         local_memory=tables.of("local", found)[1].markdown(),
         local_capacity=f"{found['local']['capacity']:,}",
         local_items=f"{found['local']['items']:,}",
+        page_store=pages_text.text(found["pages"]),
         stream=tables.of("linkrace", found)[0].markdown(),
         stream_links=f"{found['linkrace']['links']:,}",
         links=f"{links['links']:,}",
@@ -272,7 +274,7 @@ TEMPLATE = """\
 
 What tbloom costs beside what users pick today. Measured on {when} by `make bench`, which writes this page,
 on {machine}, load {load}: {versions}.
-Timings on a shared machine differ from run to run; read the ratios. `make bench ARGS=--quick` takes a minute,
+Timings on a shared machine differ from run to run; read the ratios. `make bench ARGS=--quick` takes a minute or two,
 `make bench ARGS="--only race"` measures one part, and all figures go to `build/bench.json`.
 
 ## The goals
@@ -506,6 +508,7 @@ installed. rbloom's filters forget nothing, and can't be shared while they are w
 
 {local_memory}
 
+{page_store}
 ## Waiting for Redis
 
 `make bench ARGS="--only links"`
