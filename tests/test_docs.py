@@ -27,6 +27,7 @@ COMPARED = {
     "faq.md": 1,
     "index.md": 2,
     "operating.md": 2,
+    "pages.md": 9,
     "quickstart.md": 4,
     "scrapy.md": 1,
     "stores.md": 6,
