@@ -497,9 +497,9 @@ def test_a_hole_of_zeros(path: Path) -> None:
 
 
 def index_print(address: str) -> bytes:
-    from tbloom.pages.page import print_of  # noqa: PLC0415
+    from tbloom.pages.page import fingerprint_of  # noqa: PLC0415
 
-    return print_of(address)
+    return fingerprint_of(address)
 
 
 def test_a_damaged_first_record(path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timezone
 
 from tbloom.errors import ConfigError
-from tbloom.pages.config import PagesConfig
+from tbloom.pages.config import Now, PagesConfig
 from tbloom.window import Slice, from_ms, to_ms
 
 
@@ -17,20 +17,19 @@ def now() -> datetime:
 class Calendar:
     """The window of a store, as time goes by."""
 
-    __slots__ = ("_period", "config")
+    __slots__ = ("_now", "config")
 
     def __init__(self, config: PagesConfig) -> None:
         self.config = config
-        #: The current slice, from and up to; when the oldest live one begins, and up to when pages may be (ms).
-        self._period = (1, 0, 0, 0)
+        self._now = Now(1, 0, 0, 0)
 
     def since(self) -> int:
         """When the oldest live slice begins (ms)."""
-        return self._now()[2]
+        return self._look().since
 
     def slice_of(self, at: datetime) -> Slice:
         """The slice of a page that was fetched then; raises ConfigError where it is not kept."""
-        ms, (_, _, since, until) = to_ms(at), self._now()
+        ms, (_, _, since, until) = to_ms(at), self._look()
         if ms < since:
             expected = f"a time within the window, from {from_ms(since).isoformat()} on"
             raise ConfigError("at", at.isoformat(), expected)
@@ -39,8 +38,8 @@ class Calendar:
             raise ConfigError("at", at.isoformat(), expected)
         return self.config.slice_at(ms)
 
-    def _now(self) -> tuple[int, int, int, int]:
-        ms, period = to_ms(now()), self._period
-        if not period[0] <= ms < period[1]:
-            period = self._period = self.config.period(ms)
-        return period
+    def _look(self) -> Now:
+        ms, known = to_ms(now()), self._now
+        if not known.begin <= ms < known.end:
+            known = self._now = self.config.at(ms)
+        return known

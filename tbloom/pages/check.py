@@ -70,7 +70,7 @@ class _Checker:
         except record.Damaged as error:
             yield f"{path}: the record at {found.offset} is damaged: {error}"
         if found.head.kind == "response":
-            where = self._snapshot.find(found.head.print)
+            where = self._snapshot.find(found.head.fingerprint)
             place = segment.number, found.offset, found.length
             self.pages += where is not None and where[1][:3] == place
 

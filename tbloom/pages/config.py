@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from tbloom.config import differences, read_stored
 from tbloom.errors import ConfigError, ConfigMismatch, TBloomError
@@ -15,6 +15,18 @@ from tbloom.window import Slice, Window
 LAYOUT = 1
 #: The only slice of a store without slices; any instant lies in it (ms).
 WHOLE = Slice("pages", -(1 << 53), 1 << 53)
+
+
+class Now(NamedTuple):
+    """What is live while a slice is current (ms)."""
+
+    #: The current slice, ``end`` excluded.
+    begin: int
+    end: int
+    #: When the oldest live slice begins.
+    since: int
+    #: Before this, pages may have been fetched, because clocks differ: when the slice that comes next ends.
+    until: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +48,13 @@ class PagesConfig:
         """The slice that the instant lies in."""
         return self.window.slice_at(ms) if self.window else WHOLE
 
-    def period(self, ms: int) -> tuple[int, int, int, int]:
-        """Of the slice that is current at the instant, where it begins and ends; where the oldest live one begins; and
-        up to when pages may have been fetched, because clocks differ: in the slice that comes next (ms)."""
+    def at(self, ms: int) -> Now:
+        """What is live at the instant."""
         if self.window is None:
-            return WHOLE.start, WHOLE.end, WHOLE.start, WHOLE.end
+            return Now(WHOLE.start, WHOLE.end, WHOLE.start, WHOLE.end)
         live = self.window.live(ms)
-        return live[-1].start, live[-1].end, live[0].start, self.window.slice_at(live[-1].end).end
+        until = self.window.slice_at(live[-1].end).end
+        return Now(live[-1].start, live[-1].end, live[0].start, until)
 
 
 def given(

@@ -17,7 +17,7 @@ import lmdb
 
 from tbloom.errors import TBloomError
 from tbloom.pages import forks, snapshot
-from tbloom.pages.snapshot import META, SEGMENTS, SLICES, Slice, State, Tables, Transaction
+from tbloom.pages.snapshot import META, SEGMENTS, SLICES, Kept, State, Tables, Transaction
 from tbloom.window import MAX_SLICES
 
 #: Address space, not memory or disk: for some 4,000,000,000 pages.
@@ -52,8 +52,9 @@ class Environment:
         self.tables: Tables = {}
         self._guard = threading.Lock()
         #: The version, and the slices of it, whose tables are open.
-        self.known: tuple[int, list[Slice]] = (0, [])
+        self.known: tuple[int, list[Kept]] = (0, [])
         try:
+            self._check_size(folder)
             self._open_tables(parameters)
             identity = identity_of(folder)
             if identity is None:  # another index has taken its place just now
@@ -65,6 +66,16 @@ class Environment:
             self.env.close()
             raise
 
+    def _check_size(self, folder: Path) -> None:
+        """Whoever looks into a map beyond the end of its file is killed."""
+        needed = (self.env.info()["last_pgno"] + 1) * self.env.stat()["psize"]
+        size = (folder / "data.mdb").stat().st_size
+        if size < needed:
+            raise TBloomError(
+                f"the index {str(folder)!r} was cut to {size} bytes of {needed}; make it anew from the segments with "
+                "'tbloom pages rebuild'"
+            )
+
     def _open_tables(self, parameters: str | None) -> None:
         # Handles that are opened within a transaction that only reads would end with it.
         for name in (META, SLICES, SEGMENTS):
@@ -74,8 +85,8 @@ class Environment:
                 snapshot.begin(txn, self.tables, parameters)
 
     def look(
-        self, txn: Transaction, known: tuple[int, list[Slice]]
-    ) -> tuple[State, list[Slice] | None]:
+        self, txn: Transaction, known: tuple[int, list[Kept]]
+    ) -> tuple[State, list[Kept] | None]:
         """What the transaction sees, if ``known`` was before it began; no slices: they have to be learned first."""
         state = snapshot.state_in(txn, self.tables)
         version, slices = known
@@ -100,7 +111,8 @@ class Environment:
 
 
 _opened: dict[tuple[int, int], Environment] = {}
-_guard = threading.Lock()
+# A store that is dropped is closed by the garbage collector, wherever that runs.
+_guard = threading.RLock()
 #: Of the parent, and never closed.
 _kept: list[Environment] = []
 
@@ -134,7 +146,7 @@ def _after_fork() -> None:
     Where a transaction was copied, closing would end it in the parent.
     """
     global _guard  # noqa: PLW0603 - a thread that is gone may have held it
-    _guard = threading.Lock()
+    _guard = threading.RLock()
     for environment in _opened.values():
         if forks.is_quiet:
             environment.env.close()

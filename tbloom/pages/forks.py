@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 #: So long (s) a fork waits. Only verify() and a lock that somebody else holds take longer.
 _PATIENCE = 5.0
-_gate = threading.Lock()
+_gate = threading.RLock()  # the garbage collector may close a store within
 #: How many transactions each thread is in.
 _depths: dict[int, int] = {}
 #: Whether the fork that made this process had waited for all.

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import lmdb
 
@@ -27,6 +28,7 @@ from tbloom.pages.snapshot import Change, Snapshot
 
 _FOLDER = "index-"
 _NAME = re.compile(rf"{_FOLDER}([1-9][0-9]*)(\.new)?")
+T = TypeVar("T")
 _indexes: weakref.WeakSet[Index] = weakref.WeakSet()
 
 
@@ -145,7 +147,10 @@ class Index:
             return environment
         with self._guard:
             if environment is self._environment:
-                self._environment, self.folder = _newest(self.folder)
+                root = self.folder.parent
+                self.folder, self._environment = at_newest(
+                    root, lambda newest: (newest, acquire(newest, None))
+                )
                 release(environment, is_stale=True)
             return self._environment
 
@@ -153,14 +158,19 @@ class Index:
         self._guard = threading.Lock()  # a thread that is gone may have held it
 
 
-def _newest(folder: Path) -> tuple[Environment, Path]:
-    """The index that has taken the place of the one in a folder."""
+def at_newest(root: Path, do: Callable[[Path], T]) -> T:
+    """Does something with the folder of the store's index; again, if another one has taken its place meanwhile.
+
+    Raises FileNotFoundError where there is none.
+    """
     while True:
-        newest = newest_of(folder.parent) or folder
+        newest = newest_of(root)
+        if newest is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(root / _FOLDER))
         try:
-            return acquire(newest, None), newest
+            return do(newest)
         except (OSError, TBloomError):
-            if newest_of(folder.parent) in (None, newest):
+            if newest_of(root) in (None, newest):
                 raise
 
 

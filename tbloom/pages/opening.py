@@ -10,7 +10,7 @@ from pathlib import Path
 from tbloom.errors import ConfigError, TBloomError
 from tbloom.pages import recovery, segments
 from tbloom.pages.config import PagesConfig, agreed
-from tbloom.pages.index import Index, is_index, newest_of, remove_stale
+from tbloom.pages.index import Index, at_newest, is_index, newest_of, remove_stale
 from tbloom.pages.lock import WriterLock, is_suspect
 
 logger = logging.getLogger(__name__)
@@ -38,25 +38,20 @@ def to_read(root: Path, wanted: PagesConfig | None) -> tuple[Index, PagesConfig]
         raise ConfigError("path", str(root), "a folder with a page store")
     if is_suspect(root):
         raise TBloomError(
-            f"the machine went down while {str(root)!r} was written: its index can't be trusted; open it once to write, "
+            f"the machine was started anew since {str(root)!r} was written and not closed: its index can't be trusted; open it once to write, "
             "or run 'tbloom pages rebuild'"
         )
-    while True:
-        newest = newest_of(root) or root
-        try:
-            return _open(root, newest, wanted)
-        except (OSError, TBloomError):
-            if newest_of(root) in (
-                None,
-                newest,
-            ):  # or else another one has taken its place just now
-                raise
+    return at_newest(root, lambda newest: _open(root, newest, wanted))
 
 
 def to_write(root: Path, wanted: PagesConfig | None) -> tuple[Index, PagesConfig, WriterLock]:
     """The store's index, and its lock; a store is begun where there is none."""
     root.mkdir(parents=True, exist_ok=True)
-    if newest_of(root) is None and recovery.parameters_of(root) is None and _is_foreign(root):
+    if (
+        newest_of(root) is None
+        and recovery.parameters_in_segments(root) is None
+        and _is_foreign(root)
+    ):
         raise ConfigError("path", str(root), "a new or empty folder, or a page store")
     lock = WriterLock(root)
     try:
@@ -95,7 +90,7 @@ def rebuild(root: Path, progress: recovery.Progress | None) -> None:
 
 def _parameters_of(root: Path) -> str | None:
     """What the segments say of them, or else the index, if it can be read."""
-    found, newest = recovery.parameters_of(root), newest_of(root)
+    found, newest = recovery.parameters_in_segments(root), newest_of(root)
     if found is None and newest is not None:
         with (
             suppress(TBloomError, OSError),
@@ -126,4 +121,8 @@ def _is_foreign(root: Path) -> bool:
 
 
 def _why(lock: WriterLock) -> str:
-    return "the machine went down while it was written" if lock.is_suspect else "it has none"
+    return (
+        "the machine was started anew since it was written and not closed"
+        if lock.is_suspect
+        else "it has none"
+    )

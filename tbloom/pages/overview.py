@@ -14,7 +14,7 @@ from tbloom.pages.index import Index
 from tbloom.pages.info import PagesInfo, PagesSlice
 from tbloom.pages.page import Page
 from tbloom.pages.segments import Found
-from tbloom.pages.snapshot import Segment, Slice
+from tbloom.pages.snapshot import Kept, Segment
 from tbloom.window import Slice as Period
 from tbloom.window import Window, from_ms
 
@@ -73,12 +73,12 @@ def _is_current(index: Index, calendar: Calendar, number: int, found: Found) -> 
     if found.head.kind != "response":
         return False
     with index.reading() as snapshot:
-        where = snapshot.find(found.head.print, calendar.since())
+        where = snapshot.find(found.head.fingerprint, calendar.since())
     return where is not None and where[1][:2] == (number, found.offset)
 
 
 def _periods(
-    window: Window | None, slices: list[Slice]
+    window: Window | None, slices: list[Kept]
 ) -> Iterator[tuple[datetime | None, datetime | None, datetime | None]]:
     """When each slice begins, ends and leaves; they come oldest first."""
     if window is None:

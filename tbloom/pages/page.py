@@ -97,7 +97,7 @@ def micros(at: datetime) -> int:
     return (at - _EPOCH) // timedelta(microseconds=1)
 
 
-def print_of(address: Item, argument: str = "url") -> bytes:
+def fingerprint_of(address: Item, argument: str = "url") -> bytes:
     """The 16 bytes that the index knows an address by: its BLAKE2b."""
     return fingerprint(encode(address, argument)).to_bytes(16, "big")
 

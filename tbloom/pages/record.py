@@ -22,7 +22,7 @@ from isal import isal_zlib
 from warcio.statusandheaders import StatusAndHeaders
 from warcio.warcwriter import WARCWriter
 
-from tbloom.pages.page import Page, Pairs, is_own, micros, print_of
+from tbloom.pages.page import Page, Pairs, fingerprint_of, is_own, micros
 from tbloom.version import __version__
 
 #: Of ISA-L's 0 to 3. Measured (docs/benchmarks.md): 3 takes twice the time for 4 % less.
@@ -50,7 +50,7 @@ class Head(NamedTuple):
     #: ``response`` (a page), ``metadata`` (a page was deleted), ``warcinfo`` (a segment begins).
     kind: str
     #: The address that it is about, as the index has it; none for a warcinfo.
-    print: bytes
+    fingerprint: bytes
     #: Of the store's puts and deletes, the how many-th.
     sequence: int
     #: When the page was fetched (microseconds since the epoch).
@@ -65,10 +65,10 @@ def of_page(page: Page, sequence: int) -> bytes:
     return _build("response", page.url, page.body, fields, http=http)
 
 
-def of_deletion(print: bytes, sequence: int) -> bytes:
+def of_deletion(fingerprint: bytes, sequence: int) -> bytes:
     """The record that says that what this address had is deleted."""
-    fields = _fields(datetime.now(timezone.utc), sequence, None) | {_DELETED: print.hex()}
-    return _build("metadata", f"urn:tbloom:{print.hex()}", b"deleted: yes\r\n", fields)
+    fields = _fields(datetime.now(timezone.utc), sequence, None) | {_DELETED: fingerprint.hex()}
+    return _build("metadata", f"urn:tbloom:{fingerprint.hex()}", b"deleted: yes\r\n", fields)
 
 
 def of_segment(filename: str, details: str) -> bytes:
@@ -133,11 +133,13 @@ def head_of(start: bytes) -> Head:
         if kind == "warcinfo":
             return Head(kind, b"", 0, 0)
         if _DELETED in known:
-            print = bytes.fromhex(known[_DELETED])
+            fingerprint = bytes.fromhex(known[_DELETED])
         else:
-            print = print_of(bytes.fromhex(known.get(_KEY, "")) or known["WARC-Target-URI"])
+            fingerprint = fingerprint_of(
+                bytes.fromhex(known.get(_KEY, "")) or known["WARC-Target-URI"]
+            )
         at = _parse_date(known["WARC-Date"])
-        return Head(kind, print, int(known[_SEQUENCE]), micros(at))
+        return Head(kind, fingerprint, int(known[_SEQUENCE]), micros(at))
     except (KeyError, ValueError) as error:
         raise Damaged(f"a record that tbloom did not write ({error})") from None
 

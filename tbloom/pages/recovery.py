@@ -13,7 +13,7 @@ from tbloom.pages import record, segments
 from tbloom.pages.config import PagesConfig
 from tbloom.pages.index import Index
 from tbloom.pages.segments import Appender, Found, Gap
-from tbloom.pages.snapshot import Change, Entry, Segment, Slice
+from tbloom.pages.snapshot import Change, Entry, Kept, Segment
 
 logger = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ _BATCH = 5_000
 Progress = Callable[[int, int], object]
 
 
-def parameters_of(root: Path) -> str | None:
+def parameters_in_segments(root: Path) -> str | None:
     """The parameters that the newest segment names; None: there is none that does."""
     for number, label in reversed(segments.stored(root).items()):
         details = _details(root / segments.name_of(label, number))
@@ -125,20 +125,20 @@ class _Learner:
             appender.cut(segment.size)
             appender.close()
 
-    def _learn(self, change: Change, slice: Slice, number: int, found: Found) -> None:
-        kind, print, sequence, at = found.head
+    def _learn(self, change: Change, slice: Kept, number: int, found: Found) -> None:
+        kind, fingerprint, sequence, at = found.head
         if kind == "warcinfo":
             return
         change.pass_sequence(sequence)
-        had = change.find(print)
-        if sequence < self._deleted.get(print, 0) or (had and had[1].sequence > sequence):
+        had = change.find(fingerprint)
+        if sequence < self._deleted.get(fingerprint, 0) or (had and had[1].sequence > sequence):
             return
         if had is not None:
-            change.remove(had[0], print)
+            change.remove(had[0], fingerprint)
         if kind == "response":
-            change.put(slice, print, Entry(number, found.offset, found.length, at, sequence))
+            change.put(slice, fingerprint, Entry(number, found.offset, found.length, at, sequence))
         else:
-            self._deleted[print] = sequence
+            self._deleted[fingerprint] = sequence
 
     def _start_of(self, path: Path, label: str) -> int | None:
         """When the slice of a segment begins (ms); None: it is none of tbloom's."""

@@ -65,7 +65,7 @@ class Segment(NamedTuple):
     records: int
 
 
-class Slice(NamedTuple):
+class Kept(NamedTuple):
     """A slice that is kept."""
 
     #: When it begins (ms).
@@ -79,7 +79,7 @@ class Snapshot:
 
     __slots__ = ("_tables", "_txn", "slices", "state")
 
-    def __init__(self, tables: Tables, txn: Transaction, state: State, slices: list[Slice]) -> None:
+    def __init__(self, tables: Tables, txn: Transaction, state: State, slices: list[Kept]) -> None:
         self._tables, self._txn = tables, txn
         self.state = state
         #: Newest first.
@@ -94,26 +94,26 @@ class Snapshot:
         """What is stored of them."""
         return (self._txn.get(_PARAMETERS, db=self._tables[META]) or b"").decode()
 
-    def find(self, print: bytes, since: int = EVER) -> tuple[Slice, Entry] | None:
+    def find(self, fingerprint: bytes, since: int = EVER) -> tuple[Kept, Entry] | None:
         """Where the page with this address is, if its slice begins at ``since`` (ms) or later."""
         tables, get = self._tables, self._txn.get
         for slice in self.slices:
             if slice.start < since:
                 break
-            value = get(print, db=tables[slice.table])
+            value = get(fingerprint, db=tables[slice.table])
             if value is not None:
                 return slice, Entry._make(_ENTRY.unpack(value))
         return None
 
-    def slice(self, label: str) -> Slice:
+    def slice(self, label: str) -> Kept:
         """The slice that is called so."""
         return next(slice for slice in self.slices if slice.label == label)
 
-    def kept(self, since: int) -> list[Slice]:
+    def kept(self, since: int) -> list[Kept]:
         """The slices that begin at ``since`` (ms) or later, newest first."""
         return [slice for slice in self.slices if slice.start >= since]
 
-    def pages(self, slice: Slice) -> int:
+    def pages(self, slice: Kept) -> int:
         """How many pages a slice has."""
         return int(self._txn.stat(self._tables[slice.table])["entries"])
 
@@ -134,13 +134,13 @@ class Change(Snapshot):
 
     __slots__ = ()
 
-    def put(self, slice: Slice, print: bytes, entry: Entry) -> None:
+    def put(self, slice: Kept, fingerprint: bytes, entry: Entry) -> None:
         """A page is there now; whoever puts it takes it out elsewhere."""
-        self._txn.put(print, _ENTRY.pack(*entry), db=self._tables[slice.table])
+        self._txn.put(fingerprint, _ENTRY.pack(*entry), db=self._tables[slice.table])
 
-    def remove(self, slice: Slice, print: bytes) -> None:
+    def remove(self, slice: Kept, fingerprint: bytes) -> None:
         """The page is no longer there."""
-        self._txn.delete(print, db=self._tables[slice.table])
+        self._txn.delete(fingerprint, db=self._tables[slice.table])
 
     def put_segment(self, segment: Segment) -> None:
         """A segment has changed, or is new."""
@@ -158,7 +158,7 @@ class Change(Snapshot):
         self._txn.put(label.encode(), _SLICE.pack(start, table), db=self._tables[SLICES])
         self.save(self.state._replace(version=self.state.version + 1))
 
-    def drop_slice(self, slice: Slice) -> list[Segment]:
+    def drop_slice(self, slice: Kept) -> list[Segment]:
         """The slice goes, with its segments, which are returned."""
         tables = self._tables
         self._txn.drop(tables[slice.table], delete=False)
@@ -197,11 +197,11 @@ def state_in(txn: Transaction, tables: Tables) -> State:
     return State._make(_STATE_FORM.unpack(txn.get(_STATE, db=tables[META]) or b""))
 
 
-def slices_in(txn: Transaction, tables: Tables) -> list[Slice]:
+def slices_in(txn: Transaction, tables: Tables) -> list[Kept]:
     """The slices that the transaction sees, newest first."""
     with txn.cursor(db=tables[SLICES]) as cursor:
         found = [(*_SLICE.unpack(value), key.decode()) for key, value in cursor]
-    return sorted((Slice(start, label, table) for start, table, label in found), reverse=True)
+    return sorted((Kept(start, label, table) for start, table, label in found), reverse=True)
 
 
 def _segment(key: bytes, value: bytes) -> Segment:

@@ -16,8 +16,8 @@ from tbloom.pages.calendar import Calendar
 from tbloom.pages.config import given
 from tbloom.pages.index import Index
 from tbloom.pages.info import PagesInfo, PagesReport
-from tbloom.pages.page import Headers, Page, check_page, print_of
-from tbloom.pages.snapshot import Entry, Slice
+from tbloom.pages.page import Headers, Page, check_page, fingerprint_of
+from tbloom.pages.snapshot import Entry, Kept
 from tbloom.pages.writer import Writer
 
 if TYPE_CHECKING:
@@ -138,22 +138,22 @@ class PageStore:
         writer = self._writing()
         at = calendar.now() if at is None else at
         page = check_page(url, body, at, status=status, headers=headers, key=key, fields=fields)
-        writer.put(page, print_of(page.address))
+        writer.put(page, fingerprint_of(page.address))
 
     def get(self, url: Item) -> Page | None:
         """The page with this URL, or key; None: there is none within the window.
 
         :raises TBloomError: where its record is damaged.
         """
-        print = print_of(url)
+        fingerprint = fingerprint_of(url)
         index = self._reading()
         for is_last in (False, True):
             with index.reading() as snapshot:
-                found = snapshot.find(print, self._calendar.since())
+                found = snapshot.find(fingerprint, self._calendar.since())
             if found is None:
                 return None
             try:
-                page = self._read(print, *found)
+                page = self._read(fingerprint, *found)
                 # Or else it is another page, which BLAKE2b does not tell from this one.
                 return page if encode(page.address) == encode(url) else None
             except FileNotFoundError:
@@ -166,16 +166,16 @@ class PageStore:
 
     def __contains__(self, url: Item) -> bool:
         """Whether there is a page with this URL, or key."""
-        print = print_of(url)
+        fingerprint = fingerprint_of(url)
         with self._reading().reading() as snapshot:
-            return snapshot.find(print, self._calendar.since()) is not None
+            return snapshot.find(fingerprint, self._calendar.since()) is not None
 
     def delete(self, url: Item) -> bool:
         """Forgets the page with this URL, or key; False: there was none. Its bytes leave with its slice.
 
         :raises TBloomError: where the store was opened to be read.
         """
-        return self._writing().delete(print_of(url))
+        return self._writing().delete(fingerprint_of(url))
 
     def __len__(self) -> int:
         """How many pages there are."""
@@ -253,14 +253,14 @@ class PageStore:
             raise TBloomError(f"the page store {self.path!r} {self._refusal}")
         return self._writer
 
-    def _read(self, print: bytes, slice: Slice, entry: Entry) -> Page:
+    def _read(self, fingerprint: bytes, slice: Kept, entry: Entry) -> Page:
         path = self._root / segments.name_of(slice.label, entry.segment)
         page = record.page_of(segments.read(path, entry.offset, entry.length))
-        if print_of(page.address) != print:
+        if fingerprint_of(page.address) != fingerprint:
             raise record.Damaged("it has another page")
         return page
 
-    def _damaged(self, slice: Slice, entry: Entry, why: str) -> TBloomError:
+    def _damaged(self, slice: Kept, entry: Entry, why: str) -> TBloomError:
         path = self._root / segments.name_of(slice.label, entry.segment)
         return TBloomError(
             f"{str(path)!r} is damaged at {entry.offset}, or the index is not that of this file: {why}; "

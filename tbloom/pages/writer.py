@@ -13,7 +13,7 @@ from tbloom.pages.index import Index
 from tbloom.pages.lock import WriterLock
 from tbloom.pages.page import Page, micros
 from tbloom.pages.segments import Appender, flush_folder
-from tbloom.pages.snapshot import EVER, Change, Entry, Segment, Slice
+from tbloom.pages.snapshot import EVER, Change, Entry, Kept, Segment
 
 #: So many segments are kept open: a process may have few files, and a store 1,024 slices. A put writes to two at most.
 _MOST_OPEN = 16
@@ -44,42 +44,42 @@ class Writer:
         self._forget_old()
         lock.mark()
 
-    def put(self, page: Page, print: bytes) -> None:
+    def put(self, page: Page, fingerprint: bytes) -> None:
         """Stores the page. Raises OSError, with nothing changed, where there is no room for it."""
         with self._guard:
             label = self._slice_for(page)
             try:
                 with self._index.changing() as change:
                     slice = change.slice(label)
-                    had = change.find(print)
+                    had = change.find(fingerprint)
                     moves = had is not None and had[0].start > slice.start
                     before = change.next_sequence() if moves else 0
                     if had is not None:
-                        change.remove(had[0], print)
+                        change.remove(had[0], fingerprint)
                     sequence = change.next_sequence()
                     data = record.of_page(page, sequence)
                     segment, offset = self._append(change, slice, data)
                     if had is not None and moves:
                         # Or an index that is made anew after our slice has gone would know it again. It is written
                         # last: whoever dies in between has not lost the page.
-                        self._append(change, had[0], record.of_deletion(print, before))
+                        self._append(change, had[0], record.of_deletion(fingerprint, before))
                     entry = Entry(segment, offset, len(data), micros(page.at), sequence)
-                    change.put(slice, print, entry)
+                    change.put(slice, fingerprint, entry)
             except BaseException:
                 self._take_back()
                 raise
 
-    def delete(self, print: bytes) -> bool:
+    def delete(self, fingerprint: bytes) -> bool:
         """The page with this address is gone; False: there was none."""
         with self._guard:
             self._forget_old()
             try:
                 with self._index.changing() as change:
-                    had = change.find(print, self._calendar.since())
+                    had = change.find(fingerprint, self._calendar.since())
                     if had is None:
                         return False
-                    self._append_deletion(change, had[0], print)
-                    change.remove(had[0], print)
+                    self._append_deletion(change, had[0], fingerprint)
+                    change.remove(had[0], fingerprint)
             except BaseException:
                 self._take_back()
                 raise
@@ -128,7 +128,7 @@ class Writer:
             self._index.begin_slice(slice.label, slice.start)
         return slice.label
 
-    def _append(self, change: Change, slice: Slice, data: bytes) -> tuple[int, int]:
+    def _append(self, change: Change, slice: Kept, data: bytes) -> tuple[int, int]:
         """Writes a record of the slice; its segment, and where it begins there."""
         number, appender = self._appender(change, slice)
         self._written.add(appender.path)
@@ -138,10 +138,10 @@ class Writer:
         change.put_segment(Segment(number, slice.label, appender.size, records))
         return number, offset
 
-    def _append_deletion(self, change: Change, slice: Slice, print: bytes) -> None:
-        self._append(change, slice, record.of_deletion(print, change.next_sequence()))
+    def _append_deletion(self, change: Change, slice: Kept, fingerprint: bytes) -> None:
+        self._append(change, slice, record.of_deletion(fingerprint, change.next_sequence()))
 
-    def _appender(self, change: Change, slice: Slice) -> tuple[int, Appender]:
+    def _appender(self, change: Change, slice: Kept) -> tuple[int, Appender]:
         """The segment that the slice's pages go to."""
         found = self._appenders.pop(slice.label, None) or self._last_segment(change, slice)
         if found is not None and found[1].size >= self._segment_bytes:
@@ -154,7 +154,7 @@ class Writer:
         self._appenders[slice.label] = found  # as the one that was used last
         return found
 
-    def _last_segment(self, change: Change, slice: Slice) -> tuple[int, Appender] | None:
+    def _last_segment(self, change: Change, slice: Kept) -> tuple[int, Appender] | None:
         ours = [segment for segment in change.segments() if segment.label == slice.label]
         if not ours:
             return None
@@ -163,7 +163,7 @@ class Writer:
             appender.cut(ours[-1].size)
         return ours[-1].number, appender
 
-    def _new_segment(self, number: int, slice: Slice) -> tuple[int, Appender]:
+    def _new_segment(self, number: int, slice: Kept) -> tuple[int, Appender]:
         name = segments.name_of(slice.label, number)
         stored, label, start = self._calendar.config.stored, slice.label, slice.start
         details = {"parameters": stored, "slice": label, "start": start}

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tbloom.pages import Page
 
 #: Fields of a page's WARC record. The first two are the standard's, the others have what only Scrapy knows.
-_ADDRESS, _PROTOCOL = "WARC-IP-Address", "WARC-Protocol"
+_IP, _PROTOCOL = "WARC-IP-Address", "WARC-Protocol"
 _FLAGS, _CLASS, _ENCODING = "X-Scrapy-Flags", "X-Scrapy-Class", "X-Scrapy-Encoding"
 #: Classes are known by name: a file must not say what is imported.
 _CLASSES = {
@@ -26,7 +26,7 @@ def fields_of(response: Response) -> dict[str, str]:
     """What a page's record has besides URL, status, headers and body."""
     fields = dict[str, str]()
     if response.ip_address is not None:
-        fields[_ADDRESS] = str(response.ip_address)
+        fields[_IP] = str(response.ip_address)
     if response.protocol:
         fields[_PROTOCOL] = response.protocol.lower()
     if response.flags:
@@ -64,7 +64,7 @@ def response_of(page: Page) -> Response:
         headers=headers,
         body=page.body,
         flags=_flags(fields.get(_FLAGS, "[]")),
-        ip_address=_address(fields.get(_ADDRESS, "")),
+        ip_address=_ip(fields.get(_IP, "")),
         protocol=_protocol(fields.get(_PROTOCOL)),
         **more,
     )
@@ -78,7 +78,7 @@ def _flags(text: str) -> list[str]:
     return [str(flag) for flag in found] if isinstance(found, list) else []
 
 
-def _address(text: str) -> Any:
+def _ip(text: str) -> Any:
     try:
         return ip_address(text)
     except ValueError:
