@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import os
-import shutil
 import signal
+import stat
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typing_extensions import Self
 
 from tbloom.errors import StoreLocked, TBloomError
 from tbloom.pages import PageStore, environment
@@ -39,7 +43,7 @@ def filled(path: Path, count: int = 50) -> None:
 
 
 class Child:
-    """A forked child that does something, and is waited for."""
+    """A forked child that does something. It is waited for, or killed where a test ends before."""
 
     def __init__(self, work: Callable[[], object]) -> None:
         self.pid = os.fork()
@@ -52,14 +56,38 @@ class Child:
                 os.write(2, repr(error).encode() + b"\n")
             finally:
                 os._exit(code)
+        self._is_there = True
 
     def wait(self) -> int:
         """Its exit code; below 0, the signal that ended it."""
-        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        try:
+            _, status = os.waitpid(self.pid, 0)
+        except BaseException:  # the test's time is up
+            self.__exit__()
+            raise
+        self._is_there = False
+        return os.waitstatus_to_exitcode(status)
 
     def kill(self) -> None:
         os.kill(self.pid, signal.SIGKILL)
         assert -signal.SIGKILL == self.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._is_there:
+            self._is_there = False
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+
+
+@contextmanager
+def pipe() -> Iterator[tuple[FileIO, FileIO]]:
+    """Its ends. Each process closes the one that it does not use: then who reads is told when the other one dies."""
+    inbox, outbox = os.pipe()
+    with FileIO(inbox, "r") as reads, FileIO(outbox, "w") as writes:
+        yield reads, writes
 
 
 @contextmanager
@@ -110,29 +138,29 @@ def test_what_is_acknowledged_is_there_for_readers(path: Path) -> None:
     """At once, in other processes, and in the writer's, whether they were opened before or after it."""
     filled(path, 1)
     before = PageStore(path, readonly=True)
-    inbox, outbox = os.pipe()
-    back_in, back_out = os.pipe()
+    with pipe() as (inbox, outbox), pipe() as (back_in, back_out):
 
-    def read() -> None:
-        with PageStore(path, readonly=True) as store:
-            os.write(back_out, b"u")
-            while number := int.from_bytes(os.read(inbox, 4), "big"):
-                assert b"%d" % number == data(store, number)
-                os.write(back_out, b"k")
+        def read() -> None:
+            outbox.close()
+            with PageStore(path, readonly=True) as store:
+                back_out.write(b"u")
+                while number := int.from_bytes(inbox.read(4), "big"):
+                    assert b"%d" % number == data(store, number)
+                    back_out.write(b"k")
 
-    child = Child(read)
-    assert b"u" == os.read(back_in, 1)
-    with PageStore(path) as store, PageStore(path, readonly=True) as after, before:
-        for number in range(1, 300):
-            store.put(url(number), b"%d" % number)
-            os.write(outbox, number.to_bytes(4, "big"))
-            assert b"%d" % number == data(before, number) == data(after, number)
-            assert number + 1 == len(before) == len(after)
-            assert b"k" == os.read(back_in, 1)
-        os.write(outbox, bytes(4))
-    assert 0 == child.wait()
-    for fd in (inbox, outbox, back_in, back_out):
-        os.close(fd)
+        with Child(read) as child:
+            inbox.close()
+            back_out.close()
+            assert b"u" == back_in.read(1)
+            with PageStore(path) as store, PageStore(path, readonly=True) as after, before:
+                for number in range(1, 300):
+                    store.put(url(number), b"%d" % number)
+                    outbox.write(number.to_bytes(4, "big"))
+                    assert b"%d" % number == data(before, number) == data(after, number)
+                    assert number + 1 == len(before) == len(after)
+                    assert b"k" == back_in.read(1)
+                outbox.close()
+            assert 0 == child.wait()
 
 
 def test_threads_share_an_object(path: Path) -> None:
@@ -151,21 +179,22 @@ def test_threads_share_an_object(path: Path) -> None:
 def test_a_second_writer(path: Path) -> None:
     """It is told who writes, in the same process and in another one; once that has been killed, it may."""
     filled(path)
-    inbox, outbox = os.pipe()
+    with pipe() as (inbox, outbox):
 
-    def write() -> None:
-        store = PageStore(path)
-        store.put(url("more"), b"more")
-        os.write(outbox, b"u")
-        signal.pause()
+        def write() -> None:
+            store = PageStore(path)
+            store.put(url("more"), b"more")
+            outbox.write(b"u")
+            signal.pause()
 
-    child = Child(write)
-    os.read(inbox, 1)
-    for verb in (PageStore, PageStore.rebuild):
-        with pytest.raises(StoreLocked, match=f"process {child.pid}") as caught:
-            verb(path)
-        assert (str(path), child.pid) == (caught.value.path, caught.value.pid)
-    child.kill()
+        with Child(write) as child:
+            outbox.close()
+            assert b"u" == inbox.read(1)
+            for verb in (PageStore, PageStore.rebuild):
+                with pytest.raises(StoreLocked, match=f"process {child.pid}") as caught:
+                    verb(path)
+                assert (str(path), child.pid) == (caught.value.path, caught.value.pid)
+            child.kill()
     with PageStore(path) as store:
         assert b"more" == data(store, "more")
         with pytest.raises(StoreLocked, match=f"process {os.getpid()}"):
@@ -173,8 +202,6 @@ def test_a_second_writer(path: Path) -> None:
         store.put(url("again"), b"again")
     with PageStore(path) as store:
         assert 52 == len(store)
-    os.close(inbox)
-    os.close(outbox)
 
 
 def test_forked_children(path: Path) -> None:
@@ -214,29 +241,33 @@ def test_a_fork_leaves_the_parents_readers(path: Path) -> None:
 def test_a_child_does_not_keep_the_lock(path: Path) -> None:
     """A writer was killed, and its child lives on: another one may write."""
     filled(path)
-    inbox, outbox = os.pipe()
-    hold_in, hold_out = os.pipe()
+    with pipe() as (inbox, outbox), pipe() as (hold_in, hold_out):
 
-    def write() -> None:
-        store = PageStore(path)
-        child = Child(lambda: (os.close(hold_out), os.read(hold_in, 1)))
-        store.put(url("more"), b"more")
-        os.write(outbox, child.pid.to_bytes(4, "big"))
-        signal.pause()
+        def live_on() -> None:
+            hold_out.close()
+            hold_in.read(1)
 
-    parent = Child(write)
-    grandchild = int.from_bytes(os.read(inbox, 4), "big")
-    parent.kill()
-    with PageStore(path) as store:
-        os.kill(grandchild, 0)
-        assert b"more" == data(store, "more")
-    for fd in (inbox, outbox, hold_in, hold_out):
-        os.close(fd)
+        def write() -> None:
+            store = PageStore(path)
+            child = Child(live_on)
+            store.put(url("more"), b"more")
+            outbox.write(child.pid.to_bytes(4, "big"))
+            signal.pause()
+
+        with Child(write) as parent:
+            outbox.close()
+            grandchild = int.from_bytes(inbox.read(4), "big")
+            assert grandchild
+            parent.kill()
+        with PageStore(path) as store:
+            os.kill(grandchild, 0)
+            assert b"more" == data(store, "more")
 
 
 def test_readers_go_over_to_an_index_that_is_made_anew(path: Path) -> None:
     """In all threads and processes, while others open the store; none of them stays open."""
     filled(path)
+    opened = dict(environment._opened)
     with PageStore(path, readonly=True) as one, PageStore(path, readonly=True) as other:
 
         def open_and_get() -> None:
@@ -248,18 +279,17 @@ def test_readers_go_over_to_an_index_that_is_made_anew(path: Path) -> None:
                 while not (path / "index-13").exists():
                     get_on(store)()
 
-        child = Child(read)
         works = [get_on(one), get_on(one), get_on(other), open_and_get]
-        with at_work(*works) as errors:
+        with Child(read) as child, at_work(*works) as errors:
             for _ in range(12):
                 assert 50 == PageStore.rebuild(path).pages
+            assert 0 == child.wait()
         assert [] == errors
-        assert 0 == child.wait()
         assert 50 == len(one) == len(other)
         with PageStore(path) as store:
             store.put(url("more"), b"more")
             assert b"more" == data(one, "more") == data(other, "more")
-    assert {} == environment._opened
+    assert opened == environment._opened
 
 
 def test_no_rebuild_while_somebody_writes(path: Path) -> None:
@@ -294,7 +324,24 @@ def test_a_segment_goes_while_it_is_read(path: Path) -> None:
         assert 10 == len([*reader.pages()])
 
 
-def _as_another(path: Path, work: Callable[[], Any]) -> int:
+@contextmanager
+def _passed_by_others(path: Path) -> Iterator[None]:
+    """Other users may go through the folders above, which pytest has made for its user alone."""
+    modes = {}
+    for folder in path.parents:
+        if folder == Path("/") or folder.stat().st_uid != os.geteuid():
+            break
+        modes[folder] = stat.S_IMODE(folder.stat().st_mode)
+    try:
+        for folder, mode in modes.items():
+            folder.chmod(mode | 0o011)
+        yield
+    finally:
+        for folder, mode in modes.items():
+            folder.chmod(mode)
+
+
+def _as_another(work: Callable[[], Any]) -> int:
     """Does it as a user who owns nothing of the store."""
 
     def run() -> None:
@@ -303,42 +350,76 @@ def _as_another(path: Path, work: Callable[[], Any]) -> int:
             os.setuid(65534)
         work()
 
-    for folder in (path, *path.parents):
-        if (
-            os.access(folder, os.W_OK)
-            and folder.stat().st_uid == os.geteuid()
-            and folder != Path("/")
-        ):
-            folder.chmod(folder.stat().st_mode | 0o055)
-        if folder.name.startswith("pytest-of"):
-            break
     return Child(run).wait()
 
 
 @pytest.mark.parametrize("mode", [0o444, 0o400, 0o666])
 def test_another_user(path: Path, mode: int) -> None:
-    """Who may not write gets the pages, or is told that the permission lacks."""
+    """Who may write to the index's files gets the pages; any other one is told that the permission lacks."""
     filled(path)
     for file in path.rglob("*"):
         file.chmod(0o755 if file.is_dir() else mode)
-    (path / "index-1").chmod(0o755)
     path.chmod(0o755)
 
     def work() -> None:
-        try:
+        if mode == 0o666:
             with PageStore(path, readonly=True) as store:
                 assert b"7" == data(store, 7)
                 assert 50 == len([*store.pages()])
                 assert () == store.verify().problems
-        except PermissionError as error:
-            assert mode != 0o666, error  # noqa: PT017
-        if mode != 0o666:
-            with pytest.raises(PermissionError):
-                PageStore(path)
+        else:
+            for readonly in (True, False):
+                with pytest.raises(PermissionError):
+                    PageStore(path, readonly=readonly)
 
-    assert 0 == _as_another(path, work)
+    with _passed_by_others(path):
+        assert 0 == _as_another(work)
     for file in path.rglob("*"):
         file.chmod(0o755 if file.is_dir() else 0o644)
     with PageStore(path) as store:
         assert 50 == len(store)
-    shutil.rmtree(path)
+
+
+def test_a_store_is_collected_while_another_one_is_used(path: Path) -> None:
+    """Wherever that happens, nobody waits for ever; the dropped one's lock and index are free."""
+    filled(path)
+    filled(other := path.with_name("other"))
+    collected = 0
+
+    def drop() -> None:
+        """Two stores that only the garbage collector can find."""
+        stores: list[Any] = [PageStore(other), PageStore(path, readonly=True)]
+        stores.append(stores)
+
+    def collect_at(left: int) -> Callable[..., None]:
+        """A trace function that collects at the so many-th call within the store's code."""
+
+        def trace(frame: Any, *_: Any) -> None:
+            nonlocal left, collected
+            left -= "tbloom/pages" in frame.f_code.co_filename
+            if left == 0:
+                sys.settrace(None)
+                collected += gc.collect() > 0
+
+        return trace
+
+    def work() -> None:
+        opened = dict(environment._opened)
+        gc.disable()
+        gc.freeze()  # or each look at all else would take long
+        for left in range(1, 10_000, 5):
+            drop()
+            sys.settrace(collect_at(left))
+            with PageStore(path) as store:
+                store.put(url(left), b"more")
+                assert b"more" == data(store, left)
+            sys.settrace(None)
+            if collected <= left // 5:  # there are no more calls
+                break
+        gc.collect()
+        assert collected > 50
+        assert opened == environment._opened
+        with PageStore(other) as store:
+            assert 50 == len(store)
+
+    assert 0 == Child(work).wait()
