@@ -254,12 +254,17 @@ def _changes() -> Iterator[tuple[str, int, str, int]]:
                     yield what, segment_bytes, step, number
 
 
-def _filled(path: Path, **parameters: Any) -> dict[str, bytes]:
+def _fill(store: PageStore) -> dict[str, bytes]:
+    """12 pages, in three slices."""
     pages = {url(number): body(number) for number in range(12)}
-    with PageStore(path, "d", 3, **parameters) as store:
-        for number, (address, data) in enumerate(pages.items()):
-            store.put(address, data, at=START - number % 3 * DAY)
+    for number, (address, data) in enumerate(pages.items()):
+        store.put(address, data, at=START - number % 3 * DAY)
     return pages
+
+
+def _filled(path: Path, **parameters: Any) -> dict[str, bytes]:
+    with PageStore(path, "d", 3, **parameters) as store:
+        return _fill(store)
 
 
 @pytest.mark.parametrize(("what", "segment_bytes", "step", "number"), [*_changes()])
@@ -459,18 +464,58 @@ def test_the_machine_went_down_with_the_lock(path: Path, text: str) -> None:
     assert pages == check(path)
 
 
-def test_who_writes_is_on_the_disk_first(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Or a power cut would leave a store that seems to have been closed."""
-    synced = []
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> set[int]:
+    """The inodes of the files that the system was told to write to the disk."""
+    inodes: set[int] = set()
     fsync = os.fsync
 
     def note(fd: int) -> None:
-        synced.append(os.fstat(fd).st_ino)
+        inodes.add(os.fstat(fd).st_ino)
         fsync(fd)
 
     monkeypatch.setattr(os, "fsync", note)
+    return inodes
+
+
+def test_who_writes_is_on_the_disk_first(path: Path, synced: set[int]) -> None:
+    """Or a power cut would leave a store that seems to have been closed."""
     with PageStore(path):
         assert (path / "lock").stat().st_ino in synced
+
+
+@pytest.mark.parametrize("was_killed", [False, True])
+@pytest.mark.parametrize("how", [PageStore.flush, PageStore.close])
+def test_what_is_flushed_is_on_the_disk(
+    path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    synced: set[int],
+    how: Callable[[PageStore], None],
+    was_killed: bool,
+) -> None:
+    """Each segment, also what a writer that was killed had written; the folder, which has their names; and the index."""
+    indexes = []
+
+    def note(flush: Callable[..., None], own: index.Index) -> None:
+        flush(own)
+        indexes.append(own.folder)
+
+    def be_killed() -> None:
+        store = PageStore(path, "d", 3, segment_bytes=1)
+        _fill(store)
+        die()
+
+    if was_killed:
+        assert -signal.SIGKILL == forked(be_killed)
+    with PageStore(path, "d", 3, segment_bytes=1) as store:
+        if not was_killed:
+            _fill(store)
+        assert 12 == len(files(path))
+        synced.clear()
+        _at_step(monkeypatch, index.Index, "flush", note)
+        how(store)
+        assert {each.stat().st_ino for each in (path, *files(path))} <= synced
+        assert [path / "index-1"] == indexes
 
 
 def test_a_hole_of_zeros(path: Path) -> None:

@@ -51,7 +51,7 @@ def run(*rounds: list[dict[str, Any]], **job: Any) -> tuple[list[dict[str, Any]]
         input=json.dumps({"rounds": rounds, **job}),
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=50,  # a test may do it twice
         check=False,
     )
     assert done.returncode == 0, done.stderr
