@@ -91,7 +91,9 @@ BODIES = {
     "every byte": bytes(range(256)) * 33,
     "random": random.Random(1).randbytes(200_000),
     "5 MB": b"<p>page</p>\n" * 450_000,
-    "a record": record.of_page(page.check_page("https://example.com/other", b"x", at=AT), 99),
+    "a record": record.of_page(
+        page.check_page("https://example.com/other", b"x", at=AT), 99, record.new_segment()
+    ),
 }
 URLS = [
     "http://a",
@@ -634,7 +636,10 @@ def test_verify_tells_every_damage(store: PageStore) -> None:
     path.write_bytes(data[: at - 300] + b"\x00" + data[at - 299 :])
     assert any(str(path) in problem for problem in store.verify().problems)
     path.write_bytes(data[:at] + bytes(100) + data[at + 100 :])
-    assert "the index has 5 pages, and 4 of them are where it says" in store.verify().problems
+    assert (
+        "slice pages: the index has 5 pages, and 4 of them are where it says"
+        in store.verify().problems
+    )
     assert [f"http://a/{n}" for n in range(4)] == list(store)
     path.unlink()
     assert any("is missing" in problem for problem in store.verify().problems)

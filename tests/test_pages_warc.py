@@ -56,7 +56,7 @@ def content() -> dict[str, dict[str, Any]]:
         "binary": {"body": bytes(range(256)) * 300, "headers": {"Content-Type": "image/png"}},
         "random": {"body": chance.randbytes(300_000)},
         "5-MB": {"body": b"<p>paragraph</p>\n" * 300_000},
-        "a-warc-file": {"body": record.of_segment("x.warc.gz", "{}") * 3},
+        "a-warc-file": {"body": record.of_segment("x.warc.gz", "{}", record.new_segment()) * 3},
         "like-a-record": {"body": b"\r\n\r\nWARC/1.1\r\nWARC-Type: response\r\n\r\n\r\n\r\n"},
         "münchen/€/𝄞": {"body": "grüezi".encode()},
         "?q=%41+b&c[]='\"<>|\\^`{}": {"body": b"odd"},

@@ -21,17 +21,24 @@ def verify(
     root: Path, index: Index, calendar: Calendar, progress: Progress | None = None
 ) -> PagesReport:
     """What is there, and what is wrong with it."""
+    problems: list[str] = []
+    pages = 0
     with index.reading() as snapshot:
-        kept = snapshot.kept(calendar.since())
-        labels = {slice.label for slice in kept}
-        known = [segment for segment in snapshot.segments() if segment.label in labels]
-        checker = _Checker(root, snapshot, progress, sum(segment.size for segment in known))
-        problems = [problem for segment in known for problem in checker.problems_of(segment)]
-        pages = sum(snapshot.pages(slice) for slice in kept)
-    if checker.pages != pages:
-        problems.append(
-            f"the index has {pages} pages, and {checker.pages} of them are where it says"
-        )
+        kept = snapshot.kept(calendar.since())[::-1]
+        known = {slice: snapshot.segments_of(slice) for slice in kept}
+        total = sum(segment.size for ours in known.values() for segment in ours)
+        checker = _Checker(root, snapshot, progress, total)
+        for slice, ours in known.items():
+            before = checker.pages
+            found = [problem for segment in ours for problem in checker.problems_of(segment)]
+            if slice.start < calendar.since():  # it has left meanwhile, perhaps with its files
+                continue
+            problems += found
+            pages += (has := snapshot.pages(slice))
+            if has != (where := checker.pages - before):
+                problems.append(
+                    f"slice {slice.label}: the index has {has} pages, and {where} of them are where it says"
+                )
     return PagesReport(pages, checker.records, tuple(problems))
 
 

@@ -42,6 +42,7 @@ def transaction() -> Iterator[None]:
 
 def _before() -> None:
     global is_quiet  # noqa: PLW0603 - of the process
+    is_quiet = False  # Ctrl-C may end the wait
     _gate.acquire()
     deadline = time.monotonic() + _PATIENCE
     while _depths.keys() - {threading.get_ident()} and time.monotonic() < deadline:

@@ -13,6 +13,7 @@ import os
 from pathlib import Path
 
 from tbloom.errors import ConfigError, StoreLocked
+from tbloom.pages.segments import flush
 
 try:
     import fcntl
@@ -38,7 +39,10 @@ class WriterLock:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(self._fd)
-            raise StoreLocked(str(root), _writer(root).get("pid")) from None
+            # Who makes a suspect index anew has not said yet who it is.
+            pid = None if is_suspect(root) else _writer(root).get("pid")
+            raise StoreLocked(str(root), pid) from None
+        self._root = root
         #: Whether the last writer has closed the store; and whether the machine has gone down before it did.
         self.was_closed = not _writer(root)
         self.is_suspect = is_suspect(root)
@@ -49,12 +53,17 @@ class WriterLock:
         os.pwrite(
             self._fd, text.ljust(_LENGTH), 0
         )  # at once, so that it never says less than it did
-        os.fsync(self._fd)  # or what follows might be on the disk after a power cut, and this not
+        # Or what follows might be on the disk after a power cut, and this not.
+        os.fsync(self._fd)
+        flush(self._root)
 
     def release(self, *, is_clean: bool) -> None:
         """Lets the next writer; ``is_clean``: all that was written is on the disk."""
-        if is_clean and self.pid == os.getpid():
-            os.ftruncate(self._fd, 0)
+        if self.pid == os.getpid():  # a forked child has its parent's
+            if is_clean:
+                os.ftruncate(self._fd, 0)
+            # Another thread's child may have the file still open.
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
         os.close(self._fd)
 
 
@@ -62,6 +71,20 @@ def is_suspect(root: Path) -> bool:
     """Whether the machine has gone down while the store was written."""
     writer = _writer(root)
     return bool(writer) and (writer.get("boot") is None or writer["boot"] != _boot())
+
+
+def is_held(root: Path) -> bool:
+    """Whether a writer lives, where the machine's runs can't be told apart."""
+    if _boot() is not None:
+        return False
+    fd = os.open(root / _NAME, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
 
 
 def _writer(root: Path) -> dict[str, object]:

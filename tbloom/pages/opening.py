@@ -11,7 +11,7 @@ from tbloom.errors import ConfigError, TBloomError
 from tbloom.pages import recovery, segments
 from tbloom.pages.config import PagesConfig, agreed
 from tbloom.pages.index import Index, at_newest, is_index, newest_of, remove_stale
-from tbloom.pages.lock import WriterLock, is_suspect
+from tbloom.pages.lock import WriterLock, is_held, is_suspect
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ def to_read(root: Path, wanted: PagesConfig | None) -> tuple[Index, PagesConfig]
     """The store's index."""
     if not root.is_dir() or newest_of(root) is None:
         raise ConfigError("path", str(root), "a folder with a page store")
-    if is_suspect(root):
+    if is_suspect(root) and not is_held(root):
         raise TBloomError(
             f"the machine was started anew since {str(root)!r} was written and not closed: its index can't be trusted; open it once to write, "
             "or run 'tbloom pages rebuild'"

@@ -17,6 +17,7 @@ from http import HTTPStatus
 from io import BytesIO
 from struct import Struct
 from typing import Any, NamedTuple, cast
+from uuid import uuid4
 
 from isal import isal_zlib
 from warcio.statusandheaders import StatusAndHeaders
@@ -35,7 +36,9 @@ _TAIL = Struct("<II")
 _WARC = "1.1"
 #: So much of what a member holds is looked at for its headers, before all that was given is.
 _FIRST = 4096
+_SEGMENT = "WARC-Warcinfo-ID"
 _SEQUENCE, _KEY, _DELETED = "X-Tbloom-Sequence", "X-Tbloom-Key", "X-Tbloom-Deleted"
+_MOST_SEQUENCE, _FINGERPRINT_BYTES = 1 << 62, 16
 #: What a reader believes about a body; where it is not true of this one, it is kept under another name.
 _ORIGINAL = "X-Archive-Orig-"
 
@@ -49,6 +52,9 @@ class Head(NamedTuple):
 
     #: ``response`` (a page), ``metadata`` (a page was deleted), ``warcinfo`` (a segment begins).
     kind: str
+    #: The segment that it was written into. Nobody can know it before, so what looks like a record within a page's
+    #: body is told from one.
+    segment: str
     #: The address that it is about, as the index has it; none for a warcinfo.
     fingerprint: bytes
     #: Of the store's puts and deletes, the how many-th.
@@ -57,21 +63,29 @@ class Head(NamedTuple):
     at: int
 
 
-def of_page(page: Page, sequence: int) -> bytes:
+def new_segment() -> str:
+    """What tells a segment from all others."""
+    return f"<urn:uuid:{uuid4()}>"
+
+
+def of_page(page: Page, sequence: int, segment: str) -> bytes:
     """The record of a page."""
-    fields = dict(page.fields) | _fields(page.at, sequence, page.key)
+    fields = dict(page.fields) | _fields(page.at, sequence, segment)
+    if page.key is not None:
+        fields[_KEY] = page.key.hex()
     headers = [(_stored(name, value, page.body), value) for name, value in page.headers]
     http = _Http(f"{page.status} {_phrase(page.status)}".strip(), headers, protocol="HTTP/1.1")
     return _build("response", page.url, page.body, fields, http=http)
 
 
-def of_deletion(fingerprint: bytes, sequence: int) -> bytes:
+def of_deletion(fingerprint: bytes, sequence: int, segment: str) -> bytes:
     """The record that says that what this address had is deleted."""
-    fields = _fields(datetime.now(timezone.utc), sequence, None) | {_DELETED: fingerprint.hex()}
+    fields = _fields(datetime.now(timezone.utc), sequence, segment)
+    fields[_DELETED] = fingerprint.hex()
     return _build("metadata", f"urn:tbloom:{fingerprint.hex()}", b"deleted: yes\r\n", fields)
 
 
-def of_segment(filename: str, details: str) -> bytes:
+def of_segment(filename: str, details: str, segment: str) -> bytes:
     """The record that a segment begins with."""
     out = BytesIO()
     writer = WARCWriter(out, gzip=False, warc_version=_WARC)
@@ -80,7 +94,9 @@ def of_segment(filename: str, details: str) -> bytes:
         "format": "WARC File Format 1.1",
         "tbloom": details,
     }
-    writer.write_record(writer.create_warcinfo_record(filename, info))
+    record = writer.create_warcinfo_record(filename, info)
+    record.rec_headers.replace_header("WARC-Record-ID", segment)
+    writer.write_record(record)
     return member(out.getvalue())
 
 
@@ -131,16 +147,17 @@ def head_of(start: bytes) -> Head:
     try:
         kind = known["WARC-Type"]
         if kind == "warcinfo":
-            return Head(kind, b"", 0, 0)
-        if _DELETED in known:
-            fingerprint = bytes.fromhex(known[_DELETED])
+            return Head(kind, known["WARC-Record-ID"], b"", 0, 0)
+        if kind == "response":
+            address = bytes.fromhex(known.get(_KEY, "")) or known["WARC-Target-URI"]
+            fingerprint = fingerprint_of(address)
         else:
-            fingerprint = fingerprint_of(
-                bytes.fromhex(known.get(_KEY, "")) or known["WARC-Target-URI"]
-            )
-        at = _parse_date(known["WARC-Date"])
-        return Head(kind, fingerprint, int(known[_SEQUENCE]), micros(at))
-    except (KeyError, ValueError) as error:
+            fingerprint = bytes.fromhex(known[_DELETED])
+        sequence, at = int(known[_SEQUENCE]), micros(_parse_date(known["WARC-Date"]))
+        if not 0 < sequence < _MOST_SEQUENCE or len(fingerprint) != _FINGERPRINT_BYTES:
+            raise Damaged("its numbers can't be")
+        return Head(kind, known[_SEGMENT], fingerprint, sequence, at)
+    except (KeyError, ValueError, TypeError) as error:
         raise Damaged(f"a record that tbloom did not write ({error})") from None
 
 
@@ -202,10 +219,9 @@ def _build(
     return member(out.getvalue())
 
 
-def _fields(at: datetime, sequence: int, key: bytes | None) -> dict[str, str]:
+def _fields(at: datetime, sequence: int, segment: str) -> dict[str, str]:
     date = at.isoformat(timespec="microseconds").replace("+00:00", "Z")
-    fields = {"WARC-Date": date, _SEQUENCE: f"{sequence}"}
-    return fields if key is None else {**fields, _KEY: key.hex()}
+    return {"WARC-Date": date, _SEGMENT: segment, _SEQUENCE: f"{sequence}"}
 
 
 def _split(block: bytes, begin: int, encoding: str) -> tuple[Pairs, int]:

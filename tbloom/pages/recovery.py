@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 from tbloom.errors import TBloomError
 from tbloom.pages import record, segments
+from tbloom.pages.calendar import Calendar
 from tbloom.pages.config import PagesConfig
 from tbloom.pages.index import Index
-from tbloom.pages.segments import Appender, Found, Gap
+from tbloom.pages.segments import Found, Gap
 from tbloom.pages.snapshot import Change, Entry, Kept, Segment
 
 logger = logging.getLogger(__name__)
@@ -44,19 +47,21 @@ def rebuild(root: Path, config: PagesConfig, progress: Progress | None = None) -
         index.close()
 
 
-def reconcile(root: Path, index: Index, config: PagesConfig) -> None:
+def reconcile(root: Path, index: Index, calendar: Calendar) -> list[Moved]:
     """Has the index know what was written and not yet known when the last writer died, and cuts off a torn record.
 
-    Raises TBloomError where a segment lacks what the index knows.
+    Returns the pages that were put in an earlier slice than they had, whose deletion there may be missing. Raises
+    TBloomError where a segment lacks what the index knows, unless its slice has left the window.
     """
     with index.reading() as snapshot:
         known = {segment.number: segment for segment in snapshot.segments()}
+        live = {slice.label for slice in snapshot.kept(calendar.since())}
     files = segments.stored(root)
-    learner = _Learner(root, index, config, None)
+    learner = _Learner(root, index, calendar.config, None)
     for segment in known.values():
         path = root / segments.name_of(segment.label, segment.number)
         size = path.stat().st_size if files.get(segment.number) == segment.label else 0
-        if size < segment.size:
+        if size < segment.size and segment.label in live:
             raise TBloomError(
                 f"{str(path)!r} has {size} bytes, and the index knows of {segment.size}: put the file back, or make "
                 "the index anew from what is there with 'tbloom pages rebuild'"
@@ -66,6 +71,17 @@ def reconcile(root: Path, index: Index, config: PagesConfig) -> None:
     for number, label in files.items():
         if number not in known:
             learner.begin(number, label)
+    return learner.moved
+
+
+class Moved(NamedTuple):
+    """A page that was put in an earlier slice than it had."""
+
+    #: The slice that it was in.
+    label: str
+    fingerprint: bytes
+    #: The sequence number of the put; the deletion's is the one before.
+    sequence: int
 
 
 class _Learner:
@@ -75,6 +91,7 @@ class _Learner:
         self, root: Path, index: Index, config: PagesConfig, progress: Progress | None
     ) -> None:
         self._root, self._index, self._config, self._progress = root, index, config, progress
+        self.moved: list[Moved] = []
         #: The sequence numbers of the deletions that were met, by address.
         self._deleted: dict[bytes, int] = {}
         paths = (segments.name_of(label, number) for number, label in segments.stored(root).items())
@@ -91,7 +108,7 @@ class _Learner:
             if not is_known:
                 self._index.begin_slice(label, start)
             self.go_on(Segment(number, label, 0, 0))
-        elif segments.is_torn(path):
+        elif segments.is_torn(path) and not self._has_records(path):
             logger.warning("%s is removed: its first record is torn", path)
             path.unlink()
         else:
@@ -121,24 +138,42 @@ class _Learner:
         self._done += end
         if is_torn:
             logger.warning("%s: they are cut off", path)
-            appender = Appender(path)
-            appender.cut(segment.size)
-            appender.close()
+            os.truncate(path, segment.size)
 
     def _learn(self, change: Change, slice: Kept, number: int, found: Found) -> None:
-        kind, fingerprint, sequence, at = found.head
+        kind, _, fingerprint, sequence, at = found.head
         if kind == "warcinfo":
             return
         change.pass_sequence(sequence)
         had = change.find(fingerprint)
-        if sequence < self._deleted.get(fingerprint, 0) or (had and had[1].sequence > sequence):
+        entry = Entry(number, found.offset, found.length, at, sequence)
+        if sequence < self._deleted.get(fingerprint, 0):
             return
         if had is not None:
+            newer = (slice, entry) if sequence > had[1].sequence else had
+            if newer is had and self._is_whole(*had):
+                return
+            if newer is not had and not self._is_whole(*newer):
+                return  # after a power cut; the one that it was to replace may be on the disk
             change.remove(had[0], fingerprint)
-        if kind == "response":
-            change.put(slice, fingerprint, Entry(number, found.offset, found.length, at, sequence))
-        else:
+        if kind != "response":
             self._deleted[fingerprint] = sequence
+            return
+        change.put(slice, fingerprint, entry)
+        if had is not None and had[0].start > slice.start:
+            self.moved.append(Moved(had[0].label, fingerprint, sequence))
+
+    def _is_whole(self, slice: Kept, entry: Entry) -> bool:
+        path = self._root / segments.name_of(slice.label, entry.segment)
+        try:
+            record.block_of(segments.read(path, entry.offset, entry.length))
+        except (record.Damaged, FileNotFoundError) as error:
+            logger.warning("%s: the record at %d: %s", path, entry.offset, error)
+            return False
+        return True
+
+    def _has_records(self, path: Path) -> bool:
+        return any(isinstance(one, Found) for one in segments.scan(path, 0, path.stat().st_size))
 
     def _start_of(self, path: Path, label: str) -> int | None:
         """When the slice of a segment begins (ms); None: it is none of tbloom's."""

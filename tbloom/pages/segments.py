@@ -48,8 +48,11 @@ def name_of(label: str, number: int) -> str:
 
 def stored(folder: Path) -> dict[int, str]:
     """The slices of the segments that there are, by number, in order. Raises TBloomError where two have the same."""
-    matches = (_NAME.fullmatch(path.name) for path in folder.iterdir())
-    held = sorted((int(match[2]), match[1]) for match in matches if match)
+    matches = (_NAME.fullmatch(path.name) for path in folder.iterdir() if not path.is_dir())
+    names = ((int(match[2]), match[1], match[0]) for match in matches if match)
+    held = sorted(
+        (number, label) for number, label, name in names if name == name_of(label, number)
+    )
     for (number, label), (following, other) in pairwise(held):
         if number == following:
             raise TBloomError(
@@ -65,7 +68,10 @@ def read(path: Path, offset: int, length: int) -> bytes:
     try:
         if hasattr(os, "posix_fadvise"):  # others are read from elsewhere
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
-        return os.pread(fd, length, offset)
+        data = os.pread(fd, length, offset)
+        while len(data) < length and (more := os.pread(fd, length - len(data), offset + len(data))):
+            data += more  # a call reads 2 GB at most
+        return data
     finally:
         os.close(fd)
 
@@ -75,20 +81,35 @@ def first_record(path: Path) -> bytes:
     return read(path, 0, record.length_of(read(path, 0, _START)))
 
 
+def segment_of(path: Path) -> str | None:
+    """What tells a segment from all others; None: its first record is damaged."""
+    try:
+        return record.head_of(first_record(path)).segment
+    except record.Damaged:
+        return None
+
+
 def scan(path: Path, begin: int, end: int) -> Iterator[Found | Gap]:
-    """The records of a segment between two offsets, and what lies between them; bodies are not read."""
+    """The records of a segment between two offsets, and what lies between them; bodies are not read.
+
+    Where the segment's first record is damaged, the first one that is found says which segment it is.
+    """
+    segment = segment_of(path)
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         while begin < end:
-            record_there = _record_at(fd, begin, end)
-            found = record_there or Gap(begin, _next_record(fd, begin + 1, end) - begin)
+            record_there = _record_at(fd, begin, end, segment)
+            if record_there is None:
+                found: Found | Gap = Gap(begin, _next_record(fd, begin + 1, end, segment) - begin)
+            else:
+                found, segment = record_there, segment or record_there.head.segment
             yield found
             begin += found.length
     finally:
         os.close(fd)
 
 
-def _record_at(fd: int, offset: int, end: int) -> Found | None:
+def _record_at(fd: int, offset: int, end: int, segment: str | None) -> Found | None:
     start = os.pread(fd, _START, offset)
     length = record.length_of(start)
     if not length or offset + length > end:
@@ -100,19 +121,20 @@ def _record_at(fd: int, offset: int, end: int) -> Found | None:
         if most > _START:
             start = os.pread(fd, min(length, most), offset)
         with suppress(record.Damaged):
-            return Found(offset, length, record.head_of(start[:length]))
+            head = record.head_of(start[:length])
+            return Found(offset, length, head) if segment in (None, head.segment) else None
         if most >= length:
             break
     return None
 
 
-def _next_record(fd: int, begin: int, end: int) -> int:
-    """Where the next one begins that looks like one; ``end`` if none does."""
+def _next_record(fd: int, begin: int, end: int, segment: str | None) -> int:
+    """Where the next one of this segment begins; ``end`` if none does."""
     while begin < end:
         data = os.pread(fd, min(_STRIDE, end - begin), begin)
         at = data.find(record.MAGIC)
         while at >= 0:
-            if _record_at(fd, begin + at, end):
+            if _record_at(fd, begin + at, end, segment):
                 return begin + at
             at = data.find(record.MAGIC, at + 1)
         if len(data) < len(record.MAGIC):
@@ -130,9 +152,9 @@ def is_torn(path: Path) -> bool:
     return start.startswith(record.MAGIC) and not 0 < record.length_of(start) <= size
 
 
-def flush_folder(folder: Path) -> None:
-    """Has the system write the names of a folder's files to the disk."""
-    fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+def flush(path: Path) -> None:
+    """Has the system write a file to the disk, or the names of a folder's files."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
     finally:
@@ -142,9 +164,11 @@ def flush_folder(folder: Path) -> None:
 class Appender:
     """A segment that is being written."""
 
-    def __init__(self, path: Path, *, is_new: bool = False) -> None:
+    def __init__(self, path: Path, segment: str, *, is_new: bool = False) -> None:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if is_new else 0)
         self.path = path
+        #: What tells it from all others.
+        self.segment = segment
         self._fd = os.open(path, flags, 0o666)
         self.size = os.fstat(self._fd).st_size
 
@@ -167,10 +191,6 @@ class Appender:
         """Takes back what was written behind ``size``."""
         os.ftruncate(self._fd, size)
         self.size = size
-
-    def flush(self) -> None:
-        """Has the system write it to the disk."""
-        os.fsync(self._fd)
 
     def close(self) -> None:
         """Lets go of the file."""

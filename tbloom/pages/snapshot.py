@@ -122,6 +122,10 @@ class Snapshot:
         with self._txn.cursor(db=self._tables[SEGMENTS]) as cursor:
             return [_segment(key, value) for key, value in cursor]
 
+    def segments_of(self, slice: Kept) -> list[Segment]:
+        """A slice's."""
+        return [segment for segment in self.segments() if segment.label == slice.label]
+
     def segment(self, number: int) -> Segment | None:
         """The one of this number."""
         key = _NUMBER.pack(number)
@@ -163,7 +167,7 @@ class Change(Snapshot):
         tables = self._tables
         self._txn.drop(tables[slice.table], delete=False)
         self._txn.delete(slice.label.encode(), db=tables[SLICES])
-        gone = [segment for segment in self.segments() if segment.label == slice.label]
+        gone = self.segments_of(slice)
         for segment in gone:
             self._txn.delete(_NUMBER.pack(segment.number), db=tables[SEGMENTS])
         self.save(self.state._replace(version=self.state.version + 1))

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
+from tbloom.errors import TBloomError
 from tbloom.pages import record, recovery, segments
 from tbloom.pages.calendar import Calendar
 from tbloom.pages.index import Index
 from tbloom.pages.lock import WriterLock
 from tbloom.pages.page import Page, micros
-from tbloom.pages.segments import Appender, flush_folder
+from tbloom.pages.recovery import Moved
+from tbloom.pages.segments import Appender
 from tbloom.pages.snapshot import EVER, Change, Entry, Kept, Segment
 
+#: After so many puts, readers that were killed are forgotten: what they looked at could not be used again.
+_PUTS_PER_LOOK = 1_000
 #: So many segments are kept open: a process may have few files, and a store 1,024 slices. A put writes to two at most.
 _MOST_OPEN = 16
 
@@ -36,19 +42,24 @@ class Writer:
         self._written: set[Path] = set()
         #: What began before this (ms) is gone. A clock may have been set back after that.
         self._forgotten = EVER
-        recovery.reconcile(root, index, calendar.config)
-        index.forget_dead_readers()
+        self._is_open = True
+        self._puts = 0
+        # Before anything changes: a suspect index was made anew by now.
+        lock.mark()
         if not lock.was_closed:
             known = segments.stored(root).items()
             self._written |= {root / segments.name_of(label, number) for number, label in known}
+        moved = recovery.reconcile(root, index, calendar)
+        index.forget_dead_readers()
         self._forget_old()
-        lock.mark()
+        self._delete_moved(moved)
 
     def put(self, page: Page, fingerprint: bytes) -> None:
         """Stores the page. Raises OSError, with nothing changed, where there is no room for it."""
         with self._guard:
-            label = self._slice_for(page)
+            self._check_open()
             try:
+                label = self._slice_for(page)
                 with self._index.changing() as change:
                     slice = change.slice(label)
                     had = change.find(fingerprint)
@@ -57,13 +68,14 @@ class Writer:
                     if had is not None:
                         change.remove(had[0], fingerprint)
                     sequence = change.next_sequence()
-                    data = record.of_page(page, sequence)
-                    segment, offset = self._append(change, slice, data)
+                    segment, offset, length = self._append(
+                        change, slice, partial(record.of_page, page, sequence)
+                    )
                     if had is not None and moves:
                         # Or an index that is made anew after our slice has gone would know it again. It is written
                         # last: whoever dies in between has not lost the page.
-                        self._append(change, had[0], record.of_deletion(fingerprint, before))
-                    entry = Entry(segment, offset, len(data), micros(page.at), sequence)
+                        self._append_deletion(change, had[0], fingerprint, before)
+                    entry = Entry(segment, offset, length, micros(page.at), sequence)
                     change.put(slice, fingerprint, entry)
             except BaseException:
                 self._take_back()
@@ -72,13 +84,14 @@ class Writer:
     def delete(self, fingerprint: bytes) -> bool:
         """The page with this address is gone; False: there was none."""
         with self._guard:
-            self._forget_old()
+            self._check_open()
             try:
+                self._forget_old()
                 with self._index.changing() as change:
                     had = change.find(fingerprint, self._calendar.since())
                     if had is None:
                         return False
-                    self._append_deletion(change, had[0], fingerprint)
+                    self._append_deletion(change, had[0], fingerprint, change.next_sequence())
                     change.remove(had[0], fingerprint)
             except BaseException:
                 self._take_back()
@@ -88,27 +101,21 @@ class Writer:
     def flush(self) -> None:
         """Has the system write all to the disk."""
         with self._guard:
-            for path in [*self._written]:
-                with suppress(FileNotFoundError):  # its slice has left the window
-                    appender = Appender(path)
-                    try:
-                        appender.flush()
-                    finally:
-                        appender.close()
-            self._written.clear()
-            flush_folder(self._root)
-            self._index.flush()
+            self._check_open()
+            self._flush()
 
     def close(self) -> None:
         """Lets the next writer."""
-        is_clean = False
-        try:
-            self.flush()
-            is_clean = True
-        finally:
-            for _, appender in self._appenders.values():
-                appender.close()
-            self._lock.release(is_clean=is_clean)
+        with self._guard:
+            self._check_open()
+            self._is_open = is_clean = False
+            try:
+                self._flush()
+                is_clean = True
+            finally:
+                for _, appender in self._appenders.values():
+                    appender.close()
+                self._lock.release(is_clean=is_clean)
 
     def abandon(self) -> None:
         """In a forked child: the files and the lock are the parent's."""
@@ -118,8 +125,24 @@ class Writer:
         self._appenders.clear()
         self._lock.release(is_clean=False)
 
+    def _check_open(self) -> None:
+        if not self._is_open:  # by another thread
+            raise TBloomError(f"the page store {str(self._root)!r} is closed")
+
+    def _flush(self) -> None:
+        for path in self._written:
+            with suppress(FileNotFoundError):  # its slice has left the window
+                segments.flush(path)
+        self._written.clear()
+        segments.flush(self._root)
+        self._index.flush()
+        self._index.forget_dead_readers()
+
     def _slice_for(self, page: Page) -> str:
         """The label of the page's slice, which the index has from now on."""
+        self._puts += 1
+        if not self._puts % _PUTS_PER_LOOK:
+            self._index.forget_dead_readers()
         self._forget_old()
         slice = self._calendar.slice_of(page.at)
         with self._index.reading() as snapshot:
@@ -128,18 +151,30 @@ class Writer:
             self._index.begin_slice(slice.label, slice.start)
         return slice.label
 
-    def _append(self, change: Change, slice: Kept, data: bytes) -> tuple[int, int]:
-        """Writes a record of the slice; its segment, and where it begins there."""
+    def _append(
+        self, change: Change, slice: Kept, record_for: Callable[[str], bytes]
+    ) -> tuple[int, int, int]:
+        """Writes a record of the slice; its segment, where it begins there, and how long it is."""
         number, appender = self._appender(change, slice)
         self._written.add(appender.path)
+        data = record_for(appender.segment)
         offset = appender.append(data)
         known = change.segment(number)
         records = (known.records if known else 0) + 1
         change.put_segment(Segment(number, slice.label, appender.size, records))
-        return number, offset
+        return number, offset, len(data)
 
-    def _append_deletion(self, change: Change, slice: Kept, fingerprint: bytes) -> None:
-        self._append(change, slice, record.of_deletion(fingerprint, change.next_sequence()))
+    def _append_deletion(
+        self, change: Change, slice: Kept, fingerprint: bytes, sequence: int
+    ) -> None:
+        self._append(change, slice, partial(record.of_deletion, fingerprint, sequence))
+
+    def _delete_moved(self, moved: list[Moved]) -> None:
+        """Whoever put these died before their deletions were written (see ``put``); or they are there twice."""
+        for label, fingerprint, sequence in moved:
+            with self._index.changing() as change:
+                if any(slice.label == label for slice in change.slices):
+                    self._append_deletion(change, change.slice(label), fingerprint, sequence - 1)
 
     def _appender(self, change: Change, slice: Kept) -> tuple[int, Appender]:
         """The segment that the slice's pages go to."""
@@ -155,26 +190,31 @@ class Writer:
         return found
 
     def _last_segment(self, change: Change, slice: Kept) -> tuple[int, Appender] | None:
-        ours = [segment for segment in change.segments() if segment.label == slice.label]
+        """None: there is none that could be gone on with."""
+        ours = change.segments_of(slice)
         if not ours:
             return None
-        appender = Appender(self._root / segments.name_of(slice.label, ours[-1].number))
+        path = self._root / segments.name_of(slice.label, ours[-1].number)
+        segment = segments.segment_of(path)
+        if segment is None:
+            return None
+        appender = Appender(path, segment)
         if appender.size != ours[-1].size:
             appender.cut(ours[-1].size)
         return ours[-1].number, appender
 
     def _new_segment(self, number: int, slice: Kept) -> tuple[int, Appender]:
-        name = segments.name_of(slice.label, number)
+        name, segment = segments.name_of(slice.label, number), record.new_segment()
         stored, label, start = self._calendar.config.stored, slice.label, slice.start
         details = {"parameters": stored, "slice": label, "start": start}
         self._begun = self._root / name
         try:
-            appender = Appender(self._begun, is_new=True)
+            appender = Appender(self._begun, segment, is_new=True)
         except FileExistsError:
             self._begun = None
             raise
         found = self._appenders[slice.label] = number, appender
-        appender.append(record.of_segment(name, json.dumps(details)))
+        appender.append(record.of_segment(name, json.dumps(details), segment))
         return found
 
     def _take_back(self) -> None:
@@ -204,10 +244,24 @@ class Writer:
         for slice in old:
             if slice.label in self._appenders:
                 self._appenders.pop(slice.label)[1].close()
-            with self._index.changing() as change:
-                gone = change.drop_slice(slice)
-            for segment in gone:
-                path = self._root / segments.name_of(slice.label, segment.number)
-                self._written.discard(path)
-                path.unlink(missing_ok=True)
+            self._drop(slice)
         self._forgotten = since
+
+    def _drop(self, slice: Kept) -> None:
+        with self._index.reading() as snapshot:
+            ours = snapshot.segments_of(slice)
+        paths = [self._root / segments.name_of(slice.label, one.number) for one in ours]
+        try:
+            with self._index.changing() as change:
+                change.drop_slice(slice)
+        except OSError:
+            # To say so takes room, which its files have. (Whoever opens the store passes over those that lack.)
+            self._unlink(paths)
+            with self._index.changing() as change:
+                change.drop_slice(slice)
+        self._unlink(paths)
+
+    def _unlink(self, paths: list[Path]) -> None:
+        for path in paths:
+            self._written.discard(path)
+            path.unlink(missing_ok=True)
