@@ -1,4 +1,4 @@
-"""Pages of any number, addressed by URL, in WARC files that forget by themselves.
+"""Pages of any number, addressed by URL, in WARC files that forget old pages, if wanted.
 
 ::
 
