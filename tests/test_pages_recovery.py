@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import signal
@@ -18,6 +19,7 @@ from conftest import missing
 
 from tbloom import TBloomError
 from tbloom.pages import PageStore, calendar, lock, page, record, segments, writer
+from tbloom.pages.snapshot import Change, Kept
 
 START = datetime(2019, 6, 10, 12, tzinfo=timezone.utc)
 DAY = timedelta(days=1)
@@ -349,3 +351,36 @@ def test_old_slices_leave_a_full_disk(disk: Path, clock: Any) -> None:
         store.put(BANK, b"there is room")
         assert {BANK: b"there is room"} == bodies(store)
         assert 1 == len([*path.glob("*.warc.gz")])
+
+
+def test_where_there_is_no_room_to_note_it_old_files_leave_first(
+    tmp_path: Path, clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also for the next writer, if this one dies then."""
+    drop = Change.drop_slice
+
+    def full(self: Change, slice: Kept) -> Any:
+        if [*tmp_path.glob("20190610-*")]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        if dies:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return drop(self, slice)
+
+    dies = True
+    with PageStore(tmp_path, "d", 2) as store:
+        store.put("http://a/", b"a")
+    monkeypatch.setattr(Change, "drop_slice", full)
+    clock(START + 3 * DAY)
+    pid = os.fork()
+    if not pid:
+        try:
+            PageStore(tmp_path)
+        finally:
+            os._exit(1)
+    assert -signal.SIGKILL == os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    assert [] == [*tmp_path.glob("*.warc.gz")]
+    dies = False
+    with PageStore(tmp_path) as store:
+        store.put(BANK, b"bank")
+        assert {BANK: b"bank"} == bodies(store)
+        assert ["20190613"] == [slice.label for slice in store.stats().slices]
