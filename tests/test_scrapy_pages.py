@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import importlib
 import inspect
 import json
@@ -198,6 +199,15 @@ def test_a_crawl_reads_beside_a_writer(site: Any, tmp_path: Path) -> None:
         assert 1 == len(store)
 
 
+def test_a_crawl_gets_a_page_that_another_program_has_decoded(site: Any, tmp_path: Path) -> None:
+    """Such as requests, whose headers say that the body is gzipped when it is not any more."""
+    url = f"{site.url}/plain"
+    with PageStore(tmp_path) as store:
+        store.put(url, b"<p>decoded", headers={"Content-Encoding": "gzip", "Content-Length": "7"})
+    [crawl], _ = run([a_crawl(tmp_path, [url])])
+    assert (["<p>decoded"], {}) == ([item.get("body") for item in crawl["got"]], site.asked)
+
+
 def test_a_full_disk_does_not_stop_the_crawl(site: Any, tmp_path: Path) -> None:
     """The pages are delivered, and what has room is stored."""
     urls = [f"{site.url}/{name}" for name in ("plain", "json")]
@@ -313,6 +323,31 @@ def test_a_page_that_others_have_stored_is_a_response_too(tmp_path: Path) -> Non
         other.ip_address,
         other.protocol,
     )
+
+
+@pytest.mark.parametrize(
+    ("codings", "body", "kept"),
+    [
+        (["gzip"], b"<p>decoded", []),
+        (["X-GZIP"], b"<p>decoded", []),
+        (["deflate, gzip"], b"<p>decoded", []),
+        (["deflate", "gzip"], b"<p>decoded", []),
+        (["gzip"], gzip.compress(b"<p>"), ["gzip"]),
+        (["gzip, br"], b"not looked into", ["gzip, br"]),
+        (["gzip", "br"], b"not looked into", ["gzip", "br"]),
+        (["gzip"], b"", ["gzip"]),
+    ],
+)
+def test_an_encoding_that_is_not_the_bodys_is_dropped(
+    codings: list[str], body: bytes, kept: list[str], tmp_path: Path
+) -> None:
+    """Scrapy would try to undo it, and fail."""
+    headers = [("Content-Type", "text/html"), *(("Content-Encoding", one) for one in codings)]
+    with PageStore(tmp_path) as store:
+        store.put(URL, body, headers=headers)
+    with Opened(tmp_path) as opened:
+        response = opened.retrieve(URL)
+    assert [one.encode() for one in kept] == response.headers.getlist("Content-Encoding")
 
 
 def test_flags_that_are_no_list_are_none() -> None:

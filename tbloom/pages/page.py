@@ -24,6 +24,7 @@ MOST_BYTES = 2**31
 _URL = re.compile(r"https?://[^\s\x00-\x1f\x7f]+")
 _NAME = re.compile(r"[^\x00-\x20\x7f:]([^\x00-\x1f\x7f:]*[^\x00-\x20\x7f:])?")
 _VALUE = re.compile(r"[^\x00\r\n]*")
+_GZIP = {"gzip", "x-gzip"}
 _OWN = re.compile(
     r"(WARC-(Type|Record-ID|Target-URI|Date|(Payload|Block)-Digest)|Content-.*|X-Tbloom-.*)",
     re.IGNORECASE,
@@ -90,6 +91,16 @@ def check_page(
 def is_own(name: str) -> bool:
     """Whether the store writes the named field of a record itself."""
     return _OWN.fullmatch(name) is not None
+
+
+def is_true(name: str, value: str, body: bytes) -> bool:
+    """Whether a header that says how a body comes is true of this one, such as that it is gzipped; others are."""
+    outermost = value.rpartition(",")[2].strip().lower()
+    return {
+        "transfer-encoding": False,  # bodies come without
+        "content-length": value == str(len(body)),
+        "content-encoding": outermost not in _GZIP or body.startswith(b"\x1f\x8b"),
+    }.get(name.lower(), True)
 
 
 def micros(at: datetime) -> int:
