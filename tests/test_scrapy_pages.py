@@ -30,8 +30,8 @@ from scrapy.utils.request import RequestFingerprinter, fingerprint
 from typing_extensions import Self
 
 from tbloom import ConfigError, ConfigMismatch
-from tbloom.errors import StoreLocked
-from tbloom.pages import Page, PageStore, calendar
+from tbloom.errors import StoreLocked, TBloomError
+from tbloom.pages import Page, PageStore, calendar, lock
 from tbloom.scrapy import PageCacheStorage, ScrapyRedisFingerprinter, options, responses, sharing
 from tbloom.scrapy.pages import KEY
 
@@ -545,6 +545,23 @@ def test_other_slices_than_the_stores_are_refused(
     assert 2 == caplog.text.count("TBLOOM_PAGES_SLICES and TBLOOM_TIMEZONE don't describe")
     with Opened(tmp_path, TBLOOM_TIMEZONE="Asia/Tokyo") as opened:  # the filter's
         opened.store(URL)
+
+
+def test_crawls_share_a_store_that_readers_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the system does not tell its runs apart, they can't know how the writer has ended."""
+    monkeypatch.setattr(lock, "_BOOT_ID", tmp_path / "none")
+    slices = {"TBLOOM_PAGES_GRANULARITY": "d", "TBLOOM_PAGES_SLICES": 7}
+    with Opened(tmp_path / "pages", **slices) as one:
+        one.store(URL)
+        with pytest.raises(TBloomError, match="can't be trusted"):
+            PageStore(tmp_path / "pages", readonly=True)
+        with Opened(tmp_path / "pages", **slices) as other:
+            assert URL == other.retrieve(URL).url
+        with pytest.raises(ConfigMismatch):
+            Opened(tmp_path / "pages", **slices | {"TBLOOM_PAGES_SLICES": 8})
+    assert {} == sharing._opened
 
 
 def test_by_default_the_pages_are_in_scrapys_folder(

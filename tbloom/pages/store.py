@@ -13,7 +13,7 @@ from tbloom.errors import ConfigError, TBloomError
 from tbloom.hashing import Item, encode
 from tbloom.pages import calendar, check, opening, overview, record, recovery, segments
 from tbloom.pages.calendar import Calendar
-from tbloom.pages.config import given
+from tbloom.pages.config import agreed, given
 from tbloom.pages.index import Index
 from tbloom.pages.info import PagesInfo, PagesReport
 from tbloom.pages.page import Headers, Page, check_page, fingerprint_of
@@ -194,6 +194,16 @@ class PageStore:
         not (``tbloom pages verify`` finds it).
         """
         return overview.pages(self._root, self._reading(), self._calendar)
+
+    def check_parameters(
+        self,
+        granularity: str | timedelta | None = None,
+        slices: int | None = None,
+        *,
+        tz: str | None = None,
+    ) -> None:
+        """Raises ConfigError or ConfigMismatch where the store could not be opened with these."""
+        agreed(self.path, self._calendar.config.stored, given(granularity, slices, tz))
 
     def stats(self) -> PagesInfo:
         """Pages, records, files and bytes, slice by slice."""
