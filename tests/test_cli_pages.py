@@ -427,6 +427,26 @@ def test_a_missing_segment_is_found_and_named(filled: Path, run: Run) -> None:
     refused(run("put", filled, URL), str(segment), "tbloom pages rebuild")
 
 
+def test_ls_tells_what_it_passes_over(path: Path, run: Run) -> None:
+    """Bytes that are no record, a file that has become shorter, and one that is missing; exit code 1."""
+    with PageStore(path, segment_bytes=1) as store:
+        for name in "abcd":
+            store.put(f"{URL}{name}", b"body")
+    first, second, third, _ = sorted(path.glob("*.warc.gz"))
+    [_, at] = [found.offset for found in segments.scan(first, 0, first.stat().st_size)]
+    flip(first, at)
+    os.truncate(second, at + 20)
+    length = first.stat().st_size - at
+    third.unlink()
+    done = run("ls", path)
+    assert (1, f"{URL}d\n".encode()) == (done.code, done.out)
+    assert [
+        f"tbloom: {first}: at {at}, {length} bytes are no record",
+        f"tbloom: {second}: at {at}, {length} bytes are no record",
+        f"tbloom: {third}: is missing",
+    ] == done.err.splitlines()
+
+
 def test_what_a_damaged_file_says_reaches_no_terminal(path: Path, run: Run) -> None:
     """A record that its gzip member calls whole, with other digests than its own."""
     with PageStore(path) as store:

@@ -745,3 +745,20 @@ def test_a_copy_of_a_segment_in_the_folder(store: PageStore) -> None:
     copy.unlink()
     with PageStore(store.path) as opened:
         assert ([URL], ()) == ([*opened], opened.verify().problems)
+
+
+def test_a_slice_that_leaves_while_pages_are_gone_through(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its files that are gone are not missing."""
+    monkeypatch.setattr(calendar, "now", lambda: AT)
+    with PageStore(tmp_path, "d", 2) as store:
+        for days in (1, 0):
+            store.put(f"{URL}{days}", b"", at=AT - timedelta(days=days))
+        going = store.pages()
+        assert f"{URL}1" == next(going).url
+        monkeypatch.setattr(calendar, "now", lambda: AT + timedelta(days=2))
+        store.put(f"{URL}2", b"")
+        assert [] == list(going)
+        assert [f"{URL}2"] == list(store)
+    assert "" == caplog.text

@@ -190,8 +190,8 @@ class PageStore:
     def pages(self) -> Iterator[Page]:
         """All pages, slice by slice, as they stand in the files.
 
-        A page that is put, replaced or deleted meanwhile may come or not; one whose record is damaged does
-        not (``tbloom pages verify`` finds it).
+        A page that is put, replaced or deleted meanwhile may come or not. What is damaged or missing is passed over,
+        with a warning of the logger ``tbloom.pages.overview`` that tells the place.
         """
         return overview.pages(self._root, self._reading(), self._calendar)
 
