@@ -433,16 +433,15 @@ def test_ls_tells_what_it_passes_over(path: Path, run: Run) -> None:
         for name in "abcd":
             store.put(f"{URL}{name}", b"body")
     first, second, third, _ = sorted(path.glob("*.warc.gz"))
-    [_, at] = [found.offset for found in segments.scan(first, 0, first.stat().st_size)]
-    flip(first, at)
-    os.truncate(second, at + 20)
-    length = first.stat().st_size - at
+    flipped, cut = ([*segments.scan(one, 0, one.stat().st_size)][1] for one in (first, second))
+    flip(first, flipped.offset)
+    os.truncate(second, cut.offset + 20)
     third.unlink()
     done = run("ls", path)
     assert (1, f"{URL}d\n".encode()) == (done.code, done.out)
     assert [
-        f"tbloom: {first}: at {at}, {length} bytes are no record",
-        f"tbloom: {second}: at {at}, {length} bytes are no record",
+        f"tbloom: {first}: at {flipped.offset}, {flipped.length} bytes are no record",
+        f"tbloom: {second}: at {cut.offset}, {cut.length} bytes are no record",
         f"tbloom: {third}: is missing",
     ] == done.err.splitlines()
 

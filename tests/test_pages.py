@@ -193,6 +193,29 @@ def test_a_key_that_is_the_url_is_none(store: PageStore) -> None:
 
 
 @pytest.mark.parametrize(
+    ("key", "address"),
+    [
+        ("https://example.com/b", "https://example.com/b"),
+        ("http://é/€".encode(), "http://é/€"),
+        (b"http://\xff/", b"http://\xff/"),
+        (b"http://a/\xef\xbf\xbd", "http://a/\ufffd"),
+        ("http://a/ b", b"http://a/ b"),
+        ("HTTP://a/", b"HTTP://a/"),
+        ("a key", b"a key"),
+    ],
+)
+def test_an_address_that_is_a_url_is_text(
+    store: PageStore, key: str | bytes, address: str | bytes
+) -> None:
+    """Also where it is the key of a page that has another URL; the key itself is bytes."""
+    store.put(URL, b"", key=key)
+    found = store.get(address)
+    assert found is not None
+    assert ([address], address) == (list(store), found.address)
+    assert key == (found.key if isinstance(key, bytes) else found.key.decode())
+
+
+@pytest.mark.parametrize(
     "headers",
     [
         {"A": " \t1 ", "B\t": "2"},

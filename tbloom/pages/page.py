@@ -49,8 +49,11 @@ class Page:
 
     @property
     def address(self) -> Item:
-        """What ``get`` finds it by: its key, or its URL."""
-        return self.url if self.key is None else self.key
+        """What ``get`` finds it by: its URL, or its key; as str, if that is a URL too."""
+        if self.key is None:
+            return self.url
+        text = self.key.decode(errors="replace")
+        return text if _URL.fullmatch(text) and text.encode() == self.key else self.key
 
     def header(self, name: str) -> str | None:
         """The first header of this name, in any case; None if there is none."""

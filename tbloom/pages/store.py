@@ -184,7 +184,7 @@ class PageStore:
             return sum(snapshot.pages(slice) for slice in kept)
 
     def __iter__(self) -> Iterator[Item]:
-        """What ``get`` finds each page by: its URL, or its key. See ``pages``."""
+        """What ``get`` finds each page by: its URL, or its key (bytes, if that is not a URL too). See ``pages``."""
         return (page.address for page in self.pages())
 
     def pages(self) -> Iterator[Page]:
