@@ -552,7 +552,8 @@ def test_beside_a_writer_others_read_and_do_not_write(filled: Path, run: Run) ->
         assert json.loads(run("stats", filled, "--json").out)["pages"] == 4
         for verb in ("put", "delete", "rebuild"):
             done = run(verb, filled, *AFTER_PATH[verb])
-            refused(done, str(filled), f"is being written by process {os.getpid()}")
+            refused(done, str(filled), f"is being written by process {os.getpid()}; close it there")
+            assert done.err.endswith("; close it there\n")
         store.put(f"{URL}now", b"later")
     assert Done(0, b"later", "") == run("get", filled, f"{URL}now")
 

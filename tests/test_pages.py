@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import random
 import resource
@@ -727,7 +728,17 @@ def test_slices_take_no_files(tmp_path: Path) -> None:
 def test_its_errors_are_tbloom_s() -> None:
     assert issubclass(StoreLocked, TBloomError)
     assert "StoreLocked" in errors.__all__
-    assert "a" in str(StoreLocked("a", None))
+    assert "'a' is being written by another process; close it there, or open" in str(
+        StoreLocked("a")
+    )
+
+
+@pytest.mark.parametrize(("pid", "known"), [(7, 7), (None, None), ("7", None), ([7], None)])
+def test_who_has_the_lock(pid: object, known: int | None) -> None:
+    """A number, or nothing, whatever the file said; also of a copy."""
+    error = copy.copy(StoreLocked("a", pid, "do else"))
+    assert ("a", known, "do else") == (error.path, error.pid, error.otherwise)
+    assert str(StoreLocked("a", pid, "do else")) == str(error)
 
 
 @pytest.mark.parametrize(
@@ -785,3 +796,10 @@ def test_a_slice_that_leaves_while_pages_are_gone_through(
         assert [] == list(going)
         assert [f"{URL}2"] == list(store)
     assert "" == caplog.text
+
+
+def test_a_store_without_pages_is_true(store: PageStore) -> None:
+    """As an object that is there; without looking into the index."""
+    assert (0, True) == (len(store), bool(store))
+    store.close()
+    assert bool(store)

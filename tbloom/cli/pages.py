@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tbloom.cli import pagetext, pageverbs
 from tbloom.cli.errors import CommandError
-from tbloom.errors import ConfigError
+from tbloom.errors import ConfigError, StoreLocked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,6 +83,8 @@ def run(arguments: argparse.Namespace) -> int:
         if error.value is None:
             raise CommandError(f"{known}: expected {error.expected}") from None
         raise ConfigError(known, error.value, error.expected) from None
+    except StoreLocked as error:  # there is no verb that would write and need not
+        raise StoreLocked(error.path, error.pid, otherwise="") from None
     # Of pages that could not be read, ls only warns.
     return 1 if warnings and arguments.verb == "ls" else code
 

@@ -183,6 +183,10 @@ class PageStore:
             kept = snapshot.kept(self._calendar.since())
             return sum(snapshot.pages(slice) for slice in kept)
 
+    def __bool__(self) -> bool:
+        """True, also of one without pages: ``if self.store`` asks whether there is a store."""
+        return True
+
     def __iter__(self) -> Iterator[Item]:
         """What ``get`` finds each page by: its URL, or its key (bytes, if that is not a URL too). See ``pages``."""
         return (page.address for page in self.pages())
