@@ -148,11 +148,9 @@ class PageCacheStorage:
                 "TBLOOM_PAGES_GRANULARITY, TBLOOM_PAGES_SLICES and TBLOOM_TIMEZONE don't describe the store"
             )
             raise
-        except StoreLocked:
-            logger.error(
-                "A page store has one process that writes: with TBLOOM_PAGES_READONLY = True this one only reads it"
-            )
-            raise
+        except StoreLocked as error:
+            otherwise = "only read it here, with TBLOOM_PAGES_READONLY = True"
+            raise StoreLocked(error.path, error.pid, otherwise) from None
         self._use = use
         # A crawl that does not come to its start is not told to close.
         self._release = weakref.finalize(self, use.release)
