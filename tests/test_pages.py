@@ -280,6 +280,8 @@ WRONG: dict[str, list[Any]] = {
         *({name: "x"} for name in ("WARC-Type", "warc-record-id", "WARC-TARGET-URI", "WARC-Date")),
         *({name: "x"} for name in ("WARC-Payload-Digest", "WARC-Block-Digest", "Content-Length")),
         *({name: "x"} for name in ("content-type", "X-Tbloom-Key", "x-tbloom-deleted", " WARC-Date")),
+        *({name: "x"} for name in ("WARC-Filename", "warc-segment-number", "WARC-Segment-Total-Length")),
+        *({name: "x"} for name in ("WARC-Profile", "WARC-Warcinfo-ID", "a b", "a(b)", "a/b", "[a]", "a\x85")),
         *({"X-Own": ""}, {"X-Own": " "}, {"X-Own": "é"}, {"é": "x"}, {"X-Own": "a\r\nWARC-Type: b"}),
         *([("X-Own", "a"), ("x-own", "b")], 5, "text", {"X-Own": None}),
     ],
@@ -803,3 +805,36 @@ def test_a_store_without_pages_is_true(store: PageStore) -> None:
     assert (0, True) == (len(store), bool(store))
     store.close()
     assert bool(store)
+
+
+@pytest.mark.parametrize("headers", [{"A": "a €"}, {"€": "1"}, [("A", "1"), (b"B", "€")]])
+def test_headers_beyond_latin_1(store: PageStore, headers: Any) -> None:
+    """As bytes they can be stored, in whichever encoding."""
+    with pytest.raises(
+        ConfigError, match=r"^headers: expected Latin-1 text, or bytes, got '(a )?€'"
+    ):
+        store.put(URL, b"", headers=headers)
+    pairs = headers.items() if isinstance(headers, dict) else headers
+    as_bytes = [(b"A" if name == "€" else name, value.encode()) for name, value in pairs]
+    store.put(URL, b"", headers=as_bytes)
+
+
+def test_fields_that_a_page_may_have(store: PageStore) -> None:
+    """Those of the standard that are about a page, and anybody's own."""
+    fields = {
+        "WARC-Truncated": "length",
+        "WARC-IP-Address": "::1",
+        "WARC-Concurrent-To": "<urn:uuid:1>",
+        "WARC-Filenames": "x",
+        "X!#$%&'*+.^_`|~9-": "x",
+    }
+    store.put(URL, b"", fields=fields)
+    found = store.get(URL)
+    assert found is not None
+    assert fields == dict(found.fields)
+
+
+def test_a_body_has_a_gigabyte_at_most(store: PageStore) -> None:
+    """Its record is read at once, and no system gives 2^31 bytes at once."""
+    with pytest.raises(ConfigError, match=r"^body: expected at most 1073741824 bytes, got '10737"):
+        store.put(URL, bytes((1 << 30) + 1))

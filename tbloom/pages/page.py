@@ -18,8 +18,8 @@ Pairs = tuple[tuple[str, str], ...]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _STATUSES = range(100, 1000)
-#: A record's lengths are numbers of 32 bits.
-MOST_BYTES = 2**31
+#: A record is read at once, and no system gives 2**31 bytes at once; its lengths are numbers of 32 bits.
+MOST_BYTES = 2**30
 #: WARC tools do not know the scheme in other letters.
 _URL = re.compile(r"https?://[^\s\x00-\x1f\x7f]+")
 _NAME = re.compile(r"[^\x00-\x20\x7f:]([^\x00-\x1f\x7f:]*[^\x00-\x20\x7f:])?")
@@ -29,6 +29,10 @@ _OWN = re.compile(
     r"(WARC-(Type|Record-ID|Target-URI|Date|(Payload|Block)-Digest)|Content-.*|X-Tbloom-.*)",
     re.IGNORECASE,
 )
+#: Of records of other types, or that are parts of one; who reads a page's would be misled.
+_OTHERS = re.compile(r"WARC-(Filename|Segment-.*|Profile|Warcinfo-ID)", re.IGNORECASE)
+#: What a field's name is (ISO 28500; as in HTTP).
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +127,8 @@ def _pairs(argument: str, given: Any) -> Pairs:
     try:
         items = [*(given.items() if isinstance(given, Mapping) else given)]
         found = tuple((_text(name), _text(value)) for name, value in items)
+    except UnicodeEncodeError as error:
+        raise ConfigError(argument, error.object, "Latin-1 text, or bytes") from None
     except (TypeError, ValueError):
         raise ConfigError(argument, given, expected) from None
     for name, value in found:
@@ -138,9 +144,12 @@ def _further(fields: Headers | None) -> Pairs:
     if len({name.lower() for name, _ in pairs}) < len(pairs):
         raise ConfigError("fields", fields, "each name once")
     for name, value in pairs:
-        if is_own(name):
-            raise ConfigError("fields", name, "no field that the store writes itself")
-        if not value or not (name + value).isascii():
+        if not _TOKEN.fullmatch(name):
+            raise ConfigError("fields", name, "a name of letters, digits, and !#$%&'*+-.^_`|~")
+        if is_own(name) or _OTHERS.fullmatch(name):
+            expected = "no field that the store writes itself, or that a page's record can't have"
+            raise ConfigError("fields", name, expected)
+        if not value or not value.isascii():
             raise ConfigError("fields", (name, value), "ASCII text that is not empty")
     return pairs
 
