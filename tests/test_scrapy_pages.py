@@ -473,7 +473,8 @@ def test_what_can_t_be_read_is_fetched(tmp_path: Path, caplog: pytest.LogCapture
         segment.write_bytes(bytes(segment.stat().st_size))
         assert (None, None) == (opened.retrieve(URL), opened.retrieve(URL))
         assert {"tbloom/pages/unread": 2} == opened.stats
-    assert 1 == caplog.text.count(f"<GET {URL}> could not be read from the page store")
+    told = f"<GET {URL}> could not be read from the page store, and counts as not stored"
+    assert 1 == caplog.text.count(told)
 
 
 def test_where_there_is_no_room_what_was_stored_stays(
@@ -537,6 +538,30 @@ def test_a_wrong_setting_is_named(settings: dict[str, Any], names: str, tmp_path
     with pytest.raises(ConfigError, match=rf"^{names}: expected"):
         PageCacheStorage(Settings(given))
     assert {} == sharing._opened
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (
+            {"TBLOOM_PAGES_PATH": "100%"},
+            "TBLOOM_PAGES_PATH: expected a str in which only %(spider)s is replaced, and any other % is %%, got '100%'",
+        ),
+        (
+            {"TBLOOM_PAGES_SLICES": 7},
+            "TBLOOM_PAGES_GRANULARITY: expected a period such as 'd', because TBLOOM_PAGES_SLICES is given, got None",
+        ),
+        (
+            {"TBLOOM_PAGES_GRANULARITY": "d"},
+            "TBLOOM_PAGES_SLICES: expected a whole number, because TBLOOM_PAGES_GRANULARITY is given, got None",
+        ),
+    ],
+)
+def test_a_wrong_setting_is_told_in_settings(settings: dict[str, Any], expected: str) -> None:
+    """Nobody has given an argument."""
+    with pytest.raises(ConfigError) as caught:
+        PageCacheStorage(Settings(settings))
+    assert expected == str(caught.value)
 
 
 def test_other_slices_than_the_stores_are_refused(
