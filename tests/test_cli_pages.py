@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gzip
 import io
 import json
 import os
@@ -281,6 +282,22 @@ def test_get_writes_status_line_and_headers_like_curl(path: Path, run: Run) -> N
     assert Done(0, head.encode("latin-1") + b"body", "") == run("get", path, URL, "--headers")
     head = "HTTP/1.1 301 Moved Permanently\r\n\r\n"
     assert Done(0, head.encode(), "") == run("get", path, "--headers", f"{URL}moved")
+
+
+def test_get_decodes_a_body(path: Path, run: Run) -> None:
+    """Headers are those that were stored; nothing is written of a body that can't be decoded."""
+    body = gzip.compress(b"<p>one\n")
+    with PageStore(path) as store:
+        store.put(URL, body, headers={"Content-Encoding": "gzip"})
+        store.put(f"{URL}br", body, headers={"Content-Encoding": "br"})
+    assert Done(0, body, "") == run("get", path, URL)
+    assert Done(0, b"<p>one\n", "") == run("get", path, URL, "--decoded")
+    head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n"
+    assert Done(0, head + b"<p>one\n", "") == run("get", path, "--headers", URL, "--decoded")
+    target = path.with_name("page.html")
+    refused(run("get", path, f"{URL}br", "--decoded", "-o", target), "Content-Encoding is 'br'")
+    assert not target.exists()
+    refused(run("get", path, URL, "--json", "--decoded"), "--decoded", "--json")
 
 
 def test_get_tells_all_but_the_body_as_json(path: Path, run: Run) -> None:

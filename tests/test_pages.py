@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import gzip
 import os
 import random
 import resource
+import zlib
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone, tzinfo
 from http import HTTPStatus
@@ -838,3 +840,52 @@ def test_a_body_has_a_gigabyte_at_most(store: PageStore) -> None:
     """Its record is read at once, and no system gives 2^31 bytes at once."""
     with pytest.raises(ConfigError, match=r"^body: expected at most 1073741824 bytes, got '10737"):
         store.put(URL, bytes((1 << 30) + 1))
+
+
+GZIPPED, DEFLATED = gzip.compress(b"<p>body"), zlib.compress(b"<p>body")
+
+
+@pytest.mark.parametrize(
+    ("headers", "body"),
+    [
+        ({}, b"<p>body"),
+        ({"content-encoding": "identity"}, b"<p>body"),
+        ({"Content-Encoding": ""}, b"<p>body"),
+        ({"Content-Encoding": "gzip"}, GZIPPED),
+        ({"CONTENT-ENCODING": "X-GZip"}, gzip.compress(b"<p>") + gzip.compress(b"body")),
+        ({"Content-Encoding": "deflate"}, DEFLATED),
+        ({"Content-Encoding": "deflate"}, DEFLATED[2:-4]),
+        ({"Content-Encoding": "deflate, gzip"}, gzip.compress(DEFLATED)),
+        ([("Content-Encoding", "gzip"), ("Content-Encoding", "deflate")], zlib.compress(GZIPPED)),
+        ({"Content-Encoding": "gzip"}, b"<p>body"),
+    ],
+)
+def test_a_body_is_decoded(store: PageStore, headers: Any, body: bytes) -> None:
+    """Once for each Content-Encoding, the last one first; one that is not true of the body is passed over."""
+    store.put(URL, body, headers=headers)
+    found = store.get(URL)
+    assert found is not None
+    assert (body, b"<p>body") == (found.body, found.decoded())
+    store.put(URL, b"", headers=headers)  # such as the answer to a HEAD
+    found = store.get(URL)
+    assert found is not None
+    assert b"" == found.decoded()
+
+
+@pytest.mark.parametrize(
+    ("coding", "body", "message"),
+    [
+        ("br", b"body", "is 'br', and only gzip and deflate are decoded"),
+        ("gzip, zstd", b"body", "is 'zstd', and"),
+        ("gzip", GZIPPED[:-1], "is 'gzip', and the body is not: "),
+        ("gzip", GZIPPED[:3] + GZIPPED[:3], "is 'gzip', and the body is not: "),
+        ("gzip", GZIPPED[:-5] + b"\x00" + GZIPPED[-4:], "is 'gzip', and the body is not: "),
+        ("gzip", GZIPPED + b"more", "is 'gzip', and the body is not: "),
+        ("deflate", DEFLATED[:-1], "is 'deflate', and the body is not: "),
+        ("deflate", b"<p>body", "is 'deflate', and the body is not: "),
+    ],
+)
+def test_a_body_that_can_t_be_decoded(coding: str, body: bytes, message: str) -> None:
+    found = Page(URL, 200, (("Content-Encoding", coding),), body, AT)
+    with pytest.raises(TBloomError, match=message):
+        found.decoded()

@@ -132,6 +132,11 @@ def _add_getting(verb: Callable[..., argparse.ArgumentParser]) -> None:
         " Exit code 1: there is no such page.",
     )
     _add_address(parser)
+    parser.add_argument(
+        "--decoded",
+        action="store_true",
+        help="without its Content-Encoding, gzip or deflate: Scrapy, for one, stores bodies as they came",
+    )
     also = parser.add_mutually_exclusive_group()
     also.add_argument("--headers", action="store_true", help="status line and headers come first")
     also.add_argument("--json", action="store_true", help="all but the body, as JSON")

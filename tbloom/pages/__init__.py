@@ -3,6 +3,7 @@
 ::
 
     page.py      a page, and what is checked of it
+    coding.py    bodies without their Content-Encoding
     record.py    a page as a WARC record, and back
     segments.py  the WARC files
     snapshot.py  what the index holds

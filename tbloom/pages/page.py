@@ -11,6 +11,7 @@ from typing import Any
 from tbloom.arguments import check_at
 from tbloom.errors import ConfigError
 from tbloom.hashing import Item, encode, fingerprint
+from tbloom.pages.coding import decoded
 
 #: Names and values: of a mapping, or in pairs.
 Headers = Mapping[str, str] | Mapping[bytes, bytes] | Iterable[tuple[str | bytes, str | bytes]]
@@ -62,6 +63,19 @@ class Page:
     def header(self, name: str) -> str | None:
         """The first header of this name, in any case; None if there is none."""
         return next((value for key, value in self.headers if key.lower() == name.lower()), None)
+
+    def decoded(self) -> bytes:
+        """The body without its Content-Encoding, as a browser shows it; one that is not that of the body is passed over.
+
+        Compressed bytes may hold a thousand times as many: be careful with those of strangers.
+
+        :raises TBloomError: where it is neither gzip nor deflate, or the body is cut.
+        """
+        named = [value for name, value in self.headers if name.lower() == "content-encoding"]
+        codings = ", ".join(named)
+        if not self.body or not is_true("content-encoding", codings, self.body):
+            return self.body
+        return decoded(self.body, [one.strip().lower() for one in codings.split(",")])
 
 
 def check_page(
