@@ -8,7 +8,7 @@ import re
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from tbloom.cli import pagetext, pageverbs
+from tbloom.cli import nesting, pagetext, pageverbs
 from tbloom.cli.errors import CommandError
 from tbloom.errors import ConfigError, StoreLocked
 
@@ -40,14 +40,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"{parser.description} A store that has slices forgets by itself what is older. One process writes "
         "at a time; reading goes on beside it."
     )
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-
-    def verb(name: str, help: str, example: str, more: str = "") -> argparse.ArgumentParser:
-        description, epilog = f"{help[0].upper()}{help[1:]}.{more}", f"Example: {example}"
-        made = verbs.add_parser(name, help=help, description=description, epilog=epilog)
-        made.add_argument("path", metavar="PATH", help="the store's folder")
-        return made
-
+    verb = nesting.verbs_of(
+        parser,
+        lambda made: made.add_argument("path", metavar="PATH", help="the store's folder"),
+    )
     _add_putting(verb)
     _add_getting(verb)
     _add_listing(verb)
