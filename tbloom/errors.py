@@ -136,14 +136,19 @@ class ServerTooOld(TBloomError):
 class StoreLocked(TBloomError):
     """A page store has one writer at a time, and another one has opened it; it can be read meanwhile.
 
-    ``path`` is the store's, ``pid`` the other process, if it is known.
+    ``path`` is the store's, ``pid`` the other process, if it is known; ``otherwise`` says what can be done but close
+    it there.
     """
 
-    def __init__(self, path: str, pid: object = None) -> None:
-        super().__init__(path, pid)
+    def __init__(
+        self, path: str, pid: object = None, otherwise: str = "open it with readonly=True"
+    ) -> None:
+        super().__init__(path, pid, otherwise)
         self.path = path
-        self.pid = pid
+        self.pid: int | None = pid if isinstance(pid, int) else None
+        self.otherwise = otherwise
 
     def __str__(self) -> str:
         who = "another process" if self.pid is None else f"process {self.pid}"
-        return f"{self.path!r} is being written by {who}; close it there, or open it with readonly=True"
+        otherwise = f", or {self.otherwise}" if self.otherwise else ""
+        return f"{self.path!r} is being written by {who}; close it there{otherwise}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gzip
 import io
 import json
 import os
@@ -283,6 +284,22 @@ def test_get_writes_status_line_and_headers_like_curl(path: Path, run: Run) -> N
     assert Done(0, head.encode(), "") == run("get", path, "--headers", f"{URL}moved")
 
 
+def test_get_decodes_a_body(path: Path, run: Run) -> None:
+    """Headers are those that were stored; nothing is written of a body that can't be decoded."""
+    body = gzip.compress(b"<p>one\n")
+    with PageStore(path) as store:
+        store.put(URL, body, headers={"Content-Encoding": "gzip"})
+        store.put(f"{URL}br", body, headers={"Content-Encoding": "br"})
+    assert Done(0, body, "") == run("get", path, URL)
+    assert Done(0, b"<p>one\n", "") == run("get", path, URL, "--decoded")
+    head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n"
+    assert Done(0, head + b"<p>one\n", "") == run("get", path, "--headers", URL, "--decoded")
+    target = path.with_name("page.html")
+    refused(run("get", path, f"{URL}br", "--decoded", "-o", target), "Content-Encoding is 'br'")
+    assert not target.exists()
+    refused(run("get", path, URL, "--json", "--decoded"), "--decoded", "--json")
+
+
 def test_get_tells_all_but_the_body_as_json(path: Path, run: Run) -> None:
     """A line like those of ``ls --json``."""
     with PageStore(path) as store:
@@ -427,6 +444,25 @@ def test_a_missing_segment_is_found_and_named(filled: Path, run: Run) -> None:
     refused(run("put", filled, URL), str(segment), "tbloom pages rebuild")
 
 
+def test_ls_tells_what_it_passes_over(path: Path, run: Run) -> None:
+    """Bytes that are no record, a file that has become shorter, and one that is missing; exit code 1."""
+    with PageStore(path, segment_bytes=1) as store:
+        for name in "abcd":
+            store.put(f"{URL}{name}", b"body")
+    first, second, third, _ = sorted(path.glob("*.warc.gz"))
+    flipped, cut = ([*segments.scan(one, 0, one.stat().st_size)][1] for one in (first, second))
+    flip(first, flipped.offset)
+    os.truncate(second, cut.offset + 20)
+    third.unlink()
+    done = run("ls", path)
+    assert (1, f"{URL}d\n".encode()) == (done.code, done.out)
+    assert [
+        f"tbloom: {first}: at {flipped.offset}, {flipped.length} bytes are no record",
+        f"tbloom: {second}: at {cut.offset}, {cut.length} bytes are no record",
+        f"tbloom: {third}: is missing",
+    ] == done.err.splitlines()
+
+
 def test_what_a_damaged_file_says_reaches_no_terminal(path: Path, run: Run) -> None:
     """A record that its gzip member calls whole, with other digests than its own."""
     with PageStore(path) as store:
@@ -533,7 +569,8 @@ def test_beside_a_writer_others_read_and_do_not_write(filled: Path, run: Run) ->
         assert json.loads(run("stats", filled, "--json").out)["pages"] == 4
         for verb in ("put", "delete", "rebuild"):
             done = run(verb, filled, *AFTER_PATH[verb])
-            refused(done, str(filled), f"is being written by process {os.getpid()}")
+            refused(done, str(filled), f"is being written by process {os.getpid()}; close it there")
+            assert done.err.endswith("; close it there\n")
         store.put(f"{URL}now", b"later")
     assert Done(0, b"later", "") == run("get", filled, f"{URL}now")
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import gzip
 import os
 import random
 import resource
+import zlib
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone, tzinfo
 from http import HTTPStatus
@@ -195,6 +198,29 @@ def test_a_key_that_is_the_url_is_none(store: PageStore) -> None:
 
 
 @pytest.mark.parametrize(
+    ("key", "address"),
+    [
+        ("https://example.com/b", "https://example.com/b"),
+        ("http://é/€".encode(), "http://é/€"),
+        (b"http://\xff/", b"http://\xff/"),
+        (b"http://a/\xef\xbf\xbd", "http://a/\ufffd"),
+        ("http://a/ b", b"http://a/ b"),
+        ("HTTP://a/", b"HTTP://a/"),
+        ("a key", b"a key"),
+    ],
+)
+def test_an_address_that_is_a_url_is_text(
+    store: PageStore, key: str | bytes, address: str | bytes
+) -> None:
+    """Also where it is the key of a page that has another URL; the key itself is bytes."""
+    store.put(URL, b"", key=key)
+    found = store.get(address)
+    assert found is not None
+    assert ([address], address) == (list(store), found.address)
+    assert key == (found.key if isinstance(key, bytes) else found.key.decode())
+
+
+@pytest.mark.parametrize(
     "headers",
     [
         {"A": " \t1 ", "B\t": "2"},
@@ -258,6 +284,8 @@ WRONG: dict[str, list[Any]] = {
         *({name: "x"} for name in ("WARC-Type", "warc-record-id", "WARC-TARGET-URI", "WARC-Date")),
         *({name: "x"} for name in ("WARC-Payload-Digest", "WARC-Block-Digest", "Content-Length")),
         *({name: "x"} for name in ("content-type", "X-Tbloom-Key", "x-tbloom-deleted", " WARC-Date")),
+        *({name: "x"} for name in ("WARC-Filename", "warc-segment-number", "WARC-Segment-Total-Length")),
+        *({name: "x"} for name in ("WARC-Profile", "WARC-Warcinfo-ID", "a b", "a(b)", "a/b", "[a]", "a\x85")),
         *({"X-Own": ""}, {"X-Own": " "}, {"X-Own": "é"}, {"é": "x"}, {"X-Own": "a\r\nWARC-Type: b"}),
         *([("X-Own", "a"), ("x-own", "b")], 5, "text", {"X-Own": None}),
     ],
@@ -709,7 +737,17 @@ def test_slices_take_no_files(tmp_path: Path) -> None:
 def test_its_errors_are_tbloom_s() -> None:
     assert issubclass(StoreLocked, TBloomError)
     assert "StoreLocked" in errors.__all__
-    assert "a" in str(StoreLocked("a", None))
+    assert "'a' is being written by another process; close it there, or open" in str(
+        StoreLocked("a")
+    )
+
+
+@pytest.mark.parametrize(("pid", "known"), [(7, 7), (None, None), ("7", None), ([7], None)])
+def test_who_has_the_lock(pid: object, known: int | None) -> None:
+    """A number, or nothing, whatever the file said; also of a copy."""
+    error = copy.copy(StoreLocked("a", pid, "do else"))
+    assert ("a", known, "do else") == (error.path, error.pid, error.otherwise)
+    assert str(StoreLocked("a", pid, "do else")) == str(error)
 
 
 @pytest.mark.parametrize(
@@ -750,3 +788,109 @@ def test_a_copy_of_a_segment_in_the_folder(store: PageStore) -> None:
     copy.unlink()
     with PageStore(store.path) as opened:
         assert ([URL], ()) == ([*opened], opened.verify().problems)
+
+
+def test_a_slice_that_leaves_while_pages_are_gone_through(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its files that are gone are not missing."""
+    monkeypatch.setattr(calendar, "now", lambda: AT)
+    with PageStore(tmp_path, "d", 2) as store:
+        for days in (1, 0):
+            store.put(f"{URL}{days}", b"", at=AT - timedelta(days=days))
+        going = store.pages()
+        assert f"{URL}1" == next(going).url
+        monkeypatch.setattr(calendar, "now", lambda: AT + timedelta(days=2))
+        store.put(f"{URL}2", b"")
+        assert [] == list(going)
+        assert [f"{URL}2"] == list(store)
+    assert "" == caplog.text
+
+
+def test_a_store_without_pages_is_true(store: PageStore) -> None:
+    """As an object that is there; without looking into the index."""
+    assert (0, True) == (len(store), bool(store))
+    store.close()
+    assert bool(store)
+
+
+@pytest.mark.parametrize("headers", [{"A": "a €"}, {"€": "1"}, [("A", "1"), (b"B", "€")]])
+def test_headers_beyond_latin_1(store: PageStore, headers: Any) -> None:
+    """As bytes they can be stored, in whichever encoding."""
+    with pytest.raises(
+        ConfigError, match=r"^headers: expected Latin-1 text, or bytes, got '(a )?€'"
+    ):
+        store.put(URL, b"", headers=headers)
+    pairs = headers.items() if isinstance(headers, dict) else headers
+    as_bytes = [(b"A" if name == "€" else name, value.encode()) for name, value in pairs]
+    store.put(URL, b"", headers=as_bytes)
+
+
+def test_fields_that_a_page_may_have(store: PageStore) -> None:
+    """Those of the standard that are about a page, and anybody's own."""
+    fields = {
+        "WARC-Truncated": "length",
+        "WARC-IP-Address": "::1",
+        "WARC-Concurrent-To": "<urn:uuid:1>",
+        "WARC-Filenames": "x",
+        "X!#$%&'*+.^_`|~9-": "x",
+    }
+    store.put(URL, b"", fields=fields)
+    found = store.get(URL)
+    assert found is not None
+    assert fields == dict(found.fields)
+
+
+def test_a_body_has_a_gigabyte_at_most(store: PageStore) -> None:
+    """Its record is read at once, and no system gives 2^31 bytes at once."""
+    with pytest.raises(ConfigError, match=r"^body: expected at most 1073741824 bytes, got '10737"):
+        store.put(URL, bytes((1 << 30) + 1))
+
+
+GZIPPED, DEFLATED = gzip.compress(b"<p>body"), zlib.compress(b"<p>body")
+
+
+@pytest.mark.parametrize(
+    ("headers", "body"),
+    [
+        ({}, b"<p>body"),
+        ({"content-encoding": "identity"}, b"<p>body"),
+        ({"Content-Encoding": ""}, b"<p>body"),
+        ({"Content-Encoding": "gzip"}, GZIPPED),
+        ({"CONTENT-ENCODING": "X-GZip"}, gzip.compress(b"<p>") + gzip.compress(b"body")),
+        ({"Content-Encoding": "deflate"}, DEFLATED),
+        ({"Content-Encoding": "deflate"}, DEFLATED[2:-4]),
+        ({"Content-Encoding": "deflate, gzip"}, gzip.compress(DEFLATED)),
+        ([("Content-Encoding", "gzip"), ("Content-Encoding", "deflate")], zlib.compress(GZIPPED)),
+        ({"Content-Encoding": "gzip"}, b"<p>body"),
+    ],
+)
+def test_a_body_is_decoded(store: PageStore, headers: Any, body: bytes) -> None:
+    """Once for each Content-Encoding, the last one first; one that is not true of the body is passed over."""
+    store.put(URL, body, headers=headers)
+    found = store.get(URL)
+    assert found is not None
+    assert (body, b"<p>body") == (found.body, found.decoded())
+    store.put(URL, b"", headers=headers)  # such as the answer to a HEAD
+    found = store.get(URL)
+    assert found is not None
+    assert b"" == found.decoded()
+
+
+@pytest.mark.parametrize(
+    ("coding", "body", "message"),
+    [
+        ("br", b"body", "is 'br', and only gzip and deflate are decoded"),
+        ("gzip, zstd", b"body", "is 'zstd', and"),
+        ("gzip", GZIPPED[:-1], "is 'gzip', and the body is not: "),
+        ("gzip", GZIPPED[:3] + GZIPPED[:3], "is 'gzip', and the body is not: "),
+        ("gzip", GZIPPED[:-5] + b"\x00" + GZIPPED[-4:], "is 'gzip', and the body is not: "),
+        ("gzip", GZIPPED + b"more", "is 'gzip', and the body is not: "),
+        ("deflate", DEFLATED[:-1], "is 'deflate', and the body is not: "),
+        ("deflate", b"<p>body", "is 'deflate', and the body is not: "),
+    ],
+)
+def test_a_body_that_can_t_be_decoded(coding: str, body: bytes, message: str) -> None:
+    found = Page(URL, 200, (("Content-Encoding", coding),), body, AT)
+    with pytest.raises(TBloomError, match=message):
+        found.decoded()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import importlib
 import inspect
 import json
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -29,8 +31,8 @@ from scrapy.utils.request import RequestFingerprinter, fingerprint
 from typing_extensions import Self
 
 from tbloom import ConfigError, ConfigMismatch
-from tbloom.errors import StoreLocked
-from tbloom.pages import Page, PageStore, calendar
+from tbloom.errors import StoreLocked, TBloomError
+from tbloom.pages import Page, PageStore, calendar, lock
 from tbloom.scrapy import PageCacheStorage, ScrapyRedisFingerprinter, options, responses, sharing
 from tbloom.scrapy.pages import KEY
 
@@ -182,7 +184,12 @@ def test_a_second_process_stops_at_the_start(site: Any, tmp_path: Path) -> None:
         assert crawls[0]["failure"].startswith("StoreLocked: ")
         assert f"is being written by process {os.getpid()}" in crawls[0]["failure"]
         assert (None, "tbloom_error") == (crawls[1]["failure"], crawls[1]["finish_reason"])
-        assert 2 == log.count("with TBLOOM_PAGES_READONLY = True this one only reads it")
+        advice = "; close it there, or only read it here, with TBLOOM_PAGES_READONLY = True"
+        assert (True, 1, 0) == (
+            crawls[0]["failure"].endswith(advice),
+            log.count(advice),
+            log.count("readonly=True"),
+        )
         assert "The page store can't be opened: " in log
         assert ({}, []) == (site.asked, [*store])
 
@@ -196,6 +203,15 @@ def test_a_crawl_reads_beside_a_writer(site: Any, tmp_path: Path) -> None:
         assert {"GET /json": 1} == site.asked
         assert "from the cache" in [item["body"] for item in crawl["got"]]
         assert 1 == len(store)
+
+
+def test_a_crawl_gets_a_page_that_another_program_has_decoded(site: Any, tmp_path: Path) -> None:
+    """Such as requests, whose headers say that the body is gzipped when it is not any more."""
+    url = f"{site.url}/plain"
+    with PageStore(tmp_path) as store:
+        store.put(url, b"<p>decoded", headers={"Content-Encoding": "gzip", "Content-Length": "7"})
+    [crawl], _ = run([a_crawl(tmp_path, [url])])
+    assert (["<p>decoded"], {}) == ([item.get("body") for item in crawl["got"]], site.asked)
 
 
 def test_a_full_disk_does_not_stop_the_crawl(site: Any, tmp_path: Path) -> None:
@@ -315,6 +331,31 @@ def test_a_page_that_others_have_stored_is_a_response_too(tmp_path: Path) -> Non
     )
 
 
+@pytest.mark.parametrize(
+    ("codings", "body", "kept"),
+    [
+        (["gzip"], b"<p>decoded", []),
+        (["X-GZIP"], b"<p>decoded", []),
+        (["deflate, gzip"], b"<p>decoded", []),
+        (["deflate", "gzip"], b"<p>decoded", []),
+        (["gzip"], gzip.compress(b"<p>"), ["gzip"]),
+        (["gzip, br"], b"not looked into", ["gzip, br"]),
+        (["gzip", "br"], b"not looked into", ["gzip", "br"]),
+        (["gzip"], b"", ["gzip"]),
+    ],
+)
+def test_an_encoding_that_is_not_the_bodys_is_dropped(
+    codings: list[str], body: bytes, kept: list[str], tmp_path: Path
+) -> None:
+    """Scrapy would try to undo it, and fail."""
+    headers = [("Content-Type", "text/html"), *(("Content-Encoding", one) for one in codings)]
+    with PageStore(tmp_path) as store:
+        store.put(URL, body, headers=headers)
+    with Opened(tmp_path) as opened:
+        response = opened.retrieve(URL)
+    assert [one.encode() for one in kept] == response.headers.getlist("Content-Encoding")
+
+
 def test_flags_that_are_no_list_are_none() -> None:
     page = Page(URL, 200, (), b"", datetime.now(timezone.utc), None, (("X-Scrapy-Flags", "1"),))
     assert [] == responses.response_of(page).flags
@@ -340,8 +381,8 @@ def test_a_get_is_addressed_by_its_canonical_url(tmp_path: Path) -> None:
         assert "http://a.example/led-to" == store.get(url).url
     # Before Scrapy 2.19 there is no verbatim_url.
     known = fingerprint(verbatim) == fingerprint(Request("http://a.example/v?x=2&y=1"))
-    last = b"http://a.example/v?x=2&y=1" if known else verbatim.url
-    assert keys | {url.encode(), last} == addresses
+    last = "http://a.example/v?x=2&y=1" if known else verbatim.url
+    assert keys | {url, last} == addresses
 
 
 class WithoutSession:
@@ -432,7 +473,8 @@ def test_what_can_t_be_read_is_fetched(tmp_path: Path, caplog: pytest.LogCapture
         segment.write_bytes(bytes(segment.stat().st_size))
         assert (None, None) == (opened.retrieve(URL), opened.retrieve(URL))
         assert {"tbloom/pages/unread": 2} == opened.stats
-    assert 1 == caplog.text.count(f"<GET {URL}> could not be read from the page store")
+    told = f"<GET {URL}> could not be read from the page store, and counts as not stored"
+    assert 1 == caplog.text.count(told)
 
 
 def test_where_there_is_no_room_what_was_stored_stays(
@@ -498,6 +540,30 @@ def test_a_wrong_setting_is_named(settings: dict[str, Any], names: str, tmp_path
     assert {} == sharing._opened
 
 
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (
+            {"TBLOOM_PAGES_PATH": "100%"},
+            "TBLOOM_PAGES_PATH: expected a str in which only %(spider)s is replaced, and any other % is %%, got '100%'",
+        ),
+        (
+            {"TBLOOM_PAGES_SLICES": 7},
+            "TBLOOM_PAGES_GRANULARITY: expected a period such as 'd', because TBLOOM_PAGES_SLICES is given, got None",
+        ),
+        (
+            {"TBLOOM_PAGES_GRANULARITY": "d"},
+            "TBLOOM_PAGES_SLICES: expected a whole number, because TBLOOM_PAGES_GRANULARITY is given, got None",
+        ),
+    ],
+)
+def test_a_wrong_setting_is_told_in_settings(settings: dict[str, Any], expected: str) -> None:
+    """Nobody has given an argument."""
+    with pytest.raises(ConfigError) as caught:
+        PageCacheStorage(Settings(settings))
+    assert expected == str(caught.value)
+
+
 def test_other_slices_than_the_stores_are_refused(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -510,6 +576,23 @@ def test_other_slices_than_the_stores_are_refused(
     assert 2 == caplog.text.count("TBLOOM_PAGES_SLICES and TBLOOM_TIMEZONE don't describe")
     with Opened(tmp_path, TBLOOM_TIMEZONE="Asia/Tokyo") as opened:  # the filter's
         opened.store(URL)
+
+
+def test_crawls_share_a_store_that_readers_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the system does not tell its runs apart, they can't know how the writer has ended."""
+    monkeypatch.setattr(lock, "_BOOT_ID", tmp_path / "none")
+    slices = {"TBLOOM_PAGES_GRANULARITY": "d", "TBLOOM_PAGES_SLICES": 7}
+    with Opened(tmp_path / "pages", **slices) as one:
+        one.store(URL)
+        with pytest.raises(TBloomError, match="can't be trusted"):
+            PageStore(tmp_path / "pages", readonly=True)
+        with Opened(tmp_path / "pages", **slices) as other:
+            assert URL == other.retrieve(URL).url
+        with pytest.raises(ConfigMismatch):
+            Opened(tmp_path / "pages", **slices | {"TBLOOM_PAGES_SLICES": 8})
+    assert {} == sharing._opened
 
 
 def test_by_default_the_pages_are_in_scrapys_folder(
@@ -605,8 +688,9 @@ WITHOUT = """
 import sys
 for name in ("isal", "lmdb", "warcio"):
     sys.modules[name] = None
-import tbloom.scrapy
+from tbloom.scrapy import *
 from scrapy.utils.misc import load_object
+print(DupeFilter.__name__)
 try:
     load_object("tbloom.scrapy.PageCacheStorage")
 except ImportError as error:
@@ -615,18 +699,20 @@ except ImportError as error:
 
 
 def test_without_the_extra_it_says_what_to_install() -> None:
-    """And the rest of ``tbloom.scrapy`` works."""
+    """And the rest of ``tbloom.scrapy`` works, also where all of it is imported."""
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT], capture_output=True, text=True, timeout=60, check=False
     )
     assert ("", 0) == (done.stderr, done.returncode)
-    assert done.stdout.startswith("tbloom.scrapy.PageCacheStorage needs ")
-    assert done.stdout.endswith(": pip install 'tbloom[pages]'\n")
+    assert re.fullmatch(
+        r"DupeFilter\ntbloom\.pages needs \w+: pip install 'tbloom\[pages\]'\n", done.stdout
+    )
 
 
 def test_all_that_is_public_is_there() -> None:
     module = importlib.import_module("tbloom.scrapy")
     assert sorted(module.__all__) == module.__all__
-    assert all(getattr(module, name).__name__ == name for name in module.__all__)
+    names = [*module.__all__, "PageCacheStorage"]
+    assert all(getattr(module, name).__name__ == name for name in names)
     with pytest.raises(AttributeError, match="has no attribute 'PageCache'"):
         _ = module.PageCache

@@ -12,7 +12,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from tbloom.cli import counters, filters, interrupts, lines, show, words
+from tbloom.cli import counters, filters, interrupts, lines, nesting, show, words
 from tbloom.cli.errors import CommandError, one_line
 from tbloom.cli.progress import Reporter
 from tbloom.distinct.config import PARAMETERS, CounterConfig, from_stored
@@ -41,14 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"{parser.description} Counters that share a mapping, which numbers the members, can be "
         "combined. One with slices forgets by itself what is older."
     )
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-
-    def verb(name: str, help: str, example: str, more: str = "") -> argparse.ArgumentParser:
-        description, epilog = f"{help[0].upper()}{help[1:]}.{more}", f"Example: {example}"
-        made = verbs.add_parser(name, help=help, description=description, epilog=epilog)
-        filters.add_url(made)
-        return made
-
+    verb = nesting.verbs_of(parser, filters.add_url)
     _add_adding(verb)
     _add_showing(verb)
     for name, help in _COMBINED.items():

@@ -8,9 +8,9 @@ import re
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from tbloom.cli import pagetext, pageverbs
+from tbloom.cli import nesting, pagetext, pageverbs
 from tbloom.cli.errors import CommandError
-from tbloom.errors import ConfigError
+from tbloom.errors import ConfigError, StoreLocked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,14 +40,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"{parser.description} A store that has slices forgets by itself what is older. One process writes "
         "at a time; reading goes on beside it."
     )
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-
-    def verb(name: str, help: str, example: str, more: str = "") -> argparse.ArgumentParser:
-        description, epilog = f"{help[0].upper()}{help[1:]}.{more}", f"Example: {example}"
-        made = verbs.add_parser(name, help=help, description=description, epilog=epilog)
-        made.add_argument("path", metavar="PATH", help="the store's folder")
-        return made
-
+    verb = nesting.verbs_of(
+        parser,
+        lambda made: made.add_argument("path", metavar="PATH", help="the store's folder"),
+    )
     _add_putting(verb)
     _add_getting(verb)
     _add_listing(verb)
@@ -83,6 +79,8 @@ def run(arguments: argparse.Namespace) -> int:
         if error.value is None:
             raise CommandError(f"{known}: expected {error.expected}") from None
         raise ConfigError(known, error.value, error.expected) from None
+    except StoreLocked as error:  # there is no verb that would write and need not
+        raise StoreLocked(error.path, error.pid, otherwise="") from None
     # Of pages that could not be read, ls only warns.
     return 1 if warnings and arguments.verb == "ls" else code
 
@@ -130,6 +128,11 @@ def _add_getting(verb: Callable[..., argparse.ArgumentParser]) -> None:
         " Exit code 1: there is no such page.",
     )
     _add_address(parser)
+    parser.add_argument(
+        "--decoded",
+        action="store_true",
+        help="without its Content-Encoding, gzip or deflate: Scrapy, for one, stores bodies as they came",
+    )
     also = parser.add_mutually_exclusive_group()
     also.add_argument("--headers", action="store_true", help="status line and headers come first")
     also.add_argument("--json", action="store_true", help="all but the body, as JSON")
@@ -144,7 +147,7 @@ def _add_listing(verb: Callable[..., argparse.ArgumentParser]) -> None:
         "print the URL of each page",
         "tbloom pages ls pages --long",
         " Of a page that has a key in its place, or a URL that no terminal should get, key:HEX, which get "
-        "and delete take as well. Exit code 1: a record is damaged.",
+        "and delete take as well. Exit code 1: something is damaged, or missing.",
     )
     also = parser.add_mutually_exclusive_group()
     also.add_argument(

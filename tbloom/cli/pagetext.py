@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from tbloom.pages import Page, PagesInfo
 
 _KEY = "key:"
-_URL = ("http://", "https://")
 
 
 def address(text: str) -> Item:
@@ -43,12 +42,7 @@ def address(text: str) -> Item:
 def address_of(page: Page) -> str:
     """What gets the page, as one word: its URL, or ``key:HEX`` where that is something else, or not for a terminal."""
     address = page.address
-    try:
-        text = address if isinstance(address, str) else address.decode()
-    except UnicodeDecodeError:
-        text = ""
-    is_word = text.isprintable() and " " not in text
-    return text if is_word and text.lower().startswith(_URL) else _key(address)
+    return address if isinstance(address, str) and address.isprintable() else _key(address)
 
 
 def as_line(page: Page) -> str:

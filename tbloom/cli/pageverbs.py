@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from tbloom.cli import interrupts, lines, outfile, pagetext, show, words
-from tbloom.cli.errors import CommandFailed
+from tbloom.cli.errors import CommandError, CommandFailed
 from tbloom.cli.progress import Reporter
 from tbloom.errors import ConfigError
 from tbloom.pages import PageStore, calendar, opening, page, segments
@@ -52,16 +52,18 @@ def _body(name: str) -> bytes:
 
 def get(arguments: argparse.Namespace) -> int:
     """Writes a page. 1: there is none."""
+    if arguments.json and arguments.decoded:
+        raise CommandError("--decoded: there is no body with --json")
     address = pagetext.address(arguments.address)
     with _reading(arguments) as store:
         found = store.get(address)
     if found is None:
         raise _none(arguments)
-    told = b"" if arguments.json else found.body
     if arguments.json:
         told = f"{pagetext.as_json(found)}\n".encode()
-    elif arguments.headers:
-        told = pagetext.http_head(found) + found.body
+    else:
+        told = pagetext.http_head(found) if arguments.headers else b""
+        told += found.decoded() if arguments.decoded else found.body
     with outfile.writing(arguments.output) as file:
         view = memoryview(told)
         while view:  # without a buffer (PYTHONUNBUFFERED), not all may be taken at once

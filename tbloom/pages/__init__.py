@@ -3,6 +3,7 @@
 ::
 
     page.py      a page, and what is checked of it
+    coding.py    bodies without their Content-Encoding
     record.py    a page as a WARC record, and back
     segments.py  the WARC files
     snapshot.py  what the index holds
@@ -20,8 +21,15 @@
     store.py     the class
 """
 
-from tbloom.pages.info import PagesInfo, PagesReport, PagesSlice
-from tbloom.pages.page import Page
-from tbloom.pages.store import PageStore
+try:
+    from tbloom.pages.info import PagesInfo, PagesReport, PagesSlice
+    from tbloom.pages.page import Page
+    from tbloom.pages.store import PageStore
+except ModuleNotFoundError as error:
+    missing = (error.name or "").partition(".")[0]
+    if missing not in {"isal", "lmdb", "warcio"}:
+        raise
+    message = f"tbloom.pages needs {missing}: pip install 'tbloom[pages]'"
+    raise ModuleNotFoundError(message, name=error.name) from None
 
 __all__ = ["Page", "PageStore", "PagesInfo", "PagesReport", "PagesSlice"]

@@ -13,7 +13,7 @@ from tbloom.pages.calendar import Calendar
 from tbloom.pages.index import Index
 from tbloom.pages.info import PagesInfo, PagesSlice
 from tbloom.pages.page import Page
-from tbloom.pages.segments import Found
+from tbloom.pages.segments import Found, Gap
 from tbloom.pages.snapshot import Kept, Segment
 from tbloom.window import Slice as Period
 from tbloom.window import Window, from_ms
@@ -30,13 +30,18 @@ def pages(root: Path, index: Index, calendar: Calendar) -> Iterator[Page]:
         path = root / segments.name_of(segment.label, segment.number)
         try:
             for found in segments.scan(path, 0, segment.size):
-                if isinstance(found, Found) and _is_current(index, calendar, segment.number, found):
+                if isinstance(found, Gap):
+                    logger.warning(
+                        "%s: at %d, %d bytes are no record", path, found.offset, found.length
+                    )
+                elif _is_current(index, calendar, segment.number, found):
                     try:
                         yield record.page_of(segments.read(path, found.offset, found.length))
                     except record.Damaged as error:
                         logger.warning("%s: the record at %d: %s", path, found.offset, error)
-        except FileNotFoundError:  # its slice has left the window
-            continue
+        except FileNotFoundError:
+            if _is_kept(index, calendar, segment):
+                logger.warning("%s: is missing", path)
 
 
 def stats(root: Path, index: Index, calendar: Calendar) -> PagesInfo:
@@ -67,6 +72,13 @@ def stats(root: Path, index: Index, calendar: Calendar) -> PagesInfo:
         tuple(slices),
         index.bytes,
     )
+
+
+def _is_kept(index: Index, calendar: Calendar, segment: Segment) -> bool:
+    """Whether its slice has not left by now."""
+    with index.reading() as snapshot:
+        labels = {slice.label for slice in snapshot.kept(calendar.since())}
+        return segment.label in labels and snapshot.segment(segment.number) is not None
 
 
 def _is_current(index: Index, calendar: Calendar, number: int, found: Found) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 from tbloom.arguments import check_at
 from tbloom.errors import ConfigError
 from tbloom.hashing import Item, encode, fingerprint
+from tbloom.pages.coding import decoded
 
 #: Names and values: of a mapping, or in pairs.
 Headers = Mapping[str, str] | Mapping[bytes, bytes] | Iterable[tuple[str | bytes, str | bytes]]
@@ -18,16 +19,21 @@ Pairs = tuple[tuple[str, str], ...]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _STATUSES = range(100, 1000)
-#: A record's lengths are numbers of 32 bits.
-MOST_BYTES = 2**31
+#: A record is read at once, and no system gives 2**31 bytes at once; its lengths are numbers of 32 bits.
+MOST_BYTES = 2**30
 #: WARC tools do not know the scheme in other letters.
 _URL = re.compile(r"https?://[^\s\x00-\x1f\x7f]+")
 _NAME = re.compile(r"[^\x00-\x20\x7f:]([^\x00-\x1f\x7f:]*[^\x00-\x20\x7f:])?")
 _VALUE = re.compile(r"[^\x00\r\n]*")
+_GZIP = {"gzip", "x-gzip"}
 _OWN = re.compile(
     r"(WARC-(Type|Record-ID|Warcinfo-ID|Target-URI|Date|(Payload|Block)-Digest)|Content-.*|X-Tbloom-.*)",
     re.IGNORECASE,
 )
+#: Of records of other types, or that are parts of one; who reads a page's would be misled.
+_OTHERS = re.compile(r"WARC-(Filename|Segment-.*|Profile|Warcinfo-ID)", re.IGNORECASE)
+#: What a field's name is (ISO 28500; as in HTTP).
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +54,28 @@ class Page:
 
     @property
     def address(self) -> Item:
-        """What ``get`` finds it by: its key, or its URL."""
-        return self.url if self.key is None else self.key
+        """What ``get`` finds it by: its URL, or its key; as str, if that is a URL too."""
+        if self.key is None:
+            return self.url
+        text = self.key.decode(errors="replace")
+        return text if _URL.fullmatch(text) and text.encode() == self.key else self.key
 
     def header(self, name: str) -> str | None:
         """The first header of this name, in any case; None if there is none."""
         return next((value for key, value in self.headers if key.lower() == name.lower()), None)
+
+    def decoded(self) -> bytes:
+        """The body without its Content-Encoding, as a browser shows it; one that is not that of the body is passed over.
+
+        Compressed bytes may hold a thousand times as many: be careful with those of strangers.
+
+        :raises TBloomError: where it is neither gzip nor deflate, or the body is cut.
+        """
+        named = [value for name, value in self.headers if name.lower() == "content-encoding"]
+        codings = ", ".join(named)
+        if not self.body or not is_true("content-encoding", codings, self.body):
+            return self.body
+        return decoded(self.body, [one.strip().lower() for one in codings.split(",")])
 
 
 def check_page(
@@ -92,6 +114,16 @@ def is_own(name: str) -> bool:
     return _OWN.fullmatch(name) is not None
 
 
+def is_true(name: str, value: str, body: bytes) -> bool:
+    """Whether a header that says how a body comes is true of this one, such as that it is gzipped; others are."""
+    outermost = value.rpartition(",")[2].strip().lower()
+    return {
+        "transfer-encoding": False,  # bodies come without
+        "content-length": value == str(len(body)),
+        "content-encoding": outermost not in _GZIP or body.startswith(b"\x1f\x8b"),
+    }.get(name.lower(), True)
+
+
 def micros(at: datetime) -> int:
     """Microseconds since the epoch."""
     return (at - _EPOCH) // timedelta(microseconds=1)
@@ -109,6 +141,8 @@ def _pairs(argument: str, given: Any) -> Pairs:
     try:
         items = [*(given.items() if isinstance(given, Mapping) else given)]
         found = tuple((_text(name), _text(value)) for name, value in items)
+    except UnicodeEncodeError as error:
+        raise ConfigError(argument, error.object, "Latin-1 text, or bytes") from None
     except (TypeError, ValueError):
         raise ConfigError(argument, given, expected) from None
     for name, value in found:
@@ -124,9 +158,12 @@ def _further(fields: Headers | None) -> Pairs:
     if len({name.lower() for name, _ in pairs}) < len(pairs):
         raise ConfigError("fields", fields, "each name once")
     for name, value in pairs:
-        if is_own(name):
-            raise ConfigError("fields", name, "no field that the store writes itself")
-        if not value or not (name + value).isascii():
+        if not _TOKEN.fullmatch(name):
+            raise ConfigError("fields", name, "a name of letters, digits, and !#$%&'*+-.^_`|~")
+        if is_own(name) or _OTHERS.fullmatch(name):
+            expected = "no field that the store writes itself, or that a page's record can't have"
+            raise ConfigError("fields", name, expected)
+        if not value or not value.isascii():
             raise ConfigError("fields", (name, value), "ASCII text that is not empty")
     return pairs
 

@@ -23,7 +23,7 @@ from isal import isal_zlib
 from warcio.statusandheaders import StatusAndHeaders
 from warcio.warcwriter import WARCWriter
 
-from tbloom.pages.page import Page, Pairs, fingerprint_of, is_own, micros
+from tbloom.pages.page import Page, Pairs, fingerprint_of, is_own, is_true, micros
 from tbloom.version import __version__
 
 #: Of ISA-L's 0 to 3. Measured (docs/benchmarks.md): 3 takes twice the time for 4 % less.
@@ -254,10 +254,5 @@ def _phrase(status: int) -> str:
 
 def _stored(name: str, value: str, body: bytes) -> str:
     """The name that a header is stored by."""
-    lower = name.lower()
-    is_true = {
-        "transfer-encoding": False,  # the body comes without
-        "content-length": value == str(len(body)),
-        "content-encoding": "gzip" not in value.lower() or body.startswith(b"\x1f\x8b"),
-    }.get(lower, not lower.startswith(_ORIGINAL.lower()))
-    return name if is_true else _ORIGINAL + name
+    is_kept = is_true(name, value, body) and not name.lower().startswith(_ORIGINAL.lower())
+    return name if is_kept else _ORIGINAL + name

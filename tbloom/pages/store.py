@@ -13,7 +13,7 @@ from tbloom.errors import ConfigError, TBloomError
 from tbloom.hashing import Item, encode
 from tbloom.pages import calendar, check, opening, overview, record, recovery, segments
 from tbloom.pages.calendar import Calendar
-from tbloom.pages.config import given
+from tbloom.pages.config import agreed, given
 from tbloom.pages.index import Index
 from tbloom.pages.info import PagesInfo, PagesReport
 from tbloom.pages.page import Headers, Page, check_page, fingerprint_of
@@ -183,17 +183,31 @@ class PageStore:
             kept = snapshot.kept(self._calendar.since())
             return sum(snapshot.pages(slice) for slice in kept)
 
+    def __bool__(self) -> bool:
+        """True, also of one without pages: ``if self.store`` asks whether there is a store."""
+        return True
+
     def __iter__(self) -> Iterator[Item]:
-        """What ``get`` finds each page by: its URL, or its key. See ``pages``."""
+        """What ``get`` finds each page by: its URL, or its key (bytes, if that is not a URL too). See ``pages``."""
         return (page.address for page in self.pages())
 
     def pages(self) -> Iterator[Page]:
         """All pages, slice by slice, as they stand in the files.
 
-        A page that is put, replaced or deleted meanwhile may come or not; one whose record is damaged does
-        not (``tbloom pages verify`` finds it).
+        A page that is put, replaced or deleted meanwhile may come or not. What is damaged or missing is passed over,
+        with a warning of the logger ``tbloom.pages.overview`` that tells the place.
         """
         return overview.pages(self._root, self._reading(), self._calendar)
+
+    def check_parameters(
+        self,
+        granularity: str | timedelta | None = None,
+        slices: int | None = None,
+        *,
+        tz: str | None = None,
+    ) -> None:
+        """Raises ConfigError or ConfigMismatch where the store could not be opened with these."""
+        agreed(self.path, self._calendar.config.stored, given(granularity, slices, tz))
 
     def stats(self) -> PagesInfo:
         """Pages, records, files and bytes, slice by slice."""

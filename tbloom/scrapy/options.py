@@ -256,7 +256,9 @@ def named(setting: str, text: Any, spider: str | None) -> str:
         raise ConfigError(setting, text, "one without %(spider)s where no spider is known")
     # No other formats: %(spider)9999999999s would take 10 GB, and %(spider).2s be several spiders'.
     if not isinstance(text, str) or "%" in re.sub(r"%%|%\(spider\)s", "", text):
-        raise ConfigError(setting, text, "a str in which only %(spider)s is replaced")
+        raise ConfigError(
+            setting, text, "a str in which only %(spider)s is replaced, and any other % is %%"
+        )
     return text % {"spider": spider}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,7 +44,9 @@ _EXPIRATION = "HTTPCACHE_EXPIRATION_SECS"
 KEY = b"scrapy:"
 _REFUSED = "The page store can't hold %s, which is fetched again each time, and perhaps others: %s"
 _FAILED = "%s could not be stored, and perhaps others; the crawl goes on: %s"
-_UNREAD = "%s could not be read from the page store, and is fetched; perhaps others, too: %s"
+_UNREAD = (
+    "%s could not be read from the page store, and counts as not stored; perhaps others, too: %s"
+)
 
 
 class PageCacheStorage:
@@ -148,11 +151,9 @@ class PageCacheStorage:
                 "TBLOOM_PAGES_GRANULARITY, TBLOOM_PAGES_SLICES and TBLOOM_TIMEZONE don't describe the store"
             )
             raise
-        except StoreLocked:
-            logger.error(
-                "A page store has one process that writes: with TBLOOM_PAGES_READONLY = True this one only reads it"
-            )
-            raise
+        except StoreLocked as error:
+            otherwise = "only read it here, with TBLOOM_PAGES_READONLY = True"
+            raise StoreLocked(error.path, error.pid, otherwise) from None
         self._use = use
         # A crawl that does not come to its start is not told to close.
         self._release = weakref.finalize(self, use.release)
@@ -219,4 +220,8 @@ def _expiration(settings: BaseSettings) -> float:
 
 
 def _naming_setting(error: ConfigError) -> ConfigError:
-    return ConfigError(_NAMES.get(error.argument, error.argument), error.value, error.expected)
+    # Of what is missing, it says what else is given: "because slices is given".
+    expected = re.sub(
+        r"(?<=because )\w+", lambda match: _NAMES.get(match[0], match[0]), error.expected
+    )
+    return ConfigError(_NAMES.get(error.argument, error.argument), error.value, expected)

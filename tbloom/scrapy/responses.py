@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from scrapy.http import Headers, HtmlResponse, JsonResponse, Response, TextResponse, XmlResponse
 from scrapy.responsetypes import responsetypes
 
+from tbloom.pages.page import is_true
+
 if TYPE_CHECKING:
     from tbloom.pages import Page
 
@@ -51,6 +53,10 @@ def response_of(page: Page) -> Response:
     """The response that was stored as this page; or of one that others have stored, what Scrapy would make of it."""
     pairs = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in page.headers]
     headers = Headers(pairs)
+    codings = b", ".join(headers.getlist("Content-Encoding")).decode("latin-1")
+    if page.body and not is_true("Content-Encoding", codings, page.body):
+        # Such as a body that requests has decoded: Scrapy would try it again, and fail.
+        del headers["Content-Encoding"]
     fields = dict(page.fields)
     kind = _CLASSES.get(fields.get(_CLASS, ""))
     if kind is None:

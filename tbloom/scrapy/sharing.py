@@ -20,6 +20,7 @@ class _Open:
     users: int = 0
 
 
+_PARAMETERS = {"granularity", "slices", "tz"}
 _opened: dict[_Key, _Open] = {}
 # A use that is dropped is given back by the garbage collector, wherever that runs.
 _guard = threading.RLock()
@@ -36,8 +37,10 @@ class Use:
             if found is None:
                 found = _Open(PageStore(path, readonly=readonly, **arguments))
                 _opened[self._key] = found
-            else:  # they must be right beside the first one's too
-                PageStore(path, readonly=True, **arguments).close()
+            else:
+                # ``segment_bytes`` is the first one's.
+                like = {name: value for name, value in arguments.items() if name in _PARAMETERS}
+                found.store.check_parameters(**like)
             found.users += 1
         self.store = found.store
 
