@@ -32,7 +32,7 @@ from typing_extensions import Self
 
 from tbloom import ConfigError, ConfigMismatch
 from tbloom.errors import StoreLocked, TBloomError
-from tbloom.pages import Page, PageStore, calendar, lock
+from tbloom.pages import Page, PageStore, calendar
 from tbloom.scrapy import PageCacheStorage, ScrapyRedisFingerprinter, options, responses, sharing
 from tbloom.scrapy.pages import KEY
 
@@ -578,14 +578,12 @@ def test_other_slices_than_the_stores_are_refused(
         opened.store(URL)
 
 
-def test_crawls_share_a_store_that_readers_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where the system does not tell its runs apart, they can't know how the writer has ended."""
-    monkeypatch.setattr(lock, "_BOOT_ID", tmp_path / "none")
+def test_crawls_share_a_store_that_readers_are_refused(tmp_path: Path) -> None:
+    """Whose index is trusted by nobody but the one who has made it."""
     slices = {"TBLOOM_PAGES_GRANULARITY": "d", "TBLOOM_PAGES_SLICES": 7}
     with Opened(tmp_path / "pages", **slices) as one:
         one.store(URL)
+        (tmp_path / "pages" / "lock").write_text('{"pid": 1, "boot": "another"}')
         with pytest.raises(TBloomError, match="can't be trusted"):
             PageStore(tmp_path / "pages", readonly=True)
         with Opened(tmp_path / "pages", **slices) as other:
