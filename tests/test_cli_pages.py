@@ -426,9 +426,11 @@ def test_damage_is_found_and_named(filled: Path, run: Run) -> None:
     [line] = done.out.decode().splitlines()
     assert line.startswith(f"{segment}: the record at {last} is damaged: ")
     assert (1, "4 pages, 5 records: 1 problem") == (done.code, done.err.splitlines()[-1])
-    done = run("ls", filled)
+    done = run("ls", filled, "--long")
     assert (1, 3) == (done.code, len(done.out.splitlines()))
-    assert re.fullmatch(rf"tbloom: {segment}: the record at {last}: .*\n", done.err)
+    assert re.fullmatch(rf"tbloom: {segment}: the record at {last} is damaged.*\n", done.err)
+    done = run("ls", filled)
+    assert (0, 4) == (done.code, len(done.out.splitlines()))
     refused(run("get", filled, f"{URL}large"), f"damaged at {last}", "tbloom pages rebuild")
     assert Done(0, b"<p>one\n", "") == run("get", filled, URL)
 

@@ -30,7 +30,7 @@ _KEY = "key:"
 
 
 def address(text: str) -> Item:
-    """What ``address_of`` has written, or a user."""
+    """What ``as_word`` has written, or a user."""
     if not text.startswith(_KEY):
         return text
     try:
@@ -39,15 +39,14 @@ def address(text: str) -> Item:
         raise ConfigError("url", text, "hex digits after key:") from None
 
 
-def address_of(page: Page) -> str:
-    """What gets the page, as one word: its URL, or ``key:HEX`` where that is something else, or not for a terminal."""
-    address = page.address
+def as_word(address: Item) -> str:
+    """What gets a page, as one word: its URL, or ``key:HEX`` where that is something else, or not for a terminal."""
     return address if isinstance(address, str) and address.isprintable() else _key(address)
 
 
 def as_line(page: Page) -> str:
     """When it was fetched, status, size, URL; and its address, where that is another one."""
-    url, address = words.printable(page.url), address_of(page)
+    url, address = words.printable(page.url), as_word(page.address)
     at = page.at.astimezone(timezone.utc)
     line = f"{at:%Y-%m-%dT%H:%M:%SZ} {page.status} {len(page.body):>10} {url}"
     return line if address == url else f"{line} {address}"

@@ -73,10 +73,12 @@ def get(arguments: argparse.Namespace) -> int:
 
 def list_pages(arguments: argparse.Namespace) -> int:
     """Prints what gets each page."""
-    told = pagetext.as_json if arguments.json else pagetext.address_of
-    told = pagetext.as_line if arguments.long else told
     with _reading(arguments) as store:
-        pagetext.write_lines(map(told, store.pages()))
+        if arguments.json or arguments.long:
+            told = pagetext.as_json if arguments.json else pagetext.as_line
+            pagetext.write_lines(map(told, store.pages()))
+        else:  # without reading the bodies
+            pagetext.write_lines(map(pagetext.as_word, store))
     return 0
 
 

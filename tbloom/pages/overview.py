@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
+from tbloom.hashing import Item
 from tbloom.pages import record, segments
 from tbloom.pages.calendar import Calendar
 from tbloom.pages.index import Index
@@ -21,27 +22,21 @@ from tbloom.window import Window, from_ms
 logger = logging.getLogger(__name__)
 
 
+def addresses(root: Path, index: Index, calendar: Calendar) -> Iterator[Item]:
+    """The pages' addresses, slice by slice, as they stand in the files; bodies are not read."""
+    return (found.head.address for _, _, found in _current(root, index, calendar))
+
+
 def pages(root: Path, index: Index, calendar: Calendar) -> Iterator[Page]:
     """The pages, slice by slice, as they stand in the files."""
-    with index.reading() as snapshot:
-        starts = {slice.label: slice.start for slice in snapshot.kept(calendar.since())}
-        known = [segment for segment in snapshot.segments() if segment.label in starts]
-    for segment in sorted(known, key=lambda one: (starts[one.label], one.number)):
-        path = root / segments.name_of(segment.label, segment.number)
-        try:
-            for found in segments.scan(path, 0, segment.size):
-                if isinstance(found, Gap):
-                    logger.warning(
-                        "%s: at %d, %d bytes are no record", path, found.offset, found.length
-                    )
-                elif _is_current(index, calendar, segment.number, found):
-                    try:
-                        yield record.page_of(segments.read(path, found.offset, found.length))
-                    except record.Damaged as error:
-                        logger.warning("%s: the record at %d: %s", path, found.offset, error)
-        except FileNotFoundError:
-            if _is_kept(index, calendar, segment):
-                logger.warning("%s: is missing", path)
+    for segment, path, found in _current(root, index, calendar):
+        page = _page_at(path, found)
+        if page is not None:
+            yield page
+        elif _is_kept(index, calendar, segment):
+            logger.warning(
+                "%s: the record at %d is damaged, or the file missing", path, found.offset
+            )
 
 
 def stats(root: Path, index: Index, calendar: Calendar) -> PagesInfo:
@@ -79,6 +74,31 @@ def _is_kept(index: Index, calendar: Calendar, segment: Segment) -> bool:
     with index.reading() as snapshot:
         labels = {slice.label for slice in snapshot.kept(calendar.since())}
         return segment.label in labels and snapshot.segment(segment.number) is not None
+
+
+def _current(root: Path, index: Index, calendar: Calendar) -> Iterator[tuple[Segment, Path, Found]]:
+    """The records of the pages that there are, and where."""
+    with index.reading() as snapshot:
+        starts = {slice.label: slice.start for slice in snapshot.kept(calendar.since())}
+        known = [segment for segment in snapshot.segments() if segment.label in starts]
+    for segment in sorted(known, key=lambda one: (starts[one.label], one.number)):
+        path = root / segments.name_of(segment.label, segment.number)
+        try:
+            for found in segments.scan(path, 0, segment.size):
+                if isinstance(found, Gap):
+                    logger.warning("%s: at %d, %d bytes are no record", path, *found)
+                elif _is_current(index, calendar, segment.number, found):
+                    yield segment, path, found
+        except FileNotFoundError:
+            if _is_kept(index, calendar, segment):
+                logger.warning("%s: is missing", path)
+
+
+def _page_at(path: Path, found: Found) -> Page | None:
+    try:
+        return record.page_of(segments.read(path, found.offset, found.length))
+    except (record.Damaged, FileNotFoundError):
+        return None
 
 
 def _is_current(index: Index, calendar: Calendar, number: int, found: Found) -> bool:

@@ -55,10 +55,7 @@ class Page:
     @property
     def address(self) -> Item:
         """What ``get`` finds it by: its URL, or its key; as str, if that is a URL too."""
-        if self.key is None:
-            return self.url
-        text = self.key.decode(errors="replace")
-        return text if _URL.fullmatch(text) and text.encode() == self.key else self.key
+        return self.url if self.key is None else address_of(self.key)
 
     def header(self, name: str) -> str | None:
         """The first header of this name, in any case; None if there is none."""
@@ -107,6 +104,12 @@ def check_page(
     if given == url.encode():
         given = None
     return Page(url, status, pairs, body, at, given, _further(fields))
+
+
+def address_of(key: bytes) -> Item:
+    """A key as str, if it is a URL."""
+    text = key.decode(errors="replace")
+    return text if _URL.fullmatch(text) and text.encode() == key else key
 
 
 def is_own(name: str) -> bool:

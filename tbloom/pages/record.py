@@ -23,7 +23,8 @@ from isal import isal_zlib
 from warcio.statusandheaders import StatusAndHeaders
 from warcio.warcwriter import WARCWriter
 
-from tbloom.pages.page import Page, Pairs, fingerprint_of, is_own, is_true, micros
+from tbloom.hashing import Item
+from tbloom.pages.page import Page, Pairs, address_of, fingerprint_of, is_own, is_true, micros
 from tbloom.version import __version__
 
 #: Of ISA-L's 0 to 3. Measured (docs/benchmarks.md): 3 takes twice the time for 4 % less.
@@ -57,6 +58,8 @@ class Head(NamedTuple):
     segment: str
     #: The address that it is about, as the index has it; none for a warcinfo.
     fingerprint: bytes
+    #: A page's address.
+    address: Item
     #: Of the store's puts and deletes, the how many-th.
     sequence: int
     #: When the page was fetched (microseconds since the epoch).
@@ -147,16 +150,18 @@ def head_of(start: bytes) -> Head:
     try:
         kind = known["WARC-Type"]
         if kind == "warcinfo":
-            return Head(kind, known["WARC-Record-ID"], b"", 0, 0)
+            return Head(kind, known["WARC-Record-ID"], b"", b"", 0, 0)
+        address: Item = b""
         if kind == "response":
-            address = bytes.fromhex(known.get(_KEY, "")) or known["WARC-Target-URI"]
+            key = bytes.fromhex(known.get(_KEY, ""))
+            address = address_of(key) if key else known["WARC-Target-URI"]
             fingerprint = fingerprint_of(address)
         else:
             fingerprint = bytes.fromhex(known[_DELETED])
         sequence, at = int(known[_SEQUENCE]), micros(_parse_date(known["WARC-Date"]))
         if not 0 < sequence < _MOST_SEQUENCE or len(fingerprint) != _FINGERPRINT_BYTES:
             raise Damaged("its numbers can't be")
-        return Head(kind, known[_SEGMENT], fingerprint, sequence, at)
+        return Head(kind, known[_SEGMENT], fingerprint, address, sequence, at)
     except (KeyError, ValueError, TypeError) as error:
         raise Damaged(f"a record that tbloom did not write ({error})") from None
 

@@ -141,7 +141,7 @@ class _Learner:
             os.truncate(path, segment.size)
 
     def _learn(self, change: Change, slice: Kept, number: int, found: Found) -> None:
-        kind, _, fingerprint, sequence, at = found.head
+        kind, _, fingerprint, _, sequence, at = found.head
         if kind == "warcinfo":
             return
         change.pass_sequence(sequence)

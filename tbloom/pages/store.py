@@ -188,8 +188,8 @@ class PageStore:
         return True
 
     def __iter__(self) -> Iterator[Item]:
-        """What ``get`` finds each page by: its URL, or its key (bytes, if that is not a URL too). See ``pages``."""
-        return (page.address for page in self.pages())
+        """What ``get`` finds each page by: its URL, or its key (bytes, if that is no URL); as ``pages``, without bodies."""
+        return overview.addresses(self._root, self._reading(), self._calendar)
 
     def pages(self) -> Iterator[Page]:
         """All pages, slice by slice, as they stand in the files.
