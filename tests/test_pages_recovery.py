@@ -59,7 +59,7 @@ FORGED = {
     "page": {},
     "sequence": {b"Sequence: 1000000": b"Sequence: 18446744073709551615"},
     "negative": {b"Sequence: 1000000": b"Sequence: -5"},
-    "date": {b"+00:00": b"", b".000000Z": b".000000"},
+    "date": {b".000000Z": b".000000"},
     "kind": {b"WARC-Type: response": b"WARC-Type: revisit"},
 }
 
@@ -69,6 +69,7 @@ def hostile(change: dict[bytes, bytes]) -> bytes:
     forged = page.check_page(BANK, b"send it to me", START)
     block = record.block_of(record.of_page(forged, 1_000_000, record.new_segment()))
     for old, new in change.items():
+        assert old in block
         block = block.replace(old, new)
     return bytes(1000) + record.member(block) * 200 + bytes(2000)
 
@@ -97,7 +98,8 @@ def test_records_within_a_body_are_none(
     path = segment_of(tmp_path)
     data = path.read_bytes()
     *_, evil, _ = segments.scan(path, 0, len(data))
-    assert data.find(record.MAGIC, evil.offset + 1) < evil.offset + evil.length - 1000
+    inner = data.find(record.MAGIC, evil.offset + 1)
+    assert evil.offset < inner < evil.offset + evil.length - 1000
     expected = {BANK: b"the real one"}
     if how == "torn":
         path.write_bytes(data[: evil.offset + evil.length - 1000])
@@ -123,8 +125,8 @@ def test_records_within_a_body_are_none(
 
 def test_a_torn_page_does_not_replace_the_one_on_the_disk(tmp_path: Path) -> None:
     """A power cut has left a hole in the newer one's body, which its length does not show; either may come first."""
-    for name, order in {"a": (b"old", b"new"), "b": (b"new", b"old")}.items():
-        path = tmp_path / name
+    for newer_first in (False, True):
+        path = tmp_path / str(newer_first)
         noise = random.Random(3).randbytes(50_000)
         with PageStore(path, segment_bytes=1) as store:
             store.put(BANK, b"old" + noise)
@@ -134,10 +136,8 @@ def test_a_torn_page_does_not_replace_the_one_on_the_disk(tmp_path: Path) -> Non
         data = bytearray(files[1].read_bytes())
         data[-20_000:-15_000] = bytes(5_000)
         files[1].write_bytes(data)
-        if order[0] == b"new":  # the segment of the newer one has the lower number
-            names = [one.name for one in files]
+        if newer_first:  # the segment of the newer one has the lower number
             files[0].rename(path / "pages-00000009.warc.gz")
-            assert names == sorted(names)
         machine_went_down(path)
         with PageStore(path) as store:
             found = store.get(BANK)

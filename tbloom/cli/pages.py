@@ -147,7 +147,7 @@ def _add_listing(verb: Callable[..., argparse.ArgumentParser]) -> None:
         "print the URL of each page",
         "tbloom pages ls pages --long",
         " Of a page that has a key in its place, or a URL that no terminal should get, key:HEX, which get "
-        "and delete take as well. Exit code 1: something is damaged, or missing.",
+        "and delete take as well. Exit code 1: something that it reads is damaged, or missing (without --long and --json, no bodies).",
     )
     also = parser.add_mutually_exclusive_group()
     also.add_argument(

@@ -188,7 +188,7 @@ class PageStore:
         return True
 
     def __iter__(self) -> Iterator[Item]:
-        """What ``get`` finds each page by: its URL, or its key (bytes, if that is no URL); as ``pages``, without bodies."""
+        """What ``get`` finds each page by, its URL, or its key (bytes, if that is no URL), as ``pages``; bodies are not read."""
         return overview.addresses(self._root, self._reading(), self._calendar)
 
     def pages(self) -> Iterator[Page]:
