@@ -151,7 +151,7 @@ def test_a_store_is_marked_before_anything_changes(
     """Or after a power cut while old slices leave at the opening, the index would be trusted."""
     with PageStore(tmp_path, "d", 2) as store:
         store.put(BANK, b"old")
-    assert "" == (tmp_path / "lock").read_text()
+    assert "" == (tmp_path / "lock").read_text().strip()
     clock(START + 9 * DAY)
     marks: list[str] = []
     forget = writer.Writer._forget_old
@@ -384,3 +384,28 @@ def test_where_there_is_no_room_to_note_it_old_files_leave_first(
         store.put(BANK, b"bank")
         assert {BANK: b"bank"} == bodies(store)
         assert ["20190613"] == [slice.label for slice in store.stats().slices]
+
+
+def test_records_within_the_first_body_of_a_segment_that_lost_its_beginning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which segment it is, its last record tells; nothing is cut off."""
+    with PageStore(tmp_path) as store:
+        with monkeypatch.context() as patched:
+            patched.setattr(record, "member", as_it_is)
+            store.put(EVIL, hostile({}))
+        for n in range(5):
+            store.put(f"http://a/{n}", b"page")
+        store.put(BANK, b"the real one")
+    path = segment_of(tmp_path)
+    data = path.read_bytes()
+    path.write_bytes(bytes(1200) + data[1200:])
+    assert 6 == PageStore.rebuild(tmp_path).pages
+    assert len(data) == path.stat().st_size
+    with PageStore(tmp_path) as store:
+        found = store.get(BANK)
+        assert found is not None
+        assert b"the real one" == found.body
+        assert store.get(EVIL) is None
+        store.put(EVIL, b"again")
+    assert len(data) == path.stat().st_size

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-#: So long (s) a fork waits. Only verify() and a lock that somebody else holds take longer.
+#: So long (s) a fork waits. Only verify(), a very large page, recovery, and a lock that somebody else holds take longer.
 _PATIENCE = 5.0
 _gate = threading.RLock()  # the garbage collector may close a store within
 #: How many transactions each thread is in.

@@ -1,7 +1,7 @@
 """One writer at a time: the file ``lock`` of a store.
 
 The writer holds it (``flock``), and while it does the file says who it is, and in which run of the machine (its boot ID). Whoever
-finds that there knows how the last writer ended: an empty file, it closed the store, and all is on the disk; this
+finds that there knows how the last writer ended: nothing, it closed the store, and all is on the disk; this
 run of the machine, it was killed, and what it wrote is there; another run, the machine went down, and the index, whose
 writes nobody waited for, can't be trusted.
 """
@@ -48,11 +48,10 @@ class WriterLock:
         self.is_suspect = is_suspect(root)
 
     def mark(self) -> None:
-        """Says who writes. (What the last one has left was mended.)"""
+        """Says who writes, before anything changes."""
         text = json.dumps({"pid": self.pid, "boot": _boot()}).encode()
-        os.pwrite(
-            self._fd, text.ljust(_LENGTH), 0
-        )  # at once, so that it never says less than it did
+        # At once, so that it never says less than it did.
+        os.pwrite(self._fd, text.ljust(_LENGTH), 0)
         # Or what follows might be on the disk after a power cut, and this not.
         os.fsync(self._fd)
         flush(self._root)
@@ -61,7 +60,7 @@ class WriterLock:
         """Lets the next writer; ``is_clean``: all that was written is on the disk."""
         if self.pid == os.getpid():  # a forked child has its parent's
             if is_clean:
-                os.ftruncate(self._fd, 0)
+                os.pwrite(self._fd, b" " * _LENGTH, 0)  # the next one need not find room for it
             # Another thread's child may have the file still open.
             fcntl.flock(self._fd, fcntl.LOCK_UN)
         os.close(self._fd)
@@ -90,13 +89,13 @@ def is_held(root: Path) -> bool:
 def _writer(root: Path) -> dict[str, object]:
     """Who writes, or was the last to; nothing if it has closed the store."""
     try:
-        text = (root / _NAME).read_text(encoding="utf-8")
+        text = (root / _NAME).read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
         return {}
     try:
         found = json.loads(text)
     except ValueError:  # cut with the machine
-        return {"boot": None} if text else {}
+        return {"boot": None} if text.strip() else {}
     return found if isinstance(found, dict) else {"boot": None}
 
 

@@ -80,12 +80,15 @@ def rebuild(root: Path, progress: recovery.Progress | None) -> None:
     """Makes the store's index anew, whatever it has."""
     if not root.is_dir() or (stored := _parameters_of(root)) is None:
         raise ConfigError("path", str(root), "a folder with segments of a page store")
-    lock = WriterLock(root)
+    lock, is_clean = WriterLock(root), False
     try:
         recovery.rebuild(root, agreed(str(root), stored, None), progress)
-        lock.mark()
+        for number, label in segments.stored(root).items():
+            segments.flush(root / segments.name_of(label, number))
+        segments.flush(root)
+        is_clean = True
     finally:
-        lock.release(is_clean=False)
+        lock.release(is_clean=is_clean)
 
 
 def _parameters_of(root: Path) -> str | None:

@@ -31,7 +31,7 @@ _OWN = re.compile(
     re.IGNORECASE,
 )
 #: Of records of other types, or that are parts of one; who reads a page's would be misled.
-_OTHERS = re.compile(r"WARC-(Filename|Segment-.*|Profile|Warcinfo-ID)", re.IGNORECASE)
+_OTHERS = re.compile(r"WARC-(Filename|Segment-.*|Profile)", re.IGNORECASE)
 #: What a field's name is (ISO 28500; as in HTTP).
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
@@ -62,11 +62,11 @@ class Page:
         return next((value for key, value in self.headers if key.lower() == name.lower()), None)
 
     def decoded(self) -> bytes:
-        """The body without its Content-Encoding, as a browser shows it; one that is not that of the body is passed over.
+        """The body without its Content-Encoding, as a browser shows it; a gzip that is not that of the body is passed over.
 
         Compressed bytes may hold a thousand times as many: be careful with those of strangers.
 
-        :raises TBloomError: where it is neither gzip nor deflate, or the body is cut.
+        :raises TBloomError: where it is neither gzip nor deflate, or the body is not, or is cut.
         """
         named = [value for name, value in self.headers if name.lower() == "content-encoding"]
         codings = ", ".join(named)
@@ -175,6 +175,6 @@ def _text(text: str | bytes) -> str:
     """As HTTP has it: Latin-1, and space around it means nothing."""
     if not isinstance(text, str | bytes):
         raise TypeError
-    decoded = text.decode("latin-1") if isinstance(text, bytes) else text
-    decoded.encode("latin-1")
-    return decoded.strip(" \t")
+    known = text.decode("latin-1") if isinstance(text, bytes) else text
+    known.encode("latin-1")
+    return known.strip(" \t")

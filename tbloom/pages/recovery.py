@@ -136,7 +136,8 @@ class _Learner:
             if self._progress is not None:
                 self._progress(self._done + segment.size, self._total)
         self._done += end
-        if is_torn:
+        # Nobody goes on with a segment whose first record is damaged.
+        if is_torn and segments.segment_of(path) is not None:
             logger.warning("%s: they are cut off", path)
             os.truncate(path, segment.size)
 

@@ -92,21 +92,28 @@ def segment_of(path: Path) -> str | None:
 def scan(path: Path, begin: int, end: int) -> Iterator[Found | Gap]:
     """The records of a segment between two offsets, and what lies between them; bodies are not read.
 
-    Where the segment's first record is damaged, the first one that is found says which segment it is.
+    Where the segment's first record is damaged, the one that ends with the file says which segment it is: what only
+    looks like a record, within a page's body, does not end there.
     """
     segment = segment_of(path)
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        while begin < end:
-            record_there = _record_at(fd, begin, end, segment)
-            if record_there is None:
-                found: Found | Gap = Gap(begin, _next_record(fd, begin + 1, end, segment) - begin)
-            else:
-                found, segment = record_there, segment or record_there.head.segment
-            yield found
-            begin += found.length
+        if segment is None:
+            size = os.fstat(fd).st_size
+            for found in _all(fd, 0, size, None):
+                if isinstance(found, Found) and found.offset + found.length == size:
+                    segment = found.head.segment
+        yield from _all(fd, begin, end, segment)
     finally:
         os.close(fd)
+
+
+def _all(fd: int, begin: int, end: int, segment: str | None) -> Iterator[Found | Gap]:
+    while begin < end:
+        record_there = _record_at(fd, begin, end, segment)
+        found = record_there or Gap(begin, _next_record(fd, begin + 1, end, segment) - begin)
+        yield found
+        begin += found.length
 
 
 def _record_at(fd: int, offset: int, end: int, segment: str | None) -> Found | None:

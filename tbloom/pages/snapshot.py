@@ -162,16 +162,14 @@ class Change(Snapshot):
         self._txn.put(label.encode(), _SLICE.pack(start, table), db=self._tables[SLICES])
         self.save(self.state._replace(version=self.state.version + 1))
 
-    def drop_slice(self, slice: Kept) -> list[Segment]:
-        """The slice goes, with its segments, which are returned."""
+    def drop_slice(self, slice: Kept) -> None:
+        """The slice goes, with its segments."""
         tables = self._tables
         self._txn.drop(tables[slice.table], delete=False)
         self._txn.delete(slice.label.encode(), db=tables[SLICES])
-        gone = self.segments_of(slice)
-        for segment in gone:
+        for segment in self.segments_of(slice):
             self._txn.delete(_NUMBER.pack(segment.number), db=tables[SEGMENTS])
         self.save(self.state._replace(version=self.state.version + 1))
-        return gone
 
     def pass_sequence(self, number: int) -> None:
         """Puts and deletes that come have higher numbers."""
