@@ -71,6 +71,8 @@ def main() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (job["largest_file"], resource.RLIM_INFINITY))
     log = io.StringIO()
     logging.basicConfig(stream=log, level=logging.DEBUG)
+    # Scrapy's cookies ask it; without a cache of its own it looks for its list on the internet, and logs tracebacks.
+    logging.getLogger("tldextract").setLevel(logging.CRITICAL)
     process = CrawlerProcess(
         {"LOG_ENABLED": False, "TELNETCONSOLE_ENABLED": False, "RETRY_ENABLED": False},
         install_root_handler=False,
