@@ -157,7 +157,7 @@ def test_a_store_is_marked_before_anything_changes(
     forget = writer.Writer._forget_old
 
     def noted(self: writer.Writer) -> None:
-        marks.append((tmp_path / "lock").read_text())
+        marks.append((tmp_path / "lock").read_text().strip())
         forget(self)
 
     monkeypatch.setattr(writer.Writer, "_forget_old", noted)
