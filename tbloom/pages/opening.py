@@ -38,8 +38,8 @@ def to_read(root: Path, wanted: PagesConfig | None) -> tuple[Index, PagesConfig]
         raise ConfigError("path", str(root), "a folder with a page store")
     if is_suspect(root) and not is_held(root):
         raise TBloomError(
-            f"the machine was started anew since {str(root)!r} was written and not closed: its index can't be trusted; open it once to write, "
-            "or run 'tbloom pages rebuild'"
+            f"the machine was started anew since {str(root)!r} was written and not closed: its index can't be trusted; "
+            "open it once to write, or run 'tbloom pages rebuild'"
         )
     return at_newest(root, lambda newest: _open(root, newest, wanted))
 

@@ -34,6 +34,7 @@ MAGIC = bytes.fromhex("1f8b0804 00000000 00ff 0c00 736c 0800")
 _IsalError = cast("type[Exception]", isal_zlib.error)  # its types have it as an instance
 _HEAD = Struct("<16sII")
 _TAIL = Struct("<II")
+TAIL_BYTES = _TAIL.size
 _WARC = "1.1"
 #: So much of what a member holds is looked at for its headers, before all that was given is.
 _FIRST = 4096
@@ -123,9 +124,6 @@ def is_whole(start: bytes, end: bytes) -> bool:
     """Whether a member that begins and ends so was written to its end."""
     held: int = _HEAD.unpack_from(start)[2]
     return len(end) == _TAIL.size and held == _TAIL.unpack(end)[1]
-
-
-TAIL_BYTES = _TAIL.size
 
 
 def block_of(record: bytes) -> bytes:

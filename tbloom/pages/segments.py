@@ -68,10 +68,7 @@ def read(path: Path, offset: int, length: int) -> bytes:
     try:
         if hasattr(os, "posix_fadvise"):  # others are read from elsewhere
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
-        data = os.pread(fd, length, offset)
-        while len(data) < length and (more := os.pread(fd, length - len(data), offset + len(data))):
-            data += more  # a call reads 2 GB at most
-        return data
+        return os.pread(fd, length, offset)
     finally:
         os.close(fd)
 

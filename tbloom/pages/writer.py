@@ -63,18 +63,18 @@ class Writer:
                 with self._index.changing() as change:
                     slice = change.slice(label)
                     had = change.find(fingerprint)
-                    moves = had is not None and had[0].start > slice.start
-                    before = change.next_sequence() if moves else 0
+                    later = had[0] if had is not None and had[0].start > slice.start else None
+                    before = change.next_sequence() if later else 0
                     if had is not None:
                         change.remove(had[0], fingerprint)
                     sequence = change.next_sequence()
                     segment, offset, length = self._append(
                         change, slice, partial(record.of_page, page, sequence)
                     )
-                    if had is not None and moves:
+                    if later is not None:
                         # Or an index that is made anew after our slice has gone would know it again. It is written
                         # last: whoever dies in between has not lost the page.
-                        self._append_deletion(change, had[0], fingerprint, before)
+                        self._append_deletion(change, later, fingerprint, before)
                     entry = Entry(segment, offset, length, micros(page.at), sequence)
                     change.put(slice, fingerprint, entry)
             except BaseException:
