@@ -14,10 +14,10 @@ from redis import RedisError, asyncio
 from tbloom.aiodriver import AsyncDriver
 from tbloom.base import Base
 from tbloom.errors import TBloomError
-from tbloom.hashing import Item
 from tbloom.heart import beat_in_task
 from tbloom.holdings import Claim
 from tbloom.info import FilterInfo
+from tbloom.items import Item
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack

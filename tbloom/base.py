@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from tbloom.caller import Caller, Client, seconds
 from tbloom.config import Config, Parameters, configure
 from tbloom.errors import ConfigError
-from tbloom.hashing import Item
 from tbloom.homememory import HomeMemory
+from tbloom.items import Item
 from tbloom.protocol import Protocol
 from tbloom.sizing import shards_for
 

@@ -10,7 +10,7 @@ from tbloom.calls import Call, Flow
 from tbloom.circuit import Circuit, Guessed
 from tbloom.errors import ConfigError
 from tbloom.failures import Trip, is_outage
-from tbloom.hashing import Item
+from tbloom.items import Item
 
 Client = TypeVar("Client")
 T = TypeVar("T")

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypedDict
 
 from tbloom import sizing
 from tbloom.errors import ConfigError
-from tbloom.hashing import HASH_NAME
+from tbloom.items import HASH_NAME
 from tbloom.keys import SLOTS, Keys
 from tbloom.window import Window
 

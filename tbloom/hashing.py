@@ -16,48 +16,11 @@ this keeps the textbook false positive rate for filters of a few dozen items too
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from hashlib import blake2b, shake_256
+from hashlib import shake_256
 from struct import Struct
-
-from mmh3 import mmh3_x64_128_uintdigest
-
-from tbloom.errors import ConfigError
-
-#: Stored with a filter: another hash would make what it holds meaningless.
-HASH_NAME = "mmh3_x64_128"
-
-Item = str | bytes
-
-#: The same of ``fingerprint``.
-FINGERPRINT_NAME = "blake2b_16"
 
 _OFFSET_MASK = (1 << 96) - 1
 _MULTIPLIER_SEED = b"tbloom"  # never change it: see HASH_NAME
-
-
-def encode(item: Item, argument: str = "item") -> bytes:
-    """The bytes of an item; ``argument`` names it in the ConfigError if it has none."""
-    if not isinstance(item, str | bytes):
-        raise ConfigError(argument, item, "str or bytes")
-    if not item:
-        raise ConfigError(argument, item, "an item that is not empty")
-    if isinstance(item, bytes):
-        return item
-    try:
-        return item.encode()
-    except UnicodeEncodeError:
-        raise ConfigError(argument, item, "a str that UTF-8 can encode, or bytes") from None
-
-
-def digest(data: bytes) -> int:
-    """The 128-bit mmh3 (x64 variant, seed 0) of ``data``."""
-    return mmh3_x64_128_uintdigest(data)
-
-
-def fingerprint(data: bytes) -> int:
-    """The 128-bit BLAKE2b of ``data``, for stores that promise never to take one item for another: of
-    mmh3, which is not made to resist that, anyone can make collisions."""
-    return int.from_bytes(blake2b(data, digest_size=16).digest(), "big")
 
 
 def shard_of(digest: int, shards: int) -> int:

@@ -12,18 +12,26 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from tbloom import survey
-from tbloom.arguments import check_at, check_note, check_notes, check_within, digests_of
 from tbloom.batches import Batch, answers_of
 from tbloom.calls import Command, Flow, deliver, text
 from tbloom.claims import Claims
 from tbloom.config import Config, from_stored
 from tbloom.conversation import Conversation
 from tbloom.errors import ConfigError, ConfigMismatch
-from tbloom.hashing import Item, digest, encode
 from tbloom.holdings import Claim
 from tbloom.homememory import HomeMemory
 from tbloom.importing import import_many
 from tbloom.info import FilterInfo
+from tbloom.items import (
+    Item,
+    check_at,
+    check_note,
+    check_notes,
+    check_within,
+    digest,
+    digests_of,
+    encode,
+)
 from tbloom.plan import Plan
 from tbloom.reconfigure import reconfigure
 from tbloom.sessions import Sessions

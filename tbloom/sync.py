@@ -13,10 +13,10 @@ import redis
 
 from tbloom.base import Base
 from tbloom.errors import TBloomError
-from tbloom.hashing import Item
 from tbloom.heart import beat_in_thread
 from tbloom.holdings import Claim
 from tbloom.info import FilterInfo
+from tbloom.items import Item
 from tbloom.syncdriver import SyncDriver
 
 if TYPE_CHECKING:

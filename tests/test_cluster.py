@@ -25,7 +25,8 @@ from redis.sentinel import Sentinel
 
 from tbloom import AsyncTimeBloom, ConfigMismatch, TimeBloom
 from tbloom.cli.localredis import LocalRedis
-from tbloom.hashing import digest, shard_of
+from tbloom.hashing import shard_of
+from tbloom.items import digest
 from tbloom.keys import Keys, slot
 
 SPAWN = multiprocessing.get_context("spawn")

@@ -13,7 +13,7 @@ import redis
 
 from tbloom import ConfigError, ConfigMismatch, TBloomError
 from tbloom.distinct import DistinctCounter
-from tbloom.hashing import encode, fingerprint
+from tbloom.items import encode, fingerprint
 from tbloom.keys import Keys, kind_of
 from tbloom.window import Window
 

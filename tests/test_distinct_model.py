@@ -20,7 +20,7 @@ from pyroaring import BitMap
 from tbloom import MappingFull
 from tbloom.calls import Call, ScriptCall
 from tbloom.distinct import DistinctCounter, combining, conversation
-from tbloom.hashing import encode, fingerprint
+from tbloom.items import encode, fingerprint
 from tbloom.tree import read_tree
 
 CHUNK = 65_536

@@ -10,7 +10,8 @@ import redis
 
 from tbloom import ConfigMismatch, TBloomError
 from tbloom.exact import ExactFilter
-from tbloom.hashing import encode, fingerprint, shard_of
+from tbloom.hashing import shard_of
+from tbloom.items import encode, fingerprint
 from tbloom.tree import Tree
 
 VERBS: dict[str, Callable[[ExactFilter], Any]] = {

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tbloom import TBloomError, bucketed
 from tbloom.exact import ExactFilter, conversation
-from tbloom.hashing import encode, fingerprint
+from tbloom.items import encode, fingerprint
 from tbloom.tree import BITS, Tree, read_tree
 
 SHARED = (Path(__file__).parents[1] / "lua" / "shared.lua").read_text(encoding="utf-8")

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tbloom.errors import ConfigError
-from tbloom.hashing import HASH_NAME, Hasher, digest, encode
+from tbloom.hashing import Hasher
+from tbloom.items import HASH_NAME, digest, encode
 from tbloom.sizing import best_hashes, bits_for, rate_at
 
 ITEMS = 20_000

@@ -31,7 +31,8 @@ from tbloom import (
     TimeBloom,
     batches,
 )
-from tbloom.hashing import Hasher, digest
+from tbloom.hashing import Hasher
+from tbloom.items import digest
 from tbloom.local import bound, engine, parts
 from tbloom.local.vectors import limbs_of, offsets_of
 from tbloom.window import to_ms

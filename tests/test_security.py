@@ -15,7 +15,8 @@ import redis
 
 from tbloom import FilterFull, TimeBloom
 from tbloom.config import configure
-from tbloom.hashing import Hasher, digest
+from tbloom.hashing import Hasher
+from tbloom.items import digest
 
 TEXT = (Path(__file__).parents[1] / "SECURITY.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE)

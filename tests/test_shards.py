@@ -11,7 +11,8 @@ from conftest import Make
 
 from tbloom import ConfigMismatch, TimeBloom
 from tbloom.config import configure
-from tbloom.hashing import Hasher, digest, shard_of
+from tbloom.hashing import Hasher, shard_of
+from tbloom.items import digest
 from tbloom.keys import SLOTS, Keys, slot
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from tbloom.hashing import Item
+    from tbloom.items import Item
     from tbloom.pages import Page, PagesInfo
 
 _KEY = "key:"

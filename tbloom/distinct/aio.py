@@ -11,7 +11,7 @@ from tbloom.aiodriver import AsyncDriver
 from tbloom.distinct.base import Counted, CounterBase
 from tbloom.distinct.info import CounterInfo
 from tbloom.distinct.selection import Selection, select, select_at
-from tbloom.hashing import Item
+from tbloom.items import Item
 
 if TYPE_CHECKING:
     from redis import asyncio  # noqa: F401 - named in the class's bases

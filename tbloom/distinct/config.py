@@ -9,7 +9,7 @@ from typing import Any
 
 from tbloom.config import differences, read_stored
 from tbloom.errors import ConfigError
-from tbloom.hashing import FINGERPRINT_NAME
+from tbloom.items import FINGERPRINT_NAME
 from tbloom.keys import Keys, check_name
 from tbloom.window import Slice, Window
 

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Sequence
 
 from tbloom import survey
-from tbloom.arguments import digests_of
 from tbloom.calls import Command, Flow, Status, deliver, text
 from tbloom.distinct import combining
 from tbloom.distinct.config import CounterConfig
@@ -15,7 +14,7 @@ from tbloom.distinct.info import CountedSlice, CounterInfo
 from tbloom.distinct.selection import Selection, select
 from tbloom.distinct.storage import bucket_keys, clear_counter, clear_mapping, look, memory
 from tbloom.errors import ConfigError
-from tbloom.hashing import Item, encode, fingerprint
+from tbloom.items import Item, digests_of, encode, fingerprint
 from tbloom.tree import read_tree
 
 

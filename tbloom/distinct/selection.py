@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from tbloom.arguments import check_at, check_within
 from tbloom.distinct.config import WHOLE, CounterConfig
 from tbloom.errors import ConfigError
+from tbloom.items import check_at, check_within
 from tbloom.window import Slice, to_ms
 
 

@@ -12,7 +12,7 @@ import redis
 from tbloom.distinct.base import Counted, CounterBase
 from tbloom.distinct.info import CounterInfo
 from tbloom.distinct.selection import Selection, select, select_at
-from tbloom.hashing import Item
+from tbloom.items import Item
 from tbloom.syncdriver import SyncDriver
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tbloom.aiodriver import AsyncDriver
 from tbloom.exact.base import ExactBase
 from tbloom.exact.info import ExactInfo
-from tbloom.hashing import Item
+from tbloom.items import Item
 
 if TYPE_CHECKING:
     from redis import asyncio  # noqa: F401 - named in the class's bases

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TypedDict
 
-from tbloom.arguments import check_ttl
 from tbloom.caller import Caller, Client
 from tbloom.exact.config import ExactConfig
 from tbloom.exact.protocol import ExactProtocol
+from tbloom.items import check_ttl
 
 #: For how long (s) an item is remembered, if nothing else is said.
 DEFAULT_TTL = 3600

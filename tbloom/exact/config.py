@@ -8,7 +8,7 @@ from typing import Any
 
 from tbloom.config import MAX_SHARDS, differences, read_stored
 from tbloom.errors import ConfigError
-from tbloom.hashing import FINGERPRINT_NAME
+from tbloom.items import FINGERPRINT_NAME
 from tbloom.keys import Keys
 
 KIND = "exact"

@@ -6,14 +6,13 @@ from collections.abc import Iterable
 from datetime import timedelta
 
 from tbloom import survey
-from tbloom.arguments import check_ttl, digests_of
 from tbloom.batches import Batch, answers_of
 from tbloom.calls import CALLS_AT_ONCE, Command, Flow, ScriptCall, chunks, deliver, text
 from tbloom.errors import ConfigMismatch, TBloomError
 from tbloom.exact.config import ExactConfig, from_stored
 from tbloom.exact.conversation import ExactConversation
 from tbloom.exact.info import ExactInfo
-from tbloom.hashing import Item, encode, fingerprint
+from tbloom.items import Item, check_ttl, digests_of, encode, fingerprint
 from tbloom.scripts import EXACT_COUNT
 from tbloom.tree import Tree, read_tree
 

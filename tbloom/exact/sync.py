@@ -10,7 +10,7 @@ import redis
 
 from tbloom.exact.base import ExactBase
 from tbloom.exact.info import ExactInfo
-from tbloom.hashing import Item
+from tbloom.items import Item
 from tbloom.syncdriver import SyncDriver
 
 if TYPE_CHECKING:

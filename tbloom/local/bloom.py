@@ -8,10 +8,9 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tbloom.arguments import check_at, check_within
 from tbloom.config import Config, Parameters, configure
-from tbloom.hashing import Item
 from tbloom.info import FilterInfo
+from tbloom.items import Item, check_at, check_within
 from tbloom.local.engine import Engine, Steps, finish
 from tbloom.local.file import FileStore
 from tbloom.local.memory import MemoryStore

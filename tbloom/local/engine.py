@@ -14,13 +14,13 @@ from collections.abc import Callable, Generator, Iterable
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
-from tbloom.arguments import check_items, digests_of
 from tbloom.batches import Batch, cut
 from tbloom.calls import CALLS_AT_ONCE, chunks
 from tbloom.config import Config
 from tbloom.conversation import items_per_call
 from tbloom.errors import FilterFull
-from tbloom.hashing import Item, by_shard, digest, encode
+from tbloom.hashing import by_shard
+from tbloom.items import Item, check_items, digest, digests_of, encode
 from tbloom.lanes import LANE_TTL_MS
 from tbloom.local.bound import Bound, Look, PlainLook
 from tbloom.local.live import Live

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from tbloom.config import differences, read_stored
 from tbloom.errors import ConfigError, ConfigMismatch, TBloomError
-from tbloom.hashing import FINGERPRINT_NAME
+from tbloom.items import FINGERPRINT_NAME
 from tbloom.window import Slice, Window
 
 LAYOUT = 1

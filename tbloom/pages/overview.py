@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
-from tbloom.hashing import Item
+from tbloom.items import Item
 from tbloom.pages import record, segments
 from tbloom.pages.calendar import Calendar
 from tbloom.pages.index import Index

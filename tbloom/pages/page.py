@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from tbloom.arguments import check_at
 from tbloom.errors import ConfigError
-from tbloom.hashing import Item, encode, fingerprint
+from tbloom.items import Item, check_at, encode, fingerprint
 from tbloom.pages.coding import decoded
 
 #: Names and values: of a mapping, or in pairs.

@@ -23,7 +23,7 @@ from isal import isal_zlib
 from warcio.statusandheaders import StatusAndHeaders
 from warcio.warcwriter import WARCWriter
 
-from tbloom.hashing import Item
+from tbloom.items import Item
 from tbloom.pages.page import Page, Pairs, address_of, fingerprint_of, is_own, is_true, micros
 from tbloom.version import __version__
 

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from tbloom.errors import ConfigError, TBloomError
-from tbloom.hashing import Item, encode
+from tbloom.items import Item, encode
 from tbloom.pages import calendar, check, opening, overview, record, recovery, segments
 from tbloom.pages.calendar import Calendar
 from tbloom.pages.config import agreed, given

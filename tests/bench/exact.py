@@ -32,7 +32,7 @@ from streams import BATCH, fingerprints
 
 from tbloom.cli.localredis import LocalRedis
 from tbloom.exact import ExactFilter
-from tbloom.hashing import encode, fingerprint
+from tbloom.items import encode, fingerprint
 from tbloom.keys import Keys
 
 sys.path.insert(0, str(Path(__file__).parents[1]))

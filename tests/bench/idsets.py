@@ -13,7 +13,7 @@ import redis
 
 from tbloom import DistinctCounter
 from tbloom.calls import chunks
-from tbloom.hashing import encode, fingerprint
+from tbloom.items import encode, fingerprint
 
 CHUNK = 1 << 16
 #: The spread ids are runs of so many, at equal distances.

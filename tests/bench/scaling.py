@@ -26,7 +26,8 @@ import servers
 from tbloom import TimeBloom
 from tbloom.cli.localredis import LocalRedis
 from tbloom.config import configure
-from tbloom.hashing import digest, shard_of
+from tbloom.hashing import shard_of
+from tbloom.items import digest
 
 PAGE = Path(__file__).parents[2] / "docs" / "scaling.md"
 MB = 1 << 20

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import redis
 
-from tbloom.hashing import encode, fingerprint
+from tbloom.items import encode, fingerprint
 from tbloom.keys import Keys
 
 

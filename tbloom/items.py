@@ -1,18 +1,53 @@
-"""What callers of the verbs give: checked, by the names that they know."""
+"""What callers give: checked, encoded, digested."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
+from hashlib import blake2b
+
+from mmh3 import mmh3_x64_128_uintdigest
 
 from tbloom.errors import ConfigError
-from tbloom.hashing import Item, digest, encode
+
+#: Stored with a filter: another hash would make what it holds meaningless.
+HASH_NAME = "mmh3_x64_128"
+
+Item = str | bytes
+
+#: The same of ``fingerprint``.
+FINGERPRINT_NAME = "blake2b_16"
 
 _LONGEST_NOTE = 1 << 16
 _LEAST_TTL, _MOST_TTL = 0.001, 36525 * 86400.0  # seconds
 # A window is at most a century long, and has to fit before and after.
 _YEARS = (102, 9800)
+
+
+def encode(item: Item, argument: str = "item") -> bytes:
+    """The bytes of an item; ``argument`` names it in the ConfigError if it has none."""
+    if not isinstance(item, str | bytes):
+        raise ConfigError(argument, item, "str or bytes")
+    if not item:
+        raise ConfigError(argument, item, "an item that is not empty")
+    if isinstance(item, bytes):
+        return item
+    try:
+        return item.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(argument, item, "a str that UTF-8 can encode, or bytes") from None
+
+
+def digest(data: bytes) -> int:
+    """The 128-bit mmh3 (x64 variant, seed 0) of ``data``."""
+    return mmh3_x64_128_uintdigest(data)
+
+
+def fingerprint(data: bytes) -> int:
+    """The 128-bit BLAKE2b of ``data``, for stores that promise never to take one item for another: of
+    mmh3, which is not made to resist that, anyone can make collisions."""
+    return int.from_bytes(blake2b(data, digest_size=16).digest(), "big")
 
 
 def check_within(within: int | None, slices: int) -> int:
