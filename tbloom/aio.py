@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from redis import RedisError, asyncio
 
-from tbloom.aiodriver import AsyncDriver
 from tbloom.base import Base
+from tbloom.engine.aio import AsyncDriver
 from tbloom.errors import TBloomError
 from tbloom.heart import beat_in_task
 from tbloom.holdings import Claim

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from tbloom.caller import Caller, Client, seconds
 from tbloom.config import Config, Parameters, configure
+from tbloom.engine.client import Caller, Client, seconds
 from tbloom.errors import ConfigError
 from tbloom.homememory import HomeMemory
 from tbloom.items import Item

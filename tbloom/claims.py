@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from tbloom import scripts
-from tbloom.batches import Batch
-from tbloom.calls import Flow, ScriptCall
-from tbloom.circuit import Guessed
 from tbloom.conversation import Conversation
+from tbloom.engine import scripts
+from tbloom.engine.batches import Batch
+from tbloom.engine.flow import Flow, ScriptCall
+from tbloom.engine.outage import Guessed
 from tbloom.errors import TBloomError
 from tbloom.holdings import Claim, Holdings
 from tbloom.plan import Plan

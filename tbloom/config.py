@@ -9,9 +9,9 @@ from datetime import timedelta
 from typing import Any, Protocol, TypedDict
 
 from tbloom import sizing
+from tbloom.engine.keys import SLOTS, Keys
 from tbloom.errors import ConfigError
 from tbloom.items import HASH_NAME
-from tbloom.keys import SLOTS, Keys
 from tbloom.window import Window
 
 LAYOUT = 1

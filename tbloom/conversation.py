@@ -11,8 +11,11 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tbloom import survey
-from tbloom.batches import Batch
-from tbloom.calls import (
+from tbloom.config import Config
+from tbloom.engine.batches import Batch
+from tbloom.engine.clock import ServerClock
+from tbloom.engine.exchange import Exchange
+from tbloom.engine.flow import (
     CALLS_AT_ONCE,
     Flow,
     ScriptCall,
@@ -20,10 +23,7 @@ from tbloom.calls import (
     chunks,
     text,
 )
-from tbloom.clock import ServerClock
-from tbloom.config import Config
 from tbloom.errors import ConfigMismatch, FilterFull, TBloomError
-from tbloom.exchange import Exchange
 from tbloom.hashing import by_shard, shard_of
 from tbloom.layout import Layout
 from tbloom.plan import Plan, ShardPlan

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from itertools import count
 
-from tbloom.batches import cut
+from tbloom.engine.batches import cut
 
 
 class Claim(Enum):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from tbloom import scripts, survey
-from tbloom.batches import Batch
-from tbloom.calls import Flow, ScriptCall
+from tbloom import survey
 from tbloom.conversation import Conversation
+from tbloom.engine import scripts
+from tbloom.engine.batches import Batch
+from tbloom.engine.flow import Flow, ScriptCall
 from tbloom.errors import ConfigError
 from tbloom.plan import Plan, Positions, ShardPlan, leaves
 from tbloom.sizing import HEADER_BITS

@@ -12,8 +12,8 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 from redis import RedisClusterException, RedisError
 
+from tbloom.engine.retries import as_redis_error, is_outage
 from tbloom.errors import ConfigError, TBloomError
-from tbloom.failures import as_redis_error, is_outage
 from tbloom.info import FilterInfo, SliceInfo
 
 logger = logging.getLogger(__name__)

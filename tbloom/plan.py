@@ -6,12 +6,12 @@ from functools import lru_cache
 from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any
 
-from tbloom import scripts
-from tbloom.batches import Batch
-from tbloom.calls import ScriptCall
 from tbloom.config import Config
+from tbloom.engine import scripts
+from tbloom.engine.batches import Batch
+from tbloom.engine.flow import ScriptCall
+from tbloom.engine.tokens import LANE_TTL_MS
 from tbloom.hashing import Hasher
-from tbloom.lanes import LANE_TTL_MS
 from tbloom.layout import Layout, Part
 from tbloom.sizing import HEADER_BITS
 

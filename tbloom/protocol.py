@@ -12,11 +12,11 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from tbloom import survey
-from tbloom.batches import Batch, answers_of
-from tbloom.calls import Command, Flow, deliver, text
 from tbloom.claims import Claims
 from tbloom.config import Config, from_stored
 from tbloom.conversation import Conversation
+from tbloom.engine.batches import Batch, answers_of
+from tbloom.engine.flow import Command, Flow, deliver, text
 from tbloom.errors import ConfigError, ConfigMismatch
 from tbloom.holdings import Claim
 from tbloom.homememory import HomeMemory

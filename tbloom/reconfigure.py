@@ -6,10 +6,10 @@ with: they get entries in the layout. The current slice gets a further part of t
 
 from __future__ import annotations
 
-from tbloom import scripts
-from tbloom.calls import Command, Flow, ScriptCall, Status, deliver, text
-from tbloom.clock import ServerClock
 from tbloom.config import Config, from_stored
+from tbloom.engine import scripts
+from tbloom.engine.clock import ServerClock
+from tbloom.engine.flow import Command, Flow, ScriptCall, Status, deliver, text
 from tbloom.errors import ConfigMismatch, TBloomError
 from tbloom.layout import Layout
 from tbloom.plan import leaves

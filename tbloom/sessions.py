@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from tbloom import scripts
-from tbloom.calls import CALLS_AT_ONCE, Flow, ScriptCall, chunks, deliver, text
 from tbloom.claims import Claims
+from tbloom.engine import scripts
+from tbloom.engine.flow import CALLS_AT_ONCE, Flow, ScriptCall, chunks, deliver, text
 from tbloom.holdings import Claim
 
 #: A look for abandoned claims asks for so many at once, and so many times in one go.

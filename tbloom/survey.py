@@ -10,13 +10,13 @@ from datetime import datetime, tzinfo
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from tbloom.calls import CALLS_AT_ONCE, Command, Flow, ScriptCall, chunks, deliver, text
-from tbloom.clock import ServerClock
 from tbloom.config import Config, Guarded
+from tbloom.engine.clock import ServerClock
+from tbloom.engine.flow import CALLS_AT_ONCE, Command, Flow, ScriptCall, chunks, deliver, text
+from tbloom.engine.scripts import CONTAINS, SERVER
 from tbloom.errors import ConfigMismatch
 from tbloom.info import FilterInfo, SliceInfo
 from tbloom.layout import Layout, Part
-from tbloom.scripts import CONTAINS, SERVER
 from tbloom.sizing import HEADER_BITS, key_bytes, window_rate
 from tbloom.window import Slice, from_ms
 

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 import redis
 
 from tbloom.base import Base
+from tbloom.engine.sync import SyncDriver
 from tbloom.errors import TBloomError
 from tbloom.heart import beat_in_thread
 from tbloom.holdings import Claim
 from tbloom.info import FilterInfo
 from tbloom.items import Item
-from tbloom.syncdriver import SyncDriver
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack

@@ -147,7 +147,7 @@ async def test_an_error_of_the_filters_own_shows_that_the_server_answers(
     ours = make(capacity=1, grow=False, on_error="drop")
     circuit = (ours._seen if hasattr(ours, "_seen") else ours).circuit
     await ours.add("fills the slice")
-    monkeypatch.setattr("tbloom.circuit.HOLD_OFF", 0.0)
+    monkeypatch.setattr("tbloom.engine.outage.HOLD_OFF", 0.0)
     circuit.failed(redis.ConnectionError())
     with pytest.raises(FilterFull):
         await ours.add("b")

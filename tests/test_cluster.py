@@ -25,9 +25,9 @@ from redis.sentinel import Sentinel
 
 from tbloom import AsyncTimeBloom, ConfigMismatch, TimeBloom
 from tbloom.cli.localredis import LocalRedis
+from tbloom.engine.keys import Keys, slot
 from tbloom.hashing import shard_of
 from tbloom.items import digest
-from tbloom.keys import Keys, slot
 
 SPAWN = multiprocessing.get_context("spawn")
 # (Error rate 1e-9, so that a false positive doesn't pass for a lost item.)
@@ -333,7 +333,7 @@ async def test_a_cluster_that_is_not_there_is_redis_pys_error(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that can be told from a bug: a RedisError, after all patience."""
-    monkeypatch.setattr("tbloom.caller.PATIENCE_FOR_FAILOVER", 1.0)
+    monkeypatch.setattr("tbloom.engine.client.PATIENCE_FOR_FAILOVER", 1.0)
     with servers.Cluster(_binary("redis-server")) as cluster:
         seen = make(url=cluster.url)
         await seen.add("a")

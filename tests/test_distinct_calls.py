@@ -13,7 +13,7 @@ import redis
 from test_distinct_model import replies_to, run, stored_ids
 
 from tbloom.distinct import DistinctCounter
-from tbloom.scripts import DISTINCT_CLEAR, DISTINCT_FORGET
+from tbloom.engine.scripts import DISTINCT_CLEAR, DISTINCT_FORGET
 
 pytestmark = pytest.mark.usefixtures("away_from_midnight")
 CHUNK = 65_536

@@ -13,8 +13,8 @@ import redis
 
 from tbloom import ConfigError, ConfigMismatch, TBloomError
 from tbloom.distinct import DistinctCounter
+from tbloom.engine.keys import Keys, kind_of
 from tbloom.items import encode, fingerprint
-from tbloom.keys import Keys, kind_of
 from tbloom.window import Window
 
 pytestmark = pytest.mark.usefixtures("away_from_midnight")

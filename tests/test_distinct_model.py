@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from tbloom import MappingFull
-from tbloom.calls import Call, ScriptCall
 from tbloom.distinct import DistinctCounter, combining, conversation
+from tbloom.engine.flow import Call, ScriptCall
+from tbloom.engine.tree import read_tree
 from tbloom.items import encode, fingerprint
-from tbloom.tree import read_tree
 
 CHUNK = 65_536
 OPERATIONS: dict[str, Callable[..., set[int]]] = {"and": and_, "or": or_, "xor": xor}

@@ -18,12 +18,12 @@ import servers
 from conftest import missing
 from test_servers import _client, each_server  # noqa: F401 - a fixture
 
-from tbloom import scripts
 from tbloom.cli.localredis import LocalRedis
 from tbloom.distinct import AsyncDistinctCounter, DistinctCounter
+from tbloom.engine import scripts
+from tbloom.engine.keys import Keys, slot
+from tbloom.engine.scripts import Script
 from tbloom.errors import MappingFull
-from tbloom.keys import Keys, slot
-from tbloom.scripts import Script
 
 pytestmark = pytest.mark.usefixtures("away_from_midnight")
 MANY, FEW = [*map(str, range(5000))], [*map(str, range(4800, 5200))]

@@ -18,7 +18,7 @@ from test_distinct_model import replies_to, run
 
 from tbloom import ConfigError
 from tbloom.distinct import DistinctCounter
-from tbloom.scripts import DISTINCT_CLEAR
+from tbloom.engine.scripts import DISTINCT_CLEAR
 
 MONDAY = datetime(2019, 6, 3, tzinfo=timezone.utc)  # when the server's clock begins
 DAY = timedelta(days=1)

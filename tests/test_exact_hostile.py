@@ -9,10 +9,10 @@ import pytest
 import redis
 
 from tbloom import ConfigMismatch, TBloomError
+from tbloom.engine.tree import Tree
 from tbloom.exact import ExactFilter
 from tbloom.hashing import shard_of
 from tbloom.items import encode, fingerprint
-from tbloom.tree import Tree
 
 VERBS: dict[str, Callable[[ExactFilter], Any]] = {
     "add": lambda seen: seen.add("new"),

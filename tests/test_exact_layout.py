@@ -11,10 +11,11 @@ import redis
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tbloom import TBloomError, bucketed
+from tbloom import TBloomError
+from tbloom.engine import buckets
+from tbloom.engine.tree import BITS, Tree, read_tree
 from tbloom.exact import ExactFilter, conversation
 from tbloom.items import encode, fingerprint
-from tbloom.tree import BITS, Tree, read_tree
 
 SHARED = (Path(__file__).parents[1] / "lua" / "shared.lua").read_text(encoding="utf-8")
 fingerprints = st.integers(0, (1 << 128) - 1)
@@ -215,7 +216,7 @@ def test_items_that_were_made_for_one_bucket_are_added_too(
     client: redis.Redis, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each round of calls splits one bucket, and has room for one item more."""
-    monkeypatch.setattr(bucketed, "_MAX_CORRECTIONS", 3)
+    monkeypatch.setattr(buckets, "_MAX_CORRECTIONS", 3)
     items = [
         item
         for item in map(str, range(60_000))

@@ -19,8 +19,8 @@ from test_cli import refused, tbloom
 from test_servers import _client, each_server  # noqa: F401 - a fixture
 
 from tbloom import TimeBloom
+from tbloom.engine.keys import Keys, slot
 from tbloom.exact import ExactFilter
-from tbloom.keys import Keys, slot
 
 ITEMS = [*map(str, range(2000))]
 

@@ -16,7 +16,7 @@ from scrapy.settings import Settings
 
 from tbloom import AsyncTimeBloom, ConfigError, TimeBloom
 from tbloom.config import configure
-from tbloom.keys import Keys
+from tbloom.engine.keys import Keys
 from tbloom.scrapy import options
 
 _REPORTED = "for base, sync, aio, protocol: "

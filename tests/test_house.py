@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 
 import tbloom
-from tbloom.scripts import load
+from tbloom.engine.scripts import load
 
 ROOT = Path(__file__).parents[1]
 FLOORS = [  # lowest first

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tbloom.lanes import Lane, Lanes
+from tbloom.engine.tokens import Lane, Lanes
 
 THREADS = 8
 

@@ -22,15 +22,8 @@ import servers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tbloom import (
-    AsyncLocalBloom,
-    ConfigError,
-    FilterFull,
-    LocalBloom,
-    TBloomError,
-    TimeBloom,
-    batches,
-)
+from tbloom import AsyncLocalBloom, ConfigError, FilterFull, LocalBloom, TBloomError, TimeBloom
+from tbloom.engine import batches
 from tbloom.hashing import Hasher
 from tbloom.items import digest
 from tbloom.local import bound, engine, parts

@@ -404,4 +404,6 @@ def test_a_script_prints_nothing_until_it_configures_logging(url: str, name: str
     assert run(UNREACHABLE, name) == ("", [])
     printed, [line] = run(UNREACHABLE, name, "log")
     assert printed == ""
-    assert line.startswith(f"ERROR:tbloom.circuit:filter {name!r}: the server does not answer")
+    assert line.startswith(
+        f"ERROR:tbloom.engine.outage:filter {name!r}: the server does not answer"
+    )

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import TimeBloom, caller, circuit, clients
+from tbloom import TimeBloom
 from tbloom.config import configure
+from tbloom.engine import client, outage, urls
 from tbloom.scrapy import options
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
@@ -50,11 +51,11 @@ def test_how_long_an_outage_is_waited_for() -> None:
     assert "A reply is waited for 2 seconds" in README
     assert "ask Redis again every 10 seconds" in README
     assert (5, 40, 2) == (
-        caller.PATIENCE,
-        caller.PATIENCE_FOR_FAILOVER,
-        clients.SOCKET_TIMEOUT,
+        client.PATIENCE,
+        client.PATIENCE_FOR_FAILOVER,
+        urls.SOCKET_TIMEOUT,
     )
-    assert circuit.HOLD_OFF == 10
+    assert outage.HOLD_OFF == 10
 
 
 def test_the_first_example_is_within_the_first_30_lines() -> None:

@@ -11,9 +11,9 @@ from conftest import Make
 
 from tbloom import ConfigMismatch, TimeBloom
 from tbloom.config import configure
+from tbloom.engine.keys import SLOTS, Keys, slot
 from tbloom.hashing import Hasher, shard_of
 from tbloom.items import digest
-from tbloom.keys import SLOTS, Keys, slot
 
 
 def _tag(key: str) -> str:

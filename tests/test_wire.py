@@ -16,9 +16,9 @@ import redis
 from proxy import Fault, Proxy
 
 from tbloom import Claim, TimeBloom
-from tbloom.calls import ScriptCall
-from tbloom.scripts import ADD
-from tbloom.wire import _bundles
+from tbloom.engine.connections import _bundles
+from tbloom.engine.flow import ScriptCall
+from tbloom.engine.scripts import ADD
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system can't fork")
 
@@ -208,7 +208,7 @@ def test_every_protocol(
     url: str, name: str, query: str, packer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if packer != "hiredis":  # as where it is not installed
-        monkeypatch.setattr("tbloom.wire.pack_command", None)
+        monkeypatch.setattr("tbloom.engine.connections.pack_command", None)
     with TimeBloom.from_url(f"{url}?{query}", name) as seen:
         assert seen.add_many(map(str, range(500))) == [True] * 500
         assert seen.add_many(map(str, range(250, 750))) == [False] * 250 + [True] * 250

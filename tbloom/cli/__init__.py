@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol, cast
 import redis
 
 from tbloom.cli.errors import CommandError, one_line
-from tbloom.clients import without_secrets
+from tbloom.engine.urls import without_secrets
 from tbloom.errors import TBloomError
 from tbloom.version import __version__
 

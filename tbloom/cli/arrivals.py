@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import redis
 
-from tbloom.calls import ScriptCall, Status, text
 from tbloom.cli import filters
 from tbloom.cli.errors import CommandError
+from tbloom.engine.flow import ScriptCall, Status, text
+from tbloom.engine.scripts import INSTALL, TAKE_IN
 from tbloom.errors import TBloomError
-from tbloom.scripts import INSTALL, TAKE_IN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tbloom.cli.exportfile import Contents, Part, Reader, Shard
     from tbloom.config import Config
-    from tbloom.scripts import Script
+    from tbloom.engine.scripts import Script
 
 #: So long (ms) lives what has arrived, unless more comes; and so often (s) all of it is kept alive.
 _LIFE_MS, _KEEP_SECONDS = 600_000, 60.0

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from redis import ResponseError
 
-from tbloom.calls import text
 from tbloom.cli import filters
 from tbloom.cli.errors import CommandError, one_line
-from tbloom.clients import without_secrets
 from tbloom.distinct import DistinctCounter
 from tbloom.distinct.config import PARAMETERS, CounterConfig, from_stored
+from tbloom.engine.flow import text
+from tbloom.engine.urls import without_secrets
 from tbloom.errors import ConfigMismatch
 
 if TYPE_CHECKING:

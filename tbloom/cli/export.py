@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tbloom.calls import ScriptCall, text
 from tbloom.cli import exportfile, filters, interrupts, outfile, words
 from tbloom.cli.errors import CommandError
 from tbloom.cli.exportfile import CHUNK, End, Header, Part, Shard
 from tbloom.cli.progress import Reporter
+from tbloom.engine.flow import ScriptCall, text
+from tbloom.engine.scripts import EXPIRIES
 from tbloom.layout import Layout
-from tbloom.scripts import EXPIRIES
 from tbloom.sizing import key_bytes
 
 if TYPE_CHECKING:

@@ -10,13 +10,13 @@ import redis
 from redis.retry import Retry
 
 from tbloom import TimeBloom, exact
-from tbloom.calls import text
 from tbloom.cli.errors import CommandError
-from tbloom.clients import make_client, parse_url, without_secrets
 from tbloom.config import from_stored, read_stored
 from tbloom.distinct.config import KIND as MAPPING
-from tbloom.failures import as_redis_error
-from tbloom.keys import CONFIGS, Keys, name_of
+from tbloom.engine.flow import text
+from tbloom.engine.keys import CONFIGS, Keys, name_of
+from tbloom.engine.retries import as_redis_error
+from tbloom.engine.urls import make_client, parse_url, without_secrets
 
 if TYPE_CHECKING:
     import argparse

@@ -11,7 +11,7 @@ from tbloom.cli import filters, interrupts, parameters, sources
 from tbloom.cli.errors import CommandError
 from tbloom.cli.progress import Reporter
 from tbloom.cli.resuming import Progress, ResumeFile
-from tbloom.clients import without_secrets
+from tbloom.engine.urls import without_secrets
 
 if TYPE_CHECKING:
     import argparse

@@ -12,7 +12,7 @@ from tbloom.cli import filters, outfile, words
 from tbloom.cli.advice import advice
 from tbloom.cli.charts import charts
 from tbloom.cli.progress import Reporter
-from tbloom.clients import without_secrets
+from tbloom.engine.urls import without_secrets
 from tbloom.version import __version__
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from tbloom.cli.errors import CommandError
 from tbloom.cli.export import expiries
 from tbloom.cli.exportfile import Reader
 from tbloom.cli.progress import Reporter
-from tbloom.clients import without_secrets
 from tbloom.config import from_stored
+from tbloom.engine.urls import without_secrets
 
 if TYPE_CHECKING:
     import argparse

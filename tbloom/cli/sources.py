@@ -9,10 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
 
-from tbloom.calls import text
 from tbloom.cli import filters, lines
 from tbloom.cli.errors import CommandError
-from tbloom.clients import without_secrets
+from tbloom.engine.flow import text
+from tbloom.engine.urls import without_secrets
 
 if TYPE_CHECKING:
     import argparse

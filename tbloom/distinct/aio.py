@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from tbloom.aiodriver import AsyncDriver
 from tbloom.distinct.base import Counted, CounterBase
 from tbloom.distinct.info import CounterInfo
 from tbloom.distinct.selection import Selection, select, select_at
+from tbloom.engine.aio import AsyncDriver
 from tbloom.items import Item
 
 if TYPE_CHECKING:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TypedDict
 
-from tbloom.caller import Caller, Client
 from tbloom.distinct.config import MOST_MEMBERS, CounterConfig
 from tbloom.distinct.protocol import CountProtocol
 from tbloom.distinct.selection import Selection, select
+from tbloom.engine.client import Caller, Client
 from tbloom.errors import ConfigError
 
 

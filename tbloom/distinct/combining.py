@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tbloom.calls import Flow, ScriptCall, Status, deliver, text
 from tbloom.distinct.config import ALWAYS, STORED_MAPPING
 from tbloom.distinct.conversation import CHUNK, CountConversation, refusal
 from tbloom.distinct.selection import Selection
+from tbloom.engine.flow import Flow, ScriptCall, Status, deliver, text
+from tbloom.engine.scripts import DISTINCT_COUNT
 from tbloom.errors import TBloomError
-from tbloom.scripts import DISTINCT_COUNT
 
 #: A slice may end while its chunks are counted. More often means that the server's clock runs away.
 _MAX_CORRECTIONS = 16

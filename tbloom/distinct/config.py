@@ -8,9 +8,9 @@ from datetime import timedelta
 from typing import Any
 
 from tbloom.config import differences, read_stored
+from tbloom.engine.keys import Keys, check_name
 from tbloom.errors import ConfigError
 from tbloom.items import FINGERPRINT_NAME
-from tbloom.keys import Keys, check_name
 from tbloom.window import Slice, Window
 
 KIND = "mapping"

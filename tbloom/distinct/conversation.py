@@ -5,11 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from tbloom import scripts
-from tbloom.batches import MOVED, Batch, Untold
-from tbloom.bucketed import Bucketed
-from tbloom.calls import Flow, ScriptCall, Status, chunks, text
-from tbloom.clock import ServerClock
 from tbloom.distinct.config import (
     ALWAYS,
     MOST_MEMBERS,
@@ -17,9 +12,14 @@ from tbloom.distinct.config import (
     CounterConfig,
     mapping_differences,
 )
+from tbloom.engine import scripts
+from tbloom.engine.batches import MOVED, Batch, Untold
+from tbloom.engine.buckets import Bucketed
+from tbloom.engine.clock import ServerClock
+from tbloom.engine.flow import Flow, ScriptCall, Status, chunks, text
+from tbloom.engine.tokens import LANE_TTL_MS
+from tbloom.engine.tree import LAST_BUCKET, Tree, new_generation, read_tree
 from tbloom.errors import ConfigMismatch, MappingFull, TBloomError
-from tbloom.lanes import LANE_TTL_MS
-from tbloom.tree import LAST_BUCKET, Tree, new_generation, read_tree
 from tbloom.window import Slice
 
 #: The ids of one chunk.

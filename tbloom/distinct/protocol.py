@@ -1,4 +1,4 @@
-"""The verbs of a distinct counter, as flows (see ``tbloom.calls``). No I/O."""
+"""The verbs of a distinct counter, as flows (see ``tbloom.engine.flow``). No I/O."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import re
 from collections.abc import Iterable, Sequence
 
 from tbloom import survey
-from tbloom.calls import Command, Flow, Status, deliver, text
 from tbloom.distinct import combining
 from tbloom.distinct.config import CounterConfig
 from tbloom.distinct.conversation import CountConversation, refusal
 from tbloom.distinct.info import CountedSlice, CounterInfo
 from tbloom.distinct.selection import Selection, select
 from tbloom.distinct.storage import bucket_keys, clear_counter, clear_mapping, look, memory
+from tbloom.engine.flow import Command, Flow, Status, deliver, text
+from tbloom.engine.tree import read_tree
 from tbloom.errors import ConfigError
 from tbloom.items import Item, digests_of, encode, fingerprint
-from tbloom.tree import read_tree
 
 
 class CountProtocol:

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from tbloom.batches import Batch
-from tbloom.calls import CALLS_AT_ONCE, Command, Flow, ScriptCall, chunks, deliver, text
 from tbloom.distinct.config import WHOLE, CounterConfig, from_stored
 from tbloom.distinct.conversation import CountConversation
+from tbloom.engine.batches import Batch
+from tbloom.engine.flow import CALLS_AT_ONCE, Command, Flow, ScriptCall, chunks, deliver, text
+from tbloom.engine.scripts import DISTINCT_LOOK, DISTINCT_SWEPT, DISTINCT_USAGE
+from tbloom.engine.tree import Tree, read_tree
 from tbloom.errors import TBloomError
-from tbloom.scripts import DISTINCT_LOOK, DISTINCT_SWEPT, DISTINCT_USAGE
-from tbloom.tree import Tree, read_tree
 
 #: Keys that one command looks at, or deletes: less than a millisecond's work.
 _KEYS_PER_CALL = 100

@@ -12,8 +12,8 @@ import redis
 from tbloom.distinct.base import Counted, CounterBase
 from tbloom.distinct.info import CounterInfo
 from tbloom.distinct.selection import Selection, select, select_at
+from tbloom.engine.sync import SyncDriver
 from tbloom.items import Item
-from tbloom.syncdriver import SyncDriver
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack

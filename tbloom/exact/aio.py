@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from tbloom.aiodriver import AsyncDriver
+from tbloom.engine.aio import AsyncDriver
 from tbloom.exact.base import ExactBase
 from tbloom.exact.info import ExactInfo
 from tbloom.items import Item

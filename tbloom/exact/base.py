@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TypedDict
 
-from tbloom.caller import Caller, Client
+from tbloom.engine.client import Caller, Client
 from tbloom.exact.config import ExactConfig
 from tbloom.exact.protocol import ExactProtocol
 from tbloom.items import check_ttl

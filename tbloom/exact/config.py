@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tbloom.config import MAX_SHARDS, differences, read_stored
+from tbloom.engine.keys import Keys
 from tbloom.errors import ConfigError
 from tbloom.items import FINGERPRINT_NAME
-from tbloom.keys import Keys
 
 KIND = "exact"
 LAYOUT = 1

@@ -7,15 +7,15 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from tbloom import scripts
-from tbloom.batches import Batch, Untold
-from tbloom.bucketed import Bucketed
-from tbloom.calls import Flow, ScriptCall, Status, chunks, text
+from tbloom.engine import scripts
+from tbloom.engine.batches import Batch, Untold
+from tbloom.engine.buckets import Bucketed
+from tbloom.engine.flow import Flow, ScriptCall, Status, chunks, text
+from tbloom.engine.tokens import LANE_TTL_MS
+from tbloom.engine.tree import BITS, LAST_BUCKET, Tree, new_generation, read_tree
 from tbloom.errors import ConfigMismatch, TBloomError
 from tbloom.exact.config import ExactConfig
 from tbloom.hashing import by_shard
-from tbloom.lanes import LANE_TTL_MS
-from tbloom.tree import BITS, LAST_BUCKET, Tree, new_generation, read_tree
 
 #: A bucket with more entries is split. Redis keeps up to 128 in its compact form (a listpack); the fewer they are,
 #: the faster they are searched, and the more memory the keys take.

@@ -1,4 +1,4 @@
-"""The verbs of an exact filter, as flows (see ``tbloom.calls``). No I/O."""
+"""The verbs of an exact filter, as flows (see ``tbloom.engine.flow``). No I/O."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Iterable
 from datetime import timedelta
 
 from tbloom import survey
-from tbloom.batches import Batch, answers_of
-from tbloom.calls import CALLS_AT_ONCE, Command, Flow, ScriptCall, chunks, deliver, text
+from tbloom.engine.batches import Batch, answers_of
+from tbloom.engine.flow import CALLS_AT_ONCE, Command, Flow, ScriptCall, chunks, deliver, text
+from tbloom.engine.scripts import EXACT_COUNT
+from tbloom.engine.tree import Tree, read_tree
 from tbloom.errors import ConfigMismatch, TBloomError
 from tbloom.exact.config import ExactConfig, from_stored
 from tbloom.exact.conversation import ExactConversation
 from tbloom.exact.info import ExactInfo
 from tbloom.items import Item, check_ttl, digests_of, encode, fingerprint
-from tbloom.scripts import EXACT_COUNT
-from tbloom.tree import Tree, read_tree
 
 #: Buckets that one command counts, or deletes: less than a millisecond's work.
 _BUCKETS_PER_CALL = 100

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import redis
 
+from tbloom.engine.sync import SyncDriver
 from tbloom.exact.base import ExactBase
 from tbloom.exact.info import ExactInfo
 from tbloom.items import Item
-from tbloom.syncdriver import SyncDriver
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack

@@ -11,8 +11,8 @@ from redis.retry import Retry
 from scrapy.settings import BaseSettings
 from scrapy_redis.connection import get_redis_from_settings
 
-from tbloom.caller import PATIENCE
-from tbloom.clients import SOCKET_TIMEOUT, without_secrets
+from tbloom.engine.client import PATIENCE
+from tbloom.engine.urls import SOCKET_TIMEOUT, without_secrets
 from tbloom.errors import ConfigError
 
 

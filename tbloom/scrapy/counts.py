@@ -20,8 +20,8 @@ from w3lib.url import canonicalize_url
 
 from tbloom.distinct import DistinctCounter
 from tbloom.distinct.config import CounterConfig
+from tbloom.engine.keys import check_name
 from tbloom.errors import ConfigError, ConfigMismatch, MappingFull, ServerTooOld
-from tbloom.keys import check_name
 from tbloom.scrapy import options
 from tbloom.scrapy.connection import make_client, params_error
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from scrapy.settings import BaseSettings
 
-from tbloom.circuit import Circuit
+from tbloom.engine.outage import Circuit
 from tbloom.errors import ConfigError
 from tbloom.exact import ExactFilter
 from tbloom.local.bloom import LocalBloom

@@ -31,9 +31,9 @@ from serving import Cost, bytes_of_data, measure, medians, placed, placements, s
 from streams import BATCH, fingerprints
 
 from tbloom.cli.localredis import LocalRedis
+from tbloom.engine.keys import Keys
 from tbloom.exact import ExactFilter
 from tbloom.items import encode, fingerprint
-from tbloom.keys import Keys
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import servers

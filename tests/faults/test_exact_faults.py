@@ -236,7 +236,7 @@ async def test_a_replica_changes_nothing_until_it_is_the_master(
 async def test_the_policy_answers_while_the_server_is_down(
     make_exact: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str, new: bool
 ) -> None:
-    monkeypatch.setattr("tbloom.circuit.HOLD_OFF", 0.0)
+    monkeypatch.setattr("tbloom.engine.outage.HOLD_OFF", 0.0)
     if "redis-server" not in servers.BINARIES:
         missing("redis-server")
     with Killable(servers.BINARIES["redis-server"], tmp_path, "--appendonly", "yes") as server:

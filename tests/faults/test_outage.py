@@ -57,7 +57,7 @@ async def test_the_policy_answers_while_the_server_is_down_and_the_server_after(
         await seen.info()  # there is no policy for what it would say
     server.restart()
     assert new is await seen.add("before")  # not asked yet
-    monkeypatch.setattr("tbloom.circuit.HOLD_OFF", 0.0)
+    monkeypatch.setattr("tbloom.engine.outage.HOLD_OFF", 0.0)
     circuit.failed(redis.ConnectionError())  # from now on it is asked each time
     assert not await seen.add("before")
     assert await seen.contains("before")

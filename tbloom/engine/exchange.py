@@ -7,11 +7,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from tbloom.batches import Batch, Untold, answers_of
-from tbloom.calls import Call, Failure, Flow, again_in_full, raise_first, text
-from tbloom.circuit import Guessed
+from tbloom.engine.batches import Batch, Untold, answers_of
+from tbloom.engine.flow import Call, Failure, Flow, again_in_full, raise_first, text
+from tbloom.engine.outage import Guessed
+from tbloom.engine.tokens import Lanes
 from tbloom.errors import TBloomError
-from tbloom.lanes import Lanes
 
 
 class Exchange:

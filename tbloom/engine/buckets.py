@@ -1,4 +1,4 @@
-"""Conversations about stores that keep their items in buckets (see ``tbloom.tree``)."""
+"""Conversations about stores that keep their items in buckets (see ``tbloom.engine.tree``)."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
 
-from tbloom.batches import MOVED, Batch
-from tbloom.calls import CALLS_AT_ONCE, Flow, ScriptCall, chunks
+from tbloom.engine.batches import MOVED, Batch
+from tbloom.engine.exchange import Exchange
+from tbloom.engine.flow import CALLS_AT_ONCE, Flow, ScriptCall, chunks
 from tbloom.errors import TBloomError
-from tbloom.exchange import Exchange
 
 #: Buckets are split while a call is under way, and a clear() may come between. More often, without any
 #: answer, means that something else changes the layout.

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from redis import RedisError, asyncio
 from redis.asyncio.retry import Retry
 
-from tbloom.caller import Caller
-from tbloom.calls import Call, Flow
-from tbloom.clients import make_client, parse_url
+from tbloom.engine.client import Caller
+from tbloom.engine.flow import Call, Flow
+from tbloom.engine.retries import as_redis_error, have_failed
+from tbloom.engine.urls import make_client, parse_url
 from tbloom.errors import TBloomError
-from tbloom.failures import as_redis_error, have_failed
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -16,7 +16,7 @@ from typing import Any
 from redis import Connection, ConnectionPool, Redis, RedisCluster, RedisError, ResponseError
 from redis import ConnectionError as LostConnection
 
-from tbloom.calls import Call, ScriptCall
+from tbloom.engine.flow import Call, ScriptCall
 
 try:
     from hiredis import pack_command

@@ -12,7 +12,7 @@ import re
 import time
 from collections.abc import Iterable, Iterator
 
-from tbloom.calls import CALLS_AT_ONCE, Command, Flow, chunks, deliver, text
+from tbloom.engine.flow import CALLS_AT_ONCE, Command, Flow, chunks, deliver, text
 from tbloom.errors import TBloomError
 
 #: Buckets are split up to this number, so that items made to be in one bucket can't make the layout larger.

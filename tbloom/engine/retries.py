@@ -10,7 +10,7 @@ from typing import Any
 from redis import exceptions
 from redis.backoff import ExponentialBackoff
 
-from tbloom.calls import Call, Failure
+from tbloom.engine.flow import Call, Failure
 
 
 def backoff() -> ExponentialBackoff:

@@ -22,7 +22,7 @@ def _read(name: str) -> str:
     """``name.lua`` from the package where it is installed, else from the checkout's ``lua/``
     (an editable install doesn't map that folder into the package: setuptools #4943)."""
     packaged = files("tbloom").joinpath("lua", f"{name}.lua")
-    source = packaged if packaged.is_file() else Path(__file__).parents[1] / "lua" / f"{name}.lua"
+    source = packaged if packaged.is_file() else Path(__file__).parents[2] / "lua" / f"{name}.lua"
     return source.read_text(encoding="utf-8")
 
 

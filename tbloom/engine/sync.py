@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import redis
 from redis.retry import Retry
 
-from tbloom.caller import Caller
-from tbloom.calls import Call, Flow
-from tbloom.clients import make_client, parse_url
+from tbloom.engine.client import Caller
+from tbloom.engine.connections import Wire, target
+from tbloom.engine.flow import Call, Flow
+from tbloom.engine.retries import have_failed
+from tbloom.engine.urls import make_client, parse_url
 from tbloom.errors import TBloomError
-from tbloom.failures import have_failed
-from tbloom.wire import Wire, target
 
 if TYPE_CHECKING:
     from typing_extensions import Self

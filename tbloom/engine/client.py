@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
-from tbloom.calls import Call, Flow
-from tbloom.circuit import Circuit, Guessed
+from tbloom.engine.flow import Call, Flow
+from tbloom.engine.outage import Circuit, Guessed
+from tbloom.engine.retries import Trip, is_outage
 from tbloom.errors import ConfigError
-from tbloom.failures import Trip, is_outage
 from tbloom.items import Item
 
 Client = TypeVar("Client")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
-from tbloom.lanes import Lane
+from tbloom.engine.tokens import Lane
 
 #: The answer for an item that has to be asked for again, at another place.
 MOVED = "2"

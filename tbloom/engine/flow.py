@@ -12,9 +12,9 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple, TypeVar
 
+from tbloom.engine.keys import kind_of
+from tbloom.engine.scripts import Script
 from tbloom.errors import ServerTooOld
-from tbloom.keys import kind_of
-from tbloom.scripts import Script
 
 OLDEST_SERVER = (6, 2)
 #: Calls that a flow may have under way at once.
