@@ -5,7 +5,10 @@ One atomic script call on a stock Redis answers "new?" and remembers.
 
 import logging
 
-from tbloom.aio import AsyncTimeBloom
+from tbloom.bloom.aio import AsyncTimeBloom
+from tbloom.bloom.claims.holdings import Claim
+from tbloom.bloom.info import FilterInfo, SliceInfo
+from tbloom.bloom.sync import TimeBloom
 from tbloom.distinct import AsyncDistinctCounter, CounterInfo, DistinctCounter
 from tbloom.errors import (
     ConfigError,
@@ -17,10 +20,7 @@ from tbloom.errors import (
     TBloomError,
 )
 from tbloom.exact import AsyncExactFilter, ExactFilter, ExactInfo
-from tbloom.holdings import Claim
-from tbloom.info import FilterInfo, SliceInfo
 from tbloom.local.bloom import AsyncLocalBloom, LocalBloom
-from tbloom.sync import TimeBloom
 from tbloom.version import __version__
 
 __all__ = [

@@ -24,9 +24,9 @@ from conftest import Make, missing
 from redis.sentinel import Sentinel
 
 from tbloom import AsyncTimeBloom, ConfigMismatch, TimeBloom
+from tbloom.bloom.hasher import shard_of
 from tbloom.cli.localredis import LocalRedis
 from tbloom.engine.keys import Keys, slot
-from tbloom.hashing import shard_of
 from tbloom.items import digest
 
 SPAWN = multiprocessing.get_context("spawn")

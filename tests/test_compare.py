@@ -12,7 +12,7 @@ import redis
 from test_cli import refused, tbloom
 
 from tbloom import TimeBloom
-from tbloom.measured import Measured
+from tbloom.bloom.measured import Measured
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tbloom import sizing
-from tbloom.config import Config, configure, from_stored
+from tbloom.bloom import sizing
+from tbloom.bloom.config import Config, configure, from_stored
 from tbloom.errors import ConfigError
 
 #: Explicit in everything, so that a change of one parameter changes no other.

@@ -9,9 +9,9 @@ import pytest
 import redis
 
 from tbloom import ConfigMismatch, TBloomError
+from tbloom.bloom.hasher import shard_of
 from tbloom.engine.tree import Tree
 from tbloom.exact import ExactFilter
-from tbloom.hashing import shard_of
 from tbloom.items import encode, fingerprint
 
 VERBS: dict[str, Callable[[ExactFilter], Any]] = {

@@ -15,8 +15,8 @@ from conftest import Make
 from proxy import LossyProxy, every
 
 from tbloom import Claim, ConfigError, FilterFull, TimeBloom
-from tbloom.config import configure
-from tbloom.layout import Layout
+from tbloom.bloom.config import configure
+from tbloom.bloom.layout import Layout
 
 SPAWN = multiprocessing.get_context("spawn")
 

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tbloom.bloom.hasher import Hasher
+from tbloom.bloom.sizing import best_hashes, bits_for, rate_at
 from tbloom.errors import ConfigError
-from tbloom.hashing import Hasher
 from tbloom.items import HASH_NAME, digest, encode
-from tbloom.sizing import best_hashes, bits_for, rate_at
 
 ITEMS = 20_000
 BUCKETS = 256

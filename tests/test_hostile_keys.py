@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tbloom import ConfigError, ConfigMismatch, TBloomError, TimeBloom
-from tbloom.layout import Layout
+from tbloom.bloom.layout import Layout
 
 VERBS: dict[str, Callable[[TimeBloom], Any]] = {
     "add": lambda seen: seen.add("new"),

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scrapy.settings import Settings
 
 from tbloom import AsyncTimeBloom, ConfigError, TimeBloom
-from tbloom.config import configure
+from tbloom.bloom.config import configure
 from tbloom.engine.keys import Keys
 from tbloom.scrapy import options
 

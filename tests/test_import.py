@@ -24,8 +24,8 @@ from proxy import LossyProxy, every
 from test_cli import TBLOOM, refused, tbloom
 
 from tbloom import FilterFull, TimeBloom
+from tbloom.bloom.layout import Layout
 from tbloom.cli.importing import Target
-from tbloom.layout import Layout
 
 SMALL = ["--create", "--capacity", "1000"]
 

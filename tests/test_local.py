@@ -23,8 +23,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tbloom import AsyncLocalBloom, ConfigError, FilterFull, LocalBloom, TBloomError, TimeBloom
+from tbloom.bloom.hasher import Hasher
 from tbloom.engine import batches
-from tbloom.hashing import Hasher
 from tbloom.items import digest
 from tbloom.local import bound, engine, parts
 from tbloom.local.vectors import limbs_of, offsets_of

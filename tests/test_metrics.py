@@ -23,9 +23,9 @@ from test_cli import TBLOOM, refused, tbloom
 from test_scrapy import ADDON, SETTINGS
 
 from tbloom import Claim, ConfigError, TimeBloom
+from tbloom.bloom.info import FilterInfo
+from tbloom.bloom.metrics import FilterCollector
 from tbloom.cli.localredis import LocalRedis, find_binary, free_port
-from tbloom.info import FilterInfo
-from tbloom.metrics import FilterCollector
 from tbloom.scrapy.counts import KINDS
 
 ROOT = Path(__file__).parents[1]

@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from tbloom import TimeBloom
-from tbloom.config import configure
+from tbloom.bloom.config import configure
 from tbloom.engine import client, outage, urls
 from tbloom.scrapy import options
 

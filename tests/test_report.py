@@ -19,9 +19,9 @@ from conftest import missing
 from test_cli import refused, tbloom
 
 from tbloom import TimeBloom
+from tbloom.bloom.info import FilterInfo
 from tbloom.cli import words
 from tbloom.cli.charts import charts
-from tbloom.info import FilterInfo
 
 HOSTILE = """<img src=x onerror="alert('1')">&amp;"""
 

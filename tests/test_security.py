@@ -14,8 +14,8 @@ import pytest
 import redis
 
 from tbloom import FilterFull, TimeBloom
-from tbloom.config import configure
-from tbloom.hashing import Hasher
+from tbloom.bloom.config import configure
+from tbloom.bloom.hasher import Hasher
 from tbloom.items import digest
 
 TEXT = (Path(__file__).parents[1] / "SECURITY.md").read_text(encoding="utf-8")

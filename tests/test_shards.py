@@ -10,9 +10,9 @@ import redis
 from conftest import Make
 
 from tbloom import ConfigMismatch, TimeBloom
-from tbloom.config import configure
+from tbloom.bloom.config import configure
+from tbloom.bloom.hasher import Hasher, shard_of
 from tbloom.engine.keys import SLOTS, Keys, slot
-from tbloom.hashing import Hasher, shard_of
 from tbloom.items import digest
 
 

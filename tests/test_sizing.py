@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tbloom.sizing import (
+from tbloom.bloom.sizing import (
     MIN_BITS,
     best_hashes,
     bits_for,

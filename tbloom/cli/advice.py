@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tbloom.cli import words
 
 if TYPE_CHECKING:
-    from tbloom.info import FilterInfo
+    from tbloom.bloom.info import FilterInfo
 
 
 def advice(info: FilterInfo) -> list[str]:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+    from tbloom.bloom.config import Config
     from tbloom.cli.exportfile import Contents, Part, Reader, Shard
-    from tbloom.config import Config
     from tbloom.engine.scripts import Script
 
 #: So long (ms) lives what has arrived, unless more comes; and so often (s) all of it is kept alive.

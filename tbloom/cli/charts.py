@@ -9,13 +9,13 @@ import math
 from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
+from tbloom.bloom.sizing import slice_rate
 from tbloom.cli import words
-from tbloom.sizing import slice_rate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tbloom.info import FilterInfo, SliceInfo
+    from tbloom.bloom.info import FilterInfo, SliceInfo
 
 _MOST_TICKS = 4
 _ROUNDING = 1e-9

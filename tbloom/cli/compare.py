@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from rich.console import Group
 from rich.text import Text
 
+from tbloom.bloom.measured import Measured
 from tbloom.cli import filters, numbers, show, sources, words
 from tbloom.cli.errors import CommandError
 from tbloom.cli.progress import Reporter
-from tbloom.measured import Measured
 
 if TYPE_CHECKING:
     import argparse

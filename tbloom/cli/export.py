@@ -11,20 +11,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tbloom.bloom.layout import Layout
+from tbloom.bloom.sizing import key_bytes
 from tbloom.cli import exportfile, filters, interrupts, outfile, words
 from tbloom.cli.errors import CommandError
 from tbloom.cli.exportfile import CHUNK, End, Header, Part, Shard
 from tbloom.cli.progress import Reporter
 from tbloom.engine.flow import ScriptCall, text
 from tbloom.engine.scripts import EXPIRIES
-from tbloom.layout import Layout
-from tbloom.sizing import key_bytes
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from tbloom.config import Config
+    from tbloom.bloom.config import Config
 
 
 class Found(NamedTuple):

@@ -24,17 +24,17 @@ import zlib
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple, get_type_hints
 
+from tbloom.bloom.layout import Layout
+from tbloom.bloom.sizing import key_bytes
 from tbloom.cli.errors import CommandError
 from tbloom.errors import TBloomError
-from tbloom.layout import Layout
-from tbloom.sizing import key_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from typing_extensions import Self
 
-    from tbloom.config import Config
+    from tbloom.bloom.config import Config
 
 FORMAT = 1
 #: So many bytes are read and written at once: neither server nor client is busy with them for long.

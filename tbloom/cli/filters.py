@@ -10,8 +10,8 @@ import redis
 from redis.retry import Retry
 
 from tbloom import TimeBloom, exact
+from tbloom.bloom.config import from_stored, read_stored
 from tbloom.cli.errors import CommandError
-from tbloom.config import from_stored, read_stored
 from tbloom.distinct.config import KIND as MAPPING
 from tbloom.engine.flow import text
 from tbloom.engine.keys import CONFIGS, Keys, name_of
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from tbloom.config import Config, Parameters
+    from tbloom.bloom.config import Config, Parameters
 
 #: For so long (s) a command that goes through many items sends a call again; one that only looks does not.
 PATIENCE = 30.0

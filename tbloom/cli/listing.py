@@ -17,7 +17,7 @@ from tbloom.exact import ExactInfo
 if TYPE_CHECKING:
     import argparse
 
-    from tbloom.info import FilterInfo
+    from tbloom.bloom.info import FilterInfo
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry, start_http_server
 
+from tbloom.bloom.metrics import MAX_AGE, FilterCollector
 from tbloom.cli import filters, interrupts, numbers
 from tbloom.cli.errors import CommandError
 from tbloom.errors import TBloomError
-from tbloom.metrics import MAX_AGE, FilterCollector
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
     from threading import Thread
 
-    from tbloom.info import FilterInfo
+    from tbloom.bloom.info import FilterInfo
 
 PORT = 9185
 #: Ctrl-C is looked for so often (s).

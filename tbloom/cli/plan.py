@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from tbloom import sizing
+from tbloom.bloom import sizing
+from tbloom.bloom.config import Config, configure
 from tbloom.cli import numbers, parameters, show, words
 from tbloom.cli.errors import CommandError
-from tbloom.config import Config, configure
 from tbloom.errors import ConfigError
 
 if TYPE_CHECKING:

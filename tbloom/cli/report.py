@@ -18,7 +18,7 @@ from tbloom.version import __version__
 if TYPE_CHECKING:
     import argparse
 
-    from tbloom.info import FilterInfo
+    from tbloom.bloom.info import FilterInfo
 
 _PERIODS = {"h": "an hour", "d": "a day", "w": "a week", "m": "a month"}
 #: A longer table of slices is folded.

@@ -16,13 +16,13 @@ import tempfile
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, BinaryIO
 
+from tbloom.bloom.config import from_stored
 from tbloom.cli import filters, interrupts, lines, words
 from tbloom.cli.arrivals import Arrivals, Begun
 from tbloom.cli.errors import CommandError
 from tbloom.cli.export import expiries
 from tbloom.cli.exportfile import Reader
 from tbloom.cli.progress import Reporter
-from tbloom.config import from_stored
 from tbloom.engine.urls import without_secrets
 
 if TYPE_CHECKING:

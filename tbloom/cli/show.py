@@ -18,7 +18,7 @@ from tbloom.cli.advice import advice
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from tbloom.info import FilterInfo, SliceInfo
+    from tbloom.bloom.info import FilterInfo, SliceInfo
 
 
 def console() -> Console:

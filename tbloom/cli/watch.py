@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from tbloom.info import FilterInfo
+    from tbloom.bloom.info import FilterInfo
 
 #: The sparkline has so many ticks: two minutes as they come.
 _TICKS = 60

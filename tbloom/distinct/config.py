@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from tbloom.config import differences, read_stored
+from tbloom.bloom.config import differences, read_stored
 from tbloom.engine.keys import Keys, check_name
 from tbloom.errors import ConfigError
 from tbloom.items import FINGERPRINT_NAME

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from tbloom import survey
+from tbloom.bloom import survey
 from tbloom.distinct import combining
 from tbloom.distinct.config import CounterConfig
 from tbloom.distinct.conversation import CountConversation, refusal

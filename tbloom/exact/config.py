@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from tbloom.config import MAX_SHARDS, differences, read_stored
+from tbloom.bloom.config import MAX_SHARDS, differences, read_stored
 from tbloom.engine.keys import Keys
 from tbloom.errors import ConfigError
 from tbloom.items import FINGERPRINT_NAME

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from tbloom.bloom.hasher import by_shard
 from tbloom.engine import scripts
 from tbloom.engine.batches import Batch, Untold
 from tbloom.engine.buckets import Bucketed
@@ -15,7 +16,6 @@ from tbloom.engine.tokens import LANE_TTL_MS
 from tbloom.engine.tree import BITS, LAST_BUCKET, Tree, new_generation, read_tree
 from tbloom.errors import ConfigMismatch, TBloomError
 from tbloom.exact.config import ExactConfig
-from tbloom.hashing import by_shard
 
 #: A bucket with more entries is split. Redis keeps up to 128 in its compact form (a listpack); the fewer they are,
 #: the faster they are searched, and the more memory the keys take.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import timedelta
 
-from tbloom import survey
+from tbloom.bloom import survey
 from tbloom.engine.batches import Batch, answers_of
 from tbloom.engine.flow import CALLS_AT_ONCE, Command, Flow, ScriptCall, chunks, deliver, text
 from tbloom.engine.scripts import EXACT_COUNT

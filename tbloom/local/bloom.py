@@ -8,8 +8,8 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tbloom.config import Config, Parameters, configure
-from tbloom.info import FilterInfo
+from tbloom.bloom.config import Config, Parameters, configure
+from tbloom.bloom.info import FilterInfo
 from tbloom.items import Item, check_at, check_within
 from tbloom.local.engine import Engine, Steps, finish
 from tbloom.local.file import FileStore

@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from tbloom.bloom.hasher import Hasher
+from tbloom.bloom.script_calls import Plan, hasher_of
+from tbloom.bloom.sizing import key_bytes
 from tbloom.errors import TBloomError
-from tbloom.hashing import Hasher
 from tbloom.local.memory import Store
 from tbloom.local.parts import Bits, Part
-from tbloom.plan import Plan, hasher_of
-from tbloom.sizing import key_bytes
 
 if TYPE_CHECKING:
-    from tbloom.layout import Part as Size
+    from tbloom.bloom.layout import Part as Size
 
 
 class Group(NamedTuple):

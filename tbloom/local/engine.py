@@ -14,13 +14,13 @@ from collections.abc import Callable, Generator, Iterable
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
-from tbloom.config import Config
-from tbloom.conversation import items_per_call
+from tbloom.bloom.config import Config
+from tbloom.bloom.exchange import items_per_call
+from tbloom.bloom.hasher import by_shard
 from tbloom.engine.batches import Batch, cut
 from tbloom.engine.flow import CALLS_AT_ONCE, chunks
 from tbloom.engine.tokens import LANE_TTL_MS
 from tbloom.errors import FilterFull
-from tbloom.hashing import by_shard
 from tbloom.items import Item, check_items, digest, digests_of, encode
 from tbloom.local.bound import Bound, Look, PlainLook
 from tbloom.local.live import Live

@@ -6,16 +6,16 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from tbloom.config import Config
+from tbloom.bloom.config import Config
+from tbloom.bloom.hasher import shard_of
+from tbloom.bloom.layout import Layout
+from tbloom.bloom.script_calls import Plan
+from tbloom.bloom.sizing import key_bytes
 from tbloom.errors import ConfigMismatch
-from tbloom.hashing import shard_of
-from tbloom.layout import Layout
 from tbloom.local.bound import Bound, key_of, part_of
 from tbloom.local.contents import PartEntry
 from tbloom.local.memory import Locked, Store, Unlocked
 from tbloom.local.parts import Part
-from tbloom.plan import Plan
-from tbloom.sizing import key_bytes
 
 
 class Live:

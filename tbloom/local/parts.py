@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from tbloom.sizing import HEADER_BITS
+from tbloom.bloom.sizing import HEADER_BITS
 
 _HEADER = HEADER_BITS // 8
 _COUNT_BYTES = 1 << 16

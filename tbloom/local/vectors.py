@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tbloom.hashing import Hasher
+from tbloom.bloom.hasher import Hasher
 from tbloom.local.bound import Bound
 from tbloom.local.parts import Part
 

@@ -8,15 +8,15 @@ from weakref import WeakKeyDictionary
 from redis import RedisError
 from scrapy import Request
 
-from tbloom.holdings import Claim
+from tbloom.bloom.claims.holdings import Claim
 from tbloom.scrapy.notes import CLAIM, WITHIN
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
 
+    from tbloom.bloom.sync import TimeBloom
     from tbloom.exact import ExactFilter
     from tbloom.scrapy.inflight import InFlight
-    from tbloom.sync import TimeBloom
 
 
 class Ahead:

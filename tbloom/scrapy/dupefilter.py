@@ -13,8 +13,9 @@ from scrapy.dupefilters import BaseDupeFilter
 from scrapy.utils.defer import deferred_from_coro
 from scrapy.utils.request import RequestFingerprinter, referer_str
 
+from tbloom.bloom.claims.holdings import Claim
+from tbloom.bloom.sync import TimeBloom
 from tbloom.errors import ConfigError, FilterFull, TBloomError
-from tbloom.holdings import Claim
 from tbloom.local.bloom import LocalBloom
 from tbloom.scrapy import options
 from tbloom.scrapy.ahead import Ahead, ahead
@@ -22,7 +23,6 @@ from tbloom.scrapy.inflight import InFlight, in_flight
 from tbloom.scrapy.middleware import SpiderMiddleware
 from tbloom.scrapy.notes import TTL_META, WITHIN
 from tbloom.scrapy.shadow import Shadow
-from tbloom.sync import TimeBloom
 
 if TYPE_CHECKING:
     from scrapy import Request, Spider

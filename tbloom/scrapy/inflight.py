@@ -9,8 +9,8 @@ from weakref import WeakKeyDictionary
 
 from redis import RedisError
 
+from tbloom.bloom.claims.holdings import Claim
 from tbloom.errors import TBloomError
-from tbloom.holdings import Claim
 from tbloom.scrapy.notes import CLAIM, WITHIN, Carried, Note
 from tbloom.scrapy.takeover import TakeOver
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from scrapy import Request
     from scrapy.crawler import Crawler
 
-    from tbloom.sync import TimeBloom
+    from tbloom.bloom.sync import TimeBloom
 
 logger = logging.getLogger(__name__)
 

@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 from scrapy.settings import BaseSettings
 
+from tbloom.bloom.sync import TimeBloom
 from tbloom.engine.outage import Circuit
 from tbloom.errors import ConfigError
 from tbloom.exact import ExactFilter
 from tbloom.local.bloom import LocalBloom
 from tbloom.scrapy.connection import make_client
 from tbloom.scrapy.notes import TTL_META, WITHIN
-from tbloom.sync import TimeBloom
 
 DEFAULT_KEY = "%(spider)s:tbloom"
 #: So many requests that are seen are remembered in the process: 10 MB.

@@ -13,11 +13,11 @@ from scrapy import signals
 from scrapy.dupefilters import BaseDupeFilter
 from scrapy.utils.misc import build_from_crawler, load_object
 
+from tbloom.bloom.measured import Measured
+from tbloom.bloom.sync import TimeBloom
 from tbloom.errors import ConfigError, TBloomError
-from tbloom.measured import Measured
 from tbloom.scrapy import options
 from tbloom.scrapy.notes import WITHIN
-from tbloom.sync import TimeBloom
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from scrapy import Request
     from scrapy.crawler import Crawler
 
-    from tbloom.sync import TimeBloom
+    from tbloom.bloom.sync import TimeBloom
 
 logger = logging.getLogger(__name__)
 

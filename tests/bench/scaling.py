@@ -24,9 +24,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import servers
 
 from tbloom import TimeBloom
+from tbloom.bloom.config import configure
+from tbloom.bloom.hasher import shard_of
 from tbloom.cli.localredis import LocalRedis
-from tbloom.config import configure
-from tbloom.hashing import shard_of
 from tbloom.items import digest
 
 PAGE = Path(__file__).parents[2] / "docs" / "scaling.md"

@@ -12,7 +12,7 @@ import random
 import redis
 
 from tbloom import TimeBloom
-from tbloom.sizing import HEADER_BITS
+from tbloom.bloom.sizing import HEADER_BITS
 
 _BLOCK = 1 << 22
 

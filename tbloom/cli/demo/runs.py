@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import redis
 
+from tbloom.bloom.sync import TimeBloom
 from tbloom.cli.demo.fleet import Crawled, Fleet
 from tbloom.cli.demo.report import Numbers
 from tbloom.cli.errors import CommandError, CommandFailed
-from tbloom.sync import TimeBloom
 
 if TYPE_CHECKING:
     from typing_extensions import Self

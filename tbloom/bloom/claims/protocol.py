@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from tbloom.conversation import Conversation
+from tbloom.bloom.claims.holdings import Claim, Holdings
+from tbloom.bloom.exchange import Conversation
+from tbloom.bloom.script_calls import Plan
+from tbloom.bloom.sizing import HEADER_BITS
 from tbloom.engine import scripts
 from tbloom.engine.batches import Batch
 from tbloom.engine.flow import Flow, ScriptCall
 from tbloom.engine.outage import Guessed
 from tbloom.errors import TBloomError
-from tbloom.holdings import Claim, Holdings
-from tbloom.plan import Plan
-from tbloom.sizing import HEADER_BITS
 
 _CLAIMS = {"1": Claim.NEW, "0": Claim.SEEN, "2": Claim.BUSY}
 

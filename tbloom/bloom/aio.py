@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING
 
 from redis import RedisError, asyncio
 
-from tbloom.base import Base
+from tbloom.bloom.base import Base
+from tbloom.bloom.claims.heartbeat import beat_in_task
+from tbloom.bloom.claims.holdings import Claim
+from tbloom.bloom.info import FilterInfo
 from tbloom.engine.aio import AsyncDriver
 from tbloom.errors import TBloomError
-from tbloom.heart import beat_in_task
-from tbloom.holdings import Claim
-from tbloom.info import FilterInfo
 from tbloom.items import Item
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
-    from tbloom.base import Arguments
+    from tbloom.bloom.base import Arguments
 
 
 class AsyncTimeBloom(Base["asyncio.Redis | asyncio.RedisCluster"], AsyncDriver):

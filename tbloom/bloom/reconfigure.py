@@ -6,13 +6,13 @@ with: they get entries in the layout. The current slice gets a further part of t
 
 from __future__ import annotations
 
-from tbloom.config import Config, from_stored
+from tbloom.bloom.config import Config, from_stored
+from tbloom.bloom.layout import Layout
+from tbloom.bloom.script_calls import leaves
 from tbloom.engine import scripts
 from tbloom.engine.clock import ServerClock
 from tbloom.engine.flow import Command, Flow, ScriptCall, Status, deliver, text
 from tbloom.errors import ConfigMismatch, TBloomError
-from tbloom.layout import Layout
-from tbloom.plan import leaves
 from tbloom.window import Slice, Window
 
 #: Items are found by these, so a filter can't change them in place.

@@ -10,8 +10,11 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from tbloom import survey
-from tbloom.config import Config
+from tbloom.bloom import survey
+from tbloom.bloom.config import Config
+from tbloom.bloom.hasher import by_shard, shard_of
+from tbloom.bloom.layout import Layout
+from tbloom.bloom.script_calls import Plan, ShardPlan
 from tbloom.engine.batches import Batch
 from tbloom.engine.clock import ServerClock
 from tbloom.engine.exchange import Exchange
@@ -24,9 +27,6 @@ from tbloom.engine.flow import (
     text,
 )
 from tbloom.errors import ConfigMismatch, FilterFull, TBloomError
-from tbloom.hashing import by_shard, shard_of
-from tbloom.layout import Layout
-from tbloom.plan import Plan, ShardPlan
 
 #: A slice changes between question and correction once, by chance twice. More often, without any
 #: answer, means that the server's clock runs away.

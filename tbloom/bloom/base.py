@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from tbloom.config import Config, Parameters, configure
+from tbloom.bloom.cache import HomeMemory
+from tbloom.bloom.config import Config, Parameters, configure
+from tbloom.bloom.protocol import Protocol
+from tbloom.bloom.sizing import shards_for
 from tbloom.engine.client import Caller, Client, seconds
 from tbloom.errors import ConfigError
-from tbloom.homememory import HomeMemory
 from tbloom.items import Item
-from tbloom.protocol import Protocol
-from tbloom.sizing import shards_for
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

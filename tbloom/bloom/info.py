@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from tbloom import sizing
+from tbloom.bloom import sizing
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from tbloom.claims import Claims
+from tbloom.bloom.claims.holdings import Claim
+from tbloom.bloom.claims.protocol import Claims
 from tbloom.engine import scripts
 from tbloom.engine.flow import CALLS_AT_ONCE, Flow, ScriptCall, chunks, deliver, text
-from tbloom.holdings import Claim
 
 #: A look for abandoned claims asks for so many at once, and so many times in one go.
 _PAGE, _PAGES = 100, 50

@@ -11,17 +11,20 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeVar
 
-from tbloom import survey
-from tbloom.claims import Claims
-from tbloom.config import Config, from_stored
-from tbloom.conversation import Conversation
+from tbloom.bloom import survey
+from tbloom.bloom.cache import HomeMemory
+from tbloom.bloom.claims.holdings import Claim
+from tbloom.bloom.claims.protocol import Claims
+from tbloom.bloom.claims.sessions import Sessions
+from tbloom.bloom.config import Config, from_stored
+from tbloom.bloom.exchange import Conversation
+from tbloom.bloom.importing import import_many
+from tbloom.bloom.info import FilterInfo
+from tbloom.bloom.reconfigure import reconfigure
+from tbloom.bloom.script_calls import Plan
 from tbloom.engine.batches import Batch, answers_of
 from tbloom.engine.flow import Command, Flow, deliver, text
 from tbloom.errors import ConfigError, ConfigMismatch
-from tbloom.holdings import Claim
-from tbloom.homememory import HomeMemory
-from tbloom.importing import import_many
-from tbloom.info import FilterInfo
 from tbloom.items import (
     Item,
     check_at,
@@ -32,9 +35,6 @@ from tbloom.items import (
     digests_of,
     encode,
 )
-from tbloom.plan import Plan
-from tbloom.reconfigure import reconfigure
-from tbloom.sessions import Sessions
 from tbloom.window import to_ms
 
 T = TypeVar("T")

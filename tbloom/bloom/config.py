@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Protocol, TypedDict
 
-from tbloom import sizing
+from tbloom.bloom import sizing
 from tbloom.engine.keys import SLOTS, Keys
 from tbloom.errors import ConfigError
 from tbloom.items import HASH_NAME

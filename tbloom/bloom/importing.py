@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from tbloom import survey
-from tbloom.conversation import Conversation
+from tbloom.bloom import survey
+from tbloom.bloom.exchange import Conversation
+from tbloom.bloom.script_calls import Plan, Positions, ShardPlan, leaves
+from tbloom.bloom.sizing import HEADER_BITS
 from tbloom.engine import scripts
 from tbloom.engine.batches import Batch
 from tbloom.engine.flow import Flow, ScriptCall
 from tbloom.errors import ConfigError
-from tbloom.plan import Plan, Positions, ShardPlan, leaves
-from tbloom.sizing import HEADER_BITS
 
 #: Of the script's keys, those before the parts.
 _KEYS_BEFORE = 3

@@ -10,14 +10,14 @@ from datetime import datetime, tzinfo
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from tbloom.config import Config, Guarded
+from tbloom.bloom.config import Config, Guarded
+from tbloom.bloom.info import FilterInfo, SliceInfo
+from tbloom.bloom.layout import Layout, Part
+from tbloom.bloom.sizing import HEADER_BITS, key_bytes, window_rate
 from tbloom.engine.clock import ServerClock
 from tbloom.engine.flow import CALLS_AT_ONCE, Command, Flow, ScriptCall, chunks, deliver, text
 from tbloom.engine.scripts import CONTAINS, SERVER
 from tbloom.errors import ConfigMismatch
-from tbloom.info import FilterInfo, SliceInfo
-from tbloom.layout import Layout, Part
-from tbloom.sizing import HEADER_BITS, key_bytes, window_rate
 from tbloom.window import Slice, from_ms
 
 #: BITCOUNT reads so many bytes in about a millisecond.

@@ -12,9 +12,9 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 from redis import RedisClusterException, RedisError
 
+from tbloom.bloom.info import FilterInfo, SliceInfo
 from tbloom.engine.retries import as_redis_error, is_outage
 from tbloom.errors import ConfigError, TBloomError
-from tbloom.info import FilterInfo, SliceInfo
 
 logger = logging.getLogger(__name__)
 

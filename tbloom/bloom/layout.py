@@ -14,8 +14,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from tbloom import sizing
-from tbloom.config import MOST_BITS_OF_SHARD, Config
+from tbloom.bloom import sizing
+from tbloom.bloom.config import MOST_BITS_OF_SHARD, Config
 from tbloom.errors import TBloomError
 
 _ENTRY = re.compile(

@@ -6,14 +6,14 @@ from functools import lru_cache
 from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any
 
-from tbloom.config import Config
+from tbloom.bloom.config import Config
+from tbloom.bloom.hasher import Hasher
+from tbloom.bloom.layout import Layout, Part
+from tbloom.bloom.sizing import HEADER_BITS
 from tbloom.engine import scripts
 from tbloom.engine.batches import Batch
 from tbloom.engine.flow import ScriptCall
 from tbloom.engine.tokens import LANE_TTL_MS
-from tbloom.hashing import Hasher
-from tbloom.layout import Layout, Part
-from tbloom.sizing import HEADER_BITS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
