@@ -14,7 +14,7 @@ import redis
 from scrapy.settings import Settings
 
 from tbloom.cli.localredis import LocalRedis, find_binary
-from tbloom.scrapy import options
+from tbloom.scrapy import settings as options
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from proxy import Proxy
 
-from tbloom.scrapy.bursts import bursts
+from tbloom.scrapy.dupefilter.bursts import bursts
 
 ADDON = {"ADDONS": {"tbloom.scrapy.Addon": 500}}
 MARKS = pytest.mark.parametrize("mark", ["scheduled", "done"])

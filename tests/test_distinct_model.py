@@ -18,7 +18,9 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from tbloom import MappingFull
-from tbloom.distinct import DistinctCounter, combining, conversation
+from tbloom.distinct import DistinctCounter
+from tbloom.distinct import algebra as combining
+from tbloom.distinct import exchange as conversation
 from tbloom.engine.flow import Call, ScriptCall
 from tbloom.engine.tree import read_tree
 from tbloom.items import encode, fingerprint

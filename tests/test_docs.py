@@ -18,7 +18,8 @@ from scrapy import Request
 from scrapy.settings import Settings
 
 from tbloom import ExactFilter
-from tbloom.scrapy import counts, options
+from tbloom.scrapy import settings as options
+from tbloom.scrapy.counts import extension as counts
 
 #: How many comments have a value that is compared with what their lines give.
 COMPARED = {

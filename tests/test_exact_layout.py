@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from tbloom import TBloomError
 from tbloom.engine import buckets
 from tbloom.engine.tree import BITS, Tree, read_tree
-from tbloom.exact import ExactFilter, conversation
+from tbloom.exact import ExactFilter
+from tbloom.exact import exchange as conversation
 from tbloom.items import encode, fingerprint
 
 SHARED = (Path(__file__).parents[1] / "lua" / "shared.lua").read_text(encoding="utf-8")

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tbloom.exact import ExactFilter, conversation
+from tbloom.exact import ExactFilter
+from tbloom.exact import exchange as conversation
 
 START = datetime(2019, 6, 3, tzinfo=timezone.utc)
 STEPS = 1500

@@ -17,7 +17,7 @@ from scrapy.settings import Settings
 from tbloom import AsyncTimeBloom, ConfigError, TimeBloom
 from tbloom.bloom.config import configure
 from tbloom.engine.keys import Keys
-from tbloom.scrapy import options
+from tbloom.scrapy import settings as options
 
 _REPORTED = "for base, sync, aio, protocol: "
 _FIXED_NAMES = [

@@ -26,7 +26,7 @@ from tbloom import Claim, ConfigError, TimeBloom
 from tbloom.bloom.info import FilterInfo
 from tbloom.bloom.metrics import FilterCollector
 from tbloom.cli.localredis import LocalRedis, find_binary, free_port
-from tbloom.scrapy.counts import KINDS
+from tbloom.scrapy.counts.extension import KINDS
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "monitoring.md").read_text(encoding="utf-8")

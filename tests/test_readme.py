@@ -13,7 +13,7 @@ import redis
 from tbloom import TimeBloom
 from tbloom.bloom.config import configure
 from tbloom.engine import client, outage, urls
-from tbloom.scrapy import options
+from tbloom.scrapy import settings as options
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 

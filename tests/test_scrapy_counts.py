@@ -22,7 +22,9 @@ from scrapy.statscollectors import MemoryStatsCollector
 from w3lib.url import canonicalize_url
 
 from tbloom import ConfigError, DistinctCounter
-from tbloom.scrapy import DistinctCounts, counts, options
+from tbloom.scrapy import DistinctCounts
+from tbloom.scrapy import settings as options
+from tbloom.scrapy.counts import extension as counts
 
 pytestmark = pytest.mark.usefixtures("away_from_midnight")
 EXTENSION = {"EXTENSIONS": {"tbloom.scrapy.DistinctCounts": 500}}

@@ -33,8 +33,9 @@ from typing_extensions import Self
 from tbloom import ConfigError, ConfigMismatch
 from tbloom.errors import StoreLocked, TBloomError
 from tbloom.pages import Page, PageStore, calendar
-from tbloom.scrapy import PageCacheStorage, ScrapyRedisFingerprinter, options, responses, sharing
-from tbloom.scrapy.pages import KEY
+from tbloom.scrapy import PageCacheStorage, ScrapyRedisFingerprinter
+from tbloom.scrapy import settings as options
+from tbloom.scrapy.pages.storage import KEY, responses, sharing
 
 DOCUMENTATION = Path("/usr/share/doc/python3.11/html")
 #: Of its 530 pages, one in so many is crawled.

@@ -12,7 +12,8 @@ from scrapy import Request
 from scrapy.settings import Settings
 
 from tbloom import ConfigError, ExactFilter, LocalBloom
-from tbloom.scrapy import DupeFilter, options
+from tbloom.scrapy import DupeFilter
+from tbloom.scrapy import settings as options
 
 SCRAPY = {"DUPEFILTER_CLASS": "tbloom.scrapy.DupeFilter"}
 WAYS = {

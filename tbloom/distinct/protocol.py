@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable, Sequence
 
 from tbloom.bloom import survey
-from tbloom.distinct import combining
+from tbloom.distinct import algebra as combining
 from tbloom.distinct.config import CounterConfig
-from tbloom.distinct.conversation import CountConversation, refusal
+from tbloom.distinct.exchange import CountConversation, refusal
 from tbloom.distinct.info import CountedSlice, CounterInfo
 from tbloom.distinct.selection import Selection, select
 from tbloom.distinct.storage import bucket_keys, clear_counter, clear_mapping, look, memory

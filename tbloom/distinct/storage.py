@@ -7,7 +7,7 @@ from functools import partial
 from typing import NamedTuple
 
 from tbloom.distinct.config import WHOLE, CounterConfig, from_stored
-from tbloom.distinct.conversation import CountConversation
+from tbloom.distinct.exchange import CountConversation
 from tbloom.engine.batches import Batch
 from tbloom.engine.flow import CALLS_AT_ONCE, Command, Flow, ScriptCall, chunks, deliver, text
 from tbloom.engine.scripts import DISTINCT_LOOK, DISTINCT_SWEPT, DISTINCT_USAGE

@@ -12,7 +12,7 @@ from tbloom.engine.scripts import EXACT_COUNT
 from tbloom.engine.tree import Tree, read_tree
 from tbloom.errors import ConfigMismatch, TBloomError
 from tbloom.exact.config import ExactConfig, from_stored
-from tbloom.exact.conversation import ExactConversation
+from tbloom.exact.exchange import ExactConversation
 from tbloom.exact.info import ExactInfo
 from tbloom.items import Item, check_ttl, digests_of, encode, fingerprint
 

@@ -13,8 +13,8 @@ from tbloom.bloom.info import FilterInfo
 from tbloom.items import Item, check_at, check_within
 from tbloom.local.engine import Engine, Steps, finish
 from tbloom.local.file import FileStore
+from tbloom.local.info import keys, overview
 from tbloom.local.memory import MemoryStore
-from tbloom.local.overview import keys, overview
 
 if TYPE_CHECKING:
     from os import PathLike

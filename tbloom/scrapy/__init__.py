@@ -3,12 +3,12 @@
 from typing import TYPE_CHECKING, Any
 
 from tbloom.scrapy.addon import Addon
-from tbloom.scrapy.counts import DistinctCounts
-from tbloom.scrapy.dupefilter import DupeFilter
-from tbloom.scrapy.fingerprinter import ScrapyRedisFingerprinter
+from tbloom.scrapy.counts.extension import DistinctCounts
+from tbloom.scrapy.dupefilter.dupefilter import DupeFilter
+from tbloom.scrapy.dupefilter.fingerprinter import ScrapyRedisFingerprinter
 
 if TYPE_CHECKING:
-    from tbloom.scrapy.pages import PageCacheStorage as PageCacheStorage
+    from tbloom.scrapy.pages.storage import PageCacheStorage as PageCacheStorage
 
 #: But for PageCacheStorage, which needs the extra ``pages``: ``import *`` works without.
 __all__ = ["Addon", "DistinctCounts", "DupeFilter", "ScrapyRedisFingerprinter"]
@@ -17,6 +17,6 @@ __all__ = ["Addon", "DistinctCounts", "DupeFilter", "ScrapyRedisFingerprinter"]
 def __getattr__(name: str) -> Any:
     if name != "PageCacheStorage":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from tbloom.scrapy.pages import PageCacheStorage  # noqa: PLC0415 - as above
+    from tbloom.scrapy.pages.storage import PageCacheStorage  # noqa: PLC0415 - as above
 
     return PageCacheStorage

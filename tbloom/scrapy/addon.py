@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy.utils.misc import load_object
 
-from tbloom.scrapy import options
-from tbloom.scrapy.dupefilter import DupeFilter
-from tbloom.scrapy.middleware import BatchMiddleware, DownloaderMiddleware, SpiderMiddleware
+from tbloom.scrapy import settings as options
+from tbloom.scrapy.claims.middleware import BatchMiddleware, DownloaderMiddleware, SpiderMiddleware
+from tbloom.scrapy.dupefilter.dupefilter import DupeFilter
 
 if TYPE_CHECKING:
     from scrapy.settings import BaseSettings

@@ -23,7 +23,7 @@ from tbloom.cli.demo.links import is_page
 from tbloom.cli.demo.site import Folder, Gazette, Site
 from tbloom.cli.localredis import LocalRedis
 from tbloom.scrapy import DupeFilter
-from tbloom.scrapy.ahead import Ahead
+from tbloom.scrapy.dupefilter.ahead import Ahead
 
 #: Debian's package python3.11-doc.
 DOCS = Path("/usr/share/doc/python3.11/html")

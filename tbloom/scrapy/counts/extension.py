@@ -22,7 +22,7 @@ from tbloom.distinct import DistinctCounter
 from tbloom.distinct.config import CounterConfig
 from tbloom.engine.keys import check_name
 from tbloom.errors import ConfigError, ConfigMismatch, MappingFull, ServerTooOld
-from tbloom.scrapy import options
+from tbloom.scrapy import settings as options
 from tbloom.scrapy.connection import make_client, params_error
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from tbloom.engine.outage import Circuit
 from tbloom.errors import ConfigError
 from tbloom.exact import ExactFilter
 from tbloom.local.bloom import LocalBloom
+from tbloom.scrapy.claims.notes import TTL_META, WITHIN
 from tbloom.scrapy.connection import make_client
-from tbloom.scrapy.notes import TTL_META, WITHIN
 
 DEFAULT_KEY = "%(spider)s:tbloom"
 #: So many requests that are seen are remembered in the process: 10 MB.

@@ -9,10 +9,10 @@ from scrapy import Request, signals
 from scrapy.exceptions import DontCloseSpider, IgnoreRequest
 from scrapy.utils.asyncio import is_asyncio_available
 
-from tbloom.scrapy.ahead import ahead
-from tbloom.scrapy.bursts import bursts
-from tbloom.scrapy.inflight import in_flight
-from tbloom.scrapy.notes import CLAIM
+from tbloom.scrapy.claims.inflight import in_flight
+from tbloom.scrapy.claims.notes import CLAIM
+from tbloom.scrapy.dupefilter.ahead import ahead
+from tbloom.scrapy.dupefilter.bursts import bursts
 
 if TYPE_CHECKING:
     from scrapy import Spider
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from scrapy.http import Response
     from typing_extensions import Self
 
-    from tbloom.scrapy.inflight import InFlight
+    from tbloom.scrapy.claims.inflight import InFlight
 
 # Scrapy before 2.14 passes ``spider`` to the methods, and later versions do not want it asked for.
 

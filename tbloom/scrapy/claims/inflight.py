@@ -11,8 +11,8 @@ from redis import RedisError
 
 from tbloom.bloom.claims.holdings import Claim
 from tbloom.errors import TBloomError
-from tbloom.scrapy.notes import CLAIM, WITHIN, Carried, Note
-from tbloom.scrapy.takeover import TakeOver
+from tbloom.scrapy.claims.notes import CLAIM, WITHIN, Carried, Note
+from tbloom.scrapy.claims.takeover import TakeOver
 
 if TYPE_CHECKING:
     from collections.abc import Callable

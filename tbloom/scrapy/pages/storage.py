@@ -17,10 +17,10 @@ from w3lib.url import canonicalize_url
 from tbloom.errors import ConfigError, ConfigMismatch, StoreLocked, TBloomError
 from tbloom.pages import calendar
 from tbloom.pages.config import given
-from tbloom.scrapy import options
-from tbloom.scrapy.dupefilter import ERROR_REASON
-from tbloom.scrapy.responses import fields_of, headers_of, response_of
-from tbloom.scrapy.sharing import Use
+from tbloom.scrapy import settings as options
+from tbloom.scrapy.dupefilter.dupefilter import ERROR_REASON
+from tbloom.scrapy.pages.responses import fields_of, headers_of, response_of
+from tbloom.scrapy.pages.sharing import Use
 
 if TYPE_CHECKING:
     from scrapy import Request, Spider

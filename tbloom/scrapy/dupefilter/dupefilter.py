@@ -17,12 +17,12 @@ from tbloom.bloom.claims.holdings import Claim
 from tbloom.bloom.sync import TimeBloom
 from tbloom.errors import ConfigError, FilterFull, TBloomError
 from tbloom.local.bloom import LocalBloom
-from tbloom.scrapy import options
-from tbloom.scrapy.ahead import Ahead, ahead
-from tbloom.scrapy.inflight import InFlight, in_flight
-from tbloom.scrapy.middleware import SpiderMiddleware
-from tbloom.scrapy.notes import TTL_META, WITHIN
-from tbloom.scrapy.shadow import Shadow
+from tbloom.scrapy import settings as options
+from tbloom.scrapy.claims.inflight import InFlight, in_flight
+from tbloom.scrapy.claims.middleware import SpiderMiddleware
+from tbloom.scrapy.claims.notes import TTL_META, WITHIN
+from tbloom.scrapy.dupefilter.ahead import Ahead, ahead
+from tbloom.scrapy.dupefilter.shadow import Shadow
 
 if TYPE_CHECKING:
     from scrapy import Request, Spider

@@ -16,8 +16,8 @@ from scrapy.utils.misc import build_from_crawler, load_object
 from tbloom.bloom.measured import Measured
 from tbloom.bloom.sync import TimeBloom
 from tbloom.errors import ConfigError, TBloomError
-from tbloom.scrapy import options
-from tbloom.scrapy.notes import WITHIN
+from tbloom.scrapy import settings as options
+from tbloom.scrapy.claims.notes import WITHIN
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tbloom.distinct.config import ALWAYS, STORED_MAPPING
-from tbloom.distinct.conversation import CHUNK, CountConversation, refusal
+from tbloom.distinct.exchange import CHUNK, CountConversation, refusal
 from tbloom.distinct.selection import Selection
 from tbloom.engine.flow import Flow, ScriptCall, Status, deliver, text
 from tbloom.engine.scripts import DISTINCT_COUNT

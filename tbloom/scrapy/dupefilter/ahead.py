@@ -9,14 +9,14 @@ from redis import RedisError
 from scrapy import Request
 
 from tbloom.bloom.claims.holdings import Claim
-from tbloom.scrapy.notes import CLAIM, WITHIN
+from tbloom.scrapy.claims.notes import CLAIM, WITHIN
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
 
     from tbloom.bloom.sync import TimeBloom
     from tbloom.exact import ExactFilter
-    from tbloom.scrapy.inflight import InFlight
+    from tbloom.scrapy.claims.inflight import InFlight
 
 
 class Ahead:

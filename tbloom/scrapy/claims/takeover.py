@@ -6,7 +6,7 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from tbloom.scrapy.notes import Note, prefix
+from tbloom.scrapy.claims.notes import Note, prefix
 
 if TYPE_CHECKING:
     from collections.abc import Callable

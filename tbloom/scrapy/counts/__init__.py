@@ -1,0 +1,1 @@
+"""Distinct URLs and hosts of a fleet, counted exactly."""

@@ -1,0 +1,1 @@
+"""The duplicate filter, its fingerprints, and what asks for many requests at once."""

@@ -1,0 +1,1 @@
+"""The HTTP cache in a page store."""
