@@ -19,7 +19,7 @@ import redis
 import servers
 
 from tbloom import AsyncTimeBloom, TimeBloom
-from tbloom.cli.localredis import LocalRedis, find_binary
+from tbloom.demo.localredis import LocalRedis, find_binary
 from tbloom.distinct import AsyncDistinctCounter, DistinctCounter
 from tbloom.exact import AsyncExactFilter, ExactFilter
 

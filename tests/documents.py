@@ -13,7 +13,7 @@ from typing import Any
 import redis
 from scrapy.settings import Settings
 
-from tbloom.cli.localredis import LocalRedis, find_binary
+from tbloom.demo.localredis import LocalRedis, find_binary
 from tbloom.scrapy import settings as options
 
 ROOT = Path(__file__).parents[1]

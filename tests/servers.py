@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import redis
 from redis.sentinel import Sentinel
 
-from tbloom.cli import processes
-from tbloom.cli.localredis import LocalRedis, find_binary, free_port, wait_until_ready
+from tbloom.demo import processes
+from tbloom.demo.localredis import LocalRedis, find_binary, free_port, wait_until_ready
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -459,7 +459,8 @@ def test_no_filter_is_restored_over_a_mapping(
 
 def test_lists_of_filters_leave_mappings_out(filled: str) -> None:
     """``tbloom list``, and ``tbloom metrics`` of all filters."""
-    from tbloom.cli import filters, metrics  # noqa: PLC0415 - it needs the metrics extra
+    from tbloom.cli.commands import metrics  # noqa: PLC0415 - it needs the metrics extra
+    from tbloom.cli.kit import filters  # noqa: PLC0415 - it needs the metrics extra
 
     done = tbloom("list", filled)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "no filters here\n")

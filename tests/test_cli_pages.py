@@ -28,7 +28,7 @@ from test_cli import refused as refused_with
 from test_completion import completed
 
 from tbloom import cli
-from tbloom.cli.progress import Reporter
+from tbloom.cli.kit.progress import Reporter
 from tbloom.pages import PageStore, page, record, segments
 
 URL = "https://example.com/"

@@ -25,7 +25,7 @@ from redis.sentinel import Sentinel
 
 from tbloom import AsyncTimeBloom, ConfigMismatch, TimeBloom
 from tbloom.bloom.hasher import shard_of
-from tbloom.cli.localredis import LocalRedis
+from tbloom.demo.localredis import LocalRedis
 from tbloom.engine.keys import Keys, slot
 from tbloom.items import digest
 

@@ -18,7 +18,7 @@ import servers
 from conftest import missing
 from test_servers import _client, each_server  # noqa: F401 - a fixture
 
-from tbloom.cli.localredis import LocalRedis
+from tbloom.demo.localredis import LocalRedis
 from tbloom.distinct import AsyncDistinctCounter, DistinctCounter
 from tbloom.engine import scripts
 from tbloom.engine.keys import Keys, slot

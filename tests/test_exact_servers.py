@@ -162,7 +162,8 @@ def test_the_other_commands_say_that_it_is_an_exact_filter(
 
 
 def test_metrics_of_all_filters_leave_exact_ones_out(alone: str, exact: ExactFilter) -> None:
-    from tbloom.cli import filters, metrics  # noqa: PLC0415 - it needs the metrics extra
+    from tbloom.cli.commands import metrics  # noqa: PLC0415 - it needs the metrics extra
+    from tbloom.cli.kit import filters  # noqa: PLC0415 - it needs the metrics extra
 
     with (
         filters.connect(alone) as client,

@@ -25,9 +25,10 @@ import servers
 from conftest import missing
 
 from tbloom import Claim, TimeBloom
-from tbloom.cli import filters, main
-from tbloom.cli.exportfile import End, Header, Part, Reader, Writer
-from tbloom.cli.localredis import LocalRedis
+from tbloom.cli import main
+from tbloom.cli.kit import filters
+from tbloom.cli.kit.exportfile import End, Header, Part, Reader, Writer
+from tbloom.demo.localredis import LocalRedis
 
 TBLOOM = [sys.executable, "-c", "import sys; from tbloom.cli import main; sys.exit(main())"]
 #: What a filter has beside what is exported: the answers to calls, and the work in progress.

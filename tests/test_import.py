@@ -25,7 +25,7 @@ from test_cli import TBLOOM, refused, tbloom
 
 from tbloom import FilterFull, TimeBloom
 from tbloom.bloom.layout import Layout
-from tbloom.cli.importing import Target
+from tbloom.cli.commands.importing import Target
 
 SMALL = ["--create", "--capacity", "1000"]
 

@@ -25,7 +25,7 @@ from test_scrapy import ADDON, SETTINGS
 from tbloom import Claim, ConfigError, TimeBloom
 from tbloom.bloom.info import FilterInfo
 from tbloom.bloom.metrics import FilterCollector
-from tbloom.cli.localredis import LocalRedis, find_binary, free_port
+from tbloom.demo.localredis import LocalRedis, find_binary, free_port
 from tbloom.scrapy.counts.extension import KINDS
 
 ROOT = Path(__file__).parents[1]

@@ -56,7 +56,7 @@ def test_the_wheel_works_in_a_clean_environment(dist: Path, tmp_path: Path) -> N
     names = zipfile.ZipFile(wheel).namelist()
     assert PYTHON == {name for name in names if name.startswith("tbloom/") and name.endswith(".py")}
     assert SCRIPTS == {Path(name).name for name in names if name.startswith("tbloom/lua/")}
-    assert {"tbloom/py.typed", "tbloom/cli/report.html"} <= set(names)
+    assert {"tbloom/py.typed", "tbloom/cli/kit/report.html"} <= set(names)
     assert {"tbloom", f"tbloom-{wheel.name.split('-')[1]}.dist-info"} == {
         n.split("/")[0] for n in names
     }

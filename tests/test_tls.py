@@ -13,7 +13,7 @@ import redis
 import servers
 from conftest import Make, missing
 
-from tbloom.cli.localredis import LocalRedis, free_port
+from tbloom.demo.localredis import LocalRedis, free_port
 
 SCRAPY = {"DUPEFILTER_CLASS": "tbloom.scrapy.DupeFilter", "REDIS_PARAMS": {"retry": None}}
 

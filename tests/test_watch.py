@@ -16,9 +16,9 @@ from conftest import missing
 from test_cli import TBLOOM, refused, tbloom
 
 from tbloom import TimeBloom
-from tbloom.cli import words
-from tbloom.cli.localredis import LocalRedis, find_binary
-from tbloom.cli.rates import Rates
+from tbloom.cli.kit import words
+from tbloom.cli.kit.rates import Rates
+from tbloom.demo.localredis import LocalRedis, find_binary
 
 LINE = re.compile(
     r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  ([\d,]+) items  (-|[\d,.]+) items/s  [\d.]+ [KM]?B  error rate \S+\n"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol, cast
 
 import redis
 
-from tbloom.cli.errors import CommandError, one_line
+from tbloom.cli.kit.errors import CommandError, one_line
 from tbloom.engine.urls import without_secrets
 from tbloom.errors import TBloomError
 from tbloom.version import __version__
@@ -46,84 +46,86 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "list": Command(
-        "show the filters on a server", "tbloom.cli.listing", "tbloom list redis://localhost"
+        "show the filters on a server",
+        "tbloom.cli.commands.listing",
+        "tbloom list redis://localhost",
     ),
     "info": Command(
         "show what a filter holds, slice by slice",
-        "tbloom.cli.info",
+        "tbloom.cli.commands.info",
         "tbloom info redis://localhost news",
     ),
     "plan": Command(
         "work out how large a filter will be, or how much fits",
-        "tbloom.cli.plan",
+        "tbloom.cli.commands.plan",
         "tbloom plan --capacity 1e8 --slices 7",
     ),
     "add": Command(
         "add the lines of files, and print those that are new",
-        "tbloom.cli.add",
+        "tbloom.cli.commands.add",
         "tbloom add redis://localhost news < urls.txt > new.txt",
     ),
     "check": Command(
         "print the lines of files that are new, and change nothing",
-        "tbloom.cli.check",
+        "tbloom.cli.commands.check",
         "tbloom check redis://localhost news urls.txt",
     ),
     "count": Command(
         "count distinct members exactly, and how many of them counters share",
-        "tbloom.cli.count",
+        "tbloom.cli.commands.count",
         "tbloom count add redis://localhost urls < urls.txt",
     ),
     "pages": Command(
         "store pages by URL in WARC files, and get them back",
-        "tbloom.cli.pages",
+        "tbloom.cli.commands.pages",
         "tbloom pages put pages https://example.com/ < page.html",
         "cli,pages",
     ),
     "metrics": Command(
         "serve what filters hold, for Prometheus",
-        "tbloom.cli.metrics",
+        "tbloom.cli.commands.metrics",
         "tbloom metrics redis://localhost news --port 9185",
         "metrics",
     ),
     "compare": Command(
         "compare a filter with an exact set, and measure its error rate",
-        "tbloom.cli.compare",
+        "tbloom.cli.commands.compare",
         "tbloom compare redis://localhost news --with-set news:dupefilter",
     ),
     "import": Command(
         "move what scrapy-redis or Scrapy has seen, or a file of items, into a filter",
-        "tbloom.cli.importing",
+        "tbloom.cli.commands.importing",
         "tbloom import redis://localhost news:tbloom --create --from-set news:dupefilter",
     ),
     "watch": Command(
         "show a filter live, with the items that it takes per second",
-        "tbloom.cli.watch",
+        "tbloom.cli.commands.watch",
         "tbloom watch redis://localhost news --every 5",
     ),
     "report": Command(
         "write what filters hold as an HTML page",
-        "tbloom.cli.report",
+        "tbloom.cli.commands.report",
         "tbloom report redis://localhost news images -o report.html",
     ),
     "export": Command(
         "write a whole filter into a file",
-        "tbloom.cli.export",
+        "tbloom.cli.commands.export",
         "tbloom export redis://localhost news news.tbloom",
     ),
     "restore": Command(
         "make a filter again from an exported file",
-        "tbloom.cli.restore",
+        "tbloom.cli.commands.restore",
         "tbloom restore redis://localhost news.tbloom --name news-2",
     ),
     "demo": Command(
         "crawl a site three times and show what was fetched",
-        "tbloom.cli.demo",
+        "tbloom.demo",
         "tbloom demo --crawlers 2",
         "demo",
     ),
     "completion": Command(
         "print a script that completes commands in a shell",
-        "tbloom.cli.completion",
+        "tbloom.cli.commands.completion",
         "tbloom completion bash > tbloom.bash",
     ),
 }

@@ -12,7 +12,7 @@ from serving import bytes_of_data, medians, slow_log
 from streams import fingerprints, half_seen
 
 from tbloom import TimeBloom
-from tbloom.cli.localredis import LocalRedis
+from tbloom.demo.localredis import LocalRedis
 
 LARGEST_SET = 10**6
 

@@ -14,7 +14,7 @@ from typing import Any
 import redis
 
 from tbloom import TimeBloom
-from tbloom.cli.localredis import LocalRedis, find_binary
+from tbloom.demo.localredis import LocalRedis, find_binary
 
 ROUNDS, ITEMS = 9, 3000
 

@@ -29,7 +29,7 @@ from serving import APART, Cost, measure, medians, placed
 from streams import BATCH
 
 from tbloom import DistinctCounter
-from tbloom.cli.localredis import LocalRedis
+from tbloom.demo.localredis import LocalRedis
 
 #: A round asks so often, or as often as this many seconds allow.
 CALLS, SECONDS = 20, 0.02

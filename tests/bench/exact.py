@@ -30,7 +30,7 @@ from race import check, ratios
 from serving import Cost, bytes_of_data, measure, medians, placed, placements, slow_log
 from streams import BATCH, fingerprints
 
-from tbloom.cli.localredis import LocalRedis
+from tbloom.demo.localredis import LocalRedis
 from tbloom.engine.keys import Keys
 from tbloom.exact import ExactFilter
 from tbloom.items import encode, fingerprint

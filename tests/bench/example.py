@@ -18,7 +18,7 @@ import servers  # noqa: E402
 
 from tbloom import TimeBloom  # noqa: E402
 from tbloom.bloom.info import FilterInfo  # noqa: E402
-from tbloom.cli.report import page  # noqa: E402
+from tbloom.cli.commands.report import page  # noqa: E402
 
 #: New pages of each day; the fifth is one that nobody had planned for.
 DAYS = (84_000, 91_500, 88_200, 79_400, 131_000, 86_900, 38_700)

@@ -17,7 +17,7 @@ from scrapy_redis_bloomfilter.bloomfilter import BloomFilter as ScrapyRedisFilte
 from serving import bytes_of_data, redisbloom_version
 from streams import fingerprints
 
-from tbloom.cli.localredis import LocalRedis
+from tbloom.demo.localredis import LocalRedis
 
 CHUNK = 2_000
 #: scrapy-redis-bloomfilter's documents size it so: 2^30 bits for 10^8 items.

@@ -12,7 +12,7 @@ import redis
 from serving import server_seconds, slow_log
 
 from tbloom import TimeBloom
-from tbloom.cli.localredis import LocalRedis
+from tbloom.demo.localredis import LocalRedis
 
 TBLOOM = [sys.executable, "-c", "import sys; from tbloom.cli import main; sys.exit(main())"]
 _AT_ONCE = 10_000

@@ -24,7 +24,7 @@ from links import read_pages
 from race import ratios
 from serving import Cost, measure, medians, placed, placements
 
-from tbloom.cli.localredis import LocalRedis
+from tbloom.demo.localredis import LocalRedis
 
 
 def link_race(

@@ -19,9 +19,9 @@ from scrapy.settings import Settings
 from scrapy.utils.request import RequestFingerprinter
 from scrapy_redis.dupefilter import RFPDupeFilter
 
-from tbloom.cli.demo.links import is_page
-from tbloom.cli.demo.site import Folder, Gazette, Site
-from tbloom.cli.localredis import LocalRedis
+from tbloom.demo.links import is_page
+from tbloom.demo.localredis import LocalRedis
+from tbloom.demo.site import Folder, Gazette, Site
 from tbloom.scrapy import DupeFilter
 from tbloom.scrapy.dupefilter.ahead import Ahead
 

@@ -13,7 +13,7 @@ import rbloom
 import redis
 
 from tbloom import LocalBloom
-from tbloom.cli.localredis import LocalRedis
+from tbloom.demo.localredis import LocalRedis
 
 SLICES = 7
 BATCH = 1000

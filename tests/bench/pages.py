@@ -26,7 +26,7 @@ from stored import (
     timed,
 )
 
-from tbloom.cli.localredis import LocalRedis
+from tbloom.demo.localredis import LocalRedis
 from tbloom.pages import PageStore
 
 #: Stores are kept here meanwhile: a system's folder for such things may be in memory.

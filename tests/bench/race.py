@@ -12,7 +12,7 @@ from contenders import SADD, Contender, everybody
 from serving import APART, Cost, measure, medians, placed, placements
 from streams import half_seen
 
-from tbloom.cli.localredis import LocalRedis
+from tbloom.demo.localredis import LocalRedis
 
 
 def run_rounds(

@@ -26,7 +26,7 @@ import servers
 from tbloom import TimeBloom
 from tbloom.bloom.config import configure
 from tbloom.bloom.hasher import shard_of
-from tbloom.cli.localredis import LocalRedis
+from tbloom.demo.localredis import LocalRedis
 from tbloom.items import digest
 
 PAGE = Path(__file__).parents[2] / "docs" / "scaling.md"

@@ -15,7 +15,7 @@ from typing import Any
 
 import redis
 
-from tbloom.cli.localredis import LocalRedis, find_binary
+from tbloom.demo.localredis import LocalRedis, find_binary
 
 #: Commands whose time includes that of the commands inside them.
 AROUND = {"eval", "evalsha", "exec"}

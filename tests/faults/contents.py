@@ -6,7 +6,7 @@ from typing import Any
 
 import redis
 
-from tbloom.cli.localredis import LocalRedis
+from tbloom.demo.localredis import LocalRedis
 
 
 def contents(url: str) -> dict[Any, Any]:

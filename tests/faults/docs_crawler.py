@@ -18,7 +18,7 @@ from scrapy.crawler import CrawlerProcess
 from scrapy.http import Response
 from scrapy.utils.reactor import install_reactor
 
-from tbloom.cli.demo.links import follow, is_page
+from tbloom.demo.links import follow, is_page
 
 
 class Docs(scrapy.Spider):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from servers import cluster_port
 
-from tbloom.cli.localredis import LocalRedis
+from tbloom.demo.localredis import LocalRedis
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -22,7 +22,7 @@ from proxy import Fault, LossyProxy, Proxy
 from redis.exceptions import OutOfMemoryError, ReadOnlyError
 
 from tbloom import TBloomError
-from tbloom.cli.localredis import LocalRedis
+from tbloom.demo.localredis import LocalRedis
 from tbloom.distinct import DistinctCounter
 from tbloom.engine.tree import Tree
 

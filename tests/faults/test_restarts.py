@@ -19,7 +19,7 @@ from killable import Killable
 from proxy import LossyProxy
 
 from tbloom import TimeBloom
-from tbloom.cli.localredis import LocalRedis, find_binary
+from tbloom.demo.localredis import LocalRedis, find_binary
 
 PERSISTENT = ("--appendonly", "yes", "--appendfsync", "always")
 KILLS = 30 if FULL else 4

@@ -1,0 +1,39 @@
+"""``tbloom add``: adds lines, and prints those that are new."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tbloom.cli.kit import filters, lines, parameters
+from tbloom.errors import FilterFull
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+    from tbloom import TimeBloom
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Those of ``check``, and what a new filter is like."""
+    lines.add_arguments(parser)
+    parameters.add_creation(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Adds and prints. 0: something was printed; 1: nothing."""
+    opened = filters.open_or_create(
+        arguments.url, arguments.name, parameters.new(arguments), patience=filters.PATIENCE
+    )
+    return lines.run(
+        arguments, "Adding", opened, lambda seen, items: _add(seen, items, arguments.within)
+    )
+
+
+def _add(seen: TimeBloom, items: list[bytes], within: int | None) -> Iterator[tuple[bytes, bool]]:
+    try:
+        yield from zip(items, seen.add_many(items, within), strict=True)
+    except FilterFull:
+        # Those that there was room for get their first answers, when they are added again.
+        for item in items:
+            yield item, seen.add(item, within)

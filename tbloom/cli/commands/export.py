@@ -1,0 +1,143 @@
+"""``tbloom export``: a whole filter into a file.
+
+The current slice is read last, so that as much as possible of what is added meanwhile is in the file.
+Bits are only ever set, and a part is read after the layout that names it; so all that was told new
+before the export began is in it. Claims are not: they are the work in progress of living processes,
+without which their items are new again. Nor are lanes, which keep the answers to calls that this
+server was sent, and which will never be sent again to another one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tbloom.bloom.layout import Layout
+from tbloom.bloom.sizing import key_bytes
+from tbloom.cli.kit import exportfile, filters, interrupts, outfile, words
+from tbloom.cli.kit.errors import CommandError
+from tbloom.cli.kit.exportfile import CHUNK, End, Header, Part, Shard
+from tbloom.cli.kit.progress import Reporter
+from tbloom.engine.flow import ScriptCall, text
+from tbloom.engine.scripts import EXPIRIES
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+    from tbloom.bloom.config import Config
+
+
+class Found(NamedTuple):
+    """What there is of a shard."""
+
+    shard: Shard
+    parts: list[Part]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """URL, NAME, FILE, --quiet."""
+    parser.description = (
+        f"{parser.description} 'tbloom restore' makes it again from that, on any server. Crawlers may go "
+        "on meanwhile: what they were told was new before the export began is in the file. Claims, the "
+        "work in progress of living crawlers, are not."
+    )
+    filters.add_arguments(parser)
+    parser.add_argument("file", metavar="FILE", help="- is standard output")
+    parser.add_argument("--quiet", action="store_true", help="no progress bar and no summary")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Writes the file."""
+    reporter = Reporter(stderr=True, quiet=arguments.quiet)
+    with filters.connect(arguments.url) as client:
+        config = filters.open_stored(arguments.url, client, arguments.name).config
+        now, [expires] = expiries(client, [config.keys.root])
+        first = [_look(client, config, shard, now) for shard in range(config.shards)]
+        total = sum(part.size for found in first for part in found.parts)
+        parts = written = 0
+        with (
+            outfile.writing(arguments.file) as file,
+            exportfile.Writer(file) as out,
+            reporter.count("Exporting", total, "bytes") as advance,
+            interrupts.held_back() as look,
+        ):
+            out.add(Header(exportfile.FORMAT, config.name, config.stored, now, expires))
+            for record in _records(client, config, first, now):
+                out.add(record)
+                if isinstance(record, Part):
+                    for chunk in _chunks(client, config, record):
+                        out.write(chunk)
+                        written += len(chunk)
+                        advance(written)
+                        look()
+                    parts += 1
+            out.add(End(parts))
+    reporter.say(f"{config.name}: {parts:,} keys, {words.size(written)}")
+    return 0
+
+
+def expiries(client: Any, keys: list[str]) -> tuple[int, list[int]]:
+    """The server's clock, and when each of these keys of one shard is dropped."""
+    now, times = client.execute_command(*ScriptCall(EXPIRIES, tuple(keys), (), in_full=True).words)
+    return now, times
+
+
+def _records(client: Any, config: Config, first: list[Found], now: int) -> Iterator[Shard | Part]:
+    """The older slices of all shards, and then, looked at once more, what else there is of each."""
+    current = config.window.slice_at(now).label
+    older = [part for found in first for part in found.parts if part.label < current]
+    yield from older
+    known = {part.place for part in older}
+    now, _ = expiries(client, [config.keys.root])
+    for number in range(config.shards):
+        shard, parts = _look(client, config, number, now)
+        yield shard
+        yield from (part for part in parts if part.place not in known)
+    if client.get(config.keys.root) is None:
+        raise CommandError(f"filter {config.name!r} was cleared, or has expired, during the export")
+
+
+def _look(client: Any, config: Config, shard: int, now: int) -> Found:
+    """What there is of a shard, of the slices that are live, or have begun before the clock was set back."""
+    keys = config.keys
+    own = [keys.config(shard), keys.layout(shard), keys.register(shard)]
+    stored, layout = client.get(own[0]), client.get(own[1])
+    if stored is not None and text(stored) != config.stored:
+        raise CommandError(
+            f"filter {config.name!r}: its parameters are being changed; try again when that is done"
+        )
+    layout = Layout(config, text(layout or ""))
+    register = set(map(text, client.hgetall(own[2])))
+    slices = config.window.live(now)
+    slices += [s for s in config.window.ahead(now) if keys.slice(s.label, shard) in register]
+    places = [
+        (slice.label, number, key_bytes(part.bits))
+        for slice in slices
+        for number, part in enumerate(layout.parts(slice.label))
+    ]
+    names = [*own, *(keys.slice(label, shard, number) for label, number, _ in places)]
+    _, times = expiries(client, names)
+    if -1 in times:
+        raise CommandError(
+            f"key {names[times.index(-1)]!r} has no time to live: not tbloom's doing"
+        )
+    parts = [
+        Part(shard, label, number, expires, size)
+        for (label, number, size), expires in zip(places, times[len(own) :], strict=True)
+        if expires > 0
+    ]
+    return Found(Shard(shard, layout.text, *times[: len(own)]), parts)
+
+
+def _chunks(client: Any, config: Config, part: Part) -> Iterator[bytes]:
+    """A part's bytes; zeros for those that the server has dropped with its slice meanwhile."""
+    key = config.keys.slice(*part.place)
+    for start in range(0, part.size, CHUNK):
+        size = min(CHUNK, part.size - start)
+        chunk: bytes = client.getrange(key, start, start + size - 1)
+        if len(chunk) != size:
+            now, _ = expiries(client, [key])
+            if now < part.expires:
+                raise CommandError(f"key {key!r} has changed its size; was the filter cleared?")
+            chunk = bytes(size)
+        yield chunk

@@ -1,0 +1,128 @@
+"""``tbloom import``: moves what scrapy-redis or Scrapy has seen, or a file of items, into a filter."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from tbloom import TimeBloom
+from tbloom.cli.kit import filters, interrupts, parameters, sources
+from tbloom.cli.kit.errors import CommandError
+from tbloom.cli.kit.progress import Reporter
+from tbloom.cli.kit.resuming import Progress, ResumeFile
+from tbloom.engine.urls import without_secrets
+
+if TYPE_CHECKING:
+    import argparse
+
+    from tbloom.cli.kit.sources import Source
+
+
+class Target(TimeBloom):
+    """A filter that takes items into a slice of choice."""
+
+    def import_many(self, items: list[bytes], label: str | None = None) -> int:
+        """Remembers the items in the slice of that label, or in the current one; how many were not there?
+
+        One that a newer slice holds stays for longer than that, and is not written again.
+        """
+        return self._run(self._protocol.import_many(items, label))
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """URL, NAME, --from-..., --slice, --resume, --quiet, and what a new filter is like."""
+    filters.add_arguments(parser)
+    group = parser.add_mutually_exclusive_group(required=True)
+    group.add_argument(
+        "--from-set", metavar="KEY", help="scrapy-redis' dupefilter, such as news:dupefilter"
+    )
+    group.add_argument(
+        "--from-seen", metavar="FILE", help="Scrapy's requests.seen, or the JOBDIR that it is in"
+    )
+    group.add_argument(
+        "--from-lines", metavar="FILE", help="an item in each line; -: standard input"
+    )
+    parser.add_argument("--from-url", metavar="URL", help="the server that has KEY (URL)")
+    parser.add_argument(
+        "--slice",
+        metavar="LABEL",
+        help="the slice that they leave the window with, as 'tbloom info' shows it (the current one)",
+    )
+    parser.add_argument(
+        "--resume", metavar="FILE", help="keep in this file how far it is, and go on from there"
+    )
+    parser.add_argument("--quiet", action="store_true", help="no progress bar and no summary")
+    parameters.add_creation(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Imports, and says how much."""
+    reporter = Reporter(stderr=True, quiet=arguments.quiet)
+    resume = ResumeFile(arguments.resume)
+    with ExitStack() as stack:
+        # Opened before anything is made, so that a wrong name changes nothing.
+        source = _open_source(stack, arguments)
+        target = stack.enter_context(_open_target(arguments))
+        target.import_many([], arguments.slice)  # is there such a slice?
+        # What a server has lost, or a file that was cut off had, is imported again.
+        is_there = bool(target.client.exists(target.config.keys.root))
+        progress = begun = resume.begin(
+            _fresh(arguments, source),
+            goes_on=lambda known: is_there and _is_within(source, known.position),
+        )
+        if begun.read:
+            reporter.say(f"Going on after {begun.read:,} items")
+        began = time.monotonic()
+        advance = stack.enter_context(reporter.count("Importing", source.total, source.unit))
+        for page in source.pages(progress.position):
+            with interrupts.step():
+                new = target.import_many(page.items, arguments.slice)
+                progress = progress.after(page.position, len(page.items), new)
+                resume.keep(progress)
+            advance(progress.read if source.unit == "items" else progress.position)
+        seconds = time.monotonic() - began
+    resume.remove()
+    reporter.say(_summary(progress, begun, seconds))
+    return 0
+
+
+def _open_source(stack: ExitStack, arguments: argparse.Namespace) -> Source:
+    if arguments.from_url is not None and arguments.from_set is None:
+        raise CommandError("--from-url: is for --from-set KEY, which is missing")
+    if arguments.from_seen is not None:
+        return sources.seen_file(stack, arguments.from_seen)
+    if arguments.from_lines is not None:
+        source = sources.line_file(stack, arguments.from_lines)
+        if arguments.resume is not None and (arguments.from_lines == "-" or source.total is None):
+            raise CommandError("--resume: needs a file to go on with, not standard input or a pipe")
+        return source
+    return sources.stored_set(stack, arguments, "--from-set", arguments.from_set)
+
+
+def _open_target(arguments: argparse.Namespace) -> Target:
+    opened = filters.open_or_create(arguments.url, arguments.name, parameters.new(arguments))
+    with opened as seen:
+        known = filters.parameters_of(seen.config)
+    # With a client of its own, whose next call is made while the server works on the last one.
+    return Target.from_url(arguments.url, arguments.name, **known, patience=filters.PATIENCE)
+
+
+def _fresh(arguments: argparse.Namespace, source: Source) -> Progress:
+    where = f"{arguments.name!r} on {without_secrets(arguments.url)}"
+    label = "" if arguments.slice is None else f", slice {arguments.slice}"
+    mark = "" if arguments.resume is None else source.mark
+    return Progress(source.name, f"{where}{label}", mark)
+
+
+def _is_within(source: Source, position: int) -> bool:
+    """Whether there is something done, and the source still has it. (A set's positions say nothing of that.)"""
+    return position > 0 and (source.unit != "bytes" or position <= (source.total or 0))
+
+
+def _summary(progress: Progress, begun: Progress, seconds: float) -> str:
+    rate = (progress.read - begun.read) / max(seconds, 1e-3)
+    return (
+        f"{progress.read:,} items read, {progress.new:,} new, "
+        f"{progress.read - progress.new:,} already seen; {rate:,.0f} items/s"
+    )

@@ -1,0 +1,130 @@
+"""``tbloom metrics``: what filters hold, for Prometheus to scrape."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from prometheus_client import CollectorRegistry, start_http_server
+
+from tbloom.bloom.metrics import MAX_AGE, FilterCollector
+from tbloom.cli.kit import filters, interrupts, numbers
+from tbloom.cli.kit.errors import CommandError
+from tbloom.errors import TBloomError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+    from threading import Thread
+
+    from tbloom.bloom.info import FilterInfo
+
+PORT = 9185
+#: Ctrl-C is looked for so often (s).
+_LOOK_SECONDS = 0.2
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """URL, NAME ..., --port, --host, --every."""
+    filters.add_url(parser)
+    parser.add_argument(
+        "names", metavar="NAME", nargs="*", help="the filters (all that are there at the time)"
+    )
+    parser.add_argument(
+        "--port", type=numbers.port, default=PORT, help=f"({PORT}); 0: any that is free"
+    )
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="the address to listen at (127.0.0.1, this machine)"
+    )
+    parser.add_argument(
+        "--every",
+        type=numbers.seconds,
+        default=MAX_AGE,
+        metavar="SECONDS",
+        help=f"Redis is asked no more often, however many scrape ({MAX_AGE:g})",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serves the metrics until it is interrupted."""
+    url, names = arguments.url, arguments.names
+    for name in names:
+        if names.count(name) > 1:
+            raise CommandError(
+                f"NAME: expected each filter once, got {name!r} {names.count(name)} times"
+            )
+    with filters.connect(url) as client:
+        for name in names:
+            filters.open_stored(
+                url, client, name
+            )  # a wrong name is told now, not by tbloom_filter_up
+        registry = CollectorRegistry()
+        registry.register(_collector(url, client, names, arguments.every))
+        with _served(arguments.host, arguments.port, registry) as thread:
+            _show_log()
+            with suppress(KeyboardInterrupt), interrupts.held_back() as look:
+                while thread.is_alive():
+                    look()
+                    thread.join(_LOOK_SECONDS)
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """A filter with the parameters that it has at the time: they may be changed while it is watched."""
+
+    url: str
+    client: Any
+    name: str
+
+    def info(self) -> FilterInfo:
+        try:
+            return filters.open_stored(self.url, self.client, self.name, patience=0).info()
+        except CommandError as error:  # it is not there any more
+            raise TBloomError(str(error)) from None
+
+
+class _All(FilterCollector):
+    """All filters on a server, but for exact ones."""
+
+    def __init__(self, url: str, client: Any, max_age: float) -> None:
+        super().__init__(max_age=max_age)
+        self._url, self._client = url, client
+
+    def filters(self) -> Iterator[_Stored]:
+        for name in filters.names(self._client):
+            if filters.stored_exact(self._client, name):
+                continue
+            yield _Stored(self._url, self._client, name)
+
+
+def _collector(url: str, client: Any, names: list[str], max_age: float) -> FilterCollector:
+    if not names:
+        return _All(url, client, max_age)
+    return FilterCollector(*(_Stored(url, client, name) for name in names), max_age=max_age)
+
+
+@contextmanager
+def _served(host: str, port: int, registry: CollectorRegistry) -> Iterator[Thread]:
+    """Serves the registry; yields the thread that does."""
+    try:
+        server, thread = start_http_server(port, host, registry)
+    except (OSError, UnicodeError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise CommandError(f"--host {host} --port {port}: {why}") from None
+    shown = f"[{host}]" if ":" in host else host
+    sys.stderr.write(f"Serving http://{shown}:{server.server_port}/metrics until Ctrl-C\n")
+    try:
+        yield thread
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def _show_log() -> None:
+    """What the collector logs goes to stderr: that Redis is away, and that it is back."""
+    logging.basicConfig(format="tbloom: %(message)s")
+    logging.getLogger("tbloom").setLevel(logging.INFO)

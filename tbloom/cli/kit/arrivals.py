@@ -1,0 +1,140 @@
+"""Parts of a filter on their way onto a server: under other names, with a short life, until all are there."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import redis
+
+from tbloom.cli.kit import filters
+from tbloom.cli.kit.errors import CommandError
+from tbloom.engine.flow import ScriptCall, Status, text
+from tbloom.engine.scripts import INSTALL, TAKE_IN
+from tbloom.errors import TBloomError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from typing_extensions import Self
+
+    from tbloom.bloom.config import Config
+    from tbloom.cli.kit.exportfile import Contents, Part, Reader, Shard
+    from tbloom.engine.scripts import Script
+
+#: So long (ms) lives what has arrived, unless more comes; and so often (s) all of it is kept alive.
+_LIFE_MS, _KEEP_SECONDS = 600_000, 60.0
+_LOST = (redis.RedisError, redis.RedisClusterException, TBloomError)
+
+
+class Begun(CommandError):
+    """Somebody has begun a filter of that name."""
+
+
+class Arrivals:
+    """The parts of one filter that have arrived; at the end of the context, nothing is left of those
+    that were not put in their place."""
+
+    def __init__(self, client: Any, config: Config) -> None:
+        self._client = client
+        self._config = config
+        self._token = secrets.token_hex(8)
+        self._keys: dict[Part, str] = {}
+        self._kept = time.monotonic()
+
+    def take_in(self, reader: Reader, wanted: set[Part]) -> Iterator[int]:
+        """Has these parts of the file arrive; yields, piece by piece, how many bytes have."""
+        done = 0
+        for part, pieces in reader.parts():
+            if part not in wanted:
+                continue
+            key = self._keys[part] = self._config.keys.incoming(*part.place, self._token)
+            place = 0
+            for piece in pieces:
+                if place == 0 or piece.lstrip(b"\0"):  # what is not written, Redis fills with zeros
+                    self._write(key, piece, place, part.size)
+                place += len(piece)
+                done += len(piece)
+                yield done
+            self._keep_alive()
+
+    def install(self, contents: Contents) -> None:
+        """Puts all of it in its place, each shard at once."""
+        config = self._config
+        # The window may have moved on since the export began.
+        expires = max(contents.header.expires, *(part.expires for part in self._keys), 0)
+        parts: dict[int, list[Part]] = {}
+        for part in self._keys:
+            parts.setdefault(part.shard, []).append(part)
+        if config.shards > 1 and not self._client.set(
+            config.keys.root, config.stored, nx=True, pxat=expires
+        ):
+            raise self._begun()
+        try:
+            for shard in contents.shards:
+                if shard.shard in parts:  # else there is nothing in it
+                    self._install(shard, parts[shard.shard])
+        except BaseException:
+            if config.shards > 1:  # else nothing was changed
+                with suppress(*_LOST):
+                    filters.of_config(self._client, config).clear()
+            raise
+        self._keys.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(*_LOST):  # else they vanish by themselves
+            for key in self._keys.values():
+                self._client.unlink(key)
+
+    def _install(self, shard: Shard, parts: list[Part]) -> None:
+        keys, config, number = self._config.keys, self._config, shard.shard
+        # None of them may be gone before the parts are, as it may where the server drops keys early.
+        least = max(part.expires for part in parts)
+        status, payload = self._call(
+            INSTALL,
+            [
+                *(keys.config(number), keys.layout(number), keys.register(number)),
+                *(self._keys[part] for part in parts),
+                *(keys.slice(*part.place) for part in parts),
+            ],
+            config.stored,
+            max(shard.config_expires, least),
+            shard.layout,
+            max(shard.layout_expires, least),
+            max(shard.register_expires, least),
+            *(part.expires for part in parts),
+        )
+        if status == Status.MISMATCH:
+            raise self._begun()
+        if status != Status.OK:
+            raise self._dropped(text(payload))
+
+    def _write(self, key: str, piece: bytes, place: int, size: int) -> None:
+        if not self._call(TAKE_IN, [key], piece, place, size, _LIFE_MS):
+            raise self._dropped(key)
+
+    def _keep_alive(self) -> None:
+        if time.monotonic() - self._kept > _KEEP_SECONDS:
+            for key in self._keys.values():
+                self._client.pexpire(key, _LIFE_MS)
+            self._kept = time.monotonic()
+
+    def _call(self, script: Script, keys: list[str], *args: Any) -> Any:
+        call = ScriptCall(script, tuple(keys), args, in_full=True)
+        return self._client.execute_command(*call.words)
+
+    def _begun(self) -> Begun:
+        return Begun(
+            f"somebody has begun filter {self._config.name!r} meanwhile; stop the crawlers, and restore it "
+            "with --replace"
+        )
+
+    def _dropped(self, key: str) -> CommandError:
+        return CommandError(
+            f"the server has dropped {key!r} before the filter was complete; nothing was restored"
+        )

@@ -1,0 +1,204 @@
+"""Bar charts of a filter's slices: what is where, for the page that draws them.
+
+Heights and places are shares, from 0 to 100, so that the drawing can be as wide as the reader's screen is.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import timedelta
+from typing import TYPE_CHECKING, NamedTuple
+
+from tbloom.bloom.sizing import slice_rate
+from tbloom.cli.kit import words
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tbloom.bloom.info import FilterInfo, SliceInfo
+
+_MOST_TICKS = 4
+_ROUNDING = 1e-9
+#: From so many bars on there are no gaps between them, which would be thinner than a pixel.
+_DENSE = 80
+#: From so many bars on the outer labels begin and end with the outer bars, and do not stand below their middle.
+_ANCHORED = 5
+_MONTH, _DAY, _YEAR = timedelta(days=27), timedelta(hours=22), timedelta(days=360)
+
+
+class Bar(NamedTuple):
+    """A slice: up to a limit in one colour, beyond it in another."""
+
+    x: float
+    width: float
+    #: Both are heights from the ground.
+    height: float
+    below_limit: float
+    tip: str
+
+
+class Label(NamedTuple):
+    """A word below the bars."""
+
+    x: float
+    #: Which part of it is at ``x``: start, middle or end.
+    anchor: str
+    text: str
+
+
+class Chart(NamedTuple):
+    """Bars, and a line to compare them with."""
+
+    title: str
+    line_name: str
+    line_text: str
+    description: str
+    bars: list[Bar]
+    line: float
+    #: From 0 to the top, evenly.
+    ticks: list[str]
+    labels: list[Label]
+
+
+class _Line(NamedTuple):
+    name: str
+    value: float
+    #: Whether what is beyond it is too much.
+    is_limit: bool
+
+
+def charts(info: FilterInfo) -> list[Chart]:
+    """Items, fill ratio, error rate and memory of each slice."""
+    slices = info.slices
+    full = -math.expm1(-info.hashes * info.capacity / info.bits)
+    share = slice_rate(info.promised_error_rate, len(slices))
+    return [
+        _chart(
+            info,
+            "Items",
+            [slice.items for slice in slices],
+            _Line("capacity", info.capacity, is_limit=True),
+            _count,
+        ),
+        _chart(
+            info,
+            "Error rate",
+            [slice.error_rate for slice in slices],
+            _Line("a slice's share", share, is_limit=True),
+            words.rate,
+        ),
+        # By chance, a full slice has a bit more bits set; and Redis rounds memory up.
+        _chart(
+            info,
+            "Fill ratio",
+            [slice.fill_ratio for slice in slices],
+            _Line("at capacity", full, is_limit=False),
+            _percent,
+        ),
+        _chart(
+            info,
+            "Memory",
+            [slice.bytes for slice in slices],
+            _Line("made for", info.bits / 8, is_limit=False),
+            words.size,
+        ),
+    ]
+
+
+def _count(number: float) -> str:
+    return f"{number:,.0f}"
+
+
+def _briefly(number: float, written: Callable[[float], str]) -> str:
+    """A round number, in as little room as there is beside a chart."""
+    if written is _count:
+        return words.compact(number)
+    return written(number).replace(".0 ", " ")
+
+
+def _percent(ratio: float) -> str:
+    return f"{100 * ratio:.3g} %"
+
+
+def _chart(
+    info: FilterInfo,
+    title: str,
+    values: Sequence[float],
+    line: _Line,
+    written: Callable[[float], str],
+) -> Chart:
+    names = [_name(info, slice) for slice in info.slices]
+    highest = max(*values, line.value)
+    step = _step(highest, words.unit(highest) if written is words.size else 1)
+    steps = math.ceil(highest / step - _ROUNDING)
+    top = steps * step
+    limit = line.value if line.is_limit else math.inf
+    return Chart(
+        title=title,
+        line_name=line.name,
+        line_text=written(line.value),
+        description=_description(names, values, line, written),
+        bars=[
+            Bar(
+                *place,
+                100 * value / top,
+                100 * min(value, limit) / top,
+                f"{name}: {written(value)}",
+            )
+            for place, value, name in zip(_places(len(values)), values, names, strict=True)
+        ],
+        line=100 * line.value / top,
+        ticks=["0", *(_briefly(step * number, written) for number in range(1, steps + 1))],
+        labels=_labels(names),
+    )
+
+
+def _description(
+    names: Sequence[str], values: Sequence[float], line: _Line, written: Callable[[float], str]
+) -> str:
+    """For those who can't see the bars."""
+    over = f"; {sum(value > line.value for value in values)} above it" if line.is_limit else ""
+    return (
+        f"{len(values)} slices, from {names[0]} to {names[-1]}. The most is {written(max(values))}; "
+        f"the line, {line.name}, is at {written(line.value)}{over}."
+    )
+
+
+def _step(highest: float, unit: int) -> float:
+    """A step that is round in this unit; a few of them reach the highest value."""
+    least = highest / unit / _MOST_TICKS
+    power = 10.0 ** math.floor(math.log10(least))
+    return unit * next(power * f for f in (1, 2, 5, 10) if power * f >= least * (1 - _ROUNDING))
+
+
+def _places(number: int) -> list[tuple[float, float]]:
+    """Where each bar begins, and how wide it is. A few are not as wide as they could be."""
+    room = 100 / number
+    width = room if number >= _DENSE else room * min(0.8, 0.1 + 0.12 * number)
+    return [(room * i + (room - width) / 2, width) for i in range(number)]
+
+
+def _labels(names: Sequence[str]) -> list[Label]:
+    """So few that they don't touch on a phone: the first, the last, and one in between."""
+    number = len(names)
+    if number < _ANCHORED:
+        chosen = range(number) if number != _ANCHORED - 1 else (0, number - 1)
+        return [Label(100 * (i + 0.5) / number, "middle", names[i]) for i in chosen]
+    middle = number // 2
+    return [
+        Label(0, "start", names[0]),
+        Label(100 * (middle + 0.5) / number, "middle", names[middle]),
+        Label(100, "end", names[-1]),
+    ]
+
+
+def _name(info: FilterInfo, slice: SliceInfo) -> str:
+    """When the slice begins, as short as it can be said."""
+    length = slice.end - slice.start
+    if length >= _MONTH:
+        return f"{slice.start:%b %Y}"
+    if length < _DAY:
+        return f"{slice.start:%d %b %H:%M}"
+    return (
+        f"{slice.start:%d %b %Y}" if length * len(info.slices) > _YEAR else f"{slice.start:%d %b}"
+    )

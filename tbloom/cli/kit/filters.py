@@ -1,0 +1,163 @@
+"""The filters that are on a server, by their stored parameters."""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import redis
+from redis.retry import Retry
+
+from tbloom import TimeBloom, exact
+from tbloom.bloom.config import from_stored, read_stored
+from tbloom.cli.kit.errors import CommandError
+from tbloom.distinct.config import KIND as MAPPING
+from tbloom.engine.flow import text
+from tbloom.engine.keys import CONFIGS, Keys, name_of
+from tbloom.engine.retries import as_redis_error
+from tbloom.engine.urls import make_client, parse_url, without_secrets
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+    from tbloom.bloom.config import Config, Parameters
+
+#: For so long (s) a command that goes through many items sends a call again; one that only looks does not.
+PATIENCE = 30.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """URL and NAME, as most commands have them."""
+    add_url(parser)
+    parser.add_argument("name", metavar="NAME", help="the filter's name (tbloom list URL)")
+
+
+def add_url(parser: argparse.ArgumentParser) -> None:
+    """URL."""
+    parser.add_argument(
+        "url",
+        metavar="URL",
+        help="redis://host:port/db, as redis-py takes it; redis+cluster://host:port for a cluster",
+    )
+
+
+@contextmanager
+def connect(url: str) -> Iterator[Any]:
+    """redis-py's client; where no server answers, the first command raises redis-py's error at once."""
+    address, cluster = parse_url(url)
+    address = re.sub(
+        r"(?<=[?&])(decode_responses|encoding\w*)=[^&]*&?", "", address
+    )  # bytes are bytes
+    kind = redis.RedisCluster if cluster else redis.Redis
+    try:
+        with make_client(kind.from_url, Retry, address) as client:
+            yield client
+    except redis.RedisClusterException as error:
+        raise as_redis_error(error) from None
+
+
+@contextmanager
+def open_filter(url: str, name: str, **own: Any) -> Iterator[TimeBloom]:
+    """The stored filter of this name, with its parameters; ``own`` are the client's own affair."""
+    with connect(url) as client, open_stored(url, client, name, **own) as seen:
+        yield seen
+
+
+@contextmanager
+def open_or_create(
+    url: str, name: str, given: dict[str, Any] | None, **own: Any
+) -> Iterator[TimeBloom]:
+    """The same; one that is not there is made with what is ``given``, unless that is None.
+
+    One that is there must be the one that they would make.
+    """
+    with connect(url) as client:
+        stored = client.get(Keys(name).root)
+        is_ours = not stored_exact(client, name) and not is_mapping(client, name)
+        if given is not None and (given or stored is None) and is_ours:
+            seen = TimeBloom(client, name, **given, **own)
+            seen.keys()  # raises ConfigMismatch where it is there with other parameters
+        else:
+            seen = open_stored(url, client, name, **own)
+        with seen:
+            yield seen
+
+
+def open_stored(url: str, client: Any, name: str, **own: Any) -> TimeBloom:
+    """The same, with a client that is there; ``url`` is for the message."""
+    stored = client.get(Keys(name).root)
+    if stored is None:
+        raise CommandError(
+            f"no filter {name!r} on {without_secrets(url)} ('tbloom list URL' shows those that are there)"
+        )
+    if exact.config.from_stored(name, text(stored)):
+        raise CommandError(
+            f"{name!r} on {without_secrets(url)} is an exact filter, and this command is for those with slices"
+        )
+    if is_mapping(client, name):
+        raise CommandError(
+            f"{name!r} on {without_secrets(url)} is a mapping of distinct counters: see 'tbloom count'"
+        )
+    return of_config(client, from_stored(name, text(stored)), **own)
+
+
+def is_mapping(client: Any, name: str) -> bool:
+    """Whether this name is that of a mapping of distinct counters."""
+    try:
+        stored = text(client.get(Keys(name).root) or b"")
+    except redis.ResponseError:  # somebody else's key, of another type
+        return False
+    return bool(read_stored(stored).get("kind") == MAPPING)
+
+
+def stored_exact(client: Any, name: str) -> exact.ExactFilter | None:
+    """The stored filter of this name, if it is an exact one."""
+    try:
+        config = exact.config.from_stored(name, text(client.get(Keys(name).root) or b""))
+    except redis.ResponseError:  # somebody else's key, of another type
+        return None
+    return exact.ExactFilter(client, name, shards=config.shards) if config else None
+
+
+def of_config(client: Any, config: Config, **own: Any) -> TimeBloom:
+    """The filter with these parameters."""
+    return TimeBloom(client, config.name, **parameters_of(config), **own)
+
+
+def parameters_of(config: Config) -> Parameters:
+    """The same, as ``TimeBloom`` takes them."""
+    return {
+        "granularity": config.granularity,
+        "slices": config.slices,
+        "capacity": config.capacity,
+        "error_rate": config.error_rate,
+        "tz": config.tz,
+        "shards": config.shards,
+        "grow": config.grow,
+        "bits": config.bits,
+        "hashes": config.hashes,
+    }
+
+
+def node_of(client: Any, key: str) -> dict[str, Any]:
+    """Has a command about the server go to the one that holds the key."""
+    node = getattr(client, "get_node_from_key", None)
+    return {"target_nodes": node(key)} if node else {}
+
+
+def names(client: Any) -> list[str]:
+    """The filters on the server, in order. (Mappings of distinct counters are none.)"""
+    return [name for name in _stored_names(client) if not is_mapping(client, name)]
+
+
+def mappings(client: Any) -> list[str]:
+    """The mappings of distinct counters on the server, in order."""
+    return [name for name in _stored_names(client) if is_mapping(client, name)]
+
+
+def _stored_names(client: Any) -> list[str]:
+    """All names that parameters are stored under, found with SCAN, in order."""
+    found = (name_of(text(key)) for key in client.scan_iter(CONFIGS, count=1000))
+    return sorted({name for name in found if name is not None})

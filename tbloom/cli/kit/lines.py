@@ -1,0 +1,99 @@
+"""What ``tbloom add`` and ``tbloom check`` have in common: a filter in a shell's pipeline, an item in each line."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from tbloom.cli.kit import filters, interrupts
+from tbloom.cli.kit.errors import CommandError
+from tbloom.cli.kit.progress import Reporter
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Iterable, Iterator
+    from contextlib import AbstractContextManager
+
+    from tbloom import TimeBloom
+
+    #: Each of the items, and whether it is new.
+    Ask = Callable[[TimeBloom, list[bytes]], Iterable[tuple[bytes, bool]]]
+
+#: So many bytes are read at once, if they are there.
+_AT_ONCE = 1 << 16
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """URL, NAME, FILE ..., --seen, --within, --quiet."""
+    filters.add_arguments(parser)
+    parser.add_argument(
+        "files", metavar="FILE", nargs="*", help="an item in each line; - or none: standard input"
+    )
+    parser.add_argument(
+        "--seen", action="store_true", help="print the items that have been seen, not the new ones"
+    )
+    parser.add_argument(
+        "--within", type=int, metavar="N", help="ask the newest N slices only (all)"
+    )
+    parser.add_argument("--quiet", action="store_true", help="no progress bar and no summary")
+
+
+def run(
+    arguments: argparse.Namespace, what: str, opened: AbstractContextManager[TimeBloom], ask: Ask
+) -> int:
+    """Prints the new items, or those seen. 0: there are some; 1: none."""
+    reporter = Reporter(stderr=True, quiet=arguments.quiet)
+    printed = total = 0
+    with ExitStack() as stack:
+        # Opened before anything is asked, so that a wrong name changes nothing.
+        files = [open_file(stack, file) for file in arguments.files or ["-"]]
+        seen = stack.enter_context(opened)
+        advance = stack.enter_context(reporter.count(what, None, "lines"))
+        for items in (items for file in files for items, _ in pages(file)):
+            wanted: list[bytes] = []
+            with interrupts.step():
+                try:
+                    for item, new in ask(seen, items):
+                        if new is not arguments.seen:
+                            wanted.append(item)
+                finally:
+                    # At once: what is added and not printed would be lost if the rest went wrong.
+                    sys.stdout.buffer.writelines(item + b"\n" for item in wanted)
+                    sys.stdout.buffer.flush()
+            printed += len(wanted)
+            total += len(items)
+            advance(total)
+    reporter.say(f"{total:,} lines, {printed:,} {'seen' if arguments.seen else 'new'}")
+    return 0 if printed else 1
+
+
+def pages(file: BinaryIO) -> Iterator[tuple[list[bytes], int]]:
+    """The file's lines, without their ends, as many as are there at a time, and how many bytes these are.
+
+    Empty lines are left out.
+    """
+    rest = b""
+    while data := file.read1(_AT_ONCE):  # type: ignore[attr-defined] # of a file, and of standard input
+        whole, end, rest = (rest + data).rpartition(b"\n")
+        if end:
+            yield _items(whole), len(whole) + 1
+    if rest:
+        yield _items(rest), len(rest)
+
+
+def _items(data: bytes) -> list[bytes]:
+    return [item for line in data.split(b"\n") if (item := line.rstrip(b"\r"))]
+
+
+def open_file(stack: ExitStack, file: str) -> BinaryIO:
+    """The file, open for as long as the stack is; ``-`` is standard input."""
+    if file == "-":
+        if sys.stdin is None:
+            raise CommandError("standard input is closed")
+        return sys.stdin.buffer
+    try:
+        return stack.enter_context(Path(file).open("rb"))
+    except OSError as error:
+        raise CommandError(f"{file}: {error.strerror}") from None

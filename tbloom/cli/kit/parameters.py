@@ -1,0 +1,54 @@
+"""The options that say what a filter is like."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tbloom.cli.kit import numbers
+from tbloom.cli.kit.errors import CommandError
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_arguments(parser: Any) -> None:
+    """--granularity, --slices, --capacity, --error-rate and so on; of those that are not given, there is no trace."""
+    parser.add_argument(
+        "--granularity",
+        metavar="PERIOD",
+        help="length of a slice: h, d, w, m, or 15min, 3d ... (d)",
+    )
+    parser.add_argument("--slices", type=int, metavar="N", help="how many slices (7)")
+    parser.add_argument(
+        "--capacity", type=numbers.count, metavar="ITEMS", help="distinct items per slice (1e6)"
+    )
+    parser.add_argument(
+        "--error-rate", type=float, metavar="RATE", help="over the whole window (1e-4)"
+    )
+    parser.add_argument("--tz", metavar="ZONE", help="time zone, such as Europe/Berlin (UTC)")
+    parser.add_argument("--shards", type=int, metavar="N", help="parts, for a cluster")
+    parser.add_argument(
+        "--no-grow", dest="grow", action="store_false", default=None, help="refuse items when full"
+    )
+
+
+def given(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Those that were given, as ``TimeBloom`` takes them."""
+    names = ("granularity", "slices", "capacity", "error_rate", "tz", "shards", "grow")
+    values = {name: getattr(arguments, name) for name in names}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def new(arguments: argparse.Namespace) -> dict[str, Any] | None:
+    """What a filter that is not there yet is made with; None without --create."""
+    values = given(arguments)
+    if values and not arguments.create:
+        raise CommandError("--create is missing, without which no filter is made")
+    return values if arguments.create else None
+
+
+def add_creation(parser: argparse.ArgumentParser) -> None:
+    """--create, and what the filter is like."""
+    group = parser.add_argument_group("a filter that is not there yet")
+    group.add_argument("--create", action="store_true", help="make it, like this:")
+    add_arguments(group)

@@ -1,0 +1,99 @@
+"""``tbloom demo``: three crawls of one site, by several crawlers on one filter.
+
+The first fetches each page once; the second, inside the window, none; the third, after the window
+has passed, each page again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+from typing import TYPE_CHECKING, Any
+
+from tbloom.cli.kit.errors import CommandError
+from tbloom.cli.kit.progress import Reporter
+from tbloom.demo import report
+from tbloom.demo.localredis import open_redis
+from tbloom.demo.runs import Runs
+from tbloom.demo.target import live, loopback
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+_MOST = {"crawlers": 32, "period": 86_400, "max_pages": 100_000}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The demo's arguments."""
+    site = parser.add_mutually_exclusive_group()
+    site.add_argument("--site", metavar="DIR", help="crawl the HTML files of a folder")
+    site.add_argument("--url", help="crawl a live site, politely")
+    parser.add_argument(
+        "--redis", metavar="URL", help="the Redis to use (default: REDIS_URL, else one is started)"
+    )
+    parser.add_argument(
+        "--crawlers",
+        type=int,
+        default=2,
+        metavar="N",
+        help="crawler processes at once (default: 2)",
+    )
+    parser.add_argument(
+        "--period", type=int, metavar="SECONDS", help="length of a slice (default: by the site)"
+    )
+    parser.add_argument(
+        "--max-pages", type=int, default=200, metavar="N", help="with --url (default: 200)"
+    )
+    parser.add_argument("--json", action="store_true", help="the result as JSON on stdout")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Runs the demo. 0: every number is as promised; 1: one is not, and a sentence says which."""
+    _check(arguments)
+    reporter = Reporter(stderr=arguments.json)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_ended_by_signals())
+        url, what = stack.enter_context(open_redis(arguments.redis))
+        reporter.say(f"Redis: {what}")
+        if arguments.url:
+            target = live(arguments.url, arguments.crawlers, arguments.max_pages, reporter)
+        else:
+            site = loopback(arguments.site, arguments.crawlers, reporter)
+            target = stack.enter_context(site)
+        period = arguments.period or target.period
+        runs = stack.enter_context(Runs(reporter, url, target, arguments.crawlers, period))
+        numbers = runs.make(what)
+    if arguments.json:
+        sys.stdout.write(report.to_json(numbers) + "\n")
+    else:
+        report.show(numbers, reporter.console)
+    return 1 if numbers.problems() else 0
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    for name, most in _MOST.items():
+        value = getattr(arguments, name)
+        if value is not None and not 1 <= value <= most:
+            message = f"--{name.replace('_', '-')}: expected 1 to {most}, got {value}"
+            raise CommandError(message)
+
+
+@contextlib.contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Lets SIGTERM and SIGHUP unwind the stack, as Ctrl-C does, so that nothing stays behind."""
+
+    def end(number: int, _frame: Any) -> None:
+        sys.exit(128 + number)
+
+    before = {}
+    for name in ("SIGTERM", "SIGHUP"):
+        with contextlib.suppress(AttributeError, ValueError):  # Windows; not in the main thread
+            number = getattr(signal, name)
+            before[number] = signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

