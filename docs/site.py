@@ -26,7 +26,7 @@ PROJECT = {
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",
     "LICENSE": "license.txt",
-    "lua/add.lua": "add.lua.txt",
+    "lua/bloom/add.lua": "add.lua.txt",
     "lua/shared.lua": "shared.lua.txt",
 }
 COMMANDS = "<!-- every command's help, by docs/site.py -->"

@@ -13,7 +13,6 @@ import redis
 from test_distinct_model import replies_to, run, stored_ids
 
 from tbloom.distinct import DistinctCounter
-from tbloom.engine.scripts import DISTINCT_CLEAR, DISTINCT_FORGET
 
 pytestmark = pytest.mark.usefixtures("away_from_midnight")
 CHUNK = 65_536
@@ -170,7 +169,7 @@ def test_clear_of_many_chunks_takes_several_calls(
                 calls = flow.send(replies)
             except StopIteration:
                 break
-            clears += sum(getattr(call, "script", None) is DISTINCT_CLEAR for call in calls)
+            clears += sum(script_of(call) == "distinct/clear" for call in calls)
             replies_to(begun, calls)
             replies = replies_to(begun, calls)
         assert counter is ever or clears >= 4
@@ -195,7 +194,7 @@ def test_a_bitmap_that_is_made_while_many_chunks_are_cleared_is_cleared_too(
         begun.hset("{ids}:counters", "days", days.config.stored)
         _store(begun, "days", label, {0: ids, 1: range(10)})
 
-    last = DISTINCT_FORGET if mapping else DISTINCT_CLEAR
+    last = "distinct/forget" if mapping else "distinct/clear"
     flow, replies, is_made = days._protocol.clear(mapping=mapping), None, False
     add(range(4000))
     while True:
@@ -205,7 +204,7 @@ def test_a_bitmap_that_is_made_while_many_chunks_are_cleared_is_cleared_too(
             break
         if not is_made and getattr(calls[-1], "words", [""])[0] == "HGETALL":
             add(range(4000))  # else there is nothing to be cleared along with the mapping
-        if not is_made and any(getattr(call, "script", None) is last for call in calls):
+        if not is_made and any(script_of(call) == last for call in calls):
             add(range(5000))
             is_made = True
         replies = replies_to(begun, calls)

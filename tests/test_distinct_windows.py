@@ -18,7 +18,6 @@ from test_distinct_model import replies_to, run
 
 from tbloom import ConfigError
 from tbloom.distinct import DistinctCounter
-from tbloom.engine.scripts import DISTINCT_CLEAR
 
 MONDAY = datetime(2019, 6, 3, tzinfo=timezone.utc)  # when the server's clock begins
 DAY = timedelta(days=1)
@@ -299,7 +298,7 @@ def test_a_slice_that_begins_while_the_counter_is_cleared_is_cleared_too(
     with DistinctCounter.from_url(clockwork.server.url, "a", daily.mapping, **DAILY) as other:
         daily.add("x")
         flow, replies = daily._protocol.clear(mapping=mapping), None
-        while getattr((calls := flow.send(replies))[0], "script", None) is not DISTINCT_CLEAR:
+        while script_of((calls := flow.send(replies))[0]) != "distinct/clear":
             replies = replies_to(server, calls)
         clockwork.set(MONDAY + DAY)
         assert other.add("y")

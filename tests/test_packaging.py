@@ -18,10 +18,11 @@ import pytest
 from conftest import missing
 
 ROOT = Path(__file__).parents[1]
-SCRIPTS = {f"{path.name}" for path in (ROOT / "lua").glob("*.lua")}
+SCRIPTS = {path.relative_to(ROOT).as_posix() for path in (ROOT / "lua").rglob("*.lua")}
 PYTHON = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tbloom").rglob("*.py")}
 USE = (
-    "from tbloom import scripts, TimeBloom; import tbloom; print(tbloom.__file__, scripts.ADD.sha)"
+    "from tbloom.engine.scripts import Script; import tbloom;"
+    "print(tbloom.__file__, Script('bloom/add').sha)"
 )
 #: What a process without the extra ``pages`` can do, and what it is told.
 WITHOUT_PAGES = """
@@ -55,7 +56,9 @@ def test_the_wheel_works_in_a_clean_environment(dist: Path, tmp_path: Path) -> N
     [wheel] = dist.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     assert PYTHON == {name for name in names if name.startswith("tbloom/") and name.endswith(".py")}
-    assert SCRIPTS == {Path(name).name for name in names if name.startswith("tbloom/lua/")}
+    assert SCRIPTS == {
+        name.removeprefix("tbloom/") for name in names if name.startswith("tbloom/lua/")
+    }
     assert {"tbloom/py.typed", "tbloom/cli/kit/report.html"} <= set(names)
     assert {"tbloom", f"tbloom-{wheel.name.split('-')[1]}.dist-info"} == {
         n.split("/")[0] for n in names
@@ -79,7 +82,7 @@ def test_the_sdist_holds_all_that_a_build_needs(dist: Path) -> None:
     [sdist] = dist.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    assert {f"lua/{script}" for script in SCRIPTS} <= names
+    assert SCRIPTS <= names
     assert {"LICENSE", "README.md", "setup.cfg", "pyproject.toml"} <= names
 
 

@@ -18,7 +18,7 @@ from proxy import Fault, Proxy
 from tbloom import Claim, TimeBloom
 from tbloom.engine.connections import _bundles
 from tbloom.engine.flow import ScriptCall
-from tbloom.engine.scripts import ADD
+from tbloom.engine.scripts import Script
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system can't fork")
 
@@ -54,7 +54,7 @@ def test_calls_are_made_when_it_is_their_turn() -> None:
             made.append(self.number)
             return iter([self.number])
 
-    calls = [ScriptCall(ADD, ("key",), (), Late(number)) for number in range(8)]
+    calls = [ScriptCall(Script("bloom/add"), ("key",), (), Late(number)) for number in range(8)]
     assert [1, 3, 7, 8] == [len(made) for _ in _bundles(calls)]
 
 

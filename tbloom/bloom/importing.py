@@ -8,10 +8,12 @@ from tbloom.bloom import survey
 from tbloom.bloom.exchange import Conversation
 from tbloom.bloom.script_calls import Plan, Positions, ShardPlan, leaves
 from tbloom.bloom.sizing import HEADER_BITS
-from tbloom.engine import scripts
 from tbloom.engine.batches import Batch
 from tbloom.engine.flow import Flow, ScriptCall
+from tbloom.engine.scripts import Script
 from tbloom.errors import ConfigError
+
+_IMPORT = Script("bloom/import")
 
 #: Of the script's keys, those before the parts.
 _KEYS_BEFORE = 3
@@ -51,7 +53,7 @@ class _Import:
         if terms is None:
             terms = self._terms[shard, agreed] = self._work_out(plan, batch, shard)
         parts = len(terms[0]) - _KEYS_BEFORE
-        return ScriptCall(scripts.IMPORT, *terms, Positions(shard, batch.digests, parts))
+        return ScriptCall(_IMPORT, *terms, Positions(shard, batch.digests, parts))
 
     def _work_out(
         self, plan: Plan, batch: Batch, shard: ShardPlan

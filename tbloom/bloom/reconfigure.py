@@ -9,11 +9,13 @@ from __future__ import annotations
 from tbloom.bloom.config import Config, from_stored
 from tbloom.bloom.layout import Layout
 from tbloom.bloom.script_calls import leaves
-from tbloom.engine import scripts
 from tbloom.engine.clock import ServerClock
 from tbloom.engine.flow import Command, Flow, ScriptCall, Status, deliver, text
+from tbloom.engine.scripts import Script
 from tbloom.errors import ConfigMismatch, TBloomError
 from tbloom.window import Slice, Window
+
+_RECONFIGURE = Script("bloom/reconfigure")
 
 #: Items are found by these, so a filter can't change them in place.
 _FIXED = ("granularity", "tz", "shards", "layout", "hash")
@@ -91,7 +93,7 @@ def _call(
                 keys.append(new.keys.slice(slice.label, shard, number))
                 expiries.append(leaves(new, new.window.expires(slice), shard))
     return ScriptCall(
-        scripts.RECONFIGURE,
+        _RECONFIGURE,
         (config_key, new.keys.layout(shard), new.keys.register(shard), *keys)
         if shard is not None
         else (config_key,),

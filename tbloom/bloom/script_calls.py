@@ -10,13 +10,19 @@ from tbloom.bloom.config import Config
 from tbloom.bloom.hasher import Hasher
 from tbloom.bloom.layout import Layout, Part
 from tbloom.bloom.sizing import HEADER_BITS
-from tbloom.engine import scripts
 from tbloom.engine.batches import Batch
 from tbloom.engine.flow import ScriptCall
+from tbloom.engine.scripts import Script
 from tbloom.engine.tokens import LANE_TTL_MS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+_ADD = Script("bloom/add")
+_CONTAINS = Script("bloom/contains")
+_CLEAR = Script("bloom/clear")
+_OPEN = Script("bloom/open")
+_RELAYOUT = Script("bloom/relayout")
 
 #: Bits of a key (4 MB) that takes the server more than a millisecond to make.
 _LARGE = 1 << 25
@@ -185,7 +191,7 @@ class Plan:
             terms = shard.add_terms[within, batch.agreed] = self._add_terms(within, batch)
         keys, args = terms
         return ScriptCall(
-            scripts.ADD,
+            _ADD,
             (self._lane(batch), *keys),
             (batch.number, *args),
             Positions(shard, batch.digests, shard.slice_ends[within - 1]),
@@ -221,7 +227,7 @@ class Plan:
         config, shard = self.config, self.shard(batch.shard)
         keys = shard.slice_ends[within - 1]
         return ScriptCall(
-            scripts.CONTAINS,
+            _CONTAINS,
             (
                 config.keys.config(batch.shard),
                 config.keys.layout(batch.shard),
@@ -242,7 +248,7 @@ class Plan:
         """``lua/clear.lua``; the batch has a lane, and no items."""
         keys, shard = self.config.keys, self.shard(batch.shard)
         return ScriptCall(
-            scripts.CLEAR,
+            _CLEAR,
             (
                 keys.config(batch.shard),
                 self._lane(batch),
@@ -266,15 +272,13 @@ class Plan:
     def open(self, *, store: bool) -> ScriptCall:
         """``lua/open.lua``."""
         times = (self.begins, self.ends, self.expires_at(None))
-        return ScriptCall(
-            scripts.OPEN, (self.config.keys.root,), (self.config.stored, *times, int(store))
-        )
+        return ScriptCall(_OPEN, (self.config.keys.root,), (self.config.stored, *times, int(store)))
 
     def begin(self, shard: int, items: int) -> ScriptCall:
         """``lua/relayout.lua``, to begin the current slice with room for ``items``."""
         layout, label, keys = self.layout(shard), self.labels[0], self.config.keys
         return ScriptCall(
-            scripts.RELAYOUT,
+            _RELAYOUT,
             (keys.config(shard), keys.layout(shard), keys.slice(label, shard)),
             (
                 self.config.stored,

@@ -16,9 +16,12 @@ from tbloom.bloom.layout import Layout, Part
 from tbloom.bloom.sizing import HEADER_BITS, key_bytes, window_rate
 from tbloom.engine.clock import ServerClock
 from tbloom.engine.flow import CALLS_AT_ONCE, Command, Flow, ScriptCall, chunks, deliver, text
-from tbloom.engine.scripts import CONTAINS, SERVER
+from tbloom.engine.scripts import Script
 from tbloom.errors import ConfigMismatch
 from tbloom.window import Slice, from_ms
+
+_CONTAINS = Script("bloom/contains")
+_SERVER = Script("engine/server")
 
 #: BITCOUNT reads so many bytes in about a millisecond.
 _COUNT_BYTES = 1 << 22
@@ -32,7 +35,7 @@ def ask_time(config: Config, clock: ServerClock) -> Flow[None]:
     Not by TIME, which a cluster's client would send to any node: no instant lies in a slice that
     ends where it begins, so the script replies with its time.
     """
-    call = ScriptCall(CONTAINS, (config.keys.root,), (config.stored, 0, 0))
+    call = ScriptCall(_CONTAINS, (config.keys.root,), (config.stored, 0, 0))
     [[_, now]] = yield from deliver([call])
     clock.learn(now)
 
@@ -57,7 +60,7 @@ def evictions(keys: list[str]) -> Flow[list[str]]:
     """What is to be said of those servers, among the ones that these keys are on, that drop keys."""
     found: dict[str, None] = {}
     for some in chunks(keys, CALLS_AT_ONCE):
-        for _, section in (yield from deliver([ScriptCall(SERVER, (key,), ()) for key in some])):
+        for _, section in (yield from deliver([ScriptCall(_SERVER, (key,), ()) for key in some])):
             fields = dict(re.findall(r"^(\w+):(.*?)\r?$", text(section), re.MULTILINE))
             policy, limit = fields.get("maxmemory_policy", ""), int(fields.get("maxmemory", 0))
             if limit and policy != "noeviction":

@@ -8,8 +8,10 @@ from tbloom.distinct.config import ALWAYS, STORED_MAPPING
 from tbloom.distinct.exchange import CHUNK, CountConversation, refusal
 from tbloom.distinct.selection import Selection
 from tbloom.engine.flow import Flow, ScriptCall, Status, deliver, text
-from tbloom.engine.scripts import DISTINCT_COUNT
+from tbloom.engine.scripts import Script
 from tbloom.errors import TBloomError
+
+_COUNT = Script("distinct/count")
 
 #: A slice may end while its chunks are counted. More often means that the server's clock runs away.
 _MAX_CORRECTIONS = 16
@@ -59,7 +61,7 @@ def _count_at(
     while left or following >= 0:
         named = left[: max(1, _BITMAPS_PER_CALL // len(slices))]
         call = ScriptCall(
-            DISTINCT_COUNT,
+            _COUNT,
             (
                 *fixed_keys,
                 *(

@@ -12,15 +12,19 @@ from tbloom.distinct.config import (
     CounterConfig,
     mapping_differences,
 )
-from tbloom.engine import scripts
 from tbloom.engine.batches import MOVED, Batch, Untold
 from tbloom.engine.buckets import Bucketed
 from tbloom.engine.clock import ServerClock
 from tbloom.engine.flow import Flow, ScriptCall, Status, chunks, text
+from tbloom.engine.scripts import Script
 from tbloom.engine.tokens import LANE_TTL_MS
 from tbloom.engine.tree import LAST_BUCKET, Tree, new_generation, read_tree
 from tbloom.errors import ConfigMismatch, MappingFull, TBloomError
 from tbloom.window import Slice
+
+_ADD = Script("distinct/add")
+_CLEAR = Script("distinct/clear")
+_FORGET = Script("distinct/forget")
 
 #: The ids of one chunk.
 CHUNK = 1 << 16
@@ -83,7 +87,7 @@ class CountConversation(Bucketed):
         known = batch.known or _Known(tree, current.label)
         batch.known = known._replace(tree=tree, label=current.label)
         return ScriptCall(
-            scripts.DISTINCT_ADD,
+            _ADD,
             (
                 self._lane(batch),
                 keys.config(),
@@ -124,7 +128,7 @@ class CountConversation(Bucketed):
         config, keys = self.config, self.config.keys
         batch.known = config
         return ScriptCall(
-            scripts.DISTINCT_CLEAR,
+            _CLEAR,
             (
                 self._lane(batch),
                 keys.config(),
@@ -154,7 +158,7 @@ class CountConversation(Bucketed):
         keys = self.config.keys
         batch.known = self.config
         return ScriptCall(
-            scripts.DISTINCT_FORGET,
+            _FORGET,
             (
                 self._lane(batch),
                 keys.config(),

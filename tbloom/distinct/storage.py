@@ -10,9 +10,13 @@ from tbloom.distinct.config import WHOLE, CounterConfig, from_stored
 from tbloom.distinct.exchange import CountConversation
 from tbloom.engine.batches import Batch
 from tbloom.engine.flow import CALLS_AT_ONCE, Command, Flow, ScriptCall, chunks, deliver, text
-from tbloom.engine.scripts import DISTINCT_LOOK, DISTINCT_SWEPT, DISTINCT_USAGE
+from tbloom.engine.scripts import Script
 from tbloom.engine.tree import Tree, read_tree
 from tbloom.errors import TBloomError
+
+_LOOK = Script("distinct/look")
+_SWEPT = Script("distinct/swept")
+_USAGE = Script("distinct/usage")
 
 #: Keys that one command looks at, or deletes: less than a millisecond's work.
 _KEYS_PER_CALL = 100
@@ -42,7 +46,7 @@ def _look_at(conversation: CountConversation, labels: list[str]) -> Flow[dict[st
     config, found = conversation.config, {}
     for some in chunks(labels, CALLS_AT_ONCE):
         keys = [config.keys.directory(config.name, label) for label in some]
-        replies = yield from deliver([ScriptCall(DISTINCT_LOOK, (key,), ()) for key in keys])
+        replies = yield from deliver([ScriptCall(_LOOK, (key,), ()) for key in keys])
         for label, (now, *stored) in zip(some, replies, strict=True):
             conversation.clock.learn(now)
             found[label] = StoredSlice(*stored)
@@ -124,7 +128,7 @@ def _sweep(config: CounterConfig) -> Flow[None]:
     for some in chunks(bucket_keys(config, tree), _KEYS_PER_CALL):
         yield from deliver([Command(("UNLINK", *some))])
     if tree.generation:
-        yield from deliver([ScriptCall(DISTINCT_SWEPT, (key,), (tree.generation,))])
+        yield from deliver([ScriptCall(_SWEPT, (key,), (tree.generation,))])
 
 
 def bucket_keys(config: CounterConfig, tree: Tree) -> list[str]:
@@ -136,7 +140,7 @@ def bucket_keys(config: CounterConfig, tree: Tree) -> list[str]:
 
 def memory(keys: list[str]) -> Flow[int]:
     """What the keys take in Redis, overhead included."""
-    calls = [ScriptCall(DISTINCT_USAGE, tuple(some), ()) for some in chunks(keys, _KEYS_PER_CALL)]
+    calls = [ScriptCall(_USAGE, tuple(some), ()) for some in chunks(keys, _KEYS_PER_CALL)]
     taken = 0
     for some in chunks(calls, CALLS_AT_ONCE):
         taken += sum((yield from deliver(some)))

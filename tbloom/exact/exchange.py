@@ -8,14 +8,19 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from tbloom.bloom.hasher import by_shard
-from tbloom.engine import scripts
 from tbloom.engine.batches import Batch, Untold
 from tbloom.engine.buckets import Bucketed
 from tbloom.engine.flow import Flow, ScriptCall, Status, chunks, text
+from tbloom.engine.scripts import Script
 from tbloom.engine.tokens import LANE_TTL_MS
 from tbloom.engine.tree import BITS, LAST_BUCKET, Tree, new_generation, read_tree
 from tbloom.errors import ConfigMismatch, TBloomError
 from tbloom.exact.config import ExactConfig
+
+_OPEN = Script("exact/open")
+_ADD = Script("exact/add")
+_CONTAINS = Script("exact/contains")
+_CLEAR = Script("exact/clear")
 
 #: A bucket with more entries is split. Redis keeps up to 128 in its compact form (a listpack); the fewer they are,
 #: the faster they are searched, and the more memory the keys take.
@@ -106,7 +111,7 @@ class ExactConversation(Bucketed):
         if time.monotonic() < until and ttl <= longest and not is_asked_for:
             return
         config = self.config
-        call = ScriptCall(scripts.EXACT_OPEN, (config.keys.root,), (config.stored, ttl))
+        call = ScriptCall(_OPEN, (config.keys.root,), (config.stored, ttl))
         yield from self._deliver([call], [Batch([])], self._accept)
         self._agreed = time.monotonic() + (ttl / 2000 or _LOOK_SECONDS), ttl
         for batch in batches:
@@ -163,7 +168,7 @@ class ExactConversation(Bucketed):
         batch.known, halves = tree, [*map(tree.half_of, batch.digests)]
         swept = shard.next_sweep(tree, len(halves))
         return ScriptCall(
-            scripts.EXACT_ADD,
+            _ADD,
             (
                 self._lane(batch),
                 keys.config(batch.shard),
@@ -192,7 +197,7 @@ class ExactConversation(Bucketed):
         keys, tree = self.config.keys, self._shard(batch.shard).tree
         batch.known, halves = tree, [*map(tree.half_of, batch.digests)]
         return ScriptCall(
-            scripts.EXACT_CONTAINS,
+            _CONTAINS,
             (
                 keys.config(batch.shard),
                 keys.layout(batch.shard),
@@ -210,7 +215,7 @@ class ExactConversation(Bucketed):
         """``lua/exact_clear.lua``; the batch has a lane, and no items."""
         keys = self.config.keys
         return ScriptCall(
-            scripts.EXACT_CLEAR,
+            _CLEAR,
             (self._lane(batch), keys.config(batch.shard), keys.layout(batch.shard)),
             (batch.number, self.config.stored, LANE_TTL_MS),
         )

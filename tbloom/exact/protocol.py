@@ -8,13 +8,15 @@ from datetime import timedelta
 from tbloom.bloom import survey
 from tbloom.engine.batches import Batch, answers_of
 from tbloom.engine.flow import CALLS_AT_ONCE, Command, Flow, ScriptCall, chunks, deliver, text
-from tbloom.engine.scripts import EXACT_COUNT
+from tbloom.engine.scripts import Script
 from tbloom.engine.tree import Tree, read_tree
 from tbloom.errors import ConfigMismatch, TBloomError
 from tbloom.exact.config import ExactConfig, from_stored
 from tbloom.exact.exchange import ExactConversation
 from tbloom.exact.info import ExactInfo
 from tbloom.items import Item, check_ttl, digests_of, encode, fingerprint
+
+_COUNT = Script("exact/count")
 
 #: Buckets that one command counts, or deletes: less than a millisecond's work.
 _BUCKETS_PER_CALL = 100
@@ -74,7 +76,7 @@ class ExactProtocol:
             tree = yield from read_tree(config.name, config.keys.layout(shard))
             groups = bucket_keys(config, shard, tree)
             buckets += sum(map(len, groups))
-            calls = [ScriptCall(EXACT_COUNT, keys, (tree.generation,)) for keys in groups]
+            calls = [ScriptCall(_COUNT, keys, (tree.generation,)) for keys in groups]
             for some in chunks(calls, CALLS_AT_ONCE):
                 for counted in (yield from deliver(some)):
                     items, dead, memory = items + counted[0], dead + counted[1], memory + counted[2]

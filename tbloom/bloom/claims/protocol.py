@@ -14,11 +14,15 @@ from tbloom.bloom.claims.holdings import Claim, Holdings
 from tbloom.bloom.exchange import Conversation
 from tbloom.bloom.script_calls import Plan
 from tbloom.bloom.sizing import HEADER_BITS
-from tbloom.engine import scripts
 from tbloom.engine.batches import Batch
 from tbloom.engine.flow import Flow, ScriptCall
 from tbloom.engine.outage import Guessed
+from tbloom.engine.scripts import Script
 from tbloom.errors import TBloomError
+
+_CLAIM = Script("bloom/claims/claim")
+_COMMIT = Script("bloom/claims/commit")
+_RELEASE = Script("bloom/claims/release")
 
 _CLAIMS = {"1": Claim.NEW, "0": Claim.SEEN, "2": Claim.BUSY}
 
@@ -171,7 +175,7 @@ class Claims:
             for key in batch.digests
         )
         return ScriptCall(
-            scripts.CLAIM,
+            _CLAIM,
             (
                 keys.config(batch.shard),
                 keys.layout(batch.shard),
@@ -197,7 +201,7 @@ class Claims:
             (_fingerprint(digest), *shard.positions(digest, parts)) for digest in batch.digests
         )
         return ScriptCall(
-            scripts.COMMIT,
+            _COMMIT,
             (
                 keys.config(batch.shard),
                 keys.layout(batch.shard),
@@ -222,7 +226,7 @@ class Claims:
         """``lua/release.lua``."""
         items = ((_fingerprint(digest), numbers[digest]) for digest in batch.digests)
         return ScriptCall(
-            scripts.RELEASE,
+            _RELEASE,
             self.hashes(batch.shard),
             (session, how, *(word for words in items for word in words)),
         )

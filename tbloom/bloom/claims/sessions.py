@@ -12,8 +12,11 @@ from typing import Any
 
 from tbloom.bloom.claims.holdings import Claim
 from tbloom.bloom.claims.protocol import Claims
-from tbloom.engine import scripts
 from tbloom.engine.flow import CALLS_AT_ONCE, Flow, ScriptCall, chunks, deliver, text
+from tbloom.engine.scripts import Script
+
+_ABANDONED = Script("bloom/claims/abandoned")
+_BEAT = Script("bloom/claims/beat")
 
 #: A look for abandoned claims asks for so many at once, and so many times in one go.
 _PAGE, _PAGES = 100, 50
@@ -138,9 +141,7 @@ class Sessions:
         """Where to go on, how many claims are left, and those to be taken over: slices and note."""
         keys, cursor = self._claims.hashes(shard), search.cursor or "0"
         words = (cursor, _PAGE, int(wanted), search.prefix, *forget)
-        [[_, (next_, left, *found)]] = yield from deliver(
-            [ScriptCall(scripts.ABANDONED, keys, words)]
-        )
+        [[_, (next_, left, *found)]] = yield from deliver([ScriptCall(_ABANDONED, keys, words)])
         rows = zip(found[::3], found[1::3], found[2::3], strict=True)
         return (
             text(next_),
@@ -156,7 +157,7 @@ class Sessions:
         plan, shards = self._claims.conversation.current_plan(), list(shards)
         calls = [
             ScriptCall(
-                scripts.BEAT,
+                _BEAT,
                 self._claims.hashes(shard),
                 (name, ttl_ms or 0, plan.expires_at(shard)),
             )

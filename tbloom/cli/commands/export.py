@@ -18,13 +18,15 @@ from tbloom.cli.kit.errors import CommandError
 from tbloom.cli.kit.exportfile import CHUNK, End, Header, Part, Shard
 from tbloom.cli.kit.progress import Reporter
 from tbloom.engine.flow import ScriptCall, text
-from tbloom.engine.scripts import EXPIRIES
+from tbloom.engine.scripts import Script
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
     from tbloom.bloom.config import Config
+
+_EXPIRIES = Script("bloom/expiries")
 
 
 class Found(NamedTuple):
@@ -78,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def expiries(client: Any, keys: list[str]) -> tuple[int, list[int]]:
     """The server's clock, and when each of these keys of one shard is dropped."""
-    now, times = client.execute_command(*ScriptCall(EXPIRIES, tuple(keys), (), in_full=True).words)
+    now, times = client.execute_command(*ScriptCall(_EXPIRIES, tuple(keys), (), in_full=True).words)
     return now, times
 
 

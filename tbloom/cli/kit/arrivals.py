@@ -12,7 +12,7 @@ import redis
 from tbloom.cli.kit import filters
 from tbloom.cli.kit.errors import CommandError
 from tbloom.engine.flow import ScriptCall, Status, text
-from tbloom.engine.scripts import INSTALL, TAKE_IN
+from tbloom.engine.scripts import Script
 from tbloom.errors import TBloomError
 
 if TYPE_CHECKING:
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from tbloom.bloom.config import Config
     from tbloom.cli.kit.exportfile import Contents, Part, Reader, Shard
     from tbloom.engine.scripts import Script
+
+_INSTALL = Script("bloom/install")
+_TAKE_IN = Script("bloom/take_in")
 
 #: So long (ms) lives what has arrived, unless more comes; and so often (s) all of it is kept alive.
 _LIFE_MS, _KEEP_SECONDS = 600_000, 60.0
@@ -96,7 +99,7 @@ class Arrivals:
         # None of them may be gone before the parts are, as it may where the server drops keys early.
         least = max(part.expires for part in parts)
         status, payload = self._call(
-            INSTALL,
+            _INSTALL,
             [
                 *(keys.config(number), keys.layout(number), keys.register(number)),
                 *(self._keys[part] for part in parts),
@@ -115,7 +118,7 @@ class Arrivals:
             raise self._dropped(text(payload))
 
     def _write(self, key: str, piece: bytes, place: int, size: int) -> None:
-        if not self._call(TAKE_IN, [key], piece, place, size, _LIFE_MS):
+        if not self._call(_TAKE_IN, [key], piece, place, size, _LIFE_MS):
             raise self._dropped(key)
 
     def _keep_alive(self) -> None:
