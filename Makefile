@@ -14,7 +14,7 @@ test: $(VENV)/.test
 
 # The long form of what `make test` runs in a short one: several minutes.
 faults: $(VENV)/.test
-	TBLOOM_FAULTS=full $(BIN)/python -m pytest tests/faults $(ARGS)
+	TBLOOM_FAULTS=full $(BIN)/python -m pytest tests/contract $(ARGS)
 
 # The site, for build/docs/index.html in a browser; a warning is an error.
 docs: $(VENV)/.docs
@@ -31,19 +31,19 @@ format: $(VENV)/.lint
 
 # Compares with what users pick today; in full it writes docs/benchmarks.md. ARGS=--quick: in a minute or two.
 bench: $(VENV)/.bench
-	$(BIN)/python tests/bench/run.py $(ARGS)
+	$(BIN)/python bench/run.py $(ARGS)
 
 # Prints where the time of an add goes, in the client and on the server.
 bench-profile: $(VENV)/.bench
-	$(BIN)/python tests/bench/profiling.py $(ARGS)
+	$(BIN)/python bench/profiling.py $(ARGS)
 
 # Writes docs/scaling.md.
 bench-scaling: $(VENV)/.test
-	$(BIN)/python tests/bench/scaling.py
+	$(BIN)/python bench/scaling.py
 
 # Prints what docs/guarantees.md says of the cost of claims.
 bench-claims: $(VENV)/.test
-	$(BIN)/python tests/bench/claims.py
+	$(BIN)/python bench/claims.py
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import subprocess
 import sys
@@ -16,17 +15,17 @@ from typing import Any
 import hypothesis
 import pytest
 import redis
-import servers
 
 from tbloom import AsyncTimeBloom, TimeBloom
 from tbloom.demo.localredis import LocalRedis, find_binary
 from tbloom.distinct import AsyncDistinctCounter, DistinctCounter
 from tbloom.exact import AsyncExactFilter, ExactFilter
+from tests.helpers import servers
+from tests.helpers.making import Awaited, AwaitedCounter, missing
 
 hypothesis.settings.register_profile("tbloom", deadline=None)  # nothing is timed in a test
 hypothesis.settings.load_profile("tbloom")
 
-IN_CI = os.environ.get("CI") == "true"
 _main = pytest.StashKey[tuple[str, str]]()
 _stack = pytest.StashKey[ExitStack]()
 
@@ -53,13 +52,6 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     config.stash[_stack].close()
-
-
-def missing(what: str) -> None:
-    """A part that a test needs is not on this machine: in CI that is a failure."""
-    if IN_CI:
-        pytest.fail(f"{what} is missing, and CI must have it")
-    pytest.skip(f"{what} is missing")
 
 
 @pytest.fixture(scope="session")
@@ -101,22 +93,6 @@ def away_from_midnight() -> None:
         time.sleep(left)
 
 
-Make = Any  # what the fixture `make` is
-
-
-class Awaited:
-    """TimeBloom, or ExactFilter, with awaitable verbs, so that one test body runs on both classes."""
-
-    def __init__(self, seen: TimeBloom | ExactFilter) -> None:
-        self._seen = seen
-
-    def __getattr__(self, verb: str) -> Any:
-        async def awaited(*args: Any, **kwargs: Any) -> Any:
-            return getattr(self._seen, verb)(*args, **kwargs)
-
-        return awaited
-
-
 @pytest.fixture(params=["sync", "async"])
 def make(request: pytest.FixtureRequest, url: str, name: str) -> Any:
     """Makes a filter of the test's own name; its verbs are to be awaited."""
@@ -148,26 +124,6 @@ def make_exact(request: pytest.FixtureRequest, url: str, name: str) -> Any:
         return AsyncExactFilter.from_url(address, filter_name, **parameters)
 
     return make
-
-
-class AwaitedCounter:
-    """A DistinctCounter, or slices of one, with awaitable verbs; slices are had without waiting."""
-
-    def __init__(self, counted: Any) -> None:
-        self._counted = counted
-
-    def within(self, slices: Any) -> AwaitedCounter:
-        return AwaitedCounter(self._counted.within(slices))
-
-    def slice(self, at: Any) -> AwaitedCounter:
-        return AwaitedCounter(self._counted.slice(at))
-
-    def __getattr__(self, verb: str) -> Any:
-        async def awaited(*args: Any, **kwargs: Any) -> Any:
-            others = [getattr(arg, "_counted", arg) for arg in args]
-            return getattr(self._counted, verb)(*others, **kwargs)
-
-        return awaited
 
 
 @pytest.fixture(params=["sync", "async"])
@@ -259,7 +215,7 @@ def crawl(site: str, url: str, name: str) -> Any:
         settings = {key: value for key, value in {**own, **settings}.items() if value is not None}
         pages = [page if isinstance(page, list) else [page, {}] for page in pages or []]
         job = {"spider": spider, "site": site, "pages": pages, "settings": settings}
-        script = Path(__file__).with_name("crawl.py")
+        script = Path(__file__).with_name("helpers") / "crawl.py"
         done = subprocess.run(
             [sys.executable, script, json.dumps(job)],
             capture_output=True,

@@ -1,0 +1,85 @@
+"""A longer line between a client and Redis: a TCP proxy in a process of its own.
+
+    python bench/delay.py PORT SECONDS
+
+Listens on a free loopback port, which it prints; whatever arrives is sent on SECONDS later, in either
+direction. Ends when its standard input does, so that it never outlives its parent.
+"""
+
+from __future__ import annotations
+
+import queue
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+
+class _Direction:
+    """One thread receives, another one sends in time: what comes meanwhile must not wait twice."""
+
+    def __init__(self, source: socket.socket, target: socket.socket, seconds: float) -> None:
+        self._source, self._target, self._seconds = source, target, seconds
+        self._due: queue.SimpleQueue[tuple[float, bytes]] = queue.SimpleQueue()
+        for work in (self._receive, self._send):
+            threading.Thread(target=work, daemon=True).start()
+
+    def _receive(self) -> None:
+        data = b"?"
+        while data:
+            try:
+                data = self._source.recv(1 << 20)
+            except OSError:
+                data = b""
+            if self._seconds or not data:
+                self._due.put((time.perf_counter() + self._seconds, data))
+            else:
+                self._target.sendall(data)
+
+    def _send(self) -> None:
+        with suppress(OSError):  # the other end is gone
+            while True:
+                due, data = self._due.get()
+                # (Not asyncio, whose timers wait for whole milliseconds.)
+                time.sleep(max(0.0, due - time.perf_counter()))
+                if not data:
+                    self._target.shutdown(socket.SHUT_WR)
+                    return
+                self._target.sendall(data)
+
+
+def main() -> None:
+    port, seconds = int(sys.argv[1]), float(sys.argv[2])
+    listener = socket.create_server(("127.0.0.1", 0))
+    print(listener.getsockname()[1], flush=True)
+    threading.Thread(target=_accept, args=(listener, port, seconds), daemon=True).start()
+    sys.stdin.read()
+
+
+def _accept(listener: socket.socket, port: int, seconds: float) -> None:
+    while True:
+        client, _ = listener.accept()
+        server = socket.create_connection(("127.0.0.1", port))
+        for end in (client, server):
+            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        _Direction(client, server, seconds)
+        _Direction(server, client, seconds)
+
+
+@contextmanager
+def delayed(port: int, seconds: float) -> Iterator[str]:
+    """The URL under which the Redis on this port is so much (s) further away, each way."""
+    command = [sys.executable, __file__, str(port), str(seconds)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout
+        try:
+            yield f"redis://127.0.0.1:{int(process.stdout.readline())}/0"
+        finally:
+            process.communicate(timeout=10)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""Known duplicates are answered at home: no trip, no other answer, and not for too long."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+import redis
+
+from tbloom import Claim, ConfigError, TimeBloom
+from tests.helpers.proxy import LossyProxy
+
+NEW, SEEN, BUSY = Claim.NEW, Claim.SEEN, Claim.BUSY
+
+
+def trips(client: redis.Redis) -> int:
+    """How many script calls the server has had."""
+    return int(client.info("commandstats").get("cmdstat_evalsha", {"calls": 0})["calls"])
+
+
+async def test_what_was_told_new_or_seen_is_not_asked_again(make: Any, client: redis.Redis) -> None:
+    ours, theirs = make(home_size=1000), make()
+    await theirs.add_many(["b", "c", "d"])
+    assert [True, False] == [await ours.add("a"), await ours.add("b")]
+    assert await ours.contains("c")
+    assert SEEN is await ours.claim("d")
+    assert not await ours.contains("not there")
+    before = trips(client)
+    for _ in range(3):
+        for item in ("a", "b", "c", "d"):
+            assert not await ours.add(item)
+            assert await ours.contains(item)
+            assert SEEN is await ours.claim(item)
+        assert [False] * 4 == await ours.add_many(["a", "b", "c", "d"])
+        assert [True] * 4 == await ours.contains_many(["a", "b", "c", "d"])
+        assert [SEEN] * 4 == await ours.claim_many(["a", "b", "c", "d"])
+    assert before == trips(client)
+    # Only a positive is kept.
+    await theirs.add("not there")
+    assert await ours.contains("not there")
+
+
+async def test_a_batch_asks_for_what_is_not_known(make: Any) -> None:
+    ours = make(home_size=1000)
+    await ours.add_many(["a", "b"])
+    assert [False, True, False, False, True] == await ours.add_many(["a", "c", "b", "c", "d"])
+    assert [True, False] == await ours.contains_many(["d", "e"])
+    assert [SEEN, NEW, BUSY] == await ours.claim_many(["d", "e", "e"])
+
+
+async def test_it_is_off_unless_asked_for(make: Any, client: redis.Redis) -> None:
+    ours = make()
+    await ours.add("a")
+    before = trips(client)
+    await ours.add("a")
+    assert before + 1 == trips(client)
+
+
+async def test_a_clear_here_is_noticed_at_once_and_one_elsewhere_in_time(make: Any) -> None:
+    ours, theirs = make(home_size=1000, home_age=0.5), make()
+    await ours.add("a")
+    await ours.clear()
+    assert await ours.add("a")
+    await theirs.clear()
+    assert not await ours.add("a")  # not noticed yet
+    start = time.monotonic()
+    while not await ours.add("a"):
+        assert time.monotonic() - start < 60
+    assert await ours.contains("a")
+
+
+async def test_what_leaves_the_window_is_not_remembered(make: Any, clockwork: Any) -> None:
+    """What is seen may be of the oldest slice, which leaves when the current one ends."""
+    ours = make(url=clockwork.server.url, home_size=1000, slices=2)
+    await ours.add("a")
+    clockwork.set("2019-06-04 12:00:00")
+    assert await ours.add("of another client, which shows our client the time")
+    assert not await ours.add("a")
+    clockwork.set("2019-06-05 00:00:01")
+    assert await ours.add("the time again")
+    assert await ours.add("a")
+
+
+async def test_within_fewer_slices_is_the_servers_to_say(make: Any, clockwork: Any) -> None:
+    ours = make(url=clockwork.server.url, home_size=1000)
+    await ours.add("a")
+    clockwork.set("2019-06-04 12:00:00")
+    assert not await ours.add("a")
+    assert not await ours.contains("a", within=1)
+    assert await ours.add("a", within=1)
+
+
+async def test_the_size_is_kept(make: Any) -> None:
+    ours = make(home_size=100, capacity=10_000)
+    await ours.add_many(map(str, range(5000)))
+    bloom = ours._seen if hasattr(ours, "_seen") else ours
+    kept = bloom._protocol.home._generations
+    assert 50 <= len(kept.young) + len(kept.old) <= 100
+    assert not await ours.add("4999")
+    assert 1 == bloom.home_hits
+
+
+async def test_an_answer_that_was_never_told_is_the_servers(make: Any, url: str) -> None:
+    """The reply to "new" is lost; somebody else's question has the item remembered as seen."""
+    with LossyProxy(url, lambda number: number == 2) as proxy:
+        ours = make(url=proxy.url, home_size=1000, resend=False)
+        await ours.contains("something")
+        with pytest.raises(redis.ConnectionError):
+            await ours.add("a")
+        assert await ours.contains("a")
+        assert await ours.add("a")
+        assert not await ours.add("a")
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [("home_size", -1), ("home_size", 1.5), ("home_age", -1), ("home_age", "a")],
+)
+def test_a_bad_argument_is_named(url: str, name: str, argument: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=rf"^{argument}: expected"):
+        TimeBloom.from_url(url, name, **{argument: value})

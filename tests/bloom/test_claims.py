@@ -1,0 +1,423 @@
+"""Claims: an item counts as seen once the work on it is done, and work that dies is free again."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import random
+import signal
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import redis
+
+from tbloom import AsyncTimeBloom, Claim, ConfigError, FilterFull, TimeBloom
+from tests.helpers.proxy import LossyProxy, every
+
+SPAWN = multiprocessing.get_context("spawn")
+NEW, SEEN, BUSY = Claim.NEW, Claim.SEEN, Claim.BUSY
+LIFE = 1.0  # seconds: the shortest that a session may have
+
+
+async def until(is_so: Callable[[], Any]) -> None:
+    """Waits until it is so; pytest-timeout ends the wait if it never is."""
+    while True:
+        outcome = is_so()
+        if await outcome if hasattr(outcome, "__await__") else outcome:
+            return
+        await asyncio.sleep(0.05)
+
+
+def claims_of(client: redis.Redis, name: str) -> int:
+    """How many claims the server holds."""
+    return sum(client.hlen(key) for key in client.keys(f"{{{name}*}}:claims"))
+
+
+async def test_an_item_is_claimed_once_and_seen_once_committed(make: Any) -> None:
+    ours, theirs = make(), make()
+    assert NEW is await ours.claim("a")
+    assert BUSY is await theirs.claim("a")
+    assert not await theirs.contains("a")
+    await ours.commit("a")
+    assert SEEN is await ours.claim("a")
+    assert SEEN is await theirs.claim("a")
+    assert await theirs.contains("a")
+    assert not await theirs.add("a")
+
+
+async def test_a_released_item_is_as_if_never_claimed(
+    make: Any, client: redis.Redis, name: str
+) -> None:
+    ours, theirs = make(), make()
+    assert NEW is await ours.claim("a")
+    await ours.release("a")
+    assert 0 == claims_of(client, name)
+    assert NEW is await theirs.claim("a")
+
+
+async def test_what_others_claim_is_not_released(make: Any) -> None:
+    ours, theirs = make(), make()
+    assert NEW is await ours.claim("a")
+    await theirs.release("a")
+    assert BUSY is await theirs.claim("a")
+
+
+async def test_many_items_are_answered_in_order_and_a_repeat_is_busy(make: Any) -> None:
+    ours, theirs = make(), make()
+    await theirs.add("seen")
+    await theirs.claim("busy")
+    items = ["new", "seen", "busy", "new", "seen"]
+    assert [NEW, SEEN, BUSY, BUSY, SEEN] == await ours.claim_many(items)
+    await ours.commit_many(["new", "another"])
+    assert [True, True] == await theirs.contains_many(["new", "another"])
+    await theirs.release_many(["busy", "never claimed"])
+    assert NEW is await ours.claim("busy")
+
+
+async def test_within_asks_the_newest_slices_only(make: Any, clockwork: Any) -> None:
+    clockwork.set("2019-06-03 12:00:00")
+    ours = make(url=clockwork.server.url)
+    await ours.add("a")
+    clockwork.set("2019-06-04 12:00:00")
+    assert SEEN is await ours.claim("a")
+    assert NEW is await ours.claim("a", within=1)
+    await ours.commit("a")
+    assert SEEN is await ours.claim("a", within=1)
+
+
+async def test_a_claim_outlives_its_slice(make: Any, clockwork: Any) -> None:
+    clockwork.set("2019-06-03 23:59:59")
+    ours, theirs = (make(url=clockwork.server.url, session_ttl=86_400) for _ in range(2))
+    assert NEW is await ours.claim("a")
+    clockwork.set("2019-06-04 00:00:01")
+    assert BUSY is await theirs.claim("a")
+    await ours.commit("a")
+    assert SEEN is await theirs.claim("a")
+
+
+def test_claiming_commits_on_success_and_releases_on_an_exception(url: str, name: str) -> None:
+    with TimeBloom.from_url(url, name) as seen:
+        with suppress(ZeroDivisionError), seen.claiming("a") as is_new:
+            assert is_new
+            raise ZeroDivisionError
+        with seen.claiming("a") as is_new:
+            assert is_new
+            with seen.claiming("a") as again:
+                assert not again
+        with seen.claiming("a") as is_new:
+            assert not is_new
+        assert "a" in seen
+
+
+async def test_claiming_works_for_asyncio(url: str, name: str) -> None:
+    async with AsyncTimeBloom.from_url(url, name) as seen:
+        with suppress(ZeroDivisionError):
+            async with seen.claiming("a") as is_new:
+                assert is_new
+                raise ZeroDivisionError
+        async with seen.claiming("a") as is_new:
+            assert is_new
+        assert await seen.contains("a")
+
+
+async def test_a_session_that_ends_leaves_its_claims_free(make: Any) -> None:
+    ours, theirs = make(), make()
+    await ours.claim("a")
+    await (ours.close() if hasattr(ours, "_seen") else ours.aclose())
+    assert NEW is await theirs.claim("a")
+
+
+async def test_a_session_is_alive_while_it_gives_signs_of_life(make: Any) -> None:
+    """Longer than its life without a sign, a process that does nothing else keeps its claim."""
+    ours, theirs = make(session_ttl=LIFE), make(session_ttl=LIFE)
+    await ours.claim("a")
+    for _ in range(15):
+        await asyncio.sleep(LIFE / 5)
+        assert BUSY is await theirs.claim("a")
+    await ours.commit("a")
+
+
+def _claim_and_die(url: str, name: str, items: list[str], noted: bool) -> None:
+    seen = TimeBloom.from_url(url, name, session_ttl=LIFE)
+    claims = seen.claim_many(items, notes=[f"note of {item}" for item in items] if noted else None)
+    assert [NEW] * len(items) == claims
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def killed(*arguments: Any) -> None:
+    """Another process claims the items, and is killed with -9."""
+    child = SPAWN.Process(target=_claim_and_die, args=arguments)
+    child.start()
+    child.join()
+    assert -signal.SIGKILL == child.exitcode
+
+
+async def test_what_a_killed_process_claimed_is_free_after_its_life(
+    make: Any, url: str, name: str
+) -> None:
+    ours = make(capacity=1_000_000)
+    killed(url, name, ["a"], False)
+    assert BUSY is await ours.claim("a")
+    await until(lambda: _is(ours.claim("a"), NEW))
+
+
+async def _is(answer: Any, expected: Any) -> bool:
+    return (await answer) is expected
+
+
+@pytest.mark.parametrize("shards", [1, 5])
+async def test_work_with_notes_is_taken_over_once(
+    make: Any, url: str, name: str, client: redis.Redis, shards: int
+) -> None:
+    """1,000 claims of a killed process: each note goes to one of two survivors, and none is left."""
+    items = [f"item {i}" for i in range(1000)]
+    makers = [make(capacity=1_000_000, session_ttl=LIFE, shards=shards) for _ in range(2)]
+    await makers[0].add("the filter's parameters")
+    killed(url, name, items, True)
+    taken: list[str] = []
+    assert [] == await makers[0].take_over()
+
+    async def all_taken() -> bool:
+        for seen in makers:
+            notes = await seen.take_over(150)
+            assert len(notes) <= 150
+            taken.extend(notes)
+        return len(taken) >= len(items)
+
+    await until(all_taken)
+    assert Counter(f"note of {item}" for item in items) == Counter(taken)
+    assert {BUSY} == set(await makers[0].claim_many(items))
+    for seen in makers:
+        await seen.commit_many(items)
+    assert 0 == claims_of(client, name)
+
+
+async def test_claims_without_notes_of_the_dead_are_swept(
+    make: Any, url: str, name: str, client: redis.Redis
+) -> None:
+    """A living session's signs of life clear up; nothing piles up, and no dead session is kept."""
+    ours = make(capacity=1_000_000, session_ttl=LIFE)
+    await ours.claim("mine")
+    killed(url, name, [f"item {i}" for i in range(1000)], False)
+    assert 1001 == claims_of(client, name)
+    await until(lambda: claims_of(client, name) == 1)
+    await until(lambda: client.hlen(f"{{{name}}}:sessions") == 1)
+    assert BUSY is await make(capacity=1_000_000).claim("mine")
+
+
+async def test_notes_of_another_kind_are_left_to_others(make: Any) -> None:
+    dead, ours = make(), make()
+    await dead.claim_many(["a", "b"], notes=["news a", "shop b"])
+    await (dead.close() if hasattr(dead, "_seen") else dead.aclose())
+    assert ["shop b"] == await ours.take_over(prefix="shop")
+    assert [] == await ours.take_over(prefix="shop")
+    assert ["news a"] == await make().take_over(prefix="news")
+
+
+async def test_what_a_dead_session_had_committed_is_not_taken_over(
+    make: Any, client: redis.Redis, name: str
+) -> None:
+    """As when two processes worked on the item, because one was taken for dead."""
+    dead, ours = make(), make()
+    await dead.claim("a", note="a")
+    await ours.commit("a")
+    await (dead.close() if hasattr(dead, "_seen") else dead.aclose())
+    assert [] == await ours.take_over()
+    assert 0 == claims_of(client, name)
+
+
+async def test_an_item_is_handed_over(make: Any) -> None:
+    giver, ours = make(), make()
+    assert NEW is await giver.claim("a")
+    session = (giver._seen if hasattr(giver, "_seen") else giver).session
+    assert BUSY is await ours.claim("a")
+    assert NEW is await ours.claim("a", giver=session)
+    await giver.release("a")
+    assert BUSY is await make().claim("a")
+
+
+def test_a_forked_process_is_another_session(url: str, name: str) -> None:
+    with TimeBloom.from_url(url, name) as seen:
+        assert NEW is seen.claim("a")
+        session = seen.session
+        child = os.fork()
+        if child == 0:
+            with suppress(BaseException):
+                os._exit(0 if seen.claim("a") is BUSY and seen.session != session else 1)
+            os._exit(2)
+        assert 0 == os.waitpid(child, 0)[1]
+        assert SEEN is not seen.claim("a")
+
+
+async def test_clear_forgets_claims_too(make: Any, client: redis.Redis, name: str) -> None:
+    ours, theirs = make(), make()
+    await ours.claim("a")
+    await theirs.clear()
+    assert not client.exists(f"{{{name}}}:claims", f"{{{name}}}:sessions")
+    assert NEW is await theirs.claim("a")
+
+
+async def test_a_full_slice_keeps_the_claim(make: Any) -> None:
+    ours = make(capacity=1, grow=False)
+    await ours.add("first")
+    assert NEW is await ours.claim("second")
+    with pytest.raises(FilterFull):
+        await ours.commit("second")
+    assert BUSY is await ours.claim("second")
+
+
+async def test_commits_grow_a_slice_as_adds_do(make: Any) -> None:
+    ours = make(capacity=100)
+    items = [f"item {i}" for i in range(2000)]
+    assert [NEW] * 2000 == await ours.claim_many(items)
+    await ours.commit_many(items)
+    await ours.commit_many(items)
+    info = await ours.info()
+    assert 2000 == info.items
+    assert info.slices[-1].parts > 1
+    assert [True] * 2000 == await ours.contains_many(items)
+
+
+def _race(url: str, name: str, items: list[str], seed: int) -> list[str]:
+    random.Random(seed).shuffle(items)
+    won = []
+    with (
+        LossyProxy(url, every(7)) as proxy,
+        TimeBloom.from_url(proxy.url, name, capacity=20_000, error_rate=1e-9) as seen,
+    ):
+        for item in items:
+            if seen.claim(item) is NEW:
+                if random.Random(item).random() < 0.3 and seed % 2:
+                    seen.release(item)
+                else:
+                    won.append(item)
+                    seen.commit(item)
+    return won
+
+
+def test_of_four_processes_one_commits_each_item_though_replies_get_lost(
+    url: str, name: str
+) -> None:
+    """Each loses every 7th reply, two give some items back: every item is committed by exactly one."""
+    items = [f"https://site.example/{i}" for i in range(2000)]
+    with SPAWN.Pool(4) as pool:
+        won = pool.starmap(_race, [(url, name, items, seed) for seed in range(4)])
+    times = Counter(item for some in won for item in some)
+    assert set(times.values()) == {1}
+    released_last = set(items) - set(times)
+    with TimeBloom.from_url(url, name, capacity=20_000, error_rate=1e-9) as seen:
+        assert {NEW} >= set(seen.claim_many(released_last))
+        assert [SEEN] * len(times) == seen.claim_many(times)
+
+
+async def test_a_claim_in_doubt_is_its_callers_to_ask_for_again(make: Any, url: str) -> None:
+    """The reply is lost, and nobody sends the call again: the caller's next call is told "new"."""
+    with LossyProxy(url, lambda number: number == 2) as proxy:
+        ours = make(url=proxy.url, resend=False)
+        await ours.contains("a")
+        with pytest.raises(redis.ConnectionError):
+            await ours.claim("a")
+        assert NEW is await ours.claim("a")
+
+
+@pytest.mark.parametrize("note", ["", "a note"])
+async def test_a_claim_in_doubt_that_nobody_asks_for_is_given_up(
+    make: Any, url: str, note: str
+) -> None:
+    """Free again by the session's next sign of life; with a note, for somebody to take over."""
+    with LossyProxy(url, lambda number: number == 2) as proxy:
+        ours = make(url=proxy.url, resend=False, session_ttl=LIFE)
+        theirs = make(session_ttl=60)
+        await ours.contains("a")
+        with pytest.raises(redis.ConnectionError):
+            await ours.claim("a", note=note)
+        assert BUSY is await theirs.claim("a")
+        if note:
+            taken: list[str] = []
+
+            async def is_taken() -> bool:
+                taken.extend(await theirs.take_over())
+                return bool(taken)
+
+            await until(is_taken)
+            assert [note] == taken
+        else:
+            await until(lambda: _is(theirs.claim("a"), NEW))
+
+
+async def test_a_commit_that_failed_is_made_up_for(make: Any, url: str) -> None:
+    """The call never reached the server; the next sign of life commits the item."""
+    with LossyProxy(url, lambda number: number == 2) as proxy:
+        ours = make(url=proxy.url, resend=False, session_ttl=LIFE)
+        theirs = make()
+        await ours.claim("a")
+        with pytest.raises(redis.ConnectionError):
+            await ours.commit("b")
+        await until(lambda: theirs.contains("b"))
+
+
+async def test_every_key_has_a_ttl_while_items_are_claimed(
+    make: Any, client: redis.Redis, name: str
+) -> None:
+    ours = make(shards=3)
+    for i in range(50):
+        await ours.claim(f"item {i}", note="x")
+        if i % 3:
+            await ours.commit(f"item {i}")
+        assert [] == [key for key in client.keys(f"*{name}*") if client.ttl(key) <= 0]
+
+
+async def test_a_claims_memory_is_bounded(make: Any, client: redis.Redis, name: str) -> None:
+    """At most 150 bytes a claim and the length of its note; nothing once all is committed."""
+    ours = make(capacity=20_000)
+    items = [f"item {i}" for i in range(10_000)]
+    await ours.claim_many(items)
+    plain = client.memory_usage(f"{{{name}}}:claims", samples=0) / len(items)
+    await ours.release_many(items)
+    await ours.claim_many(items, notes=["x" * 200] * len(items))
+    noted = client.memory_usage(f"{{{name}}}:claims", samples=0) / len(items)
+    print(f"{plain:.0f} bytes a claim, {noted:.0f} with a note of 200 characters")
+    assert plain <= 150
+    assert noted <= 150 + 1.3 * 200
+    await ours.commit_many(items)
+    assert 0 == claims_of(client, name)
+
+
+@pytest.mark.parametrize("hash", ["claims", "sessions"])
+async def test_a_planted_key_is_named(make: Any, client: redis.Redis, name: str, hash: str) -> None:
+    key = f"{{{name}}}:{hash}"
+    client.set(key, "somebody's")
+    ours = make()
+    for verb in (ours.claim, ours.release) if hash == "sessions" else (ours.claim, ours.commit):
+        with pytest.raises(redis.ResponseError, match=key):
+            await verb("a")
+    assert not await ours.contains("a")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ({"note": 1}, "note"),
+        ({"note": "x" * 65_537}, "note"),
+        ({"note": "\ud800"}, "note"),
+        ({"within": 0}, "within"),
+    ],
+)
+async def test_a_bad_argument_is_named(make: Any, arguments: dict[str, Any], named: str) -> None:
+    ours = make()
+    with pytest.raises(ConfigError, match=f"^{named}: expected"):
+        await ours.claim("a", **arguments)
+    with pytest.raises(ConfigError, match="notes: expected"):
+        await ours.claim_many(["a", "b"], notes=["one"])
+    with pytest.raises(ConfigError, match="limit: expected"):
+        await ours.take_over(0)
+
+
+@pytest.mark.parametrize("value", [0, 0.5, 86_401, "60", True, float("nan"), None])
+def test_a_bad_session_ttl_is_named(url: str, name: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match="session_ttl: expected a number of seconds"):
+        TimeBloom.from_url(url, name, session_ttl=value)

@@ -1,0 +1,220 @@
+"""Claims, and the work that goes with them, are not lost by what befalls the calls that end or take them over."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+import redis
+
+from tbloom import Claim, FilterFull, TimeBloom
+from tests.helpers import servers
+from tests.helpers.making import missing
+from tests.helpers.proxy import Fault, LossyProxy, Proxy
+
+NEW, SEEN, BUSY = Claim.NEW, Claim.SEEN, Claim.BUSY
+LIFE = 1.0
+
+
+def end(seen: Any) -> Any:
+    """Ends the session."""
+    return seen.close() if hasattr(seen, "_seen") else seen.aclose()
+
+
+def sync(url: str, name: str, **arguments: Any) -> TimeBloom:
+    return TimeBloom.from_url(url, name, capacity=1000, **arguments)
+
+
+async def test_an_abandon_that_is_sent_again_keeps_the_work(make: Any, url: str) -> None:
+    with LossyProxy(url, lambda number: number == 3) as proxy:
+        ours = make(url=proxy.url)
+        await ours.claim("x", note="the work")
+        await ours.abandon_many(["x"])
+        await ours.abandon_many(["x"])
+        assert 1 == proxy.lost
+    assert ["the work"] == await make().take_over()
+
+
+async def test_what_a_dead_session_left_is_not_released_by_others(make: Any) -> None:
+    dead, ours = make(), make()
+    await dead.claim("x", note="the work")
+    await end(dead)
+    await ours.release("x")
+    assert ["the work"] == await ours.take_over()
+
+
+async def test_a_take_over_that_fails_half_way_loses_nothing(make: Any, url: str) -> None:
+    """What it had claimed by then is abandoned again by the next sign of life."""
+    dead = make(shards=4, session_ttl=LIFE)
+    notes = [f"note {i}" for i in range(40)]
+    await dead.claim_many(map(str, range(40)), notes=notes)
+    await end(dead)
+    with LossyProxy(url, lambda number: number == 9) as proxy:
+        ours = make(url=proxy.url, shards=4, resend=False, session_ttl=LIFE)
+        with pytest.raises(redis.ConnectionError):
+            await ours.take_over()
+        taken: list[str] = []
+        while len(taken) < 40:
+            taken += await ours.take_over()
+            await asyncio.sleep(0.05)
+    assert sorted(notes) == sorted(taken)
+
+
+async def test_what_is_abandoned_while_others_search_is_found(make: Any) -> None:
+    """The search began before; who has died since then is not forgotten at its end."""
+    first, second, ours = make(capacity=5000), make(capacity=5000), make(capacity=5000)
+    await second.add("the filter's parameters")
+    await first.claim_many([f"a {i}" for i in range(1200)], notes=[f"a {i}" for i in range(1200)])
+    await second.claim_many([f"b {i}" for i in range(100)], notes=[f"b {i}" for i in range(100)])
+    await first.abandon_many([f"a {i}" for i in range(1200)])
+    taken = await ours.take_over(700)
+    await second.abandon_many([f"b {i}" for i in range(100)])
+    while some := await ours.take_over(1000):
+        taken += some
+    assert 1300 == len(set(taken)) == len(taken)
+
+
+async def test_work_that_was_claimed_within_fewer_slices_is_taken_over_so(
+    make: Any, clockwork: Any
+) -> None:
+    first, ours = (make(url=clockwork.server.url) for _ in range(2))
+    await first.add("x")
+    clockwork.set("2019-06-04 12:00:00")
+    assert NEW is await first.claim("x", within=1, note="the work")
+    await end(first)
+    assert ["the work"] == await ours.take_over()
+    await ours.commit("x")
+    assert SEEN is await first.claim("x", within=1)
+
+
+async def test_what_can_not_be_made_up_for_does_not_end_the_signs_of_life(
+    make: Any, url: str
+) -> None:
+    """A commit never arrives; made up for, it finds the slice full. The session lives on."""
+    faults: list[Fault] = []
+    with Proxy(url, lambda _: faults.pop() if faults else None) as proxy:
+        ours = make(url=proxy.url, capacity=1, grow=False, resend=False, session_ttl=LIFE)
+        theirs = make(capacity=1, grow=False)
+        await ours.contains("parameters")
+        assert NEW is await ours.claim("mine")
+        assert NEW is await ours.claim("done")
+        faults.append(Fault.CUT_REQUEST)
+        with pytest.raises(redis.ConnectionError):
+            await ours.commit("done")
+        await theirs.add("fills the slice")
+        for _ in range(15):
+            await asyncio.sleep(LIFE / 5)
+            assert NEW is not await theirs.claim("mine")
+
+
+async def test_a_commit_is_made_up_for_without_any_claim(make: Any, url: str) -> None:
+    """Also by a filter object that is closed at once."""
+    with LossyProxy(url, lambda number: number in (2, 4)) as proxy:
+        ours = make(url=proxy.url, resend=False, session_ttl=LIFE)
+        theirs = make()
+        await ours.contains("parameters")
+        with pytest.raises(redis.ConnectionError):
+            await ours.commit("a")
+        while not await theirs.contains("a"):  # noqa: ASYNC110 - of another process, as it were
+            await asyncio.sleep(0.05)
+
+
+async def test_claims_outlive_a_short_window(make: Any, client: redis.Redis, name: str) -> None:
+    """With one slice of a second, the window ends every second; the session lives on."""
+    ours, theirs = (make(granularity="1s", slices=1, session_ttl=60) for _ in range(2))
+    assert NEW is await ours.claim("a")
+    for _ in range(8):
+        await asyncio.sleep(0.3)
+        assert BUSY is await theirs.claim("a")
+    assert client.ttl(f"{{{name}}}:claims") > 60
+
+
+async def test_another_prefix_is_another_search(make: Any) -> None:
+    dead, ours = make(), make()
+    notes = [f"{kind}{i}" for kind in "ab" for i in range(10)]
+    await dead.claim_many(notes, notes=notes)
+    await end(dead)
+    [first] = await ours.take_over(1, prefix="a")
+    assert sorted(notes[10:]) == sorted(await ours.take_over(prefix="b"))
+    assert sorted(set(notes[:10]) - {first}) == sorted(await ours.take_over(prefix="a"))
+
+
+async def test_an_error_of_the_filters_own_shows_that_the_server_answers(
+    make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = make(capacity=1, grow=False, on_error="drop")
+    circuit = (ours._seen if hasattr(ours, "_seen") else ours).circuit
+    await ours.add("fills the slice")
+    monkeypatch.setattr("tbloom.engine.outage.HOLD_OFF", 0.0)
+    circuit.failed(redis.ConnectionError())
+    with pytest.raises(FilterFull):
+        await ours.add("b")
+    assert not circuit.is_open
+
+
+async def test_a_closed_filter_may_be_used_again(make: Any) -> None:
+    ours, theirs = make(session_ttl=LIFE), make()
+    await ours.claim("a")
+    await end(ours)
+    assert NEW is await ours.claim("a")
+    for _ in range(10):
+        await asyncio.sleep(LIFE / 5)
+        assert BUSY is await theirs.claim("a")
+
+
+async def test_a_filter_that_adopts_shards_leaves_no_stray_session(
+    make: Any, client: redis.Redis, name: str
+) -> None:
+    await make(shards=3).add("the filter's parameters")
+    ours = make(session_ttl=LIFE)
+    for i in range(20):
+        await ours.claim(f"item {i}")
+    await asyncio.sleep(LIFE)
+    assert {f"{{{name}:{shard}" for shard in range(3)} == {
+        key.split(".")[0].split("}")[0] for key in client.keys(f"{{{name}*:sessions")
+    }
+
+
+def test_claiming_gives_up_what_can_not_be_committed(url: str, name: str) -> None:
+    with TimeBloom.from_url(url, name, capacity=1, grow=False) as seen:
+        seen.add("fills the slice")
+        with pytest.raises(FilterFull), seen.claiming("a"):
+            pass
+        assert NEW is seen.claim("a")
+
+
+def test_closing_does_not_wait_for_a_server_that_is_gone(name: str) -> None:
+    if "redis-server" not in servers.BINARIES:
+        missing("redis-server")
+    with servers.local(servers.BINARIES["redis-server"]) as client:
+        port = client.connection_pool.connection_kwargs["port"]
+        seen = sync(f"redis://127.0.0.1:{port}", name, patience=3600)
+        seen.claim("a")
+    seen.close()  # pytest's time-out would end it
+
+
+def test_the_heart_stops_with_its_object(url: str, name: str) -> None:
+    seen = sync(url, name, session_ttl=3600)
+    seen.claim("a")
+    heart = seen._heart
+    assert heart is not None
+    del seen
+    heart.join(10)
+    assert not heart.is_alive()
+
+
+def test_a_guessed_new_is_the_callers(url: str, name: str) -> None:
+    """The claim reached the server, the reply did not, and the policy said "new": nobody else gets it."""
+    with (
+        LossyProxy(url, lambda number: number == 2) as proxy,
+        sync(proxy.url, name, on_error="schedule", patience=0, session_ttl=LIFE) as ours,
+        sync(url, name) as theirs,
+    ):
+        "parameters" in ours  # noqa: B015 - a call
+        assert NEW is ours.claim("a", note="the work")
+        for _ in range(10):
+            time.sleep(LIFE / 5)
+            assert BUSY is theirs.claim("a")
+            assert [] == theirs.take_over()

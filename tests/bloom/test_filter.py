@@ -1,0 +1,189 @@
+"""What each verb answers, on a real Redis, through both classes."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+import redis
+
+from tbloom import ConfigError, ConfigMismatch
+from tests.helpers.making import Make
+from tests.helpers.stored import snapshot
+
+
+async def test_an_item_is_new_once(make: Make) -> None:
+    seen = make()
+    assert [True, False] == [
+        await seen.add("https://a.example/"),
+        await seen.add("https://a.example/"),
+    ]
+
+
+async def test_str_and_bytes_of_the_same_text_are_one_item(make: Make) -> None:
+    seen = make()
+    assert await seen.add("bücher") is True
+    assert await seen.add("bücher".encode()) is False
+
+
+async def test_contains_looks_and_changes_nothing(
+    make: Make, client: redis.Redis, name: str
+) -> None:
+    seen = make()
+    assert await seen.contains("a") is False
+    assert [] == client.keys(f"*{name}*")
+    await seen.add("a")
+    assert await seen.contains("a") is True
+
+
+async def test_a_batch_answers_in_order_and_a_repeat_is_seen(make: Make) -> None:
+    seen = make()
+    await seen.add("b")
+    assert [True, False, False, True] == await seen.add_many(["a", "b", "a", "c"])
+    assert [True, False, True, True] == await seen.contains_many(["a", "x", "a", b"c"])
+
+
+async def test_a_batch_of_none_is_an_empty_list(make: Make) -> None:
+    seen = make()
+    assert ([], []) == (await seen.add_many([]), await seen.contains_many(iter([])))
+
+
+async def test_a_batch_larger_than_one_flight_is_complete(make: Make) -> None:
+    seen = make(capacity=20_000)
+    items = [f"https://a.example/{i}" for i in range(5000)]
+    assert all(await seen.add_many(items[:2500]))
+    assert [False] * 2500 + [True] * 2500 == await seen.add_many(items)
+    assert all(await seen.contains_many(items))
+
+
+async def test_clear_forgets_everything_for_everybody(
+    make: Make, client: redis.Redis, name: str
+) -> None:
+    seen, other = make(), make()
+    await seen.add("a")
+    await other.clear()
+    assert await seen.contains("a") is False
+    assert [] == [key for key in client.keys(f"*{name}*") if ":lane:" not in key]
+    assert await seen.add("a") is True
+
+
+async def test_clear_works_whatever_parameters_are_stored(make: Make) -> None:
+    seen = make(granularity="h", slices=3, capacity=5000)
+    await seen.add("a")
+    await make(granularity="d", slices=2).clear()
+    assert await seen.add("a") is True
+
+
+async def test_keys_are_named_after_their_slices(make: Make, name: str) -> None:
+    keys = await make().keys(at=datetime(2019, 5, 8, 13, tzinfo=timezone.utc))
+    assert [f"{{{name}}}:201905{day:02}" for day in range(2, 9)] == keys
+
+
+async def test_keys_without_a_time_are_those_of_the_servers_now(
+    make: Make, client: redis.Redis
+) -> None:
+    seen = make(granularity="m", slices=2)
+    await seen.add("a")
+    keys = await seen.keys()
+    assert [0, 1] == [client.exists(key) for key in keys]
+
+
+async def test_info_counts_exactly(make: Make, client: redis.Redis) -> None:
+    seen = make(slices=3, capacity=1000, error_rate=1e-3)
+    await seen.add_many(map(str, range(1000)))
+    info = await seen.info()
+    current = info.slices[-1]
+    assert (1000, 0) == (info.items, info.slices[0].items)
+    assert 0.25 < current.fill_ratio < 0.45
+    assert 0 < info.error_rate < 1e-3
+    assert current.bytes == client.memory_usage((await seen.keys())[-1])
+    assert current.start + timedelta(days=1) == current.end
+    # The key's TTL ends when the slice leaves the window.
+    assert current.end + timedelta(days=2) - current.expires < timedelta(seconds=1)
+    assert info.slices[0].expires is None
+
+
+async def test_each_item_costs_at_most_27_bits_in_redis(make: Make) -> None:
+    """26 bits a slice at 1e-4 over 7 slices, and what Redis adds to round it up."""
+    seen = make(capacity=100_000)
+    await seen.add("a")
+    assert (await seen.info()).bytes * 8 / 100_000 < 27
+
+
+@pytest.mark.parametrize(
+    ("other", "differing"),
+    [
+        ({"slices": 8}, {"slices", "bits"}),
+        ({"granularity": "h"}, {"granularity"}),
+        ({"capacity": 2000}, {"capacity", "bits"}),
+        ({"error_rate": 1e-3}, {"bits", "hashes"}),
+        ({"tz": "Europe/Berlin"}, {"tz"}),
+        ({"hashes": 4}, {"bits", "hashes"}),
+    ],
+)
+async def test_a_client_with_other_parameters_is_refused_and_changes_nothing(
+    make: Make, client: redis.Redis, name: str, other: dict[str, Any], differing: set[str]
+) -> None:
+    seen = make()
+    await seen.add("a")
+    before = snapshot(client, name)
+    for verb in ("add", "contains"):
+        with pytest.raises(ConfigMismatch) as caught:
+            await getattr(make(**other), verb)("b")
+        assert differing == set(caught.value.differences)
+        assert name in str(caught.value)
+    with pytest.raises(ConfigMismatch):
+        await make(**other).info()
+    assert before == snapshot(client, name)
+
+
+async def test_a_mismatch_tells_what_is_stored_and_what_was_given(make: Make) -> None:
+    await make(slices=7, hashes=5, bits=9999).add("a")
+    with pytest.raises(ConfigMismatch, match="slices is 7 there and 5 here") as caught:
+        await make(slices=5, hashes=5, bits=9999, capacity=358).add("a")
+    assert (7, 5) == caught.value.differences["slices"]
+
+
+async def test_within_looks_at_the_newest_slices_only(clockwork: Any, make: Make) -> None:
+    seen = make(url=clockwork.server.url, slices=3)
+    await seen.add("a")
+    clockwork.set("2019-06-05 12:00:00")
+    assert [True, False, False] == [
+        await seen.contains("a"),
+        await seen.contains("a", within=2),
+        (await seen.contains_many(["a"], within=1))[0],
+    ]
+    assert await seen.add("a", within=3) is False
+    assert await seen.add("a", within=2) is True  # and so remembered in today's slice
+    assert await seen.contains("a", within=1) is True
+
+
+@pytest.mark.parametrize("within", [0, 8, -1, 1.5, True, "2"])
+async def test_within_must_be_a_number_of_slices(make: Make, within: Any) -> None:
+    with pytest.raises(ConfigError, match=r"within.*from 1 to 7"):
+        await make().add("a", within=within)
+
+
+@pytest.mark.parametrize("item", ["", b"", None, 7, bytearray(b"a"), "\ud800"])
+async def test_a_bad_item_is_named_and_nothing_is_added(
+    make: Make, client: redis.Redis, name: str, item: Any
+) -> None:
+    seen = make()
+    with pytest.raises(ConfigError, match=r"^item: expected"):
+        await seen.add(item)
+    with pytest.raises(ConfigError, match=r"^items\[2\]: expected"):
+        await seen.add_many(["a", "b", item])
+    with pytest.raises(ConfigError, match=r"^items\[0\]: expected"):
+        await seen.contains_many([item])
+    assert [] == client.keys(f"*{name}*")
+
+
+async def test_a_single_item_is_not_taken_for_a_batch(make: Make) -> None:
+    with pytest.raises(ConfigError, match=r"^items: expected an iterable"):
+        await make().add_many("https://a.example/")
+
+
+async def test_keys_needs_a_time_zone(make: Make) -> None:
+    with pytest.raises(ConfigError, match=r"^at: expected a datetime with a time zone"):
+        await make().keys(at=datetime(2019, 5, 8))  # noqa: DTZ001 - that is the point

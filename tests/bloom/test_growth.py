@@ -1,0 +1,334 @@
+"""What happens when a slice holds more than it was made for."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections import Counter
+from contextlib import suppress
+from datetime import datetime, timezone
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+import redis
+
+from tbloom import Claim, ConfigError, FilterFull, TimeBloom
+from tbloom.bloom.config import configure
+from tbloom.bloom.layout import Layout
+from tests.helpers.making import Make
+from tests.helpers.proxy import LossyProxy, every
+
+SPAWN = multiprocessing.get_context("spawn")
+
+
+@pytest.mark.timeout(300)
+def test_an_estimate_100_times_too_small_keeps_the_error_rate(url: str, name: str) -> None:
+    """Made for 10,000 items a slice, given 1,000,000: rate, no false negative, memory <= 1.6 x."""
+    with TimeBloom.from_url(url, f"{name}-right", slices=1, capacity=1_000_000) as right:
+        right.add("its keys are made at their full size")
+        bytes_of_right = right.info().bytes
+        right.clear()
+    with TimeBloom.from_url(url, name, slices=1, capacity=10_000) as seen:
+        for start in range(0, 1_000_000, 100_000):
+            seen.add_many(f"added {i}" for i in range(start, start + 100_000))
+        # Of each part every seventh item, and so of the seams between them.
+        for start in range(0, 1_000_000, 250_000):
+            assert all(seen.contains_many(f"added {i}" for i in range(start, start + 250_000, 7)))
+        wrong = sum(
+            sum(seen.contains_many(f"other {n} {i}" for i in range(100_000))) for n in range(5)
+        )
+        info = seen.info()
+        seen.clear()
+    ratio = info.bytes / bytes_of_right
+    print(f"measured {wrong / 5e5:.3g} of 1e-4; memory {ratio:.2f} x")
+    assert 999_000 < info.items <= 1_000_000
+    assert info.slices[-1].parts == 7
+    assert wrong / 500_000 <= 1.1e-4
+    assert ratio <= 1.6
+
+
+def _claim(url: str, name: str, seed: int) -> list[str]:
+    items = [f"item {i}" for i in range(20_000)]
+    items = items[seed * 997 :] + items[: seed * 997]
+    with TimeBloom.from_url(url, name, capacity=200, error_rate=1e-6) as seen:
+        claimed = []
+        for start in range(0, len(items), 250):
+            some = items[start : start + 250]
+            claimed += [item for item, new in zip(some, seen.add_many(some), strict=True) if new]
+            claimed += [item for item in some[:5] if seen.add(item)]
+    return claimed
+
+
+@pytest.mark.parametrize("replies_lost", [False, True])
+def test_of_many_processes_exactly_one_is_told_new_while_the_slice_grows(
+    url: str, name: str, *, replies_lost: bool
+) -> None:
+    """4 processes, 20,000 items, a filter made for 200: it grows 7 times under their hands."""
+    with (
+        LossyProxy(url, every(10) if replies_lost else lambda _: False) as proxy,
+        SPAWN.Pool(4) as pool,
+    ):
+        claims = pool.starmap(_claim, [(proxy.url, name, seed) for seed in range(4)])
+    times = Counter(item for claimed in claims for item in claimed)
+    assert {1} == set(times.values())
+    assert len(times) >= 19_998
+    with TimeBloom.from_url(url, name, capacity=200, error_rate=1e-6) as seen:
+        info = seen.info()
+        assert (len(times), 7) == (info.items, info.slices[-1].parts)
+
+
+async def test_a_part_never_holds_more_than_its_capacity(
+    make: Make, client: redis.Redis, name: str
+) -> None:
+    seen = make(capacity=100, shards=1)
+    await seen.add_many(f"item {i}" for i in range(1000))
+    label = (await seen.info()).slices[-1].label
+    parts = Layout(configure(name, capacity=100), client.get(f"{{{name}}}:layout")).parts(label)
+    counts = [
+        client.bitfield(f"{{{name}}}:{label}" + (f":{i}" if i else "")).get("u48", 0).execute()[0]
+        for i in range(len(parts))
+    ]
+    assert [100, 200, 400] == counts[:3]
+    assert [100, 200, 400, 800] == [part.capacity for part in parts]
+    assert 998 <= sum(counts) <= 1000
+
+
+async def test_a_batch_that_fills_a_part_is_answered_to_the_end(make: Make) -> None:
+    seen = make(capacity=50, error_rate=1e-9)
+    items = [f"item {i}" for i in range(500)]
+    assert [True] * 500 + [False] * 500 == await seen.add_many([*items, *items])
+    assert [False] * 500 == await seen.add_many(items)
+
+
+async def test_a_filter_made_for_one_item_holds_thousands(make: Make) -> None:
+    """It grows a dozen times in the middle of one batch."""
+    seen = make(capacity=1, error_rate=1e-9)
+    items = [f"item {i}" for i in range(5000)]
+    assert all(await seen.add_many(items))
+    assert not any(await seen.add_many(items))
+
+
+async def test_a_client_whose_clock_is_ahead_takes_nothing_from_the_layout(
+    clockwork: Any, make: Make
+) -> None:
+    """It believes that a slice has left the window, and that the next has begun."""
+    seen = make(url=clockwork.server.url, capacity=50, slices=2, error_rate=1e-9)
+    items = [f"item {i}" for i in range(500)]
+    assert all(await seen.add_many(items))
+    clockwork.set("2019-06-04 23:59:00")
+    assert await seen.add("a") is True
+    tomorrow = int(datetime(2019, 6, 5, 12, tzinfo=timezone.utc).timestamp() * 1e9)
+    with patch("tbloom.engine.clock.time.time_ns", lambda: tomorrow):
+        ahead = make(url=clockwork.server.url, capacity=50, slices=2, error_rate=1e-9)
+    assert await ahead.add("b") is True
+    assert not any(await seen.add_many(items))
+    assert not any(await ahead.add_many(items))
+
+
+async def test_every_client_notices_a_new_part(make: Make) -> None:
+    seen, other = make(capacity=50, error_rate=1e-9), make(capacity=50, error_rate=1e-9)
+    assert not await other.contains("a")
+    for i in range(300):
+        assert await seen.add(f"item {i}") is True
+        assert await other.contains(f"item {i}") is True
+        assert await other.add(f"item {i}") is False
+
+
+async def test_a_slice_begins_as_large_as_the_last_one_became(clockwork: Any, make: Make) -> None:
+    """New slices start from what the last ones needed, and shrink again with the crawl."""
+    seen = make(url=clockwork.server.url, capacity=100, slices=3, error_rate=1e-6)
+    parts, sizes = [], []
+    for day, items in enumerate([900, 900, 100, 100, 100], 3):
+        clockwork.set(f"2019-06-{day:02} 12:00:00")
+        assert all(await seen.add_many(f"{day} {i}" for i in range(items)))
+        newest = (await seen.info()).slices[-1]
+        assert items == newest.items
+        parts.append(newest.parts)
+        sizes.append(newest.bytes)
+        assert not any(await seen.add_many(f"{day} {i}" for i in range(items)))
+    assert [4, 1] == parts[:2]  # 100 + 200 + 400 + 800, then 1600 at once
+    assert sizes[-1] < sizes[1] / 5
+
+
+async def test_a_client_that_missed_the_growth_begins_no_slice_of_its_own(
+    clockwork: Any, make: Make
+) -> None:
+    """It knows an older layout when the slice changes: what it adds must not be lost."""
+    busy, stale = (
+        make(url=clockwork.server.url, capacity=100, slices=3, error_rate=1e-9) for _ in range(2)
+    )
+    await busy.add_many(f"first {i}" for i in range(150))
+    assert await stale.add("learns the layout") is True
+    await busy.add_many(f"second {i}" for i in range(750))
+    clockwork.set("2019-06-04 12:00:00")
+    assert [True, False] == [await stale.add("x"), await stale.add("x")]
+    assert [False, True] == [await busy.add("x"), await busy.add("y")]
+    assert await stale.add("y") is False
+
+
+async def test_what_did_not_fit_is_not_added_later_unasked(clockwork: Any, make: Make) -> None:
+    seen = make(url=clockwork.server.url, capacity=10, slices=2, grow=False, error_rate=1e-9)
+    assert all(await seen.add_many(map(str, range(10))))
+    with pytest.raises(FilterFull):
+        await seen.add_many(["a", "b", "c"])
+    clockwork.set("2019-06-04 12:00:00")
+    assert await seen.add("a") is True
+    other = make(url=clockwork.server.url, capacity=10, slices=2, grow=False, error_rate=1e-9)
+    assert [False, True, True] == await other.add_many(["a", "b", "c"])
+
+
+async def test_without_growth_a_full_slice_refuses_new_items(make: Make, name: str) -> None:
+    seen = make(capacity=100, grow=False, error_rate=1e-9)
+    items = [f"item {i}" for i in range(100)]
+    assert all(await seen.add_many(items))
+    assert await seen.add("item 7") is False
+    assert await seen.contains("item 8") is True
+    for _ in range(2):
+        with pytest.raises(
+            FilterFull, match=f"filter '{name}': .* capacity of 100 items"
+        ) as caught:
+            await seen.add("one more")
+        assert (name, 100) == (caught.value.name, caught.value.capacity)
+    assert await seen.contains("one more") is False
+    assert (await seen.info()).items == 100
+
+
+async def test_a_batch_that_does_not_fit_is_not_lost(make: Make) -> None:
+    """What was added before the slice was full is told to whoever asks next."""
+    seen = make(capacity=100, grow=False, error_rate=1e-9)
+    items = [f"item {i}" for i in range(150)]
+    with pytest.raises(FilterFull):
+        await seen.add_many(items)
+    assert [True] * 100 == [await seen.add(item) for item in items[:100]]
+    assert [False] * 100 == await seen.add_many(items[:100])
+    with pytest.raises(FilterFull):
+        await seen.add(items[100])
+
+
+@pytest.mark.parametrize("grow", [True, False])
+async def test_two_errors_in_a_row_lose_no_answer(make: Make, url: str, *, grow: bool) -> None:
+    """The reply of a batch that fills a part is lost, and so is the rest of its second try."""
+    parameters = {"capacity": 3, "grow": grow, "error_rate": 1e-9}
+    assert await make(**parameters).add("first") is True
+    with LossyProxy(url, {1, 3}.__contains__) as proxy:
+        seen = make(**parameters, url=proxy.url, resend=False)
+        told: dict[str, bool] = {}
+        for _ in range(4):
+            with suppress(redis.ConnectionError, FilterFull):
+                for item in ("x", "y", "z") if not grow else ():
+                    told.setdefault(item, await seen.add(item))
+                if grow and not told:
+                    answers = await seen.add_many(["x", "y", "z"])
+                    told.update(zip("xyz", answers, strict=True))
+    assert proxy.lost == 2
+    assert told == ({"x": True, "y": True, "z": True} if grow else {"x": True, "y": True})
+
+
+async def test_a_batch_retried_into_a_full_slice_is_told_what_it_added(
+    make: Make, url: str
+) -> None:
+    parameters = {"capacity": 3, "grow": False, "error_rate": 1e-9}
+    assert await make(**parameters).add("first") is True
+    with LossyProxy(url, {1}.__contains__) as proxy:
+        seen = make(**parameters, url=proxy.url, resend=False)
+        for error in (redis.ConnectionError, FilterFull, FilterFull):
+            with pytest.raises(error):
+                await seen.add_many(["x", "y", "z"])
+        assert [True, True] == [await seen.add("x"), await seen.add("y")]
+        assert [False, False] == await seen.add_many(["x", "y"])
+
+
+async def test_what_was_told_after_a_full_slice_is_not_told_once_more(make: Make) -> None:
+    """An item of a call that ended in FilterFull is told new once, also if the call that tells another
+    one of them ends so too."""
+    seen = make(capacity=10, grow=False, error_rate=1e-9)
+    items = [f"item {i}" for i in range(12)]
+    with pytest.raises(FilterFull):
+        await seen.add_many(items)
+    assert [True, False] == [await seen.add(items[0]), await seen.add(items[0])]
+    with pytest.raises(FilterFull):
+        await seen.add_many([items[1], "another"])
+    assert [False, True, False] == [await seen.add(items[i]) for i in (0, 1, 1)]
+    assert [False, False, *[True] * 8] == await seen.add_many(items[:10])
+
+
+async def test_a_full_slice_makes_room_when_the_next_begins(clockwork: Any, make: Make) -> None:
+    seen = make(url=clockwork.server.url, capacity=100, grow=False, slices=2, error_rate=1e-9)
+    await seen.add_many(map(str, range(100)))
+    with pytest.raises(FilterFull):
+        await seen.add("a")
+    clockwork.set("2019-06-04 12:00:00")
+    assert await seen.add("a") is True
+
+
+async def test_shards_grow_on_their_own(make: Make) -> None:
+    seen = make(capacity=400, shards=4, error_rate=1e-9)
+    items = [f"item {i}" for i in range(6000)]
+    assert all(await seen.add_many(items))
+    assert not any(await seen.add_many(items))
+    info = await seen.info()
+    assert (6000, 4) == (info.items, info.slices[-1].parts)
+    await seen.clear()
+    assert not any(await seen.contains_many(items))
+
+
+async def test_a_capacity_that_is_right_does_not_make_shards_grow(make: Make) -> None:
+    """Chance sends some shards more than their share: they have room for it."""
+    seen = make(capacity=20_000, shards=8, error_rate=1e-9)
+    await seen.add_many(map(str, range(20_000)))
+    assert (await seen.info()).slices[-1].parts == 1
+
+
+async def test_every_key_of_a_grown_filter_has_a_ttl_and_is_cleared(
+    make: Make, client: redis.Redis, name: str
+) -> None:
+    seen = make(capacity=50)
+    await seen.add_many(map(str, range(500)))
+    keys = client.keys(f"*{name}*")
+    assert {f"{{{name}}}:layout", f"{{{name}}}:config"} < set(keys)
+    assert all(client.pttl(key) > 0 for key in keys)
+    await make(capacity=50).clear()
+    assert all(":lane:" in key for key in client.keys(f"*{name}*"))
+
+
+@pytest.mark.parametrize("grow", [1, None, "yes"])
+async def test_grow_is_a_bool(make: Make, grow: Any) -> None:
+    with pytest.raises(ConfigError, match=r"^grow: expected True or False"):
+        make(grow=grow)
+
+
+async def test_a_slice_after_one_that_grew_has_parts_of_another_size(
+    clockwork: Any, make: Make
+) -> None:
+    """Calls that ask the newest slices only, or write to the current one, take that one's size."""
+    seen = make(url=clockwork.server.url, capacity=100, slices=3, error_rate=1e-9)
+    old = [f"old {i}" for i in range(250)]
+    assert all(await seen.add_many(old))
+    clockwork.set("2019-06-04 12:00:00")
+    items = [f"item {i}" for i in range(120)]
+    assert [True] * 120 == await seen.add_many(items, within=1)
+    assert [False] * 120 == await seen.add_many(items, within=1)
+    assert [True] * 120 + [False] * 250 == await seen.contains_many([*items, *old], within=1)
+    assert not await seen.contains(old[0], within=1)
+    assert await seen.add(old[0], within=1)
+    assert [Claim.SEEN] * 120 == await seen.claim_many(items, within=1)
+    claimed = [f"claimed {i}" for i in range(60)]
+    assert [Claim.NEW] * 60 == await seen.claim_many(claimed, within=1)
+    await seen.commit_many(claimed)
+    assert [True] * 430 == await seen.contains_many([*claimed, *items, *old])
+    info = await seen.info()
+    assert [0, 250, 181] == [slice.items for slice in info.slices]
+    assert 1 < info.slices[-2].parts
+
+
+async def test_a_filter_of_few_hashes_whose_further_parts_have_many(make: Make) -> None:
+    """A batch that is made for few bits an item meets parts of several times as many."""
+    seen = make(capacity=500, slices=3, hashes=2, error_rate=1e-3)
+    items = [f"item {i}" for i in range(4000)]
+    assert (await seen.add_many(items)).count(True) >= 3990
+    assert all(await seen.contains_many(items))
+    assert 3 <= (await seen.info()).slices[-1].parts
+    claimed = [f"claimed {i}" for i in range(2000)]
+    await seen.claim_many(claimed)
+    await seen.commit_many(claimed)
+    assert all(await seen.contains_many(claimed))

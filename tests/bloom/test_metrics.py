@@ -1,0 +1,409 @@
+"""What Prometheus, Scrapy's stats and the log say of a filter; and the tables of docs/monitoring.md."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+import redis
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tbloom import Claim, ConfigError, TimeBloom
+from tbloom.bloom.info import FilterInfo
+from tbloom.bloom.metrics import FilterCollector
+from tbloom.demo.localredis import LocalRedis, find_binary, free_port
+from tbloom.scrapy.counts.extension import KINDS
+from tests.helpers.commands import TBLOOM, refused, tbloom
+from tests.helpers.making import missing
+from tests.helpers.schedulers import ADDON, SETTINGS
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "monitoring.md").read_text(encoding="utf-8")
+DASHBOARD = json.loads((ROOT / "docs" / "grafana-dashboard.json").read_text(encoding="utf-8"))
+#: The metrics and stats of the page's tables.
+METRICS = set(re.findall(r"^\| `(tbloom_\w+)`", PAGE, re.MULTILINE))
+STATS = {
+    stat
+    for cell in re.findall(r"^\| (`\w+/[^|]*) \|", PAGE, re.MULTILINE)
+    for stat in re.findall(r"`([^`]+)`", cell)
+}
+UNREACHABLE = "redis://127.0.0.1:1/0"
+
+Values = dict[tuple[str, ...], float]
+
+
+def parsed(text: str) -> Values:
+    """By the metric's name, its filter and its age."""
+    return {
+        tuple(filter(None, (s.name, s.labels.get("filter"), s.labels.get("age")))): s.value
+        for family in text_string_to_metric_families(text)
+        for s in family.samples
+    }
+
+
+class Exporter:
+    """``tbloom metrics`` in a process of its own, at a port of its own."""
+
+    def __init__(self, *arguments: str) -> None:
+        command = [*TBLOOM, "metrics", *arguments, "--port", "0"]
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        assert self.process.stderr
+        self.first_line = self.process.stderr.readline()
+        assert self.first_line.startswith("Serving http://127.0.0.1:"), self.first_line
+        self.port = int(self.first_line.rpartition("/metrics")[0].rpartition(":")[2])
+
+    def scrape(self) -> Values:
+        with urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=30) as answer:
+            return parsed(answer.read().decode())
+
+    def end(self, number: int = signal.SIGINT) -> tuple[int, list[str]]:
+        """The exit code, and the further lines on stderr."""
+        self.process.send_signal(number)
+        _, said = self.process.communicate(timeout=30)
+        return self.process.returncode, said.splitlines()
+
+
+@contextmanager
+def exporting(*arguments: str) -> Iterator[Exporter]:
+    exporter = Exporter(*arguments)
+    try:
+        yield exporter
+    finally:
+        exporter.process.kill()
+        exporter.process.communicate()
+
+
+@contextmanager
+def own_server() -> Iterator[LocalRedis]:
+    """One that can be stopped and started again, with the same URL."""
+    binary = find_binary()
+    if binary is None:
+        missing("A redis-server")
+    with LocalRedis(binary, port=free_port()) as server:
+        yield server
+
+
+def expected(info: FilterInfo) -> Values:
+    name = info.name
+    return {
+        ("tbloom_filter_up", name): 1,
+        ("tbloom_window_items", name): info.items,
+        ("tbloom_window_bytes", name): info.bytes,
+        ("tbloom_window_error_ratio", name): info.error_rate,
+        # It is not stored: whoever opens a stored filter works it out from bits and hashes.
+        ("tbloom_promised_error_ratio", name): pytest.approx(info.promised_error_rate, rel=1e-3),
+        ("tbloom_capacity_items", name): info.capacity,
+        ("tbloom_claims", name): info.claims,
+        ("tbloom_warnings", name): len(info.warnings),
+    } | {
+        (f"tbloom_slice_{what}", name, str(len(info.slices) - 1 - place)): value
+        for place, slice in enumerate(info.slices)
+        for what, value in (
+            ("items", slice.items),
+            ("bytes", slice.bytes),
+            ("fill_ratio", slice.fill_ratio),
+            ("error_ratio", slice.error_rate),
+            ("parts", slice.parts),
+        )
+    }
+
+
+def test_what_is_served_is_what_info_tells(url: str, name: str) -> None:
+    """Of the filters that were named; one has grown, one has claims and was reconfigured meanwhile."""
+    names = [name, f"{name}-b"]
+    with (
+        TimeBloom.from_url(url, names[0], capacity=1000) as grown,
+        TimeBloom.from_url(url, names[1], slices=2, granularity="h", capacity=500) as claimed,
+        ExitStack() as stack,
+    ):
+        grown.add_many(f"item {i}" for i in range(2500))
+        claimed.add("a")
+        claimed.claim("b")
+        # Names after an option are names too.
+        exporter = stack.enter_context(exporting(url, names[0], "--every", "0", names[1]))
+        before = exporter.scrape()
+        assert before[("tbloom_claims", names[1])] == 1
+        with TimeBloom.from_url(url, names[1], slices=3, granularity="h", capacity=900) as again:
+            again.reconfigure()
+            served = exporter.scrape()
+            told = [grown.info(), again.info()]
+        assert served == {("tbloom_up",): 1} | expected(told[0]) | expected(told[1])
+        assert served[("tbloom_slice_items", names[0], "0")] == 2500
+        assert served[("tbloom_slice_parts", names[0], "0")] > 1
+        assert exporter.end() == (0, [])
+
+
+def test_names_are_checked_at_the_start(url: str, name: str) -> None:
+    with TimeBloom.from_url(url, name) as seen:
+        seen.add("a")
+    refused(tbloom("metrics", url, name, f"{name}-b"), f"{name}-b", "tbloom list")
+    refused(tbloom("metrics", url, name, name), "NAME", name, "2 times")
+
+
+def test_without_names_all_filters_are_served(own: redis.Redis) -> None:
+    """Those made later too; one that can't be read is said once, and hides no other."""
+    own.flushall()
+    url = f"redis://127.0.0.1:{own.get_connection_kwargs()['port']}/0"
+    with exporting(url, "--every", "0") as exporter:
+        assert exporter.scrape() == {("tbloom_up",): 1}
+        for name in ("news", "blog"):
+            TimeBloom(own, name, capacity=1000).add("a")
+        own.set("{broken}:config", "mine")
+        for _ in range(2):
+            served = exporter.scrape()
+            assert [1, 1, 0, 1] == [
+                served[("tbloom_filter_up", "news")],
+                served[("tbloom_filter_up", "blog")],
+                served[("tbloom_filter_up", "broken")],
+                served[("tbloom_up",)],
+            ]
+            assert ("tbloom_window_items", "broken") not in served
+        own.flushall()
+        assert exporter.scrape() == {("tbloom_up",): 1}
+        code, [trouble, no_longer] = exporter.end(signal.SIGTERM)
+    assert code == 0
+    assert trouble.startswith("tbloom: filter 'broken' can't be read: ")
+    assert no_longer == "tbloom: no longer so: filter 'broken' can't be read"
+
+
+def test_scrapes_share_a_look(url: str, name: str) -> None:
+    with TimeBloom.from_url(url, name) as seen:
+        seen.add("a")
+        with (
+            exporting(url, name, "--every", "3600") as slow,
+            exporting(url, name, "--every", "0") as fast,
+        ):
+            items = [[e.scrape()[("tbloom_window_items", name)]] for e in (slow, fast)]
+            seen.add("b")
+            for told, exporter in zip(items, (slow, fast), strict=True):
+                told.append(exporter.scrape()[("tbloom_window_items", name)])
+    assert items == [[1, 1], [1, 2]]
+
+
+@pytest.mark.parametrize(
+    ("names", "lines"),
+    [
+        ([], ["can't be found: .*Connection refused", "no longer so: .*can't be found"]),
+        (
+            ["news", "blog"],  # of a server that is lost, one filter is asked
+            ["'news' .*Connection refused", "('news'|'blog') .*no filter", "no filter"],
+        ),
+    ],
+)
+def test_a_redis_that_goes_away_is_told_and_survived(names: list[str], lines: list[str]) -> None:
+    """And that it is back, without its filters, as it had no persistence."""
+    with own_server() as server:
+        for name in ("news", "blog"):
+            with TimeBloom.from_url(server.url, name, capacity=1000) as seen:
+                seen.add("a")
+        with exporting(server.url, *names, "--every", "0") as exporter:
+            assert exporter.scrape()[("tbloom_up",)] == 1
+            server.stop()
+            down = {("tbloom_up",): 0} | {("tbloom_filter_up", name): 0 for name in names}
+            assert [down, down] == [exporter.scrape(), exporter.scrape()]
+            server.start()
+            assert exporter.scrape() == {**down, ("tbloom_up",): 1}
+            code, said = exporter.end()
+    assert code == 0
+    assert len(said) == len(lines)
+    assert all(re.search(line, told) for line, told in zip(lines, said, strict=True)), said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--port", "65536"], ["--port", "65535", "'65536'"]),
+        (["--port", "http"], ["--port", "'http'"]),
+        (["--every", "-1"], ["--every", "'-1'"]),
+        (["--every", "nan"], ["--every", "'nan'"]),
+        (["--host", "192.0.2.1"], ["--host", "192.0.2.1"]),  # another machine's address
+        (["--host", "a..b"], ["--host", "a..b"]),
+    ],
+)
+def test_wrong_arguments_are_refused(url: str, arguments: list[str], words: list[str]) -> None:
+    refused(tbloom("metrics", url, *arguments), *words)
+
+
+def test_a_port_in_use_is_refused(url: str) -> None:
+    with exporting(url) as exporter:
+        done = tbloom("metrics", url, "--port", str(exporter.port))
+    refused(done, f"--port {exporter.port}", "in use")
+
+
+def test_a_collector_serves_in_ones_own_process(url: str, name: str) -> None:
+    """Registering asks for nothing; a server that is lost is asked once, not for each filter."""
+    lost = redis.Redis.from_url(UNREACHABLE, retry=None)
+    with TimeBloom.from_url(url, name) as seen, lost:
+        seen.add("a")
+        first, second = TimeBloom(lost, f"{name}-1"), TimeBloom(lost, f"{name}-2")
+        registry = CollectorRegistry(auto_describe=True)
+        registry.register(FilterCollector(first, second, seen))
+        assert first.circuit.errors == 0
+        told = parsed(generate_latest(registry).decode())
+        assert told == {
+            ("tbloom_up",): 0,
+            ("tbloom_filter_up", first.name): 0,
+            ("tbloom_filter_up", second.name): 0,
+        } | expected(seen.info())
+        assert (first.circuit.errors, second.circuit.errors) == (1, 0)
+        with pytest.raises(ConfigError, match=f"each name once, got '{name}'"):
+            FilterCollector(seen, first, seen)
+
+
+def test_a_user_that_may_only_read_suffices(own: redis.Redis) -> None:
+    """The page's ACL SETUSER line, with and without names."""
+    own.flushall()
+    with TimeBloom(own, "news", capacity=1000, shards=3) as seen:
+        seen.add_many(map(str, range(3000)))
+    rules = re.search(r"^ACL SETUSER metrics (.*)$", PAGE, re.MULTILINE)[1].replace("PASSWORD", "p")
+    own.execute_command("ACL", "SETUSER", "metrics", *rules.split())
+    port = own.get_connection_kwargs()["port"]
+    for names in ([], ["news"]):
+        with exporting(f"redis://metrics:p@127.0.0.1:{port}/0", *names) as exporter:
+            assert exporter.scrape()[("tbloom_window_items", "news")] == 3000
+            assert exporter.end() == (0, [])
+    with redis.Redis(port=port, username="metrics", password="p") as user:  # noqa: S106
+        slice = seen.keys()[-1]
+        for command in (["SET", slice, "x"], ["UNLINK", slice], ["GET", "other"], ["FLUSHALL"]):
+            with pytest.raises(redis.exceptions.NoPermissionError):
+                user.execute_command(*command)
+
+
+def test_the_page_has_every_metric_and_no_other(url: str, name: str) -> None:
+    with TimeBloom.from_url(url, name) as seen:
+        registry = CollectorRegistry()
+        registry.register(FilterCollector(seen))
+        families = list(registry.collect())
+    assert {family.name for family in families} == METRICS
+    assert all(family.samples and family.documentation for family in families)
+    alerts = re.findall(r"\btbloom_\w+", re.search(r"```yaml\n(.*?)```", PAGE, re.DOTALL)[1])
+    assert set() < set(alerts) <= METRICS
+
+
+def test_the_page_s_code_runs(url: str) -> None:
+    """In a process of its own: it registers with the process' registry."""
+    [block] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    code = block.replace("redis://localhost:6379/0", url) + (
+        "from prometheus_client import generate_latest\nprint(generate_latest().decode())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert parsed(done.stdout)[("tbloom_up",)] == 1
+
+
+def test_the_dashboard_asks_for_metrics_that_are_served() -> None:
+    """Each metric of a filter for the filters that are chosen; and it shows what was promised."""
+    expressions = [t["expr"] for panel in DASHBOARD["panels"] for t in panel["targets"]]
+    assert expressions
+    for expression in expressions:
+        asked = re.findall(r"\b(tbloom_\w+)(\{filter=~\"\$filter\")?", expression)
+        assert asked, expression
+        for metric, of_filter in asked:
+            assert metric in METRICS
+            assert of_filter or metric == "tbloom_up", expression
+    used = set(re.findall(r"\btbloom_\w+", " ".join(expressions)))
+    assert {"tbloom_window_items", "tbloom_slice_fill_ratio", "tbloom_window_error_ratio"} < used
+    assert {"tbloom_promised_error_ratio", "tbloom_window_bytes", "tbloom_warnings"} < used
+
+
+def test_the_dashboard_is_well_formed() -> None:
+    panels = DASHBOARD["panels"]
+    ids = [panel["id"] for panel in panels]
+    assert len(set(ids)) == len(ids) > 5
+    for one, other in combinations([panel["gridPos"] for panel in panels], 2):
+        beside = one["x"] + one["w"] <= other["x"] or other["x"] + other["w"] <= one["x"]
+        below = one["y"] + one["h"] <= other["y"] or other["y"] + other["h"] <= one["y"]
+        assert beside or below, (one, other)
+    assert all(p["gridPos"]["x"] + p["gridPos"]["w"] <= 24 for p in panels)
+    assert all(len({t["refId"] for t in p["targets"]}) == len(p["targets"]) for p in panels)
+    datasource, chosen = DASHBOARD["templating"]["list"]
+    assert [datasource["type"], chosen["type"]] == ["datasource", "query"]
+    assert set(re.findall(r"tbloom_\w+", chosen["definition"])) <= METRICS
+    sources = [t["datasource"]["uid"] for p in panels for t in [p, *p["targets"]]]
+    assert {f"${{{datasource['name']}}}"} == {*sources, chosen["datasource"]["uid"]}
+    assert chosen["name"] == "filter"
+
+
+def test_the_page_has_every_stat_and_no_other() -> None:
+    """Those whose names are in the code of tbloom.scrapy."""
+    answers = [claim.value for claim in Claim]
+    kinds = ("asked", "unanswered", "new", "seen", "agreed", "lost", "again")
+    distinct = [f"{of}{what}" for of in KINDS for what in ("", "/window", "/new", "/lost")]
+    in_code = {
+        stat.replace("{answer.value}", answer).replace("{what}", kind).replace("{name}", name)
+        for path in (ROOT / "tbloom" / "scrapy").glob("*.py")
+        for stat in re.findall(r"\"((?:tbloom|bloomfilter|dupefilter)/[^\"]+)\"", path.read_text())
+        for answer in answers
+        for kind in kinds
+        for name in distinct
+    }
+    assert in_code == STATS
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_a_crawl_s_stats_are_in_the_table(crawl: Any, url: str, name: str, settings: str) -> None:
+    """Under each scheduler those that are set at the end, too."""
+    stats = crawl("ten_and_hundred", SETTINGS[settings])["stats"]
+    ours = {stat for stat in stats if stat.startswith(("tbloom/", "bloomfilter/", "dupefilter/"))}
+    assert ours <= STATS
+    assert {"tbloom/new", "tbloom/seen", "tbloom/home_hits", "dupefilter/filtered"} < ours
+    with TimeBloom.from_url(url, name, capacity=1000) as seen:
+        info = seen.info()
+    assert (info.items, info.bytes, info.error_rate) == (
+        stats["tbloom/window/items"],
+        stats["tbloom/window/bytes"],
+        stats["tbloom/window/error_rate"],
+    )
+    assert info.items == 100
+
+
+def test_a_marking_crawl_s_stats_are_in_the_table(crawl: Any) -> None:
+    stats = crawl("pages", {**ADDON, "TBLOOM_MARK": "done"}, ["a", "b", "status/500"])["stats"]
+    ours = {stat for stat in stats if stat.startswith("tbloom/")}
+    assert ours <= STATS
+    assert {"tbloom/new", "tbloom/done", "tbloom/released", "tbloom/window/items"} < ours
+    assert stats["tbloom/window/items"] == 2
+
+
+SCRIPT = """
+import logging, sys
+from tbloom import TimeBloom
+if sys.argv[3:]:
+    logging.basicConfig(level=logging.INFO)
+with TimeBloom.from_url(sys.argv[1], sys.argv[2], granularity="1s", slices=3, capacity=100,
+                        on_error="schedule", patience=0) as seen:
+    seen.add_many(map(str, range(300)))
+    from time import sleep; sleep(1.2)
+    seen.add("next slice")
+"""
+
+
+def test_a_script_prints_nothing_until_it_configures_logging(url: str, name: str) -> None:
+    """Slices change, a slice grows, Redis is away: all is told by the log, under ``tbloom``."""
+
+    def run(*arguments: str) -> tuple[str, list[str]]:
+        done = subprocess.run(
+            [sys.executable, "-c", SCRIPT, *arguments],
+            capture_output=True, text=True, timeout=60, check=True,
+        )  # fmt: skip
+        return done.stdout, done.stderr.splitlines()
+
+    assert run(url, name) == run(url, f"{name}-b", "log") == ("", [])
+    assert run(UNREACHABLE, name) == ("", [])
+    printed, [line] = run(UNREACHABLE, name, "log")
+    assert printed == ""
+    assert line.startswith(
+        f"ERROR:tbloom.engine.outage:filter {name!r}: the server does not answer"
+    )

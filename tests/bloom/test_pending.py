@@ -1,0 +1,108 @@
+"""Items whose caller was never told: the next call of the same object tells it, once. In both stores on Redis."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+import redis
+
+from tbloom import DistinctCounter, ExactFilter, TimeBloom
+from tests.helpers.proxy import Fault, LossyProxy, Proxy
+
+both = pytest.mark.parametrize("store", [TimeBloom, ExactFilter])
+
+
+@both
+def test_an_error_after_a_lost_reply_leaves_the_item_in_doubt(
+    store: Any, own: redis.Redis, name: str
+) -> None:
+    """The first call was executed; the second one is refused, which says nothing of the first."""
+    address = own.connection_pool.connection_kwargs
+    url = f"redis://127.0.0.1:{address['port']}/0"
+    with (
+        LossyProxy(url, lambda number: number == 2) as proxy,
+        store.from_url(proxy.url, name, patience=0) as seen,
+    ):
+        seen.add("before")
+        with pytest.raises(redis.ConnectionError):
+            seen.add("a")
+        own.acl_setuser("default", enabled=True, commands=["-evalsha"])
+        try:
+            with pytest.raises(redis.exceptions.NoPermissionError):
+                seen.add("a")
+        finally:
+            own.acl_setuser("default", enabled=True, commands=["+evalsha"])
+        assert [True, False] == [seen.add("a"), seen.add("a")]
+
+
+@both
+def test_two_calls_for_items_of_one_that_failed_do_not_disturb_each_other(
+    store: Any, url: str, name: str
+) -> None:
+    """One is answered while the other one, which fails, is under way."""
+    with (
+        LossyProxy(url, lambda number: number == 2) as proxy,
+        store.from_url(proxy.url, name, patience=0) as seen,
+    ):
+        seen.add("before")
+        with pytest.raises(redis.ConnectionError):
+            seen.add_many(["x", "y"])
+        fails = seen._protocol.add_many(["x"], None)
+        next(fails)
+        assert seen.add("y") is True
+        fails.close()
+        assert [False, True, False] == [seen.add("y"), seen.add("x"), seen.add("x")]
+
+
+@both
+def test_of_items_that_are_told_one_after_another_none_is_told_twice(
+    store: Any, url: str, name: str
+) -> None:
+    with (
+        LossyProxy(url, lambda number: number == 2) as proxy,
+        store.from_url(proxy.url, name, patience=0) as seen,
+    ):
+        seen.add("before")
+        with pytest.raises(redis.ConnectionError):
+            seen.add_many(["x", "y", "z"])
+        assert [True, False] == [seen.add("x"), seen.add("x")]
+        assert [False, True] == seen.add_many(["x", "y"])
+        assert [False, False, True] == seen.add_many(["x", "y", "z"])
+        assert not any(seen.add_many(["x", "y", "z"]))
+
+
+def test_a_call_that_never_arrived_is_made_again_with_the_new_time(url: str, name: str) -> None:
+    """Nobody has remembered the item for the first one."""
+    fault = {2: Fault.CUT_REQUEST}
+    with (
+        Proxy(url, fault.get) as proxy,
+        ExactFilter.from_url(proxy.url, name, patience=0) as seen,
+    ):
+        seen.add("before")
+        with pytest.raises(redis.ConnectionError):
+            seen.add("a", ttl=0.2)
+        assert seen.add("a", ttl=60) is True
+        time.sleep(0.3)
+        assert seen.contains("a")
+
+
+@pytest.mark.parametrize("store", [TimeBloom, ExactFilter, DistinctCounter])
+def test_of_two_calls_that_failed_each_answers_for_its_own_items(
+    store: Any, url: str, name: str
+) -> None:
+    """The second one has an item of the first, which was told meanwhile."""
+    losing: list[str] = []
+    with (
+        LossyProxy(url, lambda _: bool(losing)) as proxy,
+        store.from_url(proxy.url, name, patience=0) as seen,
+    ):
+        for items, told in ((["a", "b"], "a"), (["a", "c"], None)):
+            losing.append("this reply")
+            with pytest.raises(redis.ConnectionError):
+                seen.add_many(items)
+            losing.clear()
+            assert told is None or seen.add(told) is True
+        assert [False, True, True] == seen.add_many(["a", "b", "c"])
+        assert [False, False, False] == seen.add_many(["a", "b", "c"])

@@ -1,0 +1,198 @@
+"""From one set of parameters to another, without forgetting the window."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import redis
+
+from tbloom import ConfigMismatch, FilterFull, TimeBloom
+from tests.helpers.making import Make
+
+OLD = {"capacity": 500, "slices": 3, "error_rate": 1e-6}
+CHANGES = {
+    "larger": {"capacity": 5000},
+    "smaller": {"capacity": 50},
+    "stricter": {"error_rate": 1e-9},
+    "fewer hashes": {"hashes": 5},
+    "explicit size": {"bits": 50_000, "hashes": 7},
+    "longer window": {"slices": 5},
+    "shorter window": {"slices": 2},
+    "no growth": {"grow": False, "capacity": 5000},
+}
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize("change", CHANGES)
+async def test_a_live_filter_changes_without_forgetting(
+    clockwork: Any, make: Make, change: str, shards: int
+) -> None:
+    """Items of three days are still seen; new ones go on as ever; the old client is refused."""
+    old = make(url=clockwork.server.url, **OLD, shards=shards)
+    for day in (3, 4, 5):
+        clockwork.set(f"2019-06-{day:02} 12:00:00")
+        assert all(await old.add_many(f"{day} {i}" for i in range(300)))
+    new = make(url=clockwork.server.url, **{**OLD, **CHANGES[change]}, shards=shards)
+    with pytest.raises(ConfigMismatch):
+        await new.add("a")
+    await new.reconfigure()
+    await new.reconfigure()  # once more does no harm
+    window = CHANGES[change].get("slices", 3)
+    for day in (3, 4, 5):
+        kept = day > 5 - window
+        assert [kept] * 300 == await new.contains_many(f"{day} {i}" for i in range(300))
+    assert all(await new.add_many(f"new {i}" for i in range(300)))
+    assert not any(await new.add_many(f"new {i}" for i in range(300)))
+    with pytest.raises(ConfigMismatch):
+        await old.add("a")
+    clockwork.set("2019-06-06 12:00:00")
+    assert await new.contains("5 7") is True
+    assert await new.contains("3 7") is (window == 5)
+    assert await new.contains("new 7") is True
+    assert await new.add("of the next day") is True
+    assert not await make(
+        url=clockwork.server.url, **{**OLD, **CHANGES[change]}, shards=shards
+    ).add("of the next day")
+
+
+async def test_reconfiguring_a_filter_that_grew(make: Make) -> None:
+    seen = make(capacity=50, error_rate=1e-9)
+    items = [f"item {i}" for i in range(500)]
+    assert all(await seen.add_many(items))
+    bigger = make(capacity=1000, error_rate=1e-9)
+    await bigger.reconfigure()
+    assert not any(await bigger.add_many(items))
+    assert all(await bigger.add_many(f"more {i}" for i in range(500)))
+
+
+async def test_every_key_still_leaves_with_its_slice(clockwork: Any, make: Make, name: str) -> None:
+    """A longer window prolongs the TTLs of the slices that are live."""
+    await make(url=clockwork.server.url, **OLD).add("a")
+    longer = make(url=clockwork.server.url, **{**OLD, "slices": 5})
+    await longer.reconfigure()
+    clockwork.set("2019-06-07 12:00:00")
+    assert await longer.contains("a") is True
+    clockwork.set("2019-06-08 00:00:01")
+    assert await longer.contains("a") is False
+    with redis.Redis.from_url(clockwork.server.url, decode_responses=True) as client:
+        assert not client.exists(f"{{{name}}}:20190603")
+
+
+@pytest.mark.parametrize("fixed", [{"granularity": "h"}, {"tz": "Europe/Berlin"}, {"shards": 2}])
+async def test_what_items_are_found_by_cant_change_in_place(
+    make: Make, fixed: dict[str, Any]
+) -> None:
+    seen = make(shards=1)
+    await seen.add("a")
+    with pytest.raises(ConfigMismatch) as caught:
+        await make(**{"shards": 1, "capacity": 99, **fixed}).reconfigure()
+    assert fixed.keys() == caught.value.differences.keys()
+    assert await seen.add("a") is False
+
+
+async def test_the_way_to_another_granularity(clockwork: Any, make: Make, name: str) -> None:
+    """README: the new filter takes what comes, the old one is read until its window has passed."""
+    old = make(url=clockwork.server.url, slices=2)
+    await old.add("of old")
+    new = make(url=clockwork.server.url, name=f"{name}-hourly", granularity="h", slices=48)
+
+    async def is_new(item: str) -> bool:
+        return not await old.contains(item) and await new.add(item)
+
+    assert [False, True, False] == [await is_new(item) for item in ("of old", "a", "a")]
+    clockwork.set("2019-06-04 12:00:00")
+    assert [False, False] == [await is_new(item) for item in ("of old", "a")]
+    clockwork.set("2019-06-05 12:00:00")
+    assert [True, True, False] == [await is_new(item) for item in ("of old", "a", "of old")]
+
+
+async def test_reconfiguring_what_is_not_there_does_nothing(
+    make: Make, client: redis.Redis, name: str
+) -> None:
+    await make().reconfigure()
+    assert [] == client.keys(f"*{name}*")
+
+
+async def test_an_old_client_that_goes_on_changes_nothing(clockwork: Any, make: Make) -> None:
+    """It is refused, in every slice, and leaves the layout alone."""
+    old = make(url=clockwork.server.url, capacity=50, slices=2, error_rate=1e-9)
+    items = [f"item {i}" for i in range(300)]
+    assert all(await old.add_many(items))
+    new = make(url=clockwork.server.url, capacity=3000, slices=20, error_rate=1e-9)
+    await new.reconfigure()
+    for day in (4, 5, 6):
+        clockwork.set(f"2019-06-{day:02} 12:00:00")
+        for _ in range(2):
+            with pytest.raises(ConfigMismatch):
+                await old.add("a")
+        assert all(await new.contains_many(items))
+        assert await new.add(f"on day {day}") is True
+
+
+async def test_a_shard_that_holds_nothing_does_not_matter(
+    make: Make, client: redis.Redis, name: str
+) -> None:
+    """One item, in one of 8 shards; the parameters stay where all look for them."""
+    await make(shards=8).add("a")
+    larger = make(shards=8, capacity=50_000)
+    await larger.reconfigure()
+    assert client.pttl(f"{{{name}}}:config") > 86_400_000
+    assert [False, True] == [await larger.add("a"), await larger.add("b")]
+    with pytest.raises(ConfigMismatch):
+        await make(shards=4).add("a")
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize("then", ["same", "third", "clear", "old clear"])
+async def test_one_that_ends_half_way_can_be_made_again(
+    make: Make, url: str, name: str, then: str, shards: int
+) -> None:
+    """Stopped after each of its steps, as by a crash."""
+    items = [f"item {i}" for i in range(200)]
+    for step in range(1, 12):
+        own = f"{name}-{step}"
+        old = make(name=own, shards=shards, capacity=1000, error_rate=1e-9)
+        assert all(await old.add_many(items))
+        new = make(name=own, shards=shards, capacity=2000, error_rate=1e-9)
+        with TimeBloom.from_url(url, own, shards=shards, capacity=2000, error_rate=1e-9) as dying:
+            flow = dying._protocol.reconfigure()
+            try:
+                calls = next(flow)
+                for _ in range(step):
+                    calls = flow.send(dying._send(calls))
+            except StopIteration:
+                break
+            flow.close()
+        if then == "same":
+            await new.reconfigure()
+            assert not any(await new.add_many(items))
+        elif then == "third":
+            third = make(name=own, shards=shards, capacity=3000, error_rate=1e-9)
+            await third.reconfigure()
+            assert not any(await third.add_many(items))
+        else:
+            await (new if then == "clear" else old).clear()
+            assert all(await make(name=own, shards=2, capacity=70).add_many(items[:50]))
+    assert step > 2 * shards
+
+
+@pytest.mark.parametrize("stored", [1, 4])
+async def test_without_a_number_of_shards_the_stored_one_stays(make: Make, stored: int) -> None:
+    await make(shards=stored).add("a")
+    larger = make(capacity=5000)
+    await larger.reconfigure()
+    assert (await larger.info()).shards == stored
+    assert await larger.add("a") is False
+
+
+async def test_growth_can_be_turned_off_for_a_filter_that_grew(clockwork: Any, make: Make) -> None:
+    await make(url=clockwork.server.url, capacity=100, error_rate=1e-9).add_many(
+        map(str, range(800))
+    )
+    fixed = make(url=clockwork.server.url, capacity=100, error_rate=1e-9, grow=False)
+    await fixed.reconfigure()
+    clockwork.set("2019-06-04 12:00:00")
+    assert all(await fixed.add_many(f"new {i}" for i in range(100)))
+    with pytest.raises(FilterFull):
+        await fixed.add("one more")

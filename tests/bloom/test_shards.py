@@ -1,0 +1,189 @@
+"""Filters of several shards. (On a cluster: test_cluster.py.)"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+import redis
+
+from tbloom import ConfigMismatch, TimeBloom
+from tbloom.bloom.config import configure
+from tbloom.bloom.hasher import Hasher, shard_of
+from tbloom.engine.keys import SLOTS, Keys, slot
+from tbloom.items import digest
+from tests.helpers.making import Make
+
+
+def _tag(key: str) -> str:
+    return key[key.index("{") + 1 : key.index("}")]
+
+
+@pytest.mark.parametrize("shards", [2, 3, 12, 96, 1000])
+@pytest.mark.parametrize("name", ["news", "crawl:images", "bücher"])
+def test_shards_are_spread_evenly_over_the_slots(name: str, shards: int) -> None:
+    """Each shard's tag lies in the shard's own part of the slots (from 256 on: one of 256 parts)."""
+    keys = Keys(name, shards)
+    parts = min(shards, 256)
+    tags = [_tag(keys.slice("20190508", shard)) for shard in range(shards)]
+    assert [shard % parts for shard in range(shards)] == [
+        slot(tag) * parts // SLOTS for tag in tags
+    ]
+    assert shards == len(set(tags))
+    assert all(tag.startswith(f"{name}:{shard}") for shard, tag in enumerate(tags))
+
+
+def test_the_slot_is_redis_own() -> None:
+    assert redis.crc.key_slot(b"{news:3}:20190508") == slot("news:3")
+
+
+def test_one_shard_is_named_after_the_filter_alone() -> None:
+    assert Keys("news", 1).slice("20190508") == "{news}:20190508"
+
+
+@pytest.mark.parametrize("shards", [2, 7, 12])
+def test_items_belong_to_shards_evenly(shards: int) -> None:
+    counts = Counter(shard_of(digest(b"%d" % i), shards) for i in range(100_000))
+    assert shards == len(counts)
+    assert all(abs(n - 100_000 / shards) < 5 * (100_000 / shards) ** 0.5 for n in counts.values())
+
+
+def test_the_shard_says_nothing_about_the_offsets() -> None:
+    """In one of 8 shards, offsets are as uniform as elsewhere (64 buckets, 5 sigma)."""
+    hasher = Hasher(1_000_003, 8)
+    digests = [digest(b"%d" % i) for i in range(80_000)]
+    ours = [d for d in digests if shard_of(d, 8) == 3]
+    buckets = Counter(offset * 64 // 1_000_003 for d in ours for offset in hasher.offsets(d))
+    even = len(ours) * 8 / 64
+    assert all(abs(n - even) < 5 * even**0.5 for n in buckets.values())
+
+
+async def test_a_sharded_filter_answers_as_any_other(
+    make: Make, client: redis.Redis, name: str
+) -> None:
+    seen, other = make(shards=5, capacity=20_000), make(shards=5, capacity=20_000)
+    items = [f"item {i}" for i in range(3000)]
+    assert [True, False] == [await seen.add("a"), await other.add("a")]
+    assert all(await seen.add_many(items))
+    assert [False, True] == await other.add_many(["item 7", "b"])
+    assert all(await other.contains_many([*items, "a", "b"]))
+    assert not await seen.contains("c")
+    info = await seen.info()
+    assert (3002, 5) == (info.items, info.shards)
+    assert 0 < info.slices[-1].fill_ratio < 0.1
+    keys = await seen.keys()
+    assert 5 * 7 == len(keys) == len(set(keys))
+    assert 5 == len([key for key in keys if client.exists(key)])
+    await other.clear()
+    assert not any(await seen.contains_many(items))
+    assert all(":lane:" in key for key in client.keys(f"*{name}*"))
+    assert await seen.add("a") is True
+
+
+@pytest.mark.parametrize(("stored", "given"), [(1, 4), (4, 1), (4, 8)])
+async def test_another_number_of_shards_is_refused(
+    make: Make, client: redis.Redis, name: str, stored: int, given: int
+) -> None:
+    await make(shards=stored).add("a")
+    before = sorted(client.keys(f"*{name}*"))
+    for verb in ("add", "contains"):
+        with pytest.raises(ConfigMismatch) as caught:
+            await getattr(make(shards=given), verb)("b")
+        assert {"shards": (stored, given)} == caught.value.differences
+    assert before == sorted(client.keys(f"*{name}*"))
+
+
+@pytest.mark.parametrize("stored", [1, 4])
+async def test_without_a_number_the_stored_one_is_taken(make: Make, stored: int) -> None:
+    await make(shards=stored).add("a")
+    seen = make()
+    assert [True, False, True] == [
+        await seen.contains("a"),
+        await seen.add("a"),
+        await seen.add("b"),
+    ]
+    assert (await seen.info()).shards == stored
+
+
+async def test_a_client_that_outlives_a_clear_notices_other_parameters(make: Make) -> None:
+    """The filter is cleared and made anew with other shards while a client is at work."""
+    old = make(shards=4)
+    await old.add("a")
+    new = make(shards=2)
+    await new.clear()
+    await new.add("b")
+    for verb in ("add", "contains"):
+        with pytest.raises(ConfigMismatch, match="shards is 2 there and 4 here"):
+            await getattr(old, verb)("c")
+
+
+async def test_a_client_that_never_added_clears_everything(
+    make: Make, client: redis.Redis, name: str
+) -> None:
+    await make(shards=4).add_many(map(str, range(50)))
+    await make(shards=4).clear()
+    assert all(":lane:" in key for key in client.keys(f"*{name}*"))
+
+
+async def test_an_add_in_the_middle_of_a_clear_agrees_anew(
+    make: Make, url: str, client: redis.Redis, name: str
+) -> None:
+    """Whatever is added meanwhile, there are parameters for it where others look."""
+    adder = make(shards=4)
+    await adder.add_many(map(str, range(50)))
+    with TimeBloom.from_url(url, name, shards=4, capacity=1000) as clearer:
+        flow = clearer._protocol.clear()
+        calls = next(flow)
+        try:
+            for step in range(100):
+                calls = flow.send(clearer._send(calls))
+                await adder.add(f"during {step}")
+        except StopIteration:
+            pass
+    assert step >= 4
+    assert client.exists(f"{{{name}}}:config")
+    with pytest.raises(ConfigMismatch):
+        await make(shards=8).add("a")
+
+
+async def test_offsets_are_right_past_2_to_the_32(make: Make, client: redis.Redis) -> None:
+    """2^33 bits in one filter: 32 keys of 32 MB, of which these items touch some."""
+    seen = make(bits=2**33, hashes=7, slices=2, capacity=10**8)
+    items = [f"item {i}" for i in range(4)]
+    assert [True] * 4 == await seen.add_many(items)
+    assert [False] * 4 == await seen.add_many(items)
+    config = configure("x", bits=2**33, hashes=7, slices=2, capacity=10**8)
+    keys = await seen.keys()
+    current = keys[config.shards :]
+    for item in items:
+        key = digest(item.encode())
+        offsets = Hasher(config.shard_bits, 7).offsets(key)
+        slice_key = current[shard_of(key, config.shards)]
+        assert [1] * 7 == [client.getbit(slice_key, 64 + offset) for offset in offsets]
+    await seen.clear()
+
+
+async def test_every_key_of_a_sharded_filter_has_a_ttl(
+    make: Make, client: redis.Redis, name: str
+) -> None:
+    seen = make(shards=3)
+    await seen.add_many(map(str, range(100)))
+    keys = client.keys(f"*{name}*")
+    assert (
+        len(keys) == 1 + 3 * 4
+    )  # the parameters; each shard: a copy, a register, a lane and a slice
+    assert all(client.pttl(key) > 0 for key in keys)
+
+
+def test_the_root_lives_as_long_as_the_newest_slice(clockwork: Any, name: str) -> None:
+    """A client that goes on from day to day keeps its agreement alive."""
+    with (
+        TimeBloom.from_url(clockwork.server.url, name, slices=3, shards=2) as seen,
+        redis.Redis.from_url(clockwork.server.url, decode_responses=True) as client,
+    ):
+        for day in range(3, 9):
+            clockwork.set(f"2019-06-{day:02} 12:00:00")
+            assert all(seen.add_many(f"{day} {i}" for i in range(20)))
+            assert client.pttl(f"{{{name}}}:config") == max(map(client.pttl, client.keys("*")))
+            assert client.pttl(f"{{{name}}}:config") < 3 * 86_400_000

@@ -1,0 +1,139 @@
+"""``tbloom compare``: what a filter lacks of an exact set, and its error rate."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from tbloom import TimeBloom
+from tbloom.bloom.measured import Measured
+from tests.helpers.commands import refused, tbloom
+
+
+@pytest.fixture
+def compared(url: str, client: redis.Redis, name: str) -> Any:
+    """A filter with 1000 fingerprints, and a set that has the same as scrapy-redis has them."""
+    items = [secrets.token_bytes(20) for _ in range(1000)]
+    key = f"{name}:dupefilter"
+    client.sadd(key, *(item.hex() for item in items))
+    with TimeBloom.from_url(url, name, capacity=2000, slices=3) as seen:
+        seen.add_many(items)
+        yield seen
+    client.delete(key)
+
+
+def compare(url: str, seen: TimeBloom, *more: str) -> tuple[int, dict[str, Any]]:
+    """The exit code, and what is told as JSON."""
+    with_set = ["--with-set", f"{seen.name}:dupefilter"]
+    done = tbloom("compare", url, seen.name, *with_set, "--json", "--quiet", *more)
+    assert done.stderr == ""
+    return done.returncode, json.loads(done.stdout)
+
+
+def test_compare_finds_all(url: str, compared: TimeBloom) -> None:
+    """Asks only: the filter is as it was."""
+    before = compared.info()
+    code, told = compare(url, compared, "--random", "2e4")
+    assert (0, True, 1000, 0) == (code, told["agrees"], told["items"], told["missing"])
+    assert 20_000 == told["random"]
+    assert told["seen"] / 20_000 == told["measured_error_rate"] <= told["measured_high"] < 1e-3
+    assert told["estimated_error_rate"] == before.error_rate
+    assert (
+        told["estimated_error_rate"] < told["promised_error_rate"] == pytest.approx(1e-4, rel=0.01)
+    )
+    after = compared.info()
+    assert (before.items, before.error_rate) == (after.items, after.error_rate)
+
+
+def test_compare_counts_what_is_missing(url: str, client: redis.Redis, compared: TimeBloom) -> None:
+    client.sadd(f"{compared.name}:dupefilter", *(secrets.token_hex(20) for _ in range(5)))
+    code, told = compare(url, compared, "--random", "1")
+    assert (1, False, 1005, 5) == (code, told["agrees"], told["items"], told["missing"])
+
+
+def test_compare_knows_fingerprints_of_another_kind(url: str, compared: TimeBloom) -> None:
+    """scrapy-redis' dupefilter makes others than Scrapy."""
+    key, name = f"{compared.name}:dupefilter", f"{compared.name}-other"
+    with TimeBloom.from_url(url, name, capacity=100) as other:
+        other.add("a")
+        done = tbloom("compare", url, name, "--with-set", key, "--random", "10")
+    assert 1 == done.returncode
+    assert "Are they fingerprints of the same kind?" in done.stdout
+
+
+def test_compare_notices_a_broken_promise(
+    url: str, client: redis.Redis, compared: TimeBloom
+) -> None:
+    """Somebody has set all of the slice's bits: everything is called seen."""
+    key = compared.keys()[-1]
+    size = client.strlen(key)
+    client.setrange(key, 8, b"\xff" * (size - 8))
+    code, told = compare(url, compared, "--random", "1000")
+    assert (1, False, 0, 1000) == (code, told["agrees"], told["missing"], told["seen"])
+    assert told["measured_low"] > told["promised_error_rate"]
+
+
+def test_compare_with_lines_and_with_a_set_elsewhere(
+    url: str, own: redis.Redis, name: str, tmp_path: Path
+) -> None:
+    """Lines are taken as they are, a set's members for fingerprints."""
+    (tmp_path / "urls").write_text("https://a/1\n\nhttps://a/2\n")
+    elsewhere = f"redis://127.0.0.1:{own.connection_pool.connection_kwargs['port']}"
+    own.sadd("seen", "0a" * 20, "0b" * 20, "0c" * 20)
+    own.sadd("urls", "https://a/1")
+    with TimeBloom.from_url(url, name, capacity=100) as seen:
+        seen.add_many(["https://a/1", "https://a/2", b"\x0a" * 20, b"\x0b" * 20])
+        lines = tbloom("compare", url, name, "--with-lines", str(tmp_path / "urls"), "--json")
+        stdin = tbloom("compare", url, name, "--with-lines", "-", "--json", stdin="https://a/4\n")
+        there = tbloom("compare", url, name, "--with-set", "seen", "--from-url", elsewhere)
+        other = tbloom("compare", url, name, "--with-set", "urls", "--from-url", elsewhere)
+    assert (0, 2, 0) == (lines.returncode, *_found(lines.stdout))
+    assert (1, 1, 1) == (stdin.returncode, *_found(stdin.stdout))
+    assert 1 == there.returncode
+    assert "missing items would be fetched again" in there.stdout
+    assert 2 == other.returncode
+    assert "'https://a/1'" in other.stderr
+
+
+def _found(told: str) -> tuple[int, int]:
+    values = json.loads(told)
+    return values["items"], values["missing"]
+
+
+def test_compare_refuses_what_can_t_be(url: str, client: redis.Redis, compared: TimeBloom) -> None:
+    name = compared.name
+    refused(tbloom("compare", url, name), "--with-set", "--with-lines")
+    refused(
+        tbloom("compare", url, name, "--with-set", f"{name}:no"), f"{name}:no", "there is no key"
+    )
+    client.set(f"{name}:text", "a", ex=60)
+    refused(tbloom("compare", url, name, "--with-set", f"{name}:text"), f"{name}:text", "string")
+    refused(tbloom("compare", url, name, "--with-lines", "/no/such"), "/no/such")
+    given = ["--with-lines", "-", "--from-url", url]
+    refused(tbloom("compare", url, name, *given), "--from-url", "--with-set")
+    refused(tbloom("compare", url, name, "--with-lines", "-", "--random", "0"), "--random", "'0'")
+
+
+@pytest.mark.parametrize(
+    ("hits", "of", "low", "high"),
+    [
+        (81, 263, 0.2535, 0.3682),
+        (15, 148, 0.0598, 0.1644),
+        (0, 20, 0.0, 0.2005),
+        (1, 29, 0.0018, 0.1963),
+        (20, 20, 0.7995, 1.0),
+        (0, 0, 0.0, 1.0),
+    ],
+)
+def test_the_interval_is_the_published_one(hits: int, of: int, low: float, high: float) -> None:
+    """Newcombe 1998, "Two-sided confidence intervals for the single proportion", method 4."""
+    measured = Measured(hits, of)
+    assert (low, high) == (
+        pytest.approx(measured.low, abs=1e-4),
+        pytest.approx(measured.high, abs=1e-4),
+    )

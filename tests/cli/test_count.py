@@ -1,0 +1,516 @@
+"""``tbloom count``, and what the other commands make of a mapping."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from shutil import which
+from typing import Any
+
+import pytest
+import redis
+
+from tbloom import TimeBloom, cli
+from tbloom.distinct import DistinctCounter
+from tests.helpers import servers
+from tests.helpers.commands import TBLOOM, completed, refused, tbloom
+from tests.helpers.making import missing
+
+pytestmark = pytest.mark.usefixtures("away_from_midnight")
+UNKNOWN = "tbloom count list"
+
+
+def count(*arguments: str, stdin: str = "") -> str:
+    """What ``tbloom count`` prints where all is well."""
+    done = tbloom("count", *arguments, stdin=stdin)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def nested() -> dict[str, argparse.ArgumentParser]:
+    """The parsers of ``tbloom count``'s sub-commands."""
+    parser = cli.parsers()[1]["count"]
+    cli.load("count").add_arguments(parser)
+    return cli.verbs(parser)
+
+
+VERBS = sorted(nested())
+each_verb = pytest.mark.parametrize("verb", VERBS)
+
+
+@pytest.fixture
+def alone(own: redis.Redis) -> Iterator[str]:
+    """An empty server."""
+    own.flushall()
+    yield f"redis://127.0.0.1:{own.connection_pool.connection_kwargs['port']}/0"
+    own.flushall()
+
+
+@pytest.fixture
+def filled(alone: str) -> str:
+    """With two counters without slices, of members 0..99 and 50..149, and one with."""
+    with (
+        DistinctCounter.from_url(alone, "left") as left,
+        DistinctCounter.from_url(alone, "right") as right,
+        DistinctCounter.from_url(alone, "days", granularity="d", slices=3) as days,
+    ):
+        left.add_many(map(str, range(100)))
+        right.add_many(map(str, range(50, 150)))
+        days.add_many(map(str, range(10)))
+    return alone
+
+
+def keys(own: redis.Redis) -> dict[bytes, bytes]:
+    """Everything on the server."""
+    return {key: own.dump(key) for key in own.scan_iter()}
+
+
+@each_verb
+def test_help_says_what_each_is_for_with_an_example(verb: str) -> None:
+    """The example is a command line of this sub-command, that the parser takes."""
+    done = tbloom("count", verb, "--help")
+    text = " ".join(done.stdout.split())
+    [(_, example)] = re.findall(r"(Example: )(tbloom .*)", text)
+    assert example.startswith(f"tbloom count {verb} redis://")
+    assert text.count(nested()[verb].description or "none") == 1
+    arguments = cli._parse(shlex.split(example)[1:])
+    assert (arguments.command, arguments.verb) == ("count", verb)
+
+
+def test_no_verb_is_refused() -> None:
+    refused(tbloom("count"), "VERB")
+    refused(tbloom("count", "nosuch"), "nosuch")
+
+
+AFTER_URL = {"add": ["left"], "show": ["left"], "list": [], "clear": ["left"]}
+
+
+@each_verb
+def test_wrong_urls_are_refused(verb: str) -> None:
+    """Without the password that they have."""
+    names = AFTER_URL.get(verb, ["left", "right"])
+    refused(tbloom("count", verb, "localhost", *names), "url", "'localhost'")
+    done = tbloom("count", verb, "redis://:secret@127.0.0.1:1/0", *names, stdin="a\n")
+    refused(done, "127.0.0.1:1")
+    assert "secret" not in done.stderr
+
+
+def test_add_counts_each_member_once(alone: str, tmp_path: Path) -> None:
+    """The lines of standard input and of files, as ``tbloom add`` reads them."""
+    told = count("add", alone, "left", stdin="a\nb\n\na\r\nc")
+    assert told == "4 members read, 3 counted for the first time\n"
+    (tmp_path / "one").write_bytes(b"b\n\xff\xfe\n")
+    (tmp_path / "two").write_bytes(b"d\n")
+    files = [str(tmp_path / name) for name in ("one", "two")]
+    told = count("add", alone, "left", files[0], "--quiet", files[1], "-", stdin="e\n")
+    assert told == "4 members read, 3 counted for the first time\n"
+    with DistinctCounter.from_url(alone, "left") as left:
+        members = ["a", "b", "c", b"\xff\xfe", "d", "e"]
+        assert left.count() == len(members)
+        assert not any(left.add_many(members))
+
+
+def test_a_missing_file_is_refused_before_anything_is_counted(
+    own: redis.Redis, alone: str, tmp_path: Path
+) -> None:
+    (tmp_path / "one").write_text("new\n")
+    refused(tbloom("count", "add", alone, "left", str(tmp_path / "one"), "/no/such"), "/no/such")
+    assert keys(own) == {}
+
+
+def test_add_makes_a_counter_like_it_is_told_to(alone: str) -> None:
+    """Who gives no parameters takes those that are stored."""
+    like = ["--granularity", "h", "--slices", "48", "--tz", "Europe/Berlin"]
+    told = count("add", alone, "left", *like, "--mapping", "other", stdin="a\n")
+    assert told == "1 member read, 1 counted for the first time\n"
+    told = count("add", alone, "left", "--mapping", "other", stdin="a\nb\n")
+    assert told == "2 members read, 1 counted for the first time\n"
+    count("add", alone, "left", *like, "--mapping", "other", stdin="c\n")
+    kept = {"granularity": "h", "slices": 48, "tz": "Europe/Berlin"}
+    with DistinctCounter.from_url(alone, "left", "other", **kept) as left:
+        assert left.count() == 3
+    [listed] = json.loads(count("list", alone, "--json"))
+    assert listed == {"mapping": "other", "name": "left", **kept, "count": 3}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["days", "--granularity", "d", "--slices", "4"], ["'days'", "slices is 3 there and 4"]),
+        (["left", "--granularity", "d", "--slices", "4"], ["'left'", "slices is None there"]),
+        (["days", "--slices", "3"], ["--granularity", "slices is given\n"]),
+        (["new", "--granularity", "d"], ["slices", "granularity is given"]),
+        (["new", "--granularity", "fortnight", "--slices", "3"], ["granularity", "fortnight"]),
+        (["new", "--granularity", "d", "--slices", "0"], ["slices", "0"]),
+        (["new", "--granularity", "d", "--slices", "few"], ["--slices", "'few'"]),
+        (["new", "--granularity", "d", "--slices", "3", "--tz", "Nowhere"], ["tz", "Nowhere"]),
+        (["new", "--tz", "Europe/Berlin"], ["tz", "granularity is not given"]),
+        (["{new}"], ["NAME", "'{new}'"]),
+        (["new", "--mapping", ""], ["--mapping", "''"]),
+        (["new", "--mapping", "bloom"], ["--mapping", "'bloom'", "no mapping"]),
+    ],
+)
+def test_add_refuses_what_can_t_be_and_changes_nothing(
+    own: redis.Redis, filled: str, arguments: list[str], said: list[str]
+) -> None:
+    with TimeBloom.from_url(filled, "bloom") as seen:
+        seen.add("a")
+    before = keys(own)
+    refused(tbloom("count", "add", filled, *arguments, stdin="a\n"), *said)
+    assert keys(own) == before
+
+
+def test_ctrl_c_ends_add_between_two_steps(alone: str) -> None:
+    """A step is what is read at once; the last one, of four calls, has begun when the signal comes."""
+    members = [f"{i:07}" for i in range(1500)]
+    a_step = 500  # 4,000 bytes, which a pipe keeps together
+    running = subprocess.Popen(
+        [*TBLOOM, "count", "add", alone, "left", "--quiet"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        assert running.stdin
+        with DistinctCounter.from_url(alone, "left") as left:
+            for start in range(0, len(members), a_step):
+                running.stdin.write("".join(f"{one}\n" for one in members[start : start + a_step]))
+                running.stdin.flush()
+                while left.count() <= start:
+                    assert running.poll() is None
+            running.send_signal(signal.SIGINT)
+            assert running.wait(timeout=60) == 130
+            assert left.count() == len(members)
+            assert not any(left.add_many(members))
+    finally:
+        running.kill()
+        told = running.communicate()
+    assert ("", "tbloom: interrupted\n") == told
+
+
+def test_ctrl_c_ends_add_that_waits(alone: str) -> None:
+    running = subprocess.Popen(
+        [*TBLOOM, "count", "add", alone, "left", "--quiet"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        assert running.stdin
+        running.stdin.write("a\n")
+        running.stdin.flush()
+        with DistinctCounter.from_url(alone, "left") as left:
+            while not left.count():  # as members come, they are counted
+                assert running.poll() is None
+        running.send_signal(signal.SIGINT)
+        assert running.wait(timeout=60) == 130
+    finally:
+        running.kill()
+        running.communicate()
+
+
+def test_counts_are_combined(filled: str) -> None:
+    """Of two, of one, of three; the same one may come twice."""
+    combined = {
+        (verb, *names): count(verb, filled, *names)
+        for verb in ("and", "or", "xor")
+        for names in (["left"], ["left", "right"], ["left", "right", "days"], ["left", "left"])
+    }
+    assert combined == {
+        ("and", "left"): "100\n",
+        ("or", "left"): "100\n",
+        ("xor", "left"): "100\n",
+        ("and", "left", "right"): "50\n",
+        ("or", "left", "right"): "150\n",
+        ("xor", "left", "right"): "100\n",
+        ("and", "left", "right", "days"): "0\n",
+        ("or", "left", "right", "days"): "150\n",
+        ("xor", "left", "right", "days"): "90\n",
+        ("and", "left", "left"): "100\n",
+        ("or", "left", "left"): "100\n",
+        ("xor", "left", "left"): "0\n",
+    }
+    # As with FILE ..., names may come after an option.
+    assert count("and", filled, "left", "--mapping", "ids", "right") == "50\n"
+
+
+def test_slices_are_combined_by_their_labels(clockwork: Any) -> None:
+    """A counter whose own name has an @ is found first by that."""
+    url = clockwork.server.url
+    like = ["--granularity", "d", "--slices", "3"]
+    for day, members in (("03", "a\nb\nc\n"), ("04", "b\nc\nd\n"), ("05", "e\n")):
+        clockwork.set(f"2019-06-{day} 12:00:00")
+        count("add", url, "urls", *like, stdin=members)
+    monday, tuesday = "urls@20190603", "urls@20190604"
+    assert count("and", url, monday, tuesday) == "2\n"
+    assert count("xor", url, monday, tuesday) == "2\n"
+    assert count("or", url, monday, tuesday) == "4\n"
+    assert count("or", url, monday) == "3\n"
+    assert count("or", url, "urls") == "5\n"
+    count("add", url, tuesday, stdin="a\n")
+    count("add", url, "u@", *like, stdin="z\n")
+    assert count("and", url, monday, tuesday) == "1\n"
+    assert count("or", url, "u@@20190605") == "1\n"
+    expected = "a slice from 20190603 to 20190605"
+    for label in ("20190602", "20190606", "2019-06-05", "x", ""):
+        refused(tbloom("count", "or", url, "urls", f"urls@{label}"), f"'urls@{label}'", expected)
+    refused(tbloom("count", "or", url, f"{tuesday}@all"), f"'{tuesday}@all'", "no slices")
+
+
+@pytest.mark.parametrize("word", ["nosuch", "nosuch@20190603", "@", "@20190603", "bloom"])
+@pytest.mark.parametrize("verb", ["show", "clear", "and", "or", "xor"])
+def test_unknown_counters_are_refused(own: redis.Redis, filled: str, verb: str, word: str) -> None:
+    with TimeBloom.from_url(filled, "bloom") as seen:
+        seen.add("a")
+    before = keys(own)
+    names = ["left", word] if verb in ("and", "or", "xor") else [word]
+    refused(tbloom("count", verb, filled, *names), f"'{word}'", UNKNOWN)
+    refused(tbloom("count", verb, filled, "left", "--mapping", "nosuch"), "'nosuch'", UNKNOWN)
+    assert keys(own) == before
+
+
+def test_a_counter_of_another_mapping_is_hinted_at(filled: str) -> None:
+    count("add", filled, "urls", "--mapping", "docs:ids", stdin="a\n")
+    refused(tbloom("count", "show", filled, "urls"), "--mapping docs:ids has one of this name")
+    assert "has one" not in tbloom("count", "show", filled, "nosuch").stderr
+
+
+@pytest.mark.parametrize("key", ["config", "counters"])
+@pytest.mark.parametrize("verb", ["add", "show", "clear", "and"])
+def test_somebody_else_s_key_is_named(own: redis.Redis, alone: str, verb: str, key: str) -> None:
+    count("add", alone, "left", stdin="a\n")
+    own.delete(f"{{ids}}:{key}")
+    own.rpush(f"{{ids}}:{key}", "mine")
+    refused(tbloom("count", verb, alone, "left", stdin="a\n"), "--mapping ids", f"{{ids}}:{key}")
+
+
+@pytest.mark.parametrize(
+    "words", [["or", "left"], ["show", "left", "--json"], ["add", "left", "--quiet"]]
+)
+def test_standard_output_may_be_closed(filled: str, words: list[str]) -> None:
+    shell = ["sh", "-c", '"$@" >&-', "sh", *TBLOOM, "count", words[0], filled, *words[1:]]
+    done = subprocess.run(
+        shell, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_show_tells_count_slices_and_mapping(filled: str) -> None:
+    """For people and for machines, the same figures."""
+    with DistinctCounter.from_url(filled, "days", granularity="d", slices=3) as days:
+        info = days.info()
+    told = json.loads(count("show", filled, "days", "--json"))
+    assert (told["count"], told["members"]) == (10, 150)
+    assert (told["bytes"], told["mapping_bytes"]) == (info.bytes, info.mapping_bytes)
+    labels = [slice.label for slice in info.slices]
+    assert [(s["label"], s["count"]) for s in told["slices"]] == [
+        *zip(labels, (0, 0, 10), strict=True)
+    ]
+    lines = [line.split() for line in count("show", filled, "days").splitlines()]
+    assert [[labels[0], "0"], [labels[1], "0"], [labels[2], "10"], ["window", "10"]] == [
+        line[:2] for line in lines if len(line) == 4 and line[0] != "slice"
+    ]
+    assert ["mapping", "'ids':", "150", "members,"] in [line[:4] for line in lines]
+    text = count("show", filled, "left")
+    assert text.startswith("left: 100 distinct members")
+    assert "window" not in text
+
+
+def test_show_within_counts_the_newest_slices(clockwork: Any) -> None:
+    url = clockwork.server.url
+    for day, members in (("03", "a\nb\n"), ("04", "b\nc\n"), ("05", "c\n")):
+        clockwork.set(f"2019-06-{day} 12:00:00")
+        count("add", url, "urls", "--granularity", "d", "--slices", "3", stdin=members)
+    told = json.loads(count("show", url, "urls", "--within", "2", "--json"))
+    assert told["count"] == 2
+    assert [slice["label"] for slice in told["slices"]] == ["20190604", "20190605"]
+    assert "20190603" not in count("show", url, "urls", "--within", "2")
+    refused(tbloom("count", "show", url, "urls", "--within", "4"), "--within", "4")
+    refused(tbloom("count", "show", url, "urls", "--within", "x"), "--within", "'x'")
+    count("add", url, "whole", stdin="a\n")
+    refused(tbloom("count", "show", url, "whole", "--within", "1"), "within", "no slices")
+
+
+def test_show_warns_of_a_server_that_drops_keys(own: redis.Redis, filled: str) -> None:
+    assert "warning" not in count("show", filled, "left")
+    before = own.config_get("maxmemory*")
+    own.config_set("maxmemory-policy", "allkeys-lru")
+    own.config_set("maxmemory", "1gb")
+    try:
+        assert "warning: " in count("show", filled, "left")
+    finally:
+        for setting in ("maxmemory", "maxmemory-policy"):
+            own.config_set(setting, before[setting])
+
+
+def test_list_shows_the_counters_of_all_mappings(filled: str) -> None:
+    """Or of one."""
+    with TimeBloom.from_url(filled, "bloom") as seen:
+        seen.add("a")
+    count("add", filled, "left", "--mapping", "other:3", stdin="a\n")
+    ours = [("ids", "days", 10), ("ids", "left", 100), ("ids", "right", 100)]
+    other = [("other:3", "left", 1)]
+    for of, expected in (([], ours + other), (["--mapping", "ids"], ours)):
+        told = json.loads(count("list", filled, *of, "--json"))
+        assert [(one["mapping"], one["name"], one["count"]) for one in told] == expected
+        lines = [line.split() for line in count("list", filled, *of).splitlines()[1:]]
+        assert [(line[0], line[1], int(line[-1])) for line in lines] == expected
+    refused(tbloom("count", "list", filled, "--mapping", "nosuch"), "'nosuch'", UNKNOWN)
+    refused(tbloom("count", "list", filled, "--mapping", "bloom"), "--mapping", "'bloom'")
+
+
+def test_list_of_an_empty_server_is_empty(alone: str) -> None:
+    done = tbloom("count", "list", alone)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "no counters here\n")
+    assert json.loads(count("list", alone, "--json")) == []
+
+
+def test_list_names_what_it_can_t_read(own: redis.Redis, filled: str) -> None:
+    """And shows the others."""
+    own.hset("{ids}:counters", "left", "mine")
+    count("add", filled, "some", "--mapping", "theirs", stdin="a\n")
+    own.set("{theirs}:counters", "theirs")
+    own.rpush("{mine}:config", "mine")
+    done = tbloom("count", "list", filled, "--json")
+    assert done.returncode == 1
+    assert ["days", "right"] == [one["name"] for one in json.loads(done.stdout)]
+    assert ["tbloom: left: ", "tbloom: theirs: "] == [
+        re.match(r"tbloom: \w+: |", line)[0] for line in done.stderr.splitlines()
+    ]
+    refused(tbloom("count", "show", filled, "left"), "'left' in '{ids}:counters'", "'mine'")
+    assert count("or", filled, "right", "days") == "110\n"
+
+
+def test_clear_forgets_a_counter(own: redis.Redis, filled: str) -> None:
+    """Its ids stay: other counters may have them."""
+    done = tbloom("count", "clear", filled, "left")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "Cleared the counter 'left'\n")
+    assert ["days", "right"] == [one["name"] for one in json.loads(count("list", filled, "--json"))]
+    assert [] == [*own.scan_iter("*:chunks:left:*")]
+    assert json.loads(count("show", filled, "right", "--json"))["members"] == 150
+
+
+def test_list_tells_of_ids_that_no_counter_has(filled: str) -> None:
+    for name in ("left", "right", "days"):
+        tbloom("count", "clear", filled, name)
+    done = tbloom("count", "list", filled)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "mapping 'ids'" in done.stderr
+    assert "no counters here" in done.stderr
+
+
+def test_clear_all_forgets_a_mapping(own: redis.Redis, filled: str) -> None:
+    """And no other one."""
+    count("add", filled, "left", "--mapping", "other", stdin="a\n")
+    done = tbloom("count", "clear", filled, "--all")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "Cleared the mapping 'ids'\n")
+    assert [] == [key for key in own.scan_iter("{ids}*") if b":lane:" not in key]
+    assert [("other", 1)] == [
+        (one["mapping"], one["count"]) for one in json.loads(count("list", filled, "--json"))
+    ]
+    refused(tbloom("count", "clear", filled, "--all"), "'ids'", UNKNOWN)
+
+
+def test_clear_forgets_nothing_where_it_is_not_clear_what(own: redis.Redis, filled: str) -> None:
+    before = keys(own)
+    refused(tbloom("count", "clear", filled), "NAME", "--all")
+    refused(tbloom("count", "clear", filled, "left", "--all"), "NAME", "--all")
+    with TimeBloom.from_url(filled, "bloom") as seen:
+        seen.add("a")
+        refused(tbloom("count", "clear", filled, "--all", "--mapping", "bloom"), "'bloom'")
+        assert "a" in seen
+    assert before.items() <= keys(own).items()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["info"], ["add"], ["add", "--create"], ["add", "--create", "--slices", "3"], ["check"],
+        ["watch", "--once"], ["report"], ["export", "-"], ["compare", "--with-lines", "-"],
+        ["metrics"], ["import", "--from-lines", "-"], ["import", "--from-lines", "-", "--create"],
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_the_other_commands_say_that_it_is_a_mapping(
+    own: redis.Redis, filled: str, words: list[str]
+) -> None:
+    before = keys(own)
+    done = tbloom(words[0], filled, "ids", *words[1:], stdin="a\n")
+    refused(done, "'ids'", "is a mapping of distinct counters", "tbloom count")
+    assert keys(own) == before
+
+
+def test_no_filter_is_restored_over_a_mapping(
+    own: redis.Redis, filled: str, tmp_path: Path
+) -> None:
+    with TimeBloom.from_url(filled, "bloom") as seen:
+        seen.add("a")
+    file = str(tmp_path / "file")
+    assert tbloom("export", filled, "bloom", file).returncode == 0
+    before = keys(own)
+    done = tbloom("restore", filled, file, "--name", "ids", "--replace")
+    refused(done, "is a mapping of distinct counters")
+    assert keys(own) == before
+
+
+def test_lists_of_filters_leave_mappings_out(filled: str) -> None:
+    """``tbloom list``, and ``tbloom metrics`` of all filters."""
+    from tbloom.cli.commands import metrics  # noqa: PLC0415 - it needs the metrics extra
+    from tbloom.cli.kit import filters  # noqa: PLC0415 - it needs the metrics extra
+
+    done = tbloom("list", filled)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "no filters here\n")
+    with TimeBloom.from_url(filled, "bloom") as seen:
+        seen.add("a")
+    assert ["bloom"] == [
+        info["name"] for info in json.loads(tbloom("list", filled, "--json").stdout)
+    ]
+    with filters.connect(filled) as client:
+        assert ["bloom"] == [one.name for one in metrics._All(filled, client, 0).filters()]
+
+
+def test_a_cluster_s_mappings_are_found_on_every_master(name: str) -> None:
+    if not which("redis-cli") or "redis-server" not in servers.BINARIES:
+        missing("redis-server with redis-cli")
+    with servers.Cluster(servers.BINARIES["redis-server"]) as cluster:
+        like = ["--granularity", "d", "--slices", "3"]
+        for mapping in "abcdef":
+            count("add", cluster.url, name, *like, "--mapping", mapping, stdin="a\nb\n")
+        listed = json.loads(count("list", cluster.url, "--json"))
+        assert [*"abcdef"] == [one["mapping"] for one in listed]
+        shown = json.loads(count("show", cluster.url, name, "--mapping", "c", "--json"))
+        today = f"{name}@{shown['slices'][-1]['label']}"
+        assert count("and", cluster.url, name, today, "--mapping", "c") == "2\n"
+        count("clear", cluster.url, "--all", "--mapping", "c")
+        listed = json.loads(count("list", cluster.url, "--json"))
+        assert [*"abdef"] == [one["mapping"] for one in listed]
+
+
+def test_show_fits_into_80_columns(filled: str) -> None:
+    reader, writer = os.openpty()
+    environment = {**os.environ, "COLUMNS": "80", "TERM": "xterm"}
+    command = [*TBLOOM, "count", "show", filled, "days"]
+    subprocess.run(command, stdout=writer, env=environment, timeout=60, check=True)
+    os.close(writer)
+    text = re.sub(r"\x1b\[[0-9;]*m", "", os.read(reader, 1 << 16).decode())
+    os.close(reader)
+    assert "window" in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+@each_verb
+def test_bash_completes_the_options_of_every_verb(verb: str, tmp_path: Path) -> None:
+    assert verb in completed("tbloom count ''", tmp_path)
+    options = set(
+        re.findall(r"^ +(?:-\w, )?(--[\w-]+)", tbloom("count", verb, "--help").stdout, re.MULTILINE)
+    )
+    assert "--help" in options
+    assert options <= set(completed(f"tbloom count {verb} --", tmp_path))
+
+
+def test_bash_completes_the_files_of_add(tmp_path: Path) -> None:
+    (tmp_path / "urls.txt").touch()
+    assert completed("tbloom count add redis://localhost urls ur", tmp_path) == ["urls.txt"]

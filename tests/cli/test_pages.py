@@ -1,0 +1,713 @@
+"""``tbloom pages``: a page store in a shell."""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import io
+import json
+import os
+import random
+import re
+import shlex
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tbloom import cli
+from tbloom.cli.kit.progress import Reporter
+from tbloom.pages import PageStore, page, record, segments
+from tests.helpers.commands import TBLOOM, completed, tbloom
+from tests.helpers.commands import refused as refused_with
+
+URL = "https://example.com/"
+AT = datetime(2019, 6, 3, 12, 30, 15, 250000, timezone.utc)
+#: What no line on a terminal may have.
+CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]")
+
+
+@dataclass
+class Done:
+    """What came of a command."""
+
+    code: int
+    out: bytes
+    err: str
+
+
+Run = Callable[..., Done]
+
+
+@pytest.fixture
+def run(capsysbinary: Any, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """``tbloom pages``, in this process: there are many to run."""
+
+    def run(*arguments: object, stdin: bytes = b"") -> Done:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        try:
+            code = cli.main(["pages", *map(str, arguments)])
+        except SystemExit as error:  # argparse's
+            code = int(str(error.code))
+        out, err = capsysbinary.readouterr()
+        return Done(code, out, err.decode())
+
+    return run
+
+
+def refused(done: Done, *words: str) -> None:
+    """It ended in one line on stderr, with these words, and exit code 2."""
+    told = subprocess.CompletedProcess([], done.code, done.out.decode(), done.err)
+    refused_with(told, *words)
+
+
+def process(*arguments: object, **options: Any) -> subprocess.CompletedProcess[bytes]:
+    """``tbloom pages``, in a process of its own."""
+    command = [*TBLOOM, "pages", *map(str, arguments)]
+    options = {"stdout": subprocess.PIPE, "stdin": subprocess.DEVNULL, **options}
+    return subprocess.run(command, stderr=subprocess.PIPE, timeout=60, check=False, **options)
+
+
+def nested() -> dict[str, argparse.ArgumentParser]:
+    """The parsers of ``tbloom pages``' sub-commands."""
+    parser = cli.parsers()[1]["pages"]
+    cli.load("pages").add_arguments(parser)
+    return cli.verbs(parser)
+
+
+VERBS = sorted(nested())
+each_verb = pytest.mark.parametrize("verb", VERBS)
+#: What each verb is given after PATH, in a form that is right.
+AFTER_PATH: dict[str, list[str]] = {
+    "put": [URL],
+    "get": [URL],
+    "ls": [],
+    "delete": [URL],
+    "verify": [],
+    "rebuild": [],
+    "stats": [],
+}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where a store may be begun."""
+    return tmp_path / "pages"
+
+
+@pytest.fixture
+def filled(path: Path) -> Path:
+    """A store with three pages, one of them with a key, and a page that was replaced."""
+    with PageStore(path) as store:
+        store.put(URL, b"old")
+        store.put(URL, b"<p>one\n", headers={"Content-Type": "text/html"}, at=AT)
+        store.put(f"{URL}two", b"", status=404, at=AT)
+        store.put(f"{URL}search", b"\x00\xff\r\n", key=b"\x01three", at=AT)
+    return path
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """All that is there."""
+    return {str(file): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+def flip(path: Path, offset: int) -> None:
+    """One bit of a file is another one."""
+    data = bytearray(path.read_bytes())
+    data[offset] ^= 1
+    path.write_bytes(data)
+
+
+def segment_of(path: Path) -> Path:
+    """The store's only segment."""
+    [segment] = path.glob("*.warc.gz")
+    return segment
+
+
+def offsets(path: Path) -> list[int]:
+    """Where each record of the store's only segment begins."""
+    segment = segment_of(path)
+    return [found.offset for found in segments.scan(segment, 0, segment.stat().st_size)]
+
+
+@each_verb
+def test_help_says_what_each_is_for_with_an_example(verb: str, run: Run) -> None:
+    """The example is a command line of this sub-command, that the parser takes."""
+    text = " ".join(run(verb, "--help").out.decode().split())
+    [example] = re.findall(r"Example: (tbloom .*)", text)
+    assert example.startswith(f"tbloom pages {verb} pages")
+    assert text.count(nested()[verb].description or "none") == 1
+    arguments = cli._parse(shlex.split(example.partition(" >")[0])[1:])
+    assert (arguments.command, arguments.verb) == ("pages", verb)
+
+
+def test_no_verb_is_refused(run: Run) -> None:
+    refused(run(), "VERB")
+    refused(run("nosuch"), "nosuch")
+
+
+def test_a_page_comes_back_byte_for_byte(path: Path) -> None:
+    """From standard input to standard output."""
+    body = bytes(range(256)) * 1000
+    done = process("put", path, URL, stdin=None, input=body)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    unbuffered = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    for environment in (dict(os.environ), unbuffered):
+        done = process("get", path, URL, env=environment)
+        assert (done.returncode, done.stdout, done.stderr) == (0, body, b"")
+
+
+def test_put_takes_what_a_page_has(path: Path, tmp_path: Path, run: Run) -> None:
+    """A header's bytes stay as they were typed."""
+    (tmp_path / "body").write_bytes(b"gone\n")
+    header = ["--header", "A: 1", "--header", "b:é", "--header", "A: ", "--header", "X: a: b"]
+    done = run("put", path, URL, "--status", 410, *header, "--at", "2019-06-03T14:30:15.250+02:00",
+               tmp_path / "body")  # fmt: skip
+    assert Done(0, b"", "") == done
+    with PageStore(path, readonly=True) as store:
+        found = store.get(URL)
+    headers = (("A", "1"), ("b", "é".encode().decode("latin-1")), ("A", ""), ("X", "a: b"))
+    assert page.Page(URL, 410, headers, b"gone\n", AT) == found
+
+
+@pytest.mark.parametrize("file", [[], ["-"]])
+def test_put_reads_standard_input(path: Path, run: Run, file: list[str]) -> None:
+    """And puts the page in the place of the one that the URL has."""
+    for body in (b"old", b"new"):
+        assert Done(0, b"", "") == run("put", path, URL, "--at", AT.isoformat(), *file, stdin=body)
+    assert Done(0, b"new", "") == run("get", path, URL)
+
+
+def test_put_begins_a_store_like_it_is_told_to(path: Path, run: Run) -> None:
+    """Who gives no parameters takes those that are stored; others are refused."""
+    like = ["--granularity", "d", "--slices", "7", "--tz", "Europe/Berlin"]
+    for more in (like, [], like):
+        assert Done(0, b"", "") == run("put", path, URL, *more)
+    told = json.loads(run("stats", path, "--json").out)
+    assert ("d", "Europe/Berlin", 1) == (told["granularity"], told["tz"], told["pages"])
+    before = run("ls", path, "--json").out
+    refused(run("put", path, URL, *like[:3], "8"), str(path), "slices is 7 there and 8")
+    assert before == run("ls", path, "--json").out
+
+
+WRONG: list[tuple[list[str], list[str]]] = [
+    (["example.com"], ["URL: ", "'example.com'"]),
+    (["ftp://example.com"], ["URL: ", "'ftp://example.com'"]),
+    (["https://example.com/a b"], ["URL: ", "without spaces"]),
+    (["https://example.com/\x1b[2J"], ["URL: ", r"\x1b[2J"]),
+    (["\udcff\udcfe\x01"], ["URL: ", r"'\udcff\udcfe\x01'"]),
+    (["https://example.com/\udcff"], ["URL: ", r"/\udcff'"]),
+    ([""], ["URL: ", "''"]),
+    ([URL, "--status", "x"], ["--status", "'x'"]),
+    ([URL, "--status", "99"], ["--status: ", "99"]),
+    ([URL, "--header", "none"], ["--header: ", "'Name: value'", "'none'"]),
+    ([URL, "--header", ": none"], ["--header: ", "a name without colons"]),
+    ([URL, "--header", "A: b\nC: d"], ["--header: ", "without line breaks"]),
+    ([URL, "--at", "noon"], ["--at: ", "such as 2026-11-16T12:00:00Z", "'noon'"]),
+    ([URL, "--at", "2019-06-03T12:00:00"], ["--at: ", "with its zone"]),
+    ([URL, "--at", "0001-01-01T00:00:00Z"], ["--at: ", "between the years"]),
+    (
+        [URL, "--at", "9000-01-01T00:00:00Z", "--granularity", "d", "--slices", "3"],
+        ["--at: ", "before the next slice"],
+    ),
+    ([URL, "--at", AT.isoformat(), "--granularity", "d", "--slices", "3"], ["--at: ", "window"]),
+    ([URL, "--granularity", "d"], ["--slices: ", "granularity is given"]),
+    ([URL, "--slices", "3"], ["--granularity: ", "slices is given"]),
+    ([URL, "--tz", "UTC"], ["--granularity: ", "tz is given"]),
+    ([URL, "--granularity", "fortnight", "--slices", "3"], ["--granularity: ", "'fortnight'"]),
+    ([URL, "--granularity", "d", "--slices", "0"], ["--slices: ", "0"]),
+    ([URL, "--granularity", "d", "--slices", "x"], ["--slices", "'x'"]),
+    ([URL, "--granularity", "d", "--slices", "3", "--tz", "Nowhere"], ["--tz: ", "'Nowhere'"]),
+    ([URL, "/no/such"], ["/no/such: No such file"]),
+    ([URL, "/"], ["/: Is a directory"]),
+    ([URL, "-", "more"], ["more"]),
+    ([URL, "--nosuch"], ["--nosuch"]),
+]
+
+
+@pytest.mark.parametrize(("arguments", "said"), WRONG)
+def test_put_refuses_what_can_t_be_and_changes_nothing(
+    path: Path, run: Run, arguments: list[str], said: list[str]
+) -> None:
+    """Where there is no store, none is begun; not even its folder."""
+    refused(run("put", path, *arguments), *said)
+    assert not path.exists()
+    with PageStore(path) as store:
+        store.put(URL, b"mine")
+    before = files(path)
+    refused(run("put", path, *arguments), *said[:1])
+    assert before == files(path)
+
+
+def test_put_refuses_a_body_that_is_too_large(
+    path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It reads no more of it than it needs to know that."""
+    monkeypatch.setattr(page, "MOST_BYTES", 1 << 16)
+    refused(run("put", path, URL, "/dev/zero"), "FILE: ", "at most 65536 bytes")
+    assert not path.exists()
+    assert Done(0, b"", "") == run("put", path, URL, stdin=bytes(1 << 16))
+
+
+def test_put_into_what_is_no_store_is_refused(tmp_path: Path, run: Run) -> None:
+    (tmp_path / "file").write_text("mine")
+    before = files(tmp_path)
+    refused(run("put", tmp_path, URL), "PATH: ", "a new or empty folder", str(tmp_path))
+    refused(run("put", tmp_path / "file", URL), "PATH: ", "a folder", "file'")
+    assert before == files(tmp_path)
+
+
+@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb != "put"])
+def test_where_there_is_no_store_none_is_begun(verb: str, tmp_path: Path, run: Run) -> None:
+    for path in (tmp_path, tmp_path / "nosuch"):
+        refused(run(verb, path, *AFTER_PATH[verb]), "PATH: ", "page store", str(path))
+    assert [] == [*tmp_path.iterdir()]
+
+
+def test_get_writes_status_line_and_headers_like_curl(path: Path, run: Run) -> None:
+    with PageStore(path) as store:
+        store.put(URL, b"body", status=299, headers=[("A", "1"), ("b", "é"), ("A", "")])
+        store.put(f"{URL}moved", b"", status=301)
+    head = "HTTP/1.1 299\r\nA: 1\r\nb: é\r\nA: \r\n\r\n"
+    assert Done(0, head.encode("latin-1") + b"body", "") == run("get", path, URL, "--headers")
+    head = "HTTP/1.1 301 Moved Permanently\r\n\r\n"
+    assert Done(0, head.encode(), "") == run("get", path, "--headers", f"{URL}moved")
+
+
+def test_get_decodes_a_body(path: Path, run: Run) -> None:
+    """Headers are those that were stored; nothing is written of a body that can't be decoded."""
+    body = gzip.compress(b"<p>one\n")
+    with PageStore(path) as store:
+        store.put(URL, body, headers={"Content-Encoding": "gzip"})
+        store.put(f"{URL}br", body, headers={"Content-Encoding": "br"})
+    assert Done(0, body, "") == run("get", path, URL)
+    assert Done(0, b"<p>one\n", "") == run("get", path, URL, "--decoded")
+    head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n"
+    assert Done(0, head + b"<p>one\n", "") == run("get", path, "--headers", URL, "--decoded")
+    target = path.with_name("page.html")
+    refused(run("get", path, f"{URL}br", "--decoded", "-o", target), "Content-Encoding is 'br'")
+    assert not target.exists()
+    refused(run("get", path, URL, "--json", "--decoded"), "--decoded", "--json")
+
+
+def test_get_tells_all_but_the_body_as_json(path: Path, run: Run) -> None:
+    """A line like those of ``ls --json``."""
+    with PageStore(path) as store:
+        store.put(
+            URL, b"body", headers={"A": "é"}, at=AT, key=b"\xff", fields={"WARC-IP-Address": "::1"}
+        )
+    done = run("get", path, "key:ff", "--json")
+    assert done == run("ls", path, "--json")
+    assert json.loads(done.out) == {
+        "url": URL,
+        "key": "ff",
+        "status": 200,
+        "headers": [["A", "é"]],
+        "at": "2019-06-03T12:30:15.250000+00:00",
+        "bytes": 4,
+        "fields": [["WARC-IP-Address", "::1"]],
+    }
+    refused(run("get", path, "key:ff", "--json", "--headers"), "--headers", "--json")
+
+
+def test_get_writes_a_file_that_is_whole_or_not_there(
+    filled: Path, tmp_path: Path, run: Run
+) -> None:
+    """With the mode that it had."""
+    target = tmp_path / "page.html"
+    assert run("get", filled, f"{URL}none", "-o", target).code == 1
+    assert not target.exists()
+    assert Done(0, b"", "") == run("get", filled, URL, "-o", target)
+    assert target.read_bytes() == b"<p>one\n"
+    target.chmod(0o600)
+    assert Done(0, b"", "") == run("get", filled, f"{URL}two", "--output", target)
+    assert (b"", 0o600) == (target.read_bytes(), stat.S_IMODE(target.stat().st_mode))
+    refused(run("get", filled, URL, "-o", tmp_path / "no" / "such"), "such: No such file")
+
+
+@pytest.mark.parametrize("verb", ["get", "delete"])
+def test_a_page_that_is_not_there_is_told(verb: str, filled: Path, run: Run) -> None:
+    """As that of a URL that nobody can have: exit code 1; of what can be no URL and no key, 2."""
+    for address in (f"{URL}none", URL.upper(), "example.com", "\x1b[2J", "key:00"):
+        done = run(verb, filled, address)
+        assert Done(1, b"", f"tbloom: no page {address!r} in {str(filled)!r}\n") == done
+    for address, expected in (("", "not empty"), ("key:", "not empty"), ("key:0", "hex digits")):
+        refused(run(verb, filled, address), "URL: ", expected)
+    refused(run(verb, filled, "\udcff"), "URL: ", r"'\udcff'")
+
+
+def test_delete_forgets_a_page(filled: Path, run: Run) -> None:
+    """By what ``ls`` prints of it; a second time there is none."""
+    for left, address in ((2, URL), (1, b"\x01three")):
+        word = address if isinstance(address, str) else f"key:{address.hex()}"
+        assert Done(0, b"", "") == run("delete", filled, word)
+        assert run("delete", filled, word).code == 1
+        with PageStore(filled, readonly=True) as store:
+            assert (left, False) == (len(store), address in store)
+
+
+def test_ls_prints_what_gets_each_page(filled: Path) -> None:
+    """``tbloom pages ls PATH | xargs -n 1 tbloom pages get PATH``"""
+    listed = process("ls", filled).stdout
+    assert listed == f"{URL}\n{URL}two\nkey:017468726565\n".encode()
+    get = ["xargs", "-n", "1", *TBLOOM, "pages", "get", str(filled)]
+    done = subprocess.run(get, input=listed, capture_output=True, timeout=60, check=True)
+    assert done.stdout == b"<p>one\n" + b"" + b"\x00\xff\r\n"
+
+
+def test_ls_long_tells_time_status_size_url_and_key(filled: Path, run: Run) -> None:
+    assert run("ls", filled, "--long").out.decode().splitlines() == [
+        f"2019-06-03T12:30:15Z 200          7 {URL}",
+        f"2019-06-03T12:30:15Z 404          0 {URL}two",
+        f"2019-06-03T12:30:15Z 200          4 {URL}search key:017468726565",
+    ]
+    refused(run("ls", filled, "--long", "--json"), "--long", "--json")
+
+
+def test_no_terminal_gets_what_a_url_or_a_key_may_have(path: Path, run: Run) -> None:
+    """Such as an escape of eight bits, or text that runs backwards; all are got by what is printed."""
+    addresses: list[tuple[str, str | bytes | None]] = [
+        (f"{URL}\x9b2J", None),
+        (f"{URL}\u202efdp.exe", None),
+        (f"{URL}é/日本", None),
+        (URL, "\x1b[2J"),
+        (URL, f"{URL}\r\x1b[2J"),
+        (URL, b"\xff\xfe"),
+        (URL, "--json"),
+        (URL, "key:00"),
+        (URL, f"{URL}a page"),
+        (URL, f"{URL}session"),
+    ]
+    with PageStore(path) as store:
+        for number, (url, key) in enumerate(addresses):
+            store.put(url, b"%d" % number, key=key)
+    listed = run("ls", path).out.decode().splitlines()
+    assert [f"{URL}é/日本", f"{URL}session"] == [one for one in listed if one[:4] != "key:"]
+    bodies = [run("get", path, one).out for one in listed]
+    assert [b"%d" % number for number in range(len(addresses))] == bodies
+    for form in ([], ["--long"], ["--json"]):
+        text = run("ls", path, *form).out.decode()
+        assert (len(addresses), None) == (len(text.splitlines()), CONTROL.search(text))
+
+
+def test_an_empty_store_has_nothing(path: Path, run: Run) -> None:
+    with PageStore(path):
+        pass
+    assert Done(0, b"", "") == run("ls", path)
+    assert Done(0, b"", "0 pages, 0 records: no problems\n") == run("verify", path)
+    assert json.loads(run("stats", path, "--json").out)["pages"] == 0
+    assert b"0 pages, kept for ever" in run("stats", path).out
+
+
+def test_verify_tells_what_it_has_read(filled: Path, run: Run) -> None:
+    """On standard error, and nothing where it is to be quiet."""
+    told = "Verifying ...\n3 pages, 4 records: no problems\n"
+    assert Done(0, b"", told) == run("verify", filled)
+    assert Done(0, b"", "") == run("verify", filled, "--quiet")
+
+
+def test_damage_is_found_and_named(filled: Path, run: Run) -> None:
+    """``verify`` prints a line for each problem; ``ls`` warns of it and shows the others; exit code 1."""
+    with PageStore(filled) as store:
+        store.put(f"{URL}large", random.Random(1).randbytes(20_000))
+    segment, last = segment_of(filled), offsets(filled)[-1]
+    flip(segment, last + 10_000)
+    done = run("verify", filled)
+    [line] = done.out.decode().splitlines()
+    assert line.startswith(f"{segment}: the record at {last} is damaged: ")
+    assert (1, "4 pages, 5 records: 1 problem") == (done.code, done.err.splitlines()[-1])
+    done = run("ls", filled, "--long")
+    assert (1, 3) == (done.code, len(done.out.splitlines()))
+    assert re.fullmatch(rf"tbloom: {segment}: the record at {last} is damaged.*\n", done.err)
+    done = run("ls", filled)
+    assert (0, 4) == (done.code, len(done.out.splitlines()))
+    refused(run("get", filled, f"{URL}large"), f"damaged at {last}", "tbloom pages rebuild")
+    assert Done(0, b"<p>one\n", "") == run("get", filled, URL)
+
+
+def test_a_missing_segment_is_found_and_named(filled: Path, run: Run) -> None:
+    segment = segment_of(filled)
+    segment.unlink()
+    done = run("verify", filled, "--quiet")
+    first, second = done.out.decode().splitlines()
+    assert f"{segment}: is missing" == first
+    assert "the index has 3 pages, and 0" in second
+    assert (1, "") == (done.code, done.err)
+    refused(run("put", filled, URL), str(segment), "tbloom pages rebuild")
+
+
+def test_ls_tells_what_it_passes_over(path: Path, run: Run) -> None:
+    """Bytes that are no record, a file that has become shorter, and one that is missing; exit code 1."""
+    with PageStore(path, segment_bytes=1) as store:
+        for name in "abcd":
+            store.put(f"{URL}{name}", b"body")
+    first, second, third, _ = sorted(path.glob("*.warc.gz"))
+    flipped, cut = ([*segments.scan(one, 0, one.stat().st_size)][1] for one in (first, second))
+    flip(first, flipped.offset)
+    os.truncate(second, cut.offset + 20)
+    third.unlink()
+    done = run("ls", path)
+    assert (1, f"{URL}d\n".encode()) == (done.code, done.out)
+    assert [
+        f"tbloom: {first}: at {flipped.offset}, {flipped.length} bytes are no record",
+        f"tbloom: {second}: at {cut.offset}, {cut.length} bytes are no record",
+        f"tbloom: {third}: is missing",
+    ] == done.err.splitlines()
+
+
+def test_what_a_damaged_file_says_reaches_no_terminal(path: Path, run: Run) -> None:
+    """A record that its gzip member calls whole, with other digests than its own."""
+    with PageStore(path) as store:
+        store.put(URL, b"body")
+    begin = offsets(path)[1]
+    segment = segment_of(path)
+    data = segment.read_bytes()
+    block = record.block_of(data[begin:])
+    spoilt = re.sub(rb"Block-Digest: sha1:....", b"Block-Digest: sha1:\x1b[2\x07", block)
+    segment.write_bytes(data[:begin] + record.member(spoilt))
+    run("rebuild", path)
+    done = run("verify", path)
+    assert (1, 1) == (done.code, len(done.out.splitlines()))
+    assert None is CONTROL.search(done.out.decode() + done.err)
+
+
+def test_rebuild_makes_the_index_from_the_files(filled: Path, run: Run) -> None:
+    """What was listed before is listed again; how many there are is told on standard error."""
+    before = run("ls", filled, "--json")
+    [index] = filled.glob("index-*")
+    shutil.rmtree(index)
+    refused(run("ls", filled), "PATH: ", "a folder with a page store")
+    done = run("rebuild", filled)
+    assert re.fullmatch(
+        r"Rebuilding \.\.\.\n3 pages, 4 records in 1 segment; index .* KB\n", done.err
+    )
+    assert (0, b"") == (done.code, done.out)
+    assert before == run("ls", filled, "--json")
+    assert Done(0, b"", "") == run("rebuild", filled, "--quiet")
+
+
+def test_rebuild_tells_what_it_cuts_off(filled: Path, run: Run) -> None:
+    """A record that was torn by a crash."""
+    segment = segment_of(filled)
+    whole = segment.read_bytes()
+    segment.write_bytes(whole[:-3])
+    done = run("rebuild", filled, "--quiet")
+    assert done.code == 0
+    last = offsets(filled)[-1]
+    first, second = done.err.splitlines()
+    assert first.startswith(f"tbloom: {segment}: at ")
+    assert f"tbloom: {segment}: they are cut off" == second
+    assert whole.startswith(segment.read_bytes())
+    assert last < segment.stat().st_size < len(whole)
+    assert 2 == len(run("ls", filled).out.splitlines())
+
+
+def test_stats_tells_the_figures(filled: Path, run: Run) -> None:
+    """For people and for machines, the same ones."""
+    with PageStore(filled, readonly=True) as store:
+        info = store.stats()
+    told = json.loads(run("stats", filled, "--json").out)
+    sums = {name: told[name] for name in ("path", "pages", "records", "segments", "bytes")}
+    assert sums == {
+        "path": str(filled), "pages": 3, "records": 4, "segments": 1, "bytes": info.bytes,
+    }  # fmt: skip
+    assert told["index_bytes"] == info.index_bytes
+    first, _, last = run("stats", filled).out.decode().splitlines()
+    assert first == f"{filled}: 3 pages, kept for ever"
+    assert re.fullmatch(
+        r"4 records in 1 segment, [\d.]+ KB; index [\d.]+ KB, [\d.]+ KB per page", last
+    )
+
+
+def test_stats_has_a_line_for_each_slice(path: Path, run: Run) -> None:
+    now = datetime.now(timezone.utc)
+    with PageStore(path, "d", 30) as store:
+        for days, number in ((2, 1), (1, 2), (0, 3)):
+            for page in range(number):
+                store.put(f"{URL}{days}/{page}", b"", at=now - timedelta(days))
+        info = store.stats()
+    lines = [line.split() for line in run("stats", path).out.decode().splitlines()]
+    assert lines[0][1:] == ["6", "pages,", "kept", "in", "slices", "of", "'d'", "(UTC)"]
+    assert lines[2] == ["slice", "expires", "pages", "records", "segments", "size"]
+    expected = [
+        [slice.label, f"{slice.expires:%Y-%m-%d}", f"{number}", f"{number}", "1"]
+        for slice, number in zip(info.slices, (1, 2, 3), strict=True)
+    ]
+    assert expected == [line[:5] for line in lines[3:6]]
+    assert lines[6][:4] == ["window", "6", "6", "3"]
+
+
+def test_stats_fits_into_80_columns(path: Path) -> None:
+    with PageStore(path, "15min", 30) as store:
+        store.put(URL, b"")
+    reader, writer = os.openpty()
+    environment = {**os.environ, "COLUMNS": "80", "TERM": "xterm"}
+    assert process("stats", path, stdout=writer, env=environment).returncode == 0
+    os.close(writer)
+    text = re.sub(r"\x1b\[[0-9;]*m", "", os.read(reader, 1 << 16).decode())
+    os.close(reader)
+    [line] = [line for line in text.splitlines() if line.startswith("window")]
+    assert ["1", "1", "1"] == line.split()[1:4]
+    assert len(line) <= 80
+
+
+def test_beside_a_writer_others_read_and_do_not_write(filled: Path, run: Run) -> None:
+    """Here it is this process."""
+    with PageStore(filled) as store:
+        store.put(f"{URL}now", b"now")
+        assert Done(0, b"now", "") == run("get", filled, f"{URL}now")
+        assert 4 == len(run("ls", filled).out.splitlines())
+        assert run("verify", filled).code == 0
+        assert json.loads(run("stats", filled, "--json").out)["pages"] == 4
+        for verb in ("put", "delete", "rebuild"):
+            done = run(verb, filled, *AFTER_PATH[verb])
+            refused(done, str(filled), f"is being written by process {os.getpid()}; close it there")
+            assert done.err.endswith("; close it there\n")
+        store.put(f"{URL}now", b"later")
+    assert Done(0, b"later", "") == run("get", filled, f"{URL}now")
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [(["ls"], 0), (["verify", "--quiet"], 0), (["stats", "--json"], 0), (["get", URL], 2)],
+)
+def test_standard_output_may_be_closed(filled: Path, words: list[str], code: int) -> None:
+    """Only a page that could not be written is an error."""
+    command = [*TBLOOM, "pages", words[0], str(filled), *words[1:]]
+    done = subprocess.run(
+        ["sh", "-c", '"$@" >&-', "sh", *command],
+        stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=60, check=False,
+    )  # fmt: skip
+    told = b"tbloom: standard output is closed\n" if code else b""
+    assert (code, told) == (done.returncode, done.stderr)
+
+
+@pytest.mark.parametrize("words", [["get", URL], ["ls"]])
+def test_output_that_can_not_be_written(filled: Path, words: list[str]) -> None:
+    """A full disk is an error; a reader that has left is none."""
+    with Path("/dev/full").open("wb") as full:
+        done = process(words[0], filled, *words[1:], stdout=full)
+    assert (2, 1) == (done.returncode, len(done.stderr.splitlines()))
+    assert b"No space left" in done.stderr
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as pipe:
+        done = process(words[0], filled, *words[1:], stdout=pipe)
+    assert (1, b"") == (done.returncode, done.stderr)
+
+
+@pytest.fixture
+def large(path: Path) -> Path:
+    """With more URLs than a pipe holds."""
+    with PageStore(path) as store:
+        for number in range(1000):
+            store.put(f"{URL}{number:0200}", b"")
+    return path
+
+
+@contextmanager
+def listing(path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """``ls``, which has printed its first page, and can't print all."""
+    command = [*TBLOOM, "pages", "ls", str(path)]
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0)
+    try:
+        assert running.stdout
+        assert running.stdout.read(len(URL)) == URL.encode()
+        yield running
+    finally:
+        running.kill()
+        running.communicate()
+
+
+def test_ls_prints_pages_as_it_finds_them(large: Path) -> None:
+    """``tbloom pages ls PATH | head -1``: a reader that leaves ends it, and is no error."""
+    with listing(large) as running:
+        assert running.stdout
+        assert running.stderr
+        running.stdout.close()
+        assert running.wait(timeout=60) == 1
+        assert running.stderr.read() == b""
+
+
+def test_ctrl_c_ends_ls(large: Path) -> None:
+    with listing(large) as running:
+        running.send_signal(signal.SIGINT)
+        out, err = running.communicate(timeout=60)
+    assert (130, b"tbloom: interrupted\n") == (running.returncode, err)
+    assert len(out.splitlines()) < 1000
+
+
+@pytest.mark.parametrize("verb", ["verify", "rebuild"])
+def test_ctrl_c_ends_what_takes_long(
+    verb: str, filled: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes as soon as something is done; the store is as it was, and the command can be run again."""
+    began = Reporter.count
+
+    @contextmanager
+    def count(self: Reporter, *arguments: Any) -> Iterator[Callable[[int], None]]:
+        with began(self, *arguments):
+            yield lambda _: signal.raise_signal(signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Reporter, "count", count)
+        done = run(verb, filled)
+    assert Done(130, b"", f"{verb.capitalize()}ing ...\ntbloom: interrupted\n") == done
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert Done(0, b"<p>one\n", "") == run("get", filled, URL)
+    assert run(verb, filled).code == 0
+    assert run("delete", filled, URL).code == 0
+
+
+def without(package: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """``tbloom`` where a package is not installed."""
+    program = f"import sys; sys.modules[{package!r}] = None; from tbloom.cli import main; sys.exit(main())"
+    command = [sys.executable, "-c", program, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize("package", ["lmdb", "warcio", "isal"])
+def test_a_package_that_is_missing_is_named(package: str) -> None:
+    """With what to install."""
+    done = without(package, "pages", "ls", "pages")
+    refused_with(done, f"'pages' needs {package}: pip install 'tbloom[cli,pages]'")
+
+
+def test_other_commands_go_on_without_its_packages() -> None:
+    done = without("lmdb", "completion", "bash")
+    assert (0, "", True) == (done.returncode, done.stderr, "pages" in done.stdout)
+
+
+@pytest.fixture(scope="module")
+def script() -> str:
+    """What bash completes with."""
+    return tbloom("completion", "bash").stdout
+
+
+@each_verb
+def test_bash_completes_the_options_of_every_verb(
+    verb: str, run: Run, tmp_path: Path, script: str
+) -> None:
+    options = set(
+        re.findall(r"^ +(?:-\w, )?(--[\w-]+)", run(verb, "--help").out.decode(), re.MULTILINE)
+    )
+    assert "--help" in options
+    assert options <= set(completed(f"tbloom pages {verb} --", tmp_path, script))
+
+
+def test_bash_completes_verbs_folders_and_files(tmp_path: Path, script: str) -> None:
+    (tmp_path / "pages").mkdir()
+    (tmp_path / "page.html").touch()
+    assert set(VERBS) <= set(completed("tbloom pages ''", tmp_path, script))
+    assert completed("tbloom pages ls pa", tmp_path, script) == ["pages"]
+    files = completed(f"tbloom pages put pages {shlex.quote(URL)} pa", tmp_path, script)
+    assert files == ["page.html", "pages"]

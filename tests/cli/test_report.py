@@ -1,0 +1,282 @@
+"""``tbloom report``: a page that has it all, on any screen, and asks for nothing else."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import threading
+from collections.abc import Iterator
+from html import escape, unescape
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from tbloom import TimeBloom
+from tbloom.bloom.info import FilterInfo
+from tbloom.cli.kit import words
+from tbloom.cli.kit.charts import charts
+from tests.helpers import browser
+from tests.helpers.commands import refused, tbloom
+from tests.helpers.making import missing
+
+HOSTILE = """<img src=x onerror="alert('1')">&amp;"""
+
+
+def _text(html: str) -> str:
+    """What a reader reads."""
+    body = html[html.index("<body>") :]
+    return " ".join(unescape(re.sub(r"<[^>]*>", " ", body)).split())
+
+
+def _report(url: str, *names: str) -> str:
+    done = tbloom("report", url, *names, "-o", "-")
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+@pytest.fixture
+def info(url: str, name: str) -> FilterInfo:
+    """A filter whose slice has grown."""
+    with TimeBloom.from_url(url, name, capacity=1000, slices=3) as seen:
+        seen.add_many(map(str, range(2345)))
+        return seen.info()
+
+
+def test_the_page_has_the_figures(url: str, info: FilterInfo) -> None:
+    """Totals, parameters, a row for each slice, warnings; when it was made, by what, from where."""
+    html = _report(url, info.name)
+    text = _text(html)
+    newest = info.slices[-1]
+    for slice in info.slices:
+        assert f'<th scope="row">{slice.label}' in html
+    for part in (
+        info.name,
+        "Items remembered 2,345",
+        f"{words.rate(info.error_rate)} of 1.0e-04 promised",
+        f"Bits of a slice {info.bits:,}",
+        f"Hashes {info.hashes}",
+        f"{newest.label} {newest.parts} parts",
+        "2,345 235 %",
+        words.size(info.bytes),
+        "Slice " + newest.label + " holds 2.3 times its capacity",
+        "by tbloom ",
+        f"from {url}",
+    ):
+        assert part in text, part
+    assert html.count("<figure>") == html.count("<desc id=") == 4
+    assert "Made 20" in text
+
+
+def test_the_page_needs_nothing_else(url: str, info: FilterInfo) -> None:
+    html = _report(url, info.name)
+    assert "<script" not in html
+    assert {"data:,"} == set(re.findall(r'(?:src|href)="([^"]*)"', html))
+    assert [] == re.findall(r"url\(|@import", html)
+
+
+def test_names_are_text(url: str, name: str) -> None:
+    """Who may name a filter may not write into the page."""
+    for suffix in (HOSTILE, "other"):
+        with TimeBloom.from_url(url, name + suffix, capacity=1000) as seen:
+            seen.add("a")
+    html = _report(url, name + HOSTILE, name + "other")
+    assert HOSTILE not in html
+    assert escape(name + HOSTILE, quote=False).replace('"', "&#34;").replace("'", "&#39;") in html
+    assert _text(html).count(name + HOSTILE) == 2  # in the list of filters, and above its figures
+    assert re.findall(r'href="#([^"]+)"', html) == re.findall(r'<section id="([^"]+)"', html)
+
+
+def test_no_password_is_in_the_page(own: redis.Redis, name: str) -> None:
+    port = own.connection_pool.connection_kwargs["port"]
+    with TimeBloom(own, name, capacity=1000) as seen:
+        seen.add("a")
+    own.config_set("requirepass", "secret")
+    try:
+        html = _report(f"redis://:secret@127.0.0.1:{port}/0?client_name=secret", name)
+    finally:
+        own.config_set("requirepass", "")
+    assert f"from redis://***@127.0.0.1:{port}/0" in _text(html)
+    assert "secret" not in html
+
+
+def test_an_empty_filter_has_a_page(url: str, client: redis.Redis, name: str) -> None:
+    """One that the server has robbed of its slice says so."""
+    with TimeBloom.from_url(url, name, capacity=1000) as seen:
+        seen.add("a")
+        client.delete(seen.keys()[-1])
+    text = _text(_report(url, name))
+    assert "Items remembered 0 by 7 slices" in text
+    assert "nothing is stored yet" in text
+    assert "what it held is forgotten" in text
+
+
+def test_the_file_is_whole_or_as_it_was(url: str, info: FilterInfo, tmp_path: Path) -> None:
+    file = tmp_path / "page.html"
+    link = tmp_path / "link.html"
+    link.symlink_to(file)
+    done = tbloom("report", url, info.name, "-o", str(link))
+    assert (done.returncode, done.stdout) == (0, "")
+    assert (link.is_symlink(), sorted(tmp_path.iterdir())) == (True, [link, file])
+    before = file.read_bytes()
+    assert info.name.encode() in before
+    refused(tbloom("report", url, info.name, "no-such-filter", "-o", str(file)), "no-such-filter")
+    assert file.read_bytes() == before
+
+
+def test_a_file_that_can_t_be_written_is_refused(
+    url: str, info: FilterInfo, tmp_path: Path
+) -> None:
+    refused(tbloom("report", url, info.name, "-o", str(tmp_path)), str(tmp_path))
+    refused(tbloom("report", url, info.name, "-o", "/no/such/page"), "/no/such/page")
+
+
+def test_a_pipe_is_written_to_and_not_replaced(url: str, info: FilterInfo) -> None:
+    done = tbloom("report", url, info.name, "--output", "/dev/stdout")
+    assert done.returncode == 0
+    assert done.stdout.endswith("</html>")
+
+
+@pytest.mark.parametrize("slices", [1, 2, 3, 4, 7, 24, 60, 168, 1024])
+def test_charts_have_room_for_any_number_of_slices(url: str, name: str, slices: int) -> None:
+    """Bars beside each other, within the drawing; a few labels; round steps."""
+    with TimeBloom.from_url(url, name, slices=slices, capacity=100) as seen:
+        seen.add_many(map(str, range(200)))
+        drawn = charts(seen.info())
+    for chart in drawn:
+        assert len(chart.bars) == slices
+        edges = [edge for bar in chart.bars for edge in (bar.x, bar.x + bar.width)]
+        assert edges == pytest.approx(sorted(edges))
+        assert -1e-6 < edges[0] < edges[-1] < 100 + 1e-6
+        assert 0 < chart.bars[-1].height <= 100
+        assert 0 < chart.line <= 100
+        assert 1 <= len(chart.labels) <= 3
+        assert 2 <= len(chart.ticks) <= 6
+    items, rate, *_ = drawn
+    # Twice the capacity: half of the bar is beyond the line.
+    assert items.bars[-1].height / 2 == items.bars[-1].below_limit == items.line
+    assert items.ticks == ["0", "50", "100", "150", "200"]
+    assert rate.bars[-1].height == rate.bars[-1].below_limit < rate.line
+
+
+@pytest.mark.parametrize(
+    ("chance", "text"),
+    [
+        (0, "none"),
+        (1, "1 in 1.0"),
+        (0.4, "1 in 2.5"),
+        (0.1, "1 in 10"),
+        (1.234e-5, "1 in 81,000"),
+        (1e-30, "less than 1 in a billion"),
+    ],
+)
+def test_chances_for_people(chance: float, text: str) -> None:
+    assert words.one_in(chance) == text
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(500, "500"), (25_000, "25 k"), (1_500_000, "1.5 M"), (10**12, "1 T"), (10**16, "10000 T")],
+)
+def test_round_numbers_in_little_room(number: float, text: str) -> None:
+    assert words.compact(number) == text
+
+
+#: A page of pages as on a phone, which writes down what it sees in them.
+LOOK = """<!DOCTYPE html><link rel="icon" href="data:,"><body><script>
+function look(page) {
+  const outside = [], touching = [];
+  for (const row of page.querySelectorAll(".labels, .ticks")) {
+    const boxes = [...row.children].map(label => label.getBoundingClientRect()).filter(box => box.width);
+    boxes.forEach((box, i) => {
+      if (box.left < 0 || box.right > 360) outside.push(row.textContent);
+      for (const other of boxes.slice(i + 1))
+        if (box.left < other.right && other.left < box.right && box.top < other.bottom && other.top < box.bottom)
+          touching.push(row.textContent);
+    });
+  }
+  return {
+    width: page.documentElement.scrollWidth, outside, touching,
+    text: page.body.innerText, color: getComputedStyle(page.body).backgroundColor,
+    bars: [...page.querySelectorAll(".bars")].map(bars => bars.getBBox().height),
+  };
+}
+onload = () => {
+  const seen = [...document.querySelectorAll("iframe")].map(frame => look(frame.contentDocument));
+  document.body.textContent = "";
+  document.body.append(Object.assign(document.createElement("pre"), {textContent: JSON.stringify(seen)}));
+}
+</script>PAGES"""
+
+
+class _Site(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.server.asked.append(self.path)
+        page = self.server.pages.get(self.path)
+        self.send_response(200 if page else 404)
+        self.send_header("Content-Type", "text/html; charset=utf-8")
+        self.end_headers()
+        self.wfile.write((page or "").encode())
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def site() -> Iterator[Any]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Site)
+    server.pages, server.asked = {}, []
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture(scope="module")
+def reports(url: str) -> dict[str, str]:
+    """Pages about filters of all sizes, by path."""
+    name = f"test-{secrets.token_hex(6)}"
+    sizes = {"one": (1, "d"), "four": (4, "15min"), "week": (7, "d"), "hours": (168, "h")}
+    sizes |= {"long-and-" + "wide" * 30: (24, "15min"), "most": (1024, "h")}
+    pages = {}
+    for suffix, (slices, granularity) in sizes.items():
+        with TimeBloom.from_url(
+            url, name + suffix, granularity=granularity, slices=slices, capacity=100_000
+        ) as seen:
+            seen.add("one")
+            # Wider figures than a slice will have.
+            items = 1234 if slices == 1 else 987_654_321
+            seen.client.execute_command("BITFIELD", seen.keys()[-1], "SET", "u48", 0, items)
+        pages[f"/{slices}"] = _report(url, name + suffix)
+    pages["/several"] = _report(url, *[name + suffix for suffix in sizes if suffix != "most"])
+    return pages
+
+
+@pytest.mark.parametrize(("scheme", "color"), [(1, "rgb(255, 255, 255)"), (0, "rgb(13, 17, 23)")])
+def test_the_page_in_a_browser_on_a_phone(
+    reports: dict[str, str], site: Any, scheme: int, color: str
+) -> None:
+    """Light and dark: nothing is wider than 360 pixels, no labels touch, nothing is asked of the
+    network, nobody complains, and the figures can be read."""
+    if browser.CHROMIUM is None:
+        missing("Debian's package chromium")
+    frames = [f'<iframe src="{path}" width="360" height="800"></iframe>' for path in reports]
+    site.pages = {**reports, "/": LOOK.replace("PAGES", "".join(frames))}
+    done = browser.run(
+        f"http://127.0.0.1:{site.server_port}/", "--dump-dom",
+        f"--blink-settings=preferredColorScheme={scheme}",
+    )  # fmt: skip
+    looks = json.loads(unescape(re.search("<pre>(.*)</pre>", done.stdout, re.DOTALL)[1]))
+    assert len(looks) == len(reports)
+    for look in looks:
+        assert (look["width"], look["outside"], look["touching"]) == (360, [], [])
+        assert look["color"] == color
+        # One more where a slice began meanwhile.
+        assert re.search("Items remembered\\s+(1,23[45]|987,654,32[12])\\s", look["text"])
+        assert len(look["bars"]) >= 4
+        assert 0 < max(look["bars"])
+    assert sorted(site.asked) == sorted(["/", *reports])
+    assert [line for line in done.stderr.splitlines() if "CONSOLE" in line] == []

@@ -1,0 +1,217 @@
+"""``tbloom watch``: rates, lines for machines, frames for terminals; and the look that counts only what has changed."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+import redis
+
+from tbloom import TimeBloom
+from tbloom.cli.kit import words
+from tbloom.cli.kit.rates import Rates
+from tbloom.demo.localredis import LocalRedis, find_binary
+from tests.helpers.commands import TBLOOM, refused, tbloom
+from tests.helpers.making import missing
+
+LINE = re.compile(
+    r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  ([\d,]+) items  (-|[\d,.]+) items/s  [\d.]+ [KM]?B  error rate \S+\n"
+)
+
+
+def _rates(*ticks: tuple[float, dict[str, int]], keep: int = 60) -> Rates:
+    rates = Rates(keep)
+    for at, counts in ticks:
+        rates.tick(at, counts)
+    return rates
+
+
+def test_a_rate_needs_two_looks() -> None:
+    assert _rates().now is None
+    assert _rates((0.0, {"a": 5})).now is None
+    rates = _rates((10.0, {"a": 5}), (12.0, {"a": 25}))
+    assert (rates.now, rates.mean, rates.seconds) == (10, 10, 2)
+
+
+def test_a_slice_that_begins_counts_and_one_that_leaves_does_not() -> None:
+    """At midnight, a full slice leaves the window, and one with 30 items comes."""
+    before, after = {"1": 1000, "2": 70}, {"2": 100, "3": 30}
+    assert _rates((0.0, before), (1.0, after)).now == 60
+
+
+def test_a_window_that_was_made_longer_brings_no_new_items() -> None:
+    assert _rates((0.0, {"2": 70}), (1.0, {"1": 1000, "2": 71})).now == 1
+
+
+def test_a_cleared_filter_counts_from_nothing() -> None:
+    assert _rates((0.0, {"1": 100, "2": 70}), (1.0, {"1": 0, "2": 8})).now == 8
+
+
+def test_old_ticks_are_forgotten() -> None:
+    """Each tick weighs by its time."""
+    looks = [(0.0, 0), (1.0, 1000), (2.0, 1010), (5.0, 1100)]
+    rates = _rates(*[(at, {"a": items}) for at, items in looks], keep=2)
+    assert rates.each == [10, 30]
+    assert (rates.mean, rates.seconds) == (25, 4)
+
+
+def test_two_looks_at_the_same_moment_are_one() -> None:
+    assert _rates((1.0, {"a": 5}), (1.0, {"a": 9})).each == []
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(4.4, "4 s"), (119.4, "119 s"), (119.6, "2 min"), (600, "10 min")]
+)
+def test_durations(seconds: float, text: str) -> None:
+    assert words.duration(seconds) == text
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_a_later_look_tells_the_same_as_a_first_one(url: str, name: str, shards: int) -> None:
+    """After nothing, items, growth, and a clear()."""
+    with TimeBloom.from_url(url, name, capacity=300, shards=shards) as seen:
+        earlier = seen.info()
+        for number in (0, 10, 100, 1000):
+            seen.add_many(f"{number} {i}" for i in range(number))
+            told, afresh = seen.info(earlier), seen.info()
+            # Of two looks, the later one may find that a millisecond has passed.
+            assert _without_expiry(told) == _without_expiry(afresh)
+            assert (told.slices[-1].expires is None) == (not told.items)
+            earlier = told
+        assert earlier.items > 1000
+        assert earlier.slices[-1].parts > 1
+        seen.clear()
+        assert seen.info(earlier) == seen.info()
+
+
+def _without_expiry(info: object) -> str:
+    return re.sub(r"expires=(None|datetime\.datetime\(.*?\)(?=, items))", "", repr(info))
+
+
+def test_a_later_look_counts_the_bits_of_changed_slices_only(own: redis.Redis, name: str) -> None:
+    """What hasn't changed is not read, however large it is."""
+    with TimeBloom(own, name, capacity=1000) as seen:
+        seen.add_many(map(str, range(10)))
+        [*_, current] = seen.keys()
+        older = seen.keys()[2]
+        own.copy(current, older)
+
+        def counted(earlier: object) -> int:
+            own.config_resetstat()
+            seen.info(earlier)
+            return own.info("commandstats").get("cmdstat_bitcount", {"calls": 0})["calls"]
+
+        info = seen.info()
+        assert [counted(None), counted(info)] == [2, 0]
+        seen.add("more")
+        assert counted(info) == 1
+
+
+@contextmanager
+def _watching(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    running = subprocess.Popen(
+        [*TBLOOM, "watch", *arguments], stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        yield running
+    finally:
+        running.kill()
+        running.communicate()
+
+
+def test_a_line_for_each_look(url: str, name: str) -> None:
+    """What is added meanwhile is in them, and in the rates. It ends with Ctrl-C, as it should."""
+    with TimeBloom.from_url(url, name, capacity=1000) as seen:
+        seen.add("one")
+        with _watching(url, name, "--every", "0.1") as running:
+            assert running.stdout
+            assert _items(running.stdout.readline()) == (1, None)
+            seen.add_many(map(str, range(500)))
+            while (told := _items(running.stdout.readline())) == (1, 0):
+                pass
+            assert told[0] == 501
+            assert told[1]
+            running.send_signal(signal.SIGINT)
+            rest, errors = running.communicate(timeout=30)
+    assert {_items(line) for line in rest.splitlines(keepends=True)} <= {(501, 0)}
+    assert (running.returncode, errors) == (0, "")
+
+
+def _items(line: str) -> tuple[int, float | None]:
+    match = LINE.fullmatch(line)
+    assert match, line
+    rate = None if match[2] == "-" else float(match[2].replace(",", ""))
+    return int(match[1].replace(",", "")), rate
+
+
+def test_once_is_one_line(url: str, name: str) -> None:
+    with TimeBloom.from_url(url, name, capacity=1000) as seen:
+        seen.add("a")
+    done = tbloom("watch", url, name, "--once")
+    assert (done.returncode, _items(done.stdout), done.stderr) == (0, (1, None), "")
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "often", "nan", "1e9"])
+def test_a_pause_that_is_none_is_refused(seconds: str) -> None:
+    refused(tbloom("watch", "redis://localhost", "news", f"--every={seconds}"), "--every", seconds)
+
+
+def test_an_outage_is_said_and_outlived() -> None:
+    """The server goes, comes back empty, and gets a filter of that name again."""
+    binary = find_binary()
+    if binary is None:
+        missing("A redis-server")
+    with LocalRedis(binary) as server:
+        _fill(server.url, 3)
+        with _watching(server.url, "news", "--every", "0.1") as running:
+            assert running.stdout
+            assert running.stderr
+            assert _items(running.stdout.readline()) == (3, None)
+            server.stop()
+            assert "trying again" in running.stderr.readline()
+            with LocalRedis(binary, port=server.port):
+                while "no filter 'news'" not in running.stderr.readline():
+                    assert running.poll() is None
+                _fill(server.url, 5)
+                while _items(line := running.stdout.readline())[0] == 3:
+                    assert line
+                assert _items(line)[0] == 5
+
+
+def _fill(url: str, items: int) -> None:
+    with TimeBloom.from_url(url, "news", capacity=1000) as seen:
+        seen.add_many(map(str, range(items)))
+
+
+def test_frames_on_a_terminal(url: str, name: str) -> None:
+    """Name, slices, rates and a sparkline; after Ctrl-C the last frame is whole, and the cursor is back."""
+    with TimeBloom.from_url(url, name, capacity=1000) as seen:
+        seen.add_many(map(str, range(500)))
+        label = seen.info().slices[-1].label
+    ours, terminal = pty.openpty()
+    environment = {key: value for key, value in os.environ.items() if key not in {"CI", "NO_COLOR"}}
+    running = subprocess.Popen(
+        [*TBLOOM, "watch", url, name, "--every", "0.1"],
+        stdin=terminal, stdout=terminal, stderr=terminal,
+        env={**environment, "TERM": "xterm-256color", "COLUMNS": "120", "LINES": "40"},
+    )  # fmt: skip
+    os.close(terminal)
+    shown = ""
+    while "▁▁" not in shown:
+        shown += os.read(ours, 1 << 16).decode(errors="replace")
+    assert [] == [word for word in (name, label, "0.0 items/s", "\x1b[?25l") if word not in shown]
+    running.send_signal(signal.SIGINT)
+    with suppress(OSError):  # so it ends, where nobody else has the terminal open
+        while more := os.read(ours, 1 << 16):
+            shown += more.decode(errors="replace")
+    os.close(ours)
+    assert running.wait(timeout=30) == 0
+    assert shown.rstrip().endswith("\x1b[?25h")
+    assert "\nwindow" in re.sub(r"\x1b\[[\d;]*m", "", shown[shown.rindex("Ctrl-C ends") :])

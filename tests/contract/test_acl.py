@@ -1,0 +1,173 @@
+"""The least-privilege user of SECURITY.md: its line is read from there, and nothing in it can be left out."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+from shutil import which
+from typing import Any
+
+import pytest
+import redis
+
+from tbloom import AsyncTimeBloom, Claim, TimeBloom
+from tbloom.cli import main
+from tests.helpers import servers
+from tests.helpers.acl import REFUSED
+from tests.helpers.making import missing
+
+TEXT = (Path(__file__).parents[2] / "SECURITY.md").read_text(encoding="utf-8")
+LINE = re.search(r"^ACL SETUSER .*$", TEXT, re.MULTILINE)[0].split()
+COMMANDS = [word[1:] for word in LINE if word.startswith("+")]
+CLUSTER = re.search(r"a cluster `(.*?)`", TEXT)[1].split()
+SCRAPY = {"DUPEFILTER_CLASS": "tbloom.scrapy.DupeFilter"}
+
+
+def _set_user(admin: redis.Redis, name: str, *more: str, without: str = "", shards: int = 3) -> str:
+    """Makes the documented user of a filter, but for one command; returns its URL."""
+    admin.flushall()
+    admin.script_flush()
+    words = [word.replace("NAME", name).replace("PASSWORD", "pw") for word in LINE]
+    if shards == 1:
+        words.remove(f"~{{{name}:*")
+    words = [word for word in words if word != f"+{without}"]
+    admin.execute_command(*words[:3], "reset", *words[3:], *more)
+    port = admin.connection_pool.connection_kwargs["port"]
+    return f"redis://{words[2]}:pw@127.0.0.1:{port}/0"
+
+
+def _every_verb(url: str, name: str, shards: int = 1) -> None:
+    size: dict[str, Any] = {"capacity": 100, "shards": shards}
+    with TimeBloom.from_url(url, name, **size) as seen:
+        assert [True, False] == [seen.add("a"), seen.add("a")]
+        new = seen.add_many(map(str, range(300)))  # so many that it grows
+        assert 295 < sum(new) <= 300
+        assert [True, False] == ["a" in seen, "b" in seen]
+        assert all(seen.contains_many(map(str, range(300))))
+        assert seen.info().items == sum(new) + 1
+        assert seen.info().slices[-1].parts > 1
+        assert len(seen.keys()) == 7 * shards
+        assert [] == seen.warnings()
+        assert Claim.NEW is seen.claim("c", note="c")
+        seen.commit("c")
+        seen.release("d")
+        assert Claim.NEW is seen.claim("left behind", note="left behind")
+    with TimeBloom.from_url(url, name, **size) as seen:
+        assert ["left behind"] == seen.take_over()
+    with TimeBloom.from_url(url, name, **{**size, "capacity": 1000}) as larger:
+        larger.reconfigure()
+        assert [False, True] == [larger.add("a"), larger.add("b")]
+        larger.clear()
+        assert "a" not in larger
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_the_documented_user_can_do_everything(admin: redis.Redis, name: str, shards: int) -> None:
+    _every_verb(_set_user(admin, name, shards=shards), name, shards)
+
+
+async def test_the_documented_user_can_use_the_async_class(admin: redis.Redis, name: str) -> None:
+    async with AsyncTimeBloom.from_url(_set_user(admin, name), name) as seen:
+        assert [True, False] == [await seen.add("a"), await seen.add("a")]
+
+
+def test_the_documented_user_can_begin_a_slice_after_one_that_grew(
+    admin: redis.Redis, name: str
+) -> None:
+    url = _set_user(admin, name, shards=1)
+    with TimeBloom.from_url(url, name, granularity="1s", slices=60, capacity=100) as seen:
+        seen.add_many(map(str, range(300)))
+        first = seen.keys()[-1]
+        while seen.keys()[-1] == first:
+            time.sleep(0.02)
+        assert [True, False] == [seen.add("a"), seen.add("7")]
+
+
+@pytest.mark.parametrize("command", [command for command in COMMANDS if command != "type"])
+def test_no_documented_command_can_be_left_out(admin: redis.Redis, name: str, command: str) -> None:
+    url = _set_user(admin, name, without=command)
+    with pytest.raises(redis.ResponseError, match=REFUSED):
+        _every_verb(url, name)
+    if command == "pexpireat":  # as the document warns
+        assert -1 in [admin.ttl(key) for key in admin.scan_iter()]
+
+
+def test_type_is_needed_to_say_whose_a_key_is(admin: redis.Redis, name: str) -> None:
+    for without, explained in (("", True), ("type", False)):
+        url = _set_user(admin, name, without=without)
+        admin.rpush(f"{{{name}}}:config", "theirs")
+        with pytest.raises(redis.ResponseError, match="WRONGTYPE") as caught:
+            TimeBloom.from_url(url, name).add("a")
+        assert explained == ("holds a list" in str(caught.value))
+
+
+def test_the_documented_user_can_do_nothing_else(admin: redis.Redis, name: str) -> None:
+    url = _set_user(admin, name, shards=1)
+    admin.set("theirs", "x")
+    with redis.Redis.from_url(url) as client:
+        for words in (
+            ("GET", "theirs"),
+            ("EVAL", "return redis.call('GET', KEYS[1])", "1", "theirs"),
+            ("EVAL", "return redis.call('GET', 'theirs')", "0"),
+            ("EVAL", "return redis.call('FLUSHALL')", "0"),
+            ("PUBLISH", "channel", "x"),
+            ("SELECT", "1"),
+            ("KEYS", "*"),
+            ("CONFIG", "GET", "*"),
+        ):
+            with pytest.raises(redis.ResponseError, match=REFUSED):
+                client.execute_command(*words)
+    for other in (f"{name}2", f"x{name}", f"{name}:1"):
+        with pytest.raises(redis.ResponseError, match=REFUSED):
+            TimeBloom.from_url(url, other).add("a")
+
+
+def test_a_name_with_pattern_characters_is_escaped(admin: redis.Redis) -> None:
+    url = _set_user(admin, r"a\*\?\[b\]\\", shards=1)
+    TimeBloom.from_url(url, "a*?[b]\\").add("a")
+    with pytest.raises(redis.ResponseError, match=REFUSED):
+        TimeBloom.from_url(url, "axy[b]\\").add("a")
+
+
+def test_another_database_needs_select(admin: redis.Redis, name: str) -> None:
+    assert "Another database needs `+select`" in TEXT
+    url = _set_user(admin, name, "+select")
+    assert TimeBloom.from_url(url.replace("/0", "/1"), name).add("a") is True
+
+
+def test_the_documented_user_can_crawl(admin: redis.Redis, name: str, crawl: Any) -> None:
+    settings = {**SCRAPY, "REDIS_URL": _set_user(admin, name, shards=1)}
+    assert ["a"] == crawl("pages", settings, ["a", "a"])["fetched"]
+
+
+def test_the_documented_user_of_a_cluster(name: str) -> None:
+    if not which("redis-cli") or "redis-server" not in servers.BINARIES:
+        missing("redis-server with redis-cli")
+    with servers.Cluster(servers.BINARIES["redis-server"]) as cluster:
+        for extra in ([], CLUSTER[:1], CLUSTER):
+            for master in cluster.masters():
+                _set_user(master, name, *extra)
+            url = cluster.url.replace("//", "//crawler:pw@")
+            if extra == CLUSTER:
+                _every_verb(url, name, 6)
+            else:
+                with pytest.raises(Exception, match=REFUSED + "|cannot be connected"):
+                    TimeBloom.from_url(url, name)
+
+
+@pytest.mark.parametrize(("more", "code"), [((), 2), (("+scan",), 0)])
+def test_list_needs_scan(
+    admin: redis.Redis,
+    name: str,
+    more: tuple[str, ...],
+    code: int,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """As the document says."""
+    assert "`tbloom list` `+scan`" in TEXT
+    url = _set_user(admin, name, *more)
+    with TimeBloom.from_url(url, name, capacity=100) as seen:
+        seen.add("a")
+    assert main(["list", url]) == code
+    assert (name in capsys.readouterr().out) == (code == 0)

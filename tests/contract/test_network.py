@@ -1,0 +1,172 @@
+"""Replies and requests that get lost, come late, or are cut off."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from typing import Any
+
+import pytest
+import redis
+
+from tbloom import AsyncTimeBloom, Claim, TimeBloom
+from tests.helpers.account import (
+    FULL,
+    LATE,
+    NO_ANSWER,
+    OFFERS,
+    PARAMETERS,
+    TIMEOUT,
+    Account,
+    names,
+    new_seed,
+)
+from tests.helpers.making import Make
+from tests.helpers.proxy import Fault, Proxy
+
+
+@pytest.mark.parametrize("size", [1, 3000], ids=["singly", "batch"])
+@pytest.mark.parametrize("resend", [True, False], ids=["client resends", "caller repeats"])
+@pytest.mark.parametrize("fault", Fault, ids=lambda fault: fault.name.lower())
+async def test_each_item_is_new_once_whatever_befalls_its_call(
+    make: Make, url: str, name: str, fault: Fault, *, resend: bool, size: int
+) -> None:
+    """Three of the first 30 requests; one of a batch has some of its 40 calls, not always the first."""
+    items, account = names(30 if size == 1 else size), Account()
+    with Proxy(url, lambda number: fault if number in {2, 9, 30} else None, late=LATE) as proxy:
+        seen = make(url=proxy.url + TIMEOUT, resend=resend, **PARAMETERS)
+        for _ in range(2):
+            for start in range(0, len(items), size):
+                some = items[start : start + size]
+                await account.offer_async(seen, some, repeat_on=() if resend else NO_ANSWER)
+    assert proxy.struck.keys() == {fault}
+    assert account.repeats or resend or fault is Fault.FORGET
+    with TimeBloom.from_url(url, name, **PARAMETERS) as right:
+        account.check(right)
+
+
+def _at_random(seed: int, rate: float, but: Fault | None = None) -> Any:
+    rng, faults = random.Random(seed), [fault for fault in Fault if fault is not but]
+    return lambda _: rng.choice(faults) if rng.random() < rate else None
+
+
+def _pieces(seed: int) -> list[list[str]]:
+    """Half duplicates: each item twice, in any order; half of them singly, half in batches."""
+    rng, offers = random.Random(seed), names(OFFERS // 2) * 2
+    rng.shuffle(offers)
+    pieces, half = [[item] for item in offers[: OFFERS // 2]], OFFERS // 2
+    while half < OFFERS:
+        size = rng.randrange(2, 1000)
+        pieces.append(offers[half : half + size])
+        half += size
+    rng.shuffle(pieces)
+    return pieces
+
+
+@pytest.mark.timeout(600)
+def test_the_account_of_many_threads_is_exact_on_a_bad_network(url: str, name: str) -> None:
+    """8 threads share two filter objects; every 50th call meets one of all faults."""
+    seed, account = new_seed(), Account()
+    with (
+        Proxy(url, _at_random(seed, 0.02), late=LATE) as proxy,
+        TimeBloom.from_url(proxy.url + TIMEOUT, name, **PARAMETERS) as one,
+        # The other one's callers repeat.
+        TimeBloom.from_url(proxy.url + TIMEOUT, name, patience=0, **PARAMETERS) as other,
+        ThreadPoolExecutor(8) as threads,
+    ):
+        jobs = [
+            threads.submit(account.offer, (one, other)[i % 2], piece, repeat_on=NO_ANSWER)
+            for i, piece in enumerate(_pieces(seed))
+        ]
+        for job in jobs:
+            job.result()
+    assert set(Fault) == proxy.struck.keys()
+    print({fault.name: times for fault, times in proxy.struck.items()})
+    with TimeBloom.from_url(url, name, **PARAMETERS) as right:
+        assert account.offered.total() == OFFERS
+        account.check(right)
+
+
+@pytest.mark.timeout(600)
+async def test_the_account_of_many_tasks_is_exact_on_a_bad_network(url: str, name: str) -> None:
+    """The same for asyncio: 8 tasks."""
+    seed, account = new_seed(), Account()
+    pieces = iter(_pieces(seed))
+
+    async def offer(seen: AsyncTimeBloom) -> None:
+        for piece in pieces:
+            await account.offer_async(seen, piece, repeat_on=NO_ANSWER)
+
+    with Proxy(url, _at_random(seed, 0.02), late=LATE) as proxy:
+        async with (
+            AsyncTimeBloom.from_url(proxy.url + TIMEOUT, name, **PARAMETERS) as one,
+            AsyncTimeBloom.from_url(proxy.url + TIMEOUT, name, patience=0, **PARAMETERS) as other,
+        ):
+            await asyncio.gather(*(offer(seen) for seen in [one, other] * 4))
+    assert set(Fault) == proxy.struck.keys()
+    print({fault.name: times for fault, times in proxy.struck.items()})
+    with TimeBloom.from_url(url, name, **PARAMETERS) as right:
+        assert account.offered.total() == OFFERS
+        account.check(right)
+
+
+def _insist(call: Any, *arguments: Any) -> Any:
+    """Makes a call until it is answered."""
+    while True:
+        with suppress(*NO_ANSWER):
+            return call(*arguments)
+
+
+def _work(seen: TimeBloom, items: list[str], done: Counter[str], seed: int) -> None:
+    """Claims the items until each is seen; gives some up, and commits the others."""
+    rng, left = random.Random(seed), items
+    while left:
+        busy = []
+        for item in left:
+            match _insist(seen.claim, item):
+                case Claim.BUSY:
+                    busy.append(item)
+                case Claim.NEW if rng.random() < 0.2:
+                    _insist(seen.release, item)
+                    busy.append(item)
+                case Claim.NEW:
+                    done[item] += 1
+                    _insist(seen.commit, item)
+        left = busy
+
+
+@pytest.mark.timeout(600)
+def test_the_account_of_claims_is_exact_on_a_bad_network(
+    url: str, name: str, client: redis.Redis
+) -> None:
+    """8 threads with 4 filter objects work on the same items; each is done by exactly one of them.
+
+    (A stray copy of a claim that arrives after its release is a claim that nobody knows of, until its
+    session ends: docs/guarantees.md.)
+    """
+    seed, done = new_seed(), Counter[str]()
+    items = names(2_000 if FULL else 500)
+    with (
+        Proxy(url, _at_random(seed, 0.02, Fault.LATE_REQUEST), late=LATE) as proxy,
+        ExitStack() as stack,
+        ThreadPoolExecutor(8) as threads,
+    ):
+        blooms = [
+            stack.enter_context(
+                TimeBloom.from_url(proxy.url + TIMEOUT, name, patience=patience, **PARAMETERS)
+            )
+            for patience in (0, 0, 5, 5)
+        ]
+        shuffled = [random.Random(seed + i).sample(items, len(items)) for i in range(8)]
+        jobs = [threads.submit(_work, blooms[i % 4], shuffled[i], done, seed + i) for i in range(8)]
+        for job in jobs:
+            job.result()
+    assert set(Fault) - {Fault.LATE_REQUEST} == proxy.struck.keys()
+    assert dict.fromkeys(items, 1) == done
+    assert 0 == client.hlen(f"{{{name}}}:claims")
+    with TimeBloom.from_url(url, name, **PARAMETERS) as right:
+        assert all(right.contains_many(items))
+        assert len(items) == right.info().items

@@ -1,0 +1,261 @@
+"""One suite for all stores: what ``add``, ``contains``, ``clear`` and ``info`` do alike, and what they don't.
+
+The differences, each with its test below:
+
+- ``TimeBloom`` and ``LocalBloom`` forget a whole slice at once, ``ExactFilter`` each item when its time is up;
+- the first two may take an item for another one, as seldom as is promised, ``ExactFilter`` never does;
+- the first two are asked for the newest slices with ``within=``, the third is told for how long with ``ttl=``;
+- a ``LocalBloom`` without a path knows nothing of any other, and forgets with its process;
+- claims are ``TimeBloom``'s alone.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tbloom import (
+    AsyncExactFilter,
+    AsyncLocalBloom,
+    AsyncTimeBloom,
+    ConfigError,
+    ConfigMismatch,
+    ExactFilter,
+    LocalBloom,
+    TimeBloom,
+)
+from tests.helpers.making import Awaited
+
+#: Two slices of an hour, or two hours for each item: an hour later it is remembered, three hours later not.
+WINDOW: dict[str, Any] = {"granularity": "h", "slices": 2, "capacity": 1000}
+TTL = {"ttl": 7200}
+STORES = ["bloom", "exact", "local", "local file"]
+SHARED = ["bloom", "exact", "local file"]
+
+
+class Stores:
+    """Makes filters of one kind, all of one name, on one server or in one file."""
+
+    def __init__(self, kind: str, url: str, name: str, folder: Path) -> None:
+        self.kind, self._url, self._name, self._path = kind, url, name, folder / "seen.tbloom"
+        self._stack = ExitStack()
+        self._now: Callable[[], int] | None = None
+        self._made: list[Any] = []
+
+    def __call__(self, **parameters: Any) -> Any:
+        """A filter for threads."""
+        if self.kind == "bloom":
+            seen: Any = TimeBloom.from_url(self._url, self._name, **{**WINDOW, **parameters})
+        elif self.kind == "exact":
+            seen = ExactFilter.from_url(self._url, self._name, **{**TTL, **parameters})
+        else:
+            seen = LocalBloom(**self._local(parameters))
+        self._made.append(self._stack.enter_context(seen))
+        return self._made[-1]
+
+    def awaited(self) -> Any:
+        """A filter for asyncio."""
+        if self.kind == "bloom":
+            return AsyncTimeBloom.from_url(self._url, self._name, **WINDOW)
+        if self.kind == "exact":
+            return AsyncExactFilter.from_url(self._url, self._name, **TTL)
+        return AsyncLocalBloom(**self._local({}))
+
+    def _local(self, parameters: dict[str, Any]) -> dict[str, Any]:
+        path = {"path": self._path} if self.kind == "local file" else {}
+        return {"name": self._name, **WINDOW, **path, **parameters}
+
+    def set_clock(self, at: str) -> None:
+        """For local stores, which go by this machine's clock."""
+        ms = int(datetime.fromisoformat(at).replace(tzinfo=timezone.utc).timestamp() * 1000)
+        for seen in self._made:
+            if isinstance(seen, LocalBloom):
+                seen._engine.clock = lambda: ms
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+@pytest.fixture(params=STORES)
+def stores(request: pytest.FixtureRequest, url: str, name: str, tmp_path: Path) -> Iterator[Stores]:
+    made = Stores(request.param, url, name, tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture(params=["sync", "async"])
+def seen(request: pytest.FixtureRequest, stores: Stores) -> Any:
+    """A filter of each kind; its verbs are to be awaited."""
+    return Awaited(stores()) if request.param == "sync" else stores.awaited()
+
+
+async def test_an_item_is_new_once(seen: Any) -> None:
+    assert [True, False] == [await seen.add("https://a.example/") for _ in range(2)]
+
+
+async def test_str_and_bytes_of_the_same_text_are_one_item(seen: Any) -> None:
+    assert [True, False] == [await seen.add("bücher"), await seen.add("bücher".encode())]
+
+
+async def test_contains_looks_and_changes_nothing(seen: Any) -> None:
+    assert [False, False] == [await seen.contains("a"), await seen.contains("a")]
+    assert await seen.add("a") is True
+    assert await seen.contains("a") is True
+
+
+async def test_a_batch_answers_in_order_and_a_repeat_is_seen(seen: Any) -> None:
+    await seen.add("b")
+    assert [True, False, False, True] == await seen.add_many(["a", "b", "a", "c"])
+    assert [True, False, True, True] == await seen.contains_many(iter(["a", "x", "a", b"c"]))
+
+
+async def test_a_batch_of_none_is_an_empty_list(seen: Any) -> None:
+    assert ([], []) == (await seen.add_many([]), await seen.contains_many(iter([])))
+
+
+async def test_a_large_batch_is_complete(seen: Any) -> None:
+    items = [f"https://a.example/{i}" for i in range(10_000)]
+    told = await seen.add_many(items)
+    assert sum(told) >= 9_990  # a Bloom filter takes one in 10,000 for another, in full slices
+    assert all(await seen.contains_many(items))
+    assert not any(await seen.add_many(items))
+
+
+async def test_clear_forgets_everything(seen: Any) -> None:
+    await seen.add_many(["a", "b"])
+    await seen.clear()
+    assert [False, False] == await seen.contains_many(["a", "b"])
+    assert await seen.add("a") is True
+
+
+async def test_info_counts_the_items(seen: Any) -> None:
+    await seen.add_many(["a", "b", "a"])
+    info = await seen.info()
+    assert info.items == 2
+    assert info.bytes > 0
+    assert 0 <= info.error_rate < 1e-4
+    assert () == info.warnings
+
+
+@pytest.mark.parametrize("item", ["", b"", None, 1, "\ud800", ["a"]])
+async def test_an_item_that_is_none_is_refused(seen: Any, item: Any) -> None:
+    with pytest.raises(ConfigError, match=r"^item: expected "):
+        await seen.add(item)
+    with pytest.raises(ConfigError, match=r"^items\[1\]: expected "):
+        await seen.add_many(["a", item])
+    assert await seen.contains("a") is False
+
+
+@pytest.mark.parametrize("items", ["abc", b"abc", None, 3])
+async def test_items_are_an_iterable(seen: Any, items: Any) -> None:
+    with pytest.raises(ConfigError, match=r"^items: expected an iterable of items"):
+        await seen.add_many(items)
+
+
+def test_in_is_contains(stores: Stores) -> None:
+    seen = stores()
+    seen.add("a")
+    assert ("a" in seen, "b" in seen) == (True, False)
+
+
+def test_of_many_threads_one_is_told_new(stores: Stores) -> None:
+    seen, told, start = stores(), list[bool](), threading.Barrier(8)
+
+    def work() -> None:
+        start.wait()
+        for i in range(100):
+            told.append(seen.add(f"one by one {i}"))
+        told.extend(seen.add_many(f"together {i}" for i in range(100)))
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (200, 1400) == (told.count(True), told.count(False))
+
+
+@pytest.mark.parametrize("stores", SHARED, indirect=True)
+def test_all_who_give_the_same_name_share_it(stores: Stores) -> None:
+    one, other = stores(), stores()
+    assert [True, False] == [one.add("a"), other.add("a")]
+    other.clear()
+    assert one.add("a") is True
+
+
+@pytest.mark.parametrize("stores", ["local"], indirect=True)
+def test_one_in_memory_is_alone(stores: Stores) -> None:
+    one, other = stores(), stores()
+    assert [True, True] == [one.add("a"), other.add("a")]
+
+
+@pytest.mark.parametrize("stores", SHARED, indirect=True)
+def test_other_parameters_are_refused_and_change_nothing(stores: Stores) -> None:
+    seen = stores()
+    seen.add("a")
+    other = {"shards": 2} if stores.kind == "exact" else {"capacity": 2000}
+    with pytest.raises(ConfigMismatch, match=" is stored with other parameters"):
+        stores(**other).add("b")
+    assert [True, False] == [seen.contains("a"), seen.contains("b")]
+
+
+@pytest.mark.parametrize("stores", STORES, indirect=True)
+def test_an_item_is_forgotten_when_its_time_is_up(stores: Stores, clockwork: Any) -> None:
+    """The two with slices: when its slice leaves the window. The exact one: to the second, here."""
+    stores._url = clockwork.server.url
+    seen = stores()
+
+    def at(clock: str) -> bool:
+        clockwork.set(f"2019-06-03 {clock}")
+        stores.set_clock(f"2019-06-03 {clock}")
+        return seen.contains("a")
+
+    assert at("09:30:00") is False
+    assert seen.add("a") is True
+    if stores.kind == "exact":
+        assert [True, False] == [at("11:29:59"), at("11:30:00")]
+    else:
+        assert [True, False] == [at("10:59:59"), at("11:00:00")]
+    assert seen.add("a") is True
+
+
+@pytest.mark.parametrize("stores", ["bloom", "local", "local file"], indirect=True)
+def test_those_with_slices_are_asked_for_the_newest(stores: Stores) -> None:
+    seen = stores()
+    assert [True, False] == [seen.add("a", within=1), seen.contains("b", within=2)]
+    with pytest.raises(
+        ConfigError, match=r"^within: expected a whole number of slices from 1 to 2"
+    ):
+        seen.add("a", within=3)
+
+
+@pytest.mark.parametrize("stores", ["exact"], indirect=True)
+def test_the_exact_one_is_told_for_how_long(stores: Stores, clockwork: Any) -> None:
+    stores._url = clockwork.server.url
+    seen = stores()
+    clockwork.set("2019-06-03 09:00:00")
+    assert [True, True] == [seen.add("minute", ttl=60), seen.add("two hours")]
+    clockwork.set("2019-06-03 09:01:00")
+    assert [False, True] == seen.contains_many(["minute", "two hours"])
+
+
+@pytest.mark.parametrize("stores", STORES, indirect=True)
+def test_only_the_exact_one_never_takes_an_item_for_another(stores: Stores) -> None:
+    """The others as seldom as is promised: here a full one, at 1 in 10."""
+    full = {"error_rate": 0.1, "slices": 1, "granularity": "m"}
+    seen = stores(**({} if stores.kind == "exact" else full))
+    seen.add_many(str(i) for i in range(1000))
+    found = sum(seen.contains_many(f"never {i}" for i in range(10_000)))
+    assert found == 0 if stores.kind == "exact" else 0 < found <= 1100
+
+
+def test_claims_are_timeblooms_alone() -> None:
+    assert ["TimeBloom"] == [
+        kind.__name__ for kind in (TimeBloom, ExactFilter, LocalBloom) if hasattr(kind, "claim")
+    ]

@@ -1,0 +1,515 @@
+"""What each verb of a distinct counter answers, on a real Redis, through both classes."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import date, datetime, timedelta, timezone
+from functools import partial
+from typing import Any
+
+import pytest
+import redis
+
+from tbloom import ConfigError, ConfigMismatch, MappingFull, TimeBloom
+from tbloom.distinct import AsyncDistinctCounter, DistinctCounter
+from tbloom.exact import ExactFilter
+from tests.helpers.making import Make
+from tests.helpers.stored import snapshot
+
+DAILY = {"granularity": "d", "slices": 7}
+
+
+async def test_a_member_is_counted_once(make_counter: Make) -> None:
+    users = make_counter()
+    assert [True, False] == [await users.add("a"), await users.add("a")]
+    assert 1 == await users.count()
+
+
+async def test_str_and_bytes_of_the_same_text_are_one_member(make_counter: Make) -> None:
+    users = make_counter()
+    assert await users.add("bücher") is True
+    assert await users.add("bücher".encode()) is False
+
+
+async def test_counters_of_a_mapping_count_each_for_itself(make_counter: Make) -> None:
+    a, b = make_counter("a"), make_counter("b")
+    await a.add_many(["x", "y"])
+    assert [False, True, True] == [await a.add("x"), await b.add("x"), await b.add("z")]
+    assert [2, 2] == [await a.count(), await b.count()]
+    assert 3 == (await a.info()).members
+
+
+async def test_counting_looks_and_changes_nothing(
+    make_counter: Make, client: redis.Redis, name: str
+) -> None:
+    a, b = make_counter("a"), make_counter("b", **DAILY)
+    assert [0, 0] == [await a.count(), await b.count()]
+    assert [0, 0, 0] == [await a.count_and(b), await a.count_or(b), await a.count_xor(b)]
+    info = await a.info()
+    assert (0, 0, 0, 0, 0) == (
+        info.count,
+        info.members,
+        info.bytes,
+        info.mapping_bytes,
+        info.buckets,
+    )
+    assert [] == client.keys(f"*{name}*")
+    await a.add("x")
+    before = snapshot(client, name)
+    await a.count_xor(b)
+    await b.info()
+    assert before == snapshot(client, name)
+
+
+async def test_a_batch_answers_in_order_and_a_repeat_is_counted(make_counter: Make) -> None:
+    users = make_counter()
+    await users.add("b")
+    assert [True, False, False, True] == await users.add_many(iter(["a", "b", "a", b"c"]))
+    assert 3 == await users.count()
+
+
+async def test_a_batch_of_none_is_an_empty_list(
+    make_counter: Make, client: redis.Redis, name: str
+) -> None:
+    assert [] == await make_counter().add_many([])
+    assert [] == await make_counter().add_many(iter([]))
+    assert [] == client.keys(f"*{name}*")
+
+
+async def test_20_000_members_in_a_batch_are_complete(make_counter: Make) -> None:
+    users, members = make_counter(), [f"user {i}" for i in range(20_000)]
+    assert all(await users.add_many(members[:7000]))
+    assert [False] * 7000 + [True] * 13_000 == await users.add_many(members)
+    assert 20_000 == await users.count()
+
+
+async def test_clients_that_take_turns_share_a_counter(make_counter: Make) -> None:
+    one, two = make_counter(), make_counter()
+    for i in range(0, 6000, 3):  # the buckets are split, and the chunk becomes a bitmap, meanwhile
+        members = [f"{i}", f"{i + 1}", f"{i + 2}"]
+        assert [True] * 3 == await one.add_many(members)
+        assert [False] * 3 == await two.add_many(members)
+        one, two = two, one
+    assert [6000, 6000] == [await one.count(), await two.count()]
+
+
+async def test_counters_are_combined(make_counter: Make) -> None:
+    a, b, c, d = (make_counter(counter) for counter in "abcd")
+    await a.add_many(["1", "2", "3", "4"])
+    await b.add_many(["3", "4", "5"])
+    await c.add_many(["4", "5", "6", "1"])
+    assert [2, 5, 3] == [await a.count_and(b), await a.count_or(b), await a.count_xor(b)]
+    assert [1, 6] == [await a.count_and(b, c), await a.count_or(b, c)]
+    assert 3 == await a.count_xor(b, c)  # 2, 4, 6
+    assert [0, 6, 3] == [
+        await a.count_and(b, c, d),
+        await a.count_or(b, c, d),
+        await a.count_xor(b, c, d),
+    ]
+
+
+async def test_a_counter_is_combined_with_itself_and_with_none(make_counter: Make) -> None:
+    users, same = make_counter(), make_counter()
+    for members in (10, 5000):  # sorted ids, then a bitmap
+        await users.add_many(map(str, range(members)))
+        assert members == await users.count_and(same) == await users.count_or(users)
+        assert [0, members] == [await users.count_xor(same), await users.count_xor(same, users)]
+        assert [members] * 3 == [
+            await users.count_and(),
+            await users.count_or(),
+            await users.count_xor(),
+        ]
+
+
+async def test_only_what_has_the_same_mapping_can_be_combined(
+    make_counter: Make, name: str
+) -> None:
+    users = make_counter()
+    other = make_counter("b", mapping=f"{name}-other")
+    for verb in (users.count_and, users.count_or, users.count_xor):
+        with pytest.raises(
+            ConfigError, match=rf"^others\[0\]: expected a counter of the same mapping, '{name}'"
+        ):
+            await verb(other)
+        with pytest.raises(
+            ConfigError, match=r"^others\[1\]: expected a counter of the same mapping"
+        ):
+            await verb(users, other)
+        for what in ("b", None, 3, {"b"}):
+            with pytest.raises(ConfigError, match=r"^others\[1\]: expected a distinct counter"):
+                await verb(users, what)
+
+
+async def test_clear_forgets_one_counter_for_everybody(
+    make_counter: Make, client: redis.Redis, name: str
+) -> None:
+    users, same, other = make_counter(), make_counter(), make_counter("b")
+    members = [*map(str, range(6000))]
+    await users.add_many(members)
+    await other.add_many(members[:4500])
+    await same.clear()
+    assert [0, 4500] == [await users.count(), await other.count()]
+    assert [] == client.keys(f"*{name}*:a:*")
+    assert ["b"] == client.hkeys(f"{{{name}}}:counters")
+    assert all(await users.add_many(members))
+    assert not any(await same.add_many(members))
+    info = await users.info()
+    assert (6000, 6000) == (info.count, info.members)
+    assert 4500 == await users.count_and(other)
+
+
+async def test_clear_works_whatever_parameters_are_stored(make_counter: Make) -> None:
+    for stored, ours in (({}, DAILY), (DAILY, {}), (DAILY, {**DAILY, "slices": 3})):
+        await make_counter(**stored).add_many(map(str, range(4500)))
+        users = make_counter(**ours)
+        with pytest.raises(ConfigMismatch):
+            await users.count()
+        await users.clear()
+        assert 0 == await users.count() == await make_counter(**stored).count()
+        assert await users.add("0") is True
+        await users.clear()
+
+
+async def test_clear_of_what_is_not_there_does_nothing(make_counter: Make) -> None:
+    users, other = make_counter(), make_counter("b")
+    await users.clear()
+    await users.clear(mapping=True)
+    await other.add("x")
+    await users.clear()
+    assert [1, 0] == [await other.count(), await users.count()]
+
+
+async def test_clear_of_the_mapping_leaves_nothing_but_lanes(
+    make_counter: Make, client: redis.Redis, name: str
+) -> None:
+    users, others = make_counter(), [make_counter("b", **DAILY), make_counter("c")]
+    members = [*map(str, range(5000))]
+    for counter in (users, *others):
+        await counter.add_many(members)
+    await make_counter("not there").clear(mapping=True)
+    assert [] == [key for key in client.keys(f"*{name}*") if ":lane:" not in key]
+    assert [0, 0, 0] == [await counter.count() for counter in (users, *others)]
+    for counter in (*others, users):
+        assert all(await counter.add_many(members))
+        assert not any(await counter.add_many(members))
+    info = await users.info()
+    assert (5000, 5000) == (info.count, info.members)
+    assert 5000 == await users.count_and(*others)
+
+
+async def test_info_tells_what_is_stored(
+    make_counter: Make, client: redis.Redis, name: str
+) -> None:
+    users, other = make_counter(), make_counter("b")
+    await users.add_many(map(str, range(5000)))
+    client.set(f"{{{name}}}:members", 3 * 65_536)  # so that the next ids are of a chunk further on
+    await users.add_many(map(str, range(4990, 5010)))
+    await other.add_many(map(str, range(4000, 4500)))
+    info = await users.info()
+    assert ("a", name, None, 5010) == (info.name, info.mapping, info.granularity, info.count)
+    assert 3 * 65_536 + 10 == info.members
+    [whole] = info.slices
+    assert ("all", 5010, 1, 1) == (
+        whole.label,
+        whole.count,
+        whole.sorted_chunks,
+        whole.bitmap_chunks,
+    )
+    own = client.keys(f"{{{name}}}:chunks:a:*") + client.keys(f"{{{name}}}:bitmap:a:*")
+    assert 2 == len(own)
+    assert info.bytes == whole.bytes == sum(map(client.memory_usage, own))
+    buckets = client.keys(f"{{{name}}}:ids:*")
+    assert len(buckets) == info.buckets > 5010 / 101
+    of_mapping = [f"{{{name}}}:{key}" for key in ("config", "layout", "members", "counters")]
+    assert info.mapping_bytes == sum(map(client.memory_usage, [*buckets, *of_mapping]))
+    assert () == info.warnings
+    assert 500 == (await other.info()).count
+
+
+async def test_info_of_slices_has_each_oldest_first(make_counter: Make) -> None:
+    users = make_counter(granularity=timedelta(days=1), slices=3)
+    await users.add_many(["a", "b"])
+    info = await users.info()
+    assert "86400s" == info.granularity
+    assert [0, 0, 2] == [slice.count for slice in info.slices]
+    assert sorted(slice.label for slice in info.slices) == [slice.label for slice in info.slices]
+    assert 2 == info.count
+
+
+async def test_a_member_costs_2_bytes_a_counter_and_a_chunk_8_kb(make_counter: Make) -> None:
+    few, many = make_counter("few"), make_counter("many")
+    await many.add_many(map(str, range(50_000)))
+    await few.add_many(map(str, range(4000)))
+    assert (await few.info()).bytes < 4000 * 2 * 1.3
+    assert (await many.info()).bytes < 11_000
+
+
+_OTHER_PARAMETERS: list[tuple[dict[str, Any], ...]] = [  # stored, given, differing
+    (DAILY, {**DAILY, "slices": 8}, {"slices": (7, 8)}),
+    (DAILY, {**DAILY, "granularity": "h"}, {"granularity": ("d", "h")}),
+    (DAILY, {**DAILY, "tz": "Europe/Berlin"}, {"tz": ("UTC", "Europe/Berlin")}),
+    (DAILY, {}, {"granularity": ("d", None), "slices": (7, None), "tz": ("UTC", None)}),
+    ({}, DAILY, {"granularity": (None, "d"), "slices": (None, 7), "tz": (None, "UTC")}),
+]
+
+
+@pytest.mark.parametrize("parameters", _OTHER_PARAMETERS)
+async def test_a_client_with_other_parameters_is_refused_and_changes_nothing(
+    make_counter: Make, client: redis.Redis, name: str, parameters: tuple[dict[str, Any], ...]
+) -> None:
+    stored, given, differing = parameters
+    right, wrong, other = make_counter(**stored), make_counter(**given), make_counter("b")
+    await right.add_many(["x", "y"])
+    await other.add("x")
+    before = snapshot(client, name)
+    for refused in (
+        partial(wrong.add, "z"),
+        partial(wrong.add_many, ["x", "z"]),
+        wrong.count,
+        wrong.info,
+        partial(wrong.count_or, other),
+        partial(other.count_and, wrong),
+        partial(right.count_xor, other, wrong),
+        partial(wrong.count_xor, other, right),
+    ):
+        with pytest.raises(ConfigMismatch, match="'a' is stored with other parameters") as caught:
+            await refused()
+        assert differing == caught.value.differences
+    assert before == snapshot(client, name)
+
+
+async def test_max_members_and_patience_may_differ(make_counter: Make) -> None:
+    await make_counter(max_members=10).add("a")
+    assert not await make_counter(max_members=20, patience=1.0).add("a")
+
+
+async def test_filters_and_mappings_refuse_each_other(
+    make_counter: Make, make: Make, make_exact: Make, client: redis.Redis, name: str
+) -> None:
+    for make_filter in (make, make_exact):
+        seen, users = make_filter(), make_counter()
+        clear_mapping = partial(users.clear, mapping=True)
+        await seen.add("a")
+        before = snapshot(client, name)
+        for refused in (partial(users.add, "a"), users.count, users.info, users.clear, clear_mapping):  # fmt: skip
+            with pytest.raises(ConfigMismatch, match=r"kind is .* and 'mapping' here") as caught:
+                await refused()
+            assert name == caught.value.name
+        assert before == snapshot(client, name)
+        await seen.clear()
+
+        await users.add("a")
+        before = snapshot(client, name)
+        for refused in (partial(seen.add, "a"), partial(seen.contains, "a")):
+            with pytest.raises(ConfigMismatch, match="kind is 'mapping' there") as caught:
+                await refused()
+            assert name == caught.value.name
+        for refused in (seen.info, seen.clear):
+            with pytest.raises((ConfigMismatch, ConfigError), match="mapping"):
+                await refused()
+        assert before == snapshot(client, name)
+        await clear_mapping()
+
+
+_NO_PARAMETERS = [
+    ({"slices": 7}, "granularity: expected a period such as 'd', because slices is given"),
+    ({"granularity": "d"}, "slices: expected a whole number, because granularity is given"),
+    ({"tz": "Europe/Berlin"}, "tz: expected none, because granularity is not given"),
+    ({"granularity": "x", "slices": 7}, "granularity: expected 'h', 'd'"),
+    ({"granularity": "d", "slices": 0}, "slices: expected a whole number from 1"),
+    ({"granularity": "d", "slices": 1.5}, "slices: expected a whole number from 1"),
+    ({**DAILY, "tz": "Mars"}, "tz: expected an IANA time zone"),
+    *(({"max_members": most}, "max_members: expected a whole number from 1 to 2") for most in (0, -1, True, 1.0, "9", None, 2**32 + 1)),
+    *(({"counter": bad}, "name: expected a str") for bad in ("", "{a}", "a}", None, 7, "\ud800")),
+    *(({"mapping": bad}, "mapping: expected a str") for bad in ("", "{a}", "a}", None, 7, "\ud800")),
+    ({"patience": -1}, "patience: expected"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("parameters", "message"), _NO_PARAMETERS, ids=repr)
+async def test_a_bad_parameter_is_named(
+    make_counter: Make, parameters: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"^{message}"):
+        make_counter(**parameters)
+
+
+@pytest.mark.parametrize("member", ["", b"", None, 7, bytearray(b"a"), "\ud800"])
+async def test_a_bad_member_is_named_and_nothing_is_counted(
+    make_counter: Make, client: redis.Redis, name: str, member: Any
+) -> None:
+    users = make_counter()
+    with pytest.raises(ConfigError, match=r"^member: expected"):
+        await users.add(member)
+    with pytest.raises(ConfigError, match=r"^members\[2\]: expected"):
+        await users.add_many(["a", "b", member])
+    assert [] == client.keys(f"*{name}*")
+
+
+@pytest.mark.parametrize("members", ["a user", b"a", None, 7])
+async def test_what_is_no_batch_is_refused(make_counter: Make, members: Any) -> None:
+    with pytest.raises(ConfigError, match=r"^members: expected an iterable"):
+        await make_counter().add_many(members)
+
+
+@pytest.mark.parametrize("within", [0, 8, -1, 1.5, True, "2"])
+async def test_within_must_be_a_number_of_slices(make_counter: Make, within: Any) -> None:
+    users = make_counter(**DAILY)
+    with pytest.raises(
+        ConfigError, match=r"^within: expected a whole number of slices from 1 to 7"
+    ):
+        await users.count(within=within)
+    with pytest.raises(
+        ConfigError, match=r"^within: expected a whole number of slices from 1 to 7"
+    ):
+        users.within(within)
+
+
+_NO_SLICES = [
+    *(("", "a slice's label"), ("2019-06-03", "a slice's label"), ("20190603:1", "a slice's label")),
+    *((datetime(2019, 6, 3), "a datetime with a time zone"), (date(2019, 6, 3), "a datetime")),  # noqa: DTZ001 - that is the point
+    *((20190603, "a datetime"), (None, "a slice's label"), (b"20190603", "a datetime")),
+    *((label, "a slice's label") for label in ("yesterday", "all", "2019060", "201906031", "2019060³")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("at", "expected"), _NO_SLICES, ids=repr)
+async def test_a_slice_is_named_by_its_label_or_an_instant(
+    make_counter: Make, at: Any, expected: str
+) -> None:
+    with pytest.raises(ConfigError, match=rf"^at: expected .*{expected}"):
+        make_counter(**DAILY).slice(at)
+
+
+#: Labels that slices of this granularity may have; and those of others, or of none.
+_LABELS = {
+    "h": (["2019060313", "2019102702b"], ["20190603", "2019060313a", "20190603131", "all"]),
+    "d": (["20190603"], ["2019060313", "2019W23", "201906", "20190603T000000"]),
+    "w": (["2019W23"], ["20261116", "2026w47", "2026W4", "2026W471"]),
+    "m": (["201906"], ["20190603", "2019W23", "2019"]),
+    "15min": (["20190603T131500"], ["20190603", "2019060313", "20190603t131500", "20190603T1315"]),
+}
+
+
+@pytest.mark.parametrize("granularity", _LABELS)
+async def test_a_slice_is_named_as_its_granularity_has_it(
+    make_counter: Make, granularity: str
+) -> None:
+    users = make_counter(granularity=granularity, slices=2)
+    await users.add("x")
+    [before, current] = (await users.info()).slices
+    assert [0, 1] == [await users.slice(one.label).count() for one in (before, current)]
+    right, wrong = _LABELS[granularity]
+    assert [0] * len(right) == [await users.slice(label).count() for label in right]
+    for label in wrong:
+        with pytest.raises(ConfigError, match=r"^at: expected a slice's label"):
+            users.slice(label)
+
+
+async def test_a_counter_without_slices_has_none(make_counter: Make) -> None:
+    users = make_counter()
+    with pytest.raises(ConfigError, match=r"^within: expected none: the counter has no slices"):
+        users.within(1)
+    with pytest.raises(ConfigError, match=r"^within: expected none: the counter has no slices"):
+        await users.count(within=1)
+    for at in ("20190603", datetime(2019, 6, 3, tzinfo=timezone.utc), None):
+        with pytest.raises(ConfigError, match=r"^at: expected none: the counter has no slices"):
+            users.slice(at)
+
+
+async def test_more_members_than_the_mapping_may_have_are_refused(
+    make_counter: Make, client: redis.Redis, name: str
+) -> None:
+    users, other = make_counter(max_members=100), make_counter("b", max_members=100)
+    assert all(await users.add_many(map(str, range(100))))
+    before = snapshot(client, name)
+    with pytest.raises(MappingFull, match=f"mapping '{name}'.* 100 members") as caught:
+        await users.add_many(map(str, range(80, 101)))
+    assert (name, 100) == (caught.value.mapping, caught.value.max_members)
+    for counter in (users, other):
+        with pytest.raises(MappingFull):
+            await counter.add("100")
+    assert before == snapshot(client, name)
+    assert [100, 0] == [await users.count(), await other.count()]
+    assert all(await other.add_many(map(str, range(100))))
+    assert not any(await users.add_many(map(str, range(100))))
+    assert await make_counter(max_members=101).add("100")
+
+
+async def test_those_that_have_ids_are_counted_where_the_mapping_is_full(
+    make_counter: Make,
+) -> None:
+    """And told so when they are asked for again, once."""
+    users, other = make_counter(max_members=500), make_counter("b", max_members=500)
+    known = [f"{i}" for i in range(500)]
+    await users.add_many(known)
+    many = [f"unknown {i}" for i in range(5000)]  # more than are sent at once
+    with pytest.raises(MappingFull):
+        await make_counter("c", max_members=500).add_many([*many, *known])
+    assert 500 == await make_counter("c").count()
+    for members in ([*known[:50], "unknown"], ["unknown", *known[:100]], [*known, "unknown"]):
+        for _ in range(2):
+            with pytest.raises(MappingFull):
+                await other.add_many(members)
+    assert 500 == await other.count() == (await other.info()).members
+    for told in (True, False):
+        assert [told] * 500 == await other.add_many(known)
+
+
+async def test_what_was_counted_before_the_mapping_was_full_is_told_once(
+    make_counter: Make,
+) -> None:
+    """A batch of several calls: the first ones are answered when a later one is refused."""
+    users, members = make_counter(max_members=400), [f"{i}" for i in range(500)]
+    for _ in range(3):
+        with pytest.raises(MappingFull):
+            await users.add_many(members)
+    assert 0 < await users.count() <= 400
+    told = 0
+    for member in members:
+        with suppress(MappingFull):
+            told += await users.add(member)
+    assert 400 == told == await users.count()
+
+
+async def test_a_client_that_decodes_replies_counts_the_same(make_counter: Make, url: str) -> None:
+    users, other = (make_counter(c, url=f"{url}?decode_responses=true") for c in "ab")
+    daily = make_counter("c", url=f"{url}?decode_responses=true", **DAILY)
+    members = [*map(str, range(5000))]
+    assert all(await users.add_many(members))
+    assert not any(await users.add_many(members))
+    assert all(await other.add_many(members[4000:]))
+    assert all(await daily.add_many(members[:10]))
+    assert [1000, 10] == [await users.count_and(other), await daily.count_and(users)]
+    assert (5000, 5000) == ((await users.info()).count, (await users.info()).members)
+    with pytest.raises(ConfigMismatch, match="slices is 7 there and 8 here"):
+        await make_counter("c", url=f"{url}?decode_responses=true", granularity="d", slices=8).count()  # fmt: skip
+    await other.clear()
+    await make_counter("c", url=f"{url}?decode_responses=true").clear()
+    assert [0, 0, 5000] == [await other.count(), await daily.count(), await users.count()]
+    await users.clear(mapping=True)
+    assert 0 == (await users.info()).members
+
+
+def test_a_client_of_the_wrong_kind_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"^client: .*\(else see AsyncDistinctCounter\)"):
+        DistinctCounter(redis.asyncio.Redis(), name)  # type: ignore[arg-type]
+
+
+def test_repr_and_properties_say_what_it_is(client: redis.Redis, name: str) -> None:
+    users = DistinctCounter(client, "users", name, granularity="d", slices=7)
+    config = f"CounterConfig(name='users', mapping={name!r}, granularity='d', slices=7, tz='UTC')"
+    assert f"<DistinctCounter {config}>" == repr(users)
+    assert ("users", name, "d") == (users.name, users.mapping, users.config.granularity)
+    assert "ids" == DistinctCounter(client, "users").mapping
+    assert repr(AsyncDistinctCounter.from_url("redis://", "users")).startswith(
+        "<AsyncDistinctCounter CounterConfig(name='users', mapping='ids', "
+    )
+
+
+def test_other_stores_may_have_the_counters_name(client: redis.Redis, name: str) -> None:
+    """A counter's name is one in its mapping."""
+    assert DistinctCounter(client, name, f"{name}-ids").add("a")
+    assert TimeBloom(client, name).add("a")
+    assert ExactFilter(client, f"{name}-exact").add("a")
+    assert 1 == DistinctCounter(client, name, f"{name}-ids").count()

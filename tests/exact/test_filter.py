@@ -1,0 +1,257 @@
+"""What each verb of an exact filter answers, on a real Redis, through both classes."""
+
+from __future__ import annotations
+
+import math
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import redis
+
+from tbloom import ConfigError, ConfigMismatch, TimeBloom
+from tbloom.exact import ExactFilter
+from tests.helpers.making import Make
+from tests.helpers.stored import snapshot
+
+each_number_of_shards = pytest.mark.parametrize("shards", [1, 3])
+
+
+@each_number_of_shards
+async def test_an_item_is_new_once(make_exact: Make, shards: int) -> None:
+    seen = make_exact(shards=shards)
+    assert [True, False] == [await seen.add("a"), await seen.add("a")]
+    assert [True, False] == [await seen.contains("a"), await seen.contains("b")]
+
+
+async def test_str_and_bytes_of_the_same_text_are_one_item(make_exact: Make) -> None:
+    seen = make_exact()
+    assert await seen.add("bücher") is True
+    assert await seen.add("bücher".encode()) is False
+
+
+def test_in_is_contains(client: redis.Redis, name: str) -> None:
+    seen = ExactFilter(client, name)
+    seen.add("a")
+    assert [True, False] == ["a" in seen, "b" in seen]
+
+
+async def test_contains_looks_and_changes_nothing(
+    make_exact: Make, client: redis.Redis, name: str
+) -> None:
+    seen = make_exact()
+    assert await seen.contains("a") is False
+    assert [False, False] == await seen.contains_many(["a", "b"])
+    assert [] == client.keys(f"*{name}*")
+
+
+@each_number_of_shards
+async def test_a_batch_answers_in_order_and_a_repeat_is_seen(make_exact: Make, shards: int) -> None:
+    seen = make_exact(shards=shards)
+    await seen.add("b")
+    assert [True, False, False, True] == await seen.add_many(iter(["a", "b", "a", "c"]))
+    assert [True, False, True, True] == await seen.contains_many(iter(["a", "x", "a", b"c"]))
+
+
+async def test_a_batch_of_none_is_an_empty_list(
+    make_exact: Make, client: redis.Redis, name: str
+) -> None:
+    seen = make_exact()
+    assert ([], []) == (await seen.add_many([]), await seen.contains_many(iter([])))
+    assert [] == client.keys(f"*{name}*")
+
+
+@each_number_of_shards
+async def test_20_000_items_in_a_batch_are_complete(make_exact: Make, shards: int) -> None:
+    seen = make_exact(shards=shards)
+    items = [f"https://a.example/{i}" for i in range(20_000)]
+    assert all(await seen.add_many(items[:7000]))
+    assert [False] * 7000 + [True] * 13_000 == await seen.add_many(items)
+    assert all(await seen.contains_many(items))
+    assert not any(await seen.contains_many(f"{item}/" for item in items))
+    info = await seen.info()
+    assert (20_000, 0, shards) == (info.items, info.dead, info.shards)
+
+
+async def test_clients_that_take_turns_share_what_they_see(make_exact: Make) -> None:
+    one, two, three = (make_exact() for _ in range(3))
+    for i in range(0, 3000, 3):
+        items = [f"{i}", f"{i + 1}", f"{i + 2}"]
+        assert [True] * 3 == await one.add_many(items)
+        assert [False] * 3 == await two.add_many(items)
+        assert [True, True, True] == await three.contains_many(items)
+    assert 3000 == (await two.info()).items
+
+
+@each_number_of_shards
+async def test_clear_forgets_everything_for_everybody(
+    make_exact: Make, client: redis.Redis, name: str, shards: int
+) -> None:
+    seen, other = make_exact(shards=shards), make_exact(shards=shards)
+    items = [*map(str, range(2000))]
+    await seen.add_many(items)
+    await other.clear()
+    assert not any(await seen.contains_many(items))
+    assert 0 == (await seen.info()).items
+    assert [] == [key for key in client.keys(f"*{name}*") if ":lane:" not in key]
+    assert all(await seen.add_many(items))
+    assert not any(await other.add_many(items))
+
+
+async def test_clear_works_whatever_number_of_shards_is_stored(
+    make_exact: Make, client: redis.Redis, name: str
+) -> None:
+    items = [*map(str, range(500))]
+    for stored, ours in ((3, 1), (1, 3), (2, 5)):
+        await make_exact(shards=stored).add_many(items)
+        seen = make_exact(shards=ours)
+        with pytest.raises(ConfigMismatch, match=f"shards is {stored} there and {ours} here"):
+            await seen.add("x")
+        await seen.clear()
+        assert [] == [key for key in client.keys(f"*{name}*") if ":lane:" not in key]
+        assert all(await seen.add_many(items))
+        await seen.clear()
+
+
+@each_number_of_shards
+async def test_info_counts_exactly(
+    make_exact: Make, client: redis.Redis, name: str, shards: int
+) -> None:
+    seen = make_exact(shards=shards)
+    await seen.add_many(map(str, range(1234)))
+    info = await seen.info()
+    buckets = client.keys(f"*{name}*:exact:*")
+    assert (name, 1234, 0, ()) == (info.name, info.items, info.dead, info.warnings)
+    assert info.buckets >= len(buckets) > 1234 / 128
+    assert info.bytes == sum(client.memory_usage(bucket) for bucket in buckets)
+
+
+async def test_an_item_costs_less_than_40_bytes_in_redis(make_exact: Make) -> None:
+    """16 of them are its fingerprint; expiry, listpack and key take the others."""
+    seen = make_exact()
+    await seen.add_many(map(str, range(50_000)))
+    assert (await seen.info()).bytes < 50_000 * 40
+
+
+async def test_no_key_is_without_an_end(make_exact: Make, client: redis.Redis, name: str) -> None:
+    for shards in (1, 3):
+        seen = make_exact(shards=shards, name=f"{name}-{shards}", ttl=1000)
+        await seen.add_many(map(str, range(1000)))
+    ttls = [client.pttl(key) for key in client.keys(f"*{name}*")]
+    assert 0 < min(ttls)
+    assert max(ttls) <= 3_600_000  # a lane's
+
+
+@pytest.mark.parametrize("item", ["", b"", None, 7, bytearray(b"a"), "\ud800"])
+async def test_a_bad_item_is_named_and_nothing_is_added(
+    make_exact: Make, client: redis.Redis, name: str, item: Any
+) -> None:
+    seen = make_exact()
+    for verb in (seen.add, seen.contains):
+        with pytest.raises(ConfigError, match=r"^item: expected"):
+            await verb(item)
+    for verb in (seen.add_many, seen.contains_many):
+        with pytest.raises(ConfigError, match=r"^items\[2\]: expected"):
+            await verb(["a", "b", item])
+    assert [] == client.keys(f"*{name}*")
+
+
+@pytest.mark.parametrize("items", ["https://a.example/", b"a", None, 7])
+async def test_what_is_no_batch_is_refused(make_exact: Make, items: Any) -> None:
+    seen = make_exact()
+    for verb in (seen.add_many, seen.contains_many):
+        with pytest.raises(ConfigError, match=r"^items: expected an iterable"):
+            await verb(items)
+
+
+_NO_TTLS = [
+    *(0, -1, 0.0004, math.nan, math.inf, -math.inf, True, "60", b"60", 10**10, 10**400),
+    *(timedelta(0), timedelta(days=-1), timedelta(days=40_000), [60]),
+]
+
+
+@pytest.mark.parametrize("ttl", _NO_TTLS, ids=lambda ttl: repr(ttl)[:20])
+async def test_a_bad_ttl_is_named_and_nothing_is_added(
+    make_exact: Make, client: redis.Redis, name: str, ttl: Any
+) -> None:
+    with pytest.raises(ConfigError, match=r"^ttl: expected seconds, or a timedelta"):
+        make_exact(ttl=ttl)
+    seen = make_exact()
+    with pytest.raises(ConfigError, match=r"^ttl: expected seconds, or a timedelta"):
+        await seen.add("a", ttl=ttl)
+    with pytest.raises(ConfigError, match=r"^ttl: expected seconds, or a timedelta"):
+        await seen.add_many(["a"], ttl=ttl)
+    assert [] == client.keys(f"*{name}*")
+
+
+@pytest.mark.parametrize("shards", [0, -1, 1.0, True, "2", None, 10**9])
+def test_a_bad_number_of_shards_is_named(client: redis.Redis, name: str, shards: Any) -> None:
+    with pytest.raises(ConfigError, match=r"^shards: expected a whole number"):
+        ExactFilter(client, name, shards=shards)
+
+
+@pytest.mark.parametrize("name", ["", "{a}", "a}", None, 7, "\ud800"])
+def test_a_bad_name_is_named(client: redis.Redis, name: Any) -> None:
+    with pytest.raises(ConfigError, match=r"^name: expected"):
+        ExactFilter(client, name)
+
+
+def test_a_client_of_the_wrong_kind_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"^client: .*ExactFilter.*\(else see AsyncExactFilter\)"):
+        ExactFilter(redis.asyncio.Redis(), name)  # type: ignore[arg-type]
+
+
+@each_number_of_shards
+async def test_clients_may_differ_in_the_ttl(make_exact: Make, shards: int) -> None:
+    assert await make_exact(ttl=60, shards=shards).add("a")
+    assert not await make_exact(ttl=90, shards=shards).add("a")
+
+
+@each_number_of_shards
+async def test_a_client_with_other_shards_is_refused_and_changes_nothing(
+    make_exact: Make, client: redis.Redis, name: str, shards: int
+) -> None:
+    await make_exact(shards=shards).add("a")
+    before = snapshot(client, name)
+    other = make_exact(shards=shards + 1)
+    for verb in (other.add, other.contains):
+        with pytest.raises(ConfigMismatch, match="is stored with other parameters") as caught:
+            await verb("b")
+        assert {"shards": (shards, shards + 1)} == caught.value.differences
+    with pytest.raises(ConfigMismatch):
+        await other.info()
+    assert before == snapshot(client, name)
+
+
+@each_number_of_shards
+async def test_an_exact_filter_and_one_with_slices_refuse_each_other(
+    make_exact: Make, make: Make, client: redis.Redis, name: str, shards: int
+) -> None:
+    for first, second in ((make_exact, make), (make, make_exact)):
+        seen, other = first(shards=shards), second(shards=shards)
+        await seen.add("a")
+        before = snapshot(client, name)
+        for verb in (other.add, other.contains):
+            with pytest.raises(ConfigMismatch, match="kind is ") as caught:
+                await verb("b")
+            assert {"kind"} == caught.value.differences.keys()
+        for method in (other.info, other.clear):
+            with pytest.raises((ConfigMismatch, ConfigError), match="exact"):
+                await method()
+        assert before == snapshot(client, name)
+        assert not await seen.add("a")
+        await seen.clear()
+
+
+async def test_a_filter_with_slices_can_t_be_made_of_an_exact_one(
+    client: redis.Redis, name: str
+) -> None:
+    ExactFilter(client, name).add("a")
+    with pytest.raises((ConfigMismatch, ConfigError), match="exact"):
+        TimeBloom(client, name).reconfigure()
+
+
+def test_repr_says_what_it_is(client: redis.Redis, name: str) -> None:
+    assert f"<ExactFilter ExactConfig(name={name!r}, shards=2)>" == repr(
+        ExactFilter(client, name, shards=2)
+    )

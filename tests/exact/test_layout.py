@@ -1,0 +1,229 @@
+"""The buckets of an exact filter: the tree that they make, and who finds what in it."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tbloom import TBloomError
+from tbloom.engine import buckets
+from tbloom.engine.tree import BITS, Tree, read_tree
+from tbloom.exact import ExactFilter
+from tbloom.exact import exchange as conversation
+from tbloom.items import encode, fingerprint
+
+SHARED = (Path(__file__).parents[2] / "lua" / "shared.lua").read_text(encoding="utf-8")
+fingerprints = st.integers(0, (1 << 128) - 1)
+
+
+class Leaves:
+    """The same as a Tree: the buckets that are not split, each with the fingerprints' bits that lead there."""
+
+    def __init__(self) -> None:
+        self.paths = {1: ""}
+
+    def split(self, number: int) -> int:
+        """Splits one of them."""
+        bucket = sorted(self.paths)[number % len(self.paths)]
+        path = self.paths.pop(bucket)
+        self.paths |= {2 * bucket: path + "0", 2 * bucket + 1: path + "1"}
+        return bucket
+
+    def half_of(self, key: int) -> int:
+        bits = f"{key % (1 << BITS):0{BITS}b}"
+        [(bucket, path)] = [leaf for leaf in self.paths.items() if bits.startswith(leaf[1])]
+        return 2 * bucket + int(bits[len(path)])
+
+
+@given(st.lists(st.integers(0, 1000), max_size=30), st.lists(fingerprints, max_size=20))
+def test_the_tree_is_what_its_leaves_say(splits: list[int], keys: list[int]) -> None:
+    tree, leaves = Tree(""), Leaves()
+    for number in splits:
+        tree.note_splits([leaves.split(number)])
+        assert [*map(leaves.half_of, keys)] == [*map(tree.half_of, keys)]
+    by_path = sorted(leaves.paths, key=lambda bucket: leaves.paths[bucket])
+    assert by_path == [*tree.buckets()]
+
+
+@given(st.lists(st.integers(0, 1000), max_size=30), st.integers(0, (1 << BITS) - 1))
+def test_from_any_position_all_buckets_come_in_turn(splits: list[int], position: int) -> None:
+    tree, leaves = Tree(""), Leaves()
+    for number in splits:
+        tree.note_splits([leaves.split(number)])
+    met = []
+    for _ in leaves.paths:
+        bucket, position = tree.bucket_after(position)
+        met.append(bucket)
+    assert sorted(leaves.paths) == sorted(met)
+
+
+@settings(max_examples=50)
+@given(st.binary(max_size=40), st.lists(fingerprints, max_size=5))
+def test_a_tree_of_any_bits_has_an_end(splits: bytes, keys: list[int]) -> None:
+    tree = Tree("", splits)
+    for key in keys:
+        half = tree.half_of(key)
+        assert half >> (half.bit_length() - 1) == 1
+    assert len([*tree.buckets()]) <= 8 * len(splits) + 1
+
+
+def _lua(client: redis.Redis, code: str, *arguments: Any) -> Any:
+    return client.execute_command("EVAL", f"{SHARED}\n{code}", 0, *arguments)
+
+
+@given(st.lists(st.tuples(fingerprints, st.integers(0, 27)), min_size=1, max_size=50))
+def test_lua_and_python_agree_on_halves(url: str, asked: list[tuple[int, int]]) -> None:
+    """Of the bucket on a fingerprint's way at any level."""
+    buckets = [((1 << BITS) | key % (1 << BITS)) >> (BITS - level) for key, level in asked]
+    halves = [((1 << BITS) | key % (1 << BITS)) >> (BITS - level - 1) & 1 for key, level in asked]
+    code = "local t = {}; for i = 1, #ARGV, 2 do t[#t + 1] = half_of(ARGV[i], tonumber(ARGV[i + 1])) end; return t"
+    words = [
+        word
+        for (key, _), bucket in zip(asked, buckets, strict=True)
+        for word in (key.to_bytes(16, "big"), bucket)
+    ]
+    with redis.Redis.from_url(url) as client:
+        assert halves == _lua(client, code, *words)
+
+
+def _tree(seen: ExactFilter, shard: int = 0) -> Tree:
+    """As it is stored."""
+    flow = read_tree(seen.config.name, seen.config.keys.layout(shard))
+    try:
+        calls = next(flow)
+        while True:
+            replies = [seen.client.execute_command(*call.words) for call in calls]
+            calls = flow.send(replies)
+    except StopIteration as stop:
+        tree: Tree = stop.value
+        return tree
+
+
+def _check_layout(seen: ExactFilter, url: str, items: list[str]) -> None:
+    """Each item is in its bucket; there are no others, and each is in its compact form."""
+    tree, found = _tree(seen), {}
+    with redis.Redis.from_url(url) as client:
+        for key in client.scan_iter(f"{{{seen.name}}}:exact:*"):
+            bucket = int(key.split(b":")[-1])
+            for entry in client.zrange(key, 0, -1):
+                found[entry] = bucket
+            assert client.object("encoding", key) in (b"listpack", b"ziplist")
+            assert client.zcard(key) <= 128
+    keys = map(fingerprint, map(encode, items))
+    assert found == {key.to_bytes(16, "big"): tree.half_of(key) >> 1 for key in keys}
+
+
+@pytest.mark.parametrize("size", [1, 7, 150, 20_000])
+def test_each_item_is_in_its_bucket_and_no_bucket_is_large(
+    client: redis.Redis, url: str, name: str, size: int
+) -> None:
+    seen, items = ExactFilter(client, name), [*map(str, range(min(20_000, 3000 * size)))]
+    for start in range(0, len(items), size):
+        assert all(seen.add_many(items[start : start + size]))
+    _check_layout(seen, url, items)
+
+
+def test_clients_with_outdated_knowledge_are_right(client: redis.Redis, name: str) -> None:
+    """One knows nothing, one knows the only bucket that there was, one has seen a few more."""
+    others = [ExactFilter(client, name) for _ in range(6)]
+    assert [False, False] == others[0].contains_many(["0", "1"])
+    assert others[1].add("first")
+    assert all(others[2].add_many(f"a few {i}" for i in range(300)))
+    seen, items = ExactFilter(client, name), [*map(str, range(10_000))]
+    assert all(seen.add_many(items))
+    assert all(others[0].contains_many(items))
+    assert not any(others[1].add_many(items))
+    assert [False, True] == [others[2].add("7"), others[2].add("another")]
+    assert [True, False] == [others[3].contains("8"), others[3].contains("b")]
+    assert others[4].info().items == 10_302
+    others[5].clear()
+    for other in others:
+        assert not other.contains("7")
+    assert [True, *[False] * 5] == [other.add("7") for other in others]
+
+
+def test_a_client_learns_the_buckets_that_others_split(client: redis.Redis, name: str) -> None:
+    """Also where it only sweeps, so that it reaches all that is dead."""
+    stale, seen = ExactFilter(client, name), ExactFilter(client, name)
+    stale.add("item")
+    seen.add_many(map(str, range(3000)))
+    for i in range(2000):
+        stale.add("item" if i % 2 else f"also {i}")
+    known = stale._protocol._conversation._shard(0).tree
+    assert [*_tree(seen).buckets()] == [*known.buckets()]
+
+
+def test_a_split_that_two_calls_meet_is_noted_once(client: redis.Redis, name: str) -> None:
+    """Of a batch, many calls learn of the same split; no bucket is taken for split that is not."""
+    stale, seen = ExactFilter(client, name), ExactFilter(client, name)
+    stale.add("item")
+    seen.add_many(map(str, range(150)))
+    assert not any(stale.add_many(map(str, range(150))))
+    known = [*stale._protocol._conversation._shard(0).tree.buckets()]
+    assert [*_tree(seen).buckets()] == known
+
+
+def test_a_clear_while_calls_are_under_way_is_met_by_all(client: redis.Redis, name: str) -> None:
+    """Every call of the flight is of a generation that is gone; so are those of who had proposed it."""
+    one, other = ExactFilter(client, name), ExactFilter(client, name)
+    items = [*map(str, range(1000))]
+    for _ in range(5):
+        assert all(one.add_many(items))
+        assert not any(other.add_many(items))
+        other.clear()
+        assert not one.contains("7")
+    assert all(other.add_many(items))
+
+
+def test_a_layout_that_never_stays_ends_in_an_error(
+    client: redis.Redis, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = ExactFilter(client, name)
+    seen.add("a")
+    monkeypatch.setattr(conversation, "read_tree", _wrong_tree)
+    client.delete(f"{{{name}}}:layout")
+    with pytest.raises(TBloomError, match="its layout changed 16 times in a row"):
+        seen.add("b")
+
+
+def _wrong_tree(*_: Any) -> Any:
+    yield from ()
+    return Tree("0000000000000001")
+
+
+@pytest.mark.parametrize("most", [1, 3])
+def test_small_buckets_split_all_the_time(
+    client: redis.Redis, url: str, name: str, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setattr(conversation, "_MOST_ENTRIES", most)
+    rng, clients = random.Random(most), [ExactFilter(client, name) for _ in range(3)]
+    items: list[str] = []
+    for _ in range(60):
+        some = [f"{rng.randrange(3000)}" for _ in range(rng.choice([1, 2, 40]))]
+        told = rng.choice(clients).add_many(some)
+        new = [item for item in dict.fromkeys(some) if item not in items]
+        assert sum(told) == len(new)
+        items += new
+    _check_layout(clients[0], url, items)
+
+
+def test_items_that_were_made_for_one_bucket_are_added_too(
+    client: redis.Redis, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each round of calls splits one bucket, and has room for one item more."""
+    monkeypatch.setattr(buckets, "_MAX_CORRECTIONS", 3)
+    items = [
+        item
+        for item in map(str, range(60_000))
+        if fingerprint(encode(item)) >> (BITS - 8) & 0xFF == 0
+    ]
+    seen = ExactFilter(client, name)
+    assert len(items) > 150
+    assert all(seen.add_many(items))
+    assert len(items) == seen.info().items

@@ -1,0 +1,138 @@
+"""What the documents say, run: Python, shell commands, files and settings."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import redis
+from scrapy.settings import Settings
+
+from tbloom.demo.localredis import LocalRedis, find_binary
+from tbloom.scrapy import settings as options
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+_BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
+#: Lines that are left to other tests: what sets up a machine, takes long, or goes on until it is ended.
+_ELSEWHERE = re.compile(r"(pip|make|tbloom (demo|metrics|watch)) ")
+_SHIM = f"#!{sys.executable}\nimport sys\nfrom tbloom.cli import main\nsys.exit(main())\n"
+
+
+@dataclass
+class Block:
+    """A code block; ``output`` is the text block that follows a shell block at once, what it prints."""
+
+    language: str
+    code: str
+    output: str | None = None
+
+    @property
+    def file(self) -> str:
+        """The Python file that it is, by its first line; else empty."""
+        match = re.match(r"# (\w+\.py)\n", self.code)
+        return match[1] if match else ""
+
+
+def blocks(path: Path) -> list[Block]:
+    """The document's blocks, in order."""
+    text = path.read_text(encoding="utf-8")
+    found: list[Block] = []
+    end = 0
+    for match in _BLOCK.finditer(text):
+        code = re.sub(f"^{match[1]}", "", match[3], flags=re.MULTILINE)
+        follows = found and found[-1].language == "sh" and not text[end : match.start()].strip()
+        if match[2] == "text" and follows:
+            found[-1].output = code
+        else:
+            found.append(Block(match[2], code))
+        end = match.end()
+    return found
+
+
+@dataclass
+class Runner:
+    """Runs the blocks of one document, on this server and this website, in this folder."""
+
+    url: str
+    site: str
+    folder: Path
+    names: dict[str, Any] = field(default_factory=dict)
+    #: How many comments were compared with what their lines give.
+    compared: int = 0
+
+    def __post_init__(self) -> None:
+        (self.folder / "bin").mkdir()
+        (self.folder / "bin" / "tbloom").write_text(_SHIM, encoding="utf-8")
+        (self.folder / "bin" / "tbloom").chmod(0o755)
+        python = Path(sys.executable).parent
+        self._path = f"{self.folder / 'bin'}:{python}:/usr/local/bin:/usr/bin:/bin"
+
+    def run(self, block: Block) -> None:
+        """Runs it, and raises where it fails, or does not do what it says."""
+        code = self._here(block.code)
+        if block.file == "settings.py":
+            given: dict[str, Any] = {"REDIS_URL": self.url}
+            exec(code, {}, given)  # noqa: S102 - our own documents
+            options.read(Settings(given), "news")
+        elif block.file:
+            (self.folder / block.file).write_text(code, encoding="utf-8")
+        elif block.language == "python":
+            self._run_python(code)
+        elif block.language == "sh":
+            self._run_shell(code, block.output and self._here(block.output))
+        elif block.language == "conf":
+            self._start_server(code)
+
+    def _here(self, code: str) -> str:
+        """The code with this test's addresses; a second server is another database."""
+        code = code.replace("https://example.com/", self.site)
+        code = code.replace("/var/lib/crawler", str(self.folder))
+        code = re.sub(r"redis://other(?::6379)?/0", self.url.removesuffix("0") + "1", code)
+        return re.sub(r"redis://localhost(?::6379)?(?:/0)?", self.url, code)
+
+    def _run_python(self, code: str) -> None:
+        """A comment that opens with a Python value is compared with what the line gives."""
+        lines = code.splitlines()
+        for statement in ast.parse(code).body:
+            source = ast.unparse(statement)
+            if not isinstance(statement, ast.Expr) or "asyncio" in source:
+                exec(source, self.names)  # noqa: S102
+                continue
+            value = eval(source, self.names)  # noqa: S307
+            comment = lines[statement.end_lineno - 1].partition("#")[2].strip()
+            if said := re.match(r"(True\b|False\b|\[[^\]]*\]|\d+\b)", comment):
+                assert ast.literal_eval(said[1]) == value, comment
+                self.compared += 1
+
+    def _run_shell(self, code: str, output: str | None) -> None:
+        """Some commands are left to other tests."""
+        lines = [line for line in code.splitlines() if not _ELSEWHERE.match(line)]
+        environment = {"PATH": self._path, "PYTHONPATH": str(ROOT), "COLUMNS": "80"}
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", "\n".join(lines)],
+            cwd=self.folder, env=environment, stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, timeout=100, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{code}\n{done.stderr}"
+        if output is not None:
+            assert _trimmed(output) == _trimmed(done.stdout), code
+
+    def _start_server(self, code: str) -> None:
+        """A server takes these lines of a redis.conf, and does not threaten a filter."""
+        words = [line.split() for line in code.splitlines() if not line.startswith("#")]
+        binary = find_binary()
+        assert binary is not None
+        given = [word for name, *values in words for word in (f"--{name}", *values)]
+        with LocalRedis(binary, *given) as server, redis.Redis.from_url(server.url) as client:
+            for name, *values in words:
+                assert client.config_get(name) == {name: " ".join(values)}
+
+
+def _trimmed(text: str) -> list[str]:
+    return [line.rstrip() for line in text.strip().splitlines()]

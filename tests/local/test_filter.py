@@ -1,0 +1,560 @@
+"""A filter without a server: what it answers, and that a filter on Redis answers the same."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import pickle
+import random
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tbloom import AsyncLocalBloom, ConfigError, FilterFull, LocalBloom, TBloomError, TimeBloom
+from tbloom.bloom.hasher import Hasher
+from tbloom.engine import batches
+from tbloom.items import digest
+from tbloom.local import bound, engine, parts
+from tbloom.local.vectors import limbs_of, offsets_of
+from tbloom.window import to_ms
+from tests.helpers import servers
+
+START = datetime(2019, 6, 3, tzinfo=timezone.utc)
+DAY = timedelta(days=1)
+
+
+class Clock:
+    """The time that a local filter takes."""
+
+    def __init__(self) -> None:
+        self.now = START
+
+    def give(self, seen: LocalBloom | AsyncLocalBloom) -> Any:
+        seen._engine.clock = lambda: to_ms(self.now)
+        return seen
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture(params=["memory", "file"])
+def local(
+    request: pytest.FixtureRequest, tmp_path: Path, clock: Clock
+) -> Callable[..., LocalBloom]:
+    """Makes a filter, in memory or in a file, whose clock the test sets."""
+
+    def local(**parameters: Any) -> LocalBloom:
+        path = tmp_path / "filter" if request.param == "file" else None
+        seen: LocalBloom = clock.give(LocalBloom(path=path, **parameters))
+        return seen
+
+    return local
+
+
+@pytest.fixture(params=["libraries", "plain"])
+def libraries(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With numpy and bitarray, and without."""
+    if request.param == "plain":
+        monkeypatch.setattr(parts, "make_bits", parts.PlainBits)
+        monkeypatch.setattr(engine, "choose_look", lambda: bound.PlainLook)
+
+
+@given(
+    st.lists(st.integers(0, 2**128 - 1), min_size=1, max_size=20),
+    st.integers(1, 2**29),
+    st.integers(1, 64),
+)
+def test_offsets_of_many_are_those_of_each(digests: list[int], bits: int, hashes: int) -> None:
+    hasher = Hasher(bits, hashes)
+    assert [hasher.offsets(digest) for digest in digests] == offsets_of(
+        hasher, limbs_of(digests)
+    ).T.tolist()
+
+
+@pytest.mark.parametrize("digest", [0, 2**96 - 1, 2**128 - 1, 2**64 - 1, 2**32, 2**64])
+def test_offsets_at_the_edges(digest: int) -> None:
+    """Digests whose products carry as far as can be, or not at all."""
+    for bits in (1, 2**29, 2**29 - 1, 1024):
+        hasher = Hasher(bits, 64)
+        own = offsets_of(hasher, limbs_of([digest]))
+        assert hasher.offsets(digest) == own[:, 0].tolist()
+        assert own.dtype == np.uint64
+
+
+@pytest.mark.usefixtures("libraries")
+def test_new_then_seen(local: Callable[..., LocalBloom]) -> None:
+    seen = local(capacity=1000)
+    assert "a" not in seen
+    assert seen.add("a")
+    assert not seen.add("a")
+    assert not seen.add(b"a")
+    assert "a" in seen
+    assert [False, True, True, False] == seen.add_many(["a", "b", "c", "b"])
+    assert [True, False, True] == seen.contains_many(iter(["a", "x", "c"]))
+    assert [] == seen.add_many([]) == seen.contains_many([])
+    assert 3 == seen.info().items
+
+
+@pytest.mark.usefixtures("libraries")
+def test_items_leave_with_their_slice(local: Callable[..., LocalBloom], clock: Clock) -> None:
+    seen = local(slices=3, capacity=1000)
+    many = [f"item {i}" for i in range(500)]
+    assert all(seen.add_many(many))
+    clock.now = START + 3 * DAY - timedelta(milliseconds=1)
+    assert not any(seen.add_many(many))
+    assert all(seen.contains_many(many))
+    assert not any(seen.contains_many(many, within=2))
+    assert seen.add(many[0], within=2)
+    assert seen.contains(many[0], within=1)
+    clock.now = START + 3 * DAY
+    assert [many[0]] == [item for item in many if item in seen]
+    assert [False] + 499 * [True] == seen.add_many(many)
+
+
+def test_what_has_left_gives_its_memory_back(
+    local: Callable[..., LocalBloom], clock: Clock
+) -> None:
+    """However long it runs, there are never more parts than live slices."""
+    seen = local(slices=3, capacity=1000)
+    for day in range(20):
+        clock.now = START + day * DAY
+        assert all(seen.add_many(f"{day} {i}" for i in range(900)))
+        assert min(day + 1, 3) == len(seen._engine.store.contents.parts)
+
+
+@pytest.mark.parametrize("wrong", ["within", "items", "item", "at", "slices", "path"])
+def test_wrong_arguments(wrong: str) -> None:
+    seen = LocalBloom(slices=3, capacity=1000)
+    calls: dict[str, Callable[[], Any]] = {
+        "within": lambda: seen.add("a", within=4),
+        "items": lambda: seen.add_many("abc"),
+        "item": lambda: seen.add(""),
+        "at": lambda: seen.keys(datetime(2019, 1, 1)),  # noqa: DTZ001 - that is what is wrong
+        "slices": lambda: LocalBloom(slices=0),
+        "path": lambda: LocalBloom(path=5),  # type: ignore[arg-type]
+    }
+    with pytest.raises(ConfigError) as caught:
+        calls[wrong]()
+    assert wrong == caught.value.argument
+
+
+def test_closed(local: Callable[..., LocalBloom]) -> None:
+    with local(capacity=1000) as seen:
+        seen.add("a")
+    seen.close()
+    for verb in (seen.add, seen.contains):
+        with pytest.raises(TBloomError, match="closed"):
+            verb("a")
+    for items in ([], ["a", "b"]):
+        for verb_of_many in (seen.add_many, seen.contains_many):
+            with pytest.raises(TBloomError, match="closed"):
+                verb_of_many(items)
+    with pytest.raises(TBloomError, match="closed"):
+        seen.clear()
+
+
+def test_clear(local: Callable[..., LocalBloom]) -> None:
+    seen = local(capacity=10)
+    seen.add_many(map(str, range(100)))
+    assert seen.info().slices[-1].parts > 1
+    seen.clear()
+    assert 0 == seen.info().items
+    assert 1 == seen.info().slices[-1].parts
+    assert seen.add("1")
+
+
+@pytest.mark.usefixtures("libraries")
+def test_full(local: Callable[..., LocalBloom], clock: Clock) -> None:
+    """As on Redis: what there was room for is added, and told before the error is raised anew."""
+    seen = local(capacity=10, grow=False)
+    items = [f"item {i}" for i in range(12)]
+    with pytest.raises(FilterFull):
+        seen.add_many(items)
+    assert 10 == seen.info().items
+    told = [_add(seen, item, None) for item in items]
+    assert [True] * 10 == told[:10]
+    assert all("full" in str(answer) for answer in told[10:])
+    assert not any(seen.add_many(items[:10]))
+    clock.now += DAY
+    assert seen.add_many(items) == [False] * 10 + [True] * 2
+
+
+def test_threads(local: Callable[..., LocalBloom]) -> None:
+    """Of many threads exactly one is told new, growth included."""
+    seen = local(capacity=500, error_rate=1e-9)
+    items = [f"item {i}" for i in range(3000)]
+
+    def work(seed: int) -> list[str]:
+        own = items[:]
+        random.Random(seed).shuffle(own)
+        half = len(own) // 2
+        new = [item for item in own[:half] if seen.add(item)]
+        for start in range(half, len(own), 300):
+            some = own[start : start + 300]
+            new += [item for item, is_new in zip(some, seen.add_many(some), strict=True) if is_new]
+        return new
+
+    with ThreadPoolExecutor(6) as threads:
+        told = Counter(item for new in threads.map(work, range(6)) for item in new)
+    assert dict.fromkeys(items, 1) == told
+    assert len(items) == seen.info().items
+
+
+async def test_asyncio(clock: Clock, tmp_path: Path) -> None:
+    """The same verbs, awaited; a call with many items lets others run."""
+    async with clock.give(AsyncLocalBloom(capacity=50_000, path=tmp_path / "filter")) as seen:
+        assert await seen.add("a")
+        assert await seen.contains("a")
+        assert not await seen.contains("b")
+        ticks = 0
+
+        async def tick() -> None:
+            nonlocal ticks
+            while True:
+                ticks += 1
+                await asyncio.sleep(0)
+
+        ticker = asyncio.create_task(tick())
+        assert all(await seen.add_many(str(i) for i in range(20_000)))
+        assert ticks > 5
+        assert all(await seen.contains_many(str(i) for i in range(20_000)))
+        ticker.cancel()
+        assert 20_001 == (await seen.info()).items
+        assert 7 == len(await seen.keys())
+        await seen.clear()
+        assert 0 == (await seen.info()).items
+
+
+async def test_a_cancelled_call_s_items_are_told_later(clock: Clock) -> None:
+    """What was added and not told is new to whoever asks next, as on Redis."""
+    seen = clock.give(AsyncLocalBloom(capacity=50_000))
+    items = [str(i) for i in range(20_000)]
+    task = asyncio.create_task(seen.add_many(items))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert 0 < (await seen.info()).items < 20_000
+    assert all(await seen.add_many(items))
+    assert not any(await seen.add_many(items))
+
+
+def test_a_call_that_ended_does_not_hold_up_others(clock: Clock) -> None:
+    """Its untold items are kept for as long as a call may be made again, and others are asked as before."""
+    seen = clock.give(LocalBloom(capacity=50_000))
+
+    def end_a_call(name: str) -> None:
+        steps = seen._engine.add_many([f"{name} {i}" for i in range(100)], 7)
+        next(steps)
+        steps.close()
+
+    end_a_call("a")
+    assert seen._engine.at_hand(digest(b"other")) is not None
+    assert 100 == len(seen._engine.untold)
+    clock.now += timedelta(hours=5)
+    end_a_call("b")
+    assert 100 == len(seen._engine.untold)
+    assert not seen.add("a 1")
+    assert seen.add("b 1")
+
+
+def test_untold_items_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest go, in one walk: each walk from the start passes all that have gone before."""
+    monkeypatch.setattr(batches, "MOST_UNTOLD", 10)
+    walks = 0
+
+    class Walked(dict[int, Any]):
+        def __iter__(self) -> Iterator[int]:
+            nonlocal walks
+            walks += 1
+            return super().__iter__()
+
+    untold = Walked.fromkeys(range(1000))
+    batches.cut(untold)
+    assert list(range(990, 1000)) == list(untold.keys())
+    assert 1 == walks
+    batches.cut(untold)
+    assert 10 == len(untold)
+
+
+def test_a_call_may_end_while_its_store_is_in_use() -> None:
+    """A task that nobody waits for ends where garbage is collected, by the thread that has the guard, too."""
+    seen = LocalBloom(capacity=1000)
+    steps = seen._engine.add_many(["a", "b"], 7)
+    next(steps)
+    with seen._engine.store.guard:
+        thread = threading.Thread(target=steps.close, daemon=True)
+        thread.start()
+        thread.join(10)
+        assert not thread.is_alive()
+    assert seen.add("a")
+
+
+def test_untold_items_do_not_outlive_a_clear_within_their_call(
+    local: Callable[..., LocalBloom],
+) -> None:
+    """What was added before it is gone; what was added after it is told to whoever asks next, once."""
+    seen = local(capacity=100_000)
+    items = [str(i) for i in range(20_000)]
+    steps = seen._engine.add_many(items, 7)
+    for _ in range(2):
+        next(steps)
+    before = seen.info().items
+    seen.clear()
+    next(steps)
+    assert 0 < seen.info().items < len(items) - before
+    steps.close()
+    assert all(seen.add_many(items))
+    assert not any(seen.add_many(items))
+
+
+def test_many_items_are_hashed_with_pauses() -> None:
+    """They come before anything is added, and errors name the right item."""
+    seen = LocalBloom(capacity=1000)
+    items = [*map(str, range(25_000)), ""]
+    for verb in (seen._engine.add_many, seen._engine.contains_many):
+        steps = verb(items, 7)
+        next(steps)
+        next(steps)
+        with pytest.raises(ConfigError, match=r"items\[25000\]"):
+            next(steps)
+    assert 0 == seen.info().items
+
+
+def test_promised_error_rate(clock: Clock) -> None:
+    """Over a full window, half of it in slices that grew, at most error_rate of new items are called seen."""
+    rate = 0.01
+    seen = clock.give(LocalBloom(slices=5, capacity=4000, error_rate=rate))
+    for day in range(5):
+        clock.now = START + day * DAY
+        count = 4000 if day < 3 else 12_000
+        seen.add_many(f"{day} {i}" for i in range(count))
+    others = [f"other {i}" for i in range(200_000)]
+    called_seen = sum(seen.contains_many(others))
+    assert called_seen / len(others) <= rate * 1.1
+    assert seen.info().error_rate <= rate * 1.1
+
+
+def steps(seed: int, time: str) -> list[tuple[Any, ...]]:
+    """A sequence of verbs, by chance; ``time`` goes on, jumps within three days, or stands still."""
+    chance = random.Random(seed)
+    day = 0
+    pool = [f"item {i}" for i in range(4000)]
+    told: list[tuple[Any, ...]] = []
+    for _ in range(60):
+        verb = chance.choice(
+            ["contains", "add", "add", "add_many", "add_many", "contains_many", "clock", "info"]
+        )
+        within = chance.choice([None, None, 1, 2])
+        if verb in ("add", "contains"):
+            told += [(verb, chance.choice(pool), within) for _ in range(5)]
+        elif verb == "clock" and time != "still":
+            day = chance.randrange(3) if time == "jumps" else day + chance.choice([1, 1, 1, 2, 5])
+            told.append((verb, START + timedelta(days=day, hours=12)))
+        elif verb in ("clock", "info"):
+            told.append(("info",))
+        else:
+            told.append((verb, chance.choices(pool, k=chance.choice([3, 50, 400, 1900])), within))
+    return told
+
+
+def play(seen: Any, sequence: list[tuple[Any, ...]], set_clock: Callable[[datetime], None]) -> Any:
+    """What the filter answers to the sequence. Once it is full, items are asked for one by one."""
+    is_full = False
+    for verb, *arguments in sequence:
+        if verb == "clock":
+            set_clock(*arguments)
+            yield seen.keys()
+        elif verb == "info":
+            info = seen.info()
+            yield [
+                (
+                    one.label,
+                    one.items,
+                    one.parts,
+                    _second(one.expires),
+                    one.fill_ratio,
+                    one.error_rate,
+                )
+                for one in info.slices
+            ]
+        elif verb == "add_many" and is_full:
+            yield [_add(seen, item, arguments[1]) for item in arguments[0]]
+        elif verb == "add":
+            yield _add(seen, *arguments)
+        else:
+            try:
+                yield getattr(seen, verb)(*arguments)
+            except FilterFull as error:
+                is_full = True
+                yield str(error)
+
+
+def _second(at: datetime | None) -> int | None:
+    """Redis' TTLs may be a millisecond off."""
+    return at and round(at.timestamp())
+
+
+def _add(seen: Any, item: str, within: int | None) -> bool | str:
+    try:
+        new: bool = seen.add(item, within)
+    except FilterFull as error:
+        return str(error)
+    return new
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        ("goes on", {"capacity": 100, "error_rate": 0.3}),
+        ("goes on", {"capacity": 200, "error_rate": 0.3, "shards": 3}),
+        ("goes on", {"bits": 700, "hashes": 2, "error_rate": 0.9}),
+        # Parts that come later have so many hashes that Redis takes only some of a batch.
+        ("goes on", {"bits": 4000, "hashes": 1, "error_rate": 0.01}),
+        ("jumps", {"bits": 2000, "hashes": 30, "error_rate": 0.1}),
+        ("jumps", {"capacity": 100, "error_rate": 0.3}),
+        ("still", {"capacity": 300, "error_rate": 0.5, "grow": False}),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("seed", range(2))
+def test_answers_are_those_of_redis(
+    seed: int,
+    case: tuple[str, dict[str, Any]],
+    clockwork: servers.Clockwork,
+    clock: Clock,
+    tmp_path: Path,
+) -> None:
+    """False positives, growth, slices that change, and what a full slice takes, are the same: in memory and in a
+    file, with numpy and without."""
+    (time, parameters), name = case, "filter"
+    ours = [
+        clock.give(LocalBloom(name=name, path=path, slices=3, **parameters))
+        for path in (None, None, tmp_path / "filter")
+    ]
+    ours[0]._engine._look = bound.PlainLook
+    theirs = TimeBloom.from_url(clockwork.server.url, name, slices=3, **parameters)
+    sequence = steps(seed, time)
+
+    def set_local(now: datetime) -> None:
+        clock.now = now
+
+    def set_both(now: datetime) -> None:
+        clockwork.set(now)
+
+    with theirs:
+        theirs.keys()  # knows the server's time
+        expected = play(theirs, sequence, set_both)
+        answers = zip(*(play(own, sequence, set_local) for own in ours), strict=True)
+        for step, other, told in zip(sequence, expected, answers, strict=True):
+            assert [other] * len(ours) == list(told), step[:1]
+
+
+def test_parameters_of_info_are_those_of_redis(url: str, name: str) -> None:
+    with TimeBloom.from_url(url, name, capacity=500) as theirs:
+        items = [str(i) for i in range(700)]
+        theirs.add_many(items)
+        ours = LocalBloom(name=name, capacity=500)
+        ours.add_many(items)
+        own, other = ours.info(), theirs.info()
+        for field in ("name", "granularity", "tz", "capacity", "promised_error_rate", "bits"):
+            assert getattr(other, field) == getattr(own, field)
+        assert (other.hashes, other.shards, other.items) == (own.hashes, own.shards, own.items)
+        assert other.error_rate == own.error_rate
+        assert own == ours.info(own)
+
+
+def test_info_of_before(local: Callable[..., LocalBloom], monkeypatch: pytest.MonkeyPatch) -> None:
+    """With an earlier answer, only what has changed is counted."""
+    seen = local(capacity=1000)
+    seen.add("a")
+    before = seen.info()
+    with monkeypatch.context() as patch:
+        patch.setattr(parts.Part, "set_bits", None)  # a call would fail
+        assert before == seen.info(before)
+    seen.add("b")
+    assert 2 == seen.info(before).items
+
+
+WITHOUT = """
+import json, sys
+for name in ("numpy", "bitarray"):
+    sys.modules[name] = None
+from tbloom import LocalBloom
+from tbloom.local.bound import PlainLook
+seen = LocalBloom(capacity=300, error_rate=0.3)
+assert seen._engine._look is PlainLook
+seen._engine.clock = lambda: 1_559_520_000_000
+answers = [seen.add_many(some) for some in json.load(sys.stdin)]
+print(json.dumps([answers, seen.add("one"), seen.add("one"), "one" in seen]))
+"""
+
+
+def test_without_libraries() -> None:
+    """A process that has neither numpy nor bitarray answers the same."""
+    chance = random.Random(5)
+    batches = [[f"item {chance.randrange(3000)}" for _ in range(400)] for _ in range(5)]
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT],
+        input=json.dumps(batches),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    seen = LocalBloom(capacity=300, error_rate=0.3)
+    seen._engine.clock = lambda: 1_559_520_000_000
+    answers = [seen.add_many(some) for some in batches]
+    assert [answers, seen.add("one"), seen.add("one"), "one" in seen] == json.loads(done.stdout)
+
+
+WITHOUT_LOCKS = """
+import os, sys
+sys.modules["fcntl"] = None
+del os.fork, os.register_at_fork
+from tbloom import ConfigError, LocalBloom
+seen = LocalBloom(capacity=1000)
+assert seen.add_many(["a", "b"]) == [True, True] and not seen.add("a") and seen.info().items == 2
+try:
+    LocalBloom(path="filter")
+except ConfigError as error:
+    assert "file locks" in str(error)
+    print("refused")
+"""
+
+
+def test_where_there_is_no_fcntl(tmp_path: Path) -> None:
+    """As on Windows: a filter in memory works, and a path is refused."""
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_LOCKS],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+    )
+    assert done.stdout == "refused\n"
+    assert [] == list(tmp_path.iterdir())
+
+
+def test_a_filter_in_memory_is_not_pickled() -> None:
+    with pytest.raises(TypeError, match="give it a path"):
+        pickle.dumps(LocalBloom(capacity=1000))
+
+
+def test_importing_tbloom_does_not_import_numpy() -> None:
+    """It would take a tenth of a second."""
+    script = "import sys, tbloom; sys.exit('numpy' in sys.modules)"
+    assert 0 == subprocess.run([sys.executable, "-c", script], check=False).returncode

@@ -1,0 +1,881 @@
+"""A page store through kills, full disks, interrupts and damage: what was acknowledged is there, byte for byte."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tbloom import TBloomError
+from tbloom.pages import PageStore, calendar, environment, index, recovery, segments, writer
+from tbloom.pages.snapshot import Change
+from tests.helpers.making import missing
+
+FULL = os.environ.get("TBLOOM_FAULTS") == "full"
+START = datetime(2019, 6, 3, 12, tzinfo=timezone.utc)
+DAY = timedelta(days=1)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[datetime], None]:
+    """It is START until the test says otherwise."""
+
+    def set_clock(at: datetime) -> None:
+        monkeypatch.setattr(calendar, "now", lambda: at)
+
+    set_clock(START)
+    return set_clock
+
+
+def url(number: object) -> str:
+    return f"https://example.com/{number}"
+
+
+def body(number: int, size: int = 300) -> bytes:
+    return random.Random(number).randbytes(size)
+
+
+def forked(work: Callable[[], object]) -> int:
+    """The exit code of a child that does the work; below 0, the signal that ended it."""
+    pid = os.fork()
+    if not pid:
+        code = 1
+        try:
+            work()
+            code = 0
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def held(store: PageStore) -> dict[str, bytes]:
+    """All pages, found by going through the files, each of which can be got."""
+    pages = {page.url: page.body for page in store.pages()}
+    assert len(pages) == len(store)
+    for address, data in pages.items():
+        page = store.get(address)
+        assert page is not None
+        assert data == page.body
+    return pages
+
+
+def files(path: Path) -> list[Path]:
+    return sorted(path.glob("*.warc.gz"))
+
+
+def check(path: Path, **parameters: Any) -> dict[str, bytes]:
+    """Opens the store, which has no fault, and whose files end where the index says; its pages."""
+    with PageStore(path, **parameters) as store:
+        pages = held(store)
+        assert () == store.verify().problems
+        with store._index.reading() as snapshot:
+            known = {
+                segments.name_of(one.label, one.number): one.size for one in snapshot.segments()
+            }
+        assert known == {file.name: file.stat().st_size for file in files(path)}
+    return pages
+
+
+def check_warcs(path: Path) -> None:
+    """`warcio check` has nothing to say."""
+    done = subprocess.run(
+        [sys.executable, "-c", "from warcio.cli import main; main()", "check", *files(path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (0, "") == (done.returncode, done.stdout)
+
+
+# Killed at any moment
+
+
+def _write_on(path: Path, seed: int, out: int) -> None:
+    """Puts and deletes for ever, telling what it begins and what has been done."""
+    chance = random.Random(seed)
+    store = PageStore(path, "d", 3, segment_bytes=8_000)
+    os.write(out, b"0 up\n")
+    for number in range(1, 100_000):
+        address, size = chance.randrange(60), int(chance.paretovariate(0.7) * 100) % 9_000
+        days = chance.randrange(3)
+        what = "delete" if chance.random() < 0.2 else f"put {size} {days}"
+        line = f"{address} {seed} {number} {what}\n".encode()
+        os.write(out, b"begin " + line)
+        if what == "delete":
+            store.delete(url(address))
+        else:
+            at = calendar.now() - days * DAY
+            store.put(url(address), body(seed * 1_000_000 + number, size), at=at)
+        os.write(out, b"done " + line)
+
+
+def _meant(words: list[str]) -> bytes | None:
+    """What a line says that the address has afterwards."""
+    _, _, seed, number, what, *rest = words
+    if what == "delete":
+        return None
+    return body(int(seed) * 1_000_000 + int(number), int(rest[0]))
+
+
+def test_killed_50_times(path: Path) -> None:
+    """A writer is killed at any moment: each acknowledged page comes back, and of the last put or delete all or nothing."""
+    chance = random.Random(9)
+    expected: dict[str, bytes] = {}
+    for run in range(500 if FULL else 50):
+        inbox, outbox = os.pipe()
+        pid = os.fork()
+        if not pid:
+            try:
+                os.close(inbox)
+                _write_on(path, run, outbox)
+            finally:
+                os._exit(1)
+        os.close(outbox)
+        with os.fdopen(inbox, "rb") as lines:
+            for _ in range(chance.randrange(1, 50)):
+                told = lines.readline()
+                begun = _told(told, expected)
+            for _ in range(chance.randrange(2_000)):
+                pass
+            os.kill(pid, signal.SIGKILL)
+            for told in lines:
+                begun = _told(told, expected)
+        os.waitpid(pid, 0)
+        pages = check(path, granularity="d", slices=3)
+        if begun is not None and pages.get(begun[0]) == begun[1]:
+            _expect(expected, *begun)
+        assert expected == pages
+    check_warcs(path)
+    assert len(files(path)) > 5
+    with PageStore(path, readonly=True) as store:
+        records = store.stats().records
+    PageStore.rebuild(path)
+    assert expected == check(path)
+    assert records > len(expected) > 20
+
+
+def _expect(expected: dict[str, bytes], address: str, data: bytes | None) -> None:
+    expected.pop(address, None)
+    if data is not None:
+        expected[address] = data
+
+
+def _told(line: bytes, expected: dict[str, bytes]) -> tuple[str, bytes | None] | None:
+    """Notes what is done; what has begun and is perhaps not done."""
+    words = line.decode().split()
+    if line.startswith(b"0"):
+        return None
+    change = url(words[1]), _meant(words)
+    if words[0] == "done":
+        _expect(expected, *change)
+        return None
+    return change
+
+
+# Killed at a step
+
+
+def _at_step(
+    monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, act: Callable[..., Any]
+) -> None:
+    """``act`` in the place of a function, which it is given first."""
+    original = getattr(owner, name)
+
+    def instead(*args: Any, **kwargs: Any) -> Any:
+        return act(original, *args, **kwargs)
+
+    monkeypatch.setattr(owner, name, instead)
+
+
+def _after(original: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+    original(*args, **kwargs)
+    die()
+
+
+def _before(*_: Any, **__: Any) -> None:
+    die()
+
+
+class Nth:
+    """Does something at the n-th call, else what was to be done."""
+
+    def __init__(self, number: int, act: Callable[..., Any]) -> None:
+        self.left, self.act = number, act
+
+    def __call__(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        self.left -= 1
+        return original(*args, **kwargs) if self.left else self.act(original, *args, **kwargs)
+
+
+def _half(original: Callable[..., Any], fd: int, data: Any, offset: int) -> None:
+    original(fd, data[: len(data) // 2], offset)
+    die()
+
+
+STEPS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
+    "part of a record": (os, "pwrite", _half),
+    "the record before the commit": (segments.Appender, "append", _after),
+    "before the index has it": (Change, "put_segment", _before),
+    "before the commit": (Change, "put", _after),
+}
+
+
+def _changes() -> Iterator[tuple[str, int, str, int]]:
+    """What is done, with segments of which size, and at the how many-th call of which step it is killed: all that there are."""
+    for what, records in (("put", 1), ("move", 2), ("delete", 1)):
+        for segment_bytes, written in (
+            (1, 2 * records),
+            (1 << 30, records),
+        ):  # a segment begins with a record
+            counts = (written, written, records, what != "delete")
+            for step, count in zip(STEPS, counts, strict=True):
+                for number in range(1, count + 1):
+                    yield what, segment_bytes, step, number
+
+
+def _fill(store: PageStore) -> dict[str, bytes]:
+    """12 pages, in three slices."""
+    pages = {url(number): body(number) for number in range(12)}
+    for number, (address, data) in enumerate(pages.items()):
+        store.put(address, data, at=START - number % 3 * DAY)
+    return pages
+
+
+def _filled(path: Path, **parameters: Any) -> dict[str, bytes]:
+    with PageStore(path, "d", 3, **parameters) as store:
+        return _fill(store)
+
+
+@pytest.mark.parametrize(("what", "segment_bytes", "step", "number"), [*_changes()])
+def test_killed_within_a_change(  # noqa: PLR0917 - fixtures
+    path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    what: str,
+    segment_bytes: int,
+    step: str,
+    number: int,
+) -> None:
+    """Whatever had been written: what was there is there, and the change is made or not."""
+    pages = _filled(path)
+    changed = dict(pages)
+    if what == "delete":
+        del changed[url(3)]
+    else:
+        changed[url(3)] = b"new" * 1000
+
+    def work() -> None:
+        store = PageStore(path, segment_bytes=segment_bytes)
+        owner, name, act = STEPS[step]
+        _at_step(monkeypatch, owner, name, Nth(number, act))
+        if what == "delete":
+            store.delete(url(3))
+        else:
+            store.put(url(3), changed[url(3)], at=START - (what == "move") * DAY)
+
+    assert -signal.SIGKILL == forked(work)
+    assert check(path) in (pages, changed)
+    check_again = {**changed, url("more"): b"more"}
+    with PageStore(path) as store:
+        store.delete(url(3))
+        if what != "delete":
+            store.put(url(3), changed[url(3)])
+        store.put(url("more"), b"more")
+    assert check_again == check(path)
+    PageStore.rebuild(path)
+    assert check_again == check(path)
+
+
+def test_killed_while_old_slices_leave(
+    path: Path, monkeypatch: pytest.MonkeyPatch, clock: Callable[[datetime], None]
+) -> None:
+    """Whether before or after their files go: they have left when the store is opened again."""
+    for number, (owner, name, act) in enumerate(
+        [(Change, "drop_slice", _after), (Path, "unlink", _before), (Path, "unlink", _after)]
+    ):
+        clock(START)
+        store_path = path / str(number)
+        pages = _filled(store_path, segment_bytes=1)
+        clock(START + DAY)
+        live = {address: data for i, (address, data) in enumerate(pages.items()) if i % 3 < 2}
+
+        def work(at: Path = store_path, step: Any = (owner, name, act)) -> None:
+            _at_step(monkeypatch, *step)
+            PageStore(at)
+
+        assert -signal.SIGKILL == forked(work)
+        with PageStore(store_path, readonly=True) as store:
+            assert live == held(store)
+        assert live == check(store_path)
+
+
+def test_killed_within_the_first_steps(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that was being begun can be begun again."""
+    steps: list[tuple[Any, str, Callable[..., Any]]] = [
+        (Path, "mkdir", _after),
+        (index.Index, "begin", _before),
+        (environment.Environment, "_open_tables", _before),
+        (environment.Environment, "_open_tables", _after),
+        (index.Index, "publish", _before),
+        (index, "remove_stale", _before),
+        (writer.Writer, "_forget_old", _before),
+        (environment.Environment, "open_table", _after),
+        (index.Index, "begin_slice", _after),
+        (segments.Appender, "__init__", _after),
+    ]
+    for step in steps:
+
+        def work(step: Any = step) -> None:
+            _at_step(monkeypatch, *step)
+            PageStore(path, "d", 3).put(url(1), b"1")
+
+        assert -signal.SIGKILL == forked(work)
+        assert {} == check(path, granularity="d", slices=3)
+        shutil.rmtree(path)
+
+
+# A torn record, and an older index
+
+
+def _copied(path: Path, to: Path) -> Path:
+    shutil.rmtree(to, ignore_errors=True)
+    shutil.copytree(path, to)
+    return to
+
+
+@pytest.mark.parametrize("what", ["put", "delete"])
+def test_a_last_record_that_is_torn_anywhere(path: Path, what: str) -> None:
+    """It is cut off, at whichever byte it ends."""
+    with PageStore(path) as store:
+        store.put(url(1), b"one")
+        store.put(url(2), b"two")
+    before = _copied(path, path.with_name("before"))
+    with PageStore(path) as store:
+        if what == "put":
+            store.put(url(2), b"2")
+        else:
+            store.delete(url(2))
+    after = files(path)[0].read_bytes()
+    begin = files(before)[0].stat().st_size
+    file = files(before)[0]
+    pages = {url(1): b"one", url(2): b"two"}
+    changed = {url(1): b"one", url(2): b"2"} if what == "put" else {url(1): b"one"}
+    for size in range(begin + 1, len(after), 1 if FULL else 3):
+        file.write_bytes(after[:size])
+        with PageStore(before) as store:
+            assert begin == file.stat().st_size
+            assert b"two" == store.get(url(2)).body  # type: ignore[union-attr]
+    assert pages == check(before)
+    file.write_bytes(after)
+    assert changed == check(before)
+
+
+def test_a_torn_record_that_holds_records(path: Path) -> None:
+    """A body that holds a segment of another store is not taken for records of this one."""
+    other = path.with_name("other")
+    with PageStore(other) as store:
+        for number in range(5):
+            store.put(url(1), body(number))
+    inner = files(other)[0].read_bytes()
+    with PageStore(path) as store:
+        store.put(url(1), b"one")
+    before = _copied(path, path.with_name("before"))
+    with PageStore(path) as store:
+        store.put(url(2), inner + body(9, 10_000))
+    after = files(path)[0].read_bytes()
+    files(before)[0].write_bytes(after[:-5000])
+    assert {url(1): b"one"} == check(before)
+
+
+def test_an_index_older_than_the_segments(path: Path) -> None:
+    """What it does not know is learned, from several segments; nothing is cut."""
+    _filled(path, segment_bytes=2_000)
+    old = _copied(path / "index-1", path.with_name("index"))
+    with PageStore(path, segment_bytes=2_000) as store:
+        for number in range(8, 40):
+            store.put(url(number), body(-number), at=START - number % 2 * DAY)
+        for number in range(0, 40, 5):
+            assert store.delete(url(number))
+        pages = held(store)
+    before = {file: file.read_bytes() for file in files(path)}
+    shutil.rmtree(path / "index-1")
+    shutil.copytree(old, path / "index-1")
+    assert pages == check(path)
+    assert before == {file: file.read_bytes() for file in files(path)}
+
+
+# The machine went down
+
+
+def _machine_went_down(path: Path) -> None:
+    (path / "lock").write_text(json.dumps({"pid": 1, "boot": "another"}))
+
+
+def _cut_index(data: Path) -> None:
+    os.truncate(data, data.stat().st_size // 2)
+
+
+def _spoil_index(data: Path) -> None:
+    size = data.stat().st_size
+    data.write_bytes(random.Random(1).randbytes(size))
+
+
+@pytest.mark.parametrize("damage", [_cut_index, _spoil_index, Path.unlink, Path.touch])
+def test_the_machine_went_down(path: Path, damage: Callable[[Path], object]) -> None:
+    """The index is made anew when the store is opened to write; until then it can't be read."""
+    pages = _filled(path)
+    _machine_went_down(path)
+    damage(path / "index-1" / "data.mdb")
+    with pytest.raises(TBloomError, match="open it once to write"):
+        PageStore(path, readonly=True)
+    assert pages == check(path)
+    assert ["index-2"] == [folder.name for folder in path.glob("index-*")]
+    with PageStore(path, readonly=True) as store:
+        assert pages == held(store)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "null", "1", "\0" * 50])
+def test_the_machine_went_down_with_the_lock(path: Path, text: str) -> None:
+    """What was written into it half is as bad as another run of the machine."""
+    pages = _filled(path)
+    (path / "lock").write_text(text)
+    with pytest.raises(TBloomError, match="open it once to write"):
+        PageStore(path, readonly=True)
+    assert pages == check(path)
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> set[int]:
+    """The inodes of the files that the system was told to write to the disk."""
+    inodes: set[int] = set()
+    fsync = os.fsync
+
+    def note(fd: int) -> None:
+        inodes.add(os.fstat(fd).st_ino)
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", note)
+    return inodes
+
+
+def test_who_writes_is_on_the_disk_first(path: Path, synced: set[int]) -> None:
+    """Or a power cut would leave a store that seems to have been closed."""
+    with PageStore(path):
+        assert (path / "lock").stat().st_ino in synced
+
+
+@pytest.mark.parametrize("was_killed", [False, True])
+@pytest.mark.parametrize("how", [PageStore.flush, PageStore.close])
+def test_what_is_flushed_is_on_the_disk(
+    path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    synced: set[int],
+    how: Callable[[PageStore], None],
+    was_killed: bool,
+) -> None:
+    """Each segment, also what a writer that was killed had written; the folder, which has their names; and the index."""
+    indexes = []
+
+    def note(flush: Callable[..., None], own: index.Index) -> None:
+        flush(own)
+        indexes.append(own.folder)
+
+    def be_killed() -> None:
+        store = PageStore(path, "d", 3, segment_bytes=1)
+        _fill(store)
+        die()
+
+    if was_killed:
+        assert -signal.SIGKILL == forked(be_killed)
+    with PageStore(path, "d", 3, segment_bytes=1) as store:
+        if not was_killed:
+            _fill(store)
+        assert 12 == len(files(path))
+        synced.clear()
+        _at_step(monkeypatch, index.Index, "flush", note)
+        how(store)
+        assert {each.stat().st_ino for each in (path, *files(path))} <= synced
+        assert [path / "index-1"] == indexes
+
+
+def test_a_hole_of_zeros(path: Path) -> None:
+    """It costs the records in it; verify tells where, before the index is made anew and after."""
+    with PageStore(path) as store:
+        for number in range(20):
+            store.put(url(number), body(number, 3000))
+    file = files(path)[0]
+    with PageStore(path, readonly=True) as store, store._index.reading() as snapshot:
+        (slice,) = snapshot.slices
+        found = {
+            number: snapshot.find(index_print(url(number)))[1]  # type: ignore[index]
+            for number in range(20)
+        }
+    assert slice.label == "pages"
+    begin = found[5].offset + 100
+    end = found[7].offset + 100
+    with file.open("r+b") as out:
+        out.seek(begin)
+        out.write(bytes(end - begin))
+    left = {url(number): body(number, 3000) for number in range(20) if number not in (5, 6, 7)}
+    with PageStore(path) as store:
+        problems = store.verify().problems
+        assert any(f"at {found[5].offset}" in problem for problem in problems)
+        with pytest.raises(TBloomError, match=f"damaged at {found[6].offset}"):
+            store.get(url(6))
+    PageStore.rebuild(path)
+    with PageStore(path) as store:
+        problems = store.verify().problems
+        assert any(f"at {found[5].offset}" in problem for problem in problems)
+        assert left == {page.url: page.body for page in store.pages()}
+        store.put(url(5), b"again")
+        assert b"again" == store.get(url(5)).body  # type: ignore[union-attr]
+
+
+def index_print(address: str) -> bytes:
+    from tbloom.pages.page import fingerprint_of  # noqa: PLC0415
+
+    return fingerprint_of(address)
+
+
+def test_a_damaged_first_record(path: Path) -> None:
+    """Of one segment among several it costs nothing; what the others say of the store counts."""
+    pages = _filled(path, segment_bytes=1)
+    file = files(path)[-1]
+    data = bytearray(file.read_bytes())
+    data[:60] = bytes(60)
+    file.write_bytes(data)
+    PageStore.rebuild(path)
+    with PageStore(path, "d", 3) as store:
+        assert pages == held(store)
+        assert any(f"{file}: at 0" in problem for problem in store.verify().problems)
+
+
+def test_foreign_files(path: Path) -> None:
+    """They are left alone, whatever they are called."""
+    pages = _filled(path)
+    foreign = {
+        "notes.txt": b"hello",
+        "crawl-00000099.warc.gz": b"not ours",
+        "index-old": b"a file",
+        "index-1.bak": b"a file",
+        "index-": b"",
+    }
+    for name, data in foreign.items():
+        (path / name).write_bytes(data)
+    (path / "index-copy").mkdir()
+    with PageStore(path) as store:
+        assert pages == held(store)
+        store.put(url("more"), b"more", at=START)
+    PageStore.rebuild(path)
+    with PageStore(path) as store:
+        assert {**pages, url("more"): b"more"} == held(store)
+        assert () == store.verify().problems
+    assert foreign == {name: (path / name).read_bytes() for name in foreign}
+    assert (path / "index-copy").is_dir()
+
+
+def test_a_segment_is_missing_or_shorter(path: Path) -> None:
+    """Who opens to write is told which one, and what to do; a reader, when it comes to it."""
+    pages = _filled(path, segment_bytes=1)
+    file = files(path)[4]
+    data = file.read_bytes()
+    spoil: list[Callable[[], object]] = [
+        file.unlink,
+        lambda: file.write_bytes(data[:-10]),
+        lambda: file.write_bytes(b""),
+    ]
+    for damage in spoil:
+        damage()
+        with pytest.raises(TBloomError, match=f"{file.name}' has .*tbloom pages rebuild"):
+            PageStore(path)
+        with PageStore(path, readonly=True) as store:
+            lost = []
+            for address in pages:
+                try:
+                    store.get(address)
+                except TBloomError as error:  # noqa: PERF203
+                    assert file.name in str(error)  # noqa: PT017
+                    lost.append(address)
+            assert 1 == len(lost)
+            assert any(file.name in problem for problem in store.verify().problems)
+            assert len(pages) - 1 == len([*store.pages()])
+        file.write_bytes(data)
+        assert pages == check(path)
+    file.unlink()
+    PageStore.rebuild(path)
+    assert {address: pages[address] for address in pages if address not in lost} == check(path)
+
+
+# Full disks
+
+
+def _put_until_full(store: PageStore, seed: int) -> tuple[dict[str, bytes], dict[str, bytes]]:
+    """What was acknowledged before the disk was full, and again after the failures."""
+    done = {}
+    failed = 0
+    for number in range(5000):
+        data = body(seed + number, 200 + number * 37 % 3000)
+        try:
+            store.put(url(f"{seed} {number}".replace(" ", "-")), data)
+        except OSError as error:
+            assert error.errno in (errno.EFBIG, errno.ENOSPC, errno.EIO), error  # noqa: PT017
+            failed += 1
+            if failed == 3:
+                break
+        else:
+            done[url(f"{seed}-{number}")] = data
+    assert 3 == failed
+    return done, held(store)
+
+
+@pytest.mark.parametrize("own", [200, 4_096, 9_000, 40_000])
+@pytest.mark.parametrize("segment_bytes", [2_500, 1 << 30])
+def test_a_file_cannot_grow(path: Path, own: int, segment_bytes: int) -> None:
+    """Whether a segment or the index has no room: the put raises OSError, and nothing else has happened."""
+    with PageStore(path) as store:
+        store.put(url("first"), b"first")
+    size = max(file.stat().st_size for file in path.rglob("*") if file.is_file())
+
+    def work() -> None:
+        with PageStore(path, segment_bytes=segment_bytes) as store:
+            base = size if segment_bytes < 1 << 30 else 0
+            soft = base + own
+            _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+            try:
+                done, there = _put_until_full(store, 1)
+                assert {url("first"): b"first", **done} == there
+                assert () == store.verify().problems
+            finally:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+            store.put(url("last"), b"last" * 1000)
+            (path / "told").write_text(str(len(done)))
+
+    assert 0 == forked(work)
+    told = int((path / "told").read_text())
+    pages = check(path)
+    assert told + 2 == len(pages)
+    assert b"last" * 1000 == pages[url("last")]
+    check_warcs(path)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 1 MB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1M", "tmpfs", disk], capture_output=True, check=False
+    )
+    if done.returncode:
+        missing("The right to mount a file system")
+    yield disk
+    subprocess.run(["umount", "-l", disk], check=True)
+
+
+def test_a_full_disk(small_disk: Path) -> None:
+    """Nothing acknowledged is lost, however little room is left, and puts work again when there is some."""
+    path, ballast = small_disk / "store", small_disk / "ballast"
+    expected: dict[str, bytes] = {}
+    with PageStore(path, segment_bytes=20_000) as store:
+        store.put(url("first"), b"first")
+        expected[url("first")] = b"first"
+        for run in range(4):
+            free = os.statvfs(small_disk).f_bavail * 4096
+            ballast.write_bytes(bytes(max(0, free - 4096 * (run + 1) * 6)))
+            done, there = _put_until_full(store, run)
+            expected.update(done)
+            assert expected == there
+            assert () == store.verify().problems
+            ballast.unlink()
+            store.put(url(f"after-{run}"), body(run, 100))
+            expected[url(f"after-{run}")] = body(run, 100)
+    assert expected == check(path)
+    check_warcs(path)
+
+
+def test_the_index_is_full(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clear error; nothing acknowledged is lost, nothing half-written."""
+    monkeypatch.setattr(environment, "_MAP_BYTES", 1 << 16)
+    done = {}
+    with PageStore(path) as store:
+        with pytest.raises(TBloomError, match="is full"):  # noqa: PT012
+            for number in range(5000):
+                store.put(url(number), b"x")
+                done[url(number)] = b"x"
+        assert done == held(store)
+        assert () == store.verify().problems
+        size = files(path)[0].stat().st_size
+        with pytest.raises(TBloomError, match="is full"):
+            store.put(url("more"), b"x")
+        assert size == files(path)[0].stat().st_size
+    monkeypatch.undo()
+    with PageStore(path) as store:
+        assert done == held(store)
+        store.put(url("more"), b"x")
+
+
+# Interrupts
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C."""
+
+
+def _interrupting(after: int) -> Callable[..., Any]:
+    """A trace function that raises at the so many-th call that the store's code makes, or gets: Python looks for signals there."""
+    left = after
+
+    def trace(frame: Any, event: str, _: Any) -> Any:
+        nonlocal left
+        name = frame.f_code.co_filename
+        if "tbloom/pages" not in name and not name.endswith("contextlib.py"):
+            return None
+        left -= 1
+        if left == 0:
+            sys.settrace(None)
+            raise Interrupted(frame.f_code.co_name, event)
+        return None
+
+    return trace
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of generators
+def test_interrupts(path: Path) -> None:
+    """Ctrl-C anywhere in a put or a delete: the change is made or not, and the store goes on."""
+    chance = random.Random(5)
+    expected: dict[str, bytes] = {}
+    interrupted = 0
+    with PageStore(path, "d", 3, segment_bytes=1500) as store:
+        for run in range(20_000 if FULL else 1500):
+            address, data = url(run % 10), body(run, chance.randrange(600))
+            deletes, days = run % 7 == 0, chance.randrange(3)
+            was = sys.gettrace()
+            sys.settrace(_interrupting(chance.randrange(1, 250)))
+            try:
+                if deletes:
+                    store.delete(address)
+                else:
+                    store.put(address, data, at=START - days * DAY)
+            except Interrupted:
+                interrupted += 1
+            finally:
+                sys.settrace(was)
+            page = store.get(address)
+            after = None if page is None else page.body
+            assert after in (expected.get(address), None if deletes else data)
+            _expect(expected, address, after)
+        assert expected == held(store)
+        assert () == store.verify().problems
+    assert interrupted > 100
+    assert expected == check(path)
+    PageStore.rebuild(path)
+    assert expected == check(path)
+
+
+def test_a_signal_within_puts(path: Path) -> None:
+    """An alarm that raises, again and again."""
+
+    def ring(*_: object) -> None:
+        raise Interrupted
+
+    was = signal.signal(signal.SIGALRM, ring)
+    chance, expected, number, rung = random.Random(3), dict[str, bytes](), 0, 0
+    try:
+        with PageStore(path, segment_bytes=50_000) as store:
+            while rung < 100:
+                number += 1
+                address, data = url(number % 50), body(number, chance.randrange(20_000))
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, chance.uniform(1e-6, 1e-3))
+                    store.put(address, data)
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+                    expected[address] = data
+                except Interrupted:
+                    rung += 1
+                    page = store.get(address)
+                    after = None if page is None else page.body
+                    assert after in (expected.get(address), data)
+                    _expect(expected, address, after)
+            assert expected == held(store)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, was)
+    assert expected == check(path)
+
+
+# The index made anew
+
+
+def test_the_index_from_the_files_alone(path: Path) -> None:
+    """All is as it was, also where pages were put again in other slices, and deleted; progress is told up to the total."""
+    chance = random.Random(4)
+    with PageStore(path, "d", 3, segment_bytes=4_000) as store:
+        for number in range(400):
+            if chance.random() < 0.25:
+                store.delete(url(chance.randrange(40)))
+            else:
+                at = START - chance.randrange(3) * DAY
+                store.put(url(chance.randrange(40)), body(number), at=at)
+        pages, stats, length = held(store), store.stats(), len(store)
+    told: list[tuple[int, int]] = []
+    again = PageStore.rebuild(path, lambda done, total: told.append((done, total)))
+    assert stats.slices == again.slices
+    total = sum(file.stat().st_size for file in files(path))
+    assert (total, total) == told[-1]
+    assert sorted(told) == told
+    with PageStore(path) as store:
+        assert length == len(store)
+    assert pages == check(path)
+    shutil.rmtree(path / "index-2")
+    assert pages == check(path, granularity="d", slices=3)
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "act"),
+    [
+        (recovery._Learner, "go_on", _before),
+        (recovery._Learner, "go_on", _after),
+        (index.Index, "publish", _before),
+        (index, "remove_stale", _before),
+        (shutil, "rmtree", Nth(2, _before)),
+        (shutil, "rmtree", Nth(2, _after)),
+        (index.Index, "publish", _after),
+        (writer.Writer, "__init__", _before),
+    ],
+)
+def test_killed_while_the_index_is_made_anew(
+    path: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, act: Callable[..., Any]
+) -> None:
+    """The old one stands until the new one does."""
+    pages = _filled(path)
+
+    def work() -> None:
+        _at_step(monkeypatch, owner, name, act)
+        PageStore.rebuild(path)
+
+    assert -signal.SIGKILL == forked(work)
+    with PageStore(path, readonly=True) as store:
+        assert pages == held(store)
+    assert pages == check(path)
+    assert 1 == len([*path.glob("index-*")])

@@ -1,0 +1,411 @@
+"""What a page store makes of files that a power cut, a kill or an attacker has left; and of what it forgets."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import signal
+import subprocess
+import threading
+import zlib
+from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tbloom import TBloomError
+from tbloom.pages import PageStore, calendar, lock, page, record, segments, writer
+from tbloom.pages.snapshot import Change, Kept
+from tests.helpers.making import missing
+
+START = datetime(2019, 6, 10, 12, tzinfo=timezone.utc)
+DAY = timedelta(days=1)
+BANK, EVIL = "http://bank/", "http://evil/"
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """It is START until the test says otherwise."""
+
+    def set_clock(at: datetime) -> None:
+        monkeypatch.setattr(calendar, "now", lambda: at)
+
+    set_clock(START)
+    return set_clock
+
+
+def bodies(store: PageStore) -> dict[str, bytes]:
+    """All pages, found in the files and by ``get``; ``verify`` has nothing to say."""
+    found = {one.url: one.body for one in store.pages()}
+    assert found == {url: one.body for url in found if (one := store.get(url))}
+    assert (len(found), ()) == (len(store), store.verify().problems)
+    return found
+
+
+def segment_of(path: Path) -> Path:
+    [found] = path.glob("*.warc.gz")
+    return found
+
+
+def machine_went_down(path: Path) -> None:
+    """What the lock says after the machine was started anew."""
+    (path / "lock").write_text('{"pid": 1, "boot": "another"}')
+
+
+FORGED = {
+    "page": {},
+    "sequence": {b"Sequence: 1000000": b"Sequence: 18446744073709551615"},
+    "negative": {b"Sequence: 1000000": b"Sequence: -5"},
+    "date": {b".000000Z": b".000000"},
+    "kind": {b"WARC-Type: response": b"WARC-Type: revisit"},
+}
+
+
+def hostile(change: dict[bytes, bytes]) -> bytes:
+    """A body with records in it."""
+    forged = page.check_page(BANK, b"send it to me", START)
+    block = record.block_of(record.of_page(forged, 1_000_000, record.new_segment()))
+    for old, new in change.items():
+        assert old in block
+        block = block.replace(old, new)
+    return bytes(1000) + record.member(block) * 200 + bytes(2000)
+
+
+def as_it_is(block: bytes) -> bytes:
+    """A member that has a block uncompressed. ISA-L makes such of what it can't compress, where chance has it."""
+    compressor = zlib.compressobj(0, zlib.DEFLATED, -15)
+    data = compressor.compress(block) + compressor.flush()
+    head = record._HEAD.pack(record.MAGIC, record._HEAD.size + len(data) + 8, len(block))
+    return head + data + record._TAIL.pack(zlib.crc32(block), len(block))
+
+
+@pytest.mark.parametrize("how", ["torn", "damaged", "damaged first record"])
+@pytest.mark.parametrize("change", FORGED.values(), ids=FORGED)
+def test_records_within_a_body_are_none(
+    tmp_path: Path, how: str, change: dict[bytes, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even where the record around them is torn or damaged: no page of somebody else's, and the store opens."""
+    with PageStore(tmp_path) as store:
+        store.put(BANK, b"the real one")
+        body = hostile(change)
+        with monkeypatch.context() as patched:
+            patched.setattr(record, "member", as_it_is)
+            store.put(EVIL, body)
+        store.put("http://last/", b"last")
+    path = segment_of(tmp_path)
+    data = path.read_bytes()
+    *_, evil, _ = segments.scan(path, 0, len(data))
+    inner = data.find(record.MAGIC, evil.offset + 1)
+    assert evil.offset < inner < evil.offset + evil.length - 1000
+    expected = {BANK: b"the real one"}
+    if how == "torn":
+        path.write_bytes(data[: evil.offset + evil.length - 1000])
+        for old in tmp_path.glob("index-*"):  # as if its commit had not come either
+            (old / "data.mdb").unlink()
+            (old / "lock.mdb").unlink()
+            old.rmdir()
+    else:
+        places = [evil.offset] + ([20] if how == "damaged first record" else [])
+        for place in places:
+            data = data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
+        path.write_bytes(data)
+        expected["http://last/"] = b"last"
+        PageStore.rebuild(tmp_path)
+    with PageStore(tmp_path) as store:
+        assert expected == {
+            url: one.body for url in (BANK, EVIL, "http://last/") if (one := store.get(url))
+        }
+        store.put("http://after/", b"after")
+        found = store.get("http://after/")
+    assert found is not None
+
+
+def test_a_torn_page_does_not_replace_the_one_on_the_disk(tmp_path: Path) -> None:
+    """A power cut has left a hole in the newer one's body, which its length does not show; either may come first."""
+    for newer_first in (False, True):
+        path = tmp_path / str(newer_first)
+        noise = random.Random(3).randbytes(50_000)
+        with PageStore(path, segment_bytes=1) as store:
+            store.put(BANK, b"old" + noise)
+            store.flush()
+            store.put(BANK, b"new" + noise)
+        files = sorted(path.glob("*.warc.gz"))
+        data = bytearray(files[1].read_bytes())
+        data[-20_000:-15_000] = bytes(5_000)
+        files[1].write_bytes(data)
+        if newer_first:  # the segment of the newer one has the lower number
+            files[0].rename(path / "pages-00000009.warc.gz")
+        machine_went_down(path)
+        with PageStore(path) as store:
+            found = store.get(BANK)
+            assert found is not None
+            assert b"old" + noise == found.body
+
+
+def test_a_store_is_marked_before_anything_changes(
+    tmp_path: Path, clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or after a power cut while old slices leave at the opening, the index would be trusted."""
+    with PageStore(tmp_path, "d", 2) as store:
+        store.put(BANK, b"old")
+    assert "" == (tmp_path / "lock").read_text().strip()
+    clock(START + 9 * DAY)
+    marks: list[str] = []
+    forget = writer.Writer._forget_old
+
+    def noted(self: writer.Writer) -> None:
+        marks.append((tmp_path / "lock").read_text().strip())
+        forget(self)
+
+    monkeypatch.setattr(writer.Writer, "_forget_old", noted)
+    PageStore(tmp_path).close()
+    assert ["pid" in mark for mark in marks] == [True]
+
+
+def test_killed_between_a_moved_page_and_its_deletion(
+    tmp_path: Path, clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page that was put in an older slice leaves with it; the one that it replaced does not come back."""
+    with PageStore(tmp_path, "d", 3) as store:
+        store.put(BANK, b"today's")
+    pid = os.fork()
+    if not pid:
+        try:
+            store = PageStore(tmp_path)
+            monkeypatch.setattr(
+                writer.Writer, "_append_deletion", lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+            )
+            store.put(BANK, b"older", at=START - 2 * DAY)
+        finally:
+            os._exit(1)
+    assert -signal.SIGKILL == os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    with PageStore(tmp_path) as store:
+        assert {BANK: b"older"} == bodies(store)
+    clock(START + DAY)
+    with PageStore(tmp_path) as store:
+        assert {} == bodies(store)
+    PageStore.rebuild(tmp_path)
+    with PageStore(tmp_path) as store:
+        assert {} == bodies(store)
+
+
+def test_a_killed_reader_does_not_make_the_index_grow(tmp_path: Path) -> None:
+    """What it looked at is used again, also while the same writer goes on."""
+    with PageStore(tmp_path) as store:
+        for n in range(1500):
+            store.put(f"http://a/{n}", b"")
+        inbox, outbox = os.pipe()
+        pid = os.fork()
+        if not pid:
+            try:
+                reader = PageStore(tmp_path, readonly=True)
+                with reader._index.reading():
+                    os.write(outbox, b".")
+                    signal.pause()
+            finally:
+                os._exit(1)
+        os.close(outbox)
+        assert b"." == os.read(inbox, 1)
+        os.close(inbox)
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        sizes = []
+        for _ in range(3):
+            for n in range(1500):
+                store.put(f"http://a/{n}", b"")
+            sizes.append(store.stats().index_bytes)
+        assert sizes[1] == sizes[2]
+
+
+def test_verify_while_a_slice_leaves(tmp_path: Path, clock: Any) -> None:
+    """What is missing since then was not lost."""
+    with PageStore(tmp_path, "d", 2) as store, PageStore(tmp_path, readonly=True) as reader:
+        store.put("http://a/", b"a", at=START - DAY)
+        store.put("http://b/", b"b")
+
+        def progress(done: int, total: int) -> None:
+            assert done <= total
+            if not marks:
+                marks.append(done)
+                clock(START + DAY)
+                store.put("http://c/", b"c")
+
+        marks: list[int] = []
+        report = reader.verify(progress)
+    assert ((), 1) == (report.problems, report.pages)
+
+
+def test_without_a_boot_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Readers look while a writer lives. Once it has died, the index is made anew."""
+    monkeypatch.setattr(lock, "_BOOT_ID", tmp_path / "none")
+    path = tmp_path / "store"
+    pid = os.fork()
+    if not pid:
+        try:
+            store = PageStore(path)
+            store.put(BANK, b"killed")
+        finally:
+            os._exit(1)
+    os.waitpid(pid, 0)
+    with pytest.raises(TBloomError, match="was started anew"):
+        PageStore(path, readonly=True)
+    with PageStore(path) as store, PageStore(path, readonly=True) as reader:
+        store.put(EVIL, b"evil")
+        assert {BANK: b"killed", EVIL: b"evil"} == bodies(reader)
+    assert ["index-2"] == [one.name for one in path.glob("index-*")]
+
+
+def test_names_that_are_not_the_store_s(tmp_path: Path) -> None:
+    """Another number of zeros, and a folder."""
+    with PageStore(tmp_path) as store:
+        store.put(BANK, b"bank")
+    (tmp_path / "crawl-0000000005.warc.gz").write_bytes(b"")
+    (tmp_path / "pages-00000009.warc.gz").mkdir()
+    with PageStore(tmp_path) as store:
+        assert {BANK: b"bank"} == bodies(store)
+    assert 1 == PageStore.rebuild(tmp_path).pages
+
+
+def test_an_index_that_was_cut(tmp_path: Path) -> None:
+    """Whoever looked into it would be killed by the system."""
+    with PageStore(tmp_path) as store:
+        for n in range(300):
+            store.put(f"http://a/{n}", b"")
+    [data] = tmp_path.glob("index-*/data.mdb")
+    os.truncate(data, data.stat().st_size // 2)
+    for readonly in (True, False):
+        with pytest.raises(TBloomError, match=r"was cut to .* bytes .*tbloom pages rebuild"):
+            PageStore(tmp_path, readonly=readonly)
+    assert 300 == PageStore.rebuild(tmp_path).pages
+
+
+def test_a_segment_whose_first_record_is_damaged_gets_no_more(tmp_path: Path) -> None:
+    """Nobody could tell what is put there from what a page's body has."""
+    with PageStore(tmp_path) as store:
+        store.put(BANK, b"bank")
+    path = segment_of(tmp_path)
+    data = path.read_bytes()
+    path.write_bytes(data[:30] + b"\x00" * 9 + data[39:])
+    with PageStore(tmp_path) as store:
+        store.put(EVIL, b"evil")
+    assert data[40:] == path.read_bytes()[40:]
+    assert 2 == len([*tmp_path.glob("*.warc.gz")])
+    assert 2 == PageStore.rebuild(tmp_path).pages
+
+
+def test_whoever_waits_while_a_store_closes_is_told(tmp_path: Path) -> None:
+    """Nothing is acknowledged after what was put is on the disk."""
+    told: list[str] = []
+    done: set[str] = set()
+    store = PageStore(tmp_path)
+
+    def put(name: str) -> None:
+        try:
+            for n in range(10**9):
+                url = f"http://{name}/{n}"
+                store.put(url, b"")
+                done.add(url)
+        except TBloomError as error:
+            told.append(str(error))
+
+    threads = [threading.Thread(target=put, args=(name,)) for name in "abcd"]
+    for thread in threads:
+        thread.start()
+    while len(done) < 50:
+        pass
+    store.close()
+    for thread in threads:
+        thread.join()
+    assert 4 == len(told)
+    assert all("is closed" in one for one in told)
+    with PageStore(tmp_path) as store:
+        assert done == set(bodies(store))
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 8 MB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=8M", "tmpfs", str(folder)]
+    if os.geteuid() or subprocess.run(mount, capture_output=True, check=False).returncode:
+        missing("a file system that this user may mount")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_old_slices_leave_a_full_disk(disk: Path, clock: Any) -> None:
+    """To note that they have left takes room, which is that of their files."""
+    path = disk / "store"
+    with PageStore(path, "d", 2) as store:
+        for n in range(8_000):
+            store.put(f"http://a/{n}", b"")
+        room = os.statvfs(disk)
+        (disk / "ballast").write_bytes(bytes(room.f_bavail * room.f_frsize))
+        with pytest.raises(OSError, match=r"space|Input"):
+            store.put("http://b/", random.Random(1).randbytes(1_000_000))
+        clock(START + 3 * DAY)
+        store.put(BANK, b"there is room")
+        assert {BANK: b"there is room"} == bodies(store)
+        assert 1 == len([*path.glob("*.warc.gz")])
+
+
+def test_where_there_is_no_room_to_note_it_old_files_leave_first(
+    tmp_path: Path, clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also for the next writer, if this one dies then."""
+    drop = Change.drop_slice
+
+    def full(self: Change, slice: Kept) -> Any:
+        if [*tmp_path.glob("20190610-*")]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        if dies:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return drop(self, slice)
+
+    dies = True
+    with PageStore(tmp_path, "d", 2) as store:
+        store.put("http://a/", b"a")
+    monkeypatch.setattr(Change, "drop_slice", full)
+    clock(START + 3 * DAY)
+    pid = os.fork()
+    if not pid:
+        try:
+            PageStore(tmp_path)
+        finally:
+            os._exit(1)
+    assert -signal.SIGKILL == os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    assert [] == [*tmp_path.glob("*.warc.gz")]
+    dies = False
+    with PageStore(tmp_path) as store:
+        store.put(BANK, b"bank")
+        assert {BANK: b"bank"} == bodies(store)
+        assert ["20190613"] == [slice.label for slice in store.stats().slices]
+
+
+def test_records_within_the_first_body_of_a_segment_that_lost_its_beginning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which segment it is, its last record tells; nothing is cut off."""
+    with PageStore(tmp_path) as store:
+        with monkeypatch.context() as patched:
+            patched.setattr(record, "member", as_it_is)
+            store.put(EVIL, hostile({}))
+        for n in range(5):
+            store.put(f"http://a/{n}", b"page")
+        store.put(BANK, b"the real one")
+    path = segment_of(tmp_path)
+    data = path.read_bytes()
+    path.write_bytes(bytes(1200) + data[1200:])
+    assert 6 == PageStore.rebuild(tmp_path).pages
+    assert len(data) == path.stat().st_size
+    with PageStore(tmp_path) as store:
+        found = store.get(BANK)
+        assert found is not None
+        assert b"the real one" == found.body
+        assert store.get(EVIL) is None
+        store.put(EVIL, b"again")
+    assert len(data) == path.stat().st_size

@@ -1,0 +1,146 @@
+"""The benchmarks' page: its commands are there, and the page store's section tells what it has measured."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.helpers.making import missing
+
+ROOT = Path(__file__).parents[2]
+BENCH = ROOT / "bench"
+DOCUMENTATION = Path("/usr/share/doc/python3.11/html")
+PAGE = ROOT / "docs" / "benchmarks.md"
+#: What the page is written from.
+TEMPLATES = (BENCH / "page.py", BENCH / "pages_text.py")
+
+
+@pytest.fixture(autouse=True)
+def bench(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCH))
+
+
+def sections() -> set[str]:
+    """The names that ``run.py`` knows; its imports need packages that the tests don't."""
+    for node in ast.parse((BENCH / "run.py").read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "SECTIONS":
+            assert isinstance(node.value, ast.Dict)
+            return {ast.literal_eval(key) for key in node.value.keys if key}
+    raise AssertionError("run.py has no SECTIONS")
+
+
+@pytest.mark.parametrize("path", [PAGE, *TEMPLATES], ids=lambda path: path.name)
+def test_every_command_that_is_named_exists(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert set(re.findall(r"--only (\w+)", text)) - sections() == set()
+    for script in re.findall(r"`python (\S+\.py)", text):
+        assert (ROOT / script).is_file(), script
+
+
+def test_every_section_is_told_with_its_command() -> None:
+    told = "".join(path.read_text(encoding="utf-8") for path in TEMPLATES)
+    assert sections() == set(re.findall(r"--only (\w+)", told))
+
+
+def real_pages() -> Any:
+    if not DOCUMENTATION.is_dir():
+        missing("Debian's package python3.11-doc")
+    from stored import RealPages  # noqa: PLC0415 - of bench
+
+    return RealPages(30)
+
+
+def of_few_pages(folder: Path) -> dict[str, Any]:
+    """All that the section measures, with as few pages as can be."""
+    from pages import measure  # noqa: PLC0415 - of bench
+
+    return measure(
+        folder,
+        real_pages(),
+        sizes=[20, 40],
+        gets=10,
+        rounds=3,
+        looked_through=20,
+        cached=20,
+        cached_rounds=2,
+        sliced_pages=20,
+    )
+
+
+def test_the_section_on_pages_tells_all_that_it_measures(tmp_path: Path) -> None:
+    found = of_few_pages(tmp_path)
+    assert {"20", "40"} == {path.name for path in tmp_path.iterdir()}, "what is left takes room"
+    import pages_text  # noqa: PLC0415 - of bench
+
+    for table in pages_text.tables(found):
+        assert {len(table.header)} == {len(row) for row in table.rows}
+        assert table.markdown() in pages_text.text(found)
+    assert [20, 40] == [row["pages"] for row in found["growth"]["rows"]]
+    assert found["growth"]["rows"][0]["ratio"] == 1
+    assert {row["name"] for row in found["peers"]["rows"]} >= {pages_text.OURS, pages_text.FILES}
+    assert [1, 7, 30, 168] == [row["slices"] for row in found["sliced"]["rows"]]
+    assert found["compressors"]["ours"] in [row["name"] for row in found["compressors"]["rows"]]
+
+
+def test_a_get_that_finds_another_page_stops_the_bench() -> None:
+    from stored import timed  # noqa: PLC0415 - of bench
+
+    with pytest.raises(AssertionError, match="3, not 4"):
+        timed(len, ["a", "bc"], 4)
+
+
+def test_a_faster_peer_is_named() -> None:
+    import pages_text  # noqa: PLC0415 - of bench
+
+    rows = [
+        {"name": pages_text.OURS, "put": 2.0, "get": 1.0, "cold": 1.0},
+        {"name": "tbloom, itself", "put": 1.0, "get": 0.5, "cold": 1.0},
+        {"name": "quick", "put": 1.0, "get": 1.5, "cold": 0.5},
+    ]
+    expected = [
+        "Faster than `PageCacheStorage` to store a page: quick (2.0 x).",
+        "None of them is faster to get one.",
+        "Faster than `PageCacheStorage` to get one from the disk: quick (2.0 x).",
+    ]
+    assert expected == [*pages_text.faster({"rows": rows})]
+
+
+def test_small_pages_are_measured_and_told(tmp_path: Path) -> None:
+    import pages_small  # noqa: PLC0415 - of bench
+    import pages_text  # noqa: PLC0415 - of bench
+
+    found = pages_small.small(tmp_path / "store", 50)
+    assert (50, 10) == (found["pages"], len(found["part_seconds"]))
+    assert found["disk_bytes"] > 50 * found["body_bytes"] / 2  # they hardly compress
+    assert "50 pages with bodies of 200 bytes" in pages_text.of_small(found)
+
+
+def test_the_measured_small_pages_are_those_of_the_command_beside_them() -> None:
+    import pages_text  # noqa: PLC0415 - of bench
+
+    pages = json.loads(pages_text.SMALL.read_text(encoding="utf-8"))["pages"]
+    assert f"pages_small.py {pages:_}`" in pages_text.TEMPLATE
+
+
+@pytest.mark.parametrize(
+    ("row", "holds"),
+    [
+        ({"pages": 10**6, "get": 299e-6, "ratio": 1.29}, ["yes", "yes"]),
+        ({"pages": 10**6, "get": 301e-6, "ratio": 1.31}, ["**no**", "**no**"]),
+        ({"pages": 10**4, "get": 1e-6, "ratio": 1}, ["", ""]),
+    ],
+)
+def test_the_goals_of_the_page_store_are_checked_among_a_million_pages(
+    row: dict[str, float], holds: list[str]
+) -> None:
+    pytest.importorskip("pottery", reason="goals.py needs the extra bench")
+    pytest.importorskip("rbloom", reason="goals.py needs the extra bench")
+    import goals  # noqa: PLC0415 - of bench
+
+    table = goals.table({"pages": {"growth": {"rows": [row]}}})
+    assert holds == [told[-1] for told in table.rows if "PageStore" in told[0]]

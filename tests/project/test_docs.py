@@ -1,0 +1,151 @@
+"""What the documents say is so: their code runs, and what they point at is there."""
+
+from __future__ import annotations
+
+import configparser
+import json
+import re
+from ast import literal_eval
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+import scrapy.dupefilters
+import scrapy_redis.dupefilter
+from scrapy import Request
+from scrapy.settings import Settings
+
+from tbloom import ExactFilter
+from tbloom.scrapy import settings as options
+from tbloom.scrapy.counts import extension as counts
+from tests.helpers.documents import DOCUMENTS, ROOT, Runner, blocks
+
+#: How many comments have a value that is compared with what their lines give.
+COMPARED = {
+    "README.md": 9,
+    "distinct.md": 15,
+    "faq.md": 1,
+    "index.md": 2,
+    "operating.md": 2,
+    "pages.md": 9,
+    "quickstart.md": 4,
+    "scrapy.md": 1,
+    "stores.md": 6,
+}
+each_document = pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+
+
+@each_document
+def test_every_test_that_is_named_exists(path: Path) -> None:
+    named = re.findall(r"`(?:tests/)?([\w/]+\.py)::(\w+)`", path.read_text(encoding="utf-8"))
+    for file, test in named:
+        code = (ROOT / "tests" / file).read_text(encoding="utf-8")
+        assert re.search(rf"^(?:async )?(?:def|class) {test}\b|^{test} = ", code, re.MULTILINE), (
+            f"{file}::{test}"
+        )
+    assert named or path.name != "guarantees.md"
+
+
+@each_document
+def test_every_link_within_the_project_leads_somewhere(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)", text):
+        assert (path.parent / target).exists(), target
+
+
+@each_document
+def test_every_make_command_that_is_named_exists(path: Path) -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for command in re.findall(r"`make ([\w-]+)", path.read_text(encoding="utf-8")):
+        assert re.search(rf"^{command}:", makefile, re.MULTILINE), command
+
+
+def crawled(client: redis.Redis, folder: Path) -> None:
+    """As after crawls of the spiders ``news`` with scrapy-redis, and ``other`` with a JOBDIR."""
+    request = Request("https://example.com/a")
+    redis_filter = scrapy_redis.dupefilter.RFPDupeFilter(client, "news:dupefilter")
+    assert redis_filter.request_seen(request) is False
+    (folder / "crawls" / "other").mkdir(parents=True)
+    scrapy_filter = scrapy.dupefilters.RFPDupeFilter(str(folder / "crawls" / "other"))
+    assert scrapy_filter.request_seen(request) is False
+    scrapy_filter.close("finished")
+
+
+@pytest.mark.usefixtures("away_from_midnight")
+@each_document
+def test_every_block_runs_and_says_the_truth(
+    path: Path, own: redis.Redis, site: str, tmp_path: Path
+) -> None:
+    """In order, on a server that has nothing but what another dupefilter has seen."""
+    own.flushall()
+    crawled(own, tmp_path)
+    port = own.connection_pool.connection_kwargs["port"]
+    runner = Runner(f"redis://127.0.0.1:{port}/0", site, tmp_path)
+    for block in blocks(path):
+        runner.run(block)
+    assert runner.compared == COMPARED.get(path.name, 0)
+
+
+def test_the_quickstarts_spider_fetches_no_page_twice(
+    own: redis.Redis, site: str, tmp_path: Path
+) -> None:
+    """But for the page that it starts with."""
+    own.flushall()
+    port = own.connection_pool.connection_kwargs["port"]
+    runner = Runner(f"redis://127.0.0.1:{port}/0", site, tmp_path)
+    here = blocks(ROOT / "docs" / "quickstart.md")
+    at = next(number for number, block in enumerate(here) if block.file == "news.py")
+    runner.run(here[at])
+    for pages in ("", "a", "b"), ("",):
+        runner.run(here[at + 1])
+        fetched = [page["url"] for page in json.loads((tmp_path / "pages.json").read_text())]
+        assert [f"{site}{page}" for page in pages] == sorted(fetched)
+
+
+@each_document
+def test_every_extra_that_is_to_be_installed_exists(path: Path) -> None:
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    named = re.findall(r"tbloom\[([\w,]+)\]", path.read_text(encoding="utf-8"))
+    extras = {extra for names in named for extra in names.split(",")}
+    assert extras <= set(setup["options.extras_require"])
+
+
+SCRAPY = (ROOT / "docs" / "scrapy.md").read_text(encoding="utf-8")
+#: Setting, default; None where there is none.
+TABLE = {
+    name: default
+    for names, default in re.findall(
+        r"^\| (`[A-Z_`, ]+`) \| (?:`(.*?)`)? ?\|", SCRAPY, re.MULTILINE
+    )
+    for name in re.findall(r"\w+", names)
+}
+
+
+def test_the_scrapy_guide_has_every_setting_and_no_other() -> None:
+    assert options.KNOWN == TABLE.keys() - {"SETTING"}
+
+
+@pytest.mark.parametrize("setting", [name for name, default in TABLE.items() if default])
+def test_the_defaults_in_the_scrapy_guide_are_right(setting: str, url: str) -> None:
+    """To set a setting to its default changes nothing."""
+    store = {"TBLOOM_STORE": "exact"} if setting == "TBLOOM_TTL" else {}
+    base = {"REDIS_URL": url, **store}
+    given = {**base, setting: literal_eval(TABLE[setting])}
+    assert _described(base) == _described(given)
+
+
+def _described(settings: dict[str, Any]) -> list[Any]:
+    """All that the settings lead to."""
+    read = options.read(Settings(settings), "news")
+    seen = read.seen
+    own = [seen.config, seen.circuit.on_error, seen._patience]
+    if isinstance(seen, ExactFilter):
+        own.append(seen._protocol._ttl)
+    else:
+        own += [seen.session_ttl, seen._protocol.home.size, seen._protocol.home._age]
+    counters = counts._Counters(Settings(settings), "news").of.values()
+    own += [counter.config for counter in counters]
+    others = [getattr(read, name) for name in read.__slots__ if name not in ("seen", "circuit")]
+    return [*own, *others]

@@ -1,0 +1,120 @@
+"""The requests of a response are asked for in one call, and what is known at home not at all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from tbloom.scrapy.dupefilter.bursts import bursts
+from tests.helpers.proxy import Proxy
+
+ADDON = {"ADDONS": {"tbloom.scrapy.Addon": 500}}
+MARKS = pytest.mark.parametrize("mark", ["scheduled", "done"])
+
+
+async def test_a_burst_is_what_comes_without_waiting() -> None:
+    async def source() -> AsyncIterator[int]:
+        yield 1
+        yield 2
+        await asyncio.sleep(0.01)
+        for i in range(3, 10):
+            yield i
+
+    assert [[1, 2], [3, 4, 5], [6, 7, 8], [9]] == [burst async for burst in bursts(source(), 3)]
+
+
+async def test_an_exception_comes_after_what_was_yielded() -> None:
+    async def source() -> AsyncIterator[int]:
+        yield 1
+        raise ZeroDivisionError
+
+    reader = bursts(source(), 3)
+    assert [1] == await anext(reader)
+    with pytest.raises(ZeroDivisionError):
+        await anext(reader)
+
+
+async def test_a_source_runs_in_one_task_and_ends_with_its_reader() -> None:
+    tasks, ended = set(), []
+
+    async def source() -> AsyncIterator[int]:
+        try:
+            for i in range(100):
+                tasks.add(asyncio.current_task())
+                await asyncio.sleep(0)
+                yield i
+        finally:
+            ended.append(True)
+
+    reader = bursts(source(), 10)
+    async for burst in reader:
+        if 50 in burst:
+            break
+    await reader.aclose()
+    await asyncio.sleep(0.01)
+    assert 1 == len(tasks)
+    assert [True] == ended
+
+
+@MARKS
+def test_a_page_costs_few_round_trips(crawl: Any, url: str, mark: str) -> None:
+    """110 links on 11 pages; for each page to be fetched one more call, to add it or to commit it."""
+    calls: list[int] = []
+    with Proxy(url, calls.append) as proxy:
+        settings = {**ADDON, "TBLOOM_MARK": mark, "REDIS_URL": proxy.url}
+        result = crawl("ten_and_hundred", settings)
+    assert sorted(map(str, range(100))) == sorted(result["fetched"])
+    assert 10 == result["stats"]["bloomfilter/filtered"]
+    print(len(calls), "script calls")
+    assert len(calls) < (130 if mark == "scheduled" else 115)
+
+
+@MARKS
+def test_links_to_known_pages_cost_nothing(crawl: Any, url: str, mark: str) -> None:
+    """50 pages that are asked for again and again: one call tells of all, and then none is needed."""
+    pages = [str(i) for i in range(50)]
+    crawl("pages", {**ADDON, "TBLOOM_MARK": mark}, pages)
+    calls: list[int] = []
+    with Proxy(url, calls.append) as proxy:
+        settings = {**ADDON, "TBLOOM_MARK": mark, "REDIS_URL": proxy.url}
+        result = crawl("pages", settings, pages * 20)
+    assert [] == result["fetched"]
+    assert 1000 == result["stats"]["bloomfilter/filtered"]
+    assert result["stats"]["tbloom/home_hits"] >= 900
+    print(len(calls), "script calls")
+    assert len(calls) < 20
+
+
+@MARKS
+def test_the_order_is_kept_and_dont_filter_is_not_asked_for(crawl: Any, mark: str) -> None:
+    pages = [
+        [str(i % 30), {"request": {"dont_filter": True}} if i >= 60 else {}] for i in range(90)
+    ]
+    settings = {**ADDON, "TBLOOM_MARK": mark, "CONCURRENT_REQUESTS": 1}
+    result = crawl(
+        "outcomes", {**settings, "SCHEDULER_MEMORY_QUEUE": "scrapy.squeues.FifoMemoryQueue"}, pages
+    )
+    assert [str(i) for i in range(30)] * 2 == result["fetched"]
+    assert 30 == result["stats"]["tbloom/new"]
+
+
+@MARKS
+def test_without_redis_the_policy_decides_for_batches_too(crawl: Any, mark: str) -> None:
+    settings = {
+        "TBLOOM_MARK": mark,
+        "TBLOOM_ON_ERROR": "schedule",
+        "REDIS_URL": "redis://127.0.0.1:1",
+    }
+    result = crawl("pages", {**ADDON, **settings, "TBLOOM_PATIENCE": 0}, ["a", "b", "c"])
+    assert ["a", "b", "c"] == sorted(result["fetched"])
+    assert 1 == result["log"].count("does not answer")
+
+
+def test_home_memory_is_a_setting(crawl: Any) -> None:
+    off = crawl("pages", {**ADDON, "TBLOOM_HOME_SIZE": 0}, ["a"] * 5)
+    assert "tbloom/home_hits" not in off["stats"]
+    wrong = crawl("pages", {**ADDON, "TBLOOM_HOME_SIZE": -1}, ["a"])
+    assert "TBLOOM_HOME_SIZE: expected a whole number" in wrong["failures"][0]

@@ -1,0 +1,425 @@
+"""``tbloom.scrapy.DistinctCounts``: what real crawls count, and what it tells Redis when."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import redis
+from redis.exceptions import AuthenticationError, NoPermissionError
+from scrapy import Request, Spider
+from scrapy.crawler import Crawler
+from scrapy.http import Response
+from scrapy.settings import Settings
+from scrapy.statscollectors import MemoryStatsCollector
+from w3lib.url import canonicalize_url
+
+from tbloom import ConfigError, DistinctCounter
+from tbloom.scrapy import DistinctCounts
+from tbloom.scrapy import settings as options
+from tbloom.scrapy.counts import extension as counts
+from tests.helpers.proxy import LossyProxy
+
+pytestmark = pytest.mark.usefixtures("away_from_midnight")
+EXTENSION = {"EXTENSIONS": {"tbloom.scrapy.DistinctCounts": 500}}
+ADDON = {"ADDONS": {"tbloom.scrapy.Addon": 500}}
+SCRAPY_REDIS = {
+    "DUPEFILTER_CLASS": "tbloom.scrapy.DupeFilter",
+    "SCHEDULER": "scrapy_redis.scheduler.Scheduler",
+}
+WAYS = {
+    "alone": {},
+    "without asyncio": {"TWISTED_REACTOR": "twisted.internet.selectreactor.SelectReactor"},
+    "scrapy-redis": SCRAPY_REDIS,
+    "add-on": ADDON,
+    "exact store": {
+        **ADDON, "TBLOOM_STORE": "exact", "TBLOOM_CAPACITY": None,
+        "TBLOOM_TIMEZONE": "Asia/Tokyo", "TBLOOM_PATIENCE": 3,
+    },
+    "local store": {**ADDON, "TBLOOM_STORE": "local", "TBLOOM_PATIENCE": 3},
+}  # fmt: skip
+UNREACHABLE = {"REDIS_URL": "redis://127.0.0.1:1/0", "TBLOOM_PATIENCE": 0}
+
+
+@pytest.fixture
+def own_counters(name: str) -> dict[str, Any]:
+    """The settings for counters of the test's own."""
+    return {
+        **EXTENSION,
+        "TBLOOM_COUNT_KEY": f"{name}-%(spider)s",
+        "TBLOOM_COUNT_MAPPING": f"{name}:ids",
+    }
+
+
+def counted(result: dict[str, Any]) -> dict[str, int]:
+    """The extension's stats."""
+    start = "tbloom/distinct/"
+    return {key[len(start) :]: n for key, n in result["stats"].items() if key.startswith(start)}
+
+
+def expected(urls: set[str], new: set[str], hosts_new: int = 0) -> dict[str, int]:
+    """What the stats are to be, after crawls that fetched these URLs, where the last one was first with ``new``."""
+    hosts = {urlsplit(url).hostname for url in urls} - {None}
+    stats = {
+        "urls": len(urls), "urls/window": len(urls), "urls/new": len(new),
+        "hosts": len(hosts), "hosts/window": len(hosts), "hosts/new": hosts_new,
+    }  # fmt: skip
+    return {key: n for key, n in stats.items() if n or not key.endswith("new")}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_crawls_count_what_sets_do(
+    crawl: Any, site: str, name: str, own_counters: dict[str, Any], way: str
+) -> None:
+    """Each with a filter of its own, so that it fetches what it asks for."""
+    fetched: set[str] = set()
+    hosts_new = 1
+    for number, pages in enumerate(
+        (["a", "b", "a", "c?y=2&x=1", "b#part"], ["a", "d", "c?x=1&y=2"], ["a"])
+    ):
+        own = {**own_counters, **WAYS[way], "TBLOOM_KEY": f"{name}-{number}"}
+        urls = {canonicalize_url(f"{site}{page}") for page in pages}
+        result = crawl("pages", own, pages)
+        assert ([], "finished") == (result["failures"], result["finish_reason"])
+        assert expected(fetched | urls, urls - fetched, hosts_new) == counted(result)
+        assert f"'tbloom/distinct/urls': {len(fetched | urls)}," in result["log"]  # Scrapy's dump
+        fetched |= urls
+        hosts_new = 0
+
+
+@pytest.mark.parametrize("extensions", [{}, {"tbloom.scrapy.DistinctCounts": None}])
+def test_a_setting_that_nobody_has_a_use_for_is_refused(extensions: dict[str, Any]) -> None:
+    given = {"TBLOOM_STORE": "exact", "TBLOOM_TIMEZONE": "UTC", "EXTENSIONS": extensions}
+    with pytest.raises(ConfigError, match="TBLOOM_TIMEZONE: expected to be left out"):
+        options.read(Settings(given), "tests")
+    on = {**given, "EXTENSIONS": {DistinctCounts: 500}}
+    assert "exact" == options.read(Settings(on), "tests").store
+
+
+def test_the_add_on_does_not_turn_it_on(crawl: Any) -> None:
+    assert {} == counted(crawl("pages", ADDON, ["a"]))
+
+
+def test_two_crawlers_at_once_share_the_counters(
+    crawl: Any, client: redis.Redis, site: str, name: str, own_counters: dict[str, Any]
+) -> None:
+    """Of the URLs that both fetch, one is first."""
+    pages = [[str(i) for i in range(80)], [str(i) for i in range(40, 120)]]
+    with ThreadPoolExecutor(2) as pool:
+        results = [*pool.map(lambda some: counted(crawl("pages", own_counters, some)), pages)]
+    urls = {f"{site}{page}" for some in pages for page in some}
+    assert len(urls) == sum(result["urls/new"] for result in results)
+    assert 1 == sum(result.get("hosts/new", 0) for result in results)
+    assert len(urls) == max(result["urls"] for result in results)
+    more = {"granularity": "d", "slices": 30}
+    kept = DistinctCounter(client, f"{name}-tests:urls", f"{name}:ids", **more)
+    assert len(urls) == kept.count()
+    assert [False] * len(urls) == kept.add_many(sorted(urls))  # these, and no others
+
+
+@pytest.mark.parametrize(
+    ("settings", "pages", "urls"),
+    [
+        ({}, ["to/to/a", "b"], {"a", "b"}),
+        ({}, ["status/404", "status/500"], {"status/404", "status/500"}),
+        ({"RETRY_ENABLED": True, "RETRY_TIMES": 1}, ["status/503", "cut/always"], {"status/503"}),
+        ({"ROBOTSTXT_OBEY": True}, ["a"], {"a"}),
+        ({"ROBOTSTXT_OBEY": True}, ["a", "robots.txt"], {"a", "robots.txt"}),
+    ],
+)
+def test_what_counts(
+    crawl: Any, own_counters: dict[str, Any], settings: dict[str, Any], pages: Any, urls: set[str]
+) -> None:
+    """The answer in the end: not redirects, failures, nor what Scrapy asks for itself."""
+    stats = counted(crawl("pages", {**own_counters, **settings}, pages))
+    assert (len(urls), len(urls), 1) == (stats["urls"], stats["urls/new"], stats["hosts"])
+
+
+def test_a_redirect_to_another_host_counts_there(
+    crawl: Any, site: str, own_counters: dict[str, Any]
+) -> None:
+    found = {f"{site}a", f"{site.replace('127.0.0.1', 'localhost')}other"}
+    result = crawl("pages", own_counters, ["a", "offsite"])
+    assert expected(found, found, 2) == counted(result)
+
+
+def test_a_response_from_the_cache_counts(
+    crawl: Any, site: str, name: str, tmp_path: Path, own_counters: dict[str, Any]
+) -> None:
+    settings = {**own_counters, "HTTPCACHE_ENABLED": True, "HTTPCACHE_DIR": str(tmp_path)}
+    crawl("pages", settings, ["a"])
+    again = crawl("pages", {**settings, "TBLOOM_COUNT_KEY": f"{name}-again"}, ["a"])
+    assert 1 == again["stats"]["httpcache/hit"]
+    assert expected({f"{site}a"}, {f"{site}a"}, 1) == counted(again)
+
+
+@pytest.mark.parametrize("on_error", ["raise", "schedule"])
+def test_without_redis_the_crawl_goes_on(
+    crawl: Any, own_counters: dict[str, Any], on_error: str
+) -> None:
+    """Whatever the dupefilter would do: this one is Scrapy's own."""
+    settings = {**own_counters, **UNREACHABLE, "TBLOOM_ON_ERROR": on_error}
+    result = crawl("pages", settings, ["a", "b", "a"])
+    assert ["a", "b"] == sorted(result["fetched"])
+    assert {"urls/lost": 2, "hosts/lost": 1} == counted(result)
+    assert "finished" == result["finish_reason"]
+    assert 1 == result["log"].count("up to 2 URLs and 1 hosts are not counted")
+    assert 1 == result["log"].count("can't be counted now")
+
+
+def test_a_redis_that_is_lost_on_the_way_does_not_stop_the_crawl(
+    crawl: Any, url: str, own_counters: dict[str, Any]
+) -> None:
+    """It answers at the start, for each of the two counters."""
+    with LossyProxy(url, lambda number: number > 2) as proxy:
+        settings = {**own_counters, "REDIS_URL": proxy.url, "TBLOOM_PATIENCE": 0}
+        result = crawl("ten_and_hundred", settings)
+        assert proxy.lost
+    assert 100 == len(result["fetched"])
+    assert {"urls/lost": 100, "hosts/lost": 1} == counted(result)
+    assert "finished" == result["finish_reason"]
+    assert 1 == result["log"].count("can't be counted now")
+
+
+def test_lost_replies_change_no_count(
+    crawl: Any, url: str, site: str, own_counters: dict[str, Any]
+) -> None:
+    """Every second one."""
+    with LossyProxy(url, lambda number: number % 2 == 0) as proxy:
+        result = crawl("ten_and_hundred", {**own_counters, "REDIS_URL": proxy.url})
+        assert proxy.lost
+    urls = {f"{site}{i}" for i in range(100)}
+    assert expected(urls, urls, 1) == counted(result)
+
+
+def test_other_parameters_than_the_stored_stop_the_crawl_at_the_start(
+    crawl: Any, own_counters: dict[str, Any]
+) -> None:
+    crawl("pages", own_counters, ["a"])
+    result = crawl("pages", {**own_counters, "TBLOOM_COUNT_SLICES": 3}, ["b"])
+    assert [] == result["fetched"]
+    assert "ConfigMismatch" in result["failures"][0]
+    assert "slices is 30 there and 3 here" in result["failures"][0]
+    assert "TBLOOM_COUNT_* and TBLOOM_TIMEZONE describe the counters '" in result["log"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"TBLOOM_COUNT_KEY": ""}, "TBLOOM_COUNT_KEY: expected a str that is not empty"),
+        ({"TBLOOM_COUNT_KEY": "{a}"}, "TBLOOM_COUNT_KEY: expected a str that is not empty"),
+        ({"TBLOOM_COUNT_KEY": "%(day)s"}, "TBLOOM_COUNT_KEY: expected a str in which only"),
+        ({"TBLOOM_COUNT_MAPPING": "{a}"}, "TBLOOM_COUNT_MAPPING: expected a str that is not"),
+        ({"TBLOOM_COUNT_MAPPING": "%d"}, "TBLOOM_COUNT_MAPPING: expected a str in which only"),
+        ({"TBLOOM_COUNT_GRANULARITY": "y"}, "TBLOOM_COUNT_GRANULARITY: expected 'h', 'd', 'w'"),
+        ({"TBLOOM_COUNT_SLICES": 0}, "TBLOOM_COUNT_SLICES: expected a whole number from 1"),
+        (
+            {"TBLOOM_COUNT_MAX_MEMBERS": 0},
+            "TBLOOM_COUNT_MAX_MEMBERS: expected a whole number from 1",
+        ),
+        (
+            {"TBLOOM_COUNT_MAX_MEMBERS": "1e"},
+            "TBLOOM_COUNT_MAX_MEMBERS: expected a whole number, got",
+        ),
+        ({"TBLOOM_COUNT_SLICES": "many"}, "TBLOOM_COUNT_SLICES: expected a whole number, got"),
+        ({"TBLOOM_TIMEZONE": "Mars/Olympus"}, "TBLOOM_TIMEZONE: expected an IANA time zone"),
+        ({"TBLOOM_PATIENCE": -1}, "TBLOOM_PATIENCE: expected a number of seconds"),
+        (
+            {"TBLOOM_COUNT_SLICE": 4},
+            "TBLOOM_COUNT_SLICE: expected TBLOOM_COUNT_SLICES (there is no",
+        ),
+        ({"REDIS_URL": "http://127.0.0.1"}, "REDIS_URL: expected what redis-py takes"),
+        ({"REDIS_PARAMS": {"foo": 1}}, "REDIS_PARAMS: expected what redis-py takes"),
+        (
+            {"REDIS_PARAMS": {"redis_cls": "redis.asyncio.Redis"}},
+            "REDIS_PARAMS: expected a redis-py client",
+        ),
+    ],
+)
+def test_a_wrong_setting_stops_the_crawl_at_the_start(wrong: dict[str, Any], message: str) -> None:
+    """Also without Redis."""
+    with pytest.raises(ConfigError) as error:
+        made({**UNREACHABLE, **wrong})
+    assert str(error.value).startswith(message)
+
+
+def test_a_crawl_with_a_wrong_setting_fetches_nothing(
+    crawl: Any, own_counters: dict[str, Any]
+) -> None:
+    result = crawl("pages", {**own_counters, "TBLOOM_COUNT_SLICES": 0}, ["a"])
+    assert [] == result["fetched"]
+    assert "ConfigError: TBLOOM_COUNT_SLICES: expected" in result["failures"][0]
+
+
+class Idle(Spider):
+    name = "tests"
+
+
+class Other(Spider):
+    name = "other"
+
+
+def made(settings: dict[str, Any], spider: type[Spider] = Idle) -> DistinctCounts:
+    """The extension of a crawler that does not run."""
+    crawler = Crawler(spider, settings)
+    crawler.stats = MemoryStatsCollector(crawler)
+    return DistinctCounts.from_crawler(crawler)
+
+
+def receive(extension: DistinctCounts, url: str) -> None:
+    extension.response_received(Response(url), Request("https://a.example/"))
+
+
+def closed(extension: DistinctCounts) -> dict[str, int]:
+    """The extension's stats at the end."""
+    asyncio.run(extension.spider_closed())
+    return counted({"stats": extension._crawler.stats.get_stats()})
+
+
+def test_what_redis_did_not_count_waits_for_it(url: str, own_counters: dict[str, Any]) -> None:
+    """A reply is lost once two have come at the start: those that were counted are told new all the same."""
+    with LossyProxy(url, lambda number: number == 3) as proxy:
+        extension = made({**own_counters, "REDIS_URL": proxy.url, "TBLOOM_PATIENCE": 0})
+        receive(extension, "https://a.example/a")
+        while not proxy.lost:  # a second
+            time.sleep(0.01)
+        receive(extension, "https://a.example/b")
+        urls = {"https://a.example/a", "https://a.example/b"}
+        assert expected(urls, urls, 1) == closed(extension)
+
+
+def test_what_fails_while_it_closes_is_not_tried_again(
+    url: str, own_counters: dict[str, Any]
+) -> None:
+    """The third call is the thread's; the reply is lost once the spider closes."""
+    asked = []
+
+    def lose(number: int) -> bool:
+        asked.append(number)
+        if number > 2:
+            extension._closing.set()
+        return number > 2
+
+    with LossyProxy(url, lose) as proxy:
+        extension = made({**own_counters, "REDIS_URL": proxy.url, "TBLOOM_PATIENCE": 0})
+        receive(extension, "https://a.example/a")
+        extension._thread.join()
+        receive(extension, "https://a.example/b")
+        assert {"urls/lost": 2, "hosts/lost": 1} == closed(extension)
+    assert [1, 2, 3] == asked
+
+
+@pytest.mark.parametrize("refusal", ["password", "rights"])
+def test_a_redis_that_won_t_have_us_stops_the_crawl_at_the_start(
+    own: redis.Redis, own_counters: dict[str, Any], refusal: str
+) -> None:
+    """As a wrong setting does: it does not pass."""
+    port = own.connection_pool.connection_kwargs["port"]
+    own.acl_setuser("reader", enabled=True, passwords=["+right"], keys=["*"], commands=["+get"])
+    try:
+        password = "wrong" if refusal == "password" else "right"
+        settings = {**own_counters, "REDIS_URL": f"redis://reader:{password}@127.0.0.1:{port}/0"}
+        with pytest.raises((AuthenticationError, NoPermissionError)):
+            made(settings)
+    finally:
+        own.acl_deluser("reader")
+
+
+def test_a_full_mapping_does_not_stop_the_crawl(
+    url: str, own_counters: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Those with a number are counted, whatever comes with them; others are lost, and nothing waits for room."""
+    full = {**own_counters, "REDIS_URL": url, "TBLOOM_COUNT_MAX_MEMBERS": "4"}
+    first = made(full)
+    for page in "ab":
+        receive(first, f"https://{page}.example/")
+    assert 2 == closed(first)["hosts/new"]
+    for key, new in (("other", {"urls/new": 2, "hosts/new": 2}), ("other", {})):
+        caplog.clear()
+        again = made({**full, "TBLOOM_COUNT_KEY": own_counters["TBLOOM_COUNT_KEY"] + key})
+        for page in "abcde":
+            receive(again, f"https://{page}.example/")
+        stats = closed(again)
+        assert {"urls": 2, "hosts": 2, "urls/lost": 3, "hosts/lost": 3} == {
+            kind: stats[kind] for kind in ("urls", "hosts", "urls/lost", "hosts/lost")
+        }
+        assert new == {kind: n for kind, n in stats.items() if kind.endswith("new")}
+        assert {"urls": {}, "hosts": {}} == again._waiting
+        assert 1 == caplog.text.count("TBLOOM_COUNT_MAX_MEMBERS")
+
+
+def test_a_crawl_goes_on_when_the_mapping_is_full(crawl: Any, own_counters: dict[str, Any]) -> None:
+    result = crawl("ten_and_hundred", {**own_counters, "TBLOOM_COUNT_MAX_MEMBERS": 30})
+    assert (100, "finished") == (len(result["fetched"]), result["finish_reason"])
+    stats = Counter(counted(result))
+    assert 30 == stats["urls"] + stats["hosts"]
+    assert 100 == stats["urls"] + stats["urls/lost"]
+    assert 1 == result["log"].count("are not counted any more")
+
+
+def test_spiders_that_share_a_key_count_together(client: redis.Redis, url: str, name: str) -> None:
+    """The mapping goes with it."""
+    settings = {"REDIS_URL": url, "TBLOOM_COUNT_KEY": name}
+    for spider, pages, urls in ((Idle, "ab", 2), (Other, "bc", 3)):
+        extension = made(settings, spider)
+        for page in pages:
+            receive(extension, f"https://a.example/{page}")
+        assert urls == closed(extension)["urls"]
+    more = {"granularity": "d", "slices": 30}
+    assert 3 == DistinctCounter(client, f"{name}:urls", f"{name}:ids", **more).count()
+
+
+def test_redis_is_told_on_the_way(
+    client: redis.Redis, url: str, name: str, own_counters: dict[str, Any]
+) -> None:
+    extension = made({**own_counters, "REDIS_URL": url})
+    receive(extension, "https://a.example/a")
+    kept = DistinctCounter(client, f"{name}-tests:hosts", f"{name}:ids", granularity="d", slices=30)
+    while kept.count() < 1:
+        time.sleep(0.01)
+    assert 1 == closed(extension)["hosts"]
+
+
+def test_no_more_wait_than_there_is_room_for(own_counters: dict[str, Any]) -> None:
+    extension = made({**own_counters, **UNREACHABLE})
+    members = [b"%d" % i for i in range(counts.MOST_WAITING + 50)]
+    for member in members:  # no thread yet that takes them
+        extension._gather("urls", member)
+    assert (counts.MOST_WAITING, 50) == (len(extension._waiting["urls"]), extension._lost["urls"])
+    told = {"urls": dict.fromkeys([b"earlier", *members[:10]]), "hosts": {b"a.example": None}}
+    extension._put_back(told)
+    assert (counts.MOST_WAITING, 51) == (len(extension._waiting["urls"]), extension._lost["urls"])
+    assert b"earlier" in extension._waiting["urls"]
+    assert {"urls/lost": counts.MOST_WAITING + 51, "hosts/lost": 1} == closed(extension)
+
+
+def test_urls_of_all_kinds(url: str, own_counters: dict[str, Any]) -> None:
+    """Data and files have no host; what is no URL is lost, and others are counted all the same."""
+    extension = made({**own_counters, "REDIS_URL": url})
+    urls = {"data:,a", "file:///a", "https://B.example:8080/", "http://[::1]/", "http://b.example/"}
+    for one in [*urls, "http://[::1/", "http://b.example/\ud800"]:
+        receive(extension, one)
+    stats = closed(extension)
+    assert {"urls": 5, "hosts": 2} == {kind: stats[kind] for kind in counts.KINDS}
+    assert (2, None) == (stats["urls/lost"], stats.get("hosts/lost"))
+
+
+def test_a_slice_is_as_the_settings_say(
+    client: redis.Redis, url: str, name: str, own_counters: dict[str, Any]
+) -> None:
+    """Those of the command line are strings."""
+    texts = {"TBLOOM_COUNT_GRANULARITY": "h", "TBLOOM_COUNT_SLICES": "3"}
+    zone = {"TBLOOM_TIMEZONE": "Asia/Tokyo", "REDIS_URL": url}
+    extension = made({**own_counters, **texts, **zone})
+    receive(extension, "https://a.example/a")
+    closed(extension)
+    kept = DistinctCounter(
+        client, f"{name}-tests:urls", f"{name}:ids", granularity="h", slices=3, tz="Asia/Tokyo"
+    )
+    assert 1 == kept.count()

@@ -1,0 +1,126 @@
+"""A master dies in the middle of a crawl, and a Sentinel puts its replica in its place."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import threading
+from collections import defaultdict
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from time import sleep, time
+from typing import Any
+
+import pytest
+
+from tbloom.demo.localredis import LocalRedis
+from tests.helpers import servers
+from tests.helpers.account import FULL
+from tests.helpers.making import missing
+
+CRAWLERS = 4
+PAGES = [str(n) for n in range(2000 if FULL else 500)]
+#: A crawler asks for a page every so many seconds, so that the master dies while they crawl.
+PAUSE = 0.005
+#: What may be fetched twice: what the crawlers were told in the last moment of the master.
+MOST_TWICE = 20
+
+
+class _Site(ThreadingHTTPServer):
+    """Has every page, and notes when each was fetched."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self) -> None:
+        self.fetched: dict[str, list[float]] = defaultdict(list)
+        lock, fetched = threading.Lock(), self.fetched
+
+        class Page(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                with lock:
+                    fetched[self.path[1:]].append(time())
+                self.send_response(200)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        super().__init__(("127.0.0.1", 0), Page)
+        self.url = f"http://127.0.0.1:{self.server_port}/"
+
+
+@pytest.fixture
+def watched_site() -> Iterator[_Site]:
+    with _Site() as site:
+        threading.Thread(target=site.serve_forever, daemon=True).start()
+        yield site
+        site.shutdown()
+
+
+def _crawl(site: str, sentinel_port: int, name: str, seed: int) -> Any:
+    """A crawler in a process of its own; all pages, in an order of its own."""
+    settings = {
+        "DUPEFILTER_CLASS": "tbloom.scrapy.DupeFilter",
+        "REDIS_PARAMS": {"redis_cls": "servers.sentinels_master", "port": sentinel_port},
+        "TBLOOM_KEY": name,
+        "TBLOOM_ERROR_RATE": 1e-9,
+        "TBLOOM_CAPACITY": 10_000,
+    }
+    pages = [[page, {}] for page in random.Random(seed).sample(PAGES, len(PAGES))]
+    job = {"spider": "pages", "site": site, "pages": pages, "pause": PAUSE, "settings": settings}
+    done = subprocess.run(
+        [sys.executable, Path(__file__).parents[1] / "helpers" / "crawl.py", json.dumps(job)],
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_four_crawlers_fetch_every_page_once_though_the_master_dies(
+    watched_site: _Site, name: str
+) -> None:
+    """But for what the master told in its last moment: replication is asynchronous."""
+    binary = servers.BINARIES.get("redis-server")
+    if binary is None:
+        missing("redis-server")
+    fetched = watched_site.fetched
+    with (
+        LocalRedis(binary) as master,
+        servers.replica(binary, master),
+        servers.sentinel(master) as port,
+        ThreadPoolExecutor(CRAWLERS) as threads,
+    ):
+        crawls = [
+            threads.submit(_crawl, watched_site.url, port, name, seed) for seed in range(CRAWLERS)
+        ]
+        while len(fetched) < len(PAGES) / 3 and not any(crawl.done() for crawl in crawls):
+            sleep(0.01)
+        killed, before = time(), len(fetched)
+        assert master.process is not None
+        master.process.kill()
+        results = [crawl.result() for crawl in crawls]
+    new, seen, wrong = (
+        sum(result["stats"].get(f"tbloom/{stat}", 0) for result in results)
+        for stat in ("new", "seen", "errors")
+    )
+    twice = {page: times for page, times in fetched.items() if times[1:]}
+    print(
+        f"{new + seen} requests = {new} new + {seen} seen; {len(fetched)} pages fetched, "
+        f"{before} before the master died, {len(twice)} twice (at most {MOST_TWICE})"
+    )
+    assert ["finished"] * CRAWLERS == [result["finish_reason"] for result in results]
+    assert (CRAWLERS * len(PAGES), 0) == (new + seen, wrong)
+    assert set(PAGES) == fetched.keys()
+    assert before < len(PAGES)
+    assert new == sum(map(len, fetched.values())) == len(PAGES) + len(twice)
+    assert len(twice) <= MOST_TWICE
+    assert all(times[0] < killed + 1 for times in twice.values())

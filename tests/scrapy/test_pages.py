@@ -1,0 +1,718 @@
+"""``tbloom.scrapy.PageCacheStorage``: the HTTP cache of real crawls, beside Scrapy's own."""
+
+from __future__ import annotations
+
+import gzip
+import importlib
+import inspect
+import json
+import os
+import re
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scrapy import Request, Spider
+from scrapy.crawler import Crawler
+from scrapy.exceptions import CloseSpider, IgnoreRequest
+from scrapy.http import HtmlResponse, Response, TextResponse, XmlResponse
+from scrapy.settings import Settings
+from scrapy.statscollectors import MemoryStatsCollector
+from scrapy.utils.misc import load_object
+from scrapy.utils.request import RequestFingerprinter, fingerprint
+from typing_extensions import Self
+
+from tbloom import ConfigError, ConfigMismatch
+from tbloom.errors import StoreLocked, TBloomError
+from tbloom.pages import Page, PageStore, calendar
+from tbloom.scrapy import PageCacheStorage, ScrapyRedisFingerprinter
+from tbloom.scrapy import settings as options
+from tbloom.scrapy.pages import responses, sharing
+from tbloom.scrapy.pages.storage import KEY
+from tests.helpers import cachesite
+from tests.helpers.making import missing
+
+DOCUMENTATION = Path("/usr/share/doc/python3.11/html")
+#: Of its 530 pages, one in so many is crawled.
+PART = 6
+OURS = "tbloom.scrapy.PageCacheStorage"
+THEIRS = "scrapy.extensions.httpcache.FilesystemCacheStorage"
+DUMMY = "scrapy.extensions.httpcache.DummyPolicy"
+RFC2616 = "scrapy.extensions.httpcache.RFC2616Policy"
+URL = "http://a.example/a"
+
+
+def run(*rounds: list[dict[str, Any]], **job: Any) -> tuple[list[dict[str, Any]], str]:
+    """What the crawls of the rounds have got, and the log."""
+    done = subprocess.run(
+        [sys.executable, Path(__file__).parents[1] / "helpers" / "cachecrawl.py"],
+        input=json.dumps({"rounds": rounds, **job}),
+        capture_output=True,
+        text=True,
+        timeout=50,  # a test may do it twice
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    return found["crawls"], found["log"]
+
+
+def a_crawl(folder: Path, urls: list[str], **settings: Any) -> dict[str, Any]:
+    """One with our cache in a folder."""
+    own = {"HTTPCACHE_ENABLED": True, "HTTPCACHE_STORAGE": OURS, "TBLOOM_PAGES_PATH": str(folder)}
+    name = settings.pop("name", "tests")
+    return {"name": name, "settings": own | settings, "requests": [{"url": url} for url in urls]}
+
+
+@pytest.fixture
+def site() -> Iterator[Any]:
+    with cachesite.scripted(time.time()) as server:
+        yield server
+
+
+# Real crawls
+
+
+def test_a_second_crawl_of_the_python_documentation_fetches_nothing(tmp_path: Path) -> None:
+    """Nor ``robots.txt``; and it gets the same items, byte for byte."""
+    if not DOCUMENTATION.is_dir():
+        missing("Debian's package python3.11-doc")
+    with cachesite.folder(str(DOCUMENTATION)) as server:
+        files = sorted(DOCUMENTATION.rglob("*.html"))[::PART]
+        follow = [f"{server.url}/{path.relative_to(DOCUMENTATION)}" for path in files]
+        start = f"{server.url}/contents.html"
+        crawl = a_crawl(tmp_path / "pages", [start], ROBOTSTXT_OBEY=True) | {"follow": follow}
+        [first], _ = run([crawl])
+        asked = dict(server.asked)
+        assert ({"/robots.txt", "/contents.html"}, {1}) == (
+            {"/robots.txt", "/contents.html"} & asked.keys(),
+            set(asked.values()),
+        )
+        assert 400 / PART < len(first["got"]) == first["stats"]["httpcache/store"] - 1
+        [second], _ = run([crawl])
+        assert asked == server.asked
+        assert len(asked) == second["stats"]["httpcache/hit"]
+        assert "httpcache/miss" not in second["stats"]
+    assert [*items(first)] == [*items(second)]
+    assert all(item["flags"] == ["cached"] for item in second["got"])
+    with PageStore(tmp_path / "pages", readonly=True) as store:
+        assert {start, f"{server.url}/robots.txt"} < set(store)
+        body = (DOCUMENTATION / "contents.html").read_bytes()
+        assert body == store.get(start).body
+
+
+def items(result: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Without what says that they come from the cache, in order."""
+    for item in sorted(result["got"], key=lambda item: item["url"]):
+        yield {key: value for key, value in item.items() if key not in ("flags", "stamped")}
+
+
+@pytest.mark.parametrize("policy", [DUMMY, RFC2616])
+def test_policies_do_as_with_scrapys_storage(policy: str, tmp_path: Path) -> None:
+    """The same requests reach the site, and the same responses the spider: twice, and once with what is stored alone."""
+    began = time.time()
+    seen = []
+    for storage in (THEIRS, OURS):
+        with cachesite.scripted(began) as server:
+            settings = {
+                "HTTPCACHE_ENABLED": True, "HTTPCACHE_STORAGE": storage, "HTTPCACHE_POLICY": policy,
+                "HTTPCACHE_DIR": str(tmp_path / storage), "HTTPCACHE_IGNORE_HTTP_CODES": [410],
+                "CONCURRENT_REQUESTS": 1,
+            }  # fmt: skip
+            requests = [{**one, "url": server.url + one["url"]} for one in cachesite.REQUESTS]
+            crawl = {"settings": settings, "requests": requests}
+            alone = {**crawl, "settings": {**settings, "HTTPCACHE_IGNORE_MISSING": True}}
+            crawls, log = run([crawl], [crawl], [alone])
+            assert "Traceback" not in log
+            text = json.dumps(crawls).replace(server.url, "http://site")
+            seen.append((server.asked, json.loads(text)))
+    (theirs_asked, theirs), (ours_asked, ours) = seen
+    assert theirs_asked == ours_asked
+    for one, other in zip(theirs, ours, strict=True):
+        cached = {key: n for key, n in one["stats"].items() if key.startswith("httpcache/")}
+        assert cached == {k: n for k, n in other["stats"].items() if k.startswith("httpcache/")}
+        assert comparable(one) == comparable(other)
+    assert "httpcache/store" in ours[0]["stats"]
+    assert {"httpcache/hit", "httpcache/miss"} < ours[1]["stats"].keys()
+    assert ("httpcache/revalidate" in ours[1]["stats"]) is (policy == RFC2616)
+    assert ("httpcache/errorrecovery" in ours[1]["stats"]) is (policy == RFC2616)
+
+
+def comparable(result: dict[str, Any]) -> list[str]:
+    """What is to be the same, in whatever order."""
+    for item in result["got"]:
+        if item["url"].endswith("/undated") and "error" not in item:
+            assert item["headers"].pop("Date")  # Scrapy's, when it came
+        if not hasattr(Response, "to_dict"):
+            # Before 2.19 Scrapy's storage gives back less of a response.
+            for name in ("flags", "ip", "protocol", "encoding", "stamped"):
+                item.pop(name, None)
+    return sorted(json.dumps(item, sort_keys=True) for item in result["got"])
+
+
+def test_spiders_of_one_process_share_the_pages(site: Any, tmp_path: Path) -> None:
+    """At once and one after the other; what one has fetched, the other finds."""
+    pages = [f"{site.url}/{name}" for name in ("plain", "json", "gzip", "text")]
+    first = [a_crawl(tmp_path, pages[:2]), a_crawl(tmp_path, pages[2:], name="other")]
+    crawls, _ = run(first, [a_crawl(tmp_path, pages), a_crawl(tmp_path, pages, name="other")])
+    assert {1} == set(site.asked.values())
+    assert [None, None, 4, 4] == [one["stats"].get("httpcache/hit") for one in crawls]
+    assert (tmp_path / "lock").read_text().strip() == ""  # closed by the last one
+
+
+def test_spiders_may_have_a_store_each(site: Any, tmp_path: Path) -> None:
+    crawls, _ = run(
+        [a_crawl(tmp_path / "%(spider)s", [f"{site.url}/plain"], name=name) for name in "ab"]
+    )
+    assert [1, 1] == [one["stats"]["httpcache/store"] for one in crawls]
+    for name in "ab":
+        with PageStore(tmp_path / name) as store:
+            assert [f"{site.url}/plain"] == [*store]
+
+
+def test_a_second_process_stops_at_the_start(site: Any, tmp_path: Path) -> None:
+    """Whether the path names the spider or not: nothing is fetched without the cache."""
+    url = f"{site.url}/plain"
+    with PageStore(tmp_path / "tests") as store:
+        plain = a_crawl(tmp_path / "tests", [url])
+        named = a_crawl(tmp_path / "%(spider)s", [url])
+        crawls, log = run([plain], [named])
+        assert crawls[0]["failure"].startswith("StoreLocked: ")
+        assert f"is being written by process {os.getpid()}" in crawls[0]["failure"]
+        assert (None, "tbloom_error") == (crawls[1]["failure"], crawls[1]["finish_reason"])
+        advice = "; close it there, or only read it here, with TBLOOM_PAGES_READONLY = True"
+        assert (True, 1, 0) == (
+            crawls[0]["failure"].endswith(advice),
+            log.count(advice),
+            log.count("readonly=True"),
+        )
+        assert "The page store can't be opened: " in log
+        assert ({}, []) == (site.asked, [*store])
+
+
+def test_a_crawl_reads_beside_a_writer(site: Any, tmp_path: Path) -> None:
+    """It stores nothing."""
+    with PageStore(tmp_path) as store:
+        store.put(f"{site.url}/plain", b"from the cache")
+        urls = [f"{site.url}/plain", f"{site.url}/json"]
+        [crawl], _ = run([a_crawl(tmp_path, urls, TBLOOM_PAGES_READONLY="True")])
+        assert {"GET /json": 1} == site.asked
+        assert "from the cache" in [item["body"] for item in crawl["got"]]
+        assert 1 == len(store)
+
+
+def test_a_crawl_gets_a_page_that_another_program_has_decoded(site: Any, tmp_path: Path) -> None:
+    """Such as requests, whose headers say that the body is gzipped when it is not any more."""
+    url = f"{site.url}/plain"
+    with PageStore(tmp_path) as store:
+        store.put(url, b"<p>decoded", headers={"Content-Encoding": "gzip", "Content-Length": "7"})
+    [crawl], _ = run([a_crawl(tmp_path, [url])])
+    assert (["<p>decoded"], {}) == ([item.get("body") for item in crawl["got"]], site.asked)
+
+
+def test_a_full_disk_does_not_stop_the_crawl(site: Any, tmp_path: Path) -> None:
+    """The pages are delivered, and what has room is stored."""
+    urls = [f"{site.url}/{name}" for name in ("plain", "json")]
+    with PageStore(tmp_path) as store:
+        store.put(URL, os.urandom(200_000))
+    [crawl], log = run([a_crawl(tmp_path, urls)], largest_file=150_000)
+    assert [200, 200] == [item["status"] for item in crawl["got"]]
+    assert (2, "finished") == (crawl["stats"]["tbloom/pages/failed"], crawl["finish_reason"])
+    assert 1 == log.count("the crawl goes on: [Errno 27]")
+    crawls, _ = run([a_crawl(tmp_path, urls)], [a_crawl(tmp_path, urls)])
+    assert [(2, None), (None, 2)] == [
+        tuple(one["stats"].get(f"httpcache/{what}") for what in ("firsthand", "hit"))
+        for one in crawls
+    ]
+
+
+def test_a_wrong_setting_stops_the_crawl_at_the_start(site: Any, tmp_path: Path) -> None:
+    [crawl], _ = run([a_crawl(tmp_path, [site.url], TBLOOM_PAGES_SLICES="many")])
+    assert crawl["failure"].startswith("ConfigError: TBLOOM_PAGES_SLICES: expected")
+    assert {} == site.asked
+
+
+# The storage by itself
+
+
+class Idle(Spider):
+    name = "tests"
+
+
+class Opened:
+    """A storage, with the crawler of a spider that does not run."""
+
+    def __init__(self, folder: Path, fingerprinter: Any = None, **settings: Any) -> None:
+        given = Settings({"TBLOOM_PAGES_PATH": str(folder), **settings})
+        self.storage = load_object(OURS)(given)
+        crawler = Crawler(Idle, given)
+        crawler.stats = MemoryStatsCollector(crawler)
+        crawler.request_fingerprinter = fingerprinter or RequestFingerprinter(crawler)
+        self.spider = Idle.from_crawler(crawler)
+        self.storage.open_spider(self.spider)
+
+    def store(self, request: Request | str, response: Response | None = None) -> None:
+        request = request if isinstance(request, Request) else Request(request)
+        self.storage.store_response(self.spider, request, response or Response(request.url))
+
+    def retrieve(self, request: Request | str) -> Response | None:
+        request = request if isinstance(request, Request) else Request(request)
+        return self.storage.retrieve_response(self.spider, request)
+
+    @property
+    def stats(self) -> dict[str, int]:
+        return self.spider.crawler.stats.get_stats()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.storage.close_spider(self.spider)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[datetime]]:
+    """The first is what time it is."""
+    times = [datetime(2019, 6, 3, 12, tzinfo=timezone.utc)]
+    monkeypatch.setattr(calendar, "now", lambda: times[0])
+    yield times
+    assert {} == sharing._opened
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        Response(URL, status=299, flags=["a", "caf\xe9, b"], protocol="h2"),
+        TextResponse(URL, body="caf\xe9", encoding="cp1252", protocol="HTTP/1.1"),
+        HtmlResponse(URL, headers={"Content-Type": "image/png"}, body=b"\x00\xff"),
+        XmlResponse(URL, headers={"X-A": ["1", "2"], "x-b": b"\xe9"}, protocol="HTTP/1.0"),
+        type("Own", (HtmlResponse,), {})(URL, body="\u20ac", encoding="utf-8"),
+        Response(URL, headers={"Content-Type": "text/plain"}, body=b"a"),
+        Response("https://b.example/elsewhere#part", headers={"Content-Length": "7"}),
+    ],
+    ids=lambda response: type(response).__name__,
+)
+def test_what_comes_back(response: Response, tmp_path: Path) -> None:
+    """All but the class if it is somebody else's; a plain ``Response`` becomes what Scrapy would make of it."""
+    for address in ("192.0.2.1", "2001:db8::1", None):
+        given = response.replace(ip_address=address and responses.ip_address(address))
+        request = Request(URL)
+        with Opened(tmp_path) as opened:
+            opened.store(request, given)
+            got = opened.retrieve(request)
+        kind = {"Own": HtmlResponse, "Response": None}.get(type(given).__name__, type(given))
+        plain = TextResponse if b"Content-Type" in given.headers else type(got)
+        assert (kind or plain) is type(got)
+        for name in ("url", "status", "headers", "body", "flags", "ip_address", "protocol"):
+            assert getattr(given, name) == getattr(got, name)
+        if isinstance(given, TextResponse):
+            assert (given.encoding, given.text) == (got.encoding, got.text)
+        with PageStore(tmp_path, readonly=True) as store:
+            assert request.meta["cache_timestamp"] == store.get(URL).at.timestamp()
+
+
+def test_a_page_that_others_have_stored_is_a_response_too(tmp_path: Path) -> None:
+    odd = {"X-Scrapy-Flags": "not JSON", "X-Scrapy-Class": "os.system", "WARC-IP-Address": "?"}
+    with PageStore(tmp_path) as store:
+        store.put(URL, b"caf\xe9", headers={"content-type": "text/html"})
+        store.put(f"{URL}?odd=1", b"\x01\xff", fields=odd)
+    with Opened(tmp_path) as opened:
+        page, other = opened.retrieve(URL), opened.retrieve(f"{URL}?odd=1")
+    assert (HtmlResponse, b"caf\xe9", []) == (type(page), page.body, page.flags)
+    assert (Response, [], None, None) == (
+        type(other),
+        other.flags,
+        other.ip_address,
+        other.protocol,
+    )
+
+
+@pytest.mark.parametrize(
+    ("codings", "body", "kept"),
+    [
+        (["gzip"], b"<p>decoded", []),
+        (["X-GZIP"], b"<p>decoded", []),
+        (["deflate, gzip"], b"<p>decoded", []),
+        (["deflate", "gzip"], b"<p>decoded", []),
+        (["gzip"], gzip.compress(b"<p>", mtime=0), ["gzip"]),
+        (["gzip, br"], b"not looked into", ["gzip, br"]),
+        (["gzip", "br"], b"not looked into", ["gzip", "br"]),
+        (["gzip"], b"", ["gzip"]),
+    ],
+)
+def test_an_encoding_that_is_not_the_bodys_is_dropped(
+    codings: list[str], body: bytes, kept: list[str], tmp_path: Path
+) -> None:
+    """Scrapy would try to undo it, and fail."""
+    headers = [("Content-Type", "text/html"), *(("Content-Encoding", one) for one in codings)]
+    with PageStore(tmp_path) as store:
+        store.put(URL, body, headers=headers)
+    with Opened(tmp_path) as opened:
+        response = opened.retrieve(URL)
+    assert [one.encode() for one in kept] == response.headers.getlist("Content-Encoding")
+
+
+def test_flags_that_are_no_list_are_none() -> None:
+    page = Page(URL, 200, (), b"", datetime.now(timezone.utc), None, (("X-Scrapy-Flags", "1"),))
+    assert [] == responses.response_of(page).flags
+
+
+def test_a_get_is_addressed_by_its_canonical_url(tmp_path: Path) -> None:
+    """Whatever the URL of the response; others by their fingerprints."""
+    with Opened(tmp_path) as opened:
+        opened.store("http://a.example/b?y=1&x=2#part", Response("http://a.example/led-to"))
+        posts = [Request(URL, method="POST", body=body) for body in ("a", "b")]
+        more = [Request(URL, method="HEAD"), Request(URL, body="in a GET")]
+        for request in [*posts, *more]:
+            opened.store(request)
+        verbatim = Request("http://a.example/v?y=1&x=2", meta={"verbatim_url": True})
+        opened.store(verbatim)
+        asked = [*posts, *more, verbatim]
+        assert [True] * 5 == [opened.retrieve(request) is not None for request in asked]
+        assert opened.retrieve(URL) is None
+        addresses = {*opened.storage._use.store}
+    keys = {KEY + fingerprint(request) for request in (*posts, *more)}
+    url = "http://a.example/b?x=2&y=1"
+    with PageStore(tmp_path) as store:
+        assert "http://a.example/led-to" == store.get(url).url
+    # Before Scrapy 2.19 there is no verbatim_url.
+    known = fingerprint(verbatim) == fingerprint(Request("http://a.example/v?x=2&y=1"))
+    last = "http://a.example/v?x=2&y=1" if known else verbatim.url
+    assert keys | {url, last} == addresses
+
+
+class WithoutSession:
+    """Calls URLs the same that differ in what Scrapy's fingerprinter does not pass over."""
+
+    def fingerprint(self, request: Request) -> bytes:
+        return fingerprint(request.replace(url=request.url.partition("?")[0]))
+
+
+def test_another_fingerprinter_says_what_is_the_same(tmp_path: Path) -> None:
+    with Opened(tmp_path, WithoutSession()) as opened:
+        opened.store(f"{URL}?session=1")
+        assert f"{URL}?session=1" == opened.retrieve(f"{URL}?session=2").url
+        opened.store(URL)
+        assert URL == opened.retrieve(f"{URL}?session=1").url
+        assert [KEY + fingerprint(Request(URL))] == [*opened.storage._use.store]
+    with Opened(tmp_path, ScrapyRedisFingerprinter()) as opened:
+        assert opened.retrieve(URL) is None
+
+
+def test_a_page_expires_by_its_time(tmp_path: Path, clock: list[datetime]) -> None:
+    """Its own, when it was stored; 0: never."""
+    with Opened(tmp_path, HTTPCACHE_EXPIRATION_SECS="60") as opened:
+        opened.store(URL)
+        stored = clock[0]
+        for seconds, is_there in ((0, True), (60, True), (61, False)):
+            clock[0] = stored + timedelta(seconds=seconds)
+            assert is_there is (opened.retrieve(URL) is not None)
+        opened.store(URL)
+        assert opened.retrieve(URL) is not None
+    clock[0] += timedelta(days=10_000)
+    with Opened(tmp_path) as opened:
+        assert URL == opened.retrieve(URL).url
+
+
+def test_pages_leave_with_their_slice(tmp_path: Path, clock: list[datetime]) -> None:
+    """That of the day in the time zone; their files go, too."""
+    slices = {"TBLOOM_PAGES_GRANULARITY": "d", "TBLOOM_PAGES_SLICES": "2"}
+    with Opened(tmp_path, **slices, TBLOOM_TIMEZONE="Asia/Tokyo") as opened:
+        opened.store(URL)
+        first = {path.name for path in tmp_path.glob("*.warc.gz")}
+        clock[0] = datetime(2019, 6, 4, 14, 59, 59, tzinfo=timezone.utc)
+        assert URL == opened.retrieve(URL).url
+        clock[0] = datetime(2019, 6, 4, 15, tzinfo=timezone.utc)
+        assert opened.retrieve(URL) is None
+        opened.store(f"{URL}/b")
+        assert 1 == len(first)
+        assert set() == first & {path.name for path in tmp_path.glob("*.warc.gz")}
+        assert [f"{URL}/b".encode()] == [
+            page.url.encode() for page in opened.storage._use.store.pages()
+        ]
+
+
+def test_segments_are_as_large_as_is_said(tmp_path: Path) -> None:
+    with Opened(tmp_path, TBLOOM_PAGES_SEGMENT_BYTES="1000") as opened:
+        for page in range(10):
+            opened.store(f"{URL}{page}")
+    assert 1 < len([*tmp_path.glob("*.warc.gz")])
+
+
+@pytest.mark.parametrize(
+    ("response", "warnings"),
+    [
+        (Response(URL, headers={"X-A": "a\r\nb"}), 1),
+        (Response(URL, headers={"X:A": "a"}), 1),
+        (Response("http://a.example/a b"), 1),
+        (Response(URL, status=99), 1),
+        (Response(URL, protocol="\u20ac"), 1),
+        (Response("ftp://a.example/a"), 0),
+        (Response("data:,a"), 0),
+    ],
+)
+def test_what_can_t_be_stored_is_passed_over(
+    response: Response, warnings: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Opened(tmp_path) as opened:
+        opened.store(URL, response)
+        opened.store(URL, response)
+        assert opened.retrieve(URL) is None
+        assert {"tbloom/pages/refused": 2} == opened.stats
+    assert warnings == caplog.text.count(f"can't hold <GET {URL}>")
+
+
+def test_what_can_t_be_read_is_fetched(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with Opened(tmp_path) as opened:
+        opened.store(URL)
+        [segment] = tmp_path.glob("*.warc.gz")
+        segment.write_bytes(bytes(segment.stat().st_size))
+        assert (None, None) == (opened.retrieve(URL), opened.retrieve(URL))
+        assert {"tbloom/pages/unread": 2} == opened.stats
+    told = f"<GET {URL}> could not be read from the page store, and counts as not stored"
+    assert 1 == caplog.text.count(told)
+
+
+def test_where_there_is_no_room_what_was_stored_stays(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    large = Response(URL, body=os.urandom(200_000))
+    with Opened(tmp_path) as opened:
+        opened.store(URL)
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (150_000, hard))
+        try:
+            opened.store(URL, large)
+            opened.store(URL, large)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert b"" == opened.retrieve(URL).body
+        assert {"tbloom/pages/failed": 2} == opened.stats
+        opened.store(URL, large)
+        assert large.body == opened.retrieve(URL).body
+    assert 1 == caplog.text.count("could not be stored")
+
+
+# The settings
+
+
+@pytest.mark.parametrize(
+    ("settings", "names"),
+    [
+        ({"TBLOOM_PAGES_PATH": 5}, "TBLOOM_PAGES_PATH"),
+        ({"TBLOOM_PAGES_PATH": "%(name)s"}, "TBLOOM_PAGES_PATH"),
+        ({"TBLOOM_PAGES_PATH": "a\0b"}, "TBLOOM_PAGES_PATH"),
+        ({"TBLOOM_PAGES_PATH": __file__}, "TBLOOM_PAGES_PATH"),
+        ({"TBLOOM_PAGES_PATH": str(Path(__file__).parent)}, "TBLOOM_PAGES_PATH"),
+        ({"TBLOOM_PAGES_READONLY": "True"}, "TBLOOM_PAGES_PATH"),  # there is none yet
+        ({"TBLOOM_PAGES_GRANULARITY": "d"}, "TBLOOM_PAGES_SLICES"),
+        ({"TBLOOM_PAGES_SLICES": 7}, "TBLOOM_PAGES_GRANULARITY"),
+        (
+            {"TBLOOM_PAGES_GRANULARITY": "y", "TBLOOM_PAGES_SLICES": 7},
+            "TBLOOM_PAGES_GRANULARITY",
+        ),
+        ({"TBLOOM_PAGES_GRANULARITY": "d", "TBLOOM_PAGES_SLICES": "7.5"}, "TBLOOM_PAGES_SLICES"),
+        ({"TBLOOM_PAGES_GRANULARITY": "d", "TBLOOM_PAGES_SLICES": 0}, "TBLOOM_PAGES_SLICES"),
+        (
+            {
+                "TBLOOM_PAGES_GRANULARITY": "d",
+                "TBLOOM_PAGES_SLICES": 7,
+                "TBLOOM_TIMEZONE": "Mars",
+            },
+            "TBLOOM_TIMEZONE",
+        ),
+        ({"TBLOOM_PAGES_READONLY": "perhaps"}, "TBLOOM_PAGES_READONLY"),
+        ({"TBLOOM_PAGES_SEGMENT_BYTES": "1 GB"}, "TBLOOM_PAGES_SEGMENT_BYTES"),
+        ({"TBLOOM_PAGES_SEGMENT_BYTES": 0}, "TBLOOM_PAGES_SEGMENT_BYTES"),
+        ({"TBLOOM_PAGES_SLICE": 7}, "TBLOOM_PAGES_SLICE"),
+        ({"HTTPCACHE_EXPIRATION_SECS": "an hour"}, "HTTPCACHE_EXPIRATION_SECS"),
+        ({"HTTPCACHE_EXPIRATION_SECS": [1]}, "HTTPCACHE_EXPIRATION_SECS"),
+    ],
+)
+def test_a_wrong_setting_is_named(settings: dict[str, Any], names: str, tmp_path: Path) -> None:
+    given = {"TBLOOM_PAGES_PATH": str(tmp_path / "new"), **settings}
+    with pytest.raises(ConfigError, match=rf"^{names}: expected"):
+        PageCacheStorage(Settings(given))
+    assert {} == sharing._opened
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (
+            {"TBLOOM_PAGES_PATH": "100%"},
+            "TBLOOM_PAGES_PATH: expected a str in which only %(spider)s is replaced, and any other % is %%, got '100%'",
+        ),
+        (
+            {"TBLOOM_PAGES_SLICES": 7},
+            "TBLOOM_PAGES_GRANULARITY: expected a period such as 'd', because TBLOOM_PAGES_SLICES is given, got None",
+        ),
+        (
+            {"TBLOOM_PAGES_GRANULARITY": "d"},
+            "TBLOOM_PAGES_SLICES: expected a whole number, because TBLOOM_PAGES_GRANULARITY is given, got None",
+        ),
+    ],
+)
+def test_a_wrong_setting_is_told_in_settings(settings: dict[str, Any], expected: str) -> None:
+    """Nobody has given an argument."""
+    with pytest.raises(ConfigError) as caught:
+        PageCacheStorage(Settings(settings))
+    assert expected == str(caught.value)
+
+
+def test_other_slices_than_the_stores_are_refused(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By the same process as well, while it has the store open."""
+    slices = {"TBLOOM_PAGES_GRANULARITY": "d", "TBLOOM_PAGES_SLICES": 7}
+    with Opened(tmp_path, **slices), pytest.raises(ConfigMismatch):
+        Opened(tmp_path, **slices | {"TBLOOM_PAGES_SLICES": 8})
+    with pytest.raises(ConfigMismatch):
+        Opened(tmp_path, **slices, TBLOOM_TIMEZONE="Asia/Tokyo")
+    assert 2 == caplog.text.count("TBLOOM_PAGES_SLICES and TBLOOM_TIMEZONE don't describe")
+    with Opened(tmp_path, TBLOOM_TIMEZONE="Asia/Tokyo") as opened:  # the filter's
+        opened.store(URL)
+
+
+def test_crawls_share_a_store_that_readers_are_refused(tmp_path: Path) -> None:
+    """Whose index is trusted by nobody but the one who has made it."""
+    slices = {"TBLOOM_PAGES_GRANULARITY": "d", "TBLOOM_PAGES_SLICES": 7}
+    with Opened(tmp_path / "pages", **slices) as one:
+        one.store(URL)
+        (tmp_path / "pages" / "lock").write_text('{"pid": 1, "boot": "another"}')
+        with pytest.raises(TBloomError, match="can't be trusted"):
+            PageStore(tmp_path / "pages", readonly=True)
+        with Opened(tmp_path / "pages", **slices) as other:
+            assert URL == other.retrieve(URL).url
+        with pytest.raises(ConfigMismatch):
+            Opened(tmp_path / "pages", **slices | {"TBLOOM_PAGES_SLICES": 8})
+    assert {} == sharing._opened
+
+
+def test_by_default_the_pages_are_in_scrapys_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for settings, folder in (
+        ({}, ".scrapy/httpcache/pages"),
+        ({"HTTPCACHE_DIR": str(tmp_path / "100%(spider)s")}, "100%(spider)s/pages"),
+        ({"TBLOOM_PAGES_PATH": Path("own")}, "own"),
+    ):
+        with Opened(tmp_path, **{"TBLOOM_PAGES_PATH": None, **settings}) as opened:
+            assert str(tmp_path / folder) == opened.storage._use.store.path
+
+
+def test_the_defaults_in_the_documents_are_right() -> None:
+    """The others have none."""
+    arguments = inspect.signature(PageStore).parameters
+    for document in ("README.md", "docs/scrapy.md"):
+        text = (Path(__file__).parents[2] / document).read_text(encoding="utf-8")
+        for name in ("segment_bytes", "readonly"):
+            assert f"| `TBLOOM_PAGES_{name.upper()}` | `{arguments[name].default}` |" in text
+
+
+def test_the_last_one_closes_the_store(tmp_path: Path) -> None:
+    """Whoever is gone without that has it given back, too."""
+    with Opened(tmp_path) as one:
+        with Opened(tmp_path) as other:
+            other.store(URL)
+        assert URL == one.retrieve(URL).url
+        forgotten = PageCacheStorage(Settings({"TBLOOM_PAGES_PATH": str(tmp_path)}))
+    with pytest.raises(StoreLocked):
+        PageStore(tmp_path)
+    del forgotten
+    PageStore(tmp_path).close()
+    assert {} == sharing._opened
+
+
+def test_a_forked_crawl_does_not_write_with_its_parents(tmp_path: Path) -> None:
+    with Opened(tmp_path):
+        child = os.fork()
+        if not child:
+            code = 1
+            try:
+                PageCacheStorage(Settings({"TBLOOM_PAGES_PATH": str(tmp_path)}))
+            except StoreLocked:
+                code = 0
+            finally:
+                os._exit(code)
+        assert 0 == os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+class Engine:
+    """What of Scrapy's engine closes a spider."""
+
+    def __init__(self, spider: Spider) -> None:
+        self.spider: Spider | None = spider
+        self.reasons: list[str] = []
+
+    def close_spider(self, spider: Spider, reason: str) -> None:
+        assert spider is self.spider
+        self.spider = None
+        self.reasons.append(reason)
+
+
+def test_without_a_store_nothing_is_fetched(tmp_path: Path) -> None:
+    """Where Scrapy goes on with a spider that should be closed while it is opened, as before 2.19."""
+    with PageStore(tmp_path / "tests"):
+        opened = Opened.__new__(Opened)
+        with pytest.raises(CloseSpider):
+            opened.__init__(tmp_path / "%(spider)s")
+        engine = opened.spider.crawler.engine = Engine(opened.spider)
+        for _ in range(2):
+            with pytest.raises(IgnoreRequest):
+                opened.retrieve(URL)
+        opened.store(URL)
+        assert ["tbloom_error"] == engine.reasons
+        opened.storage.close_spider(opened.spider)
+
+
+def test_the_filters_store_does_not_mind_the_caches_settings() -> None:
+    """Only with the cache on is the time zone of use where the filter has none for it."""
+    exact = {"TBLOOM_STORE": "exact", "TBLOOM_PAGES_PATH": "pages"}
+    on = {"HTTPCACHE_ENABLED": True, "HTTPCACHE_STORAGE": OURS, "TBLOOM_TIMEZONE": "Asia/Tokyo"}
+    assert "exact" == options.read(Settings(exact), "tests").store
+    assert "exact" == options.read(Settings({**exact, **on}), "tests").store
+    for name, value in (("HTTPCACHE_ENABLED", False), ("HTTPCACHE_STORAGE", THEIRS)):
+        with pytest.raises(ConfigError, match="TBLOOM_TIMEZONE: expected to be left out"):
+            options.read(Settings({**exact, **on, name: value}), "tests")
+
+
+WITHOUT = """
+import sys
+for name in ("isal", "lmdb", "warcio"):
+    sys.modules[name] = None
+from tbloom.scrapy import *
+from scrapy.utils.misc import load_object
+print(DupeFilter.__name__)
+try:
+    load_object("tbloom.scrapy.PageCacheStorage")
+except ImportError as error:
+    print(error)
+"""
+
+
+def test_without_the_extra_it_says_what_to_install() -> None:
+    """And the rest of ``tbloom.scrapy`` works, also where all of it is imported."""
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ("", 0) == (done.stderr, done.returncode)
+    assert re.fullmatch(
+        r"DupeFilter\ntbloom\.pages needs \w+: pip install 'tbloom\[pages\]'\n", done.stdout
+    )
+
+
+def test_all_that_is_public_is_there() -> None:
+    module = importlib.import_module("tbloom.scrapy")
+    assert sorted(module.__all__) == module.__all__
+    names = [*module.__all__, "PageCacheStorage"]
+    assert all(getattr(module, name).__name__ == name for name in names)
+    with pytest.raises(AttributeError, match="has no attribute 'PageCache'"):
+        _ = module.PageCache
