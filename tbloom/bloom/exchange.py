@@ -10,9 +10,8 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from tbloom.bloom import survey
 from tbloom.bloom.config import Config
-from tbloom.bloom.hasher import by_shard, shard_of
+from tbloom.bloom.info import count_items
 from tbloom.bloom.layout import Layout
 from tbloom.bloom.script_calls import Plan, ShardPlan
 from tbloom.engine.batches import Batch
@@ -26,6 +25,7 @@ from tbloom.engine.flow import (
     chunks,
     text,
 )
+from tbloom.engine.keys import by_shard, shard_of
 from tbloom.errors import ConfigMismatch, FilterFull, TBloomError
 
 #: A slice changes between question and correction once, by chance twice. More often, without any
@@ -93,8 +93,7 @@ class Conversation(Exchange):
                     yield from self._prepare(plan, pending, store=store)
                 ):
                     continue
-                sent = plan.sendable(pending) if store and len(pending) > 1 else pending
-                answered = yield from self._send(plan, sent, call)
+                answered = yield from self._send(plan, pending, call)
                 if answered:
                     corrections = 0
                 rest = self._left_over(answered)
@@ -138,7 +137,7 @@ class Conversation(Exchange):
         for shard in {batch.shard for batch in pending}:
             last = plan.must_begin_after(shard)
             if last is not None:
-                count = survey.count_items(self.config, shard, last, plan.layout(shard))
+                count = count_items(self.config, shard, last, plan.layout(shard))
                 items[shard] = yield from count
         if not items:
             return True

@@ -15,25 +15,12 @@ this keeps the textbook false positive rate for filters of a few dozen items too
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from hashlib import shake_256
 from struct import Struct
 
 _OFFSET_MASK = (1 << 96) - 1
 _MULTIPLIER_SEED = b"tbloom"  # never change it: see HASH_NAME
-
-
-def shard_of(digest: int, shards: int) -> int:
-    """Which shard the item with this digest belongs to, 0 .. shards-1."""
-    return (digest >> 96) * shards >> 32
-
-
-def by_shard(digests: Iterable[int], shards: int) -> dict[int, list[int]]:
-    """The distinct digests, in order, by the shard that they belong to."""
-    found: dict[int, list[int]] = {}
-    for key in dict.fromkeys(digests):
-        found.setdefault(shard_of(key, shards), []).append(key)
-    return found
 
 
 class Hasher:

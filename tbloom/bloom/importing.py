@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tbloom.bloom import survey
 from tbloom.bloom.exchange import Conversation
+from tbloom.bloom.info import ask_time
 from tbloom.bloom.script_calls import Plan, Positions, ShardPlan, leaves
 from tbloom.bloom.sizing import HEADER_BITS
 from tbloom.engine.batches import Batch
@@ -28,7 +28,7 @@ def import_many(conversation: Conversation, digests: list[int], label: str | Non
     """
     if label is not None and label not in conversation.current_plan().labels:
         # Perhaps our clock is wrong.
-        yield from survey.ask_time(conversation.config, conversation.clock)
+        yield from ask_time(conversation.config, conversation.clock)
         _check_live(label, conversation.current_plan())
     batches = conversation.batches(digests, label)
     yield from conversation.ask(batches, _Import().call, store=True)

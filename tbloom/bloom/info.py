@@ -1,11 +1,30 @@
-"""What ``info()`` tells about a filter."""
+"""What ``info()`` tells about a filter, and the flow that reads it, in commands too short to be felt."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import datetime
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime, tzinfo
+from statistics import fmean
+from typing import Any, NamedTuple
 
 from tbloom.bloom import sizing
+from tbloom.bloom.config import Config
+from tbloom.bloom.layout import Layout, Part
+from tbloom.bloom.sizing import HEADER_BITS, key_bytes, window_rate
+from tbloom.engine.clock import ServerClock
+from tbloom.engine.flow import CALLS_AT_ONCE, Command, Flow, ScriptCall, chunks, deliver, text
+from tbloom.engine.scripts import Script
+from tbloom.engine.server import check_stored, evictions
+from tbloom.window import Slice, from_ms
+
+_CONTAINS = Script("bloom/contains")
+
+#: BITCOUNT reads so many bytes in about a millisecond.
+_COUNT_BYTES = 1 << 22
+#: A part that is to leave so soon may be gone, by the time that it is looked for.
+_SOON_MS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,3 +84,183 @@ class FilterInfo:
     def error_rate(self) -> float:
         """The chance, as of now, that an item never added is called seen."""
         return sizing.window_rate([slice.error_rate for slice in self.slices])
+
+
+def ask_time(config: Config, clock: ServerClock) -> Flow[None]:
+    """Has the clock learn the time of the server that holds the filter.
+
+    Not by TIME, which a cluster's client would send to any node: no instant lies in a slice that
+    ends where it begins, so the script replies with its time.
+    """
+    call = ScriptCall(_CONTAINS, (config.keys.root,), (config.stored, 0, 0))
+    [[_, now]] = yield from deliver([call])
+    clock.learn(now)
+
+
+def warnings(config: Config, clock: ServerClock) -> Flow[list[str]]:
+    """What threatens the filter, or has harmed it: a server that drops keys, and slices that it dropped."""
+    yield from ask_time(config, clock)
+    found = yield from evictions([*map(config.keys.register, range(config.shards))])
+    for key in (yield from _dropped_parts(config, clock.now())):
+        found.append(f"the server has dropped {key} early: what it held is forgotten")
+    return found
+
+
+def _dropped_parts(config: Config, now: int) -> Flow[list[str]]:
+    """The parts that are in the registers, and not there."""
+    parts = []
+    for register in (
+        yield from each("HGETALL", [*map(config.keys.register, range(config.shards))])
+    ):
+        # redis-py makes a dict of the reply.
+        parts += [
+            text(part)
+            for part, until in register.items()
+            if text(until).isdecimal() and int(until) > now + _SOON_MS
+        ]
+    there = yield from each("EXISTS", parts)
+    return [part for part, exists in zip(parts, there, strict=True) if not exists]
+
+
+def read_info(
+    config: Config, clock: ServerClock, earlier: FilterInfo | None = None
+) -> Flow[FilterInfo]:
+    """What the filter holds, slice by slice.
+
+    With an ``earlier`` answer, bits are counted only in slices that have changed since.
+    """
+    yield from ask_time(config, clock)
+    now = clock.now()
+    yield from check_stored(config)
+    texts = yield from each("GET", [config.keys.layout(s) for s in range(config.shards)])
+    layouts = [Layout(config, text(known) if known else "") for known in texts]
+    known = {slice.label: slice for slice in earlier.slices} if earlier else {}
+    slices = []
+    for slice in config.window.live(now):
+        before = known.get(slice.label)
+        slices.append((yield from _slice_info(config, slice, layouts, now, before)))
+    claims = yield from each("HLEN", [*map(config.keys.claims, range(config.shards))])
+    found = yield from warnings(config, clock)
+    return filter_info(config, slices, sum(claims), found)
+
+
+def filter_info(
+    config: Config, slices: list[SliceInfo], claims: int = 0, said: Iterable[str] = ()
+) -> FilterInfo:
+    """The filter's parameters, and what its slices hold."""
+    return FilterInfo(
+        name=config.name,
+        granularity=config.window.granularity,
+        tz=config.window.tz,
+        capacity=config.capacity,
+        promised_error_rate=config.error_rate,
+        bits=config.bits,
+        hashes=config.hashes,
+        shards=config.shards,
+        slices=tuple(slices),
+        claims=claims,
+        warnings=tuple(said),
+    )
+
+
+def count_items(config: Config, shard: int, label: str, layout: Layout) -> Flow[int]:
+    """The items that one shard of a slice holds."""
+    numbers = range(len(layout.parts(label)))
+    keys = [config.keys.slice(label, shard, number) for number in numbers]
+    return sum(count for [count] in (yield from each("BITFIELD_RO", keys, "GET", "u48", "0")))
+
+
+def _slice_info(
+    config: Config, slice: Slice, layouts: list[Layout], now: int, before: SliceInfo | None
+) -> Flow[SliceInfo]:
+    keys, sizes = [], []
+    for shard, layout in enumerate(layouts):
+        for number, part in enumerate(layout.parts(slice.label)):
+            keys.append(config.keys.slice(slice.label, shard, number))
+            sizes.append((shard, part))
+    items = yield from each("BITFIELD_RO", keys, "GET", "u48", "0")
+    memory = yield from each("MEMORY USAGE", keys)
+    ttls = yield from each("PTTL", keys)
+    expires = _expiry(now, max(ttls), config.window.zone)
+    held = sum(count for [count] in items), sum(size or 0 for size in memory), len(keys)
+    if before and is_unchanged(config, before, *held):
+        return replace(before, expires=expires)
+    parts = []
+    for key, (shard, part), [count], size in zip(keys, sizes, items, memory, strict=True):
+        found = (yield from _count_bits(part.bits, key)) if count else 0
+        parts.append(HeldPart(shard, part, count, size or 0, found))
+    return summed(config, slice, parts, expires)
+
+
+def is_unchanged(config: Config, before: SliceInfo, items: int, size: int, parts: int) -> bool:
+    """Whether a slice with so many items, bytes and parts is as it was: nothing but a new item sets a bit."""
+    return (items, size, parts) == (before.items, before.bytes, before.parts * config.shards)
+
+
+class HeldPart(NamedTuple):
+    """What one part of a slice holds."""
+
+    shard: int
+    part: Part
+    items: int
+    #: Of memory; 0: it has not begun.
+    bytes: int
+    set_bits: int
+
+
+def summed(
+    config: Config, slice: Slice, parts: list[HeldPart], expires: datetime | None
+) -> SliceInfo:
+    """What a slice with these parts holds."""
+    begun = sum(held.part.bits for held in parts if held.bytes)
+    # The last byte may have bits that are no item's.
+    set_bits = [min(held.set_bits, held.part.bits) for held in parts]
+    fills = [
+        (held.shard, bits / held.part.bits, held.part.hashes)
+        for held, bits in zip(parts, set_bits, strict=True)
+    ]
+    zone = config.window.zone
+    return SliceInfo(
+        label=slice.label,
+        start=from_ms(slice.start, zone),
+        end=from_ms(slice.end, zone),
+        expires=expires,
+        items=sum(held.items for held in parts),
+        parts=max(Counter(held.shard for held in parts).values()),
+        fill_ratio=sum(set_bits) / max(1, begun),
+        bytes=sum(held.bytes for held in parts),
+        error_rate=fmean(
+            window_rate([fill**hashes for own, fill, hashes in fills if own == shard])
+            for shard in range(config.shards)
+        ),
+    )
+
+
+def _expiry(now: int, ttl: int, zone: tzinfo) -> datetime | None:
+    """When a key with this TTL (ms) is dropped; None where it has none, or one that is beyond all calendars."""
+    try:
+        return from_ms(now + ttl, zone) if ttl >= 0 else None
+    except OverflowError:
+        return None
+
+
+def each(command: str, keys: list[str], *arguments: str) -> Flow[list[Any]]:
+    """The replies to one command for each key."""
+    replies: list[Any] = []
+    for some in chunks(keys, CALLS_AT_ONCE):
+        replies += yield from deliver([Command((command, key, *arguments)) for key in some])
+    return replies
+
+
+def _count_bits(bits: int, key: str) -> Flow[int]:
+    """How many of a part's bits are set."""
+    header = HEADER_BITS // 8
+    size = key_bytes(bits)
+    calls = [
+        Command(("BITCOUNT", key, start, min(start + _COUNT_BYTES, size) - 1))
+        for start in range(header, size, _COUNT_BYTES)
+    ]
+    counts: list[int] = []
+    for some in chunks(calls, CALLS_AT_ONCE):
+        counts += yield from deliver(some)
+    return sum(counts)

@@ -11,7 +11,6 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeVar
 
-from tbloom.bloom import survey
 from tbloom.bloom.cache import HomeMemory
 from tbloom.bloom.claims.holdings import Claim
 from tbloom.bloom.claims.protocol import Claims
@@ -19,11 +18,12 @@ from tbloom.bloom.claims.sessions import Sessions
 from tbloom.bloom.config import Config, from_stored
 from tbloom.bloom.exchange import Conversation
 from tbloom.bloom.importing import import_many
-from tbloom.bloom.info import FilterInfo
+from tbloom.bloom.info import FilterInfo, ask_time, read_info, warnings
 from tbloom.bloom.reconfigure import reconfigure
 from tbloom.bloom.script_calls import Plan
 from tbloom.engine.batches import Batch, answers_of
 from tbloom.engine.flow import Command, Flow, deliver, text
+from tbloom.engine.server import check_stored
 from tbloom.errors import ConfigError, ConfigMismatch
 from tbloom.items import (
     Item,
@@ -203,8 +203,8 @@ class Protocol:
     def _keys(self, at: datetime | None) -> Flow[list[str]]:
         conversation = self._conversation
         if at is None:
-            yield from survey.ask_time(self.config, conversation.clock)
-        yield from survey.check_stored(self.config)
+            yield from ask_time(self.config, conversation.clock)
+        yield from check_stored(self.config)
         slices = self.config.window.live(to_ms(at) if at else conversation.clock.now())
         keys, shards = self.config.keys, range(self.config.shards)
         return [keys.slice(slice.label, shard) for slice in slices for shard in shards]
@@ -214,14 +214,14 @@ class Protocol:
         return (yield from self._adopting(self._warnings))
 
     def _warnings(self) -> Flow[list[str]]:
-        return (yield from survey.warnings(self.config, self._conversation.clock))
+        return (yield from warnings(self.config, self._conversation.clock))
 
     def info(self, earlier: FilterInfo | None) -> Flow[FilterInfo]:
         """What the filter holds."""
         return (yield from self._adopting(self._info, earlier))
 
     def _info(self, earlier: FilterInfo | None) -> Flow[FilterInfo]:
-        return (yield from survey.info(self.config, self._conversation.clock, earlier))
+        return (yield from read_info(self.config, self._conversation.clock, earlier))
 
     def _adopting(self, verb: Callable[..., Flow[T]], *args: Any) -> Flow[T]:
         """The verb's answers, with the stored filter's shards if that is all that differs."""

@@ -24,8 +24,6 @@ _CLEAR = Script("bloom/clear")
 _OPEN = Script("bloom/open")
 _RELAYOUT = Script("bloom/relayout")
 
-#: Bits of a key (4 MB) that takes the server more than a millisecond to make.
-_LARGE = 1 << 25
 #: How far apart (ms) the keys of a slice leave, and how many of them may not leave together.
 _SPREAD_MS, _SPREAD = 100, 256
 
@@ -119,7 +117,6 @@ class Plan:
     __slots__ = (
         "_expires",
         "_layouts",
-        "_made",
         "_shards",
         "begins",
         "config",
@@ -130,7 +127,6 @@ class Plan:
     def __init__(self, config: Config, now: int, layouts: dict[int, Layout]) -> None:
         slices = config.window.live(now)
         current = slices[-1]
-        self._made: set[str] = set()
         self.config = config
         self.begins, self.ends = current.start, current.end
         self._expires = config.window.expires(current)
@@ -150,19 +146,6 @@ class Plan:
     def must_begin_after(self, shard: int) -> str | None:
         """The slice whose size decides how the current one begins; None: nothing is to be done."""
         return self.layout(shard).newest_before(self.labels[0], self.labels)
-
-    def sendable(self, batches: list[Batch]) -> list[Batch]:
-        """The batches without those, but for one, that may make a large key: each holds the server up."""
-        sendable, makes = [], False
-        for batch in batches:
-            shard = self.shard(batch.shard)
-            if shard.current.bits > _LARGE and shard.keys[0] not in self._made:
-                if makes:
-                    continue
-                makes = True
-                self._made.add(shard.keys[0])
-            sendable.append(batch)
-        return sendable
 
     def expires_at(self, shard: int | None) -> int:
         """When the shard's keys of the current slice are dropped (ms)."""

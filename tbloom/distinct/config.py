@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from tbloom.bloom.config import differences, read_stored
 from tbloom.engine.keys import Keys, check_name
+from tbloom.engine.parameters import differences, read_stored
 from tbloom.errors import ConfigError
 from tbloom.items import FINGERPRINT_NAME
 from tbloom.window import Slice, Window

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from tbloom.bloom import survey
 from tbloom.distinct import algebra as combining
 from tbloom.distinct.config import CounterConfig
 from tbloom.distinct.exchange import CountConversation, refusal
@@ -13,6 +12,7 @@ from tbloom.distinct.info import CountedSlice, CounterInfo
 from tbloom.distinct.selection import Selection, select
 from tbloom.distinct.storage import bucket_keys, clear_counter, clear_mapping, look, memory
 from tbloom.engine.flow import Command, Flow, Status, deliver, text
+from tbloom.engine.server import evictions
 from tbloom.engine.tree import read_tree
 from tbloom.errors import ConfigError
 from tbloom.items import Item, digests_of, encode, fingerprint
@@ -81,7 +81,7 @@ class CountProtocol:
 
     def warnings(self) -> Flow[list[str]]:
         """What threatens the counter."""
-        return (yield from survey.evictions([self.config.keys.config()]))
+        return (yield from evictions([self.config.keys.config()]))
 
     def _add(self, digests: list[int]) -> Flow[dict[int, bool]]:
         conversation = self._conversation

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from binascii import crc_hqx
+from collections.abc import Iterable
 from contextlib import suppress
 
 from tbloom.errors import ConfigError
@@ -162,3 +163,16 @@ def kind_of(key: str) -> str:
 def slot(tag: str) -> int:
     """The hash slot of a hash tag: CRC16 (XMODEM), as in the Redis Cluster specification."""
     return crc_hqx(tag.encode(), 0) % SLOTS
+
+
+def shard_of(digest: int, shards: int) -> int:
+    """Which shard the item with this digest belongs to, 0 .. shards-1."""
+    return (digest >> 96) * shards >> 32
+
+
+def by_shard(digests: Iterable[int], shards: int) -> dict[int, list[int]]:
+    """The distinct digests, in order, by the shard that they belong to."""
+    found: dict[int, list[int]] = {}
+    for key in dict.fromkeys(digests):
+        found.setdefault(shard_of(key, shards), []).append(key)
+    return found

@@ -6,8 +6,8 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from tbloom.bloom.config import MAX_SHARDS, differences, read_stored
-from tbloom.engine.keys import Keys
+from tbloom.engine.keys import SLOTS, Keys
+from tbloom.engine.parameters import differences, read_stored
 from tbloom.errors import ConfigError
 from tbloom.items import FINGERPRINT_NAME
 
@@ -26,8 +26,8 @@ class ExactConfig:
     stored: str = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if type(self.shards) is not int or not 1 <= self.shards <= MAX_SHARDS:
-            raise ConfigError("shards", self.shards, f"a whole number from 1 to {MAX_SHARDS}")
+        if type(self.shards) is not int or not 1 <= self.shards <= SLOTS:
+            raise ConfigError("shards", self.shards, f"a whole number from 1 to {SLOTS}")
         values = {
             "layout": LAYOUT,
             "kind": KIND,

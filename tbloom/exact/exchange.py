@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from tbloom.bloom.hasher import by_shard
 from tbloom.engine.batches import Batch, Untold
 from tbloom.engine.buckets import Bucketed
 from tbloom.engine.flow import Flow, ScriptCall, Status, chunks, text
+from tbloom.engine.keys import by_shard
 from tbloom.engine.scripts import Script
 from tbloom.engine.tokens import LANE_TTL_MS
 from tbloom.engine.tree import BITS, LAST_BUCKET, Tree, new_generation, read_tree

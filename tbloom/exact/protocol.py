@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import timedelta
 
-from tbloom.bloom import survey
 from tbloom.engine.batches import Batch, answers_of
 from tbloom.engine.flow import CALLS_AT_ONCE, Command, Flow, ScriptCall, chunks, deliver, text
 from tbloom.engine.scripts import Script
+from tbloom.engine.server import check_stored, evictions
 from tbloom.engine.tree import Tree, read_tree
 from tbloom.errors import ConfigMismatch, TBloomError
 from tbloom.exact.config import ExactConfig, from_stored
@@ -70,7 +70,7 @@ class ExactProtocol:
     def info(self) -> Flow[ExactInfo]:
         """What the filter holds."""
         config = self.config
-        yield from survey.check_stored(config)
+        yield from check_stored(config)
         items = dead = memory = buckets = 0
         for shard in range(config.shards):
             tree = yield from read_tree(config.name, config.keys.layout(shard))
@@ -93,7 +93,7 @@ class ExactProtocol:
     def warnings(self) -> Flow[list[str]]:
         """What threatens the filter."""
         shards = range(self.config.shards)
-        return (yield from survey.evictions([*map(self.config.keys.config, shards)]))
+        return (yield from evictions([*map(self.config.keys.config, shards)]))
 
     def _ttl_ms(self, ttl: float | timedelta | None) -> int:
         return self._ttl if ttl is None else check_ttl(ttl)

@@ -11,6 +11,6 @@
     vectors.py   the same with numpy
     live.py      what is live now: plan, layouts, parts
     engine.py    the verbs
-    overview.py  info() and keys()
+    info.py      info() and keys()
     bloom.py     the two classes
 """

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from tbloom.bloom.config import Config
 from tbloom.bloom.exchange import items_per_call
-from tbloom.bloom.hasher import by_shard
 from tbloom.engine.batches import Batch, cut
 from tbloom.engine.flow import CALLS_AT_ONCE, chunks
+from tbloom.engine.keys import by_shard
 from tbloom.engine.tokens import LANE_TTL_MS
 from tbloom.errors import FilterFull
 from tbloom.items import Item, check_items, digest, digests_of, encode

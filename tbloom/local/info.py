@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
-from tbloom.bloom.info import FilterInfo, SliceInfo
+from tbloom.bloom.info import FilterInfo, HeldPart, SliceInfo, filter_info, is_unchanged, summed
 from tbloom.bloom.script_calls import Plan
 from tbloom.bloom.sizing import key_bytes
-from tbloom.bloom.survey import HeldPart, filter_info, is_unchanged, summed
 from tbloom.local.bound import key_of, part_of
 from tbloom.local.engine import Engine
 from tbloom.window import Slice, from_ms, to_ms

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from tbloom.bloom.config import Config
-from tbloom.bloom.hasher import shard_of
 from tbloom.bloom.layout import Layout
 from tbloom.bloom.script_calls import Plan
 from tbloom.bloom.sizing import key_bytes
+from tbloom.engine.keys import shard_of
 from tbloom.errors import ConfigMismatch
 from tbloom.local.bound import Bound, key_of, part_of
 from tbloom.local.contents import PartEntry

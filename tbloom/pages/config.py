@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-from tbloom.bloom.config import differences, read_stored
+from tbloom.engine.parameters import differences, read_stored
 from tbloom.errors import ConfigError, ConfigMismatch, TBloomError
 from tbloom.items import FINGERPRINT_NAME
 from tbloom.window import Slice, Window

@@ -10,8 +10,8 @@ import redis
 
 from tbloom import ConfigMismatch, TimeBloom
 from tbloom.bloom.config import configure
-from tbloom.bloom.hasher import Hasher, shard_of
-from tbloom.engine.keys import SLOTS, Keys, slot
+from tbloom.bloom.hasher import Hasher
+from tbloom.engine.keys import SLOTS, Keys, shard_of, slot
 from tbloom.items import digest
 from tests.helpers.making import Make
 

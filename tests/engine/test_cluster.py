@@ -22,9 +22,8 @@ import redis
 from redis.sentinel import Sentinel
 
 from tbloom import AsyncTimeBloom, ConfigMismatch, TimeBloom
-from tbloom.bloom.hasher import shard_of
 from tbloom.demo.localredis import LocalRedis
-from tbloom.engine.keys import Keys, slot
+from tbloom.engine.keys import Keys, shard_of, slot
 from tbloom.items import digest
 from tests.helpers import servers
 from tests.helpers.making import Make, missing

@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from tbloom import ConfigMismatch, TBloomError
-from tbloom.bloom.hasher import shard_of
+from tbloom.engine.keys import shard_of
 from tbloom.engine.tree import Tree
 from tbloom.exact import ExactFilter
 from tbloom.items import encode, fingerprint

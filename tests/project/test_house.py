@@ -1,87 +1,80 @@
-"""The house: who may import whom, what is public, and how its files look."""
+"""The house: its rooms, who may import whom, what is public, and how its files look."""
 
 from __future__ import annotations
 
 import ast
 import re
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 from types import ModuleType
-
-import pytest
 
 import tbloom
 from tbloom.engine.scripts import Script
 
 ROOT = Path(__file__).parents[2]
-FLOORS = [  # lowest first
-    {"errors", "version"},
-    {
-        "circuit",
-        "homememory",
-        "window",
-        "sizing",
-        "measured",
-        "hashing",
-        "items",
-        "keys",
-        "scripts",
-        "clock",
-        "lanes",
-    },
-    {"batches", "config", "info", "calls"},
-    {"layout", "tree"},
-    {"survey", "plan"},
-    {"reconfigure"},
-    {"exchange"},
-    {"bucketed", "conversation", "holdings"},
-    {"claims", "importing"},
-    {"sessions"},
-    {"protocol"},
-    {"failures", "heart", "wire", "clients"},
-    {"caller"},
-    {"syncdriver", "aiodriver"},
-    {"base"},
-    {"sync", "aio"},
-    {"distinct", "exact", "local", "pages"},
-    {"metrics"},
-    {"scrapy", "cli"},
-]
-FLOOR = {name: number for number, names in enumerate(FLOORS) for name in names}
-#: Up to here a module imports from lower floors only; above, also from its own.
-STRICT = FLOOR["window"]
-
-MODULES = sorted((ROOT / "tbloom").rglob("*.py"))
-SHARED = ROOT / "lua" / "shared.lua"
-SCRIPTS = sorted(set((ROOT / "lua").rglob("*.lua")) - {SHARED})
-each_module = pytest.mark.parametrize(
-    "path", MODULES, ids=[str(path.relative_to(ROOT)) for path in MODULES]
+#: Lowest floor first: a room imports from itself and from lower floors.
+FLOORS = (
+    ("errors", "version"),
+    ("items", "window"),
+    ("engine",),
+    ("bloom", "exact", "distinct", "pages"),
+    ("local",),
+    ("scrapy", "cli.kit"),
+    ("demo",),
+    ("cli",),
 )
-each_script = pytest.mark.parametrize("path", SCRIPTS, ids=[path.name for path in SCRIPTS])
+FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
+#: Which rooms may import a library. (``engine`` knows redis-py in its drivers only: see below.)
+LIBRARIES = {
+    "redis": {"engine", "bloom", "exact", "distinct", "scrapy", "cli.kit", "demo", "cli"},
+    "scrapy": {"scrapy", "demo"},
+    "scrapy_redis": {"scrapy", "demo"},
+    "isal": {"pages"},
+    "lmdb": {"pages"},
+    "warcio": {"pages"},
+    "numpy": {"local"},
+}
+#: What knows redis-py where the rest of its room does not: the protocols do no I/O.
+KNOW_REDIS = re.compile(r"sync|aio|urls|client|retries|connections|metrics|heartbeat")
+MODULES = {
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in sorted((ROOT / "tbloom").rglob("*.py"))
+}
+SHARED = ROOT / "lua" / "shared.lua"
+SCRIPTS = sorted({*(ROOT / "lua").rglob("*.lua")} - {SHARED})
 
 
-def room(path: Path) -> str:
-    """The module or subpackage of tbloom that a file belongs to."""
-    return path.relative_to(ROOT / "tbloom").parts[0].removesuffix(".py")
+def room(module: str) -> str:
+    """The room that a module belongs to; "" for the package itself."""
+    inner = module.partition(".")[2]
+    found = (name for name in FLOOR if f"{inner}.".startswith(f"{name}."))
+    return max(found, key=len, default="")
 
 
-def imports(path: Path) -> Iterator[str]:
-    """The full name of everything that a file imports, wherever in it."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+def imports(path: Path, *, at_run_time: bool = False) -> Iterator[str]:
+    """The full name of everything that a file imports; ``at_run_time``: as it is loaded."""
+    pending: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
+    while pending:
+        node = pending.pop()
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path.name}:{node.lineno}: a relative import"
+            assert node.level == 0, f"{path}:{node.lineno}: a relative import"
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif not at_run_time or not isinstance(node, ast.If | ast.FunctionDef | ast.ClassDef):
+            pending += ast.iter_child_nodes(node)
 
 
-def rooms(path: Path) -> Iterator[str]:
-    """The rooms of tbloom that a file imports from; the package's own names live in sync and aio."""
-    for name in imports(path):
-        package, _, rest = name.partition(".")
-        if package == "tbloom":
-            first = rest.split(".")[0]
-            yield first if first in FLOOR else "sync"
+def modules(names: Iterator[str]) -> set[str]:
+    """The modules of tbloom among these names, or that hold them."""
+    found = set()
+    for name in names:
+        while name not in MODULES and "." in name:
+            name = name.rpartition(".")[0]  # noqa: PLW2901 - the name's module
+        if name in MODULES:
+            found.add(name)
+    return found
 
 
 def contract_and_body(path: Path) -> tuple[str, str]:
@@ -91,42 +84,48 @@ def contract_and_body(path: Path) -> tuple[str, str]:
     return "\n".join(lines[:end]), "\n".join(lines[end:])
 
 
-@each_module
-def test_imports_point_downwards(path: Path) -> None:
-    """A file imports from floors below its own, and from its own only where that is allowed."""
-    if path == ROOT / "tbloom" / "__init__.py":
-        return
-    own = FLOOR[room(path)]
-    upwards = [name for name in rooms(path) if FLOOR[name] > own]
-    beside = [name for name in rooms(path) if FLOOR[name] == own <= STRICT]
-    assert ([], []) == (upwards, beside)
+def test_imports_point_downwards() -> None:
+    """From room to room, and without a circle among the modules of one."""
+    upwards = [
+        f"{module} -> {other}"
+        for module, path in MODULES.items()
+        if room(module)
+        for other in modules(imports(path))
+        if room(other) not in ("", room(module)) and FLOOR[room(other)] >= FLOOR[room(module)]
+    ]
+    assert [] == upwards
+    assert {""} == {room(module) for module in MODULES} - FLOOR.keys()
+    at_run_time = {name: modules(imports(path, at_run_time=True)) for name, path in MODULES.items()}
+    del at_run_time["tbloom"]  # gathers what is public
+    TopologicalSorter(at_run_time).prepare()  # raises CycleError
 
 
-@each_module
-def test_only_the_drivers_know_redis_and_scrapy(path: Path) -> None:
-    """Nothing below ``failures`` imports redis, nothing below the drivers' users imports scrapy."""
-    if path == ROOT / "tbloom" / "__init__.py":
-        return
-    foreign = {name.split(".")[0] for name in imports(path)}
-    own = FLOOR[room(path)]
-    banned = {"redis"} if own < FLOOR["failures"] else set()
-    banned |= {"scrapy", "scrapy_redis"} if own < FLOOR["scrapy"] else set()
-    assert set() == foreign & banned
+def test_each_library_has_its_rooms() -> None:
+    """No protocol knows redis-py; an extra need not be installed where its room is not used."""
+    foreign = {
+        (module, library)
+        for module, path in MODULES.items()
+        for library in {name.partition(".")[0] for name in imports(path)} & LIBRARIES.keys()
+        if room(module) not in LIBRARIES[library]
+        or (
+            library == "redis"
+            and FLOOR[room(module)] <= FLOOR["bloom"]
+            and not KNOW_REDIS.fullmatch(module.rpartition(".")[2])
+        )
+    }
+    assert set() == foreign
 
 
-@each_module
-def test_only_the_page_store_knows_its_libraries(path: Path) -> None:
-    """The extra ``pages`` need not be installed where no pages are kept."""
-    foreign = {name.split(".")[0] for name in imports(path)}
-    assert room(path) == "pages" or set() == foreign & {"isal", "lmdb", "warcio"}
-
-
-def test_the_page_store_s_map_is_the_truth() -> None:
-    """Its ``__init__`` names every file of the room once."""
-    folder = ROOT / "tbloom" / "pages"
-    text = ast.get_docstring(ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))) or ""
-    names = {path.name for path in folder.glob("*.py")} - {"__init__.py"}
-    assert sorted(names) == sorted(re.findall(r"\b\w+\.py\b", text))
+def test_modules_are_short_and_maps_are_true() -> None:
+    """A module over 300 lines is two; a room's map names each of its files once."""
+    assert [] == [
+        module for module, path in MODULES.items() if len(path.read_text().splitlines()) > 300
+    ]
+    for name in ("local", "pages"):
+        folder = ROOT / "tbloom" / name
+        text = ast.get_docstring(ast.parse((folder / "__init__.py").read_text())) or ""
+        files = {path.name for path in folder.glob("*.py")} - {"__init__.py"}
+        assert sorted(files) == sorted(re.findall(r"\b\w+\.py\b", text))
 
 
 def test_all_is_the_truth() -> None:
@@ -139,56 +138,26 @@ def test_all_is_the_truth() -> None:
     assert sorted(public) == tbloom.__all__
 
 
-@each_module
-def test_modules_are_short(path: Path) -> None:
-    """A module over 300 lines is two."""
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= 300
-
-
-def test_there_are_scripts() -> None:
-    """The scripts are where these tests look for them."""
-    assert {"add.lua", "contains.lua", "clear.lua"} <= {path.name for path in SCRIPTS}
-
-
-@each_script
-def test_script_opens_with_its_contract(path: Path) -> None:
-    """A script's first comment is its contract: verb, keys, arguments, reply, errors."""
-    contract, _ = contract_and_body(path)
-    assert re.match(rf"-- (\w+_)?{path.stem}: ", contract)
-    assert [] == [word for word in ("KEYS[1]", "Reply", "Errors") if word not in contract]
-
-
-@each_script
-def test_contract_has_every_key_and_argument(path: Path) -> None:
-    """Each KEYS[n] and ARGV[n] that the body uses is in the contract; if it loops, so is [n..]."""
-    contract, body = contract_and_body(path)
-    used = set(re.findall(r"\b(?:KEYS|ARGV)\[\d+\]", body))
-    assert set() == {index for index in used if index not in contract}
-    looped = set(re.findall(r"#(KEYS|ARGV)\b", body) + re.findall(r"\b(KEYS|ARGV)\[[A-Za-z]", body))
-    looped |= set(re.findall(r"unpack\((KEYS|ARGV)\b", body))
-    looped |= {"KEYS"} if "is_in_any(" in body else set()  # shared.lua's, which loops
-    assert looped == set(re.findall(r"\b(KEYS|ARGV)\[\d+\.\.\]", contract))
-
-
-def test_what_scripts_share_is_used() -> None:
-    """Each function of shared.lua is called by a script, or by another one of its own."""
-    text = SHARED.read_text(encoding="utf-8")
-    bodies = [contract_and_body(path)[1] for path in SCRIPTS]
-    for name in re.findall(r"local function (\w+)", text):
-        assert sum(body.count(f"{name}(") for body in [*bodies, text]) > 1, name
-
-
-@each_script
-def test_script_is_loaded_with_what_it_calls(path: Path) -> None:
-    """And with nothing else of shared.lua."""
-    text = Script(path.relative_to(ROOT / "lua").with_suffix("").as_posix()).text
-    for name in re.findall(r"local function (\w+)", SHARED.read_text(encoding="utf-8")):
-        is_called = re.search(rf"(?<!function )\b{name}\(", text) is not None
-        assert (f"local function {name}(" in text) == is_called, name
-
-
-@each_script
-def test_scripts_never_search_the_keyspace(path: Path) -> None:
-    """No script uses KEYS * or SCAN: a cluster's scripts touch declared keys only."""
-    text = path.read_text(encoding="utf-8")
-    assert [] == re.findall(r"""KEYS \*|call\(\s*['"](?:KEYS|SCAN)['"]""", text, re.IGNORECASE)
+def test_scripts_open_with_their_contracts() -> None:
+    """Verb, each key and argument that the body uses, reply, errors. What a script shares with others
+    stands in front of it, and nothing else does; no script searches the keyspace."""
+    shared = re.findall(r"local function (\w+)", SHARED.read_text(encoding="utf-8"))
+    used = set()
+    for path in SCRIPTS:
+        contract, body = contract_and_body(path)
+        assert re.match(rf"-- (\w+_)?{path.stem}: ", contract), path
+        assert [] == [word for word in ("KEYS[1]", "Reply", "Errors") if word not in contract]
+        named = set(re.findall(r"\b(?:KEYS|ARGV)\[\d+\]", body))
+        assert set() == {index for index in named if index not in contract}, path
+        looped = {*re.findall(r"#(KEYS|ARGV)\b|\b(?:KEYS|ARGV)\[[A-Za-z]", body)} - {""}
+        looped |= set(re.findall(r"\b(KEYS|ARGV)\[[A-Za-z]|unpack\((?:KEYS|ARGV)\b", body)) - {""}
+        looped |= set(re.findall(r"unpack\((KEYS|ARGV)\b", body))
+        looped |= {"KEYS"} if "is_in_any(" in body else set()  # shared.lua's, which loops
+        assert looped == set(re.findall(r"\b(KEYS|ARGV)\[\d+\.\.\]", contract)), path
+        text = Script(path.relative_to(ROOT / "lua").with_suffix("").as_posix()).text
+        for name in shared:
+            is_called = re.search(rf"(?<!function )\b{name}\(", text) is not None
+            assert (f"local function {name}(" in text) == is_called, (path, name)
+            used |= {name} if is_called else set()
+        assert [] == re.findall(r"""KEYS \*|call\(\s*['"](?:KEYS|SCAN)['"]""", text, re.IGNORECASE)
+    assert set(shared) == used

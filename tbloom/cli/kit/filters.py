@@ -10,11 +10,12 @@ import redis
 from redis.retry import Retry
 
 from tbloom import TimeBloom, exact
-from tbloom.bloom.config import from_stored, read_stored
+from tbloom.bloom.config import from_stored
 from tbloom.cli.kit.errors import CommandError
 from tbloom.distinct.config import KIND as MAPPING
 from tbloom.engine.flow import text
 from tbloom.engine.keys import CONFIGS, Keys, name_of
+from tbloom.engine.parameters import read_stored
 from tbloom.engine.retries import as_redis_error
 from tbloom.engine.urls import make_client, parse_url, without_secrets
 

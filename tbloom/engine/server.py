@@ -1,0 +1,34 @@
+"""What is asked of a server before a store is trusted to it."""
+
+from __future__ import annotations
+
+import re
+
+from tbloom.engine.flow import CALLS_AT_ONCE, Command, Flow, ScriptCall, chunks, deliver, text
+from tbloom.engine.parameters import Guarded
+from tbloom.engine.scripts import Script
+from tbloom.errors import ConfigMismatch
+
+_SERVER = Script("engine/server")
+
+
+def check_stored(config: Guarded) -> Flow[None]:
+    """Raises ConfigMismatch where the filter is stored with other parameters."""
+    [stored] = yield from deliver([Command(("GET", config.keys.root))])
+    if stored is not None and text(stored) != config.stored:
+        raise ConfigMismatch(config.name, config.differences(text(stored)), text(stored))
+
+
+def evictions(keys: list[str]) -> Flow[list[str]]:
+    """What is to be said of those servers, among the ones that these keys are on, that drop keys."""
+    found: dict[str, None] = {}
+    for some in chunks(keys, CALLS_AT_ONCE):
+        for _, section in (yield from deliver([ScriptCall(_SERVER, (key,), ()) for key in some])):
+            fields = dict(re.findall(r"^(\w+):(.*?)\r?$", text(section), re.MULTILINE))
+            policy, limit = fields.get("maxmemory_policy", ""), int(fields.get("maxmemory", 0))
+            if limit and policy != "noeviction":
+                found[
+                    f"the server drops keys once it uses {limit} bytes (maxmemory-policy {policy}); "
+                    "what they held is forgotten then: set noeviction"
+                ] = None
+    return list(found)
