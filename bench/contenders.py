@@ -24,14 +24,14 @@ WEEK = 7 * 86_400
 SADD = "scrapy-redis: SADD"
 SADD_MANY = f"scrapy-redis: SADD, pipelined by {BATCH}"
 ADD = "tbloom: add"
-ADD_AT_HOME = f"{ADD}, home memory"
+ADD_CACHED = f"{ADD}, local cache"
 ADD_MANY = f"tbloom: add_many of {BATCH}"
 SCRAPY_REDIS_BLOOMFILTER = "scrapy-redis-bloomfilter"
 REDISBLOOM_SLICES_MANY = f"RedisBloom, {SLICES} filters, by {BATCH}"
 
 #: Whether what is seen is also remembered at home, in the crawler's own process; off where the server is measured.
-HOME_MEMORY_ON: dict[str, Any] = {"home_size": 100_000}
-HOME_MEMORY_OFF: dict[str, Any] = {"home_size": 0}
+LOCAL_CACHE_ON: dict[str, Any] = {"cache_size": 100_000}
+LOCAL_CACHE_OFF: dict[str, Any] = {"cache_size": 0}
 
 Run = Callable[[Sequence[str]], list[bool]]
 
@@ -72,7 +72,7 @@ def in_batches(add_many: Callable[[Sequence[str]], Any]) -> Run:
 
 
 def tbloom_filter(url: str, name: str, capacity: int, **arguments: Any) -> TimeBloom:
-    arguments = {**HOME_MEMORY_OFF, **arguments}
+    arguments = {**LOCAL_CACHE_OFF, **arguments}
     return TimeBloom.from_url(
         url, name, slices=SLICES, capacity=capacity, error_rate=ERROR_RATE, **arguments
     )
@@ -91,7 +91,7 @@ def everybody(url: str, client: redis.Redis, capacity: int) -> Iterator[list[Con
         yield [
             Contender(ADD, "`TimeBloom.add`", one_by_one(seen.add)),
             Contender(ADD_MANY, "`TimeBloom.add_many`", in_batches(many.add_many)),
-            *home_memory(url, client, capacity),
+            *local_cache(url, client, capacity),
             *scrapy_redis(url, stock),
             set_nx_ex(url, stock),
             scrapy_redis_bloomfilter(url, "bloomfilter", 30),
@@ -101,11 +101,11 @@ def everybody(url: str, client: redis.Redis, capacity: int) -> Iterator[list[Con
         ]
 
 
-def home_memory(url: str, client: redis.Redis, capacity: int) -> Iterator[Contender]:
-    seen = tbloom_filter(url, "home", capacity, **HOME_MEMORY_ON)
+def local_cache(url: str, client: redis.Redis, capacity: int) -> Iterator[Contender]:
+    seen = tbloom_filter(url, "home", capacity, **LOCAL_CACHE_ON)
     seen.add("the first")
     window.fill(client, seen)
-    yield Contender(ADD_AT_HOME, "`TimeBloom.add`", one_by_one(seen.add))
+    yield Contender(ADD_CACHED, "`TimeBloom.add`", one_by_one(seen.add))
 
 
 def scrapy_redis(url: str, stock: list[str]) -> Iterator[Contender]:

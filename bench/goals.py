@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from contenders import (
     ADD,
-    ADD_AT_HOME,
+    ADD_CACHED,
     ADD_MANY,
     REDISBLOOM_SLICES_MANY,
     SADD,
@@ -129,14 +129,14 @@ GOALS = [
         lambda f: _compared(f, ADD, SCRAPY_REDIS_BLOOMFILTER),
     ),
     Goal(
-        "`add` one by one, home memory on: rate, to that of `SADD`",
+        "`add` one by one, local cache on: rate, to that of `SADD`",
         1.3,
-        lambda f: _race(f, ADD_AT_HOME, "ratio"),
+        lambda f: _race(f, ADD_CACHED, "ratio"),
     ),
     Goal(
-        "`add` on real pages' links, home memory on: rate, to that of `SADD`",
+        "`add` on real pages' links, local cache on: rate, to that of `SADD`",
         8,
-        lambda f: _race(f, ADD_AT_HOME, "ratio", "linkrace"),
+        lambda f: _race(f, ADD_CACHED, "ratio", "linkrace"),
     ),
     Goal(
         "`add_many` of 500: rate, to that of `SADD` one by one",

@@ -12,8 +12,8 @@ from urllib.parse import urldefrag
 import redis
 from contenders import (
     ADD,
-    ADD_AT_HOME,
-    HOME_MEMORY_ON,
+    ADD_CACHED,
+    LOCAL_CACHE_ON,
     SADD,
     Contender,
     one_by_one,
@@ -65,6 +65,6 @@ def link_race(
 
 def _contenders(stack: ExitStack, url: str, capacity: int) -> Iterator[Contender]:
     yield next(scrapy_redis(url, []))
-    for name, home in ((ADD, {}), (ADD_AT_HOME, HOME_MEMORY_ON)):
+    for name, home in ((ADD, {}), (ADD_CACHED, LOCAL_CACHE_ON)):
         seen = stack.enter_context(tbloom_filter(url, name, capacity, **home))
         yield Contender(name, "`TimeBloom.add`", one_by_one(seen.add))

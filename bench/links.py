@@ -73,7 +73,7 @@ def tbloom(url: str, **more: Any) -> Filter:
 
 
 def tbloom_asking_always(url: str) -> Filter:
-    return tbloom(url, TBLOOM_HOME_SIZE=0)
+    return tbloom(url, TBLOOM_CACHE_SIZE=0)
 
 
 def call_per_page(dupefilter: Filter, pages: Pages) -> int:
@@ -94,8 +94,8 @@ REFERENCE = "scrapy-redis, a call per link"
 WAYS = [
     Way(REFERENCE, scrapy_redis, call_per_link, samples=True),
     Way("tbloom, a call per link", tbloom_asking_always, call_per_link, samples=True),
-    Way("tbloom, home memory", tbloom, call_per_link, samples=False),
-    Way("tbloom, home memory, a call per page", tbloom, call_per_page, samples=False),
+    Way("tbloom, local cache", tbloom, call_per_link, samples=False),
+    Way("tbloom, local cache, a call per page", tbloom, call_per_page, samples=False),
 ]
 
 

@@ -517,7 +517,7 @@ installed. rbloom's filters forget nothing, and can't be shared while they are w
 
 The same {links} links through the dupefilters' `request_seen`. Waiting is the time in which the crawler's process
 does nothing: from call to answer, less its processor time. Where there is a call for each link, some pages
-were asked for, and the time scaled to all. *Home memory*: what Redis has called seen is remembered in the process
+were asked for, and the time scaled to all. *Local cache*: what Redis has called seen is remembered in the process
 for a minute, as by default in Scrapy. *A call per page*: the add-on's middleware asks for all links of a page at once.
 
 {waiting}

@@ -101,7 +101,7 @@ def make(request: pytest.FixtureRequest, url: str, name: str) -> Any:
         address = parameters.pop("url", url)
         filter_name = parameters.pop("name", name)
         if not parameters.pop("resend", True):
-            parameters["patience"] = 0.0
+            parameters["retry_for"] = 0.0
         parameters.setdefault("capacity", 1000)
         if request.param == "sync":
             return Awaited(TimeBloom.from_url(address, filter_name, **parameters))
@@ -118,7 +118,7 @@ def make_exact(request: pytest.FixtureRequest, url: str, name: str) -> Any:
         address = parameters.pop("url", url)
         filter_name = parameters.pop("name", name)
         if not parameters.pop("resend", True):
-            parameters["patience"] = 0.0
+            parameters["retry_for"] = 0.0
         if request.param == "sync":
             return Awaited(ExactFilter.from_url(address, filter_name, **parameters))
         return AsyncExactFilter.from_url(address, filter_name, **parameters)
@@ -135,7 +135,7 @@ def make_counter(request: pytest.FixtureRequest, url: str, name: str) -> Any:
         address = parameters.pop("url", url)
         mapping = parameters.pop("mapping", name)
         if not parameters.pop("resend", True):
-            parameters["patience"] = 0.0
+            parameters["retry_for"] = 0.0
         if request.param == "sync":
             made = DistinctCounter.from_url(address, counter, mapping, **parameters)
             return AwaitedCounter(made)

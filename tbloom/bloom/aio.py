@@ -161,7 +161,7 @@ class AsyncTimeBloom(Base["asyncio.Redis | asyncio.RedisCluster"], AsyncDriver):
         """See ``TimeBloom.close``."""
         if self._heart is not None:
             self._heart.cancel()
-        self._heart, self._patience = None, 0.0
+        self._heart, self._retry_for = None, 0.0
         with suppress(RedisError, TBloomError):  # else it ends by itself
             await self._run(self._protocol.sessions.end())
         await super().aclose()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from tbloom.bloom.cache import HomeMemory
+from tbloom.bloom.cache import LocalCache
 from tbloom.bloom.config import Config, Parameters, configure
 from tbloom.bloom.protocol import Protocol
 from tbloom.bloom.sizing import shards_for
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 SESSION_TTL = 60.0
 _LONGEST_SESSION = 86400.0
 #: What is remembered at home is forgotten after so many seconds.
-HOME_AGE = 60.0
-_LARGEST_HOME = 100_000_000
+CACHE_TTL = 60.0
+_MAX_CACHE_SIZE = 100_000_000
 
 
 class Arguments(Parameters, total=False):
     """What a class may be given beside the client and the name: some are the client's own affair."""
 
-    patience: float | None
+    retry_for: float | None
     on_error: str
     session_ttl: float
-    home_size: int
-    home_age: float
+    cache_size: int
+    cache_ttl: float
 
 
 class Base(Caller[Client]):
@@ -42,11 +42,11 @@ class Base(Caller[Client]):
         client: Client,
         name: str,
         *,
-        patience: float | None = None,
+        retry_for: float | None = None,
         on_error: str = "raise",
         session_ttl: float = SESSION_TTL,
-        home_size: int = 0,
-        home_age: float = HOME_AGE,
+        cache_size: int = 0,
+        cache_ttl: float = CACHE_TTL,
         **parameters: Unpack[Parameters],
     ) -> None:
         """A filter that remembers items for the newest ``slices`` periods of ``granularity``.
@@ -70,33 +70,37 @@ class Base(Caller[Client]):
             parts, and the error rate is kept; False: ``FilterFull`` is raised.
         :param bits: size of a slice, in place of the one that ``capacity`` leads to; needs ``hashes``.
         :param hashes: bits per item.
-        :param patience: for how long (seconds) a call that fails is sent again, before its error comes
+        :param retry_for: for how long (seconds) a call that fails is sent again, before its error comes
             through or ``on_error`` decides. None, the default: 5 with a client that ``from_url`` made,
             40 on a cluster or through a Sentinel, else 0, which leaves it to the client.
         :param on_error: what is done then: ``"raise"``, the default; ``"schedule"``: items are taken
             for new; ``"drop"``: for seen. The server is asked again every 10 seconds.
         :param session_ttl: for how long (seconds) a process that claims items counts as alive without
             a sign of life (60).
-        :param home_size: how many items that are seen are remembered in this process, so that Redis is
+        :param cache_size: how many items that are seen are remembered in this process, so that Redis is
             not asked for them again (0); about 100 bytes each.
-        :param home_age: for how long (seconds) at most (60): so late a ``clear()`` by another client may
+        :param cache_ttl: for how long (seconds) at most (60): so late a ``clear()`` by another client may
             be noticed.
         :raises ConfigError: where an argument can't be right.
         """
-        super().__init__(client, name, patience=patience, on_error=on_error)
+        super().__init__(client, name, retry_for=retry_for, on_error=on_error)
         #: For how long (s) a session counts as alive without a sign of life.
         self.session_ttl = seconds("session_ttl", session_ttl, 1, _LONGEST_SESSION)
         self._adopts_shards = parameters.get("shards") is None
         config = configure(name, **parameters)
-        if type(home_size) is not int or not 0 <= home_size <= _LARGEST_HOME:
-            raise ConfigError("home_size", home_size, f"a whole number from 0 to {_LARGEST_HOME}")
-        home = HomeMemory(home_size, seconds("home_age", home_age, 0, _LONGEST_SESSION))
-        self._protocol = Protocol(config, self.session_ttl, home, adopts_shards=self._adopts_shards)
+        if type(cache_size) is not int or not 0 <= cache_size <= _MAX_CACHE_SIZE:
+            raise ConfigError(
+                "cache_size", cache_size, f"a whole number from 0 to {_MAX_CACHE_SIZE}"
+            )
+        cache = LocalCache(cache_size, seconds("cache_ttl", cache_ttl, 0, _LONGEST_SESSION))
+        self._protocol = Protocol(
+            config, self.session_ttl, cache, adopts_shards=self._adopts_shards
+        )
 
     @property
-    def home_hits(self) -> int:
+    def cache_hits(self) -> int:
         """How many answers came from the memory at home."""
-        return self._protocol.home.hits
+        return self._protocol.cache.hits
 
     @property
     def session(self) -> str:

@@ -26,7 +26,7 @@ class _Generations:
         self.begun = time.monotonic()
 
 
-class HomeMemory:
+class LocalCache:
     """Up to ``size`` digests, none for longer than ``age`` seconds; for any number of threads."""
 
     __slots__ = ("_age", "_generations", "hits", "size")

@@ -13,7 +13,7 @@ from typing import Any
 from tbloom.bloom.config import Config
 from tbloom.bloom.info import count_items
 from tbloom.bloom.layout import Layout
-from tbloom.bloom.script_calls import Plan, ShardPlan
+from tbloom.bloom.script_calls import ShardCalls, SliceCalls
 from tbloom.engine.batches import Batch
 from tbloom.engine.clock import ServerClock
 from tbloom.engine.exchange import Exchange
@@ -37,24 +37,24 @@ _MAX_CORRECTIONS = 16
 _BITS_PER_CALL = 3_000
 
 logger = logging.getLogger(__name__)
-_CallFor = Callable[[Plan, Batch], ScriptCall]
+_CallFor = Callable[[SliceCalls, Batch], ScriptCall]
 
 
-def items_per_call(config: Config, shard: ShardPlan) -> int:
+def items_per_call(config: Config, shard: ShardCalls) -> int:
     """How many items one call may ask for. (Of the items of one call, none sees another's bits.)"""
     hashes = config.hashes * len(shard.hashers)
     return max(1, _BITS_PER_CALL // (2 * (hashes + len(shard.keys))))
 
 
-class Conversation(Exchange):
+class FilterExchange(Exchange):
     """What a client has learnt about a filter, and its tokens."""
 
     def __init__(self, config: Config) -> None:
         super().__init__(config.name)
         self.config = config
         self.clock = ServerClock()
-        self._plan: Plan | None = None
-        self._agreed: tuple[Plan, bool] | None = None
+        self._plan: SliceCalls | None = None
+        self._agreed: tuple[SliceCalls, bool] | None = None
         self._layouts: dict[int, Layout] = {}
 
     def batches(self, digests: Iterable[int], label: str | None = None) -> list[Batch]:
@@ -102,7 +102,7 @@ class Conversation(Exchange):
                     rest = [batch for batch in pending if batch not in answered] + rest
                 pending = rest
 
-    def _send(self, plan: Plan, batches: list[Batch], call: _CallFor) -> Flow[list[Batch]]:
+    def _send(self, plan: SliceCalls, batches: list[Batch], call: _CallFor) -> Flow[list[Batch]]:
         """Sends one call for each batch; returns those that are done."""
         calls = [call(plan, batch) for batch in batches]
         return (
@@ -111,14 +111,14 @@ class Conversation(Exchange):
             )
         )
 
-    def _is_prepared(self, plan: Plan, *, store: bool | None) -> bool:
+    def _is_prepared(self, plan: SliceCalls, *, store: bool | None) -> bool:
         """Whether it is plain that nothing has to be done first."""
         return store is None or (
             (self.config.shards == 1 or self._agreed in ((plan, True), (plan, store)))
             and not (store and self._layouts)
         )
 
-    def _prepare(self, plan: Plan, pending: list[Batch], *, store: bool | None) -> Flow[bool]:
+    def _prepare(self, plan: SliceCalls, pending: list[Batch], *, store: bool | None) -> Flow[bool]:
         """What has to be done once a slice. False: to be tried again, with the plan of another time."""
         # One shard's script compares the parameters itself.
         if self.config.shards > 1 and self._agreed not in ((plan, True), (plan, store)):
@@ -131,7 +131,7 @@ class Conversation(Exchange):
             self._agreed = (plan, bool(store))
         return not (store and self._layouts) or (yield from self._begin_slices(plan, pending))
 
-    def _begin_slices(self, plan: Plan, pending: list[Batch]) -> Flow[bool]:
+    def _begin_slices(self, plan: SliceCalls, pending: list[Batch]) -> Flow[bool]:
         """Where slices have grown, one that begins has room for what the last one held."""
         items: dict[int, int] = {}
         for shard in {batch.shard for batch in pending}:
@@ -160,7 +160,7 @@ class Conversation(Exchange):
         return rest
 
     def _accept(
-        self, plan: Plan, batch: Batch, status: int, payload: Any, dropped: int = 0
+        self, plan: SliceCalls, batch: Batch, status: int, payload: Any, dropped: int = 0
     ) -> bool:
         """Takes a script's reply; False: to be asked again."""
         if dropped:
@@ -193,9 +193,9 @@ class Conversation(Exchange):
             return True  # a clear that was done already
         raise TBloomError(f"filter {self.config.name!r}: the server takes a call for a stray copy")
 
-    def current_plan(self) -> Plan:
+    def current_plan(self) -> SliceCalls:
         """The plan for the server's time, as far as known."""
         plan, now = self._plan, self.clock.now()
         if plan is None or not plan.fits(now):
-            plan = self._plan = Plan(self.config, now, self._layouts)
+            plan = self._plan = SliceCalls(self.config, now, self._layouts)
         return plan

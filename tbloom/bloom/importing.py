@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tbloom.bloom.exchange import Conversation
+from tbloom.bloom.exchange import FilterExchange
 from tbloom.bloom.info import ask_time
-from tbloom.bloom.script_calls import Plan, Positions, ShardPlan, leaves
+from tbloom.bloom.script_calls import Positions, ShardCalls, SliceCalls, leaves
 from tbloom.bloom.sizing import HEADER_BITS
 from tbloom.engine.batches import Batch
 from tbloom.engine.flow import Flow, ScriptCall
@@ -19,23 +19,23 @@ _IMPORT = Script("bloom/import")
 _KEYS_BEFORE = 3
 
 
-def import_many(conversation: Conversation, digests: list[int], label: str | None) -> Flow[int]:
+def import_many(exchange: FilterExchange, digests: list[int], label: str | None) -> Flow[int]:
     """Remembers the items in the slice of that label, or with None in the current one.
 
     Those that it or a newer slice holds already are not written again: they stay for as long at
     least. Returns how many were written. Made again, it writes nothing twice; so what a call has
     written whose reply got lost is not in that number.
     """
-    if label is not None and label not in conversation.current_plan().labels:
+    if label is not None and label not in exchange.current_plan().labels:
         # Perhaps our clock is wrong.
-        yield from ask_time(conversation.config, conversation.clock)
-        _check_live(label, conversation.current_plan())
-    batches = conversation.batches(digests, label)
-    yield from conversation.ask(batches, _Import().call, store=True)
+        yield from ask_time(exchange.config, exchange.clock)
+        _check_live(label, exchange.current_plan())
+    batches = exchange.batches(digests, label)
+    yield from exchange.ask(batches, _Import().call, store=True)
     return sum((batch.answers or "").count("1") for batch in batches)
 
 
-def _check_live(label: str, plan: Plan) -> None:
+def _check_live(label: str, plan: SliceCalls) -> None:
     if label not in plan.labels:
         raise ConfigError("slice", label, f"one that is live: {', '.join(plan.labels)}")
 
@@ -44,9 +44,9 @@ class _Import:
     """The script calls of one import; what is the same for a shard is worked out once."""
 
     def __init__(self) -> None:
-        self._terms: dict[tuple[ShardPlan, int], tuple[tuple[str, ...], tuple[Any, ...]]] = {}
+        self._terms: dict[tuple[ShardCalls, int], tuple[tuple[str, ...], tuple[Any, ...]]] = {}
 
-    def call(self, plan: Plan, batch: Batch) -> ScriptCall:
+    def call(self, plan: SliceCalls, batch: Batch) -> ScriptCall:
         """``lua/import.lua``."""
         shard, agreed = plan.shard(batch.shard), plan.agreed(batch)
         terms = self._terms.get((shard, agreed))
@@ -56,7 +56,7 @@ class _Import:
         return ScriptCall(_IMPORT, *terms, Positions(shard, batch.digests, parts))
 
     def _work_out(
-        self, plan: Plan, batch: Batch, shard: ShardPlan
+        self, plan: SliceCalls, batch: Batch, shard: ShardCalls
     ) -> tuple[tuple[str, ...], tuple[Any, ...]]:
         config, label = plan.config, batch.label or plan.labels[0]
         _check_live(label, plan)

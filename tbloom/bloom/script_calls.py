@@ -45,7 +45,7 @@ def hasher_of(bits: int, hashes: int) -> Hasher:
     return Hasher(bits, hashes)
 
 
-class ShardPlan:
+class ShardCalls:
     """The parts of one shard's live slices, newest first."""
 
     __slots__ = (
@@ -102,7 +102,7 @@ class Positions:
 
     __slots__ = ("_digests", "_parts", "_shard")
 
-    def __init__(self, shard: ShardPlan, digests: list[int], parts: int) -> None:
+    def __init__(self, shard: ShardCalls, digests: list[int], parts: int) -> None:
         self._shard, self._digests, self._parts = shard, digests, parts
 
     def __iter__(self) -> Iterator[int]:
@@ -111,7 +111,7 @@ class Positions:
         )
 
 
-class Plan:
+class SliceCalls:
     """A filter's script calls at ``now`` (ms), good for as long as ``now`` lies in the same slice."""
 
     __slots__ = (
@@ -133,7 +133,7 @@ class Plan:
         #: Of the live slices, newest first.
         self.labels = [slice.label for slice in reversed(slices)]
         self._layouts = layouts
-        self._shards: dict[int, ShardPlan] = {}
+        self._shards: dict[int, ShardCalls] = {}
 
     def fits(self, now: int) -> bool:
         """Whether the plan's slice is current at ``now``."""
@@ -158,11 +158,11 @@ class Plan:
         if text:
             self._layouts[shard] = Layout(self.config, text)
 
-    def shard(self, shard: int) -> ShardPlan:
+    def shard(self, shard: int) -> ShardCalls:
         """What stays the same for a shard."""
         plan = self._shards.get(shard)
         if plan is None:
-            plan = ShardPlan(self.config, shard, self.labels, self.layout(shard))
+            plan = ShardCalls(self.config, shard, self.labels, self.layout(shard))
             self._shards[shard] = plan
         return plan
 

@@ -41,7 +41,7 @@ class TimeBloom(Base["redis.Redis | redis.RedisCluster"], SyncDriver):
 
         ``url`` is redis-py's; ``redis+cluster://host:port`` reaches a cluster by one of its nodes.
         A reply is waited for 2 seconds, unless the URL has another ``socket_timeout``. Where the
-        connection fails, the call is sent again for 5 seconds (``patience``), and gets the first
+        connection fails, the call is sent again for 5 seconds (``retry_for``), and gets the first
         answer.
         """
         return cls._from_url(url, name, arguments)
@@ -200,7 +200,7 @@ class TimeBloom(Base["redis.Redis | redis.RedisCluster"], SyncDriver):
     def close(self) -> None:
         """Ends the session, so that what it claims is free, and closes the client, if ``from_url`` made it."""
         self._stop_heart()
-        self._heart, self._patience = None, 0.0
+        self._heart, self._retry_for = None, 0.0
         self.keep_connections()  # none from now on
         with suppress(redis.RedisError, TBloomError):  # else it ends by itself
             self._run(self._protocol.sessions.end())

@@ -37,7 +37,7 @@ _SUBJECTS = (
     "A song for evening",
     "The painted door",
     "Letters from abroad",
-    "A lesson in patience",
+    "A lesson in retry_for",
     "The narrow stairs",
     "Tea and rain",
     "The autumn count",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tbloom.distinct.config import ALWAYS, STORED_MAPPING
-from tbloom.distinct.exchange import CHUNK, CountConversation, refusal
+from tbloom.distinct.exchange import CHUNK, CountExchange, refusal
 from tbloom.distinct.selection import Selection
 from tbloom.engine.flow import Flow, ScriptCall, Status, deliver, text
 from tbloom.engine.scripts import Script
@@ -19,12 +19,10 @@ _MAX_CORRECTIONS = 16
 _BITMAPS_PER_CALL = 1000
 
 
-def count(
-    conversation: CountConversation, operation: str, operands: Sequence[Selection]
-) -> Flow[int]:
+def count(exchange: CountExchange, operation: str, operands: Sequence[Selection]) -> Flow[int]:
     """How many members the operands have together (``or``), in common (``and``), in an odd number of them (``xor``)."""
     for _ in range(_MAX_CORRECTIONS):
-        counted = yield from _count_at(conversation, operation, operands)
+        counted = yield from _count_at(exchange, operation, operands)
         if counted is not None:
             return counted
     raise TBloomError(
@@ -33,10 +31,10 @@ def count(
 
 
 def _count_at(
-    conversation: CountConversation, operation: str, operands: Sequence[Selection]
+    exchange: CountExchange, operation: str, operands: Sequence[Selection]
 ) -> Flow[int | None]:
     """The same with the slices that are live now, as far as known; None: others are."""
-    keys, now = conversation.config.keys, conversation.clock.now()
+    keys, now = exchange.config.keys, exchange.clock.now()
     labels = [operand.labels(now) for operand in operands]
     slices = [
         (operand.config, label)
@@ -93,7 +91,7 @@ def _count_at(
         )
         [[status, payload, *more]] = yield from deliver([call])
         if status == Status.CLOCK:
-            conversation.clock.learn(payload)
+            exchange.clock.learn(payload)
         if status in (Status.CLOCK, Status.LAYOUT):  # or the mapping was cleared
             return None
         if status != Status.OK:

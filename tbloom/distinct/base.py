@@ -19,7 +19,7 @@ class CounterArguments(TypedDict, total=False):
     slices: int | None
     tz: str
     max_members: int
-    patience: float | None
+    retry_for: float | None
 
 
 class Counted:
@@ -48,7 +48,7 @@ class CounterBase(Caller[Client], Counted):
         slices: int | None = None,
         tz: str = "UTC",
         max_members: int = MOST_MEMBERS,
-        patience: float | None = None,
+        retry_for: float | None = None,
     ) -> None:
         """A counter of distinct members.
 
@@ -62,10 +62,10 @@ class CounterBase(Caller[Client], Counted):
         :param tz: the time zone in which slices begin (``"UTC"``).
         :param max_members: how many members the mapping may have, in this client's opinion (2^32, which is the most):
             one more raises ``MappingFull``. A member takes some 30 bytes there, for ever.
-        :param patience: see ``TimeBloom``.
+        :param retry_for: see ``TimeBloom``.
         :raises ConfigError: where an argument can't be right.
         """
-        super().__init__(client, name, patience=patience, on_error="raise")
+        super().__init__(client, name, retry_for=retry_for, on_error="raise")
         config = CounterConfig(name, mapping, granularity, slices, tz)
         if type(max_members) is not int or not 1 <= max_members <= MOST_MEMBERS:
             raise ConfigError("max_members", max_members, "a whole number from 1 to 2^32")

@@ -12,7 +12,7 @@ from tbloom.distinct.config import (
     CounterConfig,
     mapping_differences,
 )
-from tbloom.engine.batches import MOVED, Batch, Untold
+from tbloom.engine.batches import MOVED, Batch, PendingAnswers
 from tbloom.engine.buckets import Bucketed
 from tbloom.engine.clock import ServerClock
 from tbloom.engine.flow import Flow, ScriptCall, Status, chunks, text
@@ -48,7 +48,7 @@ class _Known(NamedTuple):
     is_full: bool = False
 
 
-class CountConversation(Bucketed):
+class CountExchange(Bucketed):
     """What a client has learnt about a counter and its mapping, and its tokens."""
 
     def __init__(self, config: CounterConfig, max_members: int = MOST_MEMBERS) -> None:
@@ -192,7 +192,7 @@ class CountConversation(Bucketed):
 
     def forget(self) -> None:
         """The counter is cleared: no first answer holds any more."""
-        self.untold, self._bitmaps = Untold(), ("", frozenset())
+        self.pending_answers, self._bitmaps = PendingAnswers(), ("", frozenset())
 
     def _lane(self, batch: Batch) -> str:
         lane = batch.lane

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from tbloom.distinct import algebra as combining
+from tbloom.distinct import algebra
 from tbloom.distinct.config import CounterConfig
-from tbloom.distinct.exchange import CountConversation, refusal
+from tbloom.distinct.exchange import CountExchange, refusal
 from tbloom.distinct.info import CountedSlice, CounterInfo
 from tbloom.distinct.selection import Selection, select
 from tbloom.distinct.storage import bucket_keys, clear_counter, clear_mapping, look, memory
@@ -23,7 +23,7 @@ class CountProtocol:
 
     def __init__(self, config: CounterConfig, max_members: int) -> None:
         self.config = config
-        self._conversation = CountConversation(config, max_members)
+        self._exchange = CountExchange(config, max_members)
 
     def add(self, member: Item) -> Flow[bool]:
         """Is the member counted for the first time?"""
@@ -44,19 +44,19 @@ class CountProtocol:
             if operand.config.mapping != self.config.mapping:
                 expected = f"a counter of the same mapping, {self.config.mapping!r}"
                 raise ConfigError(f"others[{i}]", operand.config, expected)
-        return (yield from combining.count(self._conversation, operation, operands))
+        return (yield from algebra.count(self._exchange, operation, operands))
 
     def clear(self, *, mapping: bool) -> Flow[None]:
         """Forget what is counted; with ``mapping``, the ids and all other counters too."""
         flow = clear_mapping if mapping else clear_counter
-        yield from flow(self._conversation)
+        yield from flow(self._exchange)
 
     def info(self) -> Flow[CounterInfo]:
         """What the counter and its mapping hold."""
         config, keys = self.config, self.config.keys
         count = yield from self.count("or", [select(config)])  # compares the parameters
         slices = []
-        for label, stored in (yield from look(self._conversation)).items():
+        for label, stored in (yield from look(self._exchange)).items():
             bitmaps = [keys.bitmap(config.name, label, chunk) for chunk in stored.bitmaps]
             taken = yield from memory([keys.directory(config.name, label), *bitmaps])
             slices.append(
@@ -84,11 +84,11 @@ class CountProtocol:
         return (yield from evictions([self.config.keys.config()]))
 
     def _add(self, digests: list[int]) -> Flow[dict[int, bool]]:
-        conversation = self._conversation
+        exchange = self._exchange
         return (
-            yield from conversation.add(
+            yield from exchange.add(
                 digests,
-                conversation.batches,
-                lambda batches: conversation.change(batches, conversation.add_call),
+                exchange.batches,
+                lambda batches: exchange.change(batches, exchange.add_call),
             )
         )

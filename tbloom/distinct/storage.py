@@ -7,7 +7,7 @@ from functools import partial
 from typing import NamedTuple
 
 from tbloom.distinct.config import WHOLE, CounterConfig, from_stored
-from tbloom.distinct.exchange import CountConversation
+from tbloom.distinct.exchange import CountExchange
 from tbloom.engine.batches import Batch
 from tbloom.engine.flow import CALLS_AT_ONCE, Command, Flow, ScriptCall, chunks, deliver, text
 from tbloom.engine.scripts import Script
@@ -32,23 +32,23 @@ class StoredSlice(NamedTuple):
     bitmaps: list[int]
 
 
-def look(conversation: CountConversation, *, ahead: bool = False) -> Flow[dict[str, StoredSlice]]:
+def look(exchange: CountExchange, *, ahead: bool = False) -> Flow[dict[str, StoredSlice]]:
     """The live slices, by label, oldest first; ``ahead``: those that come next too."""
-    window, found = conversation.config.window, (yield from _look_at(conversation, [WHOLE]))
+    window, found = exchange.config.window, (yield from _look_at(exchange, [WHOLE]))
     if window is None:
         return found
-    now = conversation.clock.now()  # which that look has told
+    now = exchange.clock.now()  # which that look has told
     slices = window.live(now) + (window.ahead(now) if ahead else [])
-    return (yield from _look_at(conversation, [slice.label for slice in slices]))
+    return (yield from _look_at(exchange, [slice.label for slice in slices]))
 
 
-def _look_at(conversation: CountConversation, labels: list[str]) -> Flow[dict[str, StoredSlice]]:
-    config, found = conversation.config, {}
+def _look_at(exchange: CountExchange, labels: list[str]) -> Flow[dict[str, StoredSlice]]:
+    config, found = exchange.config, {}
     for some in chunks(labels, CALLS_AT_ONCE):
         keys = [config.keys.directory(config.name, label) for label in some]
         replies = yield from deliver([ScriptCall(_LOOK, (key,), ()) for key in keys])
         for label, (now, *stored) in zip(some, replies, strict=True):
-            conversation.clock.learn(now)
+            exchange.clock.learn(now)
             found[label] = StoredSlice(*stored)
     return found
 
@@ -61,29 +61,29 @@ def counters_of(mapping: str) -> Flow[dict[str, CounterConfig]]:
     return {name: from_stored(name, mapping, parameters) for name, parameters in pairs}
 
 
-def clear_counter(conversation: CountConversation) -> Flow[None]:
+def clear_counter(exchange: CountExchange) -> Flow[None]:
     """Forgets what the counter has counted, also if it is stored with other parameters."""
-    config = conversation.config
+    config = exchange.config
     [stored] = yield from deliver([Command(("HGET", config.keys.counters(), config.name))])
     if stored is not None and text(stored) != config.stored:
         other = from_stored(config.name, config.mapping, text(stored))
-        conversation.forget()
-        conversation = CountConversation(other)
-    yield from _clear(conversation)
+        exchange.forget()
+        exchange = CountExchange(other)
+    yield from _clear(exchange)
 
 
-def _clear(conversation: CountConversation) -> Flow[None]:
-    conversation.forget()
-    while not (yield from conversation.tell(*(yield from _clear_calls(conversation)))):
+def _clear(exchange: CountExchange) -> Flow[None]:
+    exchange.forget()
+    while not (yield from exchange.tell(*(yield from _clear_calls(exchange)))):
         pass
 
 
 def _clear_calls(
-    conversation: CountConversation,
+    exchange: CountExchange,
 ) -> Flow[list[Callable[[Batch], ScriptCall]]]:
     """They clear the counter, unless more of its chunks are bitmaps by then: one call, if its chunks are not too many."""
     # A slice that comes next may begin meanwhile, or have begun before the server's clock was set back.
-    found = yield from look(conversation, ahead=True)
+    found = yield from look(exchange, ahead=True)
     groups: list[dict[str, list[int]]] = [{}]
     size = 0
     for label, stored in found.items():
@@ -96,24 +96,24 @@ def _clear_calls(
     # The last call has all slices in its keys, so that it is refused too where one before it was.
     groups[-1] = {**{label: [] for group in groups for label in group}, **groups[-1]}
     return [
-        partial(conversation.clear_call, slices=group, last=group is groups[-1]) for group in groups
+        partial(exchange.clear_call, slices=group, last=group is groups[-1]) for group in groups
     ]
 
 
-def clear_mapping(conversation: CountConversation) -> Flow[None]:
+def clear_mapping(exchange: CountExchange) -> Flow[None]:
     """Forgets all counters of the counter's mapping, and the ids."""
-    config = conversation.config
+    config = exchange.config
     is_forgotten = False
     while not is_forgotten:
         yield from _sweep(config)  # what an earlier call may have left
         for counter in (yield from counters_of(config.mapping)).values():
-            yield from _clear(CountConversation(counter))
+            yield from _clear(CountExchange(counter))
         # Others may go on, so the last counters are cleared, and the ids forgotten, by calls that go together.
         calls = []
         for counter in (yield from counters_of(config.mapping)).values():
-            calls += yield from _clear_calls(CountConversation(counter))
-        conversation.forget()
-        is_forgotten = yield from conversation.tell(*calls, conversation.forget_call)
+            calls += yield from _clear_calls(CountExchange(counter))
+        exchange.forget()
+        is_forgotten = yield from exchange.tell(*calls, exchange.forget_call)
     yield from _sweep(config)
 
 

@@ -32,10 +32,10 @@ class AsyncDriver(Caller["asyncio.Redis | asyncio.RedisCluster"]):
         client: asyncio.Redis | asyncio.RedisCluster,
         name: str,
         *,
-        patience: float | None,
+        retry_for: float | None,
         on_error: str,
     ) -> None:
-        super().__init__(client, name, patience=patience, on_error=on_error)
+        super().__init__(client, name, retry_for=retry_for, on_error=on_error)
         self._cluster_unknown = isinstance(client, asyncio.RedisCluster)
 
     @classmethod
@@ -59,7 +59,7 @@ class AsyncDriver(Caller["asyncio.Redis | asyncio.RedisCluster"]):
 
     async def aclose(self) -> None:
         """Closes the client, if ``from_url`` made it."""
-        self._patience = 0.0
+        self._retry_for = 0.0
         if self._owned:
             await self.client.aclose()
 

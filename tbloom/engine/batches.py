@@ -13,7 +13,7 @@ from tbloom.engine.tokens import Lane
 #: The answer for an item that has to be asked for again, at another place.
 MOVED = "2"
 #: So many items, or claims, that nobody was told of are kept in mind at most; the oldest go first.
-MOST_UNTOLD = 100_000
+MAX_PENDING = 100_000
 
 
 @dataclass(slots=True, eq=False)
@@ -40,7 +40,7 @@ class Batch:
     wanted: set[int] = field(default_factory=set)
 
 
-class Untold:
+class PendingAnswers:
     """Items that may have been added by calls that ended in an error or were cancelled.
 
     Their caller was never told what they are. Whoever of this client adds them next must get the
@@ -94,7 +94,7 @@ def cut(untold: dict[int, Any]) -> None:
     """Drops the oldest items, if there are too many."""
     with suppress(RuntimeError):  # another thread changes it, and will cut it too
         # All at once: to look for the first one again and again takes quadratic time.
-        for digest in list(islice(untold, max(0, len(untold) - MOST_UNTOLD))):
+        for digest in list(islice(untold, max(0, len(untold) - MAX_PENDING))):
             untold.pop(digest, None)
 
 

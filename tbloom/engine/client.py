@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 from tbloom.engine.flow import Call, Flow
-from tbloom.engine.outage import Circuit, Guessed
+from tbloom.engine.outage import CircuitBreaker, Guessed
 from tbloom.engine.retries import Trip, is_outage
 from tbloom.errors import ConfigError
 from tbloom.items import Item
@@ -16,11 +16,11 @@ Client = TypeVar("Client")
 T = TypeVar("T")
 
 #: So long (s) a call is sent again to a single server; a restart may take that.
-PATIENCE = 5.0
+RETRY_FOR = 5.0
 #: The same for a cluster, or through a Sentinel. A failover takes some seconds more than their time-outs
 #: (cluster-node-timeout, down-after-milliseconds): 15 and 30 s as they come.
-PATIENCE_FOR_FAILOVER = 40.0
-_MOST_PATIENCE = 3600.0
+RETRY_FOR_FAILOVER = 40.0
+_MAX_RETRY_FOR = 3600.0
 
 
 def seconds(argument: str, value: Any, least: float, most: float) -> float:
@@ -37,7 +37,9 @@ class Caller(Generic[Client]):
     _CLIENTS: tuple[type, ...]
     _OTHER: str
 
-    def __init__(self, client: Client, name: str, *, patience: float | None, on_error: str) -> None:
+    def __init__(
+        self, client: Client, name: str, *, retry_for: float | None, on_error: str
+    ) -> None:
         if not isinstance(client, self._CLIENTS):
             expected = f"a redis-py client for {type(self).__name__}: " + " or ".join(
                 f"{cls.__module__.split('.client')[0].split('.cluster')[0]}.{cls.__name__}"
@@ -50,24 +52,24 @@ class Caller(Generic[Client]):
         self._is_cluster = False
         # A call that redis-py resends goes to the address that the first one had: Sentinel is not asked.
         fails_over = hasattr(getattr(client, "connection_pool", None), "sentinel_manager")
-        self._patience = PATIENCE_FOR_FAILOVER if fails_over else 0.0
-        self._has_own_patience = patience is not None
-        if patience is not None:
-            self._patience = seconds("patience", patience, 0, _MOST_PATIENCE)
+        self._retry_for = RETRY_FOR_FAILOVER if fails_over else 0.0
+        self._retry_for_is_given = retry_for is not None
+        if retry_for is not None:
+            self._retry_for = seconds("retry_for", retry_for, 0, _MAX_RETRY_FOR)
         #: What happens while the server does not answer.
-        self.circuit = Circuit(name, on_error)
+        self.circuit = CircuitBreaker(name, on_error)
 
     def _own_client(self) -> None:
         """The client was made by ``from_url``."""
         self._owned = True
-        if not self._has_own_patience and not self._patience:
-            self._patience = PATIENCE
+        if not self._retry_for_is_given and not self._retry_for:
+            self._retry_for = RETRY_FOR
 
     def _spread(self, masters: int) -> None:  # noqa: ARG002 - subclasses may have use for it
         """The client is that of a cluster with so many masters."""
         self._is_cluster = True
-        if not self._has_own_patience:
-            self._patience = PATIENCE_FOR_FAILOVER
+        if not self._retry_for_is_given:
+            self._retry_for = RETRY_FOR_FAILOVER
 
     def _is_lost(self, error: Exception, *, asked: bool) -> bool:
         """Whether a call's error says that the server is lost for now; the circuit is told."""
@@ -101,5 +103,5 @@ class Caller(Generic[Client]):
 
     def _trip(self, calls: Sequence[Call], began: float) -> Trip:
         """A server that is lost is only knocked at."""
-        patience = 0.0 if self.circuit.is_open else self._patience
-        return Trip(calls, patience, began, is_cluster=self._is_cluster)
+        retry_for = 0.0 if self.circuit.is_open else self._retry_for
+        return Trip(calls, retry_for, began, is_cluster=self._is_cluster)

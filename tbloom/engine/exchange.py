@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from tbloom.engine.batches import Batch, Untold, answers_of
+from tbloom.engine.batches import Batch, PendingAnswers, answers_of
 from tbloom.engine.flow import Call, Failure, Flow, again_in_full, raise_first, text
 from tbloom.engine.outage import Guessed
 from tbloom.engine.tokens import Lanes
@@ -19,7 +19,7 @@ class Exchange:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self.untold = Untold()
+        self.pending_answers = PendingAnswers()
         self._lanes = Lanes()
 
     def settle(self, batches: list[Batch], asking: Flow[None]) -> Flow[None]:
@@ -31,7 +31,7 @@ class Exchange:
         except Guessed:  # they were told
             raise
         except BaseException:  # the flow's end too, when its driver was cancelled
-            self.untold.keep(batches)
+            self.pending_answers.keep(batches)
             raise
         for batch in batches:
             if batch.lane is not None and not batch.again:
@@ -45,7 +45,7 @@ class Exchange:
         ttl: int = 0,
     ) -> Flow[dict[int, bool]]:
         """Which items are new? Those that nobody was told of are asked for with their own tokens."""
-        untold = self.untold.take(digests)
+        untold = self.pending_answers.take(digests)
         batches = split(digest for digest in digests if digest not in untold)
         again = {id(batch): batch for batch in untold.values()}.values()
         for batch in again:

@@ -19,7 +19,7 @@ class Guessed(Exception):
     """Thrown into a flow whose caller was told that its items are new, because the server did not answer."""
 
 
-class Circuit:
+class CircuitBreaker:
     """Lets every call through while the server answers, and one now and then while it does not.
 
     It says once that the server is lost, and once that it is back.

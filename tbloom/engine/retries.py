@@ -96,7 +96,7 @@ class Trip:
     __slots__ = ("_deadline", "_is_cluster", "_pauses", "_places", "pause", "pending", "replies")
 
     def __init__(
-        self, calls: Sequence[Call], patience: float, began: float, *, is_cluster: bool
+        self, calls: Sequence[Call], retry_for: float, began: float, *, is_cluster: bool
     ) -> None:
         self.pending = calls
         self._is_cluster = is_cluster
@@ -104,7 +104,7 @@ class Trip:
         self.replies: list[Any] = [None] * len(calls)
         self._places: Sequence[int] = range(len(calls))
         self._pauses = 0
-        self._deadline = began + patience if patience else 0.0
+        self._deadline = began + retry_for if retry_for else 0.0
 
     def _may_pass(self, error: Exception) -> bool:
         if isinstance(error, _FINAL):
@@ -114,7 +114,7 @@ class Trip:
     def take(self, replies: Sequence[Any]) -> None:
         """Takes the reply, or redis-py's error, to each call that was pending.
 
-        Error replies become Failures. Other errors are raised, once there is no more patience.
+        Error replies become Failures. Other errors are raised, once there is no more retry_for.
         """
         again = []
         for place, reply in zip(self._places, replies, strict=True):

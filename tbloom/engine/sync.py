@@ -43,7 +43,7 @@ class SyncDriver(Caller["redis.Redis | redis.RedisCluster"]):
 
     def close(self) -> None:
         """Closes the client, if ``from_url`` made it."""
-        self._patience = 0.0
+        self._retry_for = 0.0
         self.keep_connections()  # none from now on
         if self._owned:
             self.client.close()
@@ -56,8 +56,8 @@ class SyncDriver(Caller["redis.Redis | redis.RedisCluster"]):
 
     def keep_connections(self) -> None:
         """Keeps connections from call to call, for a client that nobody else uses, as ``from_url``'s; with
-        ``patience`` 0 none, because a kept one may be lost unnoticed."""
-        before, self._wire = self._wire, Wire.of(self.client) if self._patience else None
+        ``retry_for`` 0 none, because a kept one may be lost unnoticed."""
+        before, self._wire = self._wire, Wire.of(self.client) if self._retry_for else None
         if before is not None:
             before.let_go()
 

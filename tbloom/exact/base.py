@@ -19,7 +19,7 @@ class ExactArguments(TypedDict, total=False):
 
     ttl: float | timedelta
     shards: int
-    patience: float | None
+    retry_for: float | None
     on_error: str
 
 
@@ -33,7 +33,7 @@ class ExactBase(Caller[Client]):
         *,
         ttl: float | timedelta = DEFAULT_TTL,
         shards: int = 1,
-        patience: float | None = None,
+        retry_for: float | None = None,
         on_error: str = "raise",
     ) -> None:
         """A filter that remembers each item for as long as is said when it is added.
@@ -43,11 +43,11 @@ class ExactBase(Caller[Client]):
         :param ttl: for how long an item is remembered, in seconds or as a ``timedelta``, from the moment
             that it was new (3600). Clients may differ in it.
         :param shards: independent parts of the filter; on a cluster they spread over its nodes (1).
-        :param patience: see ``TimeBloom``.
+        :param retry_for: see ``TimeBloom``.
         :param on_error: see ``TimeBloom``.
         :raises ConfigError: where an argument can't be right.
         """
-        super().__init__(client, name, patience=patience, on_error=on_error)
+        super().__init__(client, name, retry_for=retry_for, on_error=on_error)
         self._protocol = ExactProtocol(ExactConfig(name, shards), check_ttl(ttl))
 
     @property

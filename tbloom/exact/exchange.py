@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from tbloom.engine.batches import Batch, Untold
+from tbloom.engine.batches import Batch, PendingAnswers
 from tbloom.engine.buckets import Bucketed
 from tbloom.engine.flow import Flow, ScriptCall, Status, chunks, text
 from tbloom.engine.keys import by_shard
@@ -69,7 +69,7 @@ class _Shard:
             self.sweep //= 2
 
 
-class ExactConversation(Bucketed):
+class ExactExchange(Bucketed):
     """What a client has learnt about an exact filter, and its tokens."""
 
     def __init__(self, config: ExactConfig) -> None:
@@ -151,7 +151,7 @@ class ExactConversation(Bucketed):
 
     def forget(self) -> None:
         """The filter is cleared: parameters are to be agreed on anew, and no first answer holds any more."""
-        self._agreed, self.untold = (0.0, 0), Untold()
+        self._agreed, self.pending_answers = (0.0, 0), PendingAnswers()
 
     def _shard(self, shard: int) -> _Shard:
         known = self._shards.get(shard)

@@ -12,7 +12,7 @@ from tbloom.engine.server import check_stored, evictions
 from tbloom.engine.tree import Tree, read_tree
 from tbloom.errors import ConfigMismatch, TBloomError
 from tbloom.exact.config import ExactConfig, from_stored
-from tbloom.exact.exchange import ExactConversation
+from tbloom.exact.exchange import ExactExchange
 from tbloom.exact.info import ExactInfo
 from tbloom.items import Item, check_ttl, digests_of, encode, fingerprint
 
@@ -28,7 +28,7 @@ class ExactProtocol:
     def __init__(self, config: ExactConfig, ttl: int) -> None:
         self.config = config
         self._ttl = ttl
-        self._conversation = ExactConversation(config)
+        self._exchange = ExactExchange(config)
 
     def add(self, item: Item, ttl: float | timedelta | None) -> Flow[bool]:
         """Is the item new?"""
@@ -64,8 +64,8 @@ class ExactProtocol:
             if other is None:
                 differences = self.config.differences(text(stored))
                 raise ConfigMismatch(self.config.name, differences, text(stored))
-            yield from _clear(ExactConversation(other))
-        yield from _clear(self._conversation)
+            yield from _clear(ExactExchange(other))
+        yield from _clear(self._exchange)
 
     def info(self) -> Flow[ExactInfo]:
         """What the filter holds."""
@@ -99,35 +99,35 @@ class ExactProtocol:
         return self._ttl if ttl is None else check_ttl(ttl)
 
     def _add(self, digests: list[int], ttl: int) -> Flow[dict[int, bool]]:
-        conversation = self._conversation
+        exchange = self._exchange
         return (
-            yield from conversation.add(
+            yield from exchange.add(
                 digests,
-                lambda some: conversation.batches(some, ttl),
-                lambda batches: conversation.change(batches, conversation.add_call),
+                lambda some: exchange.batches(some, ttl),
+                lambda batches: exchange.change(batches, exchange.add_call),
                 ttl,
             )
         )
 
     def _look_up(self, digests: list[int]) -> Flow[dict[int, bool]]:
-        conversation = self._conversation
-        batches = conversation.batches(digests)
-        yield from conversation.ask(batches, conversation.contains_call)
+        exchange = self._exchange
+        batches = exchange.batches(digests)
+        yield from exchange.ask(batches, exchange.contains_call)
         return answers_of(batches)
 
 
-def _clear(conversation: ExactConversation) -> Flow[None]:
-    config = conversation.config
+def _clear(exchange: ExactExchange) -> Flow[None]:
+    config = exchange.config
     if config.shards > 1:
         # First of all: whoever adds to a shard that is cleared must agree on parameters anew.
         yield from deliver([Command(("UNLINK", config.keys.root))])
-    conversation.forget()
+    exchange.forget()
     for shard in range(config.shards):
         try:
             tree = yield from read_tree(config.name, config.keys.layout(shard))
         except TBloomError:  # no layout of ours: there are no buckets to be found by it
             tree = Tree("")
-        yield from conversation.change([Batch([], shard)], conversation.clear_call)
+        yield from exchange.change([Batch([], shard)], exchange.clear_call)
         calls = [Command(("UNLINK", *keys)) for keys in bucket_keys(config, shard, tree)]
         for some in chunks(calls, CALLS_AT_ONCE):
             yield from deliver(some)

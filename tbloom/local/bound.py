@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tbloom.bloom.hasher import Hasher
-from tbloom.bloom.script_calls import Plan, hasher_of
+from tbloom.bloom.script_calls import SliceCalls, hasher_of
 from tbloom.bloom.sizing import key_bytes
 from tbloom.errors import TBloomError
 from tbloom.local.memory import Store
@@ -65,7 +65,7 @@ class Bound:
         "size",
     )
 
-    def __init__(self, store: Store, plan: Plan, shard: int) -> None:
+    def __init__(self, store: Store, plan: SliceCalls, shard: int) -> None:
         self.plan = plan.shard(shard)
         self._all: list[tuple[Size, Part | None]] = []
         layout, has_any = plan.layout(shard), store.contents.stored == plan.config.stored

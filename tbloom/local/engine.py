@@ -72,7 +72,7 @@ class Engine(Live):
         """Is the item new?"""
         key = digest(encode(item))
         with self.store.guard, self.unlocked, self.exclusive:
-            bound = None if key in self.untold else self.at_hand(key)
+            bound = None if key in self.pending_answers else self.at_hand(key)
             new = None if bound is None else bound.add(key, within)
         return finish(self._add_digests([key], within))[0] if new is None else new
 
@@ -214,17 +214,17 @@ class Engine(Live):
 
     def _take_untold(self, digests: list[int]) -> dict[int, Told]:
         """Those of the items that are new, but whose caller was never told: they are the caller's now."""
-        if not self.untold or self.untold.keys().isdisjoint(digests):
+        if not self.pending_answers or self.pending_answers.keys().isdisjoint(digests):
             return {}
         with self.store.guard, self.unlocked, self.shared:
             self.meet_era()
-            now, untold, era = self.clock(), self.untold, self.era
+            now, untold, era = self.clock(), self.pending_answers, self.era
             return {key: Told(era, until) for key in digests if (until := untold.pop(key, 0)) > now}
 
     def _keep_untold(self, new: dict[int, Told]) -> None:
         """Notes new items whose caller is not told, for whoever asks next. Takes no lock: it may run wherever garbage
         is collected, as the end of a task that nobody waits for."""
-        now, untold = self.clock(), self.untold
+        now, untold = self.clock(), self.pending_answers
         for key, until in list(untold.items()):
             if until <= now:
                 untold.pop(key, None)

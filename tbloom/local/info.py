@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from tbloom.bloom.info import FilterInfo, HeldPart, SliceInfo, filter_info, is_unchanged, summed
-from tbloom.bloom.script_calls import Plan
+from tbloom.bloom.script_calls import SliceCalls
 from tbloom.bloom.sizing import key_bytes
 from tbloom.local.bound import key_of, part_of
 from tbloom.local.engine import Engine
@@ -35,7 +35,9 @@ def overview(engine: Engine, earlier: FilterInfo | None) -> FilterInfo:
     return filter_info(config, slices)
 
 
-def _slice_info(engine: Engine, plan: Plan, slice: Slice, before: SliceInfo | None) -> SliceInfo:
+def _slice_info(
+    engine: Engine, plan: SliceCalls, slice: Slice, before: SliceInfo | None
+) -> SliceInfo:
     store, config = engine.store, engine.config
     sizes, parts = [], []
     holds = store.contents.stored == config.stored

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from tbloom.bloom.config import Config
 from tbloom.bloom.layout import Layout
-from tbloom.bloom.script_calls import Plan
+from tbloom.bloom.script_calls import SliceCalls
 from tbloom.bloom.sizing import key_bytes
 from tbloom.engine.keys import shard_of
 from tbloom.errors import ConfigMismatch
@@ -32,7 +32,7 @@ class Live:
         #: What time it is (ms). The tests set it.
         self.clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000
         #: New items whose caller was never told, and until when (ms) somebody else may be: as long as on Redis.
-        self.untold: dict[int, int] = {}
+        self.pending_answers: dict[int, int] = {}
         #: Of which the untold items are.
         self.era = store.era
         self.go_on_with(config)
@@ -40,7 +40,7 @@ class Live:
     def go_on_with(self, config: Config) -> None:
         """Other parameters."""
         self.config = config
-        self._plan: Plan | None = None
+        self._plan: SliceCalls | None = None
         self._layouts: dict[int, Layout] = {}
         #: The shards' parts, as they were found at this version of the store.
         self._bounds: dict[int, Bound] = {}
@@ -71,7 +71,7 @@ class Live:
             self.go_on_with(replace(self.config, shards=found["shards"][0]))
         return now
 
-    def prepare(self, now: int, shards: Iterable[int], *, store: bool) -> Plan:
+    def prepare(self, now: int, shards: Iterable[int], *, store: bool) -> SliceCalls:
         """The plan for now, with the layouts of these shards; ``agree`` comes first.
 
         ``store``: items are to be added, so a slice that begins gets its layout.
@@ -88,10 +88,10 @@ class Live:
     def meet_era(self) -> None:
         """If somebody has cleared the filter, what was untold is gone with it; in a forked child, it is the parent's."""
         if self.store.era != self.era:
-            self.untold.clear()
+            self.pending_answers.clear()
             self.era = self.store.era
 
-    def _begin_slice(self, now: int, plan: Plan, shard: int, last: str) -> None:
+    def _begin_slice(self, now: int, plan: SliceCalls, shard: int, last: str) -> None:
         """Where slices have grown, one that begins has room for what the last one held (lua/relayout.lua)."""
         layout, label = plan.layout(shard), plan.labels[0]
         sizes = enumerate(layout.parts(last))
@@ -110,7 +110,7 @@ class Live:
         contents = self.store.contents
         return contents.layout(shard, now) if contents.stored == self.config.stored else ""
 
-    def _learn(self, plan: Plan, shard: int, text: str) -> None:
+    def _learn(self, plan: SliceCalls, shard: int, text: str) -> None:
         plan.learn_layout(shard, text)
         self._bounds.pop(shard, None)
 
@@ -124,11 +124,11 @@ class Live:
             bound = self._bounds[shard] = Bound(self.store, self._plan, shard)
         return bound
 
-    def plan_at(self, now: int) -> Plan:
+    def plan_at(self, now: int) -> SliceCalls:
         """The plan for now, with the layouts that are known."""
         plan = self._plan
         if plan is None or not plan.fits(now):
-            plan = self._plan = Plan(self.config, now, self._layouts)
+            plan = self._plan = SliceCalls(self.config, now, self._layouts)
             self._bounds = {}
         return plan
 

@@ -11,7 +11,7 @@ from redis.retry import Retry
 from scrapy.settings import BaseSettings
 from scrapy_redis.connection import get_redis_from_settings
 
-from tbloom.engine.client import PATIENCE
+from tbloom.engine.client import RETRY_FOR
 from tbloom.engine.urls import SOCKET_TIMEOUT, without_secrets
 from tbloom.errors import ConfigError
 
@@ -22,7 +22,7 @@ def make_client(settings: BaseSettings) -> tuple[Any, dict[str, float]]:
     if not _is_ours_to_retry(client, settings):
         return client, {}
     client.set_retry(Retry(NoBackoff(), 0))
-    return client, {"patience": PATIENCE}
+    return client, {"retry_for": RETRY_FOR}
 
 
 def _client(settings: BaseSettings) -> Any:
@@ -42,7 +42,7 @@ def _client(settings: BaseSettings) -> Any:
 
 
 def _is_ours_to_retry(client: Any, settings: BaseSettings) -> bool:
-    """Whether nothing else is set, and ``patience`` decides for how long a call is sent again."""
+    """Whether nothing else is set, and ``retry_for`` decides for how long a call is sent again."""
     fails_over = hasattr(getattr(client, "connection_pool", None), "sentinel_manager")
     chosen = "retry" in settings.getdict("REDIS_PARAMS")
     return isinstance(client, Redis) and not fails_over and not chosen

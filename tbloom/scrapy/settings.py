@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from scrapy.settings import BaseSettings
 
 from tbloom.bloom.sync import TimeBloom
-from tbloom.engine.outage import Circuit
+from tbloom.engine.outage import CircuitBreaker
 from tbloom.errors import ConfigError
 from tbloom.exact import ExactFilter
 from tbloom.local.bloom import LocalBloom
@@ -20,7 +20,7 @@ from tbloom.scrapy.connection import make_client
 
 DEFAULT_KEY = "%(spider)s:tbloom"
 #: So many requests that are seen are remembered in the process: 10 MB.
-HOME_SIZE = 100_000
+CACHE_SIZE = 100_000
 MARKS = ("scheduled", "done")
 
 
@@ -41,11 +41,11 @@ _NAMES = {
     "tz": ("TBLOOM_TIMEZONE", None),
     "shards": ("TBLOOM_SHARDS", int),
     "grow": ("TBLOOM_GROW", flag),
-    "patience": ("TBLOOM_PATIENCE", float),
+    "retry_for": ("TBLOOM_RETRY_FOR", float),
     "on_error": ("TBLOOM_ON_ERROR", None),
     "session_ttl": ("TBLOOM_SESSION_TTL", float),
-    "home_size": ("TBLOOM_HOME_SIZE", int),
-    "home_age": ("TBLOOM_HOME_AGE", float),
+    "cache_size": ("TBLOOM_CACHE_SIZE", int),
+    "cache_ttl": ("TBLOOM_CACHE_TTL", float),
     "ttl": ("TBLOOM_TTL", float),
     "path": ("TBLOOM_PATH", None),
 }
@@ -60,7 +60,7 @@ _WINDOW = {
     "bits",
     "hashes",
 }
-_SERVER = {"shards", "patience", "on_error"}
+_SERVER = {"shards", "retry_for", "on_error"}
 
 
 class _Store(NamedTuple):
@@ -73,7 +73,7 @@ class _Store(NamedTuple):
 
 
 STORES = {
-    "bloom": _Store(_WINDOW | _SERVER | {"session_ttl", "home_size", "home_age"}, WITHIN),
+    "bloom": _Store(_WINDOW | _SERVER | {"session_ttl", "cache_size", "cache_ttl"}, WITHIN),
     "exact": _Store(_SERVER | {"ttl"}, TTL_META),
     "local": _Store(_WINDOW | {"path"}, WITHIN),
 }
@@ -94,7 +94,7 @@ _COUNTS = {
     "TBLOOM_COUNT_SLICES",
     "TBLOOM_COUNT_MAX_MEMBERS",
 }
-_FOR_COUNTS_TOO = {"TBLOOM_TIMEZONE", "TBLOOM_PATIENCE"}
+_FOR_COUNTS_TOO = {"TBLOOM_TIMEZONE", "TBLOOM_RETRY_FOR"}
 #: The same of the HTTP cache.
 _PAGES = {
     "TBLOOM_PAGES_PATH",
@@ -119,7 +119,7 @@ class Options:
     #: The one of TBLOOM_STORE.
     store: str
     #: What happens while its server does not answer; a store without one answers always.
-    circuit: Circuit
+    circuit: CircuitBreaker
     #: Whether a request is marked when it is done, not when it is scheduled.
     mark_done: bool
     #: Whether requests that a dead crawler has left undone are taken over.
@@ -132,9 +132,9 @@ class Options:
         return STORES[self.store].term
 
     @property
-    def home_hits(self) -> int:
+    def cache_hits(self) -> int:
         """How many answers came from a memory at home."""
-        return self.seen.home_hits if isinstance(self.seen, TimeBloom) else 0
+        return self.seen.cache_hits if isinstance(self.seen, TimeBloom) else 0
 
     def close(self) -> None:
         """Closes the filter, and its client."""
@@ -178,7 +178,7 @@ def read(settings: BaseSettings, spider: str | None, suffix: str = "", **own: An
     return Options(
         seen,
         store,
-        Circuit(seen.name, "raise") if isinstance(seen, LocalBloom) else seen.circuit,
+        CircuitBreaker(seen.name, "raise") if isinstance(seen, LocalBloom) else seen.circuit,
         mark_done=mark == "done",
         take_over=take_over,
         debug=settings.getbool("DUPEFILTER_DEBUG"),
@@ -240,12 +240,12 @@ def _make(
         if "path" in arguments:
             arguments["path"] = named("TBLOOM_PATH", arguments["path"], spider)
         return LocalBloom(name=name, **arguments)
-    client, patience = make_client(settings)
-    arguments = {**patience, **arguments, **own}
+    client, retry_for = make_client(settings)
+    arguments = {**retry_for, **arguments, **own}
     if store == "exact":
         seen: TimeBloom | ExactFilter = ExactFilter(client, name, **arguments)
     else:
-        seen = TimeBloom(client, name, **{"home_size": HOME_SIZE, **arguments})
+        seen = TimeBloom(client, name, **{"cache_size": CACHE_SIZE, **arguments})
     seen.keep_connections()
     return seen
 

@@ -20,7 +20,7 @@ def trips(client: redis.Redis) -> int:
 
 
 async def test_what_was_told_new_or_seen_is_not_asked_again(make: Any, client: redis.Redis) -> None:
-    ours, theirs = make(home_size=1000), make()
+    ours, theirs = make(cache_size=1000), make()
     await theirs.add_many(["b", "c", "d"])
     assert [True, False] == [await ours.add("a"), await ours.add("b")]
     assert await ours.contains("c")
@@ -42,7 +42,7 @@ async def test_what_was_told_new_or_seen_is_not_asked_again(make: Any, client: r
 
 
 async def test_a_batch_asks_for_what_is_not_known(make: Any) -> None:
-    ours = make(home_size=1000)
+    ours = make(cache_size=1000)
     await ours.add_many(["a", "b"])
     assert [False, True, False, False, True] == await ours.add_many(["a", "c", "b", "c", "d"])
     assert [True, False] == await ours.contains_many(["d", "e"])
@@ -58,7 +58,7 @@ async def test_it_is_off_unless_asked_for(make: Any, client: redis.Redis) -> Non
 
 
 async def test_a_clear_here_is_noticed_at_once_and_one_elsewhere_in_time(make: Any) -> None:
-    ours, theirs = make(home_size=1000, home_age=0.5), make()
+    ours, theirs = make(cache_size=1000, cache_ttl=0.5), make()
     await ours.add("a")
     await ours.clear()
     assert await ours.add("a")
@@ -72,7 +72,7 @@ async def test_a_clear_here_is_noticed_at_once_and_one_elsewhere_in_time(make: A
 
 async def test_what_leaves_the_window_is_not_remembered(make: Any, clockwork: Any) -> None:
     """What is seen may be of the oldest slice, which leaves when the current one ends."""
-    ours = make(url=clockwork.server.url, home_size=1000, slices=2)
+    ours = make(url=clockwork.server.url, cache_size=1000, slices=2)
     await ours.add("a")
     clockwork.set("2019-06-04 12:00:00")
     assert await ours.add("of another client, which shows our client the time")
@@ -83,7 +83,7 @@ async def test_what_leaves_the_window_is_not_remembered(make: Any, clockwork: An
 
 
 async def test_within_fewer_slices_is_the_servers_to_say(make: Any, clockwork: Any) -> None:
-    ours = make(url=clockwork.server.url, home_size=1000)
+    ours = make(url=clockwork.server.url, cache_size=1000)
     await ours.add("a")
     clockwork.set("2019-06-04 12:00:00")
     assert not await ours.add("a")
@@ -92,19 +92,19 @@ async def test_within_fewer_slices_is_the_servers_to_say(make: Any, clockwork: A
 
 
 async def test_the_size_is_kept(make: Any) -> None:
-    ours = make(home_size=100, capacity=10_000)
+    ours = make(cache_size=100, capacity=10_000)
     await ours.add_many(map(str, range(5000)))
     bloom = ours._seen if hasattr(ours, "_seen") else ours
-    kept = bloom._protocol.home._generations
+    kept = bloom._protocol.cache._generations
     assert 50 <= len(kept.young) + len(kept.old) <= 100
     assert not await ours.add("4999")
-    assert 1 == bloom.home_hits
+    assert 1 == bloom.cache_hits
 
 
 async def test_an_answer_that_was_never_told_is_the_servers(make: Any, url: str) -> None:
     """The reply to "new" is lost; somebody else's question has the item remembered as seen."""
     with LossyProxy(url, lambda number: number == 2) as proxy:
-        ours = make(url=proxy.url, home_size=1000, resend=False)
+        ours = make(url=proxy.url, cache_size=1000, resend=False)
         await ours.contains("something")
         with pytest.raises(redis.ConnectionError):
             await ours.add("a")
@@ -115,7 +115,7 @@ async def test_an_answer_that_was_never_told_is_the_servers(make: Any, url: str)
 
 @pytest.mark.parametrize(
     ("argument", "value"),
-    [("home_size", -1), ("home_size", 1.5), ("home_age", -1), ("home_age", "a")],
+    [("cache_size", -1), ("cache_size", 1.5), ("cache_ttl", -1), ("cache_ttl", "a")],
 )
 def test_a_bad_argument_is_named(url: str, name: str, argument: str, value: Any) -> None:
     with pytest.raises(ConfigError, match=rf"^{argument}: expected"):

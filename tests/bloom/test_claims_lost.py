@@ -190,7 +190,7 @@ def test_closing_does_not_wait_for_a_server_that_is_gone(name: str) -> None:
         missing("redis-server")
     with servers.local(servers.BINARIES["redis-server"]) as client:
         port = client.connection_pool.connection_kwargs["port"]
-        seen = sync(f"redis://127.0.0.1:{port}", name, patience=3600)
+        seen = sync(f"redis://127.0.0.1:{port}", name, retry_for=3600)
         seen.claim("a")
     seen.close()  # pytest's time-out would end it
 
@@ -209,7 +209,7 @@ def test_a_guessed_new_is_the_callers(url: str, name: str) -> None:
     """The claim reached the server, the reply did not, and the policy said "new": nobody else gets it."""
     with (
         LossyProxy(url, lambda number: number == 2) as proxy,
-        sync(proxy.url, name, on_error="schedule", patience=0, session_ttl=LIFE) as ours,
+        sync(proxy.url, name, on_error="schedule", retry_for=0, session_ttl=LIFE) as ours,
         sync(url, name) as theirs,
     ):
         "parameters" in ours  # noqa: B015 - a call

@@ -343,7 +343,7 @@ def test_the_page_has_every_stat_and_no_other() -> None:
     distinct = [f"{of}{what}" for of in KINDS for what in ("", "/window", "/new", "/lost")]
     in_code = {
         stat.replace("{answer.value}", answer).replace("{what}", kind).replace("{name}", name)
-        for path in (ROOT / "tbloom" / "scrapy").glob("*.py")
+        for path in (ROOT / "tbloom" / "scrapy").rglob("*.py")
         for stat in re.findall(r"\"((?:tbloom|bloomfilter|dupefilter)/[^\"]+)\"", path.read_text())
         for answer in answers
         for kind in kinds
@@ -358,7 +358,7 @@ def test_a_crawl_s_stats_are_in_the_table(crawl: Any, url: str, name: str, setti
     stats = crawl("ten_and_hundred", SETTINGS[settings])["stats"]
     ours = {stat for stat in stats if stat.startswith(("tbloom/", "bloomfilter/", "dupefilter/"))}
     assert ours <= STATS
-    assert {"tbloom/new", "tbloom/seen", "tbloom/home_hits", "dupefilter/filtered"} < ours
+    assert {"tbloom/new", "tbloom/seen", "tbloom/cache_hits", "dupefilter/filtered"} < ours
     with TimeBloom.from_url(url, name, capacity=1000) as seen:
         info = seen.info()
     assert (info.items, info.bytes, info.error_rate) == (
@@ -383,7 +383,7 @@ from tbloom import TimeBloom
 if sys.argv[3:]:
     logging.basicConfig(level=logging.INFO)
 with TimeBloom.from_url(sys.argv[1], sys.argv[2], granularity="1s", slices=3, capacity=100,
-                        on_error="schedule", patience=0) as seen:
+                        on_error="schedule", retry_for=0) as seen:
     seen.add_many(map(str, range(300)))
     from time import sleep; sleep(1.2)
     seen.add("next slice")

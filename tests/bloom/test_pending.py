@@ -23,7 +23,7 @@ def test_an_error_after_a_lost_reply_leaves_the_item_in_doubt(
     url = f"redis://127.0.0.1:{address['port']}/0"
     with (
         LossyProxy(url, lambda number: number == 2) as proxy,
-        store.from_url(proxy.url, name, patience=0) as seen,
+        store.from_url(proxy.url, name, retry_for=0) as seen,
     ):
         seen.add("before")
         with pytest.raises(redis.ConnectionError):
@@ -44,7 +44,7 @@ def test_two_calls_for_items_of_one_that_failed_do_not_disturb_each_other(
     """One is answered while the other one, which fails, is under way."""
     with (
         LossyProxy(url, lambda number: number == 2) as proxy,
-        store.from_url(proxy.url, name, patience=0) as seen,
+        store.from_url(proxy.url, name, retry_for=0) as seen,
     ):
         seen.add("before")
         with pytest.raises(redis.ConnectionError):
@@ -62,7 +62,7 @@ def test_of_items_that_are_told_one_after_another_none_is_told_twice(
 ) -> None:
     with (
         LossyProxy(url, lambda number: number == 2) as proxy,
-        store.from_url(proxy.url, name, patience=0) as seen,
+        store.from_url(proxy.url, name, retry_for=0) as seen,
     ):
         seen.add("before")
         with pytest.raises(redis.ConnectionError):
@@ -78,7 +78,7 @@ def test_a_call_that_never_arrived_is_made_again_with_the_new_time(url: str, nam
     fault = {2: Fault.CUT_REQUEST}
     with (
         Proxy(url, fault.get) as proxy,
-        ExactFilter.from_url(proxy.url, name, patience=0) as seen,
+        ExactFilter.from_url(proxy.url, name, retry_for=0) as seen,
     ):
         seen.add("before")
         with pytest.raises(redis.ConnectionError):
@@ -96,7 +96,7 @@ def test_of_two_calls_that_failed_each_answers_for_its_own_items(
     losing: list[str] = []
     with (
         LossyProxy(url, lambda _: bool(losing)) as proxy,
-        store.from_url(proxy.url, name, patience=0) as seen,
+        store.from_url(proxy.url, name, retry_for=0) as seen,
     ):
         for items, told in ((["a", "b"], "a"), (["a", "c"], None)):
             losing.append("this reply")

@@ -71,7 +71,7 @@ def test_the_account_of_many_threads_is_exact_on_a_bad_network(url: str, name: s
             url, lambda _: rng.choice(faults) if rng.random() < 0.02 else None, late=LATE
         ) as proxy,
         DistinctCounter.from_url(proxy.url + TIMEOUT, "one", name) as one,
-        DistinctCounter.from_url(proxy.url + TIMEOUT, "one", name, patience=0) as hasty,
+        DistinctCounter.from_url(proxy.url + TIMEOUT, "one", name, retry_for=0) as hasty,
         DistinctCounter.from_url(proxy.url + TIMEOUT, "other", name) as other,
         ThreadPoolExecutor(8) as threads,
     ):
@@ -124,9 +124,9 @@ def test_a_stray_copy_of_a_call_changes_nothing(
     """An add, a clear() and an add arrive once more; the last one gets its first answer."""
     sent: list[tuple[Any, ...]] = []
     with redis.Redis.from_url(url) as own, DistinctCounter.from_url(url, "one", name) as counter:
-        conversation = counter._protocol._conversation
+        exchange = counter._protocol._exchange
         for verb in ("add_call", "clear_call"):
-            monkeypatch.setattr(conversation, verb, _noting(getattr(conversation, verb), sent))
+            monkeypatch.setattr(exchange, verb, _noting(getattr(exchange, verb), sent))
         counter.add_many(names(10))
         counter.clear()
         counter.add_many(names(20))
@@ -145,8 +145,8 @@ def test_a_copy_of_a_call_that_told_only_false_counts_again_after_a_clear(
     sent: list[tuple[Any, ...]] = []
     with redis.Redis.from_url(url) as own, DistinctCounter.from_url(url, "one", name) as counter:
         counter.add_many(names(20))
-        conversation = counter._protocol._conversation
-        monkeypatch.setattr(conversation, "add_call", _noting(conversation.add_call, sent))
+        exchange = counter._protocol._exchange
+        monkeypatch.setattr(exchange, "add_call", _noting(exchange.add_call, sent))
         assert not any(counter.add_many(names(20)))
         DistinctCounter(own, "one", name).clear()
         for words in sent:

@@ -192,7 +192,7 @@ def test_what_an_error_left_untold_is_told_true_in_the_next_call(
     members, others = names(size), names(5000, "another")
     with (
         LossyProxy(url, lambda number: number == 2) as proxy,
-        DistinctCounter.from_url(proxy.url, "one", name, patience=0) as counter,
+        DistinctCounter.from_url(proxy.url, "one", name, retry_for=0) as counter,
         DistinctCounter.from_url(url, "one", name) as other,
     ):
         counter.add("before")
@@ -212,7 +212,7 @@ def test_what_is_cleared_has_no_first_answer(url: str, name: str) -> None:
     for mapping in (False, True):
         with (
             LossyProxy(url, lambda number: number == 2) as proxy,
-            DistinctCounter.from_url(proxy.url, "one", f"{name}-{mapping}", patience=0) as counter,
+            DistinctCounter.from_url(proxy.url, "one", f"{name}-{mapping}", retry_for=0) as counter,
         ):
             counter.add("before")
             with pytest.raises(redis.ConnectionError):

@@ -66,7 +66,7 @@ def test_the_account_of_many_threads_is_exact_on_a_bad_network(
             url, lambda _: rng.choice(faults) if rng.random() < 0.02 else None, late=LATE
         ) as proxy,
         ExactFilter.from_url(proxy.url + TIMEOUT, name, shards=shards) as one,
-        ExactFilter.from_url(proxy.url + TIMEOUT, name, shards=shards, patience=0) as other,
+        ExactFilter.from_url(proxy.url + TIMEOUT, name, shards=shards, retry_for=0) as other,
         ThreadPoolExecutor(8) as threads,
     ):
         jobs = [

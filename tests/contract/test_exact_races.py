@@ -142,7 +142,7 @@ def test_what_an_error_left_untold_is_told_new_in_the_next_call(
     items = names(size)
     with (
         LossyProxy(url, lambda number: number == 2) as proxy,
-        ExactFilter.from_url(proxy.url, name, patience=0) as seen,
+        ExactFilter.from_url(proxy.url, name, retry_for=0) as seen,
         ExactFilter.from_url(url, name) as other,
     ):
         seen.add("before")
@@ -162,7 +162,7 @@ def test_what_is_cleared_has_no_first_answer(url: str, name: str) -> None:
     """An item that was added, untold, before a clear(), is added by the call that tells it new."""
     with (
         LossyProxy(url, lambda number: number == 2) as proxy,
-        ExactFilter.from_url(proxy.url, name, patience=0) as seen,
+        ExactFilter.from_url(proxy.url, name, retry_for=0) as seen,
     ):
         seen.add("before")
         with pytest.raises(redis.ConnectionError):

@@ -74,7 +74,7 @@ def test_the_account_of_many_threads_is_exact_on_a_bad_network(url: str, name: s
         Proxy(url, _at_random(seed, 0.02), late=LATE) as proxy,
         TimeBloom.from_url(proxy.url + TIMEOUT, name, **PARAMETERS) as one,
         # The other one's callers repeat.
-        TimeBloom.from_url(proxy.url + TIMEOUT, name, patience=0, **PARAMETERS) as other,
+        TimeBloom.from_url(proxy.url + TIMEOUT, name, retry_for=0, **PARAMETERS) as other,
         ThreadPoolExecutor(8) as threads,
     ):
         jobs = [
@@ -103,7 +103,7 @@ async def test_the_account_of_many_tasks_is_exact_on_a_bad_network(url: str, nam
     with Proxy(url, _at_random(seed, 0.02), late=LATE) as proxy:
         async with (
             AsyncTimeBloom.from_url(proxy.url + TIMEOUT, name, **PARAMETERS) as one,
-            AsyncTimeBloom.from_url(proxy.url + TIMEOUT, name, patience=0, **PARAMETERS) as other,
+            AsyncTimeBloom.from_url(proxy.url + TIMEOUT, name, retry_for=0, **PARAMETERS) as other,
         ):
             await asyncio.gather(*(offer(seen) for seen in [one, other] * 4))
     assert set(Fault) == proxy.struck.keys()
@@ -156,9 +156,9 @@ def test_the_account_of_claims_is_exact_on_a_bad_network(
     ):
         blooms = [
             stack.enter_context(
-                TimeBloom.from_url(proxy.url + TIMEOUT, name, patience=patience, **PARAMETERS)
+                TimeBloom.from_url(proxy.url + TIMEOUT, name, retry_for=retry_for, **PARAMETERS)
             )
-            for patience in (0, 0, 5, 5)
+            for retry_for in (0, 0, 5, 5)
         ]
         shuffled = [random.Random(seed + i).sample(items, len(items)) for i in range(8)]
         jobs = [threads.submit(_work, blooms[i % 4], shuffled[i], done, seed + i) for i in range(8)]

@@ -72,7 +72,7 @@ async def test_the_policy_answers_while_the_server_is_down_and_the_server_after(
 def test_what_was_done_while_the_server_was_down_is_marked_later(
     server: Killable, name: str, policy: str
 ) -> None:
-    with TimeBloom.from_url(server.url, name, on_error=policy, patience=0, session_ttl=1) as seen:
+    with TimeBloom.from_url(server.url, name, on_error=policy, retry_for=0, session_ttl=1) as seen:
         seen.claim("claimed before")
         server.kill()
         seen.commit("claimed before")
@@ -88,7 +88,7 @@ def test_a_server_that_hangs_is_waited_for_once(server: Killable, name: str) -> 
     with (
         Proxy(server.url, lambda _: None) as proxy,
         TimeBloom.from_url(
-            f"{proxy.url}?socket_timeout=0.2", name, on_error="schedule", patience=0
+            f"{proxy.url}?socket_timeout=0.2", name, on_error="schedule", retry_for=0
         ) as seen,
     ):
         seen.add("before")
@@ -116,7 +116,7 @@ async def test_an_error_that_does_not_pass_comes_through(
 
 @pytest.mark.parametrize(
     ("argument", "value"),
-    [("on_error", "ignore"), ("on_error", None), ("patience", -1), ("patience", "5")],
+    [("on_error", "ignore"), ("on_error", None), ("retry_for", -1), ("retry_for", "5")],
 )
 def test_a_bad_argument_is_named(url: str, name: str, argument: str, value: Any) -> None:
     with pytest.raises(ConfigError, match=rf"^{argument}: expected"):

@@ -280,7 +280,7 @@ async def test_a_client_with_other_parameters_is_refused_and_changes_nothing(
 
 async def test_max_members_and_patience_may_differ(make_counter: Make) -> None:
     await make_counter(max_members=10).add("a")
-    assert not await make_counter(max_members=20, patience=1.0).add("a")
+    assert not await make_counter(max_members=20, retry_for=1.0).add("a")
 
 
 async def test_filters_and_mappings_refuse_each_other(
@@ -322,7 +322,7 @@ _NO_PARAMETERS = [
     *(({"max_members": most}, "max_members: expected a whole number from 1 to 2") for most in (0, -1, True, 1.0, "9", None, 2**32 + 1)),
     *(({"counter": bad}, "name: expected a str") for bad in ("", "{a}", "a}", None, 7, "\ud800")),
     *(({"mapping": bad}, "mapping: expected a str") for bad in ("", "{a}", "a}", None, 7, "\ud800")),
-    ({"patience": -1}, "patience: expected"),
+    ({"retry_for": -1}, "retry_for: expected"),
 ]  # fmt: skip
 
 

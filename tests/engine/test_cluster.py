@@ -331,8 +331,8 @@ def test_a_filter_lives_on_one_node_of_a_cluster(cluster: servers.Cluster, name:
 async def test_a_cluster_that_is_not_there_is_redis_pys_error(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that can be told from a bug: a RedisError, after all patience."""
-    monkeypatch.setattr("tbloom.engine.client.PATIENCE_FOR_FAILOVER", 1.0)
+    """One that can be told from a bug: a RedisError, after all retry_for."""
+    monkeypatch.setattr("tbloom.engine.client.RETRY_FOR_FAILOVER", 1.0)
     with servers.Cluster(_binary("redis-server")) as cluster:
         seen = make(url=cluster.url)
         await seen.add("a")

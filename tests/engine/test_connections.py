@@ -69,12 +69,12 @@ def test_one_connection_serves_all_calls(url: str, name: str, client: redis.Redi
         assert connections(client, name) == first
 
 
-@pytest.mark.parametrize("patience", [0, 5])
+@pytest.mark.parametrize("retry_for", [0, 5])
 def test_server_has_closed_the_connection(
-    url: str, name: str, client: redis.Redis, patience: float
+    url: str, name: str, client: redis.Redis, retry_for: float
 ) -> None:
     """The call is sent again; or, where it may not be, redis-py's pool has noticed."""
-    with TimeBloom.from_url(named(url, name), name, patience=patience) as seen:
+    with TimeBloom.from_url(named(url, name), name, retry_for=retry_for) as seen:
         assert seen.add("a")
         [kept] = connections(client, name)
         client.client_kill_filter(_id=kept)
@@ -84,7 +84,7 @@ def test_server_has_closed_the_connection(
 
 def test_late_reply_is_not_the_next_call_s(url: str, name: str, client: redis.Redis) -> None:
     """After a time-out the connection is given up: what still comes over it is nobody's."""
-    with TimeBloom.from_url(f"{url}?socket_timeout=0.2", name, patience=0.1) as seen:
+    with TimeBloom.from_url(f"{url}?socket_timeout=0.2", name, retry_for=0.1) as seen:
         assert seen.add("old")
         client.client_pause(500)
         with pytest.raises(redis.TimeoutError):
@@ -140,7 +140,7 @@ def test_pool_that_is_disconnected_in_the_middle_of_a_batch(
     url: str, name: str, client: redis.Redis
 ) -> None:
     """By another thread or the server: the calls are sent again; none gets another one's reply."""
-    parameters = {"capacity": 100_000, "error_rate": 1e-9, "patience": 60.0}
+    parameters = {"capacity": 100_000, "error_rate": 1e-9, "retry_for": 60.0}
     with TimeBloom.from_url(named(url, name), name, **parameters) as seen:
         done, cuts = threading.Event(), Counter()
 

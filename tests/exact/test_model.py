@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from tbloom.exact import ExactFilter
-from tbloom.exact import exchange as conversation
+from tbloom.exact import ExactFilter, exchange
 
 START = datetime(2019, 6, 3, tzinfo=timezone.utc)
 STEPS = 1500
@@ -40,7 +39,7 @@ def test_every_sequence_of_verbs_is_answered_as_by_a_dict(
     clockwork: Any, name: str, monkeypatch: pytest.MonkeyPatch, shards: int, seed: int
 ) -> None:
     """Buckets hold three items here, so that they are split all the time."""
-    monkeypatch.setattr(conversation, "_MOST_ENTRIES", 3)
+    monkeypatch.setattr(exchange, "_MOST_ENTRIES", 3)
     rng, model, url = random.Random(seed), Model(), clockwork.server.url
 
     def client() -> ExactFilter:

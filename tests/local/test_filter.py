@@ -264,17 +264,17 @@ def test_a_call_that_ended_does_not_hold_up_others(clock: Clock) -> None:
 
     end_a_call("a")
     assert seen._engine.at_hand(digest(b"other")) is not None
-    assert 100 == len(seen._engine.untold)
+    assert 100 == len(seen._engine.pending_answers)
     clock.now += timedelta(hours=5)
     end_a_call("b")
-    assert 100 == len(seen._engine.untold)
+    assert 100 == len(seen._engine.pending_answers)
     assert not seen.add("a 1")
     assert seen.add("b 1")
 
 
 def test_untold_items_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest go, in one walk: each walk from the start passes all that have gone before."""
-    monkeypatch.setattr(batches, "MOST_UNTOLD", 10)
+    monkeypatch.setattr(batches, "MAX_PENDING", 10)
     walks = 0
 
     class Walked(dict[int, Any]):

@@ -140,11 +140,11 @@ def _described(settings: dict[str, Any]) -> list[Any]:
     """All that the settings lead to."""
     read = options.read(Settings(settings), "news")
     seen = read.seen
-    own = [seen.config, seen.circuit.on_error, seen._patience]
+    own = [seen.config, seen.circuit.on_error, seen._retry_for]
     if isinstance(seen, ExactFilter):
         own.append(seen._protocol._ttl)
     else:
-        own += [seen.session_ttl, seen._protocol.home.size, seen._protocol.home._age]
+        own += [seen.session_ttl, seen._protocol.cache.size, seen._protocol.cache._age]
     counters = counts._Counters(Settings(settings), "news").of.values()
     own += [counter.config for counter in counters]
     others = [getattr(read, name) for name in read.__slots__ if name not in ("seen", "circuit")]

@@ -51,8 +51,8 @@ def test_how_long_an_outage_is_waited_for() -> None:
     assert "A reply is waited for 2 seconds" in README
     assert "ask Redis again every 10 seconds" in README
     assert (5, 40, 2) == (
-        client.PATIENCE,
-        client.PATIENCE_FOR_FAILOVER,
+        client.RETRY_FOR,
+        client.RETRY_FOR_FAILOVER,
         urls.SOCKET_TIMEOUT,
     )
     assert outage.HOLD_OFF == 10

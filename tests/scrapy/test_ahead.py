@@ -83,7 +83,7 @@ def test_links_to_known_pages_cost_nothing(crawl: Any, url: str, mark: str) -> N
         result = crawl("pages", settings, pages * 20)
     assert [] == result["fetched"]
     assert 1000 == result["stats"]["bloomfilter/filtered"]
-    assert result["stats"]["tbloom/home_hits"] >= 900
+    assert result["stats"]["tbloom/cache_hits"] >= 900
     print(len(calls), "script calls")
     assert len(calls) < 20
 
@@ -108,13 +108,13 @@ def test_without_redis_the_policy_decides_for_batches_too(crawl: Any, mark: str)
         "TBLOOM_ON_ERROR": "schedule",
         "REDIS_URL": "redis://127.0.0.1:1",
     }
-    result = crawl("pages", {**ADDON, **settings, "TBLOOM_PATIENCE": 0}, ["a", "b", "c"])
+    result = crawl("pages", {**ADDON, **settings, "TBLOOM_RETRY_FOR": 0}, ["a", "b", "c"])
     assert ["a", "b", "c"] == sorted(result["fetched"])
     assert 1 == result["log"].count("does not answer")
 
 
-def test_home_memory_is_a_setting(crawl: Any) -> None:
-    off = crawl("pages", {**ADDON, "TBLOOM_HOME_SIZE": 0}, ["a"] * 5)
-    assert "tbloom/home_hits" not in off["stats"]
-    wrong = crawl("pages", {**ADDON, "TBLOOM_HOME_SIZE": -1}, ["a"])
-    assert "TBLOOM_HOME_SIZE: expected a whole number" in wrong["failures"][0]
+def test_local_cache_is_a_setting(crawl: Any) -> None:
+    off = crawl("pages", {**ADDON, "TBLOOM_CACHE_SIZE": 0}, ["a"] * 5)
+    assert "tbloom/cache_hits" not in off["stats"]
+    wrong = crawl("pages", {**ADDON, "TBLOOM_CACHE_SIZE": -1}, ["a"])
+    assert "TBLOOM_CACHE_SIZE: expected a whole number" in wrong["failures"][0]

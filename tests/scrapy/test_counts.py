@@ -40,11 +40,11 @@ WAYS = {
     "add-on": ADDON,
     "exact store": {
         **ADDON, "TBLOOM_STORE": "exact", "TBLOOM_CAPACITY": None,
-        "TBLOOM_TIMEZONE": "Asia/Tokyo", "TBLOOM_PATIENCE": 3,
+        "TBLOOM_TIMEZONE": "Asia/Tokyo", "TBLOOM_RETRY_FOR": 3,
     },
-    "local store": {**ADDON, "TBLOOM_STORE": "local", "TBLOOM_PATIENCE": 3},
+    "local store": {**ADDON, "TBLOOM_STORE": "local", "TBLOOM_RETRY_FOR": 3},
 }  # fmt: skip
-UNREACHABLE = {"REDIS_URL": "redis://127.0.0.1:1/0", "TBLOOM_PATIENCE": 0}
+UNREACHABLE = {"REDIS_URL": "redis://127.0.0.1:1/0", "TBLOOM_RETRY_FOR": 0}
 
 
 @pytest.fixture
@@ -178,7 +178,7 @@ def test_a_redis_that_is_lost_on_the_way_does_not_stop_the_crawl(
 ) -> None:
     """It answers at the start, for each of the two counters."""
     with LossyProxy(url, lambda number: number > 2) as proxy:
-        settings = {**own_counters, "REDIS_URL": proxy.url, "TBLOOM_PATIENCE": 0}
+        settings = {**own_counters, "REDIS_URL": proxy.url, "TBLOOM_RETRY_FOR": 0}
         result = crawl("ten_and_hundred", settings)
         assert proxy.lost
     assert 100 == len(result["fetched"])
@@ -229,7 +229,7 @@ def test_other_parameters_than_the_stored_stop_the_crawl_at_the_start(
         ),
         ({"TBLOOM_COUNT_SLICES": "many"}, "TBLOOM_COUNT_SLICES: expected a whole number, got"),
         ({"TBLOOM_TIMEZONE": "Mars/Olympus"}, "TBLOOM_TIMEZONE: expected an IANA time zone"),
-        ({"TBLOOM_PATIENCE": -1}, "TBLOOM_PATIENCE: expected a number of seconds"),
+        ({"TBLOOM_RETRY_FOR": -1}, "TBLOOM_RETRY_FOR: expected a number of seconds"),
         (
             {"TBLOOM_COUNT_SLICE": 4},
             "TBLOOM_COUNT_SLICE: expected TBLOOM_COUNT_SLICES (there is no",
@@ -285,7 +285,7 @@ def closed(extension: DistinctCounts) -> dict[str, int]:
 def test_what_redis_did_not_count_waits_for_it(url: str, own_counters: dict[str, Any]) -> None:
     """A reply is lost once two have come at the start: those that were counted are told new all the same."""
     with LossyProxy(url, lambda number: number == 3) as proxy:
-        extension = made({**own_counters, "REDIS_URL": proxy.url, "TBLOOM_PATIENCE": 0})
+        extension = made({**own_counters, "REDIS_URL": proxy.url, "TBLOOM_RETRY_FOR": 0})
         receive(extension, "https://a.example/a")
         while not proxy.lost:  # a second
             time.sleep(0.01)
@@ -307,7 +307,7 @@ def test_what_fails_while_it_closes_is_not_tried_again(
         return number > 2
 
     with LossyProxy(url, lose) as proxy:
-        extension = made({**own_counters, "REDIS_URL": proxy.url, "TBLOOM_PATIENCE": 0})
+        extension = made({**own_counters, "REDIS_URL": proxy.url, "TBLOOM_RETRY_FOR": 0})
         receive(extension, "https://a.example/a")
         extension._thread.join()
         receive(extension, "https://a.example/b")

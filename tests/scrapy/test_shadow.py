@@ -130,7 +130,7 @@ def test_flush_on_start_makes_both_forget(shadowed: Any) -> None:
 
 
 def test_redis_that_was_never_there_costs_nothing(shadowed: Any) -> None:
-    settings = {**ADDON, "REDIS_URL": UNREACHABLE, "TBLOOM_PATIENCE": 0}
+    settings = {**ADDON, "REDIS_URL": UNREACHABLE, "TBLOOM_RETRY_FOR": 0}
     result = shadowed("ten_and_hundred", settings)
     assert PAGES == sorted(result["fetched"])
     assert {"asked": 110, "unanswered": 110} == result["shadow"]
@@ -144,7 +144,7 @@ def test_redis_that_fails_in_the_middle_costs_nothing(
 ) -> None:
     """From the 30th call on, all of tbloom's replies are lost; nothing else is."""
     with LossyProxy(url, lambda number: number >= 30) as proxy:
-        settings = {**scheduler, **ADDON, "REDIS_URL": proxy.url, "TBLOOM_PATIENCE": 0}
+        settings = {**scheduler, **ADDON, "REDIS_URL": proxy.url, "TBLOOM_RETRY_FOR": 0}
         result = shadowed("ten_and_hundred", settings)
         assert proxy.lost
     assert PAGES == sorted(result["fetched"])

@@ -11,8 +11,8 @@ from collections.abc import Generator, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from tbloom.bloom.claims.holdings import Claim, Holdings
-from tbloom.bloom.exchange import Conversation
-from tbloom.bloom.script_calls import Plan
+from tbloom.bloom.exchange import FilterExchange
+from tbloom.bloom.script_calls import SliceCalls
 from tbloom.bloom.sizing import HEADER_BITS
 from tbloom.engine.batches import Batch
 from tbloom.engine.flow import Flow, ScriptCall
@@ -41,8 +41,8 @@ class _Terms(NamedTuple):
 class Claims:
     """The claims of one client: flows, as in ``protocol``. Items go by their digests."""
 
-    def __init__(self, conversation: Conversation, ttl_ms: int) -> None:
-        self.conversation = conversation
+    def __init__(self, exchange: FilterExchange, ttl_ms: int) -> None:
+        self.exchange = exchange
         self.ttl_ms = ttl_ms
         self._holdings = Holdings()
 
@@ -53,9 +53,9 @@ class Claims:
             self._holdings = Holdings()
         return self._holdings
 
-    def go_on_with(self, conversation: Conversation) -> None:
+    def go_on_with(self, exchange: FilterExchange) -> None:
         """The filter has another number of shards than was thought; nothing is claimed yet."""
-        self.conversation = conversation
+        self.exchange = exchange
         self._holdings.shards.clear()
 
     def hand_over(self, digests: Iterable[int]) -> None:
@@ -77,11 +77,11 @@ class Claims:
         mine, digests = self.mine, list(dict.fromkeys(digests))
         numbers = mine.reserve(digests, given=bool(giver))
         wanted = list(numbers)
-        batches = self.conversation.batches(wanted)
+        batches = self.exchange.batches(wanted)
         mine.shards.update(batch.shard for batch in batches)
         terms = _Terms(mine.session, self.ttl_ms, numbers, within, notes, giver)
         try:
-            yield from self.conversation.ask(
+            yield from self.exchange.ask(
                 batches, lambda plan, batch: self._claim_call(plan, batch, terms), store=False
             )
         except Guessed:  # as told: the claims stay the caller's
@@ -99,9 +99,9 @@ class Claims:
 
     def commit(self, digests: Iterable[int]) -> Flow[None]:
         """The work is done: the items are seen from now on."""
-        mine, batches = self.mine, self.conversation.batches(digests)
+        mine, batches = self.mine, self.exchange.batches(digests)
         try:
-            yield from self.conversation.ask(
+            yield from self.exchange.ask(
                 batches,
                 lambda plan, batch: self._commit_call(plan, batch, mine.session),
                 store=True,
@@ -144,9 +144,9 @@ class Claims:
             raise
 
     def _release(self, mine: Holdings, numbers: dict[int, str], how: str) -> Flow[None]:
-        batches = self.conversation.batches(numbers)
+        batches = self.exchange.batches(numbers)
         try:
-            yield from self.conversation.ask(
+            yield from self.exchange.ask(
                 batches,
                 lambda _, batch: self._release_call(batch, mine.session, numbers, how),
                 store=None,
@@ -158,10 +158,10 @@ class Claims:
 
     def hashes(self, shard: int) -> tuple[str, str]:
         """The keys of a shard's claims, and of its sessions."""
-        keys = self.conversation.config.keys
+        keys = self.exchange.config.keys
         return keys.claims(shard), keys.sessions(shard)
 
-    def _claim_call(self, plan: Plan, batch: Batch, terms: _Terms) -> ScriptCall:
+    def _claim_call(self, plan: SliceCalls, batch: Batch, terms: _Terms) -> ScriptCall:
         """``lua/claim.lua``."""
         keys, shard = plan.config.keys, plan.shard(batch.shard)
         parts = shard.slice_ends[terms.within - 1]
@@ -193,7 +193,7 @@ class Claims:
             ),
         )
 
-    def _commit_call(self, plan: Plan, batch: Batch, session: str) -> ScriptCall:
+    def _commit_call(self, plan: SliceCalls, batch: Batch, session: str) -> ScriptCall:
         """``lua/commit.lua``."""
         keys, shard = plan.config.keys, plan.shard(batch.shard)
         parts = shard.slice_ends[0]
@@ -232,7 +232,7 @@ class Claims:
         )
 
 
-def _head(plan: Plan, batch: Batch) -> tuple[Any, ...]:
+def _head(plan: SliceCalls, batch: Batch) -> tuple[Any, ...]:
     """The first arguments of ``claim`` and ``commit``: what the caller believes of the filter."""
     return (
         plan.config.stored,

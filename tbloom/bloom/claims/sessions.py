@@ -59,7 +59,7 @@ class Sessions:
 
     def others(self) -> Flow[dict[str, int]]:
         """All other living sessions, and until when each counts as alive (ms, by the server's clock)."""
-        known = yield from self._beat(range(self._claims.conversation.config.shards), None)
+        known = yield from self._beat(range(self._claims.exchange.config.shards), None)
         alive_until: dict[str, int] = {}
         for now, sessions in known.values():
             for session, until in sessions.items():
@@ -87,7 +87,7 @@ class Sessions:
 
     def take_over(self, limit: int, prefix: str) -> Flow[list[str]]:
         """Claims what dead sessions have left with a note, at most so many; returns the notes."""
-        known = yield from self._beat(range(self._claims.conversation.config.shards), None)
+        known = yield from self._beat(range(self._claims.exchange.config.shards), None)
         return (yield from self._look_through(known, limit, prefix))
 
     def _look_through(
@@ -154,7 +154,7 @@ class Sessions:
     ) -> Flow[dict[int, tuple[int, dict[str, int]]]]:
         """Each shard's clock, and its sessions; ``ttl_ms`` None: without a sign of life."""
         name = "" if ttl_ms is None else session or self._claims.mine.session
-        plan, shards = self._claims.conversation.current_plan(), list(shards)
+        plan, shards = self._claims.exchange.current_plan(), list(shards)
         calls = [
             ScriptCall(
                 _BEAT,

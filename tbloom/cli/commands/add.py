@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Adds and prints. 0: something was printed; 1: nothing."""
     opened = filters.open_or_create(
-        arguments.url, arguments.name, parameters.new(arguments), patience=filters.PATIENCE
+        arguments.url, arguments.name, parameters.new(arguments), retry_for=filters.RETRY_FOR
     )
     return lines.run(
         arguments, "Adding", opened, lambda seen, items: _add(seen, items, arguments.within)

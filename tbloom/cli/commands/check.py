@@ -25,5 +25,5 @@ def run(arguments: argparse.Namespace) -> int:
         known = seen.contains_many(items, arguments.within)
         return zip(items, (not seen for seen in known), strict=True)
 
-    opened = filters.open_filter(arguments.url, arguments.name, patience=filters.PATIENCE)
+    opened = filters.open_filter(arguments.url, arguments.name, retry_for=filters.RETRY_FOR)
     return lines.run(arguments, "Checking", opened, ask)

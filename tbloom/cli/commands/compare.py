@@ -90,7 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise CommandError("--from-url: it says where the set is, and --with-set is not given")
     reporter = Reporter(stderr=True, quiet=arguments.quiet)
     with ExitStack() as stack:
-        opened = filters.open_filter(arguments.url, arguments.name, patience=filters.PATIENCE)
+        opened = filters.open_filter(arguments.url, arguments.name, retry_for=filters.RETRY_FOR)
         seen = stack.enter_context(opened)
         source = _exact(stack, arguments)
         exact = (page.items for page in source.pages(0))

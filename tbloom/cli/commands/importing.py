@@ -105,7 +105,7 @@ def _open_target(arguments: argparse.Namespace) -> Target:
     with opened as seen:
         known = filters.parameters_of(seen.config)
     # With a client of its own, whose next call is made while the server works on the last one.
-    return Target.from_url(arguments.url, arguments.name, **known, patience=filters.PATIENCE)
+    return Target.from_url(arguments.url, arguments.name, **known, retry_for=filters.RETRY_FOR)
 
 
 def _fresh(arguments: argparse.Namespace, source: Source) -> Progress:

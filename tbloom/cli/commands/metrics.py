@@ -82,7 +82,7 @@ class _Stored:
 
     def info(self) -> FilterInfo:
         try:
-            return filters.open_stored(self.url, self.client, self.name, patience=0).info()
+            return filters.open_stored(self.url, self.client, self.name, retry_for=0).info()
         except CommandError as error:  # it is not there any more
             raise TBloomError(str(error)) from None
 

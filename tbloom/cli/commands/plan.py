@@ -29,7 +29,7 @@ _MOMENTS = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SliceCalls:
     """What a filter costs, and what its mistakes cost. Memory in bytes, as Redis allocates it."""
 
     granularity: str
@@ -74,12 +74,12 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def plan(config: Config) -> Plan:
+def plan(config: Config) -> SliceCalls:
     """What a filter with these parameters costs."""
     slice_bytes = _slice_bytes(config)
     items = config.capacity * config.slices
     per_day = config.capacity * _DAY_MS / _slice_ms(config)
-    return Plan(
+    return SliceCalls(
         granularity=config.window.granularity,
         slices=config.slices,
         capacity=config.capacity,
@@ -171,7 +171,7 @@ def _last(most: int, fitting: Callable[[int], Config | None]) -> Config | None:
     return found
 
 
-def _table(made: Plan) -> Table:
+def _table(made: SliceCalls) -> Table:
     shards = "a key each, of 32 MB at most" if made.shards > 1 else ""
     return show.facts(
         ("capacity", f"{made.capacity:,}", "distinct items per slice"),
@@ -192,5 +192,5 @@ def _table(made: Plan) -> Table:
     )
 
 
-def _times(size: int, made: Plan) -> str:
+def _times(size: int, made: SliceCalls) -> str:
     return f"{size / made.window_bytes:.0f} times as much, for fingerprints of 40 characters"

@@ -42,7 +42,7 @@ def open_or_create(
         config = from_stored(name, mapping, stored)
     elif stored is not None and stored != config.stored:
         raise ConfigMismatch(name, config.differences(stored), stored)
-    return of_config(client, config, patience=filters.PATIENCE)
+    return of_config(client, config, retry_for=filters.RETRY_FOR)
 
 
 def open_operand(url: str, client: Any, mapping: str, word: str) -> Counted:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tbloom.bloom.config import Config, Parameters
 
 #: For so long (s) a command that goes through many items sends a call again; one that only looks does not.
-PATIENCE = 30.0
+RETRY_FOR = 30.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

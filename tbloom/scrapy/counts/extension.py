@@ -43,11 +43,11 @@ _NAMES: dict[str, tuple[str, Any]] = {
     "slices": ("TBLOOM_COUNT_SLICES", 30),
     "tz": ("TBLOOM_TIMEZONE", "UTC"),
     "max_members": ("TBLOOM_COUNT_MAX_MEMBERS", None),
-    "patience": ("TBLOOM_PATIENCE", None),
+    "retry_for": ("TBLOOM_RETRY_FOR", None),
 }
-_NUMBERS = {"slices": int, "max_members": int, "patience": float}
+_NUMBERS = {"slices": int, "max_members": int, "retry_for": float}
 #: The arguments that clients of the same counter may differ in.
-_OWN = {"max_members", "patience"}
+_OWN = {"max_members", "retry_for"}
 #: Redis is told after so many seconds, or once so many of a kind wait.
 _PAUSE, _ENOUGH = 1.0, 500
 #: So many of a kind wait while Redis does not answer; those that follow are lost.
@@ -71,7 +71,7 @@ class DistinctCounts:
     """Counts the distinct URLs and hosts of the responses, together with all crawlers of the same counters.
 
     But for one look at the start, the reactor does not wait for Redis: a thread tells it what is gathered. Where Redis
-    does not answer, the start and the end take as long as the patience.
+    does not answer, the start and the end take as long as the retry_for.
     """
 
     def __init__(self, crawler: Crawler) -> None:
@@ -239,11 +239,11 @@ class _Counters:
     @cached_property
     def of(self) -> dict[str, DistinctCounter]:
         """Made when they are first needed: the client of a cluster calls it at once."""
-        client, patience = make_client(self._settings)
+        client, retry_for = make_client(self._settings)
         with _naming_settings():
             return {
                 kind: DistinctCounter(
-                    client, f"{self._key}:{kind}", **{**patience, **self._arguments}
+                    client, f"{self._key}:{kind}", **{**retry_for, **self._arguments}
                 )
                 for kind in KINDS
             }

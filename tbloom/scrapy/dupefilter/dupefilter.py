@@ -253,9 +253,9 @@ class DupeFilter(BaseDupeFilter):
                 self._in_flight.release_all()
         self._count_errors()
         if self._stats:
-            hits = self._options.home_hits
+            hits = self._options.cache_hits
             if hits:
-                self._stats.set_value("tbloom/home_hits", hits)
+                self._stats.set_value("tbloom/cache_hits", hits)
             self._sum_up(self._stats)
         self._options.close()
 

@@ -68,7 +68,7 @@ class Shadow(BaseDupeFilter):
         spider = self._crawler.spider
         assert spider is not None  # noqa: S101 - a crawl is under way
         seen = options.read(
-            self._settings, spider.name, self._suffix(), on_error="schedule", patience=0
+            self._settings, spider.name, self._suffix(), on_error="schedule", retry_for=0
         ).seen
         assert isinstance(seen, TimeBloom)  # noqa: S101 - others are refused
         return seen
