@@ -27,7 +27,7 @@ PROJECT = {
     "SECURITY.md": "security.md",
     "LICENSE": "license.txt",
     "lua/bloom/add.lua": "add.lua.txt",
-    "lua/shared.lua": "shared.lua.txt",
+    "lua/shared/parts.lua": "parts.lua.txt",
 }
 COMMANDS = "<!-- every command's help, by docs/site.py -->"
 WIDTH = 78

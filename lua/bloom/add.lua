@@ -18,7 +18,7 @@
 -- ARGV[9]    the layout with one more part for the current slice, for when the current part is full; '': never grow
 -- ARGV[10]   how many items the current part may hold
 -- ARGV[11]   the position of the current part's last bit
--- ARGV[12]   which of an item's positions belong to each part from KEYS[5] on (sizes_of in shared.lua)
+-- ARGV[12]   which of an item's positions belong to each part from KEYS[5] on (sizes_of in shared/parts.lua)
 -- ARGV[13..] the items' positions
 --
 -- Reply      {0, answers}     a character per item: 1 new, 0 seen. Fewer than items where the current part is

@@ -9,7 +9,7 @@
 -- ARGV[3]    when it ends (ms)
 -- ARGV[4]    1: without parameters the filter is empty; 0: they may be elsewhere (open.lua)
 -- ARGV[5]    the layout that the caller knows
--- ARGV[6]    which of an item's positions belong to each part from KEYS[3] on (sizes_of in shared.lua)
+-- ARGV[6]    which of an item's positions belong to each part from KEYS[3] on (sizes_of in shared/parts.lua)
 -- ARGV[7..]  the items' positions
 --
 -- Reply      {0, answers}     a character per item: 1 seen, 0 not

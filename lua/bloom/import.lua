@@ -14,7 +14,7 @@
 -- ARGV[7]    the layout with one more part for the chosen slice, for when its newest part is full; '': never grow
 -- ARGV[8]    how many items its newest part may hold
 -- ARGV[9]    the position of that part's last bit
--- ARGV[10]   which of an item's positions belong to each part from KEYS[4] on (sizes_of in shared.lua)
+-- ARGV[10]   which of an item's positions belong to each part from KEYS[4] on (sizes_of in shared/parts.lua)
 -- ARGV[11]   which part from KEYS[4] on, counted from 1, is the newest one of the chosen slice: new items go there
 -- ARGV[12..] the items' positions
 --

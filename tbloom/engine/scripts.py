@@ -7,6 +7,10 @@ from functools import cached_property, lru_cache
 from hashlib import sha1
 from importlib.resources import files
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
 
 
 class Script:
@@ -17,14 +21,10 @@ class Script:
 
     @cached_property
     def text(self) -> str:
-        """The script with the shared functions that it calls in front. (Not all of them: each function
-        there costs every call of the script some time, called or not.)"""
-        text = _read(self.name)
-        for paragraph in reversed(_shared()):
-            defined = re.search(r"^local function (\w+)", paragraph, re.MULTILINE)
-            if defined and re.search(rf"\b{defined[1]}\(", text):
-                text = f"{paragraph}\n\n{text}"
-        return text
+        """The script, after the functions of ``lua/shared`` that it calls. (Not all of them: each one costs
+        every call of the script some time.)"""
+        body = _read(self.name)
+        return "\n\n".join([*_called_in(body, {}).values(), body])
 
     @cached_property
     def sha(self) -> str:
@@ -32,14 +32,31 @@ class Script:
         return sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
 
+def _called_in(text: str, found: dict[str, str]) -> dict[str, str]:
+    """``found``, and the shared functions that the text calls, each after those that it calls itself."""
+    for name, function in _shared().items():
+        if name not in found and re.search(rf"(?<!function )\b{name}\(", text):
+            _called_in(function, found)
+            found[name] = function
+    return found
+
+
 @lru_cache(maxsize=1)
-def _shared() -> list[str]:
-    return _read("shared").split("\n\n")
+def _shared() -> dict[str, str]:
+    """The functions of ``lua/shared``, with their comments, by name."""
+    functions = {}
+    for path in sorted(_folder().joinpath("shared").iterdir(), key=lambda path: path.name):
+        for paragraph in path.read_text(encoding="utf-8").strip().split("\n\n")[1:]:
+            functions[re.findall(r"^local function (\w+)", paragraph, re.MULTILINE)[0]] = paragraph
+    return functions
 
 
 def _read(name: str) -> str:
-    """``name.lua`` from the package where it is installed, else from the checkout's ``lua/``
+    return _folder().joinpath(f"{name}.lua").read_text(encoding="utf-8")
+
+
+def _folder() -> Traversable:
+    """``lua/`` in the package where it is installed, else in the checkout
     (an editable install doesn't map that folder into the package: setuptools #4943)."""
-    packaged = files("tbloom").joinpath("lua", f"{name}.lua")
-    source = packaged if packaged.is_file() else Path(__file__).parents[2] / "lua" / f"{name}.lua"
-    return source.read_text(encoding="utf-8")
+    packaged = files("tbloom").joinpath("lua")
+    return packaged if packaged.is_dir() else Path(__file__).parents[2] / "lua"

@@ -2,7 +2,7 @@
 
 R. Fagin et al., "Extendible hashing: a fast access method for dynamic files", 1979. Bucket 1 is split into
 2 and 3 when it gets too large, these into 4, 5, 6 and 7, and so on: a tree, each level of which goes by a further
-bit of the fingerprint's last 48. A bit for each bucket says whether it has been split. ``lua/shared.lua``
+bit of the fingerprint's last 48. A bit for each bucket says whether it has been split. ``lua/shared/buckets.lua``
 does the same sums in ``place`` and ``half_of``.
 """
 

@@ -29,7 +29,7 @@ from tbloom.local.memory import Store
 T = TypeVar("T")
 Steps = Generator[None, None, T]
 
-#: lua/shared.lua's can_note: what one command of Redis carries, in words, of which a bit takes 4.
+#: lua/shared/parts.lua's can_note: what one command of Redis carries, in words, of which a bit takes 4.
 _MOST_WORDS, _WORDS_OF_BIT = 7900, 4
 #: Items that are looked at under one lock.
 _LOOK_AT_ONCE = 2500

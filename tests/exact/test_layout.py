@@ -17,7 +17,7 @@ from tbloom.engine.tree import BITS, Tree, read_tree
 from tbloom.exact import ExactFilter, exchange
 from tbloom.items import encode, fingerprint
 
-SHARED = (Path(__file__).parents[2] / "lua" / "shared.lua").read_text(encoding="utf-8")
+SHARED = (Path(__file__).parents[2] / "lua" / "shared" / "buckets.lua").read_text(encoding="utf-8")
 fingerprints = st.integers(0, (1 << 128) - 1)
 
 

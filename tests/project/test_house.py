@@ -41,8 +41,8 @@ MODULES = {
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
     for path in sorted((ROOT / "tbloom").rglob("*.py"))
 }
-SHARED = ROOT / "lua" / "shared.lua"
-SCRIPTS = sorted({*(ROOT / "lua").rglob("*.lua")} - {SHARED})
+SHARED = sorted((ROOT / "lua" / "shared").glob("*.lua"))
+SCRIPTS = sorted({*(ROOT / "lua").rglob("*.lua")} - {*SHARED})
 
 
 def room(module: str) -> str:
@@ -141,7 +141,9 @@ def test_all_is_the_truth() -> None:
 def test_scripts_open_with_their_contracts() -> None:
     """Verb, each key and argument that the body uses, reply, errors. What a script shares with others
     stands in front of it, and nothing else does; no script searches the keyspace."""
-    shared = re.findall(r"local function (\w+)", SHARED.read_text(encoding="utf-8"))
+    shared = [
+        name for path in SHARED for name in re.findall(r"local function (\w+)", path.read_text())
+    ]
     used = set()
     for path in SCRIPTS:
         contract, body = contract_and_body(path)
@@ -152,7 +154,7 @@ def test_scripts_open_with_their_contracts() -> None:
         looped = {*re.findall(r"#(KEYS|ARGV)\b|\b(?:KEYS|ARGV)\[[A-Za-z]", body)} - {""}
         looped |= set(re.findall(r"\b(KEYS|ARGV)\[[A-Za-z]|unpack\((?:KEYS|ARGV)\b", body)) - {""}
         looped |= set(re.findall(r"unpack\((KEYS|ARGV)\b", body))
-        looped |= {"KEYS"} if "is_in_any(" in body else set()  # shared.lua's, which loops
+        looped |= {"KEYS"} if "is_in_any(" in body else set()  # of shared/parts.lua, which loops
         assert looped == set(re.findall(r"\b(KEYS|ARGV)\[\d+\.\.\]", contract)), path
         text = Script(path.relative_to(ROOT / "lua").with_suffix("").as_posix()).text
         for name in shared:

@@ -12,7 +12,7 @@
 -- ARGV[4]    when it leaves the window (ms)
 -- ARGV[5]    1: without parameters the filter is empty; 0: they may be elsewhere (open.lua)
 -- ARGV[6]    the layout that the caller knows
--- ARGV[7]    which of an item's positions belong to each part from KEYS[5] on (sizes_of in shared.lua)
+-- ARGV[7]    which of an item's positions belong to each part from KEYS[5] on (sizes_of in shared/parts.lua)
 -- ARGV[8]    the caller's session, 16 characters
 -- ARGV[9]    for how long it counts as alive without another sign of life (ms)
 -- ARGV[10]   of how many slices the newest are asked, 4 characters: for whoever takes the claims over

@@ -17,7 +17,7 @@
 -- ARGV[7]    the layout with one more part for the current slice, for when the current part is full; '': never grow
 -- ARGV[8]    how many items the current part may hold
 -- ARGV[9]    the position of the current part's last bit
--- ARGV[10]   which of an item's positions belong to each part from KEYS[5] on (sizes_of in shared.lua)
+-- ARGV[10]   which of an item's positions belong to each part from KEYS[5] on (sizes_of in shared/parts.lua)
 -- ARGV[11]   the caller's session, 16 characters
 -- ARGV[12..] for each item its fingerprint, and its positions
 --
