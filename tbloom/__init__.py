@@ -6,7 +6,7 @@ One atomic script call on a stock Redis answers "new?" and remembers.
 import logging
 
 from tbloom.bloom.aio import AsyncTimeBloom
-from tbloom.bloom.claims.holdings import Claim
+from tbloom.bloom.claims.held import Claim
 from tbloom.bloom.info import FilterInfo, SliceInfo
 from tbloom.bloom.sync import TimeBloom
 from tbloom.distinct import AsyncDistinctCounter, CounterInfo, DistinctCounter
@@ -47,5 +47,5 @@ __all__ = [
     "__version__",
 ]
 
-# A library's log is the application's to show: until that configures logging, nothing is printed.
+# A library prints no log messages itself: the application configures logging.
 logging.getLogger(__name__).addHandler(logging.NullHandler())

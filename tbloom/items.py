@@ -1,11 +1,12 @@
-"""What callers give: checked, encoded, digested."""
+"""Arguments of the verbs: checked, encoded, digested."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from hashlib import blake2b
+from typing import TypeVar
 
 from mmh3 import mmh3_x64_128_uintdigest
 
@@ -15,12 +16,13 @@ from tbloom.errors import ConfigError
 HASH_NAME = "mmh3_x64_128"
 
 Item = str | bytes
+T = TypeVar("T")
 
-#: The same of ``fingerprint``.
+#: Stored with a store that uses ``fingerprint``.
 FINGERPRINT_NAME = "blake2b_16"
 
-_LONGEST_NOTE = 1 << 16
-_LEAST_TTL, _MOST_TTL = 0.001, 36525 * 86400.0  # seconds
+_MAX_NOTE = 1 << 16
+_MIN_TTL, _MAX_TTL = 0.001, 36525 * 86400.0  # seconds
 # A window is at most a century long, and has to fit before and after.
 _YEARS = (102, 9800)
 
@@ -45,13 +47,15 @@ def digest(data: bytes) -> int:
 
 
 def fingerprint(data: bytes) -> int:
-    """The 128-bit BLAKE2b of ``data``, for stores that promise never to take one item for another: of
-    mmh3, which is not made to resist that, anyone can make collisions."""
+    """The 128-bit BLAKE2b of ``data``, for stores that promise never to take one item for another.
+
+    (Anyone can make collisions of mmh3.)
+    """
     return int.from_bytes(blake2b(data, digest_size=16).digest(), "big")
 
 
 def check_within(within: int | None, slices: int) -> int:
-    """Of how many slices the newest are asked."""
+    """The number of newest slices that are asked."""
     if within is None:
         return slices
     if isinstance(within, int) and not isinstance(within, bool) and 1 <= within <= slices:
@@ -60,7 +64,7 @@ def check_within(within: int | None, slices: int) -> int:
 
 
 def check_at(at: datetime | None) -> datetime | None:
-    """An instant to look at; None is now."""
+    """The instant, if it can be looked at; None is now."""
     if at is None or (
         isinstance(at, datetime)
         and _YEARS[0] <= at.year <= _YEARS[1]
@@ -72,10 +76,15 @@ def check_at(at: datetime | None) -> datetime | None:
 
 
 def check_items(items: Iterable[Item], argument: str = "items") -> Iterable[Item]:
-    """Several items; ``argument`` names them in the ConfigError if they are not."""
+    """The items, if they are an iterable; ``argument`` names them in the ConfigError if they are not."""
     if isinstance(items, str | bytes) or not isinstance(items, Iterable):
         raise ConfigError(argument, items, f"an iterable of {argument}, not a single one")
     return items
+
+
+def rereadable(values: Iterable[T]) -> Iterable[T]:
+    """The values; as a list if they come from an iterator, which can be read only once."""
+    return list(values) if isinstance(values, Iterator) else values
 
 
 def digests_of(
@@ -84,7 +93,7 @@ def digests_of(
     first: int = 0,
     argument: str = "items",
 ) -> list[int]:
-    """The items' digests, in order; ``first`` is the number of the first one, ``argument`` what they are called."""
+    """The items' digests, in order; for errors, ``first`` is the first one's number and ``argument`` their name."""
     return [
         digest(encode(item, f"{argument}[{i}]"))
         for i, item in enumerate(check_items(items, argument), first)
@@ -92,12 +101,12 @@ def digests_of(
 
 
 def check_ttl(ttl: float | timedelta) -> int:
-    """For how long an item is remembered (ms)."""
+    """A time for which an item is remembered (ms)."""
     seconds = ttl.total_seconds() if isinstance(ttl, timedelta) else ttl
     if (
         isinstance(seconds, int | float)
         and not isinstance(seconds, bool)
-        and _LEAST_TTL <= seconds <= _MOST_TTL
+        and _MIN_TTL <= seconds <= _MAX_TTL
     ):
         return round(seconds * 1000)
     raise ConfigError("ttl", ttl, "seconds, or a timedelta, from a millisecond to 100 years")
@@ -105,8 +114,8 @@ def check_ttl(ttl: float | timedelta) -> int:
 
 def check_note(note: str, argument: str = "note") -> str:
     """The note, if it can be kept with a claim."""
-    if not isinstance(note, str) or len(note) > _LONGEST_NOTE or re.search("[\ud800-\udfff]", note):
-        raise ConfigError(argument, note, f"a str of at most {_LONGEST_NOTE} characters")
+    if not isinstance(note, str) or len(note) > _MAX_NOTE or re.search("[\ud800-\udfff]", note):
+        raise ConfigError(argument, note, f"a str of at most {_MAX_NOTE} characters")
     return note
 
 
@@ -119,5 +128,5 @@ def check_notes(digests: list[int], notes: Iterable[str] | None) -> dict[int, st
     checked = [check_note(note, f"notes[{i}]") for i, note in enumerate(notes)]
     if len(checked) != len(digests):
         raise ConfigError("notes", notes, f"as many as there are items, {len(digests)}")
-    # Of a repeated item, the first.
+    # A repeated item gets its first note.
     return dict(zip(reversed(digests), reversed(checked), strict=True))

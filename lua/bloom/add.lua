@@ -1,36 +1,36 @@
--- add: which of these items are new? Those that are, are remembered in the current slice.
+-- add: which of these items are new? Remembers the new ones in the current slice.
 --
--- KEYS[1]    the caller's lane: the token and the answer of its last call that changed something
+-- KEYS[1]    the client's lane: the number and the answers of its last call that changed something
 -- KEYS[2]    the filter's parameters
--- KEYS[3]    the layout: the parts of those slices that have not just the one that every slice begins with
--- KEYS[4]    the register of parts, by which one that the server has dropped early is found
--- KEYS[5]    the current part: the newest one of the current slice, where new items go
+-- KEYS[3]    the layout: the parts of the slices that have other parts than the usual one
+-- KEYS[4]    the register of parts, which shows that the server has dropped a part early
+-- KEYS[5]    the current part: the newest part of the current slice, where new items go
 -- KEYS[6..]  all older parts of live slices, newest first
 --
--- ARGV[1]    this call's number in its lane; with the lane's name, its token
--- ARGV[2]    the parameters that the caller works with
--- ARGV[3]    when the current slice begins, as the caller believes (ms)
+-- ARGV[1]    the call's number in its lane; lane and number are its token
+-- ARGV[2]    the client's parameters
+-- ARGV[3]    when the client believes that the current slice begins (ms)
 -- ARGV[4]    when it ends (ms)
 -- ARGV[5]    when it leaves the window (ms)
 -- ARGV[6]    how long a lane is kept at most (ms)
 -- ARGV[7]    1: the parameters may be stored where there are none; 0: they must be agreed on first (open.lua)
--- ARGV[8]    the layout that the caller knows
--- ARGV[9]    the layout with one more part for the current slice, for when the current part is full; '': never grow
--- ARGV[10]   how many items the current part may hold
+-- ARGV[8]    the client's layout
+-- ARGV[9]    the layout with one more part for the current slice, used when the current part is full; '': never grow
+-- ARGV[10]   the capacity of the current part (items)
 -- ARGV[11]   the position of the current part's last bit
 -- ARGV[12]   which of an item's positions belong to each part from KEYS[5] on (sizes_of in shared/parts.lua)
 -- ARGV[13..] the items' positions
 --
--- Reply      {0, answers}     a character per item: 1 new, 0 seen. Fewer than items where the current part is
---                             full now, or they are too many for one command: the rest has to be asked again
---            {0, answers, 1}  the same, and the server had dropped the current part early: it is new now
+-- Reply      {0, answers}     a character per item: 1 new, 0 seen. Fewer characters than items: the current part is
+--                             full, or the bits are too many for one command; the client sends the rest again
+--            {0, answers, 1}  the same; the server had dropped the current part early, and it was made anew
 --            {1, now}         the server's clock (ms) is not within ARGV[3..4]; nothing changed
---            {2, parameters}  the filter is stored with others; nothing changed
---            {3, number}      the lane is further on: this is a stray copy of an answered call; nothing changed
---            {4, ''}          no parameters are stored here, and the caller has not agreed on them; nothing changed
---            {5, layout}      the layout is another one; nothing changed
---            {6, answers}     the slice is full, and may not grow: the item after these is new, but was not added
--- Errors     WRONGTYPE, OOM, READONLY, all of them before anything is changed
+--            {2, parameters}  the filter is stored with other parameters; nothing changed
+--            {3, number}      the lane is at a later call: this is a stray copy of an answered one; nothing changed
+--            {4, ''}          no parameters are stored, and the client has not agreed on them; nothing changed
+--            {5, layout}      the stored layout is another one; nothing changed
+--            {6, answers}     the slice is full and may not grow: the item after these is new, and was not added
+-- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
 
 local lane_key, config_key, layout_key, register, current = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local FIRST_PART, FIRST_ITEM = 5, 13
@@ -61,33 +61,25 @@ if not stored[1] and not agreed then return {4, ''} end
 local stored_layout = redis.call('GET', layout_key) or ''
 if stored_layout ~= layout then return {5, stored_layout} end
 
--- First all looks, then all changes. (Of two items of one call, neither sees the other's bits.)
-local answers, new, words, room, status = {}, 0, {}, nil, 0
+-- First all looks, then all changes: the items of one call do not see each other's bits.
+local answers, change, status = {}, {part = current, capacity = capacity, grows = grows, items = 0, words = {}}, nil
 for item = FIRST_ITEM, #ARGV, stride do
-  local own = item + begins_at[1]
-  local zero = first_zero(current, own, counts[1])
+  local first = item + begins_at[1]
+  local zero = first_zero(current, first, counts[1])
   local seen = not zero or is_in_any(FIRST_PART, item, begins_at, counts, 2)
   if not seen then
-    -- There is always room for one, if the slice may grow.
-    if new > 0 or not grows then room = room or capacity - items_in(current) end
-    if room and new >= room then
-      if not grows then status = 6 end
-      break
-    end
-    if not can_note(words, counts[1]) then break end
-    new = new + 1
-    note_bits(words, zero, own + counts[1] - 1)
+    status = note_new(change, zero, first + counts[1] - 1)
+    if status then break end
   end
   answers[#answers + 1] = seen and '0' or '1'
 end
-answers = table.concat(answers)
+status, answers = status or 0, table.concat(answers)
 
--- Without a new item nothing is changed, so sending the call again is safe as it is.
-if new == 0 then return {status, answers} end
+-- Without a new item nothing changes, so the call is safe to send again without a token.
+if change.items == 0 then return {status, answers} end
 
-local items, dropped =
-  insert(current, new, words, last_position, expires, now, register, config_key, config, stored[1])
--- Whoever comes next, this call's other items too, has to know the new part.
+local items, dropped = insert(change, last_position, expires, now, register, config_key, config, stored[1])
+-- Every later call has to know the new part.
 if grows and items >= capacity then keep(layout_key, grown_layout, expires, now) end
 redis.call('SET', lane_key, ARGV[1] .. ':' .. answers, 'PX', math.min(lane_ttl, expires - now))
 return {status, answers, dropped and 1 or nil}

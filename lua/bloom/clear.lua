@@ -1,34 +1,34 @@
 -- clear: forget everything that the filter has seen, and its parameters.
 --
 -- KEYS[1]    the filter's parameters
--- KEYS[2]    the caller's lane: the token and the answer of its last call that changed something
--- KEYS[3]    the layout: the parts of those slices that have not just the one that every slice begins with
+-- KEYS[2]    the client's lane: the number and the answers of its last call that changed something
+-- KEYS[3]    the layout: the parts of the slices that have other parts than the usual one
 -- KEYS[4]    the register of parts
 -- KEYS[5]    the claims
 -- KEYS[6]    the sessions that hold claims
 -- KEYS[7..]  all parts of live slices
 --
--- ARGV[1]    the parameters that the caller works with
--- ARGV[2]    this call's number in its lane; with the lane's name, its token
--- ARGV[3]    when the newest slice begins, as the caller believes (ms)
+-- ARGV[1]    the client's parameters
+-- ARGV[2]    the call's number in its lane; lane and number are its token
+-- ARGV[3]    when the client believes that the current slice begins (ms)
 -- ARGV[4]    when it ends (ms)
--- ARGV[5]    when the newest slice leaves the window (ms)
+-- ARGV[5]    when it leaves the window (ms)
 -- ARGV[6]    how long a lane is kept at most (ms)
--- ARGV[7]    the layout that the caller knows
+-- ARGV[7]    the client's layout
 --
--- Reply      {0, keys}        how many keys there were
+-- Reply      {0, keys}        the number of keys that were deleted
 --            {1, now}         the server's clock (ms) is not within ARGV[3..4]; nothing changed
---            {2, parameters}  the filter is stored with others, so with other slices; nothing changed
---            {3, number}      the lane is at this call or further on: it was made before; nothing changed
---            {5, layout}      the layout is another one; nothing changed
--- Errors     WRONGTYPE, OOM, READONLY, all of them before anything is changed
+--            {2, parameters}  the filter is stored with other parameters, so with other slices; nothing changed
+--            {3, number}      the lane is at this call or a later one: the filter was cleared before; nothing changed
+--            {5, layout}      the stored layout is another one; nothing changed
+-- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
 
 local config_key, lane_key, layout_key, FIRST_PART = KEYS[1], KEYS[2], KEYS[3], 7
 local config, number = ARGV[1], tonumber(ARGV[2])
 local begins, ends, expires = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local lane_ttl, layout = tonumber(ARGV[6]), ARGV[7]
 
--- Made again, it would forget what others have added meanwhile.
+-- A second copy would forget what others have added meanwhile.
 local last = redis.call('GET', lane_key)
 last = last and tonumber(string.match(last, '^%d+'))
 if last and last >= number then return {3, last} end
@@ -40,7 +40,7 @@ local stored = redis.call('GET', config_key)
 if stored and stored ~= config then return {2, stored} end
 local stored_layout = redis.call('GET', layout_key) or ''
 if stored_layout ~= layout then return {5, stored_layout} end
--- Somebody else's key of another type is not ours to remove: GETBIT raises WRONGTYPE.
+-- Another program's key stays: GETBIT and HLEN raise WRONGTYPE.
 for part = FIRST_PART, #KEYS do redis.call('GETBIT', KEYS[part], 0) end
 for hash = 4, 6 do redis.call('HLEN', KEYS[hash]) end
 

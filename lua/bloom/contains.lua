@@ -1,22 +1,22 @@
 -- contains: which of these items has the filter seen? Changes nothing.
 --
 -- KEYS[1]    the filter's parameters
--- KEYS[2]    the layout: the parts of those slices that have not just the one that every slice begins with
+-- KEYS[2]    the layout: the parts of the slices that have other parts than the usual one
 -- KEYS[3..]  all parts of live slices, newest first
 --
--- ARGV[1]    the parameters that the caller works with
--- ARGV[2]    when the newest slice begins, as the caller believes (ms)
+-- ARGV[1]    the client's parameters
+-- ARGV[2]    when the client believes that the current slice begins (ms)
 -- ARGV[3]    when it ends (ms)
--- ARGV[4]    1: without parameters the filter is empty; 0: they may be elsewhere (open.lua)
--- ARGV[5]    the layout that the caller knows
+-- ARGV[4]    1: a filter without parameters is empty; 0: its parameters may be elsewhere (open.lua)
+-- ARGV[5]    the client's layout
 -- ARGV[6]    which of an item's positions belong to each part from KEYS[3] on (sizes_of in shared/parts.lua)
 -- ARGV[7..]  the items' positions
 --
 -- Reply      {0, answers}     a character per item: 1 seen, 0 not
 --            {1, now}         the server's clock (ms) is not within ARGV[2..3]
---            {2, parameters}  the filter is stored with others
---            {4, ''}          no parameters are stored here, and the caller has not compared them
---            {5, layout}      the layout is another one
+--            {2, parameters}  the filter is stored with other parameters
+--            {4, ''}          no parameters are stored, and the client has not agreed on them
+--            {5, layout}      the stored layout is another one
 -- Errors     WRONGTYPE
 
 local config_key, layout_key, FIRST_PART = KEYS[1], KEYS[2], 3

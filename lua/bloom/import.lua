@@ -1,34 +1,35 @@
--- import: remember these items in a slice of choice, but for those that it or a newer slice holds already.
+-- import: remember these items in a chosen slice, except those that it or a newer slice holds.
 --
 -- KEYS[1]    the filter's parameters
--- KEYS[2]    the layout: the parts of those slices that have not just the one that every slice begins with
--- KEYS[3]    the register of parts, by which one that the server has dropped early is found
+-- KEYS[2]    the layout: the parts of the slices that have other parts than the usual one
+-- KEYS[3]    the register of parts, which shows that the server has dropped a part early
 -- KEYS[4..]  all parts of the current slice, of the chosen one and of those between, newest first
 --
--- ARGV[1]    the parameters that the caller works with
--- ARGV[2]    when the current slice begins, as the caller believes (ms)
+-- ARGV[1]    the client's parameters
+-- ARGV[2]    when the client believes that the current slice begins (ms)
 -- ARGV[3]    when it ends (ms)
 -- ARGV[4]    when the chosen slice leaves the window (ms)
 -- ARGV[5]    1: the parameters may be stored where there are none; 0: they must be agreed on first (open.lua)
--- ARGV[6]    the layout that the caller knows
--- ARGV[7]    the layout with one more part for the chosen slice, for when its newest part is full; '': never grow
--- ARGV[8]    how many items its newest part may hold
+-- ARGV[6]    the client's layout
+-- ARGV[7]    the layout with one more part for the chosen slice, used when its newest part is full; '': never grow
+-- ARGV[8]    the capacity of its newest part (items)
 -- ARGV[9]    the position of that part's last bit
 -- ARGV[10]   which of an item's positions belong to each part from KEYS[4] on (sizes_of in shared/parts.lua)
--- ARGV[11]   which part from KEYS[4] on, counted from 1, is the newest one of the chosen slice: new items go there
+-- ARGV[11]   the number, from KEYS[4] on, counted from 1, of the chosen slice's newest part: new items go there
 -- ARGV[12..] the items' positions
 --
--- Reply      {0, answers}     a character per item: 1 remembered now, 0 it was before. Fewer than items where the
---                             part is full now, or they are too many for one command: the rest has to be sent again
---            {0, answers, 1}  the same, and the server had dropped the part early: it is new now
+-- Reply      {0, answers}     a character per item: 1 remembered now, 0 it was before. Fewer characters than items:
+--                             the part is full, or the bits are too many for one command; the client sends the rest
+--                             again
+--            {0, answers, 1}  the same; the server had dropped the part early, and it was made anew
 --            {1, now}         the server's clock (ms) is not within ARGV[2..3]; nothing changed
---            {2, parameters}  the filter is stored with others; nothing changed
---            {4, ''}          no parameters are stored here, and the caller has not agreed on them; nothing changed
---            {5, layout}      the layout is another one; nothing changed
---            {6, answers}     the slice is full, and may not grow: the item after these was not added
--- Errors     WRONGTYPE, OOM, READONLY, all of them before anything is changed
+--            {2, parameters}  the filter is stored with other parameters; nothing changed
+--            {4, ''}          no parameters are stored, and the client has not agreed on them; nothing changed
+--            {5, layout}      the stored layout is another one; nothing changed
+--            {6, answers}     the slice is full and may not grow: the item after these was not added
+-- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
 --
--- Sent again, it finds the items there, and changes nothing.
+-- A second copy of the call finds the items in the filter, and changes nothing.
 
 local config_key, layout_key, register = KEYS[1], KEYS[2], KEYS[3]
 local FIRST_PART, FIRST_ITEM = 4, 12
@@ -45,7 +46,7 @@ if now < begins or now >= ends then return {1, now} end
 local reply, stored = disagreement(config_key, config, agreed, layout_key, layout)
 if reply then return reply end
 
--- A part that is not there holds nothing: it is not looked at for each item.
+-- A missing part holds nothing: it is not looked at for each item.
 local others = {}
 for part = 1, #begins_at do
   if part ~= own and redis.call('EXISTS', KEYS[FIRST_PART - 1 + part]) == 1 then others[#others + 1] = part end
@@ -59,29 +60,22 @@ local function is_elsewhere(item)
 end
 
 -- First all looks, then all changes.
-local answers, new, words, room, status = {}, 0, {}, nil, 0
+local answers, change, status = {}, {part = chosen, capacity = capacity, grows = grows, items = 0, words = {}}, nil
 for item = FIRST_ITEM, #ARGV, stride do
   local first = item + begins_at[own]
   local zero = first_zero(chosen, first, counts[own])
   local seen = not zero or is_elsewhere(item)
   if not seen then
-    -- There is always room for one, if the slice may grow.
-    if new > 0 or not grows then room = room or capacity - items_in(chosen) end
-    if room and new >= room then
-      if not grows then status = 6 end
-      break
-    end
-    if not can_note(words, counts[own]) then break end
-    new = new + 1
-    note_bits(words, zero, first + counts[own] - 1)
+    status = note_new(change, zero, first + counts[own] - 1)
+    if status then break end
   end
   answers[#answers + 1] = seen and '0' or '1'
 end
 
 local items, dropped = 0, false
-if new > 0 then
-  items, dropped = insert(chosen, new, words, last_position, expires, now, register, config_key, config, stored)
-  -- Whoever comes next, this call's other items too, has to know the new part.
+if change.items > 0 then
+  items, dropped = insert(change, last_position, expires, now, register, config_key, config, stored)
+  -- Every later call has to know the new part.
   if grows and items >= capacity then keep(layout_key, grown_layout, expires, now) end
 end
-return {status, table.concat(answers), dropped and 1 or nil}
+return {status or 0, table.concat(answers), dropped and 1 or nil}

@@ -1,17 +1,17 @@
--- open: agree on a sharded filter's parameters. The shards keep copies; this is where they are compared.
+-- open: agree on a sharded filter's parameters. The shards keep copies; this key is the one that clients compare with.
 --
 -- KEYS[1]    the filter's parameters, found by its name alone
 --
--- ARGV[1]    the parameters that the caller works with
--- ARGV[2]    when the current slice begins, as the caller believes (ms)
+-- ARGV[1]    the client's parameters
+-- ARGV[2]    when the client believes that the current slice begins (ms)
 -- ARGV[3]    when it ends (ms)
 -- ARGV[4]    when it leaves the window (ms)
 -- ARGV[5]    1: store the parameters where there are none; 0: change nothing
 --
 -- Reply      {0, ''}          agreed
 --            {1, now}         the server's clock (ms) is not within ARGV[2..3]; nothing changed
---            {2, parameters}  the filter is stored with others; nothing changed
--- Errors     WRONGTYPE, OOM, READONLY, all of them before anything is changed
+--            {2, parameters}  the filter is stored with other parameters; nothing changed
+-- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
 
 local root, config = KEYS[1], ARGV[1]
 local begins, ends, expires = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])

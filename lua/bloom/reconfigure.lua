@@ -1,25 +1,25 @@
 -- reconfigure: give a filter, or one shard of it, other parameters, and keep what it has seen.
 --
 -- KEYS[1]    the filter's parameters
--- KEYS[2]    the layout: the parts of those slices that have not just the one that every slice begins with;
---            not given, nor are those below, for the place where a sharded filter's parameters are agreed on
+-- KEYS[2]    the layout: the parts of the slices that have other parts than the usual one. KEYS[2..] are missing for
+--            the key that a sharded filter's clients compare their parameters with (open.lua)
 -- KEYS[3]    the register of parts
 -- KEYS[4..]  all parts of live slices
 --
--- ARGV[1]    the parameters as they are stored
--- ARGV[2]    what they become
--- ARGV[3]    the layout as it is stored
--- ARGV[4]    what it becomes: with an entry for each slice made under the old parameters
--- ARGV[5]    when the current slice begins, as the caller believes (ms)
+-- ARGV[1]    the old parameters
+-- ARGV[2]    the new parameters
+-- ARGV[3]    the old layout
+-- ARGV[4]    the new layout: with an entry for each slice made under the old parameters
+-- ARGV[5]    when the client believes that the current slice begins (ms)
 -- ARGV[6]    when it ends (ms)
 -- ARGV[7]    when it leaves the window (ms)
 -- ARGV[8..]  when the slice of each part from KEYS[4] on leaves the window (ms)
 --
 -- Reply      {0, ''}          done, now or before
 --            {1, now}         the server's clock (ms) is not within ARGV[5..6]; nothing changed
---            {2, parameters}  the filter is stored with yet others; nothing changed
---            {5, layout}      the layout is another one; nothing changed
--- Errors     WRONGTYPE, OOM, READONLY, all of them before anything is changed
+--            {2, parameters}  the filter is stored with neither of these parameters; nothing changed
+--            {5, layout}      the stored layout is another one; nothing changed
+-- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
 
 local config_key, layout_key, register, FIRST_PART = KEYS[1], KEYS[2], KEYS[3], 4
 local old_config, new_config, old_layout, new_layout = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
@@ -35,7 +35,7 @@ if layout_key then
   local layout = redis.call('GET', layout_key) or ''
   if layout ~= old_layout then return {5, layout} end
   redis.call('HLEN', register)
-  -- Somebody else's key of another type is not ours to give a TTL: GETBIT raises WRONGTYPE.
+  -- Another program's key gets no TTL: GETBIT raises WRONGTYPE.
   for part = FIRST_PART, #KEYS do redis.call('GETBIT', KEYS[part], 0) end
 end
 

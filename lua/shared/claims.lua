@@ -1,11 +1,11 @@
--- claims and the sessions that hold them.
+-- claims, and the sessions that hold them.
 
--- A claim's session, its number in the session, of how many slices it was asked, and its note.
+-- The fields of a claim: its session, its number in the session, the slices that were asked, its note.
 local function claim_parts(claim)
   return string.sub(claim, 1, 16), string.sub(claim, 17, 24), string.sub(claim, 25, 28), string.sub(claim, 29)
 end
 
--- The same of an item's claim, if it has one.
+-- The fields of an item's claim; nil if it has none.
 local function owner_of(claims, fingerprint)
   local claim = redis.call('HGET', claims, fingerprint)
   if claim then return claim_parts(claim) end
@@ -15,10 +15,10 @@ local function is_alive(sessions, session, now)
   return (tonumber(redis.call('HGET', sessions, session) or 0) or 0) > now
 end
 
--- Claims and sessions outlive the window if that is short: a session may live longer, and what it leaves be
--- taken over an hour later.
+-- Extends the TTL of claims and sessions. They outlive a short window: a session may live for longer, and its claims
+-- stay for an hour, to be taken over.
 local function keep_claims(claims, sessions, expires, life, now)
-  local until_then = math.max(expires, now + math.max(2 * life, 3600000))
-  prolong(claims, until_then, now)
-  prolong(sessions, until_then, now)
+  local keys_expire = math.max(expires, now + math.max(2 * life, 3600000))
+  prolong(claims, keys_expire, now)
+  prolong(sessions, keys_expire, now)
 end

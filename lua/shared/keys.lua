@@ -1,7 +1,6 @@
 -- how long keys live.
 
--- Sets a key that lives until the newest slice leaves the window, so its life is only ever prolonged.
--- (A clock set back makes an older slice after a newer one.)
+-- Sets a key, and extends its TTL to `expires`; never shortens it. (A clock that was set back gives an earlier `expires`.)
 local function keep(key, value, expires, now)
   local left = redis.call('PTTL', key)
   if left < 0 or left < expires - now then
@@ -11,13 +10,13 @@ local function keep(key, value, expires, now)
   end
 end
 
--- Has a key that there is live on until then at least.
+-- Extends a key's TTL to `expires`; never shortens it.
 local function prolong(key, expires, now)
   local left = redis.call('PTTL', key)
   if left < 0 or left < expires - now then redis.call('PEXPIREAT', key, expires) end
 end
 
--- Whether a key is not there for so long (ms) any more. One without an end is.
+-- True if a key is missing, or is dropped within `life` (ms).
 local function ends_before(key, life)
   local left = redis.call('PTTL', key)
   return left ~= -1 and left < life

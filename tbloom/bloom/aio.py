@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import weakref
 from asyncio import Task, create_task, get_running_loop
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from redis import RedisError, asyncio
 
 from tbloom.bloom.base import Base
-from tbloom.bloom.claims.heartbeat import beat_in_task
-from tbloom.bloom.claims.holdings import Claim
+from tbloom.bloom.claims.heartbeat import run_in_task
+from tbloom.bloom.claims.held import Claim
 from tbloom.bloom.info import FilterInfo
 from tbloom.engine.aio import AsyncDriver
-from tbloom.errors import TBloomError
-from tbloom.items import Item
+from tbloom.engine.flow import Flow
+from tbloom.errors import ConfigMismatch, TBloomError
+from tbloom.items import Item, rereadable
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
     from tbloom.bloom.base import Arguments
+
+T = TypeVar("T")
 
 
 class AsyncTimeBloom(Base["asyncio.Redis | asyncio.RedisCluster"], AsyncDriver):
@@ -42,77 +45,77 @@ class AsyncTimeBloom(Base["asyncio.Redis | asyncio.RedisCluster"], AsyncDriver):
         **arguments: Unpack[Arguments],
     ) -> None:
         super().__init__(client, name, **arguments)
-        self._heart: Task[None] | None = None
+        self._heartbeat: Task[None] | None = None
 
     __init__.__doc__ = Base.__init__.__doc__
 
     async def add(self, item: Item, within: int | None = None) -> bool:
         """See ``TimeBloom.add``."""
-        return await self._run(
-            self._protocol.add(item, within), *self._guess(schedule=True, drop=False)
-        )
+        guess = self._guess(schedule=True, drop=False)
+        return await self._ask(self._protocol.add, item, within, guess=guess)
 
     async def add_many(self, items: Iterable[Item], within: int | None = None) -> list[bool]:
         """See ``TimeBloom.add_many``."""
-        items, guesses = self._guess_many(items, schedule=True, drop=False)
-        return await self._run(self._protocol.add_many(items, within), *guesses)
+        items, guess = self._guess_many(rereadable(items), schedule=True, drop=False)
+        return await self._ask(self._protocol.add_many, items, within, guess=guess)
 
     async def contains(self, item: Item, within: int | None = None) -> bool:
         """See ``TimeBloom.contains``."""
-        return await self._run(
-            self._protocol.contains(item, within), *self._guess(schedule=False, drop=True)
-        )
+        guess = self._guess(schedule=False, drop=True)
+        return await self._ask(self._protocol.contains, item, within, guess=guess)
 
     async def contains_many(self, items: Iterable[Item], within: int | None = None) -> list[bool]:
         """See ``TimeBloom.contains_many``."""
-        items, guesses = self._guess_many(items, schedule=False, drop=True)
-        return await self._run(self._protocol.contains_many(items, within), *guesses)
+        items, guess = self._guess_many(rereadable(items), schedule=False, drop=True)
+        return await self._ask(self._protocol.contains_many, items, within, guess=guess)
 
     async def claim(
-        self, item: Item, within: int | None = None, note: str = "", giver: str = ""
+        self, item: Item, within: int | None = None, note: str = "", previous_owner: str = ""
     ) -> Claim:
-        """See ``TimeBloom.claim``. The signs of life come from a task of this event loop."""
-        self._live()
-        flow = self._protocol.claim(item, within, note, giver)
-        return await self._run(flow, *self._guess(schedule=Claim.NEW, drop=Claim.SEEN))
+        """See ``TimeBloom.claim``. The heartbeats come from a task of this event loop."""
+        self._keep_session()
+        guess = self._guess(schedule=Claim.NEW, drop=Claim.SEEN)
+        verb = self._protocol.claim
+        return await self._ask(verb, item, within, note, previous_owner, guess=guess)
 
     async def claim_many(
         self,
         items: Iterable[Item],
         within: int | None = None,
         notes: Iterable[str] | None = None,
-        giver: str = "",
+        previous_owner: str = "",
     ) -> list[Claim]:
         """See ``TimeBloom.claim_many``."""
-        self._live()
-        items, guesses = self._guess_many(items, schedule=Claim.NEW, drop=Claim.SEEN)
-        return await self._run(self._protocol.claim_many(items, within, notes, giver), *guesses)
+        self._keep_session()
+        items, guess = self._guess_many(rereadable(items), schedule=Claim.NEW, drop=Claim.SEEN)
+        notes = notes and rereadable(notes)
+        verb = self._protocol.claim_many
+        return await self._ask(verb, items, within, notes, previous_owner, guess=guess)
 
     async def commit(self, item: Item) -> None:
         """See ``TimeBloom.commit``."""
-        self._live()
-        flow = self._protocol.commit(item)
-        await self._run(flow, *self._guess(schedule=None, drop=None))
+        self._keep_session()
+        await self._ask(self._protocol.commit, item, guess=self._guess(schedule=None, drop=None))
 
     async def commit_many(self, items: Iterable[Item]) -> None:
         """See ``TimeBloom.commit_many``."""
-        self._live()
-        flow = self._protocol.commit_many(items)
-        await self._run(flow, *self._guess(schedule=None, drop=None))
+        self._keep_session()
+        guess = self._guess(schedule=None, drop=None)
+        await self._ask(self._protocol.commit_many, rereadable(items), guess=guess)
 
     async def release(self, item: Item) -> None:
         """See ``TimeBloom.release``."""
-        await self._run(self._protocol.release(item), *self._guess(schedule=None, drop=None))
+        await self._ask(self._protocol.release, item, guess=self._guess(schedule=None, drop=None))
 
     async def release_many(self, items: Iterable[Item]) -> None:
         """See ``TimeBloom.release_many``."""
-        flow = self._protocol.release_many(items)
-        await self._run(flow, *self._guess(schedule=None, drop=None))
+        guess = self._guess(schedule=None, drop=None)
+        await self._ask(self._protocol.release_many, rereadable(items), guess=guess)
 
     async def abandon_many(self, items: Iterable[Item]) -> None:
         """See ``TimeBloom.abandon_many``."""
-        flow = self._protocol.abandon_many(items)
-        await self._run(flow, *self._guess(schedule=None, drop=None))
+        guess = self._guess(schedule=None, drop=None)
+        await self._ask(self._protocol.release_many, rereadable(items), "abandon", guess=guess)
 
     @asynccontextmanager
     async def claiming(self, item: Item, within: int | None = None) -> AsyncIterator[bool]:
@@ -122,7 +125,7 @@ class AsyncTimeBloom(Base["asyncio.Redis | asyncio.RedisCluster"], AsyncDriver):
             yield is_new
         except BaseException:
             if is_new:
-                with suppress(RedisError):  # it is made up for later
+                with suppress(RedisError):  # a heartbeat will release it
                     await self.release(item)
             raise
         if is_new:
@@ -134,20 +137,36 @@ class AsyncTimeBloom(Base["asyncio.Redis | asyncio.RedisCluster"], AsyncDriver):
 
     async def take_over(self, limit: int = 100, prefix: str = "") -> list[str]:
         """See ``TimeBloom.take_over``."""
-        self._live()
-        return await self._run(self._protocol.take_over(limit, prefix))
+        self._keep_session()
+        return await self._ask(self._protocol.take_over, limit, prefix)
+
+    async def other_sessions(self) -> dict[str, int]:
+        """See ``TimeBloom.other_sessions``."""
+        return await self._run(self._protocol.sessions.others())
+
+    async def pause_session(self) -> None:
+        """See ``TimeBloom.pause_session``."""
+        await self._run(self._protocol.sessions.pause())
+
+    async def end_session(self) -> None:
+        """See ``TimeBloom.end_session``."""
+        await self._run(self._protocol.sessions.end())
+
+    async def import_many(self, items: Iterable[Item], label: str | None = None) -> int:
+        """See ``TimeBloom.import_many``."""
+        return await self._ask(self._protocol.import_many, rereadable(items), label)
 
     async def keys(self, at: datetime | None = None) -> list[str]:
         """See ``TimeBloom.keys``."""
-        return await self._run(self._protocol.keys(at))
+        return await self._ask(self._protocol.keys, at)
 
     async def info(self, earlier: FilterInfo | None = None) -> FilterInfo:
         """See ``TimeBloom.info``."""
-        return await self._run(self._protocol.info(earlier))
+        return await self._ask(self._protocol.info, earlier)
 
     async def warnings(self) -> list[str]:
         """See ``TimeBloom.warnings``."""
-        return await self._run(self._protocol.warnings())
+        return await self._ask(self._protocol.warnings)
 
     async def clear(self) -> None:
         """See ``TimeBloom.clear``."""
@@ -155,24 +174,32 @@ class AsyncTimeBloom(Base["asyncio.Redis | asyncio.RedisCluster"], AsyncDriver):
 
     async def reconfigure(self) -> None:
         """See ``TimeBloom.reconfigure``."""
-        await self._run(self._protocol.reconfigure())
+        await self._ask(self._protocol.reconfigure)
 
     async def aclose(self) -> None:
         """See ``TimeBloom.close``."""
-        if self._heart is not None:
-            self._heart.cancel()
-        self._heart, self._retry_for = None, 0.0
-        with suppress(RedisError, TBloomError):  # else it ends by itself
-            await self._run(self._protocol.sessions.end())
+        if self._heartbeat is not None:
+            self._heartbeat.cancel()
+        self._heartbeat, self._retry_for = None, 0.0
+        with suppress(RedisError, TBloomError):  # without it the session ends by its TTL
+            await self.end_session()
         await super().aclose()
 
-    def _live(self) -> None:
-        """Sees to it that the session gives signs of life."""
-        heart = self._heart
-        if heart is None or heart.done() or heart.get_loop() is not get_running_loop():
-            beat = weakref.WeakMethod(self._beat)
-            self._heart = create_task(beat_in_task(beat, self._beat_seconds()))
+    async def _ask(self, verb: Callable[..., Flow[T]], *args: Any, guess: tuple[T, ...] = ()) -> T:
+        """See ``TimeBloom._ask``."""
+        try:
+            return await self._run(verb(*args), *guess)
+        except ConfigMismatch as error:
+            self._protocol.adopt(error)
+        return await self._run(verb(*args), *guess)
 
-    async def _beat(self) -> None:
+    def _keep_session(self) -> None:
+        """Starts the task that sends heartbeats, if it does not run in this event loop."""
+        task = self._heartbeat
+        if task is None or task.done() or task.get_loop() is not get_running_loop():
+            send = weakref.WeakMethod(self._send_heartbeat)
+            self._heartbeat = create_task(run_in_task(send, self._beat_seconds()))
+
+    async def _send_heartbeat(self) -> None:
         if self._protocol.sessions.are_needed:
-            await self._run(self._protocol.sessions.beat())
+            await self._run(self._protocol.sessions.send_heartbeat())

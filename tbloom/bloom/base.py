@@ -105,10 +105,10 @@ class Base(Caller[Client]):
     @property
     def session(self) -> str:
         """The name under which this process claims items."""
-        return self._protocol.claims.mine.session
+        return self._protocol.claims.own.session
 
     def hand_over(self, items: Iterable[Item]) -> None:
-        """Another process goes on with these: it claims them with this session as ``giver``. The
+        """Another process goes on with these: it claims them with this session as ``previous_owner``. The
         session keeps the claims alive, and answers "busy" for them no more by itself."""
         self._protocol.hand_over(items)
 

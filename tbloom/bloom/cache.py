@@ -1,8 +1,8 @@
-"""What the server has called seen or new, remembered at home for a while, so that it is not asked again.
+"""The local cache: items that are known to be seen, so that the server is not asked for them again.
 
-Only what is in the filter is kept, so the one answer that comes from here, "seen", is as right as the
-server's: until the current slice ends, no item leaves the window. A ``clear()`` by somebody else is
-noticed after ``age`` seconds at the latest.
+It keeps only items that are in the filter, and answers only "seen". That stays right until the
+current slice ends, because no item leaves the window before. A ``clear()`` by another client is
+noticed after ``ttl`` seconds at the latest.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from collections.abc import Iterable
 
 
 class _Generations:
-    """The digests that were found in the filter while one slice was current.
+    """The digests that the cache has, all found in the filter while one slice was current.
 
-    The younger ones become the older ones when they are half as many, or half as old, as may be.
+    When the young ones have reached half the cache's size or half its TTL, they become the old ones.
     """
 
     __slots__ = ("begun", "old", "slice", "young")
@@ -27,13 +27,13 @@ class _Generations:
 
 
 class LocalCache:
-    """Up to ``size`` digests, none for longer than ``age`` seconds; for any number of threads."""
+    """At most ``size`` digests, each for at most ``ttl`` seconds; for any number of threads."""
 
-    __slots__ = ("_age", "_generations", "hits", "size")
+    __slots__ = ("_generations", "_ttl", "hits", "size")
 
-    def __init__(self, size: int, age: float) -> None:
-        self.size, self._age = size, age
-        #: How often an answer came from here.
+    def __init__(self, size: int, ttl: float) -> None:
+        self.size, self._ttl = size, ttl
+        #: The number of answers that came from here.
         self.hits = 0
         self._generations = _Generations(None)
 
@@ -42,13 +42,13 @@ class LocalCache:
         self._generations = _Generations(None)
 
     def holds(self, digest: int, slice: object) -> bool:
-        """Whether the item is known to be in the filter while this slice is current."""
+        """True if the cache has the item, for this current slice."""
         known = self._generations
         if slice is not known.slice:
             return False
         if digest not in known.young and digest not in known.old:
             return False
-        if time.monotonic() - known.begun > self._age / 2:
+        if time.monotonic() - known.begun > self._ttl / 2:
             self._turn(known)
             if digest not in known.old:
                 return False
@@ -56,11 +56,11 @@ class LocalCache:
         return True
 
     def keep(self, digests: Iterable[int], slice: object) -> None:
-        """Remembers items that the server has found in the filter, or put there, while this slice was current."""
+        """Keeps items that are in the filter, as the server answered while this slice was current."""
         known = self._generations
         if slice is not known.slice:
             known = self._generations = _Generations(slice)
-        if time.monotonic() - known.begun > self._age / 2:
+        if time.monotonic() - known.begun > self._ttl / 2:
             self._turn(known)
         for digest in digests:
             if 2 * len(known.young) >= self.size:
@@ -69,6 +69,6 @@ class LocalCache:
 
     def _turn(self, known: _Generations) -> None:
         now = time.monotonic()
-        # Those that began longer ago than a whole age are too old by now.
-        known.old = set() if now - known.begun > self._age else known.young
+        # The oldest of the young ones may have passed the whole TTL.
+        known.old = set() if now - known.begun > self._ttl else known.young
         known.young, known.begun = set(), now

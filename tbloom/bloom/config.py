@@ -1,4 +1,4 @@
-"""A filter's parameters: checked once, and in the form that is stored with the filter."""
+"""A filter's parameters: checked, and as the text that is stored with the filter."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from tbloom.window import Window
 LAYOUT = 1
 DEFAULT_CAPACITY = 1_000_000
 MAX_SHARDS = SLOTS
-_MOST_ITEMS = 10**15
-_MOST_BITS = sizing.MAX_BITS_PER_KEY * MAX_SHARDS
-#: No shard may get more than twice what a key should have, for what chance sends it.
-MOST_BITS_OF_SHARD = 2 * sizing.MAX_BITS_PER_KEY
-_LEAST_RATE, _MOST_RATE = 1e-15, 1 - 1e-12
+_MAX_ITEMS = 10**15
+_MAX_BITS = sizing.MAX_BITS_PER_KEY * MAX_SHARDS
+#: Chance may send a shard more items than others, but its keys stay below twice the limit of a key.
+MAX_SHARD_BITS = 2 * sizing.MAX_BITS_PER_KEY
+_MIN_RATE, _MAX_RATE = 1e-15, 1 - 1e-12
 
 
-def _check(argument: str, value: object, most: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
-        raise ConfigError(argument, value, f"a whole number from 1 to {most}")
+def _check(argument: str, value: object, limit: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= limit:
+        raise ConfigError(argument, value, f"a whole number from 1 to {limit}")
 
 
 def _check_rate(value: object) -> None:
-    # Closer to 0 or 1 than this, floating point gives out.
-    if not isinstance(value, float) or not _LEAST_RATE <= value <= _MOST_RATE:
+    # Closer to 0 or 1 than this, floating point is not exact enough.
+    if not isinstance(value, float) or not _MIN_RATE <= value <= _MAX_RATE:
         raise ConfigError("error_rate", value, "a float between 0 and 1, both excluded")
 
 
@@ -55,24 +55,26 @@ class Config:
     hashes: int
     window: Window = field(init=False, repr=False, compare=False)
     keys: Keys = field(init=False, repr=False, compare=False)
-    #: What the server keeps of it, to compare other clients' parameters with.
+    #: The text that is stored with the filter, for other clients to compare their parameters with.
     stored: str = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         window = Window(self.granularity, self.slices, self.tz)
         _check_rate(self.error_rate)
-        _check("capacity", self.capacity, _MOST_ITEMS)
-        _check("bits", self.bits, _MOST_BITS)
+        _check("capacity", self.capacity, _MAX_ITEMS)
+        _check("bits", self.bits, _MAX_BITS)
         _check("hashes", self.hashes, sizing.MAX_HASHES)
         _check("shards", self.shards, MAX_SHARDS)
         if not isinstance(self.grow, bool):
             raise ConfigError("grow", self.grow, "True or False")
         least = sizing.shards_for(self.bits)
         if self.shards < least:
-            expected = f"{least} or more, because a slice of {self.bits} bits needs so many keys"
+            expected = (
+                f"{least} or more, because a slice of {self.bits} bits needs that number of keys"
+            )
             raise ConfigError("shards", self.shards, expected)
-        if self.shard_bits > MOST_BITS_OF_SHARD:
-            # Fewer items spread so unevenly that a shard might get most of them.
+        if self.shard_bits > MAX_SHARD_BITS:
+            # A few items spread unevenly: one shard might get most of them.
             expected = f"{16 * self.shards} or more, because a slice of {self.bits} bits has {self.shards} shards"
             raise ConfigError("capacity", self.capacity, expected)
         derived = {
@@ -87,7 +89,7 @@ class Config:
 
     @property
     def shard_capacity(self) -> int:
-        """The items that one shard of a slice holds, with 4 sigma of room for what chance sends it."""
+        """The capacity of one shard of a slice: its even share of the items, and 4 standard deviations."""
         if self.shards == 1:
             return self.capacity
         mean = self.capacity / self.shards
@@ -95,7 +97,7 @@ class Config:
 
     @property
     def shard_bits(self) -> int:
-        """The bits of one shard of a slice, in proportion to what it holds."""
+        """The bits of one shard of a slice, in proportion to its capacity."""
         return -(-self.bits * self.shard_capacity // self.capacity)
 
     def _parameters(self) -> dict[str, Any]:
@@ -113,12 +115,12 @@ class Config:
         }
 
     def differences(self, stored: str) -> dict[str, tuple[Any, Any]]:
-        """Each parameter that ``stored`` has another value for: (stored, ours)."""
+        """The parameters that differ from those in ``stored``: (stored, own) by name."""
         return differences(stored, self.stored)
 
 
 class Parameters(TypedDict, total=False):
-    """What a filter may be given beside its name; ``configure`` has the defaults."""
+    """The parameters of a filter beside its name; ``configure`` has the defaults."""
 
     granularity: str | timedelta
     slices: int
@@ -147,10 +149,10 @@ def configure(
 ) -> Config:
     """A Config whose size follows from ``capacity`` and ``error_rate``, or is given outright.
 
-    ``capacity`` None means 1,000,000, or, where ``bits`` and ``hashes`` are
-    given, as many items as they hold at ``error_rate``. ``hashes`` alone sizes
-    for just so many. ``shards`` None means as few as keep each key at 32 MB or
-    less, in a multiple of the cluster's ``masters``.
+    ``capacity`` None means 1,000,000, or, with ``bits`` and ``hashes``, the number of items that they
+    hold at ``error_rate``. ``hashes`` without ``bits`` gives a size for that number of hashes.
+    ``shards`` None means the fewest that keep each key at 32 MB or less, in a multiple of the
+    cluster's ``masters``.
     """
     slices = Window(granularity, slices, tz).slices
     _check_rate(error_rate)
@@ -158,23 +160,23 @@ def configure(
     if hashes is not None:
         _check("hashes", hashes, sizing.MAX_HASHES)
     if capacity is not None:
-        _check("capacity", capacity, _MOST_ITEMS)
+        _check("capacity", capacity, _MAX_ITEMS)
     if bits is None:
         capacity = capacity or DEFAULT_CAPACITY
         bits, hashes = sizing.choose(capacity, rate, hashes)
     elif hashes is None:
         raise ConfigError("hashes", hashes, "a whole number, because bits is given")
     elif capacity is None:
-        _check("bits", bits, _MOST_BITS)
+        _check("bits", bits, _MAX_BITS)
         capacity = max(1, sizing.items_at(rate, bits, hashes))
     if shards is None:
-        _check("bits", bits, _MOST_BITS)
+        _check("bits", bits, _MAX_BITS)
         shards = sizing.shards_for(bits, masters)
     return Config(name, granularity, slices, tz, capacity, error_rate, shards, grow, bits, hashes)
 
 
 def from_stored(name: str, stored: str) -> Config:
-    """The parameters of a stored filter; its error rate follows from its size."""
+    """The parameters of a stored filter. Its error rate is not stored; it follows from the size."""
     values = read_stored(stored)
     root = Keys(name).root
     expected = (
@@ -187,12 +189,12 @@ def from_stored(name: str, stored: str) -> Config:
     if layout != [LAYOUT, HASH_NAME]:
         raise ConfigError("stored", stored, expected)
     try:
-        # First, so that there is no list of 10^9 slices below.
+        # First, because below there is a list with an entry per slice.
         Window(values["granularity"], values["slices"], values["tz"])
         rate = sizing.rate_at(values["capacity"], values["bits"], values["hashes"])
         rate /= sizing.part_share(0) if values["grow"] else 1
         window_rate = sizing.window_rate([min(rate, 1)] * values["slices"])
-        rate = min(max(window_rate, _LEAST_RATE), _MOST_RATE)
+        rate = min(max(window_rate, _MIN_RATE), _MAX_RATE)
         config = Config(name, error_rate=rate, **values)
     except (ArithmeticError, KeyError, TypeError, ValueError):
         raise ConfigError("stored", stored, expected) from None

@@ -1,4 +1,4 @@
-"""From an item to its shard and its bit offsets.
+"""The bit offsets of an item.
 
 One 128-bit mmh3 of the item decides both: the top 32 bits choose the shard,
 the other 96 make the offsets, so that the items of one shard are as well
@@ -32,7 +32,7 @@ class Hasher:
         self.bits, self.hashes = bits, hashes
         words = shake_256(_MULTIPLIER_SEED).digest(8 * hashes)
         self.multiplier = int.from_bytes(words, "little")
-        # The lowest word of the product knows only the low half of the digest: left out.
+        # The product's lowest word depends on the low half of the digest only: it is left out.
         self._words = Struct(f"<8x{hashes}Q8x")
 
     def offsets(self, digest: int) -> Sequence[int]:

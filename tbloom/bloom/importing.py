@@ -1,4 +1,4 @@
-"""The flow behind ``tbloom import``: items that were seen elsewhere go into a slice of choice."""
+"""The flow of ``import_many``: remembers items that were seen elsewhere in a chosen slice."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from tbloom.errors import ConfigError
 
 _IMPORT = Script("bloom/import")
 
-#: Of the script's keys, those before the parts.
+#: The number of the script's keys before the parts.
 _KEYS_BEFORE = 3
 
 
 def import_many(exchange: FilterExchange, digests: list[int], label: str | None) -> Flow[int]:
-    """Remembers the items in the slice of that label, or with None in the current one.
+    """Remembers the items in the slice with that label, or with None in the current one.
 
-    Those that it or a newer slice holds already are not written again: they stay for as long at
-    least. Returns how many were written. Made again, it writes nothing twice; so what a call has
-    written whose reply got lost is not in that number.
+    Items that this slice or a newer one holds are not written: they stay at least as long. Returns
+    how many were written. A repeated call writes nothing twice, so items that were written by a call
+    whose reply got lost are not counted.
     """
     if label is not None and label not in exchange.current_plan().labels:
-        # Perhaps our clock is wrong.
+        # The client's clock may be wrong.
         yield from ask_time(exchange.config, exchange.clock)
         _check_live(label, exchange.current_plan())
     batches = exchange.batches(digests, label)
@@ -35,36 +35,36 @@ def import_many(exchange: FilterExchange, digests: list[int], label: str | None)
     return sum((batch.answers or "").count("1") for batch in batches)
 
 
-def _check_live(label: str, plan: SliceCalls) -> None:
-    if label not in plan.labels:
-        raise ConfigError("slice", label, f"one that is live: {', '.join(plan.labels)}")
+def _check_live(label: str, calls: SliceCalls) -> None:
+    if label not in calls.labels:
+        raise ConfigError("slice", label, f"one that is live: {', '.join(calls.labels)}")
 
 
 class _Import:
-    """The script calls of one import; what is the same for a shard is worked out once."""
+    """The script calls of one import. Arguments that all calls to a shard share are prepared once."""
 
     def __init__(self) -> None:
         self._terms: dict[tuple[ShardCalls, int], tuple[tuple[str, ...], tuple[Any, ...]]] = {}
 
-    def call(self, plan: SliceCalls, batch: Batch) -> ScriptCall:
-        """``lua/import.lua``."""
-        shard, agreed = plan.shard(batch.shard), plan.agreed(batch)
+    def call(self, calls: SliceCalls, batch: Batch) -> ScriptCall:
+        """``lua/bloom/import.lua``."""
+        shard, agreed = calls.shard(batch.shard), calls.agreed(batch)
         terms = self._terms.get((shard, agreed))
         if terms is None:
-            terms = self._terms[shard, agreed] = self._work_out(plan, batch, shard)
+            terms = self._terms[shard, agreed] = self._prepare(calls, batch, shard)
         parts = len(terms[0]) - _KEYS_BEFORE
         return ScriptCall(_IMPORT, *terms, Positions(shard, batch.digests, parts))
 
-    def _work_out(
-        self, plan: SliceCalls, batch: Batch, shard: ShardCalls
+    def _prepare(
+        self, calls: SliceCalls, batch: Batch, shard: ShardCalls
     ) -> tuple[tuple[str, ...], tuple[Any, ...]]:
-        config, label = plan.config, batch.label or plan.labels[0]
-        _check_live(label, plan)
-        age = plan.labels.index(label)
+        config, label = calls.config, batch.label or calls.labels[0]
+        _check_live(label, calls)
+        age = calls.labels.index(label)
         newer = shard.slice_ends[age - 1] if age else 0
         parts = shard.slice_ends[age]
         newest = shard.layout.parts(label)[-1]
-        [slice] = [slice for slice in config.window.live(plan.begins) if slice.label == label]
+        [slice] = [slice for slice in config.window.live(calls.begins) if slice.label == label]
         return (
             (
                 config.keys.config(batch.shard),
@@ -74,12 +74,12 @@ class _Import:
             ),
             (
                 config.stored,
-                plan.begins,
-                plan.ends,
+                calls.begins,
+                calls.ends,
                 leaves(config, config.window.expires(slice), batch.shard),
-                plan.agreed(batch),
+                calls.agreed(batch),
                 shard.layout.text,
-                shard.layout.grown(label, plan.labels) if config.grow else "",
+                shard.layout.grown(label, calls.labels) if config.grow else "",
                 newest.capacity,
                 HEADER_BITS + newest.bits - 1,
                 shard.sizes(parts),

@@ -1,10 +1,10 @@
-"""The parts of each slice: what a slice that fills up grows by.
+"""The layout: the parts of each slice. A slice that fills up grows by a part.
 
 A slice begins with one part, sized by the filter's parameters. When that holds its capacity, the
 slice gets a further part of twice the capacity, and so on; new items go into the newest part. A
-slice that begins after one that grew begins with a part as large as that one needed.
+slice that follows one that grew begins with a part as large as that one needed.
 
-The layout is stored as text, only for slices whose parts are not the usual one:
+The layout is stored as text, and names only the slices that have other parts than the usual one:
 ``20190508=1000:25748:12,2000:59880:12;20190509=4000:102993:12`` (capacity:bits:hashes). Sizes are
 stored, not derived again, because logarithms differ in their last bit between machines.
 """
@@ -15,18 +15,18 @@ import re
 from typing import NamedTuple
 
 from tbloom.bloom import sizing
-from tbloom.bloom.config import MOST_BITS_OF_SHARD, Config
+from tbloom.bloom.config import MAX_SHARD_BITS, Config
 from tbloom.errors import TBloomError
 
 _ENTRY = re.compile(
     r"(\w{1,32})=(\d{1,16}:\d{1,10}:\d{1,2}(?:,\d{1,16}:\d{1,10}:\d{1,2})*)", re.ASCII
 )
-# Far more than there are in a slice whose parts double, and in 1024 such slices.
-_MOST_PARTS, _LONGEST_TEXT = 1024, 1 << 20
+# Far more than a slice whose parts double can have, and 1024 such slices.
+_MAX_PARTS, _MAX_TEXT = 1024, 1 << 20
 
 
 class Part(NamedTuple):
-    """One key of a slice; of one shard, where there are several."""
+    """One key of a slice, in one shard."""
 
     capacity: int
     bits: int
@@ -48,9 +48,9 @@ class Layout:
         return self._slices.get(label) or [self._part(0, 0)]
 
     def grown(self, label: str, live: list[str]) -> str:
-        """The text of the layout with one more part for a slice, and without those that are gone.
+        """The text of the layout with one more part for a slice, and without slices that have left.
 
-        Where the slice is an older one, the later ones, which were made as usual, get entries as well.
+        Live slices that are later than this one, and have the usual part, get entries too.
         """
         parts = self.parts(label)
         number = len(parts)
@@ -60,10 +60,10 @@ class Layout:
         return self._text({**self._slices, **later, label: [*parts, new]}, live)
 
     def newest_before(self, label: str, live: list[str]) -> str | None:
-        """The slice that says how large the one that begins must be; None: it has the usual part.
+        """The slice whose size decides how this one begins; None: this one has an entry or needs none.
 
-        Once a slice has parts of its own, so has every later one, so that all clients know, from
-        the layout alone, whether one that begins still needs an entry.
+        Once a slice has an entry, so has every later one. So all clients know from the layout alone
+        that a slice which begins still needs its entry.
         """
         earlier = [other for other in self._slices if other < label and other in live]
         return None if label in self._slices or not earlier else max(earlier)
@@ -74,15 +74,14 @@ class Layout:
         level = max(0, (-(-items // usual) - 1).bit_length()) if self._config.grow else 0
         return self._text({**self._slices, label: [self._part(level, 0)]}, live)
 
-    def handed_over(self, successor: Layout, live: list[str], ahead: list[str]) -> str:
-        """The text of the layout that goes on, under other parameters, with these slices as they are.
+    def reconfigured(self, new: Layout, live: list[str]) -> str:
+        """The text of the layout under other parameters, those of ``new``, with the slices as they are.
 
         ``live`` is oldest first; its last slice, the current one, gets a part of the new size.
-        ``ahead`` are later ones that have begun.
         """
-        slices = {label: self.parts(label) for label in live + ahead}
+        slices = {label: self.parts(label) for label in live}
         current = slices[live[-1]]
-        slices[live[-1]] = [*current, successor._part(-len(current), len(current))]
+        slices[live[-1]] = [*current, new._part(-len(current), len(current))]
         return self._text(slices, live)
 
     def _part(self, level: int, number: int) -> Part:
@@ -108,20 +107,20 @@ class Layout:
 
 
 def _read(config: Config, text: str) -> dict[str, list[Part]]:
-    """The slices of a stored layout. Whoever can write to the server may have written it: a part of
-    10^9 hashes, believed, would take 8 GB here."""
+    """The slices of a stored layout, checked: another program may have written it, and a part of 10^9
+    hashes would take 8 GB here."""
     if not text:
         return {}
     slices = {}
-    for entry in text.split(";") if len(text) <= _LONGEST_TEXT else [""]:
+    for entry in text.split(";") if len(text) <= _MAX_TEXT else [""]:
         match = _ENTRY.fullmatch(entry)
         parts = [Part(*map(int, part.split(":"))) for part in match[2].split(",")] if match else []
         if (
             not match
-            or len(parts) > _MOST_PARTS
+            or len(parts) > _MAX_PARTS
             or not all(
                 part.capacity
-                and 1 <= part.bits <= MOST_BITS_OF_SHARD
+                and 1 <= part.bits <= MAX_SHARD_BITS
                 and 1 <= part.hashes <= sizing.MAX_HASHES
                 for part in parts
             )

@@ -1,23 +1,23 @@
-"""A chance that was measured: how many of so many, and between what the truth lies."""
+"""A proportion with its 95 % confidence interval."""
 
 from __future__ import annotations
 
 import math
 from typing import NamedTuple
 
-#: Of a normal distribution, 95 % is within so many standard deviations.
+#: 95 % of a normal distribution is within this number of standard deviations.
 _DEVIATIONS = 1.959964
 
 
 class Measured(NamedTuple):
-    """Something happened ``hits`` times out of ``of``."""
+    """``hits`` out of ``of``."""
 
     hits: int
     of: int
 
     @property
     def rate(self) -> float:
-        """The share; 0 where nothing was measured."""
+        """The proportion, 0 to 1; 0 if ``of`` is 0."""
         return self.hits / self.of if self.of else 0.0
 
     @property
@@ -32,7 +32,7 @@ class Measured(NamedTuple):
 
     def _bound(self, hits: int) -> float:
         # Wilson's score interval with continuity correction (Newcombe 1998, method 4). Without the
-        # correction it gives too many alarms where a handful of hits is expected, as here.
+        # correction it is too narrow where few hits are expected, as here.
         z, n = _DEVIATIONS, self.of
         spread = z * z - 2 - 1 / n + 4 * hits * (1 - hits / n + 1 / n)
         return max(0.0, (2 * hits + z * z - 1 - z * math.sqrt(spread)) / (2 * (n + z * z)))

@@ -1,19 +1,20 @@
-"""The flow behind ``reconfigure()``: other parameters for a live filter, without forgetting its window.
+"""The flow of ``reconfigure()``: gives a live filter other parameters, and keeps what it has seen.
 
-What a slice holds can't be read back out of its bits, so slices keep the sizes that they were made
-with: they get entries in the layout. The current slice gets a further part of the new size.
+Items can't be read back out of bits, so slices keep their sizes: they get entries in the layout. The
+current slice gets a further part of the new size.
 """
 
 from __future__ import annotations
 
 from tbloom.bloom.config import Config, from_stored
+from tbloom.bloom.info import ask_time, each
 from tbloom.bloom.layout import Layout
 from tbloom.bloom.script_calls import leaves
 from tbloom.engine.clock import ServerClock
 from tbloom.engine.flow import Command, Flow, ScriptCall, Status, deliver, text
 from tbloom.engine.scripts import Script
 from tbloom.errors import ConfigMismatch, TBloomError
-from tbloom.window import Slice, Window
+from tbloom.window import Window
 
 _RECONFIGURE = Script("bloom/reconfigure")
 
@@ -25,8 +26,8 @@ _MAX_ATTEMPTS = 16
 def reconfigure(config: Config, clock: ServerClock) -> Flow[None]:
     """Gives the stored filter the parameters of ``config``.
 
-    Where it ends half-way, it, or another one, can be made again: each shard keeps a copy of the
-    parameters that it has. The root comes first, so that nobody agrees on the old ones any more.
+    A call that did not finish can be made again, because each shard keeps a copy of its parameters.
+    The root comes first, so that no client agrees on the old parameters any more.
     """
     root = config.keys.root
     [stored] = yield from deliver([Command(("GET", root))])
@@ -36,11 +37,12 @@ def reconfigure(config: Config, clock: ServerClock) -> Flow[None]:
     fixed = {name: differences[name] for name in _FIXED if name in differences}
     if fixed:
         raise ConfigMismatch(config.name, fixed, text(stored))
+    yield from _check_no_later_slice(config, clock)
     if config.shards > 1:
         yield from _change(config, clock, text(stored), None)
     for shard in range(config.shards):
         [copy] = yield from deliver([Command(("GET", config.keys.config(shard)))])
-        if copy is not None:  # else nothing was added to it
+        if copy is not None:  # else the shard is empty
             yield from _change(config, clock, text(copy), shard)
 
 
@@ -51,9 +53,7 @@ def _change(new: Config, clock: ServerClock, stored: str, shard: int | None) -> 
         if stored == new.stored:
             return
         old = from_stored(new.name, stored)
-        now = clock.now()
-        ahead = [] if shard is None else (yield from _slices_ahead(old, shard, now))
-        call = _call(old, new, now, shard, layout=Layout(old, layout), ahead=ahead)
+        call = _call(old, new, clock.now(), shard, Layout(old, layout))
         [(status, payload)] = yield from deliver([call])
         if status == Status.OK:
             return
@@ -62,46 +62,47 @@ def _change(new: Config, clock: ServerClock, stored: str, shard: int | None) -> 
         elif status == Status.LAYOUT:
             layout = text(payload)
         elif not payload:
-            return  # cleared meanwhile
+            return  # the filter was cleared meanwhile
         else:
             stored = text(payload)
     raise TBloomError(f"filter {new.name!r} changes too fast to be reconfigured")
 
 
-def _slices_ahead(config: Config, shard: int, now: int) -> Flow[list[Slice]]:
-    """Later slices that have begun already, before the server's clock was set back."""
-    [register] = yield from deliver([Command(("HGETALL", config.keys.register(shard)))])
-    parts = {text(part) for part in register}
-    ahead = config.window.ahead(now)
-    return [slice for slice in ahead if config.keys.slice(slice.label, shard) in parts]
+def _check_no_later_slice(config: Config, clock: ServerClock) -> Flow[None]:
+    """Raises if a slice later than the current one has parts: it would not get its entry in the layout."""
+    registers = map(config.keys.register, range(config.shards))
+    parts = {text(part) for found in (yield from each("HGETALL", [*registers])) for part in found}
+    yield from ask_time(
+        config, clock
+    )  # after the look, so that a slice that begins now is no later one
+    for slice in config.window.ahead(clock.now()):
+        if any(config.keys.slice(slice.label, shard) in parts for shard in range(config.shards)):
+            raise TBloomError(
+                f"filter {config.name!r} can't be reconfigured: the server's clock was set back, and slice "
+                f"{slice.label} is later than the current one; try again once the clock is right"
+            )
 
 
-def _call(
-    old: Config, new: Config, now: int, shard: int | None, *, layout: Layout, ahead: list[Slice]
-) -> ScriptCall:
-    # The longer of the two windows: what the old one still holds, the new one may want.
-    window = Window(new.granularity, max(old.slices, new.slices), new.tz)
-    slices = window.live(now)
+def _call(old: Config, new: Config, now: int, shard: int | None, layout: Layout) -> ScriptCall:
+    # The longer of the two windows, so that the new one can have what the old one still holds.
+    slices = Window(new.granularity, max(old.slices, new.slices), new.tz).live(now)
     current = slices[-1]
-    keys, expiries, config_key, handed_over = [], [], new.keys.root, ""
+    keys, expiries, new_layout = [new.keys.root], [], ""
     if shard is not None:
-        config_key = new.keys.config(shard)
-        labels = [slice.label for slice in slices]
-        handed_over = layout.handed_over(Layout(new), labels, [slice.label for slice in ahead])
-        for slice in slices + ahead:
+        keys = [new.keys.config(shard), new.keys.layout(shard), new.keys.register(shard)]
+        new_layout = layout.reconfigured(Layout(new), [slice.label for slice in slices])
+        for slice in slices:
             for number in range(len(layout.parts(slice.label))):
                 keys.append(new.keys.slice(slice.label, shard, number))
                 expiries.append(leaves(new, new.window.expires(slice), shard))
     return ScriptCall(
         _RECONFIGURE,
-        (config_key, new.keys.layout(shard), new.keys.register(shard), *keys)
-        if shard is not None
-        else (config_key,),
+        tuple(keys),
         (
             old.stored,
             new.stored,
             layout.text,
-            handed_over,
+            new_layout,
             current.start,
             current.end,
             leaves(new, new.window.expires(current), shard),

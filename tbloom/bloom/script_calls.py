@@ -1,4 +1,4 @@
-"""The script calls that can be made while one slice is current: what stays the same is prepared once."""
+"""The script calls that can be made while one slice is current. Arguments that all calls share are prepared once."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ _ADD = Script("bloom/add")
 _CONTAINS = Script("bloom/contains")
 _CLEAR = Script("bloom/clear")
 _OPEN = Script("bloom/open")
-_RELAYOUT = Script("bloom/relayout")
+_BEGIN_SLICE = Script("bloom/begin_slice")
 
-#: How far apart (ms) the keys of a slice leave, and how many of them may not leave together.
+#: The shards of a slice are dropped at 256 different times, 100 ms apart.
 _SPREAD_MS, _SPREAD = 100, 256
 
 
 def leaves(config: Config, expires: int, shard: int | None) -> int:
-    """When the keys of a shard are dropped (ms), of a slice that leaves the window at ``expires``.
+    """When a shard's keys are dropped (ms), for a slice that leaves the window at ``expires``.
 
-    Shards leave one after another, so that the server is not held up by all of them at once; what
-    they agree on (None) last.
+    Shards leave one after another, so that the server does not drop all of them at once. The key
+    that they agree on (None) leaves last.
     """
     if config.shards == 1:
         return expires
@@ -41,7 +41,7 @@ def leaves(config: Config, expires: int, shard: int | None) -> int:
 
 @lru_cache(maxsize=1024)
 def hasher_of(bits: int, hashes: int) -> Hasher:
-    """The hasher of parts of this size."""
+    """The hasher for parts of this size, shared by all filters."""
     return Hasher(bits, hashes)
 
 
@@ -62,7 +62,7 @@ class ShardCalls:
 
     def __init__(self, config: Config, shard: int, labels: list[str], layout: Layout) -> None:
         self.keys: list[str] = []
-        #: For each slice, newest first, how many keys it and the newer ones have.
+        #: For each slice, newest first: the number of keys that it and the newer ones have.
         self.slice_ends: list[int] = []
         parts: list[Part] = []
         for label in labels:
@@ -73,32 +73,32 @@ class ShardCalls:
             self.slice_ends.append(len(parts))
         self.current = parts[0]
         self.layout = layout
-        #: What the layout becomes when the current part is full.
+        #: The layout for when the current part is full.
         self.grown = layout.grown(labels[0], labels) if config.grow else ""
         sizes = list(dict.fromkeys((part.bits, part.hashes) for part in parts))
         self.hashers = [hasher_of(*size) for size in sizes]
         begins = dict(zip(sizes, accumulate((size[1] for size in sizes), initial=0), strict=False))
         self._sizes = [f"{begins[part.bits, part.hashes]} {part.hashes}" for part in parts]
-        # How many of the hashers the newest part uses, the newest two, ...: they stand in the order of the parts.
+        # The number of hashers that the newest part needs, the newest two parts, ...
         places = {size: place for place, size in enumerate(sizes, 1)}
         self._used = list(accumulate((places[part.bits, part.hashes] for part in parts), max))
-        #: What is the same in each call of ``lua/add.lua``, by ``within`` and by whether it is agreed.
+        #: Keys and arguments that are the same in each call of ``lua/bloom/add.lua``, by (within, agreed).
         self.add_terms: dict[tuple[int, bool], tuple[tuple[str, ...], tuple[Any, ...]]] = {}
 
     def sizes(self, parts: int) -> str:
-        """Which of an item's positions belong to each of the newest so many parts, as the scripts want it."""
+        """Which of an item's positions belong to each of the newest ``parts`` parts, for the scripts' ``sizes_of``."""
         if len(self.hashers) == 1:
             return self._sizes[0][2:]
         return " ".join(self._sizes[:parts])
 
     def positions(self, digest: int, parts: int) -> list[int]:
-        """The positions of an item's bits in the newest so many parts' keys, size by size."""
+        """The positions of an item's bits in the keys of the newest ``parts`` parts, size by size."""
         hashers = self.hashers[: self._used[parts - 1]]
         return [HEADER_BITS + bit for hasher in hashers for bit in hasher.offsets(digest)]
 
 
 class Positions:
-    """The positions of some items' bits in a shard's newest parts, worked out each time they are asked for."""
+    """The positions of some items' bits in a shard's newest parts, computed at each iteration."""
 
     __slots__ = ("_digests", "_parts", "_shard")
 
@@ -112,7 +112,7 @@ class Positions:
 
 
 class SliceCalls:
-    """A filter's script calls at ``now`` (ms), good for as long as ``now`` lies in the same slice."""
+    """A filter's script calls, valid for the slice that ``now`` (ms) lies in."""
 
     __slots__ = (
         "_expires",
@@ -130,21 +130,21 @@ class SliceCalls:
         self.config = config
         self.begins, self.ends = current.start, current.end
         self._expires = config.window.expires(current)
-        #: Of the live slices, newest first.
+        #: The labels of the live slices, newest first.
         self.labels = [slice.label for slice in reversed(slices)]
         self._layouts = layouts
         self._shards: dict[int, ShardCalls] = {}
 
     def fits(self, now: int) -> bool:
-        """Whether the plan's slice is current at ``now``."""
+        """True if the slice is current at ``now``."""
         return self.begins <= now < self.ends
 
     def layout(self, shard: int) -> Layout:
-        """The shard's layout, as far as known."""
+        """The shard's layout, as the client knows it."""
         return self._layouts.get(shard) or Layout(self.config)
 
     def must_begin_after(self, shard: int) -> str | None:
-        """The slice whose size decides how the current one begins; None: nothing is to be done."""
+        """The slice whose size decides how the current one begins; None: it begins as usual, or has begun."""
         return self.layout(shard).newest_before(self.labels[0], self.labels)
 
     def expires_at(self, shard: int | None) -> int:
@@ -152,22 +152,22 @@ class SliceCalls:
         return leaves(self.config, self._expires, shard)
 
     def learn_layout(self, shard: int, text: str) -> None:
-        """Goes on with another layout."""
+        """Replaces the shard's layout."""
         self._shards.pop(shard, None)
         self._layouts.pop(shard, None)
         if text:
             self._layouts[shard] = Layout(self.config, text)
 
     def shard(self, shard: int) -> ShardCalls:
-        """What stays the same for a shard."""
-        plan = self._shards.get(shard)
-        if plan is None:
-            plan = ShardCalls(self.config, shard, self.labels, self.layout(shard))
-            self._shards[shard] = plan
-        return plan
+        """What all calls to a shard share."""
+        calls = self._shards.get(shard)
+        if calls is None:
+            calls = ShardCalls(self.config, shard, self.labels, self.layout(shard))
+            self._shards[shard] = calls
+        return calls
 
     def add(self, within: int, batch: Batch) -> ScriptCall:
-        """``lua/add.lua``; the batch has a lane."""
+        """``lua/bloom/add.lua``; the batch has a lane."""
         shard = self.shard(batch.shard)
         terms = shard.add_terms.get((within, batch.agreed))
         if terms is None:
@@ -206,7 +206,7 @@ class SliceCalls:
         )
 
     def contains(self, within: int, batch: Batch) -> ScriptCall:
-        """``lua/contains.lua``."""
+        """``lua/bloom/contains.lua``."""
         config, shard = self.config, self.shard(batch.shard)
         keys = shard.slice_ends[within - 1]
         return ScriptCall(
@@ -228,7 +228,7 @@ class SliceCalls:
         )
 
     def clear(self, batch: Batch) -> ScriptCall:
-        """``lua/clear.lua``; the batch has a lane, and no items."""
+        """``lua/bloom/clear.lua``; the batch has a lane, and no items."""
         keys, shard = self.config.keys, self.shard(batch.shard)
         return ScriptCall(
             _CLEAR,
@@ -253,15 +253,15 @@ class SliceCalls:
         )
 
     def open(self, *, store: bool) -> ScriptCall:
-        """``lua/open.lua``."""
+        """``lua/bloom/open.lua``."""
         times = (self.begins, self.ends, self.expires_at(None))
         return ScriptCall(_OPEN, (self.config.keys.root,), (self.config.stored, *times, int(store)))
 
     def begin(self, shard: int, items: int) -> ScriptCall:
-        """``lua/relayout.lua``, to begin the current slice with room for ``items``."""
+        """``lua/bloom/begin_slice.lua``, to begin the current slice with room for ``items``."""
         layout, label, keys = self.layout(shard), self.labels[0], self.config.keys
         return ScriptCall(
-            _RELAYOUT,
+            _BEGIN_SLICE,
             (keys.config(shard), keys.layout(shard), keys.slice(label, shard)),
             (
                 self.config.stored,
@@ -275,8 +275,8 @@ class SliceCalls:
         )
 
     def agreed(self, batch: Batch) -> int:
-        """1: the filter's parameters have been compared where that is done."""
-        # A single shard is the place where parameters are compared.
+        """1: the client has agreed on the filter's parameters."""
+        # A single shard's script compares them itself.
         return int(batch.agreed or self.config.shards == 1)
 
     def _lane(self, batch: Batch) -> str:

@@ -7,22 +7,25 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import redis
 
 from tbloom.bloom.base import Base
-from tbloom.bloom.claims.heartbeat import beat_in_thread
-from tbloom.bloom.claims.holdings import Claim
+from tbloom.bloom.claims.heartbeat import run_in_thread
+from tbloom.bloom.claims.held import Claim
 from tbloom.bloom.info import FilterInfo
+from tbloom.engine.flow import Flow
 from tbloom.engine.sync import SyncDriver
-from tbloom.errors import TBloomError
-from tbloom.items import Item
+from tbloom.errors import ConfigMismatch, TBloomError
+from tbloom.items import Item, rereadable
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
     from tbloom.bloom.base import Arguments
+
+T = TypeVar("T")
 
 
 class TimeBloom(Base["redis.Redis | redis.RedisCluster"], SyncDriver):
@@ -53,8 +56,8 @@ class TimeBloom(Base["redis.Redis | redis.RedisCluster"], SyncDriver):
         **arguments: Unpack[Arguments],
     ) -> None:
         super().__init__(client, name, **arguments)
-        self._heart: threading.Thread | None = None
-        self._stop_heart: Callable[[], object] = lambda: None
+        self._heartbeat: threading.Thread | None = None
+        self._stop_heartbeat: Callable[[], object] = lambda: None
         self._meet_cluster()
 
     __init__.__doc__ = Base.__init__.__doc__
@@ -62,82 +65,89 @@ class TimeBloom(Base["redis.Redis | redis.RedisCluster"], SyncDriver):
     def add(self, item: Item, within: int | None = None) -> bool:
         """True: the item is new, and remembered from now on. False: seen within the window.
 
-        With ``within``, only the newest so many slices are asked.
+        With ``within``, only that number of newest slices is asked.
         """
-        return self._run(self._protocol.add(item, within), *self._guess(schedule=True, drop=False))
+        guess = self._guess(schedule=True, drop=False)
+        return self._ask(self._protocol.add, item, within, guess=guess)
 
     def add_many(self, items: Iterable[Item], within: int | None = None) -> list[bool]:
         """``add`` for each item, in order; a repeat inside the call is False the second time."""
-        items, guesses = self._guess_many(items, schedule=True, drop=False)
-        return self._run(self._protocol.add_many(items, within), *guesses)
+        items, guess = self._guess_many(rereadable(items), schedule=True, drop=False)
+        return self._ask(self._protocol.add_many, items, within, guess=guess)
 
     def contains(self, item: Item, within: int | None = None) -> bool:
         """Has the item been seen within the window, or the newest ``within`` slices? Changes nothing."""
-        return self._run(
-            self._protocol.contains(item, within), *self._guess(schedule=False, drop=True)
-        )
+        guess = self._guess(schedule=False, drop=True)
+        return self._ask(self._protocol.contains, item, within, guess=guess)
 
     def contains_many(self, items: Iterable[Item], within: int | None = None) -> list[bool]:
         """``contains`` for each item, in order."""
-        items, guesses = self._guess_many(items, schedule=False, drop=True)
-        return self._run(self._protocol.contains_many(items, within), *guesses)
+        items, guess = self._guess_many(rereadable(items), schedule=False, drop=True)
+        return self._ask(self._protocol.contains_many, items, within, guess=guess)
 
     def __contains__(self, item: Item) -> bool:
         return self.contains(item)
 
     def claim(
-        self, item: Item, within: int | None = None, note: str = "", giver: str = ""
+        self, item: Item, within: int | None = None, note: str = "", previous_owner: str = ""
     ) -> Claim:
-        """``Claim.NEW``: the item is yours to work on; ``commit`` or ``release`` it in the end.
+        """Claims the item, so that no other process works on it.
 
-        ``Claim.SEEN``: it was committed, or added, within the window. ``Claim.BUSY``: somebody who
-        is alive has claimed it, perhaps another thread of yours. A process that claims items gives
-        signs of life from a thread of its own; once there was none for ``session_ttl`` seconds, what
-        it has claimed may be claimed again. A ``note`` (at most 65,536 characters; the item, for
-        example) is kept with the claim, for ``take_over``. What the session ``giver`` has claimed, and
-        handed over with its work, is new too.
+        ``Claim.NEW``: you work on it; ``commit`` or ``release`` it in the end. ``Claim.SEEN``: it was
+        committed, or added, within the window. ``Claim.BUSY``: a living session has claimed it,
+        perhaps another thread of yours.
+
+        A process that claims items sends heartbeats from a thread of its own. After ``session_ttl``
+        seconds without one, other processes may claim its items. A ``note`` (at most 65,536
+        characters; the item, for example) is kept with the claim, for ``take_over``. The items that
+        the session ``previous_owner`` has claimed and handed over (``hand_over``) are new too.
         """
-        self._live()
-        flow = self._protocol.claim(item, within, note, giver)
-        return self._run(flow, *self._guess(schedule=Claim.NEW, drop=Claim.SEEN))
+        self._keep_session()
+        guess = self._guess(schedule=Claim.NEW, drop=Claim.SEEN)
+        return self._ask(self._protocol.claim, item, within, note, previous_owner, guess=guess)
 
     def claim_many(
         self,
         items: Iterable[Item],
         within: int | None = None,
         notes: Iterable[str] | None = None,
-        giver: str = "",
+        previous_owner: str = "",
     ) -> list[Claim]:
-        """``claim`` for each item, in order; one that is new is busy the second time."""
-        self._live()
-        items, guesses = self._guess_many(items, schedule=Claim.NEW, drop=Claim.SEEN)
-        return self._run(self._protocol.claim_many(items, within, notes, giver), *guesses)
+        """``claim`` for each item, in order; a repeat of a new one is busy."""
+        self._keep_session()
+        items, guess = self._guess_many(rereadable(items), schedule=Claim.NEW, drop=Claim.SEEN)
+        notes = notes and rereadable(notes)
+        verb = self._protocol.claim_many
+        return self._ask(verb, items, within, notes, previous_owner, guess=guess)
 
     def commit(self, item: Item) -> None:
-        """The work on the item is done: it is seen from now on, whoever has claimed it.
+        """The work on the item is done: it is seen from now on, also if another session has claimed it.
 
-        It is written into the current slice, also if it was seen in an older one. If this ends in an
-        error of Redis', it is made up for with the next sign of life, until ``close``.
+        It is written into the current slice, also if an older one holds it. If this raises one of
+        redis-py's errors, the commit is tried again with each heartbeat, until ``close``.
         """
-        self._live()
-        self._run(self._protocol.commit(item), *self._guess(schedule=None, drop=None))
+        self._keep_session()
+        self._ask(self._protocol.commit, item, guess=self._guess(schedule=None, drop=None))
 
     def commit_many(self, items: Iterable[Item]) -> None:
         """``commit`` for each item."""
-        self._live()
-        self._run(self._protocol.commit_many(items), *self._guess(schedule=None, drop=None))
+        self._keep_session()
+        guess = self._guess(schedule=None, drop=None)
+        self._ask(self._protocol.commit_many, rereadable(items), guess=guess)
 
     def release(self, item: Item) -> None:
-        """The work on the item was not done: it is as if this object had never claimed it."""
-        self._run(self._protocol.release(item), *self._guess(schedule=None, drop=None))
+        """The work on the item was not done: others may claim it."""
+        self._ask(self._protocol.release, item, guess=self._guess(schedule=None, drop=None))
 
     def release_many(self, items: Iterable[Item]) -> None:
         """``release`` for each item."""
-        self._run(self._protocol.release_many(items), *self._guess(schedule=None, drop=None))
+        guess = self._guess(schedule=None, drop=None)
+        self._ask(self._protocol.release_many, rereadable(items), guess=guess)
 
     def abandon_many(self, items: Iterable[Item]) -> None:
-        """As ``release_many``, but items with a note wait for somebody to ``take_over``."""
-        self._run(self._protocol.abandon_many(items), *self._guess(schedule=None, drop=None))
+        """As ``release_many``, but items with a note wait for another process to ``take_over``."""
+        guess = self._guess(schedule=None, drop=None)
+        self._ask(self._protocol.release_many, rereadable(items), "abandon", guess=guess)
 
     @contextmanager
     def claiming(self, item: Item, within: int | None = None) -> Iterator[bool]:
@@ -147,7 +157,7 @@ class TimeBloom(Base["redis.Redis | redis.RedisCluster"], SyncDriver):
             yield is_new
         except BaseException:
             if is_new:
-                with suppress(redis.RedisError):  # it is made up for later
+                with suppress(redis.RedisError):  # a heartbeat will release it
                     self.release(item)
             raise
         if is_new:
@@ -158,63 +168,96 @@ class TimeBloom(Base["redis.Redis | redis.RedisCluster"], SyncDriver):
                 raise
 
     def take_over(self, limit: int = 100, prefix: str = "") -> list[str]:
-        """Claims what dead sessions have left behind with a note; returns these notes, at most ``limit``.
+        """Claims at most ``limit`` items that dead sessions have left with a note; returns these notes.
 
-        With ``prefix``, only notes that begin so.
-
-        Call it at the start and from time to time. Claims without a note are just free again.
+        With ``prefix``, only notes that begin with it. Call it at the start and from time to time.
+        Claims without a note simply end.
         """
-        self._live()
-        return self._run(self._protocol.take_over(limit, prefix))
+        self._keep_session()
+        return self._ask(self._protocol.take_over, limit, prefix)
+
+    def other_sessions(self) -> dict[str, int]:
+        """The other living sessions, and until when each counts as alive (ms, by the server's clock)."""
+        return self._run(self._protocol.sessions.others())
+
+    def pause_session(self) -> None:
+        """Takes this session off the server while it claims nothing, so that no other process waits for it.
+
+        The next claim puts it back. No other thread may claim meanwhile.
+        """
+        self._run(self._protocol.sessions.pause())
+
+    def end_session(self) -> None:
+        """Ends this session: what it still claims is as a dead session's. The next claim begins another one."""
+        self._run(self._protocol.sessions.end())
+
+    def import_many(self, items: Iterable[Item], label: str | None = None) -> int:
+        """Remembers the items in the slice with that label, or the current one; returns how many it wrote.
+
+        Items that this slice or a newer one holds are not written.
+        """
+        return self._ask(self._protocol.import_many, rereadable(items), label)
 
     def keys(self, at: datetime | None = None) -> list[str]:
         """The Redis keys of the slices that are live now, or ``at`` another time; oldest first."""
-        return self._run(self._protocol.keys(at))
+        return self._ask(self._protocol.keys, at)
 
     def info(self, earlier: FilterInfo | None = None) -> FilterInfo:
-        """What the filter holds, slice by slice. Takes about a millisecond per 4 MB of filter; with an
-        ``earlier`` answer, per 4 MB of those slices that have changed since."""
-        return self._run(self._protocol.info(earlier))
+        """What the filter holds, slice by slice.
+
+        Takes about a millisecond per 4 MB of filter; with an ``earlier`` answer, per 4 MB of the
+        slices that have changed since.
+        """
+        return self._ask(self._protocol.info, earlier)
 
     def warnings(self) -> list[str]:
         """What threatens the filter, or has harmed it, a sentence each: a server that drops keys when its
         memory is full, and slices that it has dropped early."""
-        return self._run(self._protocol.warnings())
+        return self._ask(self._protocol.warnings)
 
     def clear(self) -> None:
-        """Forgets everything, for everybody, also if it is stored with other parameters.
+        """Forgets everything, for all clients, also if the filter is stored with other parameters.
 
-        At once; several shards one after another.
+        Each shard at once; several shards one after another.
         """
         self._run(self._protocol.clear())
 
     def reconfigure(self) -> None:
         """Gives a stored filter this object's parameters, and keeps what it has seen.
 
-        Capacity, error rate, hashes, bits, ``slices`` and ``grow`` may change so. Clients that still
-        have the old parameters get ConfigMismatch from then on. Raises ConfigMismatch where
-        granularity, time zone or shards differ: items are found by these.
+        Capacity, error rate, hashes, bits, ``slices`` and ``grow`` may change. Clients with the old
+        parameters get ConfigMismatch from then on. Raises ConfigMismatch where granularity, time
+        zone or shards differ, because items are found by these, and TBloomError while the filter
+        has slices later than the current one: then the server's clock was set back.
         """
-        self._run(self._protocol.reconfigure())
+        self._ask(self._protocol.reconfigure)
 
     def close(self) -> None:
-        """Ends the session, so that what it claims is free, and closes the client, if ``from_url`` made it."""
-        self._stop_heart()
-        self._heart, self._retry_for = None, 0.0
+        """Ends the session, which frees its claims, and closes the client, if ``from_url`` made it."""
+        self._stop_heartbeat()
+        self._heartbeat, self._retry_for = None, 0.0
         self.keep_connections()  # none from now on
-        with suppress(redis.RedisError, TBloomError):  # else it ends by itself
-            self._run(self._protocol.sessions.end())
+        with suppress(redis.RedisError, TBloomError):  # without it the session ends by its TTL
+            self.end_session()
         super().close()
 
-    def _live(self) -> None:
-        """Sees to it that the session gives signs of life."""
-        if self._heart is None or not self._heart.is_alive():  # after a fork it is not
-            closed, beat = threading.Event(), weakref.WeakMethod(self._beat)
-            self._stop_heart = weakref.finalize(self, closed.set)
-            arguments = (beat, closed, self._beat_seconds())
-            self._heart = threading.Thread(target=beat_in_thread, args=arguments, daemon=True)
-            self._heart.start()
+    def _ask(self, verb: Callable[..., Flow[T]], *args: Any, guess: tuple[T, ...] = ()) -> T:
+        """The verb's answer; asked again if it was given with another number of shards, and that is adopted."""
+        try:
+            return self._run(verb(*args), *guess)
+        except ConfigMismatch as error:
+            self._protocol.adopt(error)
+        return self._run(verb(*args), *guess)
 
-    def _beat(self) -> None:
+    def _keep_session(self) -> None:
+        """Starts the thread that sends heartbeats, if it does not run."""
+        if self._heartbeat is None or not self._heartbeat.is_alive():  # after a fork it is not
+            closed, send = threading.Event(), weakref.WeakMethod(self._send_heartbeat)
+            self._stop_heartbeat = weakref.finalize(self, closed.set)
+            arguments = (send, closed, self._beat_seconds())
+            self._heartbeat = threading.Thread(target=run_in_thread, args=arguments, daemon=True)
+            self._heartbeat.start()
+
+    def _send_heartbeat(self) -> None:
         if self._protocol.sessions.are_needed:
-            self._run(self._protocol.sessions.beat())
+            self._run(self._protocol.sessions.send_heartbeat())

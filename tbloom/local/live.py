@@ -92,7 +92,7 @@ class Live:
             self.era = self.store.era
 
     def _begin_slice(self, now: int, plan: SliceCalls, shard: int, last: str) -> None:
-        """Where slices have grown, one that begins has room for what the last one held (lua/relayout.lua)."""
+        """Where slices have grown, one that begins has room for what the last one held (lua/bloom/begin_slice.lua)."""
         layout, label = plan.layout(shard), plan.labels[0]
         sizes = enumerate(layout.parts(last))
         parts = [part_of(self.store, key_of(last, shard, number), size) for number, size in sizes]

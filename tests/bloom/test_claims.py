@@ -231,12 +231,12 @@ async def test_what_a_dead_session_had_committed_is_not_taken_over(
 
 
 async def test_an_item_is_handed_over(make: Any) -> None:
-    giver, ours = make(), make()
-    assert NEW is await giver.claim("a")
-    session = (giver._seen if hasattr(giver, "_seen") else giver).session
+    previous, ours = make(), make()
+    assert NEW is await previous.claim("a")
+    session = (previous._seen if hasattr(previous, "_seen") else previous).session
     assert BUSY is await ours.claim("a")
-    assert NEW is await ours.claim("a", giver=session)
-    await giver.release("a")
+    assert NEW is await ours.claim("a", previous_owner=session)
+    await previous.release("a")
     assert BUSY is await make().claim("a")
 
 

@@ -195,14 +195,14 @@ def test_closing_does_not_wait_for_a_server_that_is_gone(name: str) -> None:
     seen.close()  # pytest's time-out would end it
 
 
-def test_the_heart_stops_with_its_object(url: str, name: str) -> None:
+def test_the_heartbeat_stops_with_its_object(url: str, name: str) -> None:
     seen = sync(url, name, session_ttl=3600)
     seen.claim("a")
-    heart = seen._heart
-    assert heart is not None
+    heartbeat = seen._heartbeat
+    assert heartbeat is not None
     del seen
-    heart.join(10)
-    assert not heart.is_alive()
+    heartbeat.join(10)
+    assert not heartbeat.is_alive()
 
 
 def test_a_guessed_new_is_the_callers(url: str, name: str) -> None:

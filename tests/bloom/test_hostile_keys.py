@@ -196,9 +196,9 @@ def test_every_layout_that_tbloom_writes_can_be_read() -> None:
     for _ in range(100):
         text = Layout(config, text).grown(labels[-1], labels)
     assert len(Layout(config, text).parts(labels[-1])) == 101
-    handed_over = Layout(config, text).handed_over(Layout(config), labels, [])
-    assert handed_over.count(";") == 1023
-    assert Layout(config, handed_over).text == handed_over
+    reconfigured = Layout(config, text).reconfigured(Layout(config), labels)
+    assert reconfigured.count(";") == 1023
+    assert Layout(config, reconfigured).text == reconfigured
 
 
 @pytest.mark.parametrize("kind", ["config", "layout"])

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import TimeBloom
+from tbloom import TBloomError, TimeBloom
 from tests.helpers.account import FULL, PARAMETERS, Account, names, new_seed
 from tests.helpers.proxy import LossyProxy
 
@@ -195,16 +195,23 @@ def test_a_slice_that_grows_while_the_clock_is_back_leaves_later_ones_as_they_ar
         assert not any(seen.add_many(later + names(300)))
 
 
-def test_reconfigure_while_the_clock_is_back_leaves_later_slices_as_they_are(
-    jumps: Jumps, seen: TimeBloom, name: str
+@pytest.mark.parametrize("shards", [1, 3])
+def test_reconfigure_is_refused_while_a_later_slice_exists(
+    jumps: Jumps, name: str, shards: int
 ) -> None:
-    later = names(50, "of the later slice")
-    jumps.to("4 00:10")
-    assert all(seen.add_many(later))
-    jumps.to("3 23:50")
-    with TimeBloom.from_url(jumps.url, name, **THREE_DAYS | {"capacity": 5000}) as other:
-        other.reconfigure()
-        assert all(other.add_many(names(300)))
+    """It changes nothing then, and works again once the clock is right."""
+    later, parameters = names(50, "of the later slice"), THREE_DAYS | {"shards": shards}
+    with (
+        TimeBloom.from_url(jumps.url, name, **parameters) as seen,
+        TimeBloom.from_url(jumps.url, name, **parameters | {"capacity": 5000}) as other,
+    ):
         jumps.to("4 00:10")
+        assert all(seen.add_many(later))
+        jumps.to("3 23:50")
+        with pytest.raises(TBloomError, match="slice 20190604 is later than the current one"):
+            other.reconfigure()
+        assert all(seen.add_many(names(300)))
+        jumps.to("4 00:10")
+        other.reconfigure()
         assert all(other.contains_many(later))
         assert not any(other.add_many(later + names(300)))

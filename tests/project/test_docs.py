@@ -144,7 +144,7 @@ def _described(settings: dict[str, Any]) -> list[Any]:
     if isinstance(seen, ExactFilter):
         own.append(seen._protocol._ttl)
     else:
-        own += [seen.session_ttl, seen._protocol.cache.size, seen._protocol.cache._age]
+        own += [seen.session_ttl, seen._protocol.cache.size, seen._protocol.cache._ttl]
     counters = counts._Counters(Settings(settings), "news").of.values()
     own += [counter.config for counter in counters]
     others = [getattr(read, name) for name in read.__slots__ if name not in ("seen", "circuit")]

@@ -1,36 +1,36 @@
--- abandoned: look through some of the claims for those whose session is dead. Those without a note are dropped,
--- those with one are told, so that somebody may claim them and go on with the work.
+-- abandoned: find claims of dead sessions. Looks at one page of the claims: drops those without a note, and returns
+-- those with one, so that the client may claim them and do the work.
 --
 -- KEYS[1]    the claims: fingerprint -> session, number, slices, note
 -- KEYS[2]    the sessions that hold claims -> until when each counts as alive (ms)
 --
--- ARGV[1]    where to go on: '0', or what the last call replied
+-- ARGV[1]    the cursor: '0', or what the last call replied
 -- ARGV[2]    about how many claims to look at
--- ARGV[3]    1: the notes are wanted; 0: only those without are dropped
--- ARGV[4]    how the notes begin that the caller can do something with
--- ARGV[5..]  two for each session whose claims have all been seen to: its name, and until when it counted as alive
---            then. If nothing was heard of it since, it is forgotten
+-- ARGV[3]    1: return the notes; 0: only drop claims without one
+-- ARGV[4]    the prefix of the notes that the client can handle
+-- ARGV[5..]  two for each session whose claims have all been handled: its name, and until when it counted as alive
+--            then. A session without a heartbeat since is forgotten
 --
--- Reply      {0, {next, left, fingerprint, slices, note, ...}}  next: where to go on, '0' at the end; left: how many
---                             have a note, and are not told; fingerprints in hexadecimal
+-- Reply      {0, {cursor, left, fingerprint, slices, note, ...}}  cursor: '0' at the end; left: the number of claims
+--                             with a note that are not returned; fingerprints in hexadecimal
 -- Errors     WRONGTYPE, READONLY, before anything is changed
 
 local claims, sessions = KEYS[1], KEYS[2]
-local cursor, count, wanted, prefix, FIRST_FORGOTTEN = ARGV[1], ARGV[2], ARGV[3] == '1', ARGV[4], 5
+local cursor, count, wanted, prefix, FIRST_HANDLED = ARGV[1], ARGV[2], ARGV[3] == '1', ARGV[4], 5
 local now = server_time()
 
 local alive_until = {}
 local all = redis.call('HGETALL', sessions)
 for i = 1, #all, 2 do alive_until[all[i]] = tonumber(all[i + 1]) or 0 end
-local scanned = redis.call('HSCAN', claims, cursor, 'COUNT', count)
+local page = redis.call('HSCAN', claims, cursor, 'COUNT', count)
 
-for i = FIRST_FORGOTTEN, #ARGV, 2 do
-  local session, then_until = ARGV[i], tonumber(ARGV[i + 1])
-  if alive_until[session] == then_until and then_until <= now then redis.call('HDEL', sessions, session) end
+for i = FIRST_HANDLED, #ARGV, 2 do
+  local session, was_alive_until = ARGV[i], tonumber(ARGV[i + 1])
+  if alive_until[session] == was_alive_until and was_alive_until <= now then redis.call('HDEL', sessions, session) end
 end
-local found = {scanned[1], 0}
-for i = 1, #scanned[2], 2 do
-  local fingerprint, owner, _, within, note = scanned[2][i], claim_parts(scanned[2][i + 1])
+local found = {page[1], 0}
+for i = 1, #page[2], 2 do
+  local fingerprint, owner, _, within, note = page[2][i], claim_parts(page[2][i + 1])
   if (alive_until[owner] or 0) <= now then
     if note == '' then
       redis.call('HDEL', claims, fingerprint)

@@ -1,4 +1,4 @@
-"""The signs of life of a session that claims items: a thread's, or a task's."""
+"""The heartbeats of a session that claims items, sent from a thread or a task."""
 
 from __future__ import annotations
 
@@ -11,53 +11,52 @@ from weakref import WeakMethod
 
 logger = logging.getLogger(__name__)
 
-#: The first sign comes soon, because it also clears up after sessions that have died; after one that
-#: failed, the next comes so many times sooner.
-_FIRST, _SOONER = 1.0, 5
+#: Seconds before the first heartbeat. It comes soon, because it also cleans up after dead sessions.
+_FIRST = 1.0
+#: After a failure the next heartbeat comes this many times sooner.
+_SOONER = 5
 
-# The filter object is held weakly, so that it can go, and its session end with it.
+# The filter object is held weakly: when it goes, its session ends.
 
 
-def beat_in_thread(method: WeakMethod[Callable[[], None]], closed: Event, seconds: float) -> None:
-    """Calls the method every so many seconds, for as long as its object is there and open."""
-    pause, failing = min(_FIRST, seconds), False
+def run_in_thread(method: WeakMethod[Callable[[], None]], closed: Event, interval: float) -> None:
+    """Calls the method every ``interval`` seconds, until its object is closed or gone."""
+    pause, failing = min(_FIRST, interval), False
     while not closed.wait(pause):
-        beat = method()
-        if beat is None:
+        send = method()
+        if send is None:
             return
         try:
-            beat()
-        except Exception as error:  # noqa: BLE001 - the next one may come through
-            failing = _say(error, failing)
+            send()
+        except Exception as error:  # noqa: BLE001 - the next one may succeed
+            failing = _log(error, failing)
         else:
             failing = False
-        pause = seconds / _SOONER if failing else seconds
-        del beat
+        pause = interval / _SOONER if failing else interval
+        del send
 
 
-async def beat_in_task(
-    method: WeakMethod[Callable[[], Coroutine[Any, Any, None]]], seconds: float
+async def run_in_task(
+    method: WeakMethod[Callable[[], Coroutine[Any, Any, None]]], interval: float
 ) -> None:
-    """Awaits the method every so many seconds, for as long as its object is there."""
-    pause, failing = min(_FIRST, seconds), False
+    """Awaits the method every ``interval`` seconds, until its object is gone."""
+    pause, failing = min(_FIRST, interval), False
     while True:
         await sleep(pause)
-        beat = method()
-        if beat is None:
+        send = method()
+        if send is None:
             return
         try:
-            await beat()
-        except Exception as error:  # noqa: BLE001
-            failing = _say(error, failing)
+            await send()
+        except Exception as error:  # noqa: BLE001 - the next one may succeed
+            failing = _log(error, failing)
         else:
             failing = False
-        pause = seconds / _SOONER if failing else seconds
-        del beat
+        pause = interval / _SOONER if failing else interval
+        del send
 
 
-def _say(error: Exception, failing: bool) -> bool:  # noqa: FBT001 - a state, not an option
+def _log(error: Exception, failing: bool) -> bool:  # noqa: FBT001 - a state, not an option
     if not failing:
-        logger.warning(
-            "a sign of life failed; if none comes through, claims may be lost: %s", error
-        )
+        logger.warning("a heartbeat failed; until one succeeds, claims may be lost: %s", error)
     return True

@@ -1,16 +1,17 @@
-"""Claims: items that somebody works on. They count as seen once the work is done, not before.
+"""Claims: leases on items. A claimed item is seen once the work on it is done, not before.
 
-Each shard has one hash of claims, an entry for each item under way, and one of sessions. A session
-is one process's use of one filter object. It gives a sign of life now and then; what a session
-claims that has given none for too long is free again, or, with a note, somebody else's to go on with.
+Each shard has one hash of claims, with an entry for each claimed item, and one of sessions. A session
+is one process's use of one filter object, kept alive by heartbeats. Once it has missed them for too
+long, its claims are free; those with a note wait to be taken over.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from tbloom.bloom.claims.holdings import Claim, Holdings
+from tbloom.bloom.claims.held import Claim, HeldClaims
 from tbloom.bloom.exchange import FilterExchange
 from tbloom.bloom.script_calls import SliceCalls
 from tbloom.bloom.sizing import HEADER_BITS
@@ -28,132 +29,135 @@ _CLAIMS = {"1": Claim.NEW, "0": Claim.SEEN, "2": Claim.BUSY}
 
 
 class _Terms(NamedTuple):
-    """What is the same for all items of one call of ``claim``."""
+    """The arguments of one ``claim`` that are the same for all its batches."""
 
     session: str
     ttl_ms: int
     numbers: Mapping[int, str]
     within: int
     notes: Mapping[int, str]
-    giver: str
+    previous_owner: str
 
 
 class Claims:
-    """The claims of one client: flows, as in ``protocol``. Items go by their digests."""
+    """The claims of one client: flows, as in ``bloom/protocol``. Items are given by their digests."""
 
     def __init__(self, exchange: FilterExchange, ttl_ms: int) -> None:
         self.exchange = exchange
         self.ttl_ms = ttl_ms
-        self._holdings = Holdings()
+        self._held = HeldClaims()
 
     @property
-    def mine(self) -> Holdings:
-        """What this process holds; what it had before it was forked is its parent's."""
-        if not self._holdings.are_ours():
-            self._holdings = Holdings()
-        return self._holdings
+    def own(self) -> HeldClaims:
+        """The claims of this process; after a fork the child begins with none."""
+        if self._held.pid != os.getpid():
+            self._held = HeldClaims()
+        return self._held
 
-    def go_on_with(self, exchange: FilterExchange) -> None:
-        """The filter has another number of shards than was thought; nothing is claimed yet."""
+    def use(self, exchange: FilterExchange) -> None:
+        """Switches to an exchange with another number of shards, before anything is claimed."""
         self.exchange = exchange
-        self._holdings.shards.clear()
+        self._held.shards.clear()
 
     def hand_over(self, digests: Iterable[int]) -> None:
-        """Somebody else ends these claims; the session keeps them alive until then."""
-        mine = self.mine
-        mine.handed_over = True
+        """Leaves these claims to other sessions to end; this session keeps them alive until then."""
+        own = self.own
+        own.handed_over = True
         for digest in digests:
-            mine.held.pop(digest, None)
+            own.claimed.pop(digest, None)
 
-    def leave(self) -> Holdings:
-        """Goes on as another session; returns what the old one holds."""
-        mine, self._holdings = self.mine, Holdings()
-        return mine
+    def begin_session(self) -> HeldClaims:
+        """Begins another session; returns the claims of the old one."""
+        old, self._held = self.own, HeldClaims()
+        return old
 
     def claim(
-        self, digests: Iterable[int], within: int, notes: Mapping[int, str], giver: str = ""
+        self,
+        digests: Iterable[int],
+        within: int,
+        notes: Mapping[int, str],
+        previous_owner: str = "",
     ) -> Flow[dict[int, Claim]]:
-        """Which items are the caller's to work on?"""
-        mine, digests = self.mine, list(dict.fromkeys(digests))
-        numbers = mine.reserve(digests, given=bool(giver))
-        wanted = list(numbers)
-        batches = self.exchange.batches(wanted)
-        mine.shards.update(batch.shard for batch in batches)
-        terms = _Terms(mine.session, self.ttl_ms, numbers, within, notes, giver)
+        """Claims those of the items that are new."""
+        own, digests = self.own, list(dict.fromkeys(digests))
+        numbers = own.reserve(digests, handed_over=bool(previous_owner))
+        batches = self.exchange.batches(list(numbers))
+        own.shards.update(batch.shard for batch in batches)
+        terms = _Terms(own.session, self.ttl_ms, numbers, within, notes, previous_owner)
         try:
             yield from self.exchange.ask(
-                batches, lambda plan, batch: self._claim_call(plan, batch, terms), store=False
+                batches, lambda calls, batch: self._claim_call(calls, batch, terms), store=False
             )
-        except Guessed:  # as told: the claims stay the caller's
+        except Guessed:  # the answer was "new": the client keeps the claims
             raise
-        except BaseException:  # the flow's end too, when its driver was cancelled
-            mine.owe(numbers)
+        except BaseException:  # also GeneratorExit: the driver was cancelled
+            own.release_later(numbers)
             raise
-        # Those that are not wanted are held here, by another thread or task.
+        # Items without a number are claimed by another thread or task here.
         answers = dict.fromkeys(digests, Claim.BUSY)
         for digest, answer in _answered(batches):
             answers[digest] = _CLAIMS[answer]
             if answer != "1":
-                mine.held.pop(digest, None)
+                own.claimed.pop(digest, None)
         return answers
 
     def commit(self, digests: Iterable[int]) -> Flow[None]:
         """The work is done: the items are seen from now on."""
-        mine, batches = self.mine, self.exchange.batches(digests)
+        own, batches = self.own, self.exchange.batches(digests)
         try:
             yield from self.exchange.ask(
                 batches,
-                lambda plan, batch: self._commit_call(plan, batch, mine.session),
+                lambda calls, batch: self._commit_call(calls, batch, own.session),
                 store=True,
             )
         except TBloomError:
             raise
-        except BaseException:  # the flow's end too, when its driver met an error
-            mine.note_undone(digest for batch in batches for digest in batch.digests)
+        except BaseException:  # also GeneratorExit: the driver met an error
+            own.commit_later(digest for batch in batches for digest in batch.digests)
             raise
         finally:
             for digest, _ in _answered(batches):
-                mine.held.pop(digest, None)
-                mine.undone.pop(digest, None)
+                own.claimed.pop(digest, None)
+                own.to_commit.pop(digest, None)
 
     def release(self, digests: Iterable[int], how: str = "release") -> Flow[None]:
-        """The work was not done. For ``how`` see ``lua/release.lua``."""
-        mine, numbers = self.mine, dict[int, str]()
+        """The work was not done. For ``how`` see ``lua/bloom/claims/release.lua``."""
+        own, numbers = self.own, dict[int, str]()
         for digest in digests:
-            mine.undone.pop(digest, None)
-            numbers[digest] = mine.held.pop(digest, "")
-        yield from self._release(mine, numbers, how)
+            own.to_commit.pop(digest, None)
+            numbers[digest] = own.claimed.pop(digest, "")
+        yield from self._release(own, numbers, how)
 
-    def make_up(self) -> Flow[None]:
-        """Makes up for calls that ended in an error: commits, and gives up claims that nobody here knows of.
+    def retry_failed(self) -> Flow[None]:
+        """Makes calls again that ended in an error: commits, and releases claims that the client does not know of.
 
-        Of these, the ones with a note become abandoned ones.
+        Claims with a note wait to be taken over.
         """
-        mine = self.mine
-        # Taken first: who claims one of them meanwhile must not have it given up.
-        owed, mine.owed = mine.owed, {}
-        if owed:
-            yield from self._release(mine, owed, "abandon")
-        undone = list(mine.undone)
+        own = self.own
+        # Taken first: another thread that claims one of them meanwhile keeps it.
+        to_release, own.to_release = own.to_release, {}
+        if to_release:
+            yield from self._release(own, to_release, "abandon")
+        to_commit = list(own.to_commit)
         try:
-            if undone:
-                yield from self.commit(undone)
-        except TBloomError:  # it will not go better next time
-            for digest in undone:
-                mine.undone.pop(digest, None)
+            if to_commit:
+                yield from self.commit(to_commit)
+        except TBloomError:  # it would fail the next time too
+            for digest in to_commit:
+                own.to_commit.pop(digest, None)
             raise
 
-    def _release(self, mine: Holdings, numbers: dict[int, str], how: str) -> Flow[None]:
+    def _release(self, own: HeldClaims, numbers: dict[int, str], how: str) -> Flow[None]:
         batches = self.exchange.batches(numbers)
         try:
             yield from self.exchange.ask(
                 batches,
-                lambda _, batch: self._release_call(batch, mine.session, numbers, how),
+                lambda _, batch: self._release_call(batch, own.session, numbers, how),
                 store=None,
             )
         except BaseException:
             done = dict(_answered(batches))
-            mine.owe({key: n for key, n in numbers.items() if n and key not in done})
+            own.release_later({key: n for key, n in numbers.items() if n and key not in done})
             raise
 
     def hashes(self, shard: int) -> tuple[str, str]:
@@ -161,9 +165,9 @@ class Claims:
         keys = self.exchange.config.keys
         return keys.claims(shard), keys.sessions(shard)
 
-    def _claim_call(self, plan: SliceCalls, batch: Batch, terms: _Terms) -> ScriptCall:
-        """``lua/claim.lua``."""
-        keys, shard = plan.config.keys, plan.shard(batch.shard)
+    def _claim_call(self, calls: SliceCalls, batch: Batch, terms: _Terms) -> ScriptCall:
+        """``lua/bloom/claims/claim.lua``."""
+        keys, shard = calls.config.keys, calls.shard(batch.shard)
         parts = shard.slice_ends[terms.within - 1]
         items = (
             (
@@ -183,19 +187,19 @@ class Claims:
                 *shard.keys[:parts],
             ),
             (
-                *_head(plan, batch),
+                *_head(calls, batch),
                 shard.sizes(parts),
                 terms.session,
                 terms.ttl_ms,
                 f"{terms.within:04x}",
-                terms.giver,
+                terms.previous_owner,
                 *(word for words in items for word in words),
             ),
         )
 
-    def _commit_call(self, plan: SliceCalls, batch: Batch, session: str) -> ScriptCall:
-        """``lua/commit.lua``."""
-        keys, shard = plan.config.keys, plan.shard(batch.shard)
+    def _commit_call(self, calls: SliceCalls, batch: Batch, session: str) -> ScriptCall:
+        """``lua/bloom/claims/commit.lua``."""
+        keys, shard = calls.config.keys, calls.shard(batch.shard)
         parts = shard.slice_ends[0]
         items = (
             (_fingerprint(digest), *shard.positions(digest, parts)) for digest in batch.digests
@@ -210,7 +214,7 @@ class Claims:
                 *shard.keys[:parts],
             ),
             (
-                *_head(plan, batch),
+                *_head(calls, batch),
                 shard.grown,
                 shard.current.capacity,
                 HEADER_BITS + shard.current.bits - 1,
@@ -223,7 +227,7 @@ class Claims:
     def _release_call(
         self, batch: Batch, session: str, numbers: Mapping[int, str], how: str
     ) -> ScriptCall:
-        """``lua/release.lua``."""
+        """``lua/bloom/claims/release.lua``."""
         items = ((_fingerprint(digest), numbers[digest]) for digest in batch.digests)
         return ScriptCall(
             _RELEASE,
@@ -232,15 +236,15 @@ class Claims:
         )
 
 
-def _head(plan: SliceCalls, batch: Batch) -> tuple[Any, ...]:
-    """The first arguments of ``claim`` and ``commit``: what the caller believes of the filter."""
+def _head(calls: SliceCalls, batch: Batch) -> tuple[Any, ...]:
+    """The first arguments of ``claim`` and ``commit``: what the client believes of the filter."""
     return (
-        plan.config.stored,
-        plan.begins,
-        plan.ends,
-        plan.expires_at(batch.shard),
-        plan.agreed(batch),
-        plan.shard(batch.shard).layout.text,
+        calls.config.stored,
+        calls.begins,
+        calls.ends,
+        calls.expires_at(batch.shard),
+        calls.agreed(batch),
+        calls.shard(batch.shard).layout.text,
     )
 
 
@@ -249,6 +253,6 @@ def _fingerprint(digest: int) -> bytes:
 
 
 def _answered(batches: list[Batch]) -> Generator[tuple[int, str]]:
-    """The items that have an answer. Fewer answers than items: the rest was not reached."""
+    """The items that have an answer. (A batch may have fewer answers than items.)"""
     for batch in batches:
         yield from zip(batch.digests, batch.answers or "", strict=False)

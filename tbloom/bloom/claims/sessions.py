@@ -1,7 +1,7 @@
-"""Sessions: signs of life, and what is done about claims whose session gives none any more.
+"""Sessions: heartbeats, and the claims of sessions that have died.
 
-A session is one process's use of one filter object. What a dead session has claimed is free again;
-with a note, it is somebody else's to go on with.
+A session is one process's use of one filter object. When it dies, its claims are free; those with a
+note wait to be taken over.
 """
 
 from __future__ import annotations
@@ -10,23 +10,23 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from tbloom.bloom.claims.holdings import Claim
+from tbloom.bloom.claims.held import Claim
 from tbloom.bloom.claims.protocol import Claims
 from tbloom.engine.flow import CALLS_AT_ONCE, Flow, ScriptCall, chunks, deliver, text
 from tbloom.engine.scripts import Script
 
 _ABANDONED = Script("bloom/claims/abandoned")
-_BEAT = Script("bloom/claims/beat")
+_HEARTBEAT = Script("bloom/claims/heartbeat")
 
-#: A look for abandoned claims asks for so many at once, and so many times in one go.
+#: A search for abandoned claims looks at about this many in one call, with this many calls per shard.
 _PAGE, _PAGES = 100, 50
 
 
 @dataclass(slots=True)
 class _Search:
-    """How far a shard has been looked through for abandoned claims; ``cursor`` None: all of it.
+    """The search for abandoned claims in one shard; ``cursor`` None: it has ended.
 
-    ``dead``: the sessions that were dead when it began, and since when.
+    ``dead``: the sessions that were dead when it began, and until when each counted as alive.
     """
 
     prefix: str
@@ -36,69 +36,67 @@ class _Search:
 
 
 class Sessions:
-    """The session of one client, and those of others: flows, as in ``protocol``."""
+    """The session of one client, and those of others: flows, as in ``bloom/protocol``."""
 
     def __init__(self, claims: Claims) -> None:
         self._claims = claims
-        #: By shard, and by whether claims are taken over: two threads may search at once.
+        #: By shard, and by whether claims are taken over, because two threads may search at once.
         self._searches: dict[tuple[int, bool], _Search] = {}
 
     @property
     def are_needed(self) -> bool:
-        """Whether there is anything to give signs of life for."""
-        mine = self._claims.mine
-        return mine.is_busy or bool(mine.shards)
+        """True if the session needs heartbeats."""
+        own = self._claims.own
+        return own.is_busy or bool(own.shards)
 
-    def beat(self) -> Flow[None]:
-        """The session's sign of life. Also clears up after the dead, and makes up for errors."""
-        mine = self._claims.mine
-        known = yield from self._beat(mine.shards, self._claims.ttl_ms)
+    def send_heartbeat(self) -> Flow[None]:
+        """Keeps the session alive, cleans up after dead ones, and makes calls again that ended in an error."""
+        known = yield from self._heartbeat(self._claims.own.shards, self._claims.ttl_ms)
         if any(until <= now for now, others in known.values() for until in others.values()):
-            yield from self._look_through(known, 0, "")
-        yield from self._claims.make_up()
+            yield from self._search(known, 0, "")
+        yield from self._claims.retry_failed()
 
     def others(self) -> Flow[dict[str, int]]:
-        """All other living sessions, and until when each counts as alive (ms, by the server's clock)."""
-        known = yield from self._beat(range(self._claims.exchange.config.shards), None)
+        """The other living sessions, and until when each counts as alive (ms, by the server's clock)."""
+        known = yield from self._heartbeat(range(self._claims.exchange.config.shards), None)
         alive_until: dict[str, int] = {}
         for now, sessions in known.values():
             for session, until in sessions.items():
                 if until > now:
                     alive_until[session] = max(until, alive_until.get(session, until))
-        alive_until.pop(self._claims.mine.session, None)
+        alive_until.pop(self._claims.own.session, None)
         return alive_until
 
-    def rest(self) -> Flow[None]:
-        """Nobody need mind a session that claims nothing. Not while other threads or tasks may claim."""
-        mine = self._claims.mine
-        if not mine.is_busy and not mine.handed_over:
-            yield from self._beat(mine.shards, -1)
-            mine.shards.clear()
+    def pause(self) -> Flow[None]:
+        """Takes the session off the server while it claims nothing. No other thread or task may claim meanwhile."""
+        own = self._claims.own
+        if not own.is_busy and not own.handed_over:
+            yield from self._heartbeat(own.shards, -1)
+            own.shards.clear()
 
     def end(self) -> Flow[None]:
-        """The session is over: what it still claims is as a dead session's."""
+        """Ends the session: what it still claims is as a dead session's."""
         try:
-            yield from self._claims.make_up()
+            yield from self._claims.retry_failed()
         finally:
-            mine = self._claims.leave()
-        yield from self._beat(
-            mine.shards, 0 if mine.is_busy or mine.handed_over else -1, mine.session
-        )
+            old = self._claims.begin_session()
+        ttl_ms = 0 if old.is_busy or old.handed_over else -1
+        yield from self._heartbeat(old.shards, ttl_ms, old.session)
 
     def take_over(self, limit: int, prefix: str) -> Flow[list[str]]:
-        """Claims what dead sessions have left with a note, at most so many; returns the notes."""
-        known = yield from self._beat(range(self._claims.exchange.config.shards), None)
-        return (yield from self._look_through(known, limit, prefix))
+        """Claims at most ``limit`` items that dead sessions have left with a note; returns the notes."""
+        known = yield from self._heartbeat(range(self._claims.exchange.config.shards), None)
+        return (yield from self._search(known, limit, prefix))
 
-    def _look_through(
+    def _search(
         self, known: dict[int, tuple[int, dict[str, int]]], limit: int, prefix: str
     ) -> Flow[list[str]]:
-        """With a limit of 0, only what has no note is cleared up."""
-        mine, taken = self._claims.mine, dict[int, str]()
+        """``take_over`` among these sessions. With a limit of 0 it only drops claims without a note."""
+        own, taken = self._claims.own, dict[int, str]()
         try:
             for shard, (now, sessions) in known.items():
                 dead = {session: until for session, until in sessions.items() if until <= now}
-                # The first time all claims are looked at: their session may be forgotten already.
+                # The first search looks at all claims: their session may be forgotten already.
                 search = self._searches.get((shard, limit > 0))
                 if search is None or search.prefix != prefix or (search.cursor is None and dead):
                     search = self._searches[shard, limit > 0] = _Search(prefix, dead)
@@ -106,15 +104,16 @@ class Sessions:
                     if search.cursor is None or (limit and len(taken) >= limit):
                         break
                     yield from self._take_page(shard, search, limit, taken)
-        except BaseException:  # the flow's end too: nobody was told what was taken
-            mine.owe({digest: mine.held[digest] for digest in taken if digest in mine.held})
+        except BaseException:  # also GeneratorExit: the client does not learn what was taken
+            numbers = {digest: own.claimed[digest] for digest in taken if digest in own.claimed}
+            own.release_later(numbers)
             raise
         return list(taken.values())
 
     def _take_page(
         self, shard: int, search: _Search, limit: int, taken: dict[int, str]
     ) -> Flow[None]:
-        """Takes over the next page's claims, as far as the limit lets it."""
+        """Takes over the next page's claims, up to the limit."""
         next_, left, found = yield from self._abandoned(shard, search, wanted=limit > 0)
         room = limit - len(taken)
         for within in {within for within, _ in found.values()}:
@@ -123,10 +122,10 @@ class Sessions:
             answers = yield from self._claims.claim(some, within, some)
             taken |= {digest: some[digest] for digest in some if answers[digest] is Claim.NEW}
             room -= len(some)
-            # Seen: its session died between two of its calls, or was taken for dead.
+            # Such an item was done: its session died before it ended the claim, or was taken for dead.
             seen = [digest for digest, answer in answers.items() if answer is Claim.SEEN]
             if seen:
-                yield from self._claims.release(seen, "bury")
+                yield from self._claims.release(seen, "dead")
         if room < 0 or len(found) > limit:
             return  # the page once more
         search.left_some |= left > 0
@@ -138,7 +137,7 @@ class Sessions:
     def _abandoned(
         self, shard: int, search: _Search, forget: Iterable[str | int] = (), *, wanted: bool
     ) -> Flow[tuple[str, int, dict[int, tuple[int, str]]]]:
-        """Where to go on, how many claims are left, and those to be taken over: slices and note."""
+        """The next cursor, the number of claims left, and the claims to take over: slices and note."""
         keys, cursor = self._claims.hashes(shard), search.cursor or "0"
         words = (cursor, _PAGE, int(wanted), search.prefix, *forget)
         [[_, (next_, left, *found)]] = yield from deliver([ScriptCall(_ABANDONED, keys, words)])
@@ -149,17 +148,17 @@ class Sessions:
             {int(text(key), 16): (int(text(within), 16), text(note)) for key, within, note in rows},
         )
 
-    def _beat(
+    def _heartbeat(
         self, shards: Iterable[int], ttl_ms: int | None, session: str | None = None
     ) -> Flow[dict[int, tuple[int, dict[str, int]]]]:
-        """Each shard's clock, and its sessions; ``ttl_ms`` None: without a sign of life."""
-        name = "" if ttl_ms is None else session or self._claims.mine.session
-        plan, shards = self._claims.exchange.current_plan(), list(shards)
+        """Sends a heartbeat, or with ``ttl_ms`` None just asks; returns each shard's clock (ms) and sessions."""
+        name = "" if ttl_ms is None else session or self._claims.own.session
+        slice_calls, shards = self._claims.exchange.current_plan(), list(shards)
         calls = [
             ScriptCall(
-                _BEAT,
+                _HEARTBEAT,
                 self._claims.hashes(shard),
-                (name, ttl_ms or 0, plan.expires_at(shard)),
+                (name, ttl_ms or 0, slice_calls.expires_at(shard)),
             )
             for shard in shards
         ]

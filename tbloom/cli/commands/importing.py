@@ -19,17 +19,6 @@ if TYPE_CHECKING:
     from tbloom.cli.kit.sources import Source
 
 
-class Target(TimeBloom):
-    """A filter that takes items into a slice of choice."""
-
-    def import_many(self, items: list[bytes], label: str | None = None) -> int:
-        """Remembers the items in the slice of that label, or in the current one; how many were not there?
-
-        One that a newer slice holds stays for longer than that, and is not written again.
-        """
-        return self._run(self._protocol.import_many(items, label))
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """URL, NAME, --from-..., --slice, --resume, --quiet, and what a new filter is like."""
     filters.add_arguments(parser)
@@ -100,12 +89,12 @@ def _open_source(stack: ExitStack, arguments: argparse.Namespace) -> Source:
     return sources.stored_set(stack, arguments, "--from-set", arguments.from_set)
 
 
-def _open_target(arguments: argparse.Namespace) -> Target:
+def _open_target(arguments: argparse.Namespace) -> TimeBloom:
     opened = filters.open_or_create(arguments.url, arguments.name, parameters.new(arguments))
     with opened as seen:
         known = filters.parameters_of(seen.config)
     # With a client of its own, whose next call is made while the server works on the last one.
-    return Target.from_url(arguments.url, arguments.name, **known, retry_for=filters.RETRY_FOR)
+    return TimeBloom.from_url(arguments.url, arguments.name, **known, retry_for=filters.RETRY_FOR)
 
 
 def _fresh(arguments: argparse.Namespace, source: Source) -> Progress:

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from tbloom.cli.kit.exportfile import Contents, Part, Reader, Shard
     from tbloom.engine.scripts import Script
 
-_INSTALL = Script("bloom/install")
-_TAKE_IN = Script("bloom/take_in")
+_RESTORE_PIECE = Script("bloom/restore_piece")
+_RESTORE_SHARD = Script("bloom/restore_shard")
 
 #: So long (ms) lives what has arrived, unless more comes; and so often (s) all of it is kept alive.
 _LIFE_MS, _KEEP_SECONDS = 600_000, 60.0
@@ -99,7 +99,7 @@ class Arrivals:
         # None of them may be gone before the parts are, as it may where the server drops keys early.
         least = max(part.expires for part in parts)
         status, payload = self._call(
-            _INSTALL,
+            _RESTORE_SHARD,
             [
                 *(keys.config(number), keys.layout(number), keys.register(number)),
                 *(self._keys[part] for part in parts),
@@ -118,7 +118,8 @@ class Arrivals:
             raise self._dropped(text(payload))
 
     def _write(self, key: str, piece: bytes, place: int, size: int) -> None:
-        if not self._call(_TAKE_IN, [key], piece, place, size, _LIFE_MS):
+        status, _ = self._call(_RESTORE_PIECE, [key], piece, place, size, _LIFE_MS)
+        if status != Status.OK:
             raise self._dropped(key)
 
     def _keep_alive(self) -> None:

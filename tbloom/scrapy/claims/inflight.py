@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 from redis import RedisError
 
-from tbloom.bloom.claims.holdings import Claim
+from tbloom.bloom.claims.held import Claim
 from tbloom.errors import TBloomError
 from tbloom.scrapy.claims.notes import CLAIM, WITHIN, Carried, Note
 from tbloom.scrapy.claims.takeover import TakeOver
@@ -176,7 +176,7 @@ class InFlight:
         try:
             if self._handed_over:  # what is left of it was lost by a process that shares the queue
                 self._handed_over = False
-                self._seen._run(self._seen._protocol.sessions.end())  # noqa: SLF001 - our own
+                self._seen.end_session()
             take_over = self._take_over
             return not take_over or (not take_over.take() and take_over.are_all_alive())
         except RedisError:
@@ -192,10 +192,10 @@ class InFlight:
             self._under_way.clear()
             self._done.clear()
 
-    def _claim(self, request: Request, fingerprints: tuple[str, ...], giver: str) -> Claim:
+    def _claim(self, request: Request, fingerprints: tuple[str, ...], previous_owner: str) -> Claim:
         text = self._note(request, fingerprints)
         item = bytes.fromhex(fingerprints[0])
-        answer = self._seen.claim(item, request.meta.get(WITHIN), text, giver)
+        answer = self._seen.claim(item, request.meta.get(WITHIN), text, previous_owner)
         if answer is Claim.NEW:
             self._hold(request, fingerprints)
         return answer

@@ -58,7 +58,7 @@ class TakeOver:
             notes = [note._replace(taken=note.taken + 1) for note, _ in taken]
             items = [bytes.fromhex(note.fingerprints[0]) for note in notes]
             again = [note.text(spider) for note in notes]
-            self._seen.claim_many(items, notes=again, giver=self._seen.session)
+            self._seen.claim_many(items, notes=again, previous_owner=self._seen.session)
         for note, request in taken:
             self._count("tbloom/taken_over")
             self._schedule(request, note.fingerprints)
@@ -69,9 +69,8 @@ class TakeOver:
 
         Such a session does its own work; one that gives none is dead soon.
         """
-        sessions = self._seen._protocol.sessions  # noqa: SLF001 - our own
-        self._seen._run(sessions.rest())  # noqa: SLF001
-        others = self._seen._run(sessions.others())  # noqa: SLF001
+        self._seen.pause_session()
+        others = self._seen.other_sessions()
         known = others if self._silent is None else self._silent
         self._silent = {name: until for name, until in others.items() if known.get(name) == until}
         return not self._silent

@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 from redis import RedisError
 from scrapy import Request
 
-from tbloom.bloom.claims.holdings import Claim
+from tbloom.bloom.claims.held import Claim
 from tbloom.scrapy.claims.notes import CLAIM, WITHIN
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from scrapy.dupefilters import BaseDupeFilter
 from scrapy.utils.defer import deferred_from_coro
 from scrapy.utils.request import RequestFingerprinter, referer_str
 
-from tbloom.bloom.claims.holdings import Claim
+from tbloom.bloom.claims.held import Claim
 from tbloom.bloom.sync import TimeBloom
 from tbloom.errors import ConfigError, FilterFull, TBloomError
 from tbloom.local.bloom import LocalBloom

@@ -1,11 +1,11 @@
--- beat: a session's sign of life, or its end.
+-- heartbeat: keep a session alive, or end it; returns all sessions.
 --
 -- KEYS[1]    the claims: fingerprint -> session, number, slices, note
 -- KEYS[2]    the sessions that hold claims -> until when each counts as alive (ms)
 --
--- ARGV[1]    the caller's session, 16 characters; '': it only wants to know the others
--- ARGV[2]    for how long it counts as alive without another sign of life (ms); 0: it is over, and leaves claims
---            behind; -1: it is over, and leaves none
+-- ARGV[1]    the client's session, 16 characters; '': only return the sessions
+-- ARGV[2]    how long the session counts as alive without another heartbeat (ms); 0: it ends, and leaves claims
+--            behind; -1: it ends, and leaves none
 -- ARGV[3]    when the current slice leaves the window (ms)
 --
 -- Reply      {0, {now, session, until, ...}}  the server's clock (ms), all sessions, and until when each counts as alive

@@ -1,9 +1,9 @@
--- install: put a shard of a filter in its place, whose parts were taken in under other names, all at once.
+-- restore_shard: put a restored shard in its place. Renames its parts, which restore_piece.lua has written, all at once.
 --
 -- KEYS[1]    the filter's parameters
--- KEYS[2]    the layout: the parts of those slices that have not just the one that every slice begins with
+-- KEYS[2]    the layout: the parts of the slices that have other parts than the usual one
 -- KEYS[3]    the register of parts
--- KEYS[4..]  what each part is called now, and then, in the same order, what it is to be called
+-- KEYS[4..]  the temporary name of each part, and then, in the same order, the final ones
 --
 -- ARGV[1]    the parameters
 -- ARGV[2]    when they are dropped (ms)
@@ -13,9 +13,9 @@
 -- ARGV[6..]  when each part is dropped (ms)
 --
 -- Reply      {0, ''}          done
---            {2, parameters}  parameters are stored here already; nothing changed
---            {4, key}         this key is not there any more; nothing changed
--- Errors     WRONGTYPE, OOM, READONLY, all of them before anything is changed
+--            {2, parameters}  a filter is stored already; nothing changed
+--            {8, key}         the server has dropped this part; nothing changed
+-- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
 
 local config_key, layout_key, register, FIRST_PART, FIRST_EXPIRY = KEYS[1], KEYS[2], KEYS[3], 4, 6
 local layout, parts = ARGV[3], (#KEYS - FIRST_PART + 1) / 2
@@ -23,8 +23,8 @@ local layout, parts = ARGV[3], (#KEYS - FIRST_PART + 1) / 2
 local stored = redis.call('GET', config_key)
 if stored then return {2, stored} end
 for part = FIRST_PART, FIRST_PART + parts - 1 do
-  if redis.call('EXISTS', KEYS[part]) == 0 then return {4, KEYS[part]} end
-  -- Somebody else's key of another type is not ours to replace: GETBIT raises WRONGTYPE.
+  if redis.call('EXISTS', KEYS[part]) == 0 then return {8, KEYS[part]} end
+  -- Another program's key stays: GETBIT raises WRONGTYPE.
   redis.call('GETBIT', KEYS[part + parts], 0)
 end
 redis.call('GET', layout_key)
