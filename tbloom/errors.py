@@ -1,7 +1,6 @@
 """The errors that tbloom raises itself.
 
-Redis' own errors (a lost connection, a server out of memory, ...) come
-through as redis-py's.
+Errors of the server or the connection are redis-py's.
 
 ::
 
@@ -9,7 +8,7 @@ through as redis-py's.
     ├── ConfigError       an argument that can't be right (also a ValueError)
     ├── ConfigMismatch    what is stored has other parameters
     ├── FilterFull        the current slice is full, and growth is off
-    ├── MappingFull       the mapping of a distinct counter has given all ids that it may
+    ├── MappingFull       a distinct counter's mapping has max_members, and may have no more
     ├── ServerTooOld      the server lacks what the scripts need
     └── StoreLocked       another process writes to the page store
 """
@@ -29,29 +28,29 @@ __all__ = [
 ]
 
 
-_MOST_SHOWN = 200
+_MAX_SHOWN = 200
 
 
 def _shown(value: object) -> str:
-    """The value as a message may have it: it comes from outside, and need not even have a repr."""
+    """The value as text for a message, cut to a few lines. Its repr may fail."""
     try:
         text = repr(value)
-    except Exception:  # noqa: BLE001 - a number of more than 4300 digits is a ValueError, others raise what they like
+    except Exception:  # noqa: BLE001 - the repr of an int of more than 4300 digits is a ValueError; other types may raise anything
         return f"some {type(value).__name__} that can't be shown"
-    if len(text) <= _MOST_SHOWN:
+    if len(text) <= _MAX_SHOWN:
         return text
-    return f"{text[:_MOST_SHOWN]}... ({len(text)} characters)"
+    return f"{text[:_MAX_SHOWN]}... ({len(text)} characters)"
 
 
 class TBloomError(Exception):
-    """The root of tbloom's own errors."""
+    """The base class of tbloom's own errors."""
 
 
 class ConfigError(TBloomError, ValueError):
     """An argument has a value that can't be right.
 
-    Attributes: ``argument`` (its name), ``value`` (what was given) and
-    ``expected`` (what would have been right).
+    Attributes: ``argument`` (its name), ``value`` (the given one) and ``expected`` (a description of
+    the right ones).
     """
 
     def __init__(self, argument: str, value: object, expected: str) -> None:
@@ -65,10 +64,10 @@ class ConfigError(TBloomError, ValueError):
 
 
 class ConfigMismatch(TBloomError):
-    """What is stored by that name has other parameters; nothing was changed.
+    """What is stored under this name has other parameters; nothing was changed.
 
-    ``differences`` maps the name of each parameter that differs to the pair
-    (stored, given); ``stored`` is all that is stored, as text.
+    ``differences`` maps the name of each parameter that differs to the pair (stored, given);
+    ``stored`` is the text of all stored parameters.
     """
 
     def __init__(
@@ -88,10 +87,10 @@ class ConfigMismatch(TBloomError):
 
 
 class FilterFull(TBloomError):
-    """A new item did not fit into the current slice, and was not added: ``grow`` is False.
+    """A new item did not fit into the current slice, and was not added, because ``grow`` is False.
 
-    ``capacity`` is what a slice holds. Of a batch, other items may have been added: add it again
-    with the same filter object, and they are told what they are before this is raised anew.
+    ``capacity`` is that of a slice. Other items of the batch may have been added. To get their
+    answers, add the items again, one by one, with the same filter object.
     """
 
     def __init__(self, name: str, capacity: int) -> None:
@@ -107,10 +106,10 @@ class FilterFull(TBloomError):
 
 
 class MappingFull(TBloomError):
-    """Members had no id yet, and the mapping ``mapping`` may not give more than ``max_members``.
+    """New members got no id, because the mapping ``mapping`` has ``max_members`` already.
 
-    Of a batch, those that have an id were counted. Add these again with the same counter object, and they are told
-    their first answers.
+    Members of the batch that have an id were counted. To get their first answers, add them again
+    with the same counter object.
     """
 
     def __init__(self, mapping: str, max_members: int) -> None:
@@ -123,7 +122,7 @@ class MappingFull(TBloomError):
 
 
 class ServerTooOld(TBloomError):
-    """The server is older than Redis 6.2; ``version`` is what it says it is."""
+    """The server is older than Redis 6.2; ``version`` is its own."""
 
     def __init__(self, version: str) -> None:
         super().__init__(version)
@@ -134,10 +133,10 @@ class ServerTooOld(TBloomError):
 
 
 class StoreLocked(TBloomError):
-    """A page store has one writer at a time, and another one has opened it; it can be read meanwhile.
+    """Another process writes to this page store. A store has one writer at a time; it can be read meanwhile.
 
-    ``path`` is the store's, ``pid`` the other process, if it is known; ``otherwise`` says what can be done but close
-    it there.
+    ``path`` is the store's, ``pid`` the other process, if it is known; ``otherwise`` names another
+    remedy than closing the store there.
     """
 
     def __init__(

@@ -1,7 +1,6 @@
-"""Which slices are live at an instant, when each leaves the window, and what they are called.
+"""The slices of a window: which are live at an instant, when each leaves, and their labels.
 
-Pure calendar arithmetic: instants are milliseconds since the Unix epoch, and
-whoever calls says what time it is.
+Pure calendar arithmetic: instants are arguments, in milliseconds since the Unix epoch.
 
 ================  ==========================================  ====================
 granularity       a slice                                     label
@@ -13,9 +12,8 @@ granularity       a slice                                     label
 ``"15min"``, ...  a fixed length, counted from the epoch      ``20190508T131500``
 ================  ==========================================  ====================
 
-Labels sort as their slices do and never repeat. When clocks go back, the hours
-that are lived through again are called after the last hour that was not:
-``2019102702``, then ``2019102702b``, then ``2019102703``.
+Labels sort as their slices do and never repeat. When clocks go back, a repeated hour
+gets a letter: ``2019102702``, then ``2019102702b``, then ``2019102703``.
 """
 
 from __future__ import annotations
@@ -62,7 +60,7 @@ def from_ms(ms: int, zone: tzinfo = timezone.utc) -> datetime:
 
 
 def parse_granularity(granularity: str | timedelta) -> str:
-    """The granularity's one canonical spelling: ``"h" "d" "w" "m"``, or seconds, ``"900s"``."""
+    """The canonical spelling of a granularity: ``"h" "d" "w" "m"``, or seconds, ``"900s"``."""
     if isinstance(granularity, str):
         if granularity in _LONGEST:
             return granularity
@@ -125,7 +123,7 @@ class Window:
         return self._zone
 
     def is_label(self, text: str) -> bool:
-        """Whether a slice can be called so."""
+        """True if the text can be a slice's label."""
         return re.fullmatch(_LABELS.get(self.granularity, _FIXED), text, re.ASCII) is not None
 
     def slice_at(self, ms: int) -> Slice:
@@ -137,14 +135,14 @@ class Window:
         return self._hour(ms) if self.granularity == "h" else self._period(ms)
 
     def live(self, ms: int, newest: int | None = None) -> list[Slice]:
-        """The live slices at an instant, or the newest so many, oldest first; the last one is current."""
+        """The live slices at an instant, or the ``newest`` of them, oldest first; the last one is current."""
         slices = [self.slice_at(ms)]
         while len(slices) < (newest or self.slices):
             slices.append(self.slice_at(slices[-1].start - 1))
         return slices[::-1]
 
     def ahead(self, ms: int) -> list[Slice]:
-        """As many slices as are live, that come next. (They may have begun, and the clock been set back.)"""
+        """The next slices, as many as are live. (They may have begun before the clock was set back.)"""
         slices = [self.slice_at(ms)]
         while len(slices) <= self.slices:
             slices.append(self.slice_at(slices[-1].end))
@@ -157,8 +155,11 @@ class Window:
         return slice.end
 
     def _period(self, ms: int) -> Slice:
-        """The day, week or month. It begins when midnight *first* strikes, so none comes twice,
-        and one that a zone skipped (Samoa, 30 December 2011) is empty, so no instant lies in it."""
+        """The day, week or month that the instant lies in.
+
+        It begins at the first midnight, where clocks that go back give two. A day that a zone skipped
+        (Samoa, 30 December 2011) is empty, so no instant lies in it.
+        """
         first = self._floor(from_ms(ms, self._zone).date())
         while self._midnight(first) > ms:
             first = self._floor(first - timedelta(days=1))
@@ -179,11 +180,11 @@ class Window:
         return first.strftime({"d": "%Y%m%d", "w": "%GW%V", "m": "%Y%m"}[self.granularity])
 
     def _midnight(self, day: date) -> int:
-        # fold=0: of two midnights the first; of a skipped one, the instant of the jump.
+        # fold=0: the first of two midnights; for a skipped one, the instant of the jump.
         return to_ms(datetime(day.year, day.month, day.day, tzinfo=self._zone))
 
     def _hour(self, ms: int) -> Slice:
-        """The hour between two full hours on the zone's clocks, cut where the clocks are changed."""
+        """The hour between two full hours on the zone's clocks, cut where the clocks change."""
         offset = self._offset(ms)
         start = ms - (ms + offset // _MS) % _HOUR
         end = start + _HOUR

@@ -1,4 +1,4 @@
-"""What ``info()`` tells about a filter, and the flow that reads it, in commands too short to be felt."""
+"""The answer of ``info()``, and the flow that reads it, in commands of about a millisecond each."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from tbloom.window import Slice, from_ms
 
 _CONTAINS = Script("bloom/contains")
 
-#: BITCOUNT reads so many bytes in about a millisecond.
+#: The bytes that BITCOUNT reads in about a millisecond.
 _COUNT_BYTES = 1 << 22
-#: A part that is to leave so soon may be gone, by the time that it is looked for.
+#: A part that leaves within this time is not reported as dropped.
 _SOON_MS = 1000
 
 
@@ -35,11 +35,11 @@ class SliceInfo:
     #: The period, ``end`` excluded, in the filter's time zone.
     start: datetime
     end: datetime
-    #: When Redis drops the slice's keys, by their TTL; None while it holds nothing.
+    #: When Redis drops the slice's keys, by their TTL; None while it has none.
     expires: datetime | None
     #: Items added, counted exactly.
     items: int
-    #: How many keys it has (in the shard that has most): 1, or more where it grew.
+    #: The number of its keys, in the shard that has most: 1, or more where it grew.
     parts: int
     #: Bits set / bits, 0 to 1.
     fill_ratio: float
@@ -58,14 +58,14 @@ class FilterInfo:
     tz: str
     #: Distinct items expected per slice.
     capacity: int
-    #: The rate that was asked for, over the whole window.
+    #: The error rate that the filter was made for, over the whole window.
     promised_error_rate: float
     #: Size of one slice.
     bits: int
     hashes: int
     shards: int
     slices: tuple[SliceInfo, ...]
-    #: Items that are claimed, and not committed yet.
+    #: Items that are claimed and not yet committed.
     claims: int
     #: See ``TimeBloom.warnings``.
     warnings: tuple[str, ...]
@@ -82,15 +82,15 @@ class FilterInfo:
 
     @property
     def error_rate(self) -> float:
-        """The chance, as of now, that an item never added is called seen."""
+        """The chance that an item never added is called seen, as the window is now."""
         return sizing.window_rate([slice.error_rate for slice in self.slices])
 
 
 def ask_time(config: Config, clock: ServerClock) -> Flow[None]:
-    """Has the clock learn the time of the server that holds the filter.
+    """Sets the clock by the server that holds the filter.
 
-    Not by TIME, which a cluster's client would send to any node: no instant lies in a slice that
-    ends where it begins, so the script replies with its time.
+    A cluster's client would send TIME to any node. A script that gets a slice of no length replies
+    with its time.
     """
     call = ScriptCall(_CONTAINS, (config.keys.root,), (config.stored, 0, 0))
     [[_, now]] = yield from deliver([call])
@@ -98,7 +98,7 @@ def ask_time(config: Config, clock: ServerClock) -> Flow[None]:
 
 
 def warnings(config: Config, clock: ServerClock) -> Flow[list[str]]:
-    """What threatens the filter, or has harmed it: a server that drops keys, and slices that it dropped."""
+    """Warnings about a server that may drop keys, and about slices that it has dropped."""
     yield from ask_time(config, clock)
     found = yield from evictions([*map(config.keys.register, range(config.shards))])
     for key in (yield from _dropped_parts(config, clock.now())):
@@ -107,7 +107,7 @@ def warnings(config: Config, clock: ServerClock) -> Flow[list[str]]:
 
 
 def _dropped_parts(config: Config, now: int) -> Flow[list[str]]:
-    """The parts that are in the registers, and not there."""
+    """The parts that are in the registers, and missing on the server."""
     parts = []
     for register in (
         yield from each("HGETALL", [*map(config.keys.register, range(config.shards))])
@@ -125,10 +125,7 @@ def _dropped_parts(config: Config, now: int) -> Flow[list[str]]:
 def read_info(
     config: Config, clock: ServerClock, earlier: FilterInfo | None = None
 ) -> Flow[FilterInfo]:
-    """What the filter holds, slice by slice.
-
-    With an ``earlier`` answer, bits are counted only in slices that have changed since.
-    """
+    """What the filter holds, slice by slice. With an ``earlier`` answer, it counts bits only in changed slices."""
     yield from ask_time(config, clock)
     now = clock.now()
     yield from check_stored(config)
@@ -147,7 +144,7 @@ def read_info(
 def filter_info(
     config: Config, slices: list[SliceInfo], claims: int = 0, said: Iterable[str] = ()
 ) -> FilterInfo:
-    """The filter's parameters, and what its slices hold."""
+    """An answer of ``info()``, from the parameters and the slices."""
     return FilterInfo(
         name=config.name,
         granularity=config.window.granularity,
@@ -164,7 +161,7 @@ def filter_info(
 
 
 def count_items(config: Config, shard: int, label: str, layout: Layout) -> Flow[int]:
-    """The items that one shard of a slice holds."""
+    """The number of items in one shard of a slice."""
     numbers = range(len(layout.parts(label)))
     keys = [config.keys.slice(label, shard, number) for number in numbers]
     return sum(count for [count] in (yield from each("BITFIELD_RO", keys, "GET", "u48", "0")))
@@ -193,7 +190,7 @@ def _slice_info(
 
 
 def is_unchanged(config: Config, before: SliceInfo, items: int, size: int, parts: int) -> bool:
-    """Whether a slice with so many items, bytes and parts is as it was: nothing but a new item sets a bit."""
+    """True if the slice has the same items, bytes and parts as ``before``: only new items set bits."""
     return (items, size, parts) == (before.items, before.bytes, before.parts * config.shards)
 
 
@@ -203,7 +200,7 @@ class HeldPart(NamedTuple):
     shard: int
     part: Part
     items: int
-    #: Of memory; 0: it has not begun.
+    #: Memory in Redis; 0: the part has not begun.
     bytes: int
     set_bits: int
 
@@ -211,9 +208,9 @@ class HeldPart(NamedTuple):
 def summed(
     config: Config, slice: Slice, parts: list[HeldPart], expires: datetime | None
 ) -> SliceInfo:
-    """What a slice with these parts holds."""
+    """The slice, summed over these parts."""
     begun = sum(held.part.bits for held in parts if held.bytes)
-    # The last byte may have bits that are no item's.
+    # The bits of the last byte are not all used.
     set_bits = [min(held.set_bits, held.part.bits) for held in parts]
     fills = [
         (held.shard, bits / held.part.bits, held.part.hashes)
@@ -237,7 +234,7 @@ def summed(
 
 
 def _expiry(now: int, ttl: int, zone: tzinfo) -> datetime | None:
-    """When a key with this TTL (ms) is dropped; None where it has none, or one that is beyond all calendars."""
+    """When a key with this TTL (ms) is dropped; None if it has no TTL, or one beyond all calendars."""
     try:
         return from_ms(now + ttl, zone) if ttl >= 0 else None
     except OverflowError:
@@ -253,7 +250,7 @@ def each(command: str, keys: list[str], *arguments: str) -> Flow[list[Any]]:
 
 
 def _count_bits(bits: int, key: str) -> Flow[int]:
-    """How many of a part's bits are set."""
+    """The number of set bits in a part."""
     header = HEADER_BITS // 8
     size = key_bytes(bits)
     calls = [

@@ -18,13 +18,13 @@ from tbloom.errors import ConfigError, TBloomError
 
 logger = logging.getLogger(__name__)
 
-#: Scrapes within so many seconds share one look at Redis.
+#: Default of ``max_age`` (seconds).
 MAX_AGE = 5.0
-#: What asking a filter may raise. (The second is no RedisError.)
+#: The errors of ``info()``. (RedisClusterException is no RedisError.)
 _ERRORS = (RedisError, RedisClusterException, TBloomError)
 
-_UP = ("tbloom_up", "Whether Redis answered (1) when the filters were looked at last, or not (0).")
-_FILTER_UP = ("tbloom_filter_up", "Whether the filter could be read (1) or not (0).")
+_UP = ("tbloom_up", "1 if Redis answered when the filters were last read, else 0.")
+_FILTER_UP = ("tbloom_filter_up", "1 if the filter could be read, else 0.")
 _OF_FILTER: dict[str, tuple[str, Callable[[FilterInfo], float]]] = {
     "tbloom_window_items": ("Items added in the whole window.", lambda info: info.items),
     "tbloom_window_bytes": ("Memory of all slices in Redis.", lambda info: info.bytes),
@@ -45,7 +45,7 @@ _OF_FILTER: dict[str, tuple[str, Callable[[FilterInfo], float]]] = {
         lambda info: info.claims,
     ),
     "tbloom_warnings": (
-        "What threatens the filter, or has harmed it; `tbloom info` shows the sentences.",
+        "Warnings about the filter; `tbloom info` shows their text.",
         lambda info: len(info.warnings),
     ),
 }
@@ -65,7 +65,7 @@ _OF_SLICE: dict[str, tuple[str, Callable[[SliceInfo], float]]] = {
 
 
 class Source(Protocol):
-    """A filter that can be asked, such as a TimeBloom; ``info`` raises redis-py's errors, and ours."""
+    """A filter, such as a TimeBloom; ``info`` raises redis-py's errors and TBloomError."""
 
     @property
     def name(self) -> str:
@@ -73,17 +73,17 @@ class Source(Protocol):
 
     @property
     def client(self) -> Any:
-        """Where one filter finds no server, those with the same client are not asked."""
+        """The client; if its server does not answer, other filters on that server are not asked."""
 
     def info(self) -> FilterInfo:
         """What the filter holds."""
 
 
 class FilterCollector(Collector):
-    """What the filters hold, asked when Prometheus asks.
+    """Metrics of filters, read when Prometheus scrapes.
 
-    A slice is labelled by its age: 0 is the current one, 1 the one before. (Dates would be new time
-    series for ever.) With ``max_age``, scrapes within so many seconds share one look at Redis.
+    A slice is labelled by its age: 0 is the current one, 1 the one before. (Labels with dates would
+    make new time series for ever.) Scrapes within ``max_age`` seconds share one look at Redis.
     """
 
     def __init__(self, *filters: Source, max_age: float = MAX_AGE) -> None:
@@ -99,11 +99,11 @@ class FilterCollector(Collector):
         self._troubles: dict[str, type[Exception]] = {}
 
     def filters(self) -> Iterable[Source]:
-        """The filters to be looked at this time. A subclass may find them on the server."""
+        """The filters to read. A subclass may find them on the server."""
         return self._filters
 
     def describe(self) -> list[GaugeMetricFamily]:
-        """The families without values: a registry asks for their names, and Redis may not be there yet."""
+        """The families without values, for a registry that needs their names while Redis may be down."""
         return _Families().all()
 
     def collect(self) -> list[GaugeMetricFamily]:
@@ -138,9 +138,9 @@ class FilterCollector(Collector):
         return families.all()
 
     def _say(self, troubles: dict[str, Exception]) -> None:
-        """Logs each trouble when it begins, or becomes another one, and when it ends."""
+        """Logs each trouble when it begins, when its kind changes, and when it ends."""
         for what, error in troubles.items():
-            # Not by the text: a cluster's client names another node each time.
+            # The type is compared, because a cluster's client names another node in each text.
             if type(error) is not self._troubles.get(what):
                 logger.warning("%s: %s", what, error)
         for what in self._troubles.keys() - troubles.keys():
@@ -179,7 +179,7 @@ class _Families:
 
 
 def _server(client: Any) -> Any:
-    """What clients of one server have in common; of a cluster, or through a Sentinel, the client itself."""
+    """An id of the client's server; for a cluster or a Sentinel, of the client."""
     pool = getattr(client, "connection_pool", None)
     values = getattr(pool, "connection_kwargs", {})
     address = values.get("path") or (values.get("host"), values.get("port"))

@@ -1,4 +1,4 @@
-"""How large a Bloom filter has to be, and what one of a given size can do.
+"""The size of a Bloom filter, and the error rate of a given size.
 
 ``bits`` is m, ``hashes`` is k, ``items`` is n, all of one slice. The formula
 behind everything here is Bloom's (1970): after n items a bit is still 0 with
@@ -11,31 +11,30 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-#: A slice's key opens with this many bits that belong to no item: a u48 count of
-#: the items in the slice, and 16 bits in reserve.
+#: The header of a slice's key: a u48 count of the items in it, and 16 bits in reserve.
 HEADER_BITS = 64
-#: A key is at most 32 MB, and its header. Redis strings may have 512 MB, but the server is busy while it makes one:
-#: measured 12 ms for 32 MB, 24 ms for 63 MB, 0.8 s for 504 MB.
+#: A key is at most 32 MB and its header. A Redis string may have 512 MB, but the server is busy while it allocates one
+#: (measured: 12 ms for 32 MB, 24 ms for 63 MB, 0.8 s for 504 MB).
 MAX_BITS_PER_KEY = 2**28
-#: Below this the formula, which is about averages, is too kind to tiny filters.
+#: In smaller filters the real rate is above the formula's, which is an average.
 MIN_BITS = 1024
-#: What fewer hashes may cost: each hash is a GETBIT on the server, and at the
-#: optimum the last ones buy next to nothing (12 in place of 17: +4 % bits).
+#: The share of memory that fewer hashes may cost. Each hash is a GETBIT on the server, and the last ones save
+#: almost nothing (12 instead of 17 hashes: +4 % bits).
 EXTRA_MEMORY = 0.05
 MAX_HASHES = 64
-# From here on one hash is the best, but never within EXTRA_MEMORY of the least possible.
+# From this rate on one hash is the best number, but not within EXTRA_MEMORY of the least possible bits.
 _ONE_HASH_RATE = 0.5
 
 
-# A slice that grows keeps half of its rate for its first part. The k-th further part gets 0.8 times
-# what the one before it got, so that all of them together never use up the other half. (Of several
-# series tried, this costs the least memory for a filter that was made 100 times too small: 1.53 x.)
+# A slice that grows gives half of its rate to its first part. Each further part gets 0.8 times the
+# share of the one before it, so all of them together stay below the other half. (Among the series
+# tried, this one costs the least memory for a filter that was made 100 times too small: 1.53 x.)
 _FIRST_SHARE = 0.5
 _SHARE_DECAY = 0.8
 
 
 def key_bytes(bits: int) -> int:
-    """The size of a key with so many bits."""
+    """The size (bytes) of a key with this number of bits."""
     return (HEADER_BITS + bits + 7) // 8
 
 
@@ -47,7 +46,7 @@ class Size(NamedTuple):
 
 
 def slice_rate(error_rate: float, slices: int) -> float:
-    """The rate that each of ``slices`` filters may have, so that the window keeps ``error_rate``.
+    """The error rate that each of ``slices`` slices may have, so that the window keeps ``error_rate``.
 
     An item is called seen if *any* slice holds it, so the window's rate is
     1-(1-p)^slices; this is that formula, solved for p.
@@ -70,8 +69,8 @@ def window_rate(rates: list[float]) -> float:
 def bits_for(capacity: int, rate: float, hashes: int | None = None) -> int:
     """The fewest bits that keep ``rate`` at ``capacity`` items.
 
-    With ``hashes`` None: for the best, not necessarily whole, number of them:
-    ceil(n * log2(e) * log2(1/p)). Otherwise for just that many.
+    With ``hashes`` None, for the best number of them, which need not be whole:
+    ceil(n * log2(e) * log2(1/p)). Otherwise for that number.
     """
     if hashes is None:
         return math.ceil(capacity * math.log2(math.e) * math.log2(1 / rate))
@@ -88,8 +87,8 @@ def best_hashes(bits: int, capacity: int) -> int:
 def choose(capacity: int, rate: float, hashes: int | None = None) -> Size:
     """A size that keeps ``rate`` at ``capacity`` items.
 
-    Without ``hashes`` it takes the fewest whose bits stay within
-    ``EXTRA_MEMORY`` of the least possible.
+    Without ``hashes``, it takes the fewest whose bits are within ``EXTRA_MEMORY`` of the least
+    possible.
     """
     if hashes is None:
         budget = bits_for(capacity, rate) * (1 + EXTRA_MEMORY)
@@ -109,17 +108,17 @@ def rate_at(items: float, bits: int, hashes: int) -> float:
 
 
 def items_at(rate: float, bits: int, hashes: int) -> int:
-    """How many items fit before the rate passes ``rate``: -(m/k) ln(1 - rate^(1/k))."""
+    """The number of items that fit before the error rate exceeds ``rate``: -(m/k) ln(1 - rate^(1/k))."""
     return math.floor(-bits / hashes * math.log1p(-(rate ** (1 / hashes))))
 
 
 def allocated(size: int) -> int:
-    """What jemalloc, Redis' allocator, takes for so many bytes: it has four sizes from one power of two to the next."""
+    """The memory that jemalloc, Redis' allocator, takes for ``size`` bytes: it has four sizes per power of two."""
     step = 1 << max(3, (size - 1).bit_length() - 3)
     return -(-size // step) * step
 
 
 def shards_for(bits: int, masters: int = 1) -> int:
-    """The fewest shards whose keys are small enough, and that ``masters`` nodes share evenly."""
+    """The fewest shards whose keys are small enough, in a multiple of ``masters``."""
     fewest = -(-bits // MAX_BITS_PER_KEY)
     return -(-fewest // masters) * masters

@@ -21,7 +21,6 @@ import redis
 
 from tbloom import FilterFull, TimeBloom
 from tbloom.bloom.layout import Layout
-from tbloom.cli.commands.importing import Target
 from tests.helpers import servers
 from tests.helpers.commands import TBLOOM, refused, tbloom
 from tests.helpers.making import missing
@@ -200,8 +199,8 @@ def test_wrong_sources_are_refused(
 
 
 @contextmanager
-def target(url: str, name: str, **parameters: Any) -> Iterator[Target]:
-    with Target.from_url(url, name, **{"capacity": 1000, **parameters}) as seen:
+def target(url: str, name: str, **parameters: Any) -> Iterator[TimeBloom]:
+    with TimeBloom.from_url(url, name, **{"capacity": 1000, **parameters}) as seen:
         yield seen
 
 
@@ -287,7 +286,7 @@ def test_a_full_slice_that_may_not_grow_takes_no_more(url: str, name: str) -> No
 
 def test_the_slices_after_an_older_one_that_grew_have_parts_of_their_own(name: str) -> None:
     """So the next slice that begins finds, as ever, all that it needs in the layout."""
-    with Target(redis.Redis(), name, capacity=300) as seen:
+    with TimeBloom(redis.Redis(), name, capacity=300) as seen:
         config = seen.config
     live = ["20190501", "20190502", "20190503", "20190504"]
     grown = Layout(config, Layout(config).grown("20190502", live))
