@@ -1,6 +1,7 @@
 -- expiries: when keys of a shard are dropped, by the clock of the server that holds them. Changes nothing.
 --
--- KEYS[1..]  any of the shard's keys
+-- KEYS[1]    any of the shard's keys
+-- KEYS[2..]  more of them
 --
 -- Reply      {0, {now, time, ...}}  the server's clock (ms), and for each key the time at which it is dropped (ms);
 --                                   -1: never; -2: the key is missing

@@ -14,9 +14,13 @@ from tbloom.engine.batches import Batch
 from tbloom.engine.flow import ScriptCall
 from tbloom.engine.scripts import Script
 from tbloom.engine.tokens import LANE_TTL_MS
+from tbloom.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+#: The keys, and the arguments, that several calls of a script share.
+Terms = tuple[tuple[str, ...], tuple[Any, ...]]
 
 _ADD = Script("bloom/add")
 _CONTAINS = Script("bloom/contains")
@@ -52,6 +56,7 @@ class ShardCalls:
         "_sizes",
         "_used",
         "add_terms",
+        "commit_terms",
         "current",
         "grown",
         "hashers",
@@ -83,7 +88,9 @@ class ShardCalls:
         places = {size: place for place, size in enumerate(sizes, 1)}
         self._used = list(accumulate((places[part.bits, part.hashes] for part in parts), max))
         #: Keys and arguments that are the same in each call of ``lua/bloom/add.lua``, by (within, agreed).
-        self.add_terms: dict[tuple[int, bool], tuple[tuple[str, ...], tuple[Any, ...]]] = {}
+        self.add_terms: dict[tuple[int, bool], Terms] = {}
+        #: The same for ``lua/bloom/claims/commit.lua``, by (label, agreed).
+        self.commit_terms: dict[tuple[str, bool], Terms] = {}
 
     def sizes(self, parts: int) -> str:
         """Which of an item's positions belong to each of the newest ``parts`` parts, for the scripts' ``sizes_of``."""
@@ -143,6 +150,11 @@ class SliceCalls:
         """The shard's layout, as the client knows it."""
         return self._layouts.get(shard) or Layout(self.config)
 
+    def check_live(self, label: str) -> None:
+        """Raises ConfigError if the slice is not live."""
+        if label not in self.labels:
+            raise ConfigError("slice", label, f"one that is live: {', '.join(self.labels)}")
+
     def must_begin_after(self, shard: int) -> str | None:
         """The slice whose size decides how the current one begins; None: it begins as usual, or has begun."""
         return self.layout(shard).newest_before(self.labels[0], self.labels)
@@ -180,7 +192,7 @@ class SliceCalls:
             Positions(shard, batch.digests, shard.slice_ends[within - 1]),
         )
 
-    def _add_terms(self, within: int, batch: Batch) -> tuple[tuple[str, ...], tuple[Any, ...]]:
+    def _add_terms(self, within: int, batch: Batch) -> Terms:
         config, shard = self.config, self.shard(batch.shard)
         parts = shard.slice_ends[within - 1]
         return (

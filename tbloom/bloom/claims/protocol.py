@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from tbloom.bloom.claims.commit import commit_call, fingerprint_of
 from tbloom.bloom.claims.held import Claim, HeldClaims
 from tbloom.bloom.exchange import FilterExchange
 from tbloom.bloom.script_calls import SliceCalls
-from tbloom.bloom.sizing import HEADER_BITS
 from tbloom.engine.batches import Batch
 from tbloom.engine.flow import Flow, ScriptCall
 from tbloom.engine.outage import Guessed
@@ -22,7 +22,6 @@ from tbloom.engine.scripts import Script
 from tbloom.errors import TBloomError
 
 _CLAIM = Script("bloom/claims/claim")
-_COMMIT = Script("bloom/claims/commit")
 _RELEASE = Script("bloom/claims/release")
 
 _CLAIMS = {"1": Claim.NEW, "0": Claim.SEEN, "2": Claim.BUSY}
@@ -107,7 +106,7 @@ class Claims:
         try:
             yield from self.exchange.ask(
                 batches,
-                lambda calls, batch: self._commit_call(calls, batch, own.session),
+                lambda calls, batch: commit_call(calls, batch, own.session),
                 store=True,
             )
         except TBloomError:
@@ -171,7 +170,7 @@ class Claims:
         parts = shard.slice_ends[terms.within - 1]
         items = (
             (
-                _fingerprint(key),
+                fingerprint_of(key),
                 terms.numbers[key],
                 terms.notes.get(key, ""),
                 *shard.positions(key, parts),
@@ -187,7 +186,12 @@ class Claims:
                 *shard.keys[:parts],
             ),
             (
-                *_head(calls, batch),
+                calls.config.stored,
+                calls.begins,
+                calls.ends,
+                calls.expires_at(batch.shard),
+                calls.agreed(batch),
+                shard.layout.text,
                 shard.sizes(parts),
                 terms.session,
                 terms.ttl_ms,
@@ -197,59 +201,16 @@ class Claims:
             ),
         )
 
-    def _commit_call(self, calls: SliceCalls, batch: Batch, session: str) -> ScriptCall:
-        """``lua/bloom/claims/commit.lua``."""
-        keys, shard = calls.config.keys, calls.shard(batch.shard)
-        parts = shard.slice_ends[0]
-        items = (
-            (_fingerprint(digest), *shard.positions(digest, parts)) for digest in batch.digests
-        )
-        return ScriptCall(
-            _COMMIT,
-            (
-                keys.config(batch.shard),
-                keys.layout(batch.shard),
-                keys.register(batch.shard),
-                keys.claims(batch.shard),
-                *shard.keys[:parts],
-            ),
-            (
-                *_head(calls, batch),
-                shard.grown,
-                shard.current.capacity,
-                HEADER_BITS + shard.current.bits - 1,
-                shard.sizes(parts),
-                session,
-                *(word for words in items for word in words),
-            ),
-        )
-
     def _release_call(
         self, batch: Batch, session: str, numbers: Mapping[int, str], how: str
     ) -> ScriptCall:
         """``lua/bloom/claims/release.lua``."""
-        items = ((_fingerprint(digest), numbers[digest]) for digest in batch.digests)
+        items = ((fingerprint_of(digest), numbers[digest]) for digest in batch.digests)
         return ScriptCall(
             _RELEASE,
             self.hashes(batch.shard),
             (session, how, *(word for words in items for word in words)),
         )
-
-
-def _head(calls: SliceCalls, batch: Batch) -> tuple[Any, ...]:
-    """The first arguments of ``claim`` and ``commit``: what the client believes of the filter."""
-    return (
-        calls.config.stored,
-        calls.begins,
-        calls.ends,
-        calls.expires_at(batch.shard),
-        calls.agreed(batch),
-        calls.shard(batch.shard).layout.text,
-    )
-
-
-def _fingerprint(digest: int) -> bytes:
-    return digest.to_bytes(16, "big")
 
 
 def _answered(batches: list[Batch]) -> Generator[tuple[int, str]]:
