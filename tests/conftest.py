@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import json
 import secrets
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -20,7 +18,7 @@ from tbloom import AsyncTimeBloom, TimeBloom
 from tbloom.demo.localredis import LocalRedis, find_binary
 from tbloom.distinct import AsyncDistinctCounter, DistinctCounter
 from tbloom.exact import AsyncExactFilter, ExactFilter
-from tests.helpers import servers
+from tests.helpers import forked, servers
 from tests.helpers.making import Awaited, AwaitedCounter, missing
 
 hypothesis.settings.register_profile("tbloom", deadline=None)  # nothing is timed in a test
@@ -28,6 +26,7 @@ hypothesis.settings.load_profile("tbloom")
 
 _main = pytest.StashKey[tuple[str, str]]()
 _stack = pytest.StashKey[ExitStack]()
+_deselected = pytest.StashKey[int]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -41,13 +40,43 @@ def pytest_configure(config: pytest.Config) -> None:
         config.stash[_main] = ("", str(error))
 
 
-def pytest_report_header(config: pytest.Config) -> str:
+def _server(config: pytest.Config) -> str:
     url, origin = config.stash.get(_main, ("", ""))
     if not url:
         return f"Redis for tests: none ({origin})"
     with redis.Redis.from_url(url) as client:
         version = client.info("server")["redis_version"]
     return f"Redis for tests: {version} at {url} ({origin})"
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return _server(config)
+
+
+def pytest_deselected(items: list[pytest.Item]) -> None:
+    if items:
+        items[0].config.stash[_deselected] = len(items)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker of xdist passes on what it left out, for the last lines of the run."""
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["deselected"] = session.config.stash.get(_deselected, 0)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    node.config.stash[_deselected] = getattr(node, "workeroutput", {}).get("deselected", 0)
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """The last lines say on which server the tests ran, and what was left out."""
+    skipped = len(terminalreporter.stats.get("skipped", []))
+    deselected = config.stash.get(_deselected, 0)
+    tier = f" by -m '{config.option.markexpr}'" if config.option.markexpr else ""
+    terminalreporter.write_line(_server(config))
+    terminalreporter.write_line(f"{skipped} skipped, {deselected} left out{tier}")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -215,14 +244,7 @@ def crawl(site: str, url: str, name: str) -> Any:
         settings = {key: value for key, value in {**own, **settings}.items() if value is not None}
         pages = [page if isinstance(page, list) else [page, {}] for page in pages or []]
         job = {"spider": spider, "site": site, "pages": pages, "settings": settings}
-        script = Path(__file__).with_name("helpers") / "crawl.py"
-        done = subprocess.run(
-            [sys.executable, script, json.dumps(job)],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        done = forked.run("tests.helpers.crawl", json.dumps(job))
         assert done.returncode == 0, done.stderr
         result: dict[str, Any] = json.loads(done.stdout)
         return result

@@ -179,6 +179,7 @@ def _promised(info: ExactInfo) -> int:
 
 @pytest.mark.busy
 @pytest.mark.timeout(3600)
+@pytest.mark.check
 def test_a_million_items_with_mixed_ttls_are_right_to_the_second(
     clock: Clock, seen: ExactFilter
 ) -> None:

@@ -106,6 +106,7 @@ def main() -> None:
             name: value for name, value in stats.items() if isinstance(value, int | float)
         }
         result["finish_reason"] = crawler.stats.get_value("finish_reason")
+    resource.setrlimit(resource.RLIMIT_FSIZE, [resource.RLIM_INFINITY] * 2)  # stdout may be a file
     print(json.dumps({"crawls": [result for _, result in results], "log": log.getvalue()}))
 
 

@@ -18,6 +18,7 @@ import pytest
 
 from tests.helpers.making import missing
 
+pytestmark = pytest.mark.check
 ROOT = Path(__file__).parents[2]
 SCRIPTS = {path.relative_to(ROOT).as_posix() for path in (ROOT / "lua").rglob("*.lua")}
 PYTHON = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tbloom").rglob("*.py")}

@@ -19,6 +19,7 @@ from tbloom import cli
 from tbloom.cli import COMMANDS
 from tests.helpers.making import missing
 
+pytestmark = pytest.mark.check
 ROOT = Path(__file__).parents[2]
 #: What a browser fetches by itself.
 FETCHED = {

@@ -69,6 +69,7 @@ def test_experiment_a_hourly_slices(fast: Any) -> None:
     ] == may_fetch
 
 
+@pytest.mark.check
 def test_experiment_b_daily_slices(fast: Any) -> None:
     """3 daily slices from 3 June, k = 6; a day takes two seconds.
 
