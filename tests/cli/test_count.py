@@ -430,6 +430,7 @@ def test_lists_of_filters_leave_mappings_out(filled: str) -> None:
         assert ["bloom"] == [one.name for one in metrics._All(filled, client, 0).filters()]
 
 
+@pytest.mark.check
 def test_a_cluster_s_mappings_are_found_on_every_master(name: str) -> None:
     if not which("redis-cli") or "redis-server" not in servers.BINARIES:
         missing("redis-server with redis-cli")
