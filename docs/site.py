@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from mkdocs.structure.files import File
 
-from tbloom import cli
+from tbloom.cli.commands import registry
+from tbloom.cli.kit import subcommands
 
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
@@ -52,18 +53,18 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 def commands() -> str:
     """A section for each command that is registered."""
     parts = []
-    for name, parser in cli.parsers()[1].items():
-        cli.load(name).add_arguments(parser)
+    for name, parser in registry.parsers()[1].items():
+        registry.load(name).add_arguments(parser)
         parts.append(_section(name, parser))
     return "\n".join(parts)
 
 
 def _section(name: str, parser: argparse.ArgumentParser) -> str:
-    command = cli.COMMANDS[name]
+    command = registry.COMMANDS[name]
     said = parser.description
     more = f" Needs `pip install 'tbloom[{command.extra}]'`."
     needs = more if command.extra != "cli" else ""  # the page says so of cli
-    helps = "".join(map(_help, [parser, *cli.verbs(parser).values()]))
+    helps = "".join(map(_help, [parser, *subcommands.parsers(parser).values()]))
     return f"""
 ## `tbloom {name}` {{#{name}}}
 

@@ -1,7 +1,7 @@
-"""``tbloom demo``: three crawls of one site, by several crawlers on one filter.
+"""``tbloom demo``: three crawls of a site, by several crawlers on one filter.
 
-The first fetches each page once; the second, inside the window, none; the third, after the window
-has passed, each page again.
+The first crawl fetches each page once. The second, within the window, fetches none. The third, after
+the window, fetches each page again.
 """
 
 from __future__ import annotations
@@ -22,23 +22,25 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-_MOST = {"crawlers": 32, "period": 86_400, "max_pages": 100_000}
+_MAX = {"crawlers": 32, "period": 86_400, "max_pages": 100_000}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The demo's arguments."""
+    """--site or --url, --redis, --crawlers, --period, --max-pages, --json."""
     site = parser.add_mutually_exclusive_group()
     site.add_argument("--site", metavar="DIR", help="crawl the HTML files of a folder")
     site.add_argument("--url", help="crawl a live site, politely")
     parser.add_argument(
-        "--redis", metavar="URL", help="the Redis to use (default: REDIS_URL, else one is started)"
+        "--redis",
+        metavar="URL",
+        help="the Redis to use (default: REDIS_URL, or a server that the demo starts)",
     )
     parser.add_argument(
         "--crawlers",
         type=int,
         default=2,
         metavar="N",
-        help="crawler processes at once (default: 2)",
+        help="number of crawler processes (default: 2)",
     )
     parser.add_argument(
         "--period", type=int, metavar="SECONDS", help="length of a slice (default: by the site)"
@@ -50,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Runs the demo. 0: every number is as promised; 1: one is not, and a sentence says which."""
+    """Runs the demo. 0: every figure is as promised; 1: one is not."""
     _check(arguments)
     reporter = Reporter(stderr=arguments.json)
     with contextlib.ExitStack() as stack:
@@ -73,23 +75,25 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    for name, most in _MOST.items():
+    for name, limit in _MAX.items():
         value = getattr(arguments, name)
-        if value is not None and not 1 <= value <= most:
-            message = f"--{name.replace('_', '-')}: expected 1 to {most}, got {value}"
+        if value is not None and not 1 <= value <= limit:
+            message = f"--{name.replace('_', '-')}: expected 1 to {limit}, got {value}"
             raise CommandError(message)
 
 
 @contextlib.contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Lets SIGTERM and SIGHUP unwind the stack, as Ctrl-C does, so that nothing stays behind."""
+    """SIGTERM and SIGHUP unwind the stack, as Ctrl-C does, so that servers and processes are ended."""
 
     def end(number: int, _frame: Any) -> None:
         sys.exit(128 + number)
 
     before = {}
     for name in ("SIGTERM", "SIGHUP"):
-        with contextlib.suppress(AttributeError, ValueError):  # Windows; not in the main thread
+        with contextlib.suppress(
+            AttributeError, ValueError
+        ):  # on Windows, or outside the main thread
             number = getattr(signal, name)
             before[number] = signal.signal(number, end)
     try:

@@ -1,9 +1,9 @@
-"""One crawler process of the demo: ``python -m tbloom.demo.crawler``.
+"""A crawler process of the demo: ``python -m tbloom.demo.crawler``.
 
-It shares its queue, through scrapy-redis' scheduler, and its filter with the other crawlers of the
-run. On stdout it says, a JSON object a line: ``{"ready": true}``, and then waits for a line on
-stdin; ``{"page": URL}`` for each page; ``{"failed": URL, "reason": ...}``; and at last
-``{"done": reason, "links": asked of the filter, "duplicates": filtered, "errors": logged}``.
+The crawlers of a run share a filter and, through scrapy-redis' scheduler, a queue. A crawler writes JSON
+objects to stdout, one a line: ``{"ready": true}``, after which it waits for a line on stdin;
+``{"page": URL}`` for each page; ``{"failed": URL, "reason": ...}``; and at its end
+``{"done": reason, "links": requests checked, "duplicates": filtered, "errors": logged}``.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ _ENDS = {"finished", "closespider_pagecount", _TIME_IS_UP}
 
 
 def say(**message: Any) -> None:
-    """Tells the parent."""
+    """Sends a message to the parent."""
     sys.stdout.write(json.dumps(message) + "\n")
     sys.stdout.flush()
 
 
 class PageSpider(Spider):
-    """Follows all the links of one host."""
+    """Follows all links of one host."""
 
     name = "tbloom-demo"
 
@@ -64,28 +64,28 @@ class PageSpider(Spider):
         self.site = "/".join(self.first.split("/")[:3])
 
     async def start(self) -> AsyncIterator[Any]:
-        """Waits until all the crawlers of the run are up, then begins at the start page."""
+        """Yields the start page once all crawlers of the run are ready."""
         say(ready=True)
         if not await asyncio.to_thread(sys.stdin.readline):
-            reason = "abandoned"  # by the parent, which has ended
+            reason = "abandoned"  # the parent has ended
             raise CloseSpider(reason)
-        # Not CLOSESPIDER_TIMEOUT, which counts the wait too.
+        # CLOSESPIDER_TIMEOUT would count the wait too.
         self._deadline = time.monotonic() + self._seconds
         yield Request(self.first, errback=self.failed)
 
     def parse(self, response: Response, **_kwargs: Any) -> Iterator[Request]:
-        """Reports the page and asks for what it links to; the filter decides what is fetched."""
+        """Reports the page, and yields requests for its links."""
         if not (isinstance(response, HtmlResponse) and is_page(response)):
             return
         say(page=response.url)
         self._check_time()
-        # A redirect may have led elsewhere.
+        # A redirect may have led to another site.
         if response.url.startswith(f"{self.site}/"):
             for url in follow(response, self.site):
                 yield Request(url, errback=self.failed)
 
     def failed(self, failure: Failure) -> None:
-        """Reports a link that leads nowhere."""
+        """Reports a dead link."""
         request: Request = failure.request  # type: ignore[attr-defined]
         say(failed=request.url, reason=failure.getErrorMessage() or str(failure.type))
         self._check_time()
@@ -96,10 +96,10 @@ class PageSpider(Spider):
 
 
 class CloseTogether:
-    """Extension: a crawler closes once all the crawlers of the run have been idle for a moment.
+    """Extension that closes a crawler when all crawlers of the run have been idle for a moment.
 
-    Scrapy would close it as soon as the shared queue is empty, although another crawler may be
-    about to fill it. So each crawler is a member of a Redis set while it has work.
+    Scrapy would close it as soon as the shared queue is empty, although another crawler may be about to
+    fill the queue. So each crawler is a member of a Redis set while it has work.
     """
 
     def __init__(self, crawler: Crawler) -> None:
@@ -121,14 +121,14 @@ class CloseTogether:
         return extension
 
     def busy(self) -> None:
-        """There is work."""
+        """Adds this crawler to the set."""
         if not self._busy:
             self._busy = True
             self._server.sadd(self._key, self._name)
             self._server.expire(self._key, _KEY_SECONDS)
 
     def idle(self) -> None:
-        """There is none here; raises DontCloseSpider while there is, or may soon be, elsewhere."""
+        """Removes this crawler from the set; raises DontCloseSpider while others work or may get work."""
         if self._busy:
             self._busy = False
             self._server.srem(self._key, self._name)
@@ -141,16 +141,16 @@ class CloseTogether:
             raise DontCloseSpider
 
     def closed(self) -> None:
-        """The others must not wait for this one."""
+        """Removes this crawler from the set, so that the others don't wait for it."""
         self._server.srem(self._key, self._name)
         self._server.close()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Crawls. Exit code 0 only for a crawl that came to its end."""
+    """Crawls. Exit code 0: the crawl came to its end; 1: it did not."""
     arguments = _arguments(argv)
     # An idle engine looks into its queue every 5 s. Scrapy has no setting for that, and its public
-    # ways to wake it up all need a request or an item.
+    # ways to wake up the engine all need a request or an item.
     ExecutionEngine._SLOT_HEARTBEAT_INTERVAL = _POLL_SECONDS  # noqa: SLF001
     process = CrawlerProcess(_settings(arguments))
     crawler = process.create_crawler(PageSpider)
@@ -178,7 +178,9 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--slices", type=int, default=7)
     parser.add_argument("--capacity", type=int, default=1_000_000)
     parser.add_argument("--error-rate", type=float, default=1e-4)
-    parser.add_argument("--polite", action="store_true", help="for a site of somebody else's")
+    parser.add_argument(
+        "--polite", action="store_true", help="obey robots.txt, one request at a time"
+    )
     parser.add_argument("--delay", type=float, default=0, help="seconds between two requests")
     parser.add_argument("--max-pages", type=int, default=0, help="0: no limit")
     parser.add_argument("--max-seconds", type=float, default=0, help="0: no limit")
@@ -189,10 +191,10 @@ def _settings(arguments: argparse.Namespace) -> dict[str, Any]:
     polite: bool = arguments.polite
     return {
         "SCHEDULER": Scheduler,
-        # The default queue, a sorted set, would hide a request that comes twice.
+        # The default queue, a sorted set, would hide duplicate requests.
         "SCHEDULER_QUEUE_CLASS": FifoQueue,
         "SCHEDULER_QUEUE_KEY": f"{arguments.queue}:requests",
-        # The crawler that ends first must leave the queue to the others.
+        # The crawler that ends first must not delete the queue.
         "SCHEDULER_PERSIST": True,
         "DUPEFILTER_CLASS": DupeFilter,
         "REDIS_URL": arguments.redis,
@@ -212,7 +214,7 @@ def _settings(arguments: argparse.Namespace) -> dict[str, Any]:
         "ROBOTSTXT_OBEY": polite,
         "RETRY_ENABLED": polite,
         "RETRY_TIMES": 1,
-        # A proxy is for the world outside, not for the loopback.
+        # A proxy is not for the loopback.
         "HTTPPROXY_ENABLED": polite,
         "COOKIES_ENABLED": False,
         "METAREFRESH_ENABLED": False,

@@ -1,4 +1,4 @@
-"""The crawler processes of one run, as their parent sees them."""
+"""The crawler processes of a run."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _SILENCE_SECONDS = 5.0
-_MOST_SILENCES = 36
+_MAX_SILENCES = 36
 
 
 @dataclass(slots=True)
 class Crawled:
-    """What one crawler did in a run."""
+    """The result of a crawler."""
 
-    #: The URLs of its pages, as they came.
+    #: The URLs of its pages, in order.
     pages: list[str] = field(default_factory=list)
-    #: The URLs that led nowhere, and why.
+    #: The dead links, with the reasons.
     failed: dict[str, str] = field(default_factory=dict)
     links: int = 0
     duplicates: int = 0
@@ -38,10 +38,10 @@ class Crawled:
 
 
 class Fleet:
-    """Crawler processes that begin together. Use as a context manager: it ends them all.
+    """Crawler processes that begin together; a context manager, which ends them.
 
-    :param arguments: of ``tbloom.demo.crawler``, the same for each but for ``--name``.
-    :param check: called while the crawlers are silent; raises where they can't go on.
+    :param arguments: of ``tbloom.demo.crawler``, the same for each except ``--name``.
+    :param check: called while the crawlers send nothing; raises if they can't go on.
     """
 
     def __init__(self, size: int, arguments: Sequence[str], check: Callable[[], object]) -> None:
@@ -50,7 +50,7 @@ class Fleet:
         self._size = size
         self._processes: list[subprocess.Popen[str]] = []
         self._stderr: list[IO[str]] = []
-        self._said: SimpleQueue[tuple[int, dict[str, Any]]] = SimpleQueue()
+        self._messages: SimpleQueue[tuple[int, dict[str, Any]]] = SimpleQueue()
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:
@@ -67,7 +67,7 @@ class Fleet:
         self._stop()
 
     def crawl(self, advance: Callable[[int], None]) -> list[Crawled]:
-        """Lets them go, and returns when all have ended; ``advance`` is told the pages so far.
+        """Starts the crawls, and returns when all have ended; ``advance`` takes the number of pages so far.
 
         :raises CommandFailed: where one broke down or they fell silent.
         """
@@ -96,7 +96,7 @@ class Fleet:
         """The last line that a crawler wrote to stderr."""
         self._stderr[index].seek(0)
         lines = [line.strip() for line in self._stderr[index] if line.strip()]
-        return lines[-1] if lines else "it did not say why"
+        return lines[-1] if lines else "no error message"
 
     def _start(self, index: int) -> None:
         stderr = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
@@ -109,41 +109,41 @@ class Fleet:
             stderr=stderr,
             text=True,
             encoding="utf-8",
-            # A Ctrl-C is for the parent, which ends its children itself.
+            # Ctrl-C goes to the parent only, which ends its children itself.
             start_new_session=True,
         )
         self._processes.append(process)
         threading.Thread(target=self._listen, args=(index, process), daemon=True).start()
 
     def _listen(self, index: int, process: subprocess.Popen[str]) -> None:
-        """In a thread: passes on what a crawler says, and that it has ended."""
+        """Runs in a thread: puts the messages of a crawler, and its end, into the queue."""
         for line in process.stdout or ():
-            with contextlib.suppress(ValueError):  # a line of somebody else's
+            with contextlib.suppress(ValueError):  # a line by a library
                 message = json.loads(line)
                 if isinstance(message, dict):
-                    self._said.put((index, message))
-        self._said.put((index, {"ended": process.wait()}))
+                    self._messages.put((index, message))
+        self._messages.put((index, {"ended": process.wait()}))
 
     def _next(self) -> tuple[int, dict[str, Any]]:
-        """The next thing that a crawler says, and which one it is."""
-        for _ in range(_MOST_SILENCES):
+        """The next message of a crawler, with the crawler's index."""
+        for _ in range(_MAX_SILENCES):
             with contextlib.suppress(Empty):
-                index, message = self._said.get(timeout=_SILENCE_SECONDS)
+                index, message = self._messages.get(timeout=_SILENCE_SECONDS)
                 if not message.get("ended"):
                     return index, message
                 self._check()
                 text = (
-                    f"crawler {index + 1} broke down with exit code {message['ended']}: "
+                    f"crawler {index + 1} failed with exit code {message['ended']}: "
                     f"{self.complaint(index)}"
                 )
                 raise CommandFailed(text)
             self._check()
-        text = f"the crawlers have said nothing for {_SILENCE_SECONDS * _MOST_SILENCES:.0f} s"
+        text = f"no message from the crawlers for {_SILENCE_SECONDS * _MAX_SILENCES:.0f} s"
         raise CommandFailed(text)
 
     def _stop(self) -> None:
         for process in self._processes:
-            with contextlib.suppress(OSError):  # it has ended before it could read its stdin
+            with contextlib.suppress(OSError):  # it ended before it read its stdin
                 if process.stdin:
                     process.stdin.close()
             process.terminate()

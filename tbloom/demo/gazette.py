@@ -1,8 +1,8 @@
-"""The demo's own site: the gazette of an imaginary harbour town, 300 pages made by code.
+"""The demo's own site: 300 generated pages of a local newspaper.
 
-Its links are those of a real news site: a menu and a footer on each page, sections with paginated
-lists, articles with breadcrumbs and related ones, tags, authors, an archive by month. Each page
-is linked from many others, so nearly all the links that a crawler finds are duplicates.
+It has the links of a real news site: a menu and a footer on each page, sections with paginated lists,
+articles with breadcrumbs and related articles, tags, authors, an archive by month. Many pages link to
+each page, so nearly all links that a crawler finds are duplicates.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SUBJECTS = (
     "A song for evening",
     "The painted door",
     "Letters from abroad",
-    "A lesson in retry_for",
+    "A lesson in knots",
     "The narrow stairs",
     "Tea and rain",
     "The autumn count",
@@ -71,7 +71,7 @@ _Link = tuple[str, str]
 
 
 def pages() -> dict[str, str]:
-    """The site: path -> HTML. The same 300 pages each time."""
+    """The HTML of each page by its path; the same 300 pages each time."""
     articles = [
         _article(number, section, subject)
         for section in _SECTIONS
@@ -126,7 +126,7 @@ def _items(links: list[_Link]) -> str:
 
 
 def _list(articles: list[_Link]) -> str:
-    """Articles as a list has them: the headline and "read more" are two links to one page."""
+    """A list of articles; the headline and "Read more" are two links to the same page."""
     return "".join(
         f"<h2>{_anchor((path, title))}</h2>\n<p>{_text(title)} {_anchor((path, 'Read more'))}</p>\n"
         for path, title in articles
@@ -134,7 +134,7 @@ def _list(articles: list[_Link]) -> str:
 
 
 def _text(title: str, paragraph: int = 0, sentences: int = 1) -> str:
-    """A few sentences that differ from article to article, and stay the same from run to run."""
+    """A few sentences, which depend on the title only."""
     seed = sum(map(ord, title)) + paragraph * sentences
     where = " ".join(title.split()[-3:])
     return " ".join(
@@ -159,12 +159,12 @@ def _article_page(articles: dict[str, _Link], path: str) -> str:
 
 
 def _groups_of(place: int, groups: int, count: int) -> list[int]:
-    """Which tags, authors or months an article has; each of them gets its share."""
+    """The indexes of an article's tags, authors or months; all are used equally often."""
     return [(place * 7 + place // groups + step * 11) % groups for step in range(count)]
 
 
 def _section_pages(section: str, articles: list[_Link]) -> dict[str, str]:
-    """A section's list, in pages that link to each other."""
+    """The pages of a section's list, which link to each other."""
     starts = range(0, len(articles), _LIST_LENGTH)
     paths = [
         f"/{section}/" + (f"page-{n}.html" if n > 1 else "") for n in range(1, len(starts) + 1)
@@ -184,7 +184,7 @@ def _section_pages(section: str, articles: list[_Link]) -> dict[str, str]:
 def _group_pages(
     group: str, names: list[str], articles: list[_Link], per_article: int
 ) -> dict[str, str]:
-    """A page for each tag, author or month, and the one that lists them."""
+    """A page for each tag, author or month, and a page that lists them."""
     members: dict[int, list[_Link]] = {}
     for place, article in enumerate(articles):
         for i in _groups_of(place, len(names), per_article):

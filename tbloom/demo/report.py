@@ -1,4 +1,4 @@
-"""What the demo has measured, what was promised, and how a person reads it."""
+"""The figures of the demo, measured and promised, as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _KB = 1024
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """The result of the demo. None: not known, for a live site; or a run that was not made."""
+    """The result of the demo. None: not known of a live site, or the run was skipped."""
 
     site: str
     redis: str
@@ -27,18 +27,18 @@ class Numbers:
     capacity: int
     error_rate: float
     pages_on_site: int | None
-    #: In the first run, by each crawler.
+    #: Pages fetched by each crawler in the first run.
     fetched_by_crawler: list[int]
     fetched_twice: int
     missed: int | None
     dead_links: int
     fetched_again_inside_window: int
-    #: Did the second run end before the first page left the window?
+    #: The second run ended before the first page left the window.
     second_run_in_time: bool
     fetched_after_window: int | None
     fetched_twice_after_window: int
     missed_after_window: int | None
-    #: Asked of the filter in the first run, and those that it had seen.
+    #: Links checked in the first run, and how many the filter had seen.
     links: int
     duplicates: int
     filter_items: int
@@ -51,11 +51,11 @@ class Numbers:
         return sum(self.fetched_by_crawler)
 
     def problems(self) -> list[str]:
-        """A sentence for each number that is not what tbloom promises."""
+        """A sentence for each figure that is not as promised."""
         if not self.second_run_in_time:
             sentence = (
-                "The second run ended after the first pages had left the window, so its number "
-                "says nothing: give a longer --period."
+                "The second run ended after the first pages had left the window, so its figure "
+                "has no meaning: set a longer --period."
             )
             return [sentence]
         broken = {
@@ -76,14 +76,14 @@ class Numbers:
 
 
 def to_json(numbers: Numbers) -> str:
-    """The numbers, the verdict included."""
+    """The figures, with the problems."""
     problems = numbers.problems()
     values = dataclasses.asdict(numbers)
     return json.dumps({**values, "ok": not problems, "problems": problems}, indent=2)
 
 
 def show(numbers: Numbers, console: Console) -> None:
-    """The table, and the verdict below it."""
+    """Prints the table, and the problems below it."""
     table = Table(title="What was fetched", title_justify="left", min_width=60)
     table.add_column("")
     table.add_column("measured", justify="right")
@@ -96,7 +96,7 @@ def show(numbers: Numbers, console: Console) -> None:
     for problem in problems:
         console.print(Text(problem, style="bold red"), soft_wrap=True)
     if not problems:
-        console.print(Text("Every number is as promised.", style="bold green"))
+        console.print(Text("Every figure is as promised.", style="bold green"))
 
 
 def _rows(numbers: Numbers) -> list[tuple[str | Text, ...]]:
@@ -110,7 +110,7 @@ def _rows(numbers: Numbers) -> list[tuple[str | Text, ...]]:
     if numbers.missed is not None:
         rows.append(_row("  pages missed", numbers.missed, 0))
     if numbers.dead_links:
-        rows.append(("  links that lead nowhere", f"{numbers.dead_links:,}", ""))
+        rows.append(("  dead links", f"{numbers.dead_links:,}", ""))
     rows.append((Text("Second run, inside the window", style="bold"), "", ""))
     again = numbers.fetched_again_inside_window
     in_time = numbers.second_run_in_time
@@ -121,7 +121,7 @@ def _rows(numbers: Numbers) -> list[tuple[str | Text, ...]]:
     rows.append(_after(numbers))
     rows.append((Text("Links checked in the first run", style="bold"), f"{numbers.links:,}", ""))
     if numbers.links:
-        rows.append(("  of them duplicates", f"{numbers.duplicates / numbers.links:.1%}", ""))
+        rows.append(("  duplicates", f"{numbers.duplicates / numbers.links:.1%}", ""))
     rows.append((Text(f"Redis memory for {numbers.filter_items:,} URLs", style="bold"), "", ""))
     rows.append(
         (f"  in tbloom's filter (room for {numbers.capacity:,})", _size(numbers.filter_bytes), "")

@@ -1,4 +1,4 @@
-"""The three runs of the demo on one filter, and what they come to."""
+"""The three runs of the demo on one filter, and their figures."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tbloom.demo.target import Target
 
 _SLICES = 2
-# Lower than the default, for the sake of "missed: 0" in each of many demos.
+# Lower than the default, so that practically no run misses a page.
 _ERROR_RATE = 1e-6
 _KEY_SECONDS = 3600
 _SCAN_COUNT = 1000
@@ -34,12 +34,12 @@ _SCAN_COUNT = 1000
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A finished run; its instants are the server's, in ms."""
+    """A finished run; its times are the server's (ms)."""
 
     began: int
     ended: int
     crawled: list[Crawled]
-    #: How often each path was asked for; of a live site, how often each page was fetched.
+    #: Number of requests for each path; with a live site, for each page.
     hits: Counter[str]
     #: The last line on stderr of each crawler that had logged errors.
     complaints: list[str]
@@ -56,12 +56,12 @@ class Run:
 
     @property
     def failed(self) -> dict[str, str]:
-        """The URLs that led nowhere, and why."""
+        """The dead links, with the reasons."""
         return {url: reason for one in self.crawled for url, reason in one.failed.items()}
 
 
 class Runs:
-    """The runs' filter, under a random name. A context manager: removes all their keys."""
+    """The runs on a filter with a random name; a context manager, which deletes all their keys."""
 
     def __init__(
         self, reporter: Reporter, redis_url: str, target: Target, crawlers: int, period: int
@@ -86,15 +86,15 @@ class Runs:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(redis.RedisError):  # a Redis that is gone has no keys of ours
+        with contextlib.suppress(redis.RedisError):  # Redis may have ended
             self._remove_keys()
         self._client.close()
 
     def make(self, redis_name: str) -> Numbers:
-        """Makes the runs. :raises CommandError: where the first fetches nothing."""
+        """Makes the runs. :raises CommandError: where the first run fetches nothing."""
         window = self._filter.config.window
         self._reporter.say(
-            f"Window: {_SLICES} slices of {self._period} s; what is seen in one is remembered "
+            f"Window: {_SLICES} slices of {self._period} s; an item of one slice is remembered "
             "until the end of the next"
         )
         start = window.slice_at(self._now()).end
@@ -126,7 +126,7 @@ class Runs:
         )
 
     def _counts(self, first: Run, second: Run, third: Run | None) -> dict[str, Any]:
-        """What was fetched, as Numbers has it."""
+        """The figures of the runs, as fields of Numbers."""
         return {
             "pages_on_site": None if self._target.pages is None else len(self._target.pages),
             "fetched_by_crawler": [len(one.pages) for one in first.crawled],
@@ -148,11 +148,11 @@ class Runs:
         return self._crawl("Third run, after the window", gone, "Waiting for the window to pass")
 
     def _crawl(self, name: str, begin: int = 0, waiting: str = "") -> Run:
-        """Crawls from the instant ``begin`` (the server's, in ms) on."""
+        """Crawls from the time ``begin`` on (the server's, in ms)."""
         deadline = math.inf
 
         def check() -> None:
-            # Beyond the window, pages are new again: such a crawl never ends.
+            # After the window, pages are new again, and the crawl would never end.
             if time.monotonic() > deadline:
                 raise self._too_long(name)
             self._client.ping()
@@ -169,7 +169,7 @@ class Runs:
             began = self._now()
             deadline = time.monotonic() + _SLICES * self._period
             text = f"{name}: {self._crawlers} crawler{'s' * (self._crawlers > 1)}"
-            with self._reporter.count(text, self._target.most_pages) as show:
+            with self._reporter.count(text, self._target.max_pages) as show:
                 crawled = fleet.crawl(advance)
             ended = self._now()
             complaints = [fleet.complaint(i) for i, one in enumerate(crawled) if one.errors]
@@ -204,7 +204,7 @@ class Runs:
             "--error-rate": config.error_rate,
         }
         if self._target.pages is None:
-            # How fast a live site answers is not known: the crawl ends well within the window.
+            # The speed of a live site is not known; the crawl must end within the window.
             arguments["--max-seconds"] = self._period * 1.2
         return [str(word) for pair in arguments.items() for word in pair] + self._target.arguments
 
@@ -212,14 +212,14 @@ class Runs:
         return None if self._target.pages is None else len(self._target.pages - run.hits.keys())
 
     def _now(self) -> int:
-        """The server's clock, in ms."""
+        """The server's clock (ms)."""
         seconds, micros = self._client.time()
         return int(seconds) * 1000 + int(micros) // 1000
 
     def _set_bytes(self, items: int) -> int:
-        """What scrapy-redis' set needs for so many fingerprints, measured: made, and deleted."""
+        """Memory of scrapy-redis' set with this number of fingerprints, measured on a temporary set."""
         key = f"{self._key}:set"
-        # Any fingerprint will do: each is 40 hex digits.
+        # All fingerprints have the same size: 40 hex digits.
         fingerprint = partial(sha1, usedforsecurity=False)
         members = [fingerprint(b"%d" % i).hexdigest() for i in range(items)]
         try:
@@ -231,7 +231,7 @@ class Runs:
             self._client.delete(key)
 
     def _remove_keys(self) -> None:
-        # Found by their name: how many lanes the crawlers have used, only they knew.
+        # The crawlers have made further keys, which only their names show.
         keys = list(self._client.scan_iter(match=f"*{self._key}*", count=_SCAN_COUNT))
         if keys:
             self._client.delete(*keys)

@@ -1,4 +1,4 @@
-"""The site that the demo crawls: its own or a folder's, its loopback server, and its true size."""
+"""The site that the demo crawls, its loopback server, and the count of its pages."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _HTML = "text/html; charset=utf-8"
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What the site answers to a GET."""
+    """The site's response to a GET."""
 
     body: bytes
     content_type: str
@@ -38,18 +38,18 @@ class Reply:
 
 
 class Site(Protocol):
-    """Something to crawl."""
+    """A site to crawl."""
 
     @property
     def title(self) -> str:
-        """What a person calls it."""
+        """The site's name in messages."""
 
     @property
     def start(self) -> str:
-        """The path that a crawl starts at."""
+        """The path of the start page."""
 
     def reply(self, path: str) -> Reply:
-        """The answer for a path, as it stands in a URL."""
+        """The response for a path, as quoted in a URL."""
 
 
 class Gazette:
@@ -62,13 +62,13 @@ class Gazette:
         self._pages = gazette.pages()
 
     def reply(self, path: str) -> Reply:
-        """The answer for a path."""
+        """The response for a path."""
         text = self._pages.get(path)
         return _not_found() if text is None else Reply(text.encode(), _HTML)
 
 
 class Folder:
-    """The files of a folder; raises CommandError where there is no HTML in it."""
+    """The files of a folder; raises CommandError where it has no HTML page."""
 
     def __init__(self, folder: str) -> None:
         self._root = Path(folder)
@@ -79,7 +79,7 @@ class Folder:
         self.start = "/" + quote(self._first_page())
 
     def reply(self, path: str) -> Reply:
-        """The answer for a path: the file, or for a folder its index.html."""
+        """The response for a path: a file, or the index.html of a folder."""
         parts = [part for part in unquote(path).split("/") if part]
         file = self._root.joinpath(*parts)
         try:
@@ -91,7 +91,7 @@ class Folder:
                 file /= "index.html"
             kind = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
             return Reply(file.read_bytes(), kind)
-        except (OSError, ValueError):  # not there, not readable, or not a name for a file
+        except (OSError, ValueError):  # missing, not readable, or not a file name
             return _not_found()
 
     def _first_page(self) -> str:
@@ -110,7 +110,7 @@ def _not_found() -> Reply:
 
 
 class Server(ThreadingHTTPServer):
-    """A site on a free loopback port. It counts what it was asked for: the truth for "twice"."""
+    """A site on a free loopback port, which counts the requests for each path."""
 
     daemon_threads = True
     request_queue_size = 128
@@ -123,22 +123,22 @@ class Server(ThreadingHTTPServer):
         self._lock = threading.Lock()
 
     def server_bind(self) -> None:
-        """Binds without asking DNS for our name, which HTTPServer does and may take seconds."""
+        """Binds without HTTPServer's DNS request for this host's name, which may take seconds."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away in mid-answer is no news; anything else is."""
+        """Reports errors, except those of a client that has closed its connection."""
         if not isinstance(sys.exc_info()[1], ConnectionError):
             super().handle_error(request, client_address)
 
     def count(self, target: str) -> None:
-        """Another request for this path (and query)."""
+        """Counts a request for this path and query."""
         with self._lock:
             self._hits[target] += 1
 
     def take_hits(self) -> Counter[str]:
-        """How often each path was asked for since the last call."""
+        """Number of requests for each path since the last call."""
         with self._lock:
             hits, self._hits = self._hits, Counter()
             return hits
@@ -162,7 +162,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(reply.body)
 
     def log_message(self, *_args: Any) -> None:
-        """Quiet: the demo reports the numbers itself."""
+        """Logs nothing."""
 
 
 @contextlib.contextmanager
@@ -180,26 +180,26 @@ def serve(site: Site) -> Iterator[Server]:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What a crawl of the site must come to."""
+    """The expected result of a crawl."""
 
-    #: The paths of the pages that links lead to from the start page.
+    #: The paths of the pages that can be reached from the start page.
     pages: frozenset[str]
-    #: Paths that links lead to, the dead ones and those that are not pages included.
+    #: Number of link targets, with dead links and other files.
     targets: int
-    #: Links on all pages, each once a page.
+    #: Number of links on all pages; a page's links to the same target count once.
     links: int
 
 
 def survey(site: Site, url: str, advance: Callable[[int], None]) -> Survey:
-    """Follows all links from the start page, by the crawlers' rules but without the network.
+    """Follows all links from the start page by the crawlers' rules, without the network.
 
-    :param url: where the site is served; ``advance`` is told the number of pages so far.
+    :param url: the URL of the site's server. :param advance: takes the number of pages so far.
     """
     pages: set[str] = set()
     count = 0
     found = [canonicalize_url(url + site.start)]
     seen = set(found)
-    for address in found:  # grows as it is walked
+    for address in found:  # the loop extends the list
         reply = site.reply(urlsplit(address).path)
         response = HtmlResponse(
             address,

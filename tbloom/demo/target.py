@@ -1,4 +1,4 @@
-"""What the demo crawls: its own site or a folder on loopback, or a live site."""
+"""The target of the demo: its own site or a folder on loopback, or a live site."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ if TYPE_CHECKING:
 
     from tbloom.cli.kit.progress import Reporter
 
-_SHORTEST_PERIOD = 10
-_FEWEST_ITEMS = 1000
-# What a crawler needs beside parsing, on a slow machine.
+_MIN_PERIOD = 10
+_MIN_ITEMS = 1000
+# Time of a crawler beside parsing, on a slow machine.
 _SECONDS_PER_PAGE = 0.01
 _SECONDS_PER_LINK = 0.0005
 _MARGIN = 1.5
-# For a live site: between two requests, of whichever crawler.
+# Between two requests of any crawlers to a live site.
 _POLITE_SECONDS = 0.5
-# A live site's pages link to so many others that the crawl does not come to.
+# Links on a live site's page, most of which the crawl does not reach.
 _LINKS_PER_LIVE_PAGE = 50
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A site to crawl, and what is known of it."""
+    """A site to crawl, with the expected size of the crawl."""
 
     start: str
-    #: The paths of all its pages; None: not known.
+    #: The paths of all pages; None: not known.
     pages: frozenset[str] | None
-    #: How many pages a run may come to.
-    most_pages: int
-    #: How many distinct links the filter will be asked about.
+    #: Upper limit of the pages of a run.
+    max_pages: int
+    #: Number of distinct links.
     items: int
-    #: In seconds, so long that the first and the second run fit into two of them.
+    #: Length of a slice (s); the first and the second run fit into two slices.
     period: int
-    #: How often each path was asked for since the last call, if the server can be asked.
+    #: Number of requests for each path since the last call; None for a live site.
     take_hits: Callable[[], Counter[str]] | None = None
     #: Further arguments for the crawlers.
     arguments: list[str] = field(default_factory=list)
@@ -56,7 +56,7 @@ class Target:
 
 @contextlib.contextmanager
 def loopback(folder: str | None, crawlers: int, reporter: Reporter) -> Iterator[Target]:
-    """The folder, or the demo's own site, served on loopback."""
+    """The folder, or the demo's own site, on a loopback server."""
     site = Folder(folder) if folder else Gazette()
     with serve(site) as server:
         began = time.monotonic()
@@ -72,15 +72,15 @@ def loopback(folder: str | None, crawlers: int, reporter: Reporter) -> Iterator[
         yield Target(
             start=canonicalize_url(server.url + site.start),
             pages=found.pages,
-            most_pages=len(found.pages),
-            items=max(_FEWEST_ITEMS, found.targets),
-            period=max(_SHORTEST_PERIOD, math.ceil(work / at_once * _MARGIN)),
+            max_pages=len(found.pages),
+            items=max(_MIN_ITEMS, found.targets),
+            period=max(_MIN_PERIOD, math.ceil(work / at_once * _MARGIN)),
             take_hits=server.take_hits,
         )
 
 
 def live(url: str, crawlers: int, max_pages: int, reporter: Reporter) -> Target:
-    """The live site; raises CommandError where it does not answer with a page."""
+    """The live site; raises CommandError where its URL is no HTML page."""
     start = canonicalize_url(_check(url))
     reporter.say(
         f"Site: {start}, live: at most {max_pages} pages, at most {1 / _POLITE_SECONDS:.0f} "
@@ -91,15 +91,15 @@ def live(url: str, crawlers: int, max_pages: int, reporter: Reporter) -> Target:
     return Target(
         start=start,
         pages=None,
-        most_pages=share * crawlers,
-        items=max(_FEWEST_ITEMS, max_pages * _LINKS_PER_LIVE_PAGE),
-        period=max(_SHORTEST_PERIOD, math.ceil(max_pages * _POLITE_SECONDS)),
+        max_pages=share * crawlers,
+        items=max(_MIN_ITEMS, max_pages * _LINKS_PER_LIVE_PAGE),
+        period=max(_MIN_PERIOD, math.ceil(max_pages * _POLITE_SECONDS)),
         arguments=["--polite", "--delay", str(delay), "--max-pages", str(share)],
     )
 
 
 def _check(url: str) -> str:
-    """Where the URL leads to, by redirects too."""
+    """The URL after all redirects."""
     if not url.startswith(("http://", "https://")):
         message = f"--url: expected a URL that starts with http:// or https://, got {url!r}"
         raise CommandError(message)

@@ -1,14 +1,12 @@
-"""The command line: what all commands have in common, and list, info, plan, add and check."""
+"""The command line: rules for all commands; and list, info, plan, add and check."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Iterable
 from contextlib import suppress
@@ -19,10 +17,22 @@ import pytest
 import redis
 
 from tbloom import TimeBloom
-from tbloom.cli import COMMANDS
-from tests.helpers.commands import TBLOOM, refused, tbloom
+from tbloom.cli.commands import registry
+from tbloom.cli.commands.registry import COMMANDS
+from tests.helpers.commands import (
+    TBLOOM,
+    VERBS,
+    completed,
+    process,
+    refused,
+    screen,
+    started,
+    tbloom,
+    unwritable,
+)  # fmt: skip
 
-each_command = pytest.mark.parametrize("command", COMMANDS)
+WORDS = [*((command,) for command in COMMANDS), *VERBS]
+each = pytest.mark.parametrize("words", WORDS, ids=" ".join)
 
 
 @pytest.fixture
@@ -32,23 +42,36 @@ def filled(url: str, name: str) -> Any:
         yield seen
 
 
-@each_command
-def test_help_says_what_it_is_for_with_an_example(command: str) -> None:
-    """The example is a command line that the parser takes, of this command."""
-    done = tbloom(command, "--help")
-    assert done.returncode == 0
+@each
+def test_help_has_a_purpose_and_an_example(words: tuple[str, ...]) -> None:
+    """The example is a command line that the parser accepts."""
+    done = tbloom(*words, "--help")
     text = " ".join(done.stdout.split())
-    assert f"Example: {COMMANDS[command].example}" in text
-    assert COMMANDS[command].help[1:] in text
-    assert shlex.split(COMMANDS[command].example)[:2] == ["tbloom", command]
+    [example] = re.findall(r"Example: (tbloom [^<>]*)", text)
+    assert (done.returncode, shlex.split(example)[: len(words) + 1]) == (0, ["tbloom", *words])
+    arguments = registry.parse(shlex.split(example)[1:])
+    assert (arguments.command, getattr(arguments, "verb", "")) == (*words, "")[:2] or words[
+        1:
+    ] == ()
+    assert words[1:] or COMMANDS[words[0]].help[1:] in text
 
 
-def test_no_command_is_refused() -> None:
-    refused(tbloom(), "COMMAND")
-    refused(tbloom("nosuch"), "nosuch")
+@each
+def test_bash_completes_the_options(words: tuple[str, ...], tmp_path: Path) -> None:
+    """All options of the help."""
+    text = tbloom(*words, "--help").stdout
+    options = set(re.findall(r"^ +(?:-\w, )?(--[\w-]+)", text, re.MULTILINE))
+    assert "--help" in options
+    assert options <= set(completed(f"tbloom {' '.join(words)} --", tmp_path))
 
 
-#: What each command that works with a server is given after the URL, in a form that is right.
+@pytest.mark.parametrize("words", [[], ["count"], ["pages"]], ids=" ".join)
+def test_a_missing_or_unknown_command_is_refused(words: list[str]) -> None:
+    refused(tbloom(*words), "VERB" if words else "COMMAND")
+    refused(tbloom(*words, "nosuch"), "nosuch")
+
+
+#: Correct arguments after the URL, for each command with a server.
 AFTER_URL: dict[str, list[str]] = {
     "list": [],
     "info": ["news"],
@@ -70,25 +93,23 @@ def test_each_command_with_a_server_is_tested_for_wrong_urls() -> None:
 
 @pytest.mark.parametrize("command", AFTER_URL)
 def test_wrong_urls_are_refused(command: str) -> None:
-    """One that is none, and one where nobody answers, without the password that it has."""
+    """A text that is no URL, and a URL where no server answers; its password is not printed."""
     refused(tbloom(command, "localhost", *AFTER_URL[command]), "url", "'localhost'")
     refused(tbloom(command, "redis://localhost/news", *AFTER_URL[command]), "url", "a database")
     done = tbloom(command, "redis://:secret@127.0.0.1:1/0", *AFTER_URL[command])
-    refused(
-        done, "news.tbloom" if command == "restore" else "127.0.0.1:1"
-    )  # it reads its file first
-    assert "secret" not in done.stderr
+    where = "news.tbloom" if command == "restore" else "127.0.0.1:1"  # it reads its file first
+    assert "secret" not in refused(done, where)
 
 
 @pytest.mark.parametrize("command", sorted(AFTER_URL.keys() - {"list", "restore"}))
 def test_unknown_filters_are_refused(command: str, url: str, name: str) -> None:
-    """Nothing is made by a name with a slip in it."""
+    """A mistyped name creates nothing."""
     refused(tbloom(command, url, name, *AFTER_URL[command][1:]), name, "tbloom list")
     assert name not in tbloom("list", url).stdout
 
 
-def test_a_key_of_somebody_else_s_is_no_filter(url: str, client: redis.Redis, name: str) -> None:
-    """Its name is in the message; the other filters are listed all the same."""
+def test_a_foreign_key_is_no_filter(url: str, client: redis.Redis, name: str) -> None:
+    """The error has its name; the other filters are listed all the same."""
     client.set(f"{{{name}}}:config", "mine", ex=60)
     refused(tbloom("info", url, name), "mine")
     done = tbloom("list", url)
@@ -98,7 +119,7 @@ def test_a_key_of_somebody_else_s_is_no_filter(url: str, client: redis.Redis, na
 
 
 def test_list_shows_the_filters(url: str, name: str) -> None:
-    """Each once, also those with several shards, and with names that look like a shard's."""
+    """Each once, also filters with several shards, and with names that look like a shard's."""
     long = f"{name}-{'long' * 50}"
     for suffix, shards in (("", 1), (":3", 1), (":3.1", 1), ("-many", 5), (long[len(name) :], 1)):
         with TimeBloom.from_url(url, name + suffix, capacity=1000, shards=shards) as seen:
@@ -112,12 +133,12 @@ def test_list_shows_the_filters(url: str, name: str) -> None:
 
 
 def test_info_shows_slices_sums_and_parameters(url: str, filled: TimeBloom) -> None:
-    """For people and for machines, the same figures."""
-    told = json.loads(tbloom("info", url, filled.name, "--json").stdout)
+    """The table and the JSON have the same figures."""
+    printed = json.loads(tbloom("info", url, filled.name, "--json").stdout)
     info = filled.info()
-    assert (told["items"], told["bytes"], told["hashes"]) == (250, info.bytes, info.hashes)
-    assert [s["label"] for s in told["slices"]] == [s.label for s in info.slices]
-    assert told["slices"][-1]["expires"][:16] == info.slices[-1].expires.isoformat()[:16]
+    assert (printed["items"], printed["bytes"], printed["hashes"]) == (250, info.bytes, info.hashes)
+    assert [s["label"] for s in printed["slices"]] == [s.label for s in info.slices]
+    assert printed["slices"][-1]["expires"][:16] == info.slices[-1].expires.isoformat()[:16]
     text = tbloom("info", url, filled.name).stdout
     assert info.slices[-1].label in text
     assert "250" in text
@@ -131,7 +152,7 @@ def test_info_warns_of_a_slice_over_its_capacity(url: str, filled: TimeBloom) ->
 
 
 def test_plan_is_what_the_filter_will_be(url: str, name: str) -> None:
-    """Bits, hashes, shards and memory, as a filter with these parameters has them."""
+    """Bits, hashes, shards and memory are those of a filter with these parameters."""
     like = ["--capacity", "1e5", "--error-rate", "1e-3", "--granularity", "h", "--slices", "24"]
     planned = json.loads(tbloom("plan", *like, "--json").stdout)
     with TimeBloom.from_url(
@@ -152,7 +173,7 @@ def test_plan_is_what_the_filter_will_be(url: str, name: str) -> None:
 
 
 def test_plan_answers_the_reverse_question() -> None:
-    """What fits into so much memory: the capacity; and for a capacity, the error rate."""
+    """The capacity that fits into a given memory; or, for a capacity, the error rate."""
     for size, most in (("64MB", 64 << 20), ("64GB", 64 << 30)):
         fits = json.loads(tbloom("plan", "--memory", size, "--json").stdout)
         assert 0.8 * most < fits["window_bytes"] <= most
@@ -186,12 +207,12 @@ def test_plan_answers_the_reverse_question() -> None:
         (["--memory", "1GB", "--capacity", "10", "--error-rate", "0.1"], ["--memory"]),
     ],
 )
-def test_plan_refuses_what_can_t_be(arguments: list[str], words: list[str]) -> None:
+def test_plan_refuses_wrong_arguments(arguments: list[str], words: list[str]) -> None:
     refused(tbloom("plan", *arguments), *words)
 
 
 def test_add_prints_the_new_lines(url: str, filled: TimeBloom) -> None:
-    """Each once, in order; and they are in the filter then."""
+    """Each once, in order; they are in the filter then."""
     lines = "item 1\nnew b\nnew a\n\nnew b\r\nitem 2\n"
     done = tbloom("add", url, filled.name, stdin=lines)
     assert (done.returncode, done.stdout) == (0, "new b\nnew a\n"), done.stderr
@@ -202,15 +223,12 @@ def test_add_prints_the_new_lines(url: str, filled: TimeBloom) -> None:
 
 
 def test_check_changes_nothing(url: str, filled: TimeBloom, tmp_path: Any) -> None:
-    """Of several files, the new lines, or those seen."""
+    """The new lines of several files, or the seen ones, are printed."""
     (tmp_path / "one").write_bytes(b"item 3\nnew\n")
     (tmp_path / "two").write_bytes(b"\xff\xfe\nitem 4")
     files = [str(tmp_path / name) for name in ("one", "two")]
     for _ in range(2):
-        done = subprocess.run(
-            [*TBLOOM, "check", url, filled.name, *files], capture_output=True, check=True
-        )
-        assert done.stdout == b"new\n\xff\xfe\n"
+        assert process("check", url, filled.name, *files).stdout == b"new\n\xff\xfe\n"
     seen = tbloom("check", url, filled.name, "--seen", files[0], "-", stdin="item 5\n")
     assert seen.stdout == "item 3\nitem 5\n"
     assert filled.info().items == 250
@@ -224,8 +242,8 @@ def test_a_missing_file_is_refused_before_anything_is_added(
     assert "new" not in filled
 
 
-def test_add_makes_a_filter_where_it_is_told_to(url: str, name: str) -> None:
-    """With the parameters that are given; where it is there already, they must be the same."""
+def test_add_creates_a_filter(url: str, name: str) -> None:
+    """With the given parameters, which must be the same where the filter exists."""
     done = tbloom("add", url, name, "--create", "--capacity", "5e3", "--slices", "3", stdin="a\n")
     assert (done.returncode, done.stdout) == (0, "a\n"), done.stderr
     with TimeBloom.from_url(url, name, capacity=5000, slices=3) as seen:
@@ -235,8 +253,8 @@ def test_add_makes_a_filter_where_it_is_told_to(url: str, name: str) -> None:
     refused(tbloom("add", url, name, "--slices", "3", stdin="c\n"), "--create")
 
 
-def test_add_prints_what_it_added_before_the_filter_was_full(url: str, name: str) -> None:
-    """Nothing that is remembered from now on goes unprinted."""
+def test_add_prints_the_lines_added_before_the_filter_was_full(url: str, name: str) -> None:
+    """All items that were added are printed."""
     lines = "".join(f"item {i}\n" for i in range(5000))
     like = ["--create", "--no-grow", "--capacity", "1000", "--quiet"]
     done = tbloom("add", url, name, *like, stdin=lines)
@@ -250,11 +268,8 @@ def test_add_prints_what_it_added_before_the_filter_was_full(url: str, name: str
 
 @pytest.fixture
 def waiting(url: str, filled: TimeBloom) -> Any:
-    """A command whose standard input says nothing more, but stays open."""
-    running = subprocess.Popen(
-        [*TBLOOM, "add", url, filled.name, "--quiet"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    """A command whose standard input stays open."""
+    running = started("add", url, filled.name, "--quiet", text=True)
     yield running
     running.kill()
     running.communicate()
@@ -278,34 +293,23 @@ def test_ctrl_c_ends_a_command_that_waits(waiting: Any) -> None:
 
 
 def test_info_fits_into_80_columns(url: str, filled: TimeBloom) -> None:
-    """Labels and dates are whole, and a slice has one line."""
+    """Labels and dates are not cut off, and each slice has one line."""
     filled.add_many(map(str, range(2000)))
-    program = "import sys; from tbloom.cli import main, show; sys.exit(main())"
-    reader, writer = os.openpty()
-    command = [sys.executable, "-c", program, "info", url, filled.name]
-    environment = {**os.environ, "COLUMNS": "80", "TERM": "xterm"}
-    done = subprocess.run(command, stdout=writer, env=environment, timeout=60, check=True)
-    os.close(writer)
-    assert done.returncode == 0
-    text = re.sub(r"\x1b\[[0-9;]*m", "", os.read(reader, 1 << 16).decode())
-    os.close(reader)
+    lines = screen("info", url, filled.name)
     current = filled.info().slices[-1]
-    [line] = [line for line in text.splitlines() if line.startswith(current.label)]
+    [line] = [line for line in lines if line.startswith(current.label)]
     assert f"{current.start:%Y-%m-%d}" in line
     assert "2,250" in line
-    assert max(map(len, text.splitlines())) <= 80
+    assert max(map(len, lines)) <= 80
 
 
 def test_ctrl_c_leaves_no_line_added_and_unprinted(url: str, name: str) -> None:
-    """What was added before the interruption was printed; nothing else was added."""
-    running = subprocess.Popen(
-        [*TBLOOM, "add", url, name, "--create", "--quiet"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    """All items that were added before it are printed; no others are added."""
+    running = started("add", url, name, "--create", "--quiet", text=True)
     assert running.stdin
     assert running.stdout
     assert running.stderr
-    # As many as a call asks for, and more than a pipe holds.
+    # More than a request asks for, and more than a pipe holds.
     writer = threading.Thread(target=_write, args=(running.stdin, range(1_000_000)))
     writer.start()
     first = running.stdout.readline()
@@ -323,7 +327,7 @@ def _write(pipe: IO[str], numbers: Iterable[int]) -> None:
         pipe.writelines(f"item {i}\n" for i in numbers)
 
 
-def test_a_reader_that_leaves_is_no_error(url: str, name: str) -> None:
+def test_a_reader_that_ends_is_no_error(url: str, name: str) -> None:
     """``tbloom add ... | head -1``"""
     command = shlex.join([*TBLOOM, "add", url, name, "--create", "--quiet"])
     done = subprocess.run(
@@ -334,21 +338,8 @@ def test_a_reader_that_leaves_is_no_error(url: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["plan"], ["plan", "--json"]])
-def test_output_that_can_not_be_written(arguments: list[str]) -> None:
-    """Also where Python writes only at its end: a full disk is an error, a reader that has left is none."""
-    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
-
-    def run(stdout: int | IO[bytes]) -> tuple[int, list[bytes]]:
-        done = subprocess.run(
-            [*TBLOOM, *arguments], env=buffered, stdout=stdout, stderr=subprocess.PIPE,
-            timeout=60, check=False,
-        )  # fmt: skip
-        return done.returncode, done.stderr.splitlines()
-
-    with Path("/dev/full").open("wb") as full:
-        code, [line] = run(full)
-    assert (code, b"No space left" in line) == (2, True)
-    reader, writer = os.pipe()
-    os.close(reader)
-    with os.fdopen(writer, "wb") as pipe:
-        assert run(pipe) == (1, [])
+def test_unwritable_output(arguments: list[str]) -> None:
+    """A full disk is an error, a reader that has ended is none; also where Python writes only at its end."""
+    (code, error), in_pipe = unwritable(*arguments)
+    assert (code, "No space left" in error, error.count("\n")) == (2, True, 1)
+    assert in_pipe == (1, "")

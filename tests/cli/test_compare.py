@@ -17,7 +17,7 @@ from tests.helpers.commands import refused, tbloom
 
 @pytest.fixture
 def compared(url: str, client: redis.Redis, name: str) -> Any:
-    """A filter with 1000 fingerprints, and a set that has the same as scrapy-redis has them."""
+    """A filter with 1000 fingerprints, and a set with the same ones, as scrapy-redis keeps them."""
     items = [secrets.token_bytes(20) for _ in range(1000)]
     key = f"{name}:dupefilter"
     client.sadd(key, *(item.hex() for item in items))
@@ -28,7 +28,7 @@ def compared(url: str, client: redis.Redis, name: str) -> Any:
 
 
 def compare(url: str, seen: TimeBloom, *more: str) -> tuple[int, dict[str, Any]]:
-    """The exit code, and what is told as JSON."""
+    """The exit code, and the JSON."""
     with_set = ["--with-set", f"{seen.name}:dupefilter"]
     done = tbloom("compare", url, seen.name, *with_set, "--json", "--quiet", *more)
     assert done.stderr == ""
@@ -36,15 +36,17 @@ def compare(url: str, seen: TimeBloom, *more: str) -> tuple[int, dict[str, Any]]
 
 
 def test_compare_finds_all(url: str, compared: TimeBloom) -> None:
-    """Asks only: the filter is as it was."""
+    """The filter is not changed."""
     before = compared.info()
-    code, told = compare(url, compared, "--random", "2e4")
-    assert (0, True, 1000, 0) == (code, told["agrees"], told["items"], told["missing"])
-    assert 20_000 == told["random"]
-    assert told["seen"] / 20_000 == told["measured_error_rate"] <= told["measured_high"] < 1e-3
-    assert told["estimated_error_rate"] == before.error_rate
+    code, found = compare(url, compared, "--random", "2e4")
+    assert (0, True, 1000, 0) == (code, found["agrees"], found["items"], found["missing"])
+    assert 20_000 == found["random"]
+    assert found["seen"] / 20_000 == found["measured_error_rate"] <= found["measured_high"] < 1e-3
+    assert found["estimated_error_rate"] == before.error_rate
     assert (
-        told["estimated_error_rate"] < told["promised_error_rate"] == pytest.approx(1e-4, rel=0.01)
+        found["estimated_error_rate"]
+        < found["promised_error_rate"]
+        == pytest.approx(1e-4, rel=0.01)
     )
     after = compared.info()
     assert (before.items, before.error_rate) == (after.items, after.error_rate)
@@ -52,12 +54,12 @@ def test_compare_finds_all(url: str, compared: TimeBloom) -> None:
 
 def test_compare_counts_what_is_missing(url: str, client: redis.Redis, compared: TimeBloom) -> None:
     client.sadd(f"{compared.name}:dupefilter", *(secrets.token_hex(20) for _ in range(5)))
-    code, told = compare(url, compared, "--random", "1")
-    assert (1, False, 1005, 5) == (code, told["agrees"], told["items"], told["missing"])
+    code, found = compare(url, compared, "--random", "1")
+    assert (1, False, 1005, 5) == (code, found["agrees"], found["items"], found["missing"])
 
 
 def test_compare_knows_fingerprints_of_another_kind(url: str, compared: TimeBloom) -> None:
-    """scrapy-redis' dupefilter makes others than Scrapy."""
+    """Those of scrapy-redis' dupefilter differ from Scrapy's."""
     key, name = f"{compared.name}:dupefilter", f"{compared.name}-other"
     with TimeBloom.from_url(url, name, capacity=100) as other:
         other.add("a")
@@ -69,29 +71,34 @@ def test_compare_knows_fingerprints_of_another_kind(url: str, compared: TimeBloo
 def test_compare_notices_a_broken_promise(
     url: str, client: redis.Redis, compared: TimeBloom
 ) -> None:
-    """Somebody has set all of the slice's bits: everything is called seen."""
+    """All bits of the slice are set, so every item is called seen."""
     key = compared.keys()[-1]
     size = client.strlen(key)
     client.setrange(key, 8, b"\xff" * (size - 8))
-    code, told = compare(url, compared, "--random", "1000")
-    assert (1, False, 0, 1000) == (code, told["agrees"], told["missing"], told["seen"])
-    assert told["measured_low"] > told["promised_error_rate"]
+    code, found = compare(url, compared, "--random", "1000")
+    assert (1, False, 0, 1000) == (code, found["agrees"], found["missing"], found["seen"])
+    assert found["measured_low"] > found["promised_error_rate"]
 
 
 def test_compare_with_lines_and_with_a_set_elsewhere(
     url: str, own: redis.Redis, name: str, tmp_path: Path
 ) -> None:
-    """Lines are taken as they are, a set's members for fingerprints."""
+    """Lines are items as they are; a set's members are fingerprints in hex."""
     (tmp_path / "urls").write_text("https://a/1\n\nhttps://a/2\n")
     elsewhere = f"redis://127.0.0.1:{own.connection_pool.connection_kwargs['port']}"
     own.sadd("seen", "0a" * 20, "0b" * 20, "0c" * 20)
     own.sadd("urls", "https://a/1")
+    few = ["--random", "100", "--json"]
     with TimeBloom.from_url(url, name, capacity=100) as seen:
         seen.add_many(["https://a/1", "https://a/2", b"\x0a" * 20, b"\x0b" * 20])
-        lines = tbloom("compare", url, name, "--with-lines", str(tmp_path / "urls"), "--json")
-        stdin = tbloom("compare", url, name, "--with-lines", "-", "--json", stdin="https://a/4\n")
-        there = tbloom("compare", url, name, "--with-set", "seen", "--from-url", elsewhere)
-        other = tbloom("compare", url, name, "--with-set", "urls", "--from-url", elsewhere)
+        lines = tbloom("compare", url, name, "--with-lines", str(tmp_path / "urls"), *few)
+        stdin = tbloom("compare", url, name, "--with-lines", "-", *few, stdin="https://a/4\n")
+        there = tbloom(
+            "compare", url, name, "--with-set", "seen", "--from-url", elsewhere, *few[:2]
+        )
+        other = tbloom(
+            "compare", url, name, "--with-set", "urls", "--from-url", elsewhere, *few[:2]
+        )
     assert (0, 2, 0) == (lines.returncode, *_found(lines.stdout))
     assert (1, 1, 1) == (stdin.returncode, *_found(stdin.stdout))
     assert 1 == there.returncode
@@ -100,12 +107,14 @@ def test_compare_with_lines_and_with_a_set_elsewhere(
     assert "'https://a/1'" in other.stderr
 
 
-def _found(told: str) -> tuple[int, int]:
-    values = json.loads(told)
+def _found(printed: str) -> tuple[int, int]:
+    values = json.loads(printed)
     return values["items"], values["missing"]
 
 
-def test_compare_refuses_what_can_t_be(url: str, client: redis.Redis, compared: TimeBloom) -> None:
+def test_compare_refuses_wrong_arguments(
+    url: str, client: redis.Redis, compared: TimeBloom
+) -> None:
     name = compared.name
     refused(tbloom("compare", url, name), "--with-set", "--with-lines")
     refused(

@@ -1,43 +1,51 @@
-"""``tbloom completion``: what a shell completes with the script that it prints."""
+"""``tbloom completion``: the completions that a shell offers with its script."""
 
 from __future__ import annotations
 
-import re
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from tbloom.cli import COMMANDS
-from tests.helpers.commands import completed, refused, tbloom
+from tbloom.cli.commands.registry import COMMANDS
+from tests.helpers.commands import VERBS, completed, refused, tbloom
 from tests.helpers.making import missing
 
 
 def test_bash_completes_every_command(tmp_path: Path) -> None:
-    """Also those whose modules are not loaded until they are called."""
+    """Also commands whose modules are not loaded yet."""
     offered = completed("tbloom ''", tmp_path)
     assert set(COMMANDS) <= set(offered)
     assert completed("tbloom che", tmp_path) == ["check"]
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_bash_completes_the_options_of_every_command(command: str, tmp_path: Path) -> None:
-    """Those that its help has."""
-    text = tbloom(command, "--help").stdout
-    options = set(re.findall(r"^ +(?:-\w, )?(--[\w-]+)", text, re.MULTILINE))
-    assert "--help" in options
-    assert options <= set(completed(f"tbloom {command} --", tmp_path))
-
-
-def test_bash_completes_an_option_and_a_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("plan --cap", ["--capacity"]),
+        ("check redis://localhost news ur", ["urls", "urls.txt"]),
+        ("count add redis://localhost urls ur", ["urls", "urls.txt"]),
+        ("pages ls ur", ["urls"]),
+        ("pages put urls https://example.com/ ur", ["urls", "urls.txt"]),
+    ],
+)
+def test_bash_completes_options_files_and_folders(
+    line: str, offered: list[str], tmp_path: Path
+) -> None:
     (tmp_path / "urls.txt").touch()
-    assert completed("tbloom plan --cap", tmp_path) == ["--capacity"]
-    assert completed("tbloom check redis://localhost news ur", tmp_path) == ["urls.txt"]
+    (tmp_path / "urls").mkdir()
+    assert completed(f"tbloom {line}", tmp_path) == offered
+
+
+def test_bash_completes_verbs(tmp_path: Path) -> None:
+    for command in ("count", "pages"):
+        offered = completed(f"tbloom {command} ''", tmp_path)
+        assert {verb for other, verb in VERBS if other == command} <= set(offered)
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_script_is_one_that_its_shell_reads(shell: str, tmp_path: Path) -> None:
+def test_each_shell_reads_its_script(shell: str, tmp_path: Path) -> None:
     done = tbloom("completion", shell)
     assert (done.returncode, done.stderr) == (0, "")
     assert [] == [name for name in COMMANDS if name not in done.stdout]

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import re
-import shlex
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from shutil import which
@@ -17,10 +13,10 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import TimeBloom, cli
+from tbloom import TimeBloom
 from tbloom.distinct import DistinctCounter
 from tests.helpers import servers
-from tests.helpers.commands import TBLOOM, completed, refused, tbloom
+from tests.helpers.commands import VERBS, refused, screen, started, tbloom, without_stdout
 from tests.helpers.making import missing
 
 pytestmark = pytest.mark.usefixtures("away_from_midnight")
@@ -32,17 +28,6 @@ def count(*arguments: str, stdin: str = "") -> str:
     done = tbloom("count", *arguments, stdin=stdin)
     assert done.returncode == 0, done.stderr
     return done.stdout
-
-
-def nested() -> dict[str, argparse.ArgumentParser]:
-    """The parsers of ``tbloom count``'s sub-commands."""
-    parser = cli.parsers()[1]["count"]
-    cli.load("count").add_arguments(parser)
-    return cli.verbs(parser)
-
-
-VERBS = sorted(nested())
-each_verb = pytest.mark.parametrize("verb", VERBS)
 
 
 @pytest.fixture
@@ -72,27 +57,10 @@ def keys(own: redis.Redis) -> dict[bytes, bytes]:
     return {key: own.dump(key) for key in own.scan_iter()}
 
 
-@each_verb
-def test_help_says_what_each_is_for_with_an_example(verb: str) -> None:
-    """The example is a command line of this sub-command, that the parser takes."""
-    done = tbloom("count", verb, "--help")
-    text = " ".join(done.stdout.split())
-    [(_, example)] = re.findall(r"(Example: )(tbloom .*)", text)
-    assert example.startswith(f"tbloom count {verb} redis://")
-    assert text.count(nested()[verb].description or "none") == 1
-    arguments = cli._parse(shlex.split(example)[1:])
-    assert (arguments.command, arguments.verb) == ("count", verb)
-
-
-def test_no_verb_is_refused() -> None:
-    refused(tbloom("count"), "VERB")
-    refused(tbloom("count", "nosuch"), "nosuch")
-
-
 AFTER_URL = {"add": ["left"], "show": ["left"], "list": [], "clear": ["left"]}
 
 
-@each_verb
+@pytest.mark.parametrize("verb", [verb for command, verb in VERBS if command == "count"])
 def test_wrong_urls_are_refused(verb: str) -> None:
     """Without the password that they have."""
     names = AFTER_URL.get(verb, ["left", "right"])
@@ -171,10 +139,7 @@ def test_ctrl_c_ends_add_between_two_steps(alone: str) -> None:
     """A step is what is read at once; the last one, of four calls, has begun when the signal comes."""
     members = [f"{i:07}" for i in range(1500)]
     a_step = 500  # 4,000 bytes, which a pipe keeps together
-    running = subprocess.Popen(
-        [*TBLOOM, "count", "add", alone, "left", "--quiet"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    running = started("count", "add", alone, "left", "--quiet", text=True)
     try:
         assert running.stdin
         with DistinctCounter.from_url(alone, "left") as left:
@@ -194,10 +159,7 @@ def test_ctrl_c_ends_add_between_two_steps(alone: str) -> None:
 
 
 def test_ctrl_c_ends_add_that_waits(alone: str) -> None:
-    running = subprocess.Popen(
-        [*TBLOOM, "count", "add", alone, "left", "--quiet"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    running = started("count", "add", alone, "left", "--quiet", text=True)
     try:
         assert running.stdin
         running.stdin.write("a\n")
@@ -291,11 +253,7 @@ def test_somebody_else_s_key_is_named(own: redis.Redis, alone: str, verb: str, k
     "words", [["or", "left"], ["show", "left", "--json"], ["add", "left", "--quiet"]]
 )
 def test_standard_output_may_be_closed(filled: str, words: list[str]) -> None:
-    shell = ["sh", "-c", '"$@" >&-', "sh", *TBLOOM, "count", words[0], filled, *words[1:]]
-    done = subprocess.run(
-        shell, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=60, check=False
-    )
-    assert (done.returncode, done.stderr) == (0, b"")
+    assert without_stdout("count", words[0], filled, *words[1:]) == (0, "")
 
 
 def test_show_tells_count_slices_and_mapping(filled: str) -> None:
@@ -472,6 +430,7 @@ def test_lists_of_filters_leave_mappings_out(filled: str) -> None:
         assert ["bloom"] == [one.name for one in metrics._All(filled, client, 0).filters()]
 
 
+@pytest.mark.check
 def test_a_cluster_s_mappings_are_found_on_every_master(name: str) -> None:
     if not which("redis-cli") or "redis-server" not in servers.BINARIES:
         missing("redis-server with redis-cli")
@@ -490,27 +449,6 @@ def test_a_cluster_s_mappings_are_found_on_every_master(name: str) -> None:
 
 
 def test_show_fits_into_80_columns(filled: str) -> None:
-    reader, writer = os.openpty()
-    environment = {**os.environ, "COLUMNS": "80", "TERM": "xterm"}
-    command = [*TBLOOM, "count", "show", filled, "days"]
-    subprocess.run(command, stdout=writer, env=environment, timeout=60, check=True)
-    os.close(writer)
-    text = re.sub(r"\x1b\[[0-9;]*m", "", os.read(reader, 1 << 16).decode())
-    os.close(reader)
-    assert "window" in text
-    assert max(map(len, text.splitlines())) <= 80
-
-
-@each_verb
-def test_bash_completes_the_options_of_every_verb(verb: str, tmp_path: Path) -> None:
-    assert verb in completed("tbloom count ''", tmp_path)
-    options = set(
-        re.findall(r"^ +(?:-\w, )?(--[\w-]+)", tbloom("count", verb, "--help").stdout, re.MULTILINE)
-    )
-    assert "--help" in options
-    assert options <= set(completed(f"tbloom count {verb} --", tmp_path))
-
-
-def test_bash_completes_the_files_of_add(tmp_path: Path) -> None:
-    (tmp_path / "urls.txt").touch()
-    assert completed("tbloom count add redis://localhost urls ur", tmp_path) == ["urls.txt"]
+    lines = screen("count", "show", filled, "days")
+    assert any(line.startswith("window") for line in lines)
+    assert max(map(len, lines)) <= 80

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import gzip
-import io
 import json
 import os
 import random
 import re
-import shlex
 import shutil
 import signal
 import stat
@@ -24,10 +21,17 @@ from typing import Any
 
 import pytest
 
-from tbloom import cli
 from tbloom.cli.kit.progress import Reporter
 from tbloom.pages import PageStore, page, record, segments
-from tests.helpers.commands import TBLOOM, completed, tbloom
+from tests.helpers.commands import (
+    TBLOOM,
+    process,
+    screen,
+    started,
+    tbloom_bytes,
+    unwritable,
+    without_stdout,
+)  # fmt: skip
 from tests.helpers.commands import refused as refused_with
 
 URL = "https://example.com/"
@@ -38,55 +42,25 @@ CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]")
 
 @dataclass
 class Done:
-    """What came of a command."""
+    """The result of a command."""
 
     code: int
     out: bytes
     err: str
 
 
-Run = Callable[..., Done]
-
-
-@pytest.fixture
-def run(capsysbinary: Any, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """``tbloom pages``, in this process: there are many to run."""
-
-    def run(*arguments: object, stdin: bytes = b"") -> Done:
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        try:
-            code = cli.main(["pages", *map(str, arguments)])
-        except SystemExit as error:  # argparse's
-            code = int(str(error.code))
-        out, err = capsysbinary.readouterr()
-        return Done(code, out, err.decode())
-
-    return run
+def run(*arguments: object, stdin: bytes = b"") -> Done:
+    """``tbloom pages`` in this process."""
+    done = tbloom_bytes("pages", *arguments, stdin=stdin)
+    return Done(done.returncode, done.stdout, done.stderr.decode())
 
 
 def refused(done: Done, *words: str) -> None:
-    """It ended in one line on stderr, with these words, and exit code 2."""
-    told = subprocess.CompletedProcess([], done.code, done.out.decode(), done.err)
-    refused_with(told, *words)
+    """The command ended with exit code 2 and one line on stderr, with these words."""
+    refused_with(subprocess.CompletedProcess([], done.code, done.out.decode(), done.err), *words)
 
 
-def process(*arguments: object, **options: Any) -> subprocess.CompletedProcess[bytes]:
-    """``tbloom pages``, in a process of its own."""
-    command = [*TBLOOM, "pages", *map(str, arguments)]
-    options = {"stdout": subprocess.PIPE, "stdin": subprocess.DEVNULL, **options}
-    return subprocess.run(command, stderr=subprocess.PIPE, timeout=60, check=False, **options)
-
-
-def nested() -> dict[str, argparse.ArgumentParser]:
-    """The parsers of ``tbloom pages``' sub-commands."""
-    parser = cli.parsers()[1]["pages"]
-    cli.load("pages").add_arguments(parser)
-    return cli.verbs(parser)
-
-
-VERBS = sorted(nested())
-each_verb = pytest.mark.parametrize("verb", VERBS)
-#: What each verb is given after PATH, in a form that is right.
+#: Correct arguments after PATH, for each verb.
 AFTER_PATH: dict[str, list[str]] = {
     "put": [URL],
     "get": [URL],
@@ -139,34 +113,18 @@ def offsets(path: Path) -> list[int]:
     return [found.offset for found in segments.scan(segment, 0, segment.stat().st_size)]
 
 
-@each_verb
-def test_help_says_what_each_is_for_with_an_example(verb: str, run: Run) -> None:
-    """The example is a command line of this sub-command, that the parser takes."""
-    text = " ".join(run(verb, "--help").out.decode().split())
-    [example] = re.findall(r"Example: (tbloom .*)", text)
-    assert example.startswith(f"tbloom pages {verb} pages")
-    assert text.count(nested()[verb].description or "none") == 1
-    arguments = cli._parse(shlex.split(example.partition(" >")[0])[1:])
-    assert (arguments.command, arguments.verb) == ("pages", verb)
-
-
-def test_no_verb_is_refused(run: Run) -> None:
-    refused(run(), "VERB")
-    refused(run("nosuch"), "nosuch")
-
-
 def test_a_page_comes_back_byte_for_byte(path: Path) -> None:
     """From standard input to standard output."""
     body = bytes(range(256)) * 1000
-    done = process("put", path, URL, stdin=None, input=body)
+    done = process("pages", "put", path, URL, input=body)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
     unbuffered = {**os.environ, "PYTHONUNBUFFERED": "1"}
     for environment in (dict(os.environ), unbuffered):
-        done = process("get", path, URL, env=environment)
+        done = process("pages", "get", path, URL, env=environment)
         assert (done.returncode, done.stdout, done.stderr) == (0, body, b"")
 
 
-def test_put_takes_what_a_page_has(path: Path, tmp_path: Path, run: Run) -> None:
+def test_put_takes_what_a_page_has(path: Path, tmp_path: Path) -> None:
     """A header's bytes stay as they were typed."""
     (tmp_path / "body").write_bytes(b"gone\n")
     header = ["--header", "A: 1", "--header", "b:é", "--header", "A: ", "--header", "X: a: b"]
@@ -180,14 +138,14 @@ def test_put_takes_what_a_page_has(path: Path, tmp_path: Path, run: Run) -> None
 
 
 @pytest.mark.parametrize("file", [[], ["-"]])
-def test_put_reads_standard_input(path: Path, run: Run, file: list[str]) -> None:
+def test_put_reads_standard_input(path: Path, file: list[str]) -> None:
     """And puts the page in the place of the one that the URL has."""
     for body in (b"old", b"new"):
         assert Done(0, b"", "") == run("put", path, URL, "--at", AT.isoformat(), *file, stdin=body)
     assert Done(0, b"new", "") == run("get", path, URL)
 
 
-def test_put_begins_a_store_like_it_is_told_to(path: Path, run: Run) -> None:
+def test_put_begins_a_store_like_it_is_told_to(path: Path) -> None:
     """Who gives no parameters takes those that are stored; others are refused."""
     like = ["--granularity", "d", "--slices", "7", "--tz", "Europe/Berlin"]
     for more in (like, [], like):
@@ -236,7 +194,7 @@ WRONG: list[tuple[list[str], list[str]]] = [
 
 @pytest.mark.parametrize(("arguments", "said"), WRONG)
 def test_put_refuses_what_can_t_be_and_changes_nothing(
-    path: Path, run: Run, arguments: list[str], said: list[str]
+    path: Path, arguments: list[str], said: list[str]
 ) -> None:
     """Where there is no store, none is begun; not even its folder."""
     refused(run("put", path, *arguments), *said)
@@ -248,9 +206,7 @@ def test_put_refuses_what_can_t_be_and_changes_nothing(
     assert before == files(path)
 
 
-def test_put_refuses_a_body_that_is_too_large(
-    path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_put_refuses_a_body_that_is_too_large(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It reads no more of it than it needs to know that."""
     monkeypatch.setattr(page, "MOST_BYTES", 1 << 16)
     refused(run("put", path, URL, "/dev/zero"), "FILE: ", "at most 65536 bytes")
@@ -258,7 +214,7 @@ def test_put_refuses_a_body_that_is_too_large(
     assert Done(0, b"", "") == run("put", path, URL, stdin=bytes(1 << 16))
 
 
-def test_put_into_what_is_no_store_is_refused(tmp_path: Path, run: Run) -> None:
+def test_put_into_what_is_no_store_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     before = files(tmp_path)
     refused(run("put", tmp_path, URL), "PATH: ", "a new or empty folder", str(tmp_path))
@@ -266,14 +222,14 @@ def test_put_into_what_is_no_store_is_refused(tmp_path: Path, run: Run) -> None:
     assert before == files(tmp_path)
 
 
-@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb != "put"])
-def test_where_there_is_no_store_none_is_begun(verb: str, tmp_path: Path, run: Run) -> None:
+@pytest.mark.parametrize("verb", [verb for verb in AFTER_PATH if verb != "put"])
+def test_where_there_is_no_store_none_is_begun(verb: str, tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "nosuch"):
         refused(run(verb, path, *AFTER_PATH[verb]), "PATH: ", "page store", str(path))
     assert [] == [*tmp_path.iterdir()]
 
 
-def test_get_writes_status_line_and_headers_like_curl(path: Path, run: Run) -> None:
+def test_get_writes_status_line_and_headers_like_curl(path: Path) -> None:
     with PageStore(path) as store:
         store.put(URL, b"body", status=299, headers=[("A", "1"), ("b", "é"), ("A", "")])
         store.put(f"{URL}moved", b"", status=301)
@@ -283,7 +239,7 @@ def test_get_writes_status_line_and_headers_like_curl(path: Path, run: Run) -> N
     assert Done(0, head.encode(), "") == run("get", path, "--headers", f"{URL}moved")
 
 
-def test_get_decodes_a_body(path: Path, run: Run) -> None:
+def test_get_decodes_a_body(path: Path) -> None:
     """Headers are those that were stored; nothing is written of a body that can't be decoded."""
     body = gzip.compress(b"<p>one\n")
     with PageStore(path) as store:
@@ -299,7 +255,7 @@ def test_get_decodes_a_body(path: Path, run: Run) -> None:
     refused(run("get", path, URL, "--json", "--decoded"), "--decoded", "--json")
 
 
-def test_get_tells_all_but_the_body_as_json(path: Path, run: Run) -> None:
+def test_get_tells_all_but_the_body_as_json(path: Path) -> None:
     """A line like those of ``ls --json``."""
     with PageStore(path) as store:
         store.put(
@@ -319,9 +275,7 @@ def test_get_tells_all_but_the_body_as_json(path: Path, run: Run) -> None:
     refused(run("get", path, "key:ff", "--json", "--headers"), "--headers", "--json")
 
 
-def test_get_writes_a_file_that_is_whole_or_not_there(
-    filled: Path, tmp_path: Path, run: Run
-) -> None:
+def test_get_writes_a_file_that_is_whole_or_not_there(filled: Path, tmp_path: Path) -> None:
     """With the mode that it had."""
     target = tmp_path / "page.html"
     assert run("get", filled, f"{URL}none", "-o", target).code == 1
@@ -335,7 +289,7 @@ def test_get_writes_a_file_that_is_whole_or_not_there(
 
 
 @pytest.mark.parametrize("verb", ["get", "delete"])
-def test_a_page_that_is_not_there_is_told(verb: str, filled: Path, run: Run) -> None:
+def test_a_page_that_is_not_there_is_told(verb: str, filled: Path) -> None:
     """As that of a URL that nobody can have: exit code 1; of what can be no URL and no key, 2."""
     for address in (f"{URL}none", URL.upper(), "example.com", "\x1b[2J", "key:00"):
         done = run(verb, filled, address)
@@ -345,7 +299,7 @@ def test_a_page_that_is_not_there_is_told(verb: str, filled: Path, run: Run) -> 
     refused(run(verb, filled, "\udcff"), "URL: ", r"'\udcff'")
 
 
-def test_delete_forgets_a_page(filled: Path, run: Run) -> None:
+def test_delete_forgets_a_page(filled: Path) -> None:
     """By what ``ls`` prints of it; a second time there is none."""
     for left, address in ((2, URL), (1, b"\x01three")):
         word = address if isinstance(address, str) else f"key:{address.hex()}"
@@ -357,14 +311,14 @@ def test_delete_forgets_a_page(filled: Path, run: Run) -> None:
 
 def test_ls_prints_what_gets_each_page(filled: Path) -> None:
     """``tbloom pages ls PATH | xargs -n 1 tbloom pages get PATH``"""
-    listed = process("ls", filled).stdout
+    listed = process("pages", "ls", filled).stdout
     assert listed == f"{URL}\n{URL}two\nkey:017468726565\n".encode()
     get = ["xargs", "-n", "1", *TBLOOM, "pages", "get", str(filled)]
     done = subprocess.run(get, input=listed, capture_output=True, timeout=60, check=True)
     assert done.stdout == b"<p>one\n" + b"" + b"\x00\xff\r\n"
 
 
-def test_ls_long_tells_time_status_size_url_and_key(filled: Path, run: Run) -> None:
+def test_ls_long_tells_time_status_size_url_and_key(filled: Path) -> None:
     assert run("ls", filled, "--long").out.decode().splitlines() == [
         f"2019-06-03T12:30:15Z 200          7 {URL}",
         f"2019-06-03T12:30:15Z 404          0 {URL}two",
@@ -373,7 +327,7 @@ def test_ls_long_tells_time_status_size_url_and_key(filled: Path, run: Run) -> N
     refused(run("ls", filled, "--long", "--json"), "--long", "--json")
 
 
-def test_no_terminal_gets_what_a_url_or_a_key_may_have(path: Path, run: Run) -> None:
+def test_no_terminal_gets_what_a_url_or_a_key_may_have(path: Path) -> None:
     """Such as an escape of eight bits, or text that runs backwards; all are got by what is printed."""
     addresses: list[tuple[str, str | bytes | None]] = [
         (f"{URL}\x9b2J", None),
@@ -399,7 +353,7 @@ def test_no_terminal_gets_what_a_url_or_a_key_may_have(path: Path, run: Run) -> 
         assert (len(addresses), None) == (len(text.splitlines()), CONTROL.search(text))
 
 
-def test_an_empty_store_has_nothing(path: Path, run: Run) -> None:
+def test_an_empty_store_has_nothing(path: Path) -> None:
     with PageStore(path):
         pass
     assert Done(0, b"", "") == run("ls", path)
@@ -408,14 +362,14 @@ def test_an_empty_store_has_nothing(path: Path, run: Run) -> None:
     assert b"0 pages, kept for ever" in run("stats", path).out
 
 
-def test_verify_tells_what_it_has_read(filled: Path, run: Run) -> None:
+def test_verify_tells_what_it_has_read(filled: Path) -> None:
     """On standard error, and nothing where it is to be quiet."""
     told = "Verifying ...\n3 pages, 4 records: no problems\n"
     assert Done(0, b"", told) == run("verify", filled)
     assert Done(0, b"", "") == run("verify", filled, "--quiet")
 
 
-def test_damage_is_found_and_named(filled: Path, run: Run) -> None:
+def test_damage_is_found_and_named(filled: Path) -> None:
     """``verify`` prints a line for each problem; ``ls`` warns of it and shows the others; exit code 1."""
     with PageStore(filled) as store:
         store.put(f"{URL}large", random.Random(1).randbytes(20_000))
@@ -434,7 +388,7 @@ def test_damage_is_found_and_named(filled: Path, run: Run) -> None:
     assert Done(0, b"<p>one\n", "") == run("get", filled, URL)
 
 
-def test_a_missing_segment_is_found_and_named(filled: Path, run: Run) -> None:
+def test_a_missing_segment_is_found_and_named(filled: Path) -> None:
     segment = segment_of(filled)
     segment.unlink()
     done = run("verify", filled, "--quiet")
@@ -445,7 +399,7 @@ def test_a_missing_segment_is_found_and_named(filled: Path, run: Run) -> None:
     refused(run("put", filled, URL), str(segment), "tbloom pages rebuild")
 
 
-def test_ls_tells_what_it_passes_over(path: Path, run: Run) -> None:
+def test_ls_tells_what_it_passes_over(path: Path) -> None:
     """Bytes that are no record, a file that has become shorter, and one that is missing; exit code 1."""
     with PageStore(path, segment_bytes=1) as store:
         for name in "abcd":
@@ -464,7 +418,7 @@ def test_ls_tells_what_it_passes_over(path: Path, run: Run) -> None:
     ] == done.err.splitlines()
 
 
-def test_what_a_damaged_file_says_reaches_no_terminal(path: Path, run: Run) -> None:
+def test_what_a_damaged_file_says_reaches_no_terminal(path: Path) -> None:
     """A record that its gzip member calls whole, with other digests than its own."""
     with PageStore(path) as store:
         store.put(URL, b"body")
@@ -480,7 +434,7 @@ def test_what_a_damaged_file_says_reaches_no_terminal(path: Path, run: Run) -> N
     assert None is CONTROL.search(done.out.decode() + done.err)
 
 
-def test_rebuild_makes_the_index_from_the_files(filled: Path, run: Run) -> None:
+def test_rebuild_makes_the_index_from_the_files(filled: Path) -> None:
     """What was listed before is listed again; how many there are is told on standard error."""
     before = run("ls", filled, "--json")
     [index] = filled.glob("index-*")
@@ -495,7 +449,7 @@ def test_rebuild_makes_the_index_from_the_files(filled: Path, run: Run) -> None:
     assert Done(0, b"", "") == run("rebuild", filled, "--quiet")
 
 
-def test_rebuild_tells_what_it_cuts_off(filled: Path, run: Run) -> None:
+def test_rebuild_tells_what_it_cuts_off(filled: Path) -> None:
     """A record that was torn by a crash."""
     segment = segment_of(filled)
     whole = segment.read_bytes()
@@ -511,7 +465,7 @@ def test_rebuild_tells_what_it_cuts_off(filled: Path, run: Run) -> None:
     assert 2 == len(run("ls", filled).out.splitlines())
 
 
-def test_stats_tells_the_figures(filled: Path, run: Run) -> None:
+def test_stats_tells_the_figures(filled: Path) -> None:
     """For people and for machines, the same ones."""
     with PageStore(filled, readonly=True) as store:
         info = store.stats()
@@ -528,7 +482,7 @@ def test_stats_tells_the_figures(filled: Path, run: Run) -> None:
     )
 
 
-def test_stats_has_a_line_for_each_slice(path: Path, run: Run) -> None:
+def test_stats_has_a_line_for_each_slice(path: Path) -> None:
     now = datetime.now(timezone.utc)
     with PageStore(path, "d", 30) as store:
         for days, number in ((2, 1), (1, 2), (0, 3)):
@@ -549,18 +503,12 @@ def test_stats_has_a_line_for_each_slice(path: Path, run: Run) -> None:
 def test_stats_fits_into_80_columns(path: Path) -> None:
     with PageStore(path, "15min", 30) as store:
         store.put(URL, b"")
-    reader, writer = os.openpty()
-    environment = {**os.environ, "COLUMNS": "80", "TERM": "xterm"}
-    assert process("stats", path, stdout=writer, env=environment).returncode == 0
-    os.close(writer)
-    text = re.sub(r"\x1b\[[0-9;]*m", "", os.read(reader, 1 << 16).decode())
-    os.close(reader)
-    [line] = [line for line in text.splitlines() if line.startswith("window")]
+    [line] = [line for line in screen("pages", "stats", path) if line.startswith("window")]
     assert ["1", "1", "1"] == line.split()[1:4]
     assert len(line) <= 80
 
 
-def test_beside_a_writer_others_read_and_do_not_write(filled: Path, run: Run) -> None:
+def test_beside_a_writer_others_read_and_do_not_write(filled: Path) -> None:
     """Here it is this process."""
     with PageStore(filled) as store:
         store.put(f"{URL}now", b"now")
@@ -581,28 +529,17 @@ def test_beside_a_writer_others_read_and_do_not_write(filled: Path, run: Run) ->
     [(["ls"], 0), (["verify", "--quiet"], 0), (["stats", "--json"], 0), (["get", URL], 2)],
 )
 def test_standard_output_may_be_closed(filled: Path, words: list[str], code: int) -> None:
-    """Only a page that could not be written is an error."""
-    command = [*TBLOOM, "pages", words[0], str(filled), *words[1:]]
-    done = subprocess.run(
-        ["sh", "-c", '"$@" >&-', "sh", *command],
-        stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=60, check=False,
-    )  # fmt: skip
-    told = b"tbloom: standard output is closed\n" if code else b""
-    assert (code, told) == (done.returncode, done.stderr)
+    """Only a page that can't be written is an error."""
+    error = "tbloom: standard output is closed\n" if code else ""
+    assert (code, error) == without_stdout("pages", words[0], filled, *words[1:])
 
 
 @pytest.mark.parametrize("words", [["get", URL], ["ls"]])
-def test_output_that_can_not_be_written(filled: Path, words: list[str]) -> None:
-    """A full disk is an error; a reader that has left is none."""
-    with Path("/dev/full").open("wb") as full:
-        done = process(words[0], filled, *words[1:], stdout=full)
-    assert (2, 1) == (done.returncode, len(done.stderr.splitlines()))
-    assert b"No space left" in done.stderr
-    reader, writer = os.pipe()
-    os.close(reader)
-    with os.fdopen(writer, "wb") as pipe:
-        done = process(words[0], filled, *words[1:], stdout=pipe)
-    assert (1, b"") == (done.returncode, done.stderr)
+def test_unwritable_output(filled: Path, words: list[str]) -> None:
+    """A full disk is an error; a reader that has ended is none."""
+    (code, error), in_pipe = unwritable("pages", words[0], filled, *words[1:])
+    assert (2, True, 1) == (code, "No space left" in error, error.count("\n"))
+    assert (1, "") == in_pipe
 
 
 @pytest.fixture
@@ -617,8 +554,7 @@ def large(path: Path) -> Path:
 @contextmanager
 def listing(path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """``ls``, which has printed its first page, and can't print all."""
-    command = [*TBLOOM, "pages", "ls", str(path)]
-    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0)
+    running = started("pages", "ls", path, bufsize=0)
     try:
         assert running.stdout
         assert running.stdout.read(len(URL)) == URL.encode()
@@ -648,7 +584,7 @@ def test_ctrl_c_ends_ls(large: Path) -> None:
 
 @pytest.mark.parametrize("verb", ["verify", "rebuild"])
 def test_ctrl_c_ends_what_takes_long(
-    verb: str, filled: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+    verb: str, filled: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It comes as soon as something is done; the store is as it was, and the command can be run again."""
     began = Reporter.count
@@ -685,29 +621,3 @@ def test_a_package_that_is_missing_is_named(package: str) -> None:
 def test_other_commands_go_on_without_its_packages() -> None:
     done = without("lmdb", "completion", "bash")
     assert (0, "", True) == (done.returncode, done.stderr, "pages" in done.stdout)
-
-
-@pytest.fixture(scope="module")
-def script() -> str:
-    """What bash completes with."""
-    return tbloom("completion", "bash").stdout
-
-
-@each_verb
-def test_bash_completes_the_options_of_every_verb(
-    verb: str, run: Run, tmp_path: Path, script: str
-) -> None:
-    options = set(
-        re.findall(r"^ +(?:-\w, )?(--[\w-]+)", run(verb, "--help").out.decode(), re.MULTILINE)
-    )
-    assert "--help" in options
-    assert options <= set(completed(f"tbloom pages {verb} --", tmp_path, script))
-
-
-def test_bash_completes_verbs_folders_and_files(tmp_path: Path, script: str) -> None:
-    (tmp_path / "pages").mkdir()
-    (tmp_path / "page.html").touch()
-    assert set(VERBS) <= set(completed("tbloom pages ''", tmp_path, script))
-    assert completed("tbloom pages ls pa", tmp_path, script) == ["pages"]
-    files = completed(f"tbloom pages put pages {shlex.quote(URL)} pa", tmp_path, script)
-    assert files == ["page.html", "pages"]

@@ -17,10 +17,10 @@ import redis
 
 from tbloom import TimeBloom
 from tbloom.bloom.info import FilterInfo
-from tbloom.cli.kit import words
-from tbloom.cli.kit.charts import charts
+from tbloom.cli.commands.report.charts import charts
+from tbloom.cli.kit import formats
 from tests.helpers import browser
-from tests.helpers.commands import refused, tbloom
+from tests.helpers.commands import process, refused, tbloom
 from tests.helpers.making import missing
 
 HOSTILE = """<img src=x onerror="alert('1')">&amp;"""
@@ -56,12 +56,12 @@ def test_the_page_has_the_figures(url: str, info: FilterInfo) -> None:
     for part in (
         info.name,
         "Items remembered 2,345",
-        f"{words.rate(info.error_rate)} of 1.0e-04 promised",
+        f"{formats.rate(info.error_rate)} of 1.0e-04 promised",
         f"Bits of a slice {info.bits:,}",
         f"Hashes {info.hashes}",
         f"{newest.label} {newest.parts} parts",
         "2,345 235 %",
-        words.size(info.bytes),
+        formats.size(info.bytes),
         "Slice " + newest.label + " holds 2.3 times its capacity",
         "by tbloom ",
         f"from {url}",
@@ -135,9 +135,9 @@ def test_a_file_that_can_t_be_written_is_refused(
 
 
 def test_a_pipe_is_written_to_and_not_replaced(url: str, info: FilterInfo) -> None:
-    done = tbloom("report", url, info.name, "--output", "/dev/stdout")
+    done = process("report", url, info.name, "--output", "/dev/stdout")
     assert done.returncode == 0
-    assert done.stdout.endswith("</html>")
+    assert done.stdout.endswith(b"</html>")
 
 
 @pytest.mark.parametrize("slices", [1, 2, 3, 4, 7, 24, 60, 168, 1024])
@@ -174,7 +174,7 @@ def test_charts_have_room_for_any_number_of_slices(url: str, name: str, slices: 
     ],
 )
 def test_chances_for_people(chance: float, text: str) -> None:
-    assert words.one_in(chance) == text
+    assert formats.one_in(chance) == text
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_chances_for_people(chance: float, text: str) -> None:
     [(500, "500"), (25_000, "25 k"), (1_500_000, "1.5 M"), (10**12, "1 T"), (10**16, "10000 T")],
 )
 def test_round_numbers_in_little_room(number: float, text: str) -> None:
-    assert words.compact(number) == text
+    assert formats.compact(number) == text
 
 
 #: A page of pages as on a phone, which writes down what it sees in them.

@@ -14,8 +14,8 @@ import pytest
 import redis
 
 from tbloom import TimeBloom
-from tbloom.cli.kit import words
-from tbloom.cli.kit.rates import Rates
+from tbloom.cli.commands.watch.rates import Rates
+from tbloom.cli.kit import formats
 from tbloom.demo.localredis import LocalRedis, find_binary
 from tests.helpers.commands import TBLOOM, refused, tbloom
 from tests.helpers.making import missing
@@ -69,7 +69,7 @@ def test_two_looks_at_the_same_moment_are_one() -> None:
     ("seconds", "text"), [(4.4, "4 s"), (119.4, "119 s"), (119.6, "2 min"), (600, "10 min")]
 )
 def test_durations(seconds: float, text: str) -> None:
-    assert words.duration(seconds) == text
+    assert formats.duration(seconds) == text
 
 
 @pytest.mark.parametrize("shards", [1, 3])

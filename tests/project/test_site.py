@@ -16,7 +16,7 @@ import pytest
 
 import tbloom.scrapy
 from tbloom import cli
-from tbloom.cli import COMMANDS
+from tbloom.cli.commands.registry import COMMANDS
 from tests.helpers.making import missing
 
 pytestmark = pytest.mark.check

@@ -1,1 +1,1 @@
-"""One file a command."""
+"""The commands: a file each, or a folder for one with parts of its own."""

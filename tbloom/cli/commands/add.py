@@ -1,4 +1,4 @@
-"""``tbloom add``: adds lines, and prints those that are new."""
+"""``tbloom add``: adds lines, and prints the new ones."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Those of ``check``, and what a new filter is like."""
+    """The arguments of ``check``, and the parameters of a new filter."""
     lines.add_arguments(parser)
     parameters.add_creation(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Adds and prints. 0: something was printed; 1: nothing."""
+    """Adds the lines. 0: a line was printed; 1: none."""
     opened = filters.open_or_create(
         arguments.url, arguments.name, parameters.new(arguments), retry_for=filters.RETRY_FOR
     )
@@ -34,6 +34,6 @@ def _add(seen: TimeBloom, items: list[bytes], within: int | None) -> Iterator[tu
     try:
         yield from zip(items, seen.add_many(items, within), strict=True)
     except FilterFull:
-        # Those that there was room for get their first answers, when they are added again.
+        # The items that were added before the filter was full get the same answers again.
         for item in items:
             yield item, seen.add(item, within)

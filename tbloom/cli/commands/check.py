@@ -1,4 +1,4 @@
-"""``tbloom check``: prints the lines that are new, and changes nothing."""
+"""``tbloom check``: prints the new lines, and changes nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints. 0: there was something to print; 1: nothing."""
+    """Checks the lines. 0: a line was printed; 1: none."""
 
     def ask(seen: TimeBloom, items: list[bytes]) -> Iterator[tuple[bytes, bool]]:
         known = seen.contains_many(items, arguments.within)

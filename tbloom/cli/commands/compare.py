@@ -1,4 +1,4 @@
-"""``tbloom compare``: does a filter have what an exact set has, and how often does it see what it never got?"""
+"""``tbloom compare``: a filter against an exact set, and its error rate as measured with random items."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.console import Group
 from rich.text import Text
 
 from tbloom.bloom.measured import Measured
-from tbloom.cli.kit import filters, numbers, show, sources, words
+from tbloom.cli.kit import filters, formats, numbers, output, sources
 from tbloom.cli.kit.errors import CommandError
 from tbloom.cli.kit.progress import Reporter
 
@@ -24,39 +24,39 @@ if TYPE_CHECKING:
     from tbloom import TimeBloom
     from tbloom.cli.kit.sources import Source
 
-#: So many items are asked for at once.
-_AT_ONCE = 2000
-#: As long as Scrapy's fingerprints.
+#: Items per request.
+_BATCH = 2000
+#: The length of Scrapy's fingerprints.
 _RANDOM_BYTES = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What was found."""
+    """The result of a comparison."""
 
     name: str
-    #: The exact items, and those of them that the filter lacks.
+    #: Number of exact items, and how many the filter lacks.
     items: int
     missing: int
-    #: Random items, which nobody has added, and those of them that the filter calls seen.
+    #: Number of random items, which were never added, and how many the filter calls seen.
     random: int
     seen: int
-    #: Their share, and its 95 % interval.
+    #: Proportion of random items called seen, with its 95 % confidence interval.
     measured_error_rate: float
     measured_low: float
     measured_high: float
-    #: From the bits that are set.
+    #: Computed from the bits that are set.
     estimated_error_rate: float
     promised_error_rate: float
 
     @property
     def is_too_high(self) -> bool:
-        """Whether chance alone does not explain so high an error rate."""
+        """The error rate is above the promise, by more than chance."""
         return self.measured_low > self.promised_error_rate
 
     @property
     def agrees(self) -> bool:
-        """Whether the filter has all, and keeps its promise."""
+        """The filter lacks no item, and keeps its promise."""
         return not self.missing and not self.is_too_high
 
 
@@ -72,13 +72,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     exact.add_argument(
         "--with-lines", metavar="FILE", help="an item in each line; -: standard input"
     )
-    parser.add_argument("--from-url", metavar="URL", help="where the set is (URL)")
+    parser.add_argument("--from-url", metavar="URL", help="the server of the set (URL)")
     parser.add_argument(
         "--random",
         type=numbers.count,
         default=100_000,
         metavar="N",
-        help="how many random items measure the error rate (100000)",
+        help="number of random items that measure the error rate (100000)",
     )
     parser.add_argument("--json", action="store_true", help="as JSON")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
@@ -87,7 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Prints the comparison. 0: they agree; 1: items are missing, or the error rate is too high."""
     if arguments.from_url is not None and arguments.with_set is None:
-        raise CommandError("--from-url: it says where the set is, and --with-set is not given")
+        raise CommandError("--from-url: needs --with-set, the key of the set on that server")
     reporter = Reporter(stderr=True, quiet=arguments.quiet)
     with ExitStack() as stack:
         opened = filters.open_filter(arguments.url, arguments.name, retry_for=filters.RETRY_FOR)
@@ -100,10 +100,9 @@ def run(arguments: argparse.Namespace) -> int:
         _, hits = _ask(reporter, "Measuring", seen, number, _random(number))
         compared = _compared(seen, items, items - found, Measured(hits, number))
     if arguments.json:
-        told = {**asdict(compared), "agrees": compared.agrees}
-        show.print_json(told)
+        output.print_json({**asdict(compared), "agrees": compared.agrees})
     else:
-        show.console().print(_shown(compared))
+        output.console().print(_shown(compared))
     return 0 if compared.agrees else 1
 
 
@@ -114,18 +113,22 @@ def _exact(stack: ExitStack, arguments: argparse.Namespace) -> Source:
 
 
 def _random(number: int) -> Iterator[list[bytes]]:
-    """Items that nobody has added."""
-    for done in range(0, number, _AT_ONCE):
-        yield [os.urandom(_RANDOM_BYTES) for _ in range(min(_AT_ONCE, number - done))]
+    """Batches of random items, which nobody has added."""
+    for done in range(0, number, _BATCH):
+        yield [os.urandom(_RANDOM_BYTES) for _ in range(min(_BATCH, number - done))]
 
 
 def _ask(
-    reporter: Reporter, what: str, seen: TimeBloom, total: int | None, some: Iterable[list[bytes]]
+    reporter: Reporter,
+    what: str,
+    seen: TimeBloom,
+    total: int | None,
+    batches: Iterable[list[bytes]],
 ) -> tuple[int, int]:
-    """How many items there are, and how many of them the filter has."""
+    """The number of items, and of those that the filter calls seen."""
     asked = found = 0
     with reporter.count(what, total, "items") as advance:
-        for items in some:
+        for items in batches:
             found += sum(seen.contains_many(items))
             asked += len(items)
             advance(asked)
@@ -148,23 +151,23 @@ def _compared(seen: TimeBloom, items: int, missing: int, measured: Measured) -> 
 
 
 def _shown(compared: Comparison) -> RenderableType:
-    low, high = words.rate(compared.measured_low), words.rate(compared.measured_high)
-    table = show.facts(
+    low, high = formats.rate(compared.measured_low), formats.rate(compared.measured_high)
+    table = output.facts(
         ("exact items", f"{compared.items:,}", ""),
-        ("missing", f"{compared.missing:,}", "not in the filter, or not any more"),
+        ("missing", f"{compared.missing:,}", "not in the filter, or no longer"),
         ("random items", f"{compared.random:,}", "never added"),
         ("called seen", f"{compared.seen:,}", ""),
         (
             "error rate, measured",
-            words.rate(compared.measured_error_rate),
+            formats.rate(compared.measured_error_rate),
             f"{low} to {high} (95 % interval)",
         ),
         (
             "estimated",
-            words.rate(compared.estimated_error_rate),
+            formats.rate(compared.estimated_error_rate),
             "from the bits that are set",
         ),
-        ("promised", words.rate(compared.promised_error_rate), "at most, over the whole window"),
+        ("promised", formats.rate(compared.promised_error_rate), "at most, over the whole window"),
     )
     return Group(table, *(Text(line, style="yellow") for line in _verdict(compared)))
 
@@ -172,8 +175,8 @@ def _shown(compared: Comparison) -> RenderableType:
 def _verdict(compared: Comparison) -> Iterator[str]:
     if compared.missing == compared.items > 0:
         yield (
-            "warning: not one is in the filter. Are they fingerprints of the same kind? "
-            "scrapy-redis' dupefilter makes others than Scrapy"
+            "warning: none of the items is in the filter. Are they fingerprints of the same kind? "
+            "Those of scrapy-redis' dupefilter differ from Scrapy's"
         )
     elif compared.missing:
         yield "warning: missing items would be fetched again"

@@ -1,4 +1,4 @@
-"""``tbloom completion``: a script that lets a shell complete commands, options and files."""
+"""``tbloom completion``: a script with which a shell completes commands, options and files."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING
 
 import shtab
 
-from tbloom import cli
+from tbloom.cli.commands import registry
+from tbloom.cli.kit import subcommands
 from tbloom.cli.kit.errors import CommandError
 
 if TYPE_CHECKING:
     import argparse
 
 _SHELLS = ("bash", "zsh", "fish")
-#: What an argument's metavar says of its value.
+#: The metavars of arguments that are files or folders.
 _COMPLETED = {"FILE": shtab.FILE, "DIR": shtab.DIRECTORY, "PATH": shtab.DIRECTORY}
 
 
@@ -31,11 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints the script."""
-    parser, commands = cli.parsers()
+    parser, commands = registry.parsers()
     for name, command in commands.items():
-        with suppress(CommandError):  # without its extra, a command is completed by its name
-            cli.load(name).add_arguments(command)
-        for nested in (command, *cli.verbs(command).values()):
+        with suppress(CommandError):  # without its extra, only a command's name is completed
+            registry.load(name).add_arguments(command)
+        for nested in (command, *subcommands.parsers(command).values()):
             _complete_files(nested)
     sys.stdout.write(shtab.complete(parser, arguments.shell) + "\n")
     return 0

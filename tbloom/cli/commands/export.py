@@ -1,10 +1,9 @@
-"""``tbloom export``: a whole filter into a file.
+"""``tbloom export``: writes a filter into a file.
 
-The current slice is read last, so that as much as possible of what is added meanwhile is in the file.
-Bits are only ever set, and a part is read after the layout that names it; so all that was told new
-before the export began is in it. Claims are not: they are the work in progress of living processes,
-without which their items are new again. Nor are lanes, which keep the answers to calls that this
-server was sent, and which will never be sent again to another one.
+The file has all items that were added before the export began: bits are only ever set, and a part is
+read after the layout that names it. The current slice is read last, so that the file also has most of
+the items that are added during the export. Claims are left out: they belong to running processes.
+Kept answers are left out too: their requests will never be sent to another server.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tbloom.bloom.layout import Layout
 from tbloom.bloom.sizing import key_bytes
-from tbloom.cli.kit import exportfile, filters, interrupts, outfile, words
+from tbloom.cli.kit import exportfile, filters, formats, interrupts, outfile
 from tbloom.cli.kit.errors import CommandError
 from tbloom.cli.kit.exportfile import CHUNK, End, Header, Part, Shard
 from tbloom.cli.kit.progress import Reporter
@@ -30,7 +29,7 @@ _EXPIRIES = Script("bloom/expiries")
 
 
 class Found(NamedTuple):
-    """What there is of a shard."""
+    """A shard and its parts, as found on the server."""
 
     shard: Shard
     parts: list[Part]
@@ -39,12 +38,12 @@ class Found(NamedTuple):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """URL, NAME, FILE, --quiet."""
     parser.description = (
-        f"{parser.description} 'tbloom restore' makes it again from that, on any server. Crawlers may go "
-        "on meanwhile: what they were told was new before the export began is in the file. Claims, the "
-        "work in progress of living crawlers, are not."
+        f"{parser.description} 'tbloom restore' restores it from there, on any server. Crawlers may go "
+        "on meanwhile: all items that they added before the export began are in the file. Claims are "
+        "left out."
     )
     filters.add_arguments(parser)
-    parser.add_argument("file", metavar="FILE", help="- is standard output")
+    parser.add_argument("file", metavar="FILE", help="where to write it; -: standard output")
     parser.add_argument("--quiet", action="store_true", help="no progress bar and no summary")
 
 
@@ -74,19 +73,19 @@ def run(arguments: argparse.Namespace) -> int:
                         look()
                     parts += 1
             out.add(End(parts))
-    reporter.say(f"{config.name}: {parts:,} keys, {words.size(written)}")
+    reporter.say(f"{config.name}: {parts:,} keys, {formats.size(written)}")
     return 0
 
 
 def expiries(client: Any, keys: list[str]) -> tuple[int, list[int]]:
-    """The server's clock, and when each of these keys of one shard is dropped."""
+    """The server's clock, and when each of these keys of one shard expires (ms)."""
     call = ScriptCall(_EXPIRIES, tuple(keys), (), in_full=True)
     _, (now, *times) = client.execute_command(*call.words)
     return now, times
 
 
 def _records(client: Any, config: Config, first: list[Found], now: int) -> Iterator[Shard | Part]:
-    """The older slices of all shards, and then, looked at once more, what else there is of each."""
+    """The older slices of all shards; then the rest of each shard, which is looked up again."""
     current = config.window.slice_at(now).label
     older = [part for found in first for part in found.parts if part.label < current]
     yield from older
@@ -97,17 +96,17 @@ def _records(client: Any, config: Config, first: list[Found], now: int) -> Itera
         yield shard
         yield from (part for part in parts if part.place not in known)
     if client.get(config.keys.root) is None:
-        raise CommandError(f"filter {config.name!r} was cleared, or has expired, during the export")
+        raise CommandError(f"filter {config.name!r} was cleared, or expired, during the export")
 
 
 def _look(client: Any, config: Config, shard: int, now: int) -> Found:
-    """What there is of a shard, of the slices that are live, or have begun before the clock was set back."""
+    """A shard's live slices, and those that began before the server's clock was set back."""
     keys = config.keys
     own = [keys.config(shard), keys.layout(shard), keys.register(shard)]
     stored, layout = client.get(own[0]), client.get(own[1])
     if stored is not None and text(stored) != config.stored:
         raise CommandError(
-            f"filter {config.name!r}: its parameters are being changed; try again when that is done"
+            f"filter {config.name!r}: its parameters are being changed; try again later"
         )
     layout = Layout(config, text(layout or ""))
     register = set(map(text, client.hgetall(own[2])))
@@ -122,7 +121,7 @@ def _look(client: Any, config: Config, shard: int, now: int) -> Found:
     _, times = expiries(client, names)
     if -1 in times:
         raise CommandError(
-            f"key {names[times.index(-1)]!r} has no time to live: not tbloom's doing"
+            f"key {names[times.index(-1)]!r} has no time to live; tbloom sets one for every key"
         )
     parts = [
         Part(shard, label, number, expires, size)
@@ -133,7 +132,7 @@ def _look(client: Any, config: Config, shard: int, now: int) -> Found:
 
 
 def _chunks(client: Any, config: Config, part: Part) -> Iterator[bytes]:
-    """A part's bytes; zeros for those that the server has dropped with its slice meanwhile."""
+    """A part's bytes; zeros in place of those that have expired during the export."""
     key = config.keys.slice(*part.place)
     for start in range(0, part.size, CHUNK):
         size = min(CHUNK, part.size - start)

@@ -1,10 +1,10 @@
-"""``tbloom info``: a filter's slices, what they hold, and what threatens them."""
+"""``tbloom info``: a filter, slice by slice, with its warnings."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tbloom.cli.kit import filters, show
+from tbloom.cli.kit import filter_info, filters, output
 
 if TYPE_CHECKING:
     import argparse
@@ -21,7 +21,7 @@ def run(arguments: argparse.Namespace) -> int:
     with filters.open_filter(arguments.url, arguments.name) as seen:
         info = seen.info()
     if arguments.json:
-        show.print_json(show.as_dict(info))
+        output.print_json(filter_info.as_dict(info))
     else:
-        show.console().print(show.as_table(info))
+        output.console().print(filter_info.as_table(info))
     return 0

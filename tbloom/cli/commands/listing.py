@@ -7,15 +7,16 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from redis import ResponseError
-from rich.table import Table
 
-from tbloom.cli.kit import filters, show, words
+from tbloom.cli.kit import filter_info, filters, formats, output
 from tbloom.cli.kit.errors import CommandError, one_line
 from tbloom.errors import TBloomError
 from tbloom.exact import ExactInfo
 
 if TYPE_CHECKING:
     import argparse
+
+    from rich.table import Table
 
     from tbloom.bloom.info import FilterInfo
 
@@ -30,21 +31,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints a line for each filter. 1: one of them can't be read, which stderr says."""
+    """Prints a line for each filter. 1: one of them can't be read; stderr has the error."""
     with filters.connect(arguments.url) as client:
-        told = [_info(arguments.url, client, name) for name in filters.names(client)]
-    found = [info for info in told if info is not None]
+        infos = [_info(arguments.url, client, name) for name in filters.names(client)]
+    found = [info for info in infos if info is not None]
     if arguments.json:
-        show.print_json([_as_dict(info) for info in found])
-    elif not told:
+        output.print_json([_as_dict(info) for info in found])
+    elif not infos:
         sys.stderr.write("no filters here\n")
     elif found:
-        show.console().print(_table(found))
-    return 0 if len(found) == len(told) else 1
+        output.console().print(_table(found))
+    return 0 if len(found) == len(infos) else 1
 
 
 def _info(url: str, client: Any, name: str) -> FilterInfo | ExactInfo | None:
-    """What the filter holds; None where it can't be read, which stderr is told."""
+    """The filter's state; None where it can't be read, after its error on stderr."""
     try:
         if exact := filters.stored_exact(client, name):
             return exact.info()
@@ -57,21 +58,18 @@ def _info(url: str, client: Any, name: str) -> FilterInfo | ExactInfo | None:
 def _as_dict(info: FilterInfo | ExactInfo) -> dict[str, Any]:
     if isinstance(info, ExactInfo):
         return {"kind": "exact", **dataclasses.asdict(info)}
-    return show.as_dict(info)
+    return filter_info.as_dict(info)
 
 
 def _table(found: list[FilterInfo | ExactInfo]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("filter")
-    table.add_column("window")
-    for heading in ("capacity", "shards", "items", "memory", "error rate"):
-        table.add_column(heading, justify="right")
+    numbers = ("capacity", "shards", "items", "memory", "error rate")
+    table = output.columns("filter", "window", right=numbers)
     for info in found:
         if isinstance(info, ExactInfo):
             window, capacity, rate = "exact", "", "none"
         else:
             window, capacity = f"{len(info.slices)} x {info.granularity}", f"{info.capacity:,}"
-            rate = words.rate(info.error_rate)
-        held = f"{info.items:,}", words.size(info.bytes)
+            rate = formats.rate(info.error_rate)
+        held = f"{info.items:,}", formats.size(info.bytes)
         table.add_row(info.name, window, capacity, f"{info.shards}", *held, rate)
     return table

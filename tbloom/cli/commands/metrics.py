@@ -1,4 +1,4 @@
-"""``tbloom metrics``: what filters hold, for Prometheus to scrape."""
+"""``tbloom metrics``: serves the metrics of filters to Prometheus."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tbloom.bloom.info import FilterInfo
 
 PORT = 9185
-#: Ctrl-C is looked for so often (s).
+#: Time between two looks for Ctrl-C.
 _LOOK_SECONDS = 0.2
 
 
@@ -31,10 +31,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """URL, NAME ..., --port, --host, --every."""
     filters.add_url(parser)
     parser.add_argument(
-        "names", metavar="NAME", nargs="*", help="the filters (all that are there at the time)"
+        "names", metavar="NAME", nargs="*", help="the filters (all, looked up at each scrape)"
     )
     parser.add_argument(
-        "--port", type=numbers.port, default=PORT, help=f"({PORT}); 0: any that is free"
+        "--port", type=numbers.port, default=PORT, help=f"({PORT}); 0: any free port"
     )
     parser.add_argument(
         "--host", default="127.0.0.1", help="the address to listen at (127.0.0.1, this machine)"
@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=numbers.seconds,
         default=MAX_AGE,
         metavar="SECONDS",
-        help=f"Redis is asked no more often, however many scrape ({MAX_AGE:g})",
+        help=f"least time between two requests to Redis ({MAX_AGE:g})",
     )
 
 
@@ -58,9 +58,8 @@ def run(arguments: argparse.Namespace) -> int:
             )
     with filters.connect(url) as client:
         for name in names:
-            filters.open_stored(
-                url, client, name
-            )  # a wrong name is told now, not by tbloom_filter_up
+            # A wrong name is an error now; later it would only be tbloom_filter_up.
+            filters.open_stored(url, client, name)
         registry = CollectorRegistry()
         registry.register(_collector(url, client, names, arguments.every))
         with _served(arguments.host, arguments.port, registry) as thread:
@@ -74,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """A filter with the parameters that it has at the time: they may be changed while it is watched."""
+    """A filter whose parameters are read at each scrape: somebody may have changed them."""
 
     url: str
     client: Any
@@ -83,12 +82,12 @@ class _Stored:
     def info(self) -> FilterInfo:
         try:
             return filters.open_stored(self.url, self.client, self.name, retry_for=0).info()
-        except CommandError as error:  # it is not there any more
+        except CommandError as error:  # the filter has vanished
             raise TBloomError(str(error)) from None
 
 
 class _All(FilterCollector):
-    """All filters on a server, but for exact ones."""
+    """All filters on a server, except exact filters."""
 
     def __init__(self, url: str, client: Any, max_age: float) -> None:
         super().__init__(max_age=max_age)
@@ -109,7 +108,7 @@ def _collector(url: str, client: Any, names: list[str], max_age: float) -> Filte
 
 @contextmanager
 def _served(host: str, port: int, registry: CollectorRegistry) -> Iterator[Thread]:
-    """Serves the registry; yields the thread that does."""
+    """Serves the registry in a thread, which it yields."""
     try:
         server, thread = start_http_server(port, host, registry)
     except (OSError, UnicodeError) as error:
@@ -125,6 +124,6 @@ def _served(host: str, port: int, registry: CollectorRegistry) -> Iterator[Threa
 
 
 def _show_log() -> None:
-    """What the collector logs goes to stderr: that Redis is away, and that it is back."""
+    """Prints the collector's log on stderr: the begin and the end of an outage."""
     logging.basicConfig(format="tbloom: %(message)s")
     logging.getLogger("tbloom").setLevel(logging.INFO)

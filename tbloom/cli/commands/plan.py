@@ -1,4 +1,4 @@
-"""``tbloom plan``: how large a filter will be, or how much fits into so much memory."""
+"""``tbloom plan``: the memory of a filter, or the filter that fits into a given memory."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from rich.table import Table
-
 from tbloom.bloom import sizing
 from tbloom.bloom.config import Config, configure
-from tbloom.cli.kit import numbers, parameters, show, words
+from tbloom.cli.kit import formats, numbers, output, parameters
 from tbloom.cli.kit.errors import CommandError
 from tbloom.errors import ConfigError
 
@@ -18,19 +16,21 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
-#: What a fingerprint of 40 hex digits takes in Redis 7.0: as a member of a set, and as a key with a TTL.
+    from rich.table import Table
+
+#: Memory of a fingerprint of 40 hex digits in Redis 7.0: as a member of a set, and as a key with a TTL.
 #: Measured: docs/benchmarks.md, "Memory, and what it buys".
 _SET_BYTES, _KEY_BYTES = 97, 134
-#: What a string has beside its bytes, in the same allocation.
+#: Bytes that Redis adds to a string's own, in the same allocation.
 _KEY_OVERHEAD = 10
 _DAY_MS = 86_400_000
-#: A slice fills up while it is current: the chance of a mistake is averaged over so many moments.
+#: The error rate of a slice that fills up is averaged over this number of moments.
 _MOMENTS = 100
 
 
 @dataclass(frozen=True, slots=True)
-class SliceCalls:
-    """What a filter costs, and what its mistakes cost. Memory in bytes, as Redis allocates it."""
+class Plan:
+    """The memory of a filter (bytes, as Redis allocates it), and the pages lost to its errors."""
 
     granularity: str
     slices: int
@@ -42,23 +42,23 @@ class SliceCalls:
     shards: int
     slice_bytes: int
     window_bytes: int
-    #: New pages that are called seen, and so are not fetched, while each slice gets its capacity in new items.
+    #: New pages that are called seen, so not fetched, if each slice gets as many new items as its capacity.
     lost_per_day: float
-    #: The most that the promised rate allows.
+    #: The same number at the promised error rate.
     lost_per_day_at_most: float
-    #: The window's items, as members of a Redis set, or each as a key of its own (SET NX EX).
+    #: Memory of the window's items as members of a Redis set, and as keys (SET NX EX).
     set_bytes: int
     keys_bytes: int
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the filter is like, --memory, --json."""
+    """The filter's parameters, --memory, --json."""
     parameters.add_arguments(parser)
     parser.add_argument(
         "--memory",
         type=numbers.memory,
         metavar="SIZE",
-        help="what the window may take, such as 2GB: prints the capacity that fits; with --capacity, the error rate",
+        help="memory for the window, such as 2GB: computes the capacity that fits, or with --capacity the error rate",
     )
     parser.add_argument("--json", action="store_true", help="as JSON")
 
@@ -68,18 +68,18 @@ def run(arguments: argparse.Namespace) -> int:
     given = parameters.given(arguments)
     made = plan(_config(given, arguments.memory))
     if arguments.json:
-        show.print_json(asdict(made))
+        output.print_json(asdict(made))
     else:
-        show.console().print(_table(made))
+        output.console().print(_table(made))
     return 0
 
 
-def plan(config: Config) -> SliceCalls:
-    """What a filter with these parameters costs."""
+def plan(config: Config) -> Plan:
+    """The plan of a filter with these parameters."""
     slice_bytes = _slice_bytes(config)
     items = config.capacity * config.slices
     per_day = config.capacity * _DAY_MS / _slice_ms(config)
-    return SliceCalls(
+    return Plan(
         granularity=config.window.granularity,
         slices=config.slices,
         capacity=config.capacity,
@@ -98,18 +98,18 @@ def plan(config: Config) -> SliceCalls:
 
 
 def _slice_bytes(config: Config) -> int:
-    """What a full slice takes, as Redis allocates it."""
+    """Memory of a full slice, as Redis allocates it."""
     return config.shards * sizing.allocated(sizing.key_bytes(config.shard_bits) + _KEY_OVERHEAD)
 
 
 def _slice_ms(config: Config) -> float:
-    """How long (ms) a slice lasts on average: months differ."""
+    """Mean length of a slice (ms): months differ."""
     slices = config.window.live(0)
     return (slices[-1].end - slices[0].start) / len(slices)
 
 
 def _mean_rate(config: Config) -> float:
-    """The chance that a new item is called seen, averaged over the time in which a slice fills up."""
+    """Chance that a new item is called seen, averaged over the time in which a slice fills up."""
     full = sizing.rate_at(config.capacity, config.bits, config.hashes)
     moments = (config.capacity * (i + 0.5) / _MOMENTS for i in range(_MOMENTS))
     now = (sizing.rate_at(items, config.bits, config.hashes) for items in moments)
@@ -117,12 +117,12 @@ def _mean_rate(config: Config) -> float:
 
 
 def _config(given: dict[str, Any], memory: int | None) -> Config:
-    """The filter; with ``memory`` the largest one, or the one that makes the fewest mistakes, in so much."""
+    """The filter; with ``memory``, the one of the largest capacity or lowest error rate that fits."""
     if memory is None:
         return _sized(given)
     if "capacity" not in given:
-        # An item takes a bit at least.
-        found = _last(memory * 8, lambda items: _fitting(memory, given, capacity=items))
+        # An item takes at least a bit.
+        found = _largest(memory * 8, lambda items: _fitting(memory, given, capacity=items))
     elif "error_rate" not in given:
         rates = (10 ** (exponent / 100) for exponent in range(-1500, 0))
         found = next(
@@ -130,10 +130,10 @@ def _config(given: dict[str, Any], memory: int | None) -> Config:
         )
     else:
         raise CommandError(
-            "--memory: give --capacity or --error-rate, and the other one is worked out"
+            "--memory: give only one of --capacity and --error-rate; the other is computed"
         )
     if found is None:
-        raise CommandError(f"--memory: {words.size(memory)} is too little for such a filter")
+        raise CommandError(f"--memory: {formats.size(memory)} is too little for such a filter")
     return found
 
 
@@ -143,12 +143,12 @@ def _sized(given: dict[str, Any]) -> Config:
     except ConfigError as error:
         if error.argument != "bits":
             raise
-        message = f"--capacity: a slice for so many items needs {error.value:,} bits, expected {error.expected}"
+        message = f"--capacity: a slice needs {error.value:,} bits, expected {error.expected}"
         raise CommandError(message) from None
 
 
 def _fitting(memory: int, given: dict[str, Any], **more: Any) -> Config | None:
-    """The filter, if its window takes no more memory than that."""
+    """The filter, if its window fits into the memory."""
     try:
         config = configure("plan", **given, **more)
     except ConfigError as error:
@@ -158,9 +158,9 @@ def _fitting(memory: int, given: dict[str, Any], **more: Any) -> Config | None:
     return config if _slice_bytes(config) * config.slices <= memory else None
 
 
-def _last(most: int, fitting: Callable[[int], Config | None]) -> Config | None:
-    """What fits for the largest number up to ``most`` for which something does, by bisection."""
-    low, high, found = 0, most, None
+def _largest(limit: int, fitting: Callable[[int], Config | None]) -> Config | None:
+    """The filter for the largest number up to ``limit`` for which one fits, by bisection."""
+    low, high, found = 0, limit, None
     while low < high:
         middle = (low + high + 1) // 2
         fits = fitting(middle)
@@ -171,26 +171,26 @@ def _last(most: int, fitting: Callable[[int], Config | None]) -> Config | None:
     return found
 
 
-def _table(made: SliceCalls) -> Table:
-    shards = "a key each, of 32 MB at most" if made.shards > 1 else ""
-    return show.facts(
+def _table(made: Plan) -> Table:
+    shards = "a key each, at most 32 MB" if made.shards > 1 else ""
+    return output.facts(
         ("capacity", f"{made.capacity:,}", "distinct items per slice"),
         ("window", f"{made.slices} x {made.granularity}", ""),
-        ("error rate", words.rate(made.error_rate), "at most, over the whole window"),
+        ("error rate", formats.rate(made.error_rate), "at most, over the whole window"),
         ("bits", f"{made.bits:,}", f"{made.bits_per_item:.2f} an item"),
         ("hashes", f"{made.hashes}", ""),
         ("shards", f"{made.shards}", shards),
-        ("memory of a slice", words.size(made.slice_bytes), ""),
-        ("memory of the window", words.size(made.window_bytes), "when every slice is full"),
+        ("memory of a slice", formats.size(made.slice_bytes), ""),
+        ("memory of the window", formats.size(made.window_bytes), "when every slice is full"),
         (
             "pages lost",
             f"{made.lost_per_day:,.1f} a day",
             f"expected, when every slice is full; {made.lost_per_day_at_most:,.1f} at most",
         ),
-        ("as a Redis set", words.size(made.set_bytes), _times(made.set_bytes, made)),
-        ("as SET NX EX", words.size(made.keys_bytes), _times(made.keys_bytes, made)),
+        ("as a Redis set", formats.size(made.set_bytes), _times(made.set_bytes, made)),
+        ("as SET NX EX", formats.size(made.keys_bytes), _times(made.keys_bytes, made)),
     )
 
 
-def _times(size: int, made: SliceCalls) -> str:
+def _times(size: int, made: Plan) -> str:
     return f"{size / made.window_bytes:.0f} times as much, for fingerprints of 40 characters"

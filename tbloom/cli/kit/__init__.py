@@ -1,1 +1,1 @@
-"""What the commands share: progress, tables, numbers, files."""
+"""Parts that commands share: progress, tables, numbers, files."""

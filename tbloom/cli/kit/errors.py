@@ -1,20 +1,24 @@
-"""The errors that end a command with one line on stderr."""
+"""The exit codes, and the errors that end a command with one line on stderr."""
 
 from __future__ import annotations
 
+FAILED = 1
+USER_ERROR = 2
+INTERRUPTED = 130
+
 
 def one_line(error: Exception) -> str:
-    """An error's text, as stderr gets it."""
+    """The text of an error, in one line."""
     return " ".join(str(error).split())
 
 
 class CommandError(Exception):
-    """What the user asked for can't be done; its text is the line that says why."""
+    """A mistake of the user; its text is the line on stderr."""
 
-    exit_code = 2
+    exit_code = USER_ERROR
 
 
 class CommandFailed(CommandError):
-    """Something broke down on the way, through no fault of the user's."""
+    """A failure that is no mistake of the user."""
 
-    exit_code = 1
+    exit_code = FAILED

@@ -1,7 +1,7 @@
-"""The file that holds a whole filter: what ``tbloom export`` writes and ``tbloom restore`` reads.
+"""The file format of ``tbloom export`` and ``tbloom restore``.
 
-A gzip stream, by whose checksum and length it is found whether the file is damaged or cut off. In it
-are records, a line of JSON each, and the bytes of each part behind its record::
+The file is a gzip stream, whose checksum and length show that it is whole. The stream has records, a
+line of JSON each; the record of a part is followed by the part's bytes::
 
     {"tbloom": {"format": 1, "name": "news", "parameters": "{...}", "time": 1557316800000, "expires": ...}}
     {"part": {"shard": 0, "label": "20190507", "number": 0, "expires": 1557835200000, "size": 3218517}}
@@ -11,9 +11,9 @@ are records, a line of JSON each, and the bytes of each part behind its record::
     <3218517 bytes>
     {"end": {"parts": 2}}
 
-Times are in ms since the epoch, by the server's clock; -2: there is no such key. ``parameters`` and
-``layout`` are the texts that the server has, and the bytes are those of Redis' strings, so any server,
-of any version, can take them. Names of keys are not in the file: the filter may get another name.
+Times are in ms since the epoch, by the server's clock; -2 stands for a missing key. ``parameters`` and
+``layout`` are the texts on the server, and the bytes are those of Redis' strings, so servers of all
+versions can take them. The file has no names of keys: the filter may get another name.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
     from tbloom.bloom.config import Config
 
 FORMAT = 1
-#: So many bytes are read and written at once: neither server nor client is busy with them for long.
+#: Bytes per request, which keep neither server nor client busy for long.
 CHUNK = 1 << 20
 _LONGEST_LINE = 4 * CHUNK
-_SPEED = 1  # of zlib's levels: bits compress hardly better at others
+_LEVEL = 1  # of gzip: higher levels hardly compress bits better
 
 
 class Header(NamedTuple):
-    """What filter it is, as of when, and when its parameters are dropped."""
+    """Name and parameters of the filter, the time of the export, and when the parameters expire."""
 
     format: int
     name: str
@@ -54,7 +54,7 @@ class Header(NamedTuple):
 
 
 class Shard(NamedTuple):
-    """A shard's layout, and when the keys are dropped that it has beside its parts."""
+    """A shard's layout, and when its keys other than parts expire."""
 
     shard: int
     layout: str
@@ -64,7 +64,7 @@ class Shard(NamedTuple):
 
 
 class Part(NamedTuple):
-    """One key of a slice: where it belongs, when it is dropped, and its bytes."""
+    """One key of a slice: its place, when it expires, and its size in bytes."""
 
     shard: int
     label: str
@@ -74,12 +74,12 @@ class Part(NamedTuple):
 
     @property
     def place(self) -> tuple[str, int, int]:
-        """As ``Keys.slice`` takes it."""
+        """The arguments of ``Keys.slice``."""
         return self.label, self.shard, self.number
 
 
 class End(NamedTuple):
-    """Nothing is missing."""
+    """The end of the file, with the number of parts as a check."""
 
     parts: int
 
@@ -90,7 +90,7 @@ _NAMES = {kind: name for name, kind in _KINDS.items()}
 
 
 class Contents(NamedTuple):
-    """All of a file's records."""
+    """All records of a file."""
 
     header: Header
     shards: list[Shard]
@@ -98,18 +98,18 @@ class Contents(NamedTuple):
 
 
 class Writer:
-    """Writes the records, one after another."""
+    """Writes the records of a file."""
 
     def __init__(self, file: BinaryIO) -> None:
-        self._stream = gzip.GzipFile("", "wb", _SPEED, file, mtime=0)
+        self._stream = gzip.GzipFile("", "wb", _LEVEL, file, mtime=0)
 
     def add(self, record: Record) -> None:
-        """A record; that of a part is followed by its bytes."""
+        """Writes a record; ``write`` follows for the bytes of a part."""
         line = json.dumps({_NAMES[type(record)]: record._asdict()}, separators=(",", ":"))
         self._stream.write(line.encode() + b"\n")
 
     def write(self, chunk: bytes) -> None:
-        """Some of a part's bytes."""
+        """Writes some of a part's bytes."""
         self._stream.write(chunk)
 
     def __enter__(self) -> Self:
@@ -120,14 +120,14 @@ class Writer:
 
 
 class Reader:
-    """Reads a file, as often as it is asked to; ``name`` is for messages."""
+    """Reads a file, any number of times; errors have its ``name``."""
 
     def __init__(self, file: BinaryIO, name: str) -> None:
         self._file = file
         self._name = name
 
     def contents(self) -> Contents:
-        """The records of a file that was read to its end, and is whole."""
+        """All records; raises CommandError where the file is not whole."""
         records = [record for record, _ in self._records()]
         with self._refusing():
             header, *others, end = records
@@ -139,13 +139,13 @@ class Reader:
         return Contents(header, shards, parts)
 
     def parts(self) -> Iterator[tuple[Part, Iterator[bytes]]]:
-        """Each part and its bytes, in pieces, which are read there and then or never."""
+        """Each part with its bytes, in pieces, which must be read before the next part."""
         for record, stream in self._records():
             if isinstance(record, Part):
                 yield record, self._pieces(stream, record.size)
 
     def check(self, contents: Contents, config: Config) -> None:
-        """Raises where this can't be what is left of a filter with these parameters."""
+        """Raises CommandError where the contents don't fit a filter with these parameters."""
         with self._refusing():
             layouts = {
                 shard.shard: Layout(config, shard.layout)
@@ -166,7 +166,7 @@ class Reader:
                 raise ValueError
 
     def _records(self) -> Iterator[tuple[Record, gzip.GzipFile]]:
-        """Each record, and the stream, which is behind its line."""
+        """Each record, with the stream at the position after its line."""
         self._file.seek(0)
         with self._refusing(), gzip.GzipFile(fileobj=self._file, mode="rb") as stream:
             while line := stream.readline(_LONGEST_LINE):
@@ -200,20 +200,20 @@ class Reader:
 
     @contextmanager
     def _refusing(self) -> Iterator[None]:
-        """An error says what is wrong with the file."""
+        """Turns an error into a CommandError that says what is wrong with the file."""
         try:
             yield
         except EOFError:
             raise CommandError(f"{self._name}: cut off; nothing was restored") from None
         except (gzip.BadGzipFile, zlib.error, RecursionError, *_WRONG) as error:
             if isinstance(error, gzip.BadGzipFile) and "Not a gzipped file" in str(error):
-                reason = "not a file that 'tbloom export' has written"
+                reason = "not a file by 'tbloom export'"
             else:
-                reason = "damaged, or not written by 'tbloom export'"
+                reason = "damaged, or not a file by 'tbloom export'"
             raise CommandError(f"{self._name}: {reason}; nothing was restored") from None
         except OSError as error:
             raise CommandError(f"{self._name}: {error.strerror or error}") from None
 
 
-#: What wrong records lead to.
+#: The errors that wrong records raise.
 _WRONG = (AttributeError, LookupError, TypeError, ValueError, OverflowError, TBloomError)

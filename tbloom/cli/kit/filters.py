@@ -1,4 +1,4 @@
-"""The filters that are on a server, by their stored parameters."""
+"""The filters on a server, opened with their stored parameters."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
     from tbloom.bloom.config import Config, Parameters
 
-#: For so long (s) a command that goes through many items sends a call again; one that only looks does not.
+#: How long commands with many items retry a request (s). Commands that only read do not retry.
 RETRY_FOR = 30.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """URL and NAME, as most commands have them."""
+    """URL and NAME."""
     add_url(parser)
     parser.add_argument("name", metavar="NAME", help="the filter's name (tbloom list URL)")
 
@@ -46,11 +46,10 @@ def add_url(parser: argparse.ArgumentParser) -> None:
 
 @contextmanager
 def connect(url: str) -> Iterator[Any]:
-    """redis-py's client; where no server answers, the first command raises redis-py's error at once."""
+    """redis-py's client, without retries: if no server answers, the first command raises redis-py's error."""
     address, cluster = parse_url(url)
-    address = re.sub(
-        r"(?<=[?&])(decode_responses|encoding\w*)=[^&]*&?", "", address
-    )  # bytes are bytes
+    # Commands expect replies in bytes.
+    address = re.sub(r"(?<=[?&])(decode_responses|encoding\w*)=[^&]*&?", "", address)
     kind = redis.RedisCluster if cluster else redis.Redis
     try:
         with make_client(kind.from_url, Retry, address) as client:
@@ -61,7 +60,7 @@ def connect(url: str) -> Iterator[Any]:
 
 @contextmanager
 def open_filter(url: str, name: str, **own: Any) -> Iterator[TimeBloom]:
-    """The stored filter of this name, with its parameters; ``own`` are the client's own affair."""
+    """The stored filter of this name; ``own`` are further arguments of ``TimeBloom``."""
     with connect(url) as client, open_stored(url, client, name, **own) as seen:
         yield seen
 
@@ -70,16 +69,16 @@ def open_filter(url: str, name: str, **own: Any) -> Iterator[TimeBloom]:
 def open_or_create(
     url: str, name: str, given: dict[str, Any] | None, **own: Any
 ) -> Iterator[TimeBloom]:
-    """The same; one that is not there is made with what is ``given``, unless that is None.
+    """The filter of this name, created with the ``given`` parameters if it is missing (None: not created).
 
-    One that is there must be the one that they would make.
+    Raises ConfigMismatch where it is stored with other parameters than those given.
     """
     with connect(url) as client:
         stored = client.get(Keys(name).root)
         is_ours = not stored_exact(client, name) and not is_mapping(client, name)
         if given is not None and (given or stored is None) and is_ours:
             seen = TimeBloom(client, name, **given, **own)
-            seen.keys()  # raises ConfigMismatch where it is there with other parameters
+            seen.keys()  # raises ConfigMismatch
         else:
             seen = open_stored(url, client, name, **own)
         with seen:
@@ -87,15 +86,15 @@ def open_or_create(
 
 
 def open_stored(url: str, client: Any, name: str, **own: Any) -> TimeBloom:
-    """The same, with a client that is there; ``url`` is for the message."""
+    """The stored filter of this name, on an open client; errors name the ``url``."""
     stored = client.get(Keys(name).root)
     if stored is None:
         raise CommandError(
-            f"no filter {name!r} on {without_secrets(url)} ('tbloom list URL' shows those that are there)"
+            f"no filter {name!r} on {without_secrets(url)} ('tbloom list URL' shows the filters)"
         )
     if exact.config.from_stored(name, text(stored)):
         raise CommandError(
-            f"{name!r} on {without_secrets(url)} is an exact filter, and this command is for those with slices"
+            f"{name!r} on {without_secrets(url)} is an exact filter; this command needs one with slices"
         )
     if is_mapping(client, name):
         raise CommandError(
@@ -105,19 +104,19 @@ def open_stored(url: str, client: Any, name: str, **own: Any) -> TimeBloom:
 
 
 def is_mapping(client: Any, name: str) -> bool:
-    """Whether this name is that of a mapping of distinct counters."""
+    """The name belongs to a mapping of distinct counters."""
     try:
         stored = text(client.get(Keys(name).root) or b"")
-    except redis.ResponseError:  # somebody else's key, of another type
+    except redis.ResponseError:  # the key belongs to another program
         return False
     return bool(read_stored(stored).get("kind") == MAPPING)
 
 
 def stored_exact(client: Any, name: str) -> exact.ExactFilter | None:
-    """The stored filter of this name, if it is an exact one."""
+    """The exact filter of this name; None where there is none."""
     try:
         config = exact.config.from_stored(name, text(client.get(Keys(name).root) or b""))
-    except redis.ResponseError:  # somebody else's key, of another type
+    except redis.ResponseError:  # the key belongs to another program
         return None
     return exact.ExactFilter(client, name, shards=config.shards) if config else None
 
@@ -128,7 +127,7 @@ def of_config(client: Any, config: Config, **own: Any) -> TimeBloom:
 
 
 def parameters_of(config: Config) -> Parameters:
-    """The same, as ``TimeBloom`` takes them."""
+    """The parameters as arguments of ``TimeBloom``."""
     return {
         "granularity": config.granularity,
         "slices": config.slices,
@@ -143,22 +142,22 @@ def parameters_of(config: Config) -> Parameters:
 
 
 def node_of(client: Any, key: str) -> dict[str, Any]:
-    """Has a command about the server go to the one that holds the key."""
+    """Arguments that send a command to the cluster's node that holds the key."""
     node = getattr(client, "get_node_from_key", None)
     return {"target_nodes": node(key)} if node else {}
 
 
 def names(client: Any) -> list[str]:
-    """The filters on the server, in order. (Mappings of distinct counters are none.)"""
+    """The names of the filters on the server, sorted."""
     return [name for name in _stored_names(client) if not is_mapping(client, name)]
 
 
 def mappings(client: Any) -> list[str]:
-    """The mappings of distinct counters on the server, in order."""
+    """The names of the mappings of distinct counters on the server, sorted."""
     return [name for name in _stored_names(client) if is_mapping(client, name)]
 
 
 def _stored_names(client: Any) -> list[str]:
-    """All names that parameters are stored under, found with SCAN, in order."""
+    """All names with stored parameters, found by SCAN, sorted."""
     found = (name_of(text(key)) for key in client.scan_iter(CONFIGS, count=1000))
     return sorted({name for name in found if name is not None})

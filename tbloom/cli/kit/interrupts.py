@@ -1,4 +1,4 @@
-"""Ctrl-C between two steps of a command's work, not within one."""
+"""Ctrl-C that ends a command between two steps of its work, not within a step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 
 @contextmanager
 def step() -> Iterator[None]:
-    """One step of the work: a Ctrl-C that comes within it ends the command after it."""
+    """A step of the work: a Ctrl-C within it raises KeyboardInterrupt at its end."""
     with held_back() as look:
         yield
         look()
@@ -23,9 +23,9 @@ def step() -> Iterator[None]:
 
 @contextmanager
 def held_back() -> Iterator[Callable[[], None]]:
-    """Yields what is to be called between two steps: it raises KeyboardInterrupt if one has come.
+    """Yields a function to call between two steps: it raises KeyboardInterrupt after a Ctrl-C.
 
-    A second one is not held back.
+    A second Ctrl-C raises KeyboardInterrupt at once.
     """
     came: list[int] = []
 
@@ -39,10 +39,10 @@ def held_back() -> Iterator[Callable[[], None]]:
             raise KeyboardInterrupt
 
     if threading.current_thread() is not threading.main_thread():
-        yield look  # only there can signals be handled
+        yield look  # only the main thread can handle signals
         return
     numbers = [getattr(signal, name) for name in _SIGNALS if hasattr(signal, name)]
-    # What nohup, or a script's background job, has us ignore stays ignored.
+    # Signals that nohup, or a shell's background job, ignores stay ignored.
     numbers = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
     before = {number: signal.signal(number, note) for number in numbers}
     try:

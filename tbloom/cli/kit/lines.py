@@ -1,4 +1,4 @@
-"""What ``tbloom add`` and ``tbloom check`` have in common: a filter in a shell's pipeline, an item in each line."""
+"""Files with an item in each line, and the loop of ``tbloom add`` and ``tbloom check`` over them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
     from tbloom import TimeBloom
 
-    #: Each of the items, and whether it is new.
+    #: Returns each of the items with its answer: True if it is new.
     Ask = Callable[[TimeBloom, list[bytes]], Iterable[tuple[bytes, bool]]]
 
-#: So many bytes are read at once, if they are there.
-_AT_ONCE = 1 << 16
+#: Bytes per read.
+_READ_BYTES = 1 << 16
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,10 +32,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "files", metavar="FILE", nargs="*", help="an item in each line; - or none: standard input"
     )
     parser.add_argument(
-        "--seen", action="store_true", help="print the items that have been seen, not the new ones"
+        "--seen", action="store_true", help="print the seen items, not the new ones"
     )
     parser.add_argument(
-        "--within", type=int, metavar="N", help="ask the newest N slices only (all)"
+        "--within", type=int, metavar="N", help="check the newest N slices only (all)"
     )
     parser.add_argument("--quiet", action="store_true", help="no progress bar and no summary")
 
@@ -43,15 +43,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(
     arguments: argparse.Namespace, what: str, opened: AbstractContextManager[TimeBloom], ask: Ask
 ) -> int:
-    """Prints the new items, or those seen. 0: there are some; 1: none."""
+    """Prints the new items, or the seen ones. 0: an item was printed; 1: none."""
     reporter = Reporter(stderr=True, quiet=arguments.quiet)
     printed = total = 0
     with ExitStack() as stack:
-        # Opened before anything is asked, so that a wrong name changes nothing.
+        # Files are opened first, so that a wrong name changes nothing.
         files = [open_file(stack, file) for file in arguments.files or ["-"]]
         seen = stack.enter_context(opened)
         advance = stack.enter_context(reporter.count(what, None, "lines"))
-        for items in (items for file in files for items, _ in pages(file)):
+        for items in (items for file in files for items, _ in batches(file)):
             wanted: list[bytes] = []
             with interrupts.step():
                 try:
@@ -59,7 +59,7 @@ def run(
                         if new is not arguments.seen:
                             wanted.append(item)
                 finally:
-                    # At once: what is added and not printed would be lost if the rest went wrong.
+                    # Also after an error: an item that was added is never answered new again.
                     sys.stdout.buffer.writelines(item + b"\n" for item in wanted)
                     sys.stdout.buffer.flush()
             printed += len(wanted)
@@ -69,13 +69,13 @@ def run(
     return 0 if printed else 1
 
 
-def pages(file: BinaryIO) -> Iterator[tuple[list[bytes], int]]:
-    """The file's lines, without their ends, as many as are there at a time, and how many bytes these are.
+def batches(file: BinaryIO) -> Iterator[tuple[list[bytes], int]]:
+    """Batches of the file's lines, as they can be read without waiting, each with its size (bytes).
 
-    Empty lines are left out.
+    Line ends and empty lines are left out.
     """
     rest = b""
-    while data := file.read1(_AT_ONCE):  # type: ignore[attr-defined] # of a file, and of standard input
+    while data := file.read1(_READ_BYTES):  # type: ignore[attr-defined] # of a file, and of standard input
         whole, end, rest = (rest + data).rpartition(b"\n")
         if end:
             yield _items(whole), len(whole) + 1
@@ -88,7 +88,7 @@ def _items(data: bytes) -> list[bytes]:
 
 
 def open_file(stack: ExitStack, file: str) -> BinaryIO:
-    """The file, open for as long as the stack is; ``-`` is standard input."""
+    """The file, which the stack closes; ``-`` is standard input."""
     if file == "-":
         if sys.stdin is None:
             raise CommandError("standard input is closed")

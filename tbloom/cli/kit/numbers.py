@@ -1,4 +1,4 @@
-"""Numbers, sizes and ports as people type them: ``1e8``, ``2GB``."""
+"""Numbers, sizes and ports as users type them: ``1e8``, ``2GB``."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import argparse
 import re
 
 _LAST_PORT = 65535
-_MOST_SECONDS = 3600
-_MOST = 1e30
+_MAX_SECONDS = 3600
+_MAX = 1e30
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
@@ -27,14 +27,14 @@ def count(text: str) -> int:
 def memory(text: str) -> int:
     """Bytes: ``2GB``, ``512mb``, ``1.5GiB`` or a plain number. A KB is 1024, as in Redis' settings."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kmgt]?)i?b?", text.strip().lower())
-    size = min(float(match[1]), _MOST) * _UNITS[match[2]] if match else 0
+    size = min(float(match[1]), _MAX) * _UNITS[match[2]] if match else 0
     if size >= 1:
         return int(size)
     raise argparse.ArgumentTypeError(f"expected a size such as 512MB or 2GB, got {text!r}")
 
 
 def port(text: str) -> int:
-    """A TCP port; 0 is any that is free."""
+    """A TCP port; 0 is any free one."""
     if re.fullmatch(r"[0-9]{1,5}", text) and (number := int(text)) <= _LAST_PORT:
         return number
     raise argparse.ArgumentTypeError(f"expected a port from 0 to {_LAST_PORT}, got {text!r}")
@@ -43,10 +43,10 @@ def port(text: str) -> int:
 def seconds(text: str) -> float:
     """A duration of at most an hour."""
     try:
-        if 0 <= (number := float(text)) <= _MOST_SECONDS:
+        if 0 <= (number := float(text)) <= _MAX_SECONDS:
             return number
     except ValueError:
         pass
     raise argparse.ArgumentTypeError(
-        f"expected a number of seconds from 0 to {_MOST_SECONDS}, got {text!r}"
+        f"expected a number of seconds from 0 to {_MAX_SECONDS}, got {text!r}"
     )

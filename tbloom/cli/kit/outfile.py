@@ -1,4 +1,4 @@
-"""A file that is there once it is whole, and not before."""
+"""Output files that appear only when they are complete."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def writing(file: str) -> Iterator[BinaryIO]:
-    """Writes the file under another name beside it, which is changed at the end; ``-`` is standard output."""
+    """Yields a temporary file beside it, renamed at the end; ``-`` is standard output."""
     try:
         if file == "-":
             if sys.stdout is None:
@@ -27,11 +27,11 @@ def writing(file: str) -> Iterator[BinaryIO]:
             sys.stdout.buffer.flush()
             return
         target = Path(file)
-        if target.exists() and not target.is_file():  # /dev/null must not be replaced
+        if target.exists() and not target.is_file():  # a device such as /dev/null
             with target.open("wb") as opened:
                 yield opened
             return
-        target = target.resolve()  # what a link leads to
+        target = target.resolve()  # the target of a link
         new = target.with_name(f"{target.name}.{secrets.token_hex(4)}.new")
         try:
             with new.open("xb") as opened:
@@ -43,9 +43,9 @@ def writing(file: str) -> Iterator[BinaryIO]:
             new.replace(target)
         finally:
             new.unlink(missing_ok=True)
-    except BrokenPipeError:  # who read our output has left
+    except BrokenPipeError:  # main() reports it
         raise
     except OSError as error:
         raise CommandError(f"{file}: {error.strerror or error}") from None
-    except RuntimeError as error:  # from Python 3.13 on an OSError: a link that leads to itself
+    except RuntimeError as error:  # a link to itself; an OSError from Python 3.13 on
         raise CommandError(f"{file}: {error}") from None

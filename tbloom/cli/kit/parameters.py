@@ -1,4 +1,4 @@
-"""The options that say what a filter is like."""
+"""The options for the parameters of a filter."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: Any) -> None:
-    """--granularity, --slices, --capacity, --error-rate and so on; of those that are not given, there is no trace."""
+    """--granularity, --slices, --capacity, --error-rate, --tz, --shards, --no-grow."""
     parser.add_argument(
         "--granularity",
         metavar="PERIOD",
         help="length of a slice: h, d, w, m, or 15min, 3d ... (d)",
     )
-    parser.add_argument("--slices", type=int, metavar="N", help="how many slices (7)")
+    parser.add_argument("--slices", type=int, metavar="N", help="number of slices (7)")
     parser.add_argument(
         "--capacity", type=numbers.count, metavar="ITEMS", help="distinct items per slice (1e6)"
     )
@@ -26,29 +26,35 @@ def add_arguments(parser: Any) -> None:
         "--error-rate", type=float, metavar="RATE", help="over the whole window (1e-4)"
     )
     parser.add_argument("--tz", metavar="ZONE", help="time zone, such as Europe/Berlin (UTC)")
-    parser.add_argument("--shards", type=int, metavar="N", help="parts, for a cluster")
     parser.add_argument(
-        "--no-grow", dest="grow", action="store_false", default=None, help="refuse items when full"
+        "--shards", type=int, metavar="N", help="number of shards, for a cluster (by size)"
+    )
+    parser.add_argument(
+        "--no-grow",
+        dest="grow",
+        action="store_false",
+        default=None,
+        help="refuse items when a slice is full",
     )
 
 
 def given(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Those that were given, as ``TimeBloom`` takes them."""
+    """The options that were given, as arguments of ``TimeBloom``."""
     names = ("granularity", "slices", "capacity", "error_rate", "tz", "shards", "grow")
     values = {name: getattr(arguments, name) for name in names}
     return {name: value for name, value in values.items() if value is not None}
 
 
 def new(arguments: argparse.Namespace) -> dict[str, Any] | None:
-    """What a filter that is not there yet is made with; None without --create."""
+    """The parameters of a new filter; None without --create."""
     values = given(arguments)
     if values and not arguments.create:
-        raise CommandError("--create is missing, without which no filter is made")
+        raise CommandError("--create is missing: parameters are for a new filter only")
     return values if arguments.create else None
 
 
 def add_creation(parser: argparse.ArgumentParser) -> None:
-    """--create, and what the filter is like."""
-    group = parser.add_argument_group("a filter that is not there yet")
-    group.add_argument("--create", action="store_true", help="make it, like this:")
+    """--create, and the parameters of the new filter."""
+    group = parser.add_argument_group("a new filter")
+    group.add_argument("--create", action="store_true", help="create it, with these parameters:")
     add_arguments(group)

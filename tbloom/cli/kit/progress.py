@@ -1,4 +1,4 @@
-"""What a command shows while it works: bars on a terminal, plain lines elsewhere."""
+"""Progress of a command: bars on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -18,41 +18,38 @@ _TICK_SECONDS = 0.1
 
 
 def can_animate(console: Console) -> bool:
-    """Whether somebody watches who sees what was written before replaced."""
+    """The console is a terminal that can redraw lines."""
     terminal = console.is_terminal and not console.is_dumb_terminal and console.file.isatty()
     return terminal and not os.environ.get("CI")
 
 
 class Reporter:
-    """Says what is done and how far it is; ``stderr`` keeps stdout for the result; ``quiet`` says nothing."""
+    """Prints messages and progress, on stderr where stdout is for results; ``quiet`` prints nothing."""
 
     def __init__(self, *, stderr: bool, quiet: bool = False) -> None:
         self.console = Console(stderr=stderr, highlight=False, markup=False, quiet=quiet)
         self._animated = can_animate(self.console)
 
     def say(self, text: str) -> None:
-        """One line."""
-        # Unwrapped: in a pipe, the 80 columns of a terminal mean nothing.
+        """Prints one line, without wrapping it."""
         self.console.print(text, soft_wrap=True)
         self.console.file.flush()
 
     @contextlib.contextmanager
     def count(
-        self, text: str, total: int | None, what: str = "pages"
+        self, text: str, total: int | None, unit: str = "pages"
     ) -> Iterator[Callable[[int], None]]:
-        """Yields a function to be told how many of ``total`` pages, or others, are done."""
+        """Yields a function that takes the number of units done."""
         if not self._animated:
-            yield self._in_lines(text, total, what)
+            yield self._in_lines(text, total, unit)
             return
-        unit = f"{{task.completed:,.0f}} {what}"
-        if total is not None:
-            unit = f"{{task.completed:,.0f}} of {{task.total:,.0f}} {what}"
-        with self._bar(unit) as bar:
+        of = "" if total is None else " of {task.total:,.0f}"
+        with self._bar(f"{{task.completed:,.0f}}{of} {unit}") as bar:
             task = bar.add_task(text, total=total)
             yield lambda done: bar.update(task, completed=done)
 
     def wait(self, text: str, seconds_left: Callable[[], float]) -> None:
-        """Returns once ``seconds_left()`` is zero or less."""
+        """Waits until ``seconds_left()`` is zero or less."""
         whole = seconds_left()
         if not self._animated:
             if whole > 0:
@@ -66,25 +63,25 @@ class Reporter:
                 bar.update(task, completed=whole - left, left=max(0, left))
                 time.sleep(min(left, _TICK_SECONDS))
 
-    def _in_lines(self, text: str, total: int | None, what: str) -> Callable[[int], None]:
+    def _in_lines(self, text: str, total: int | None, unit: str) -> Callable[[int], None]:
         self.say(f"{text} ...")
-        said = time.monotonic()
+        printed = time.monotonic()
 
         def advance(done: int) -> None:
-            nonlocal said
-            if time.monotonic() - said >= _LINE_SECONDS:
-                said = time.monotonic()
+            nonlocal printed
+            if time.monotonic() - printed >= _LINE_SECONDS:
+                printed = time.monotonic()
                 of = f"{done:,}" if total is None else f"{done:,} of {total:,}"
-                self.say(f"  {of} {what}{' so far' if total is None else ''}")
+                self.say(f"  {of} {unit}{' so far' if total is None else ''}")
 
         return advance
 
-    def _bar(self, unit: str) -> Progress:
+    def _bar(self, figures: str) -> Progress:
         columns = (
             SpinnerColumn(),
             TextColumn("{task.description}", markup=False),
             BarColumn(),
-            TextColumn(unit, markup=False),
+            TextColumn(figures, markup=False),
             TimeElapsedColumn(),
         )
         return Progress(*columns, console=self.console, transient=True)

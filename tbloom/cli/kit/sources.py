@@ -1,4 +1,4 @@
-"""Where commands find what an exact filter has seen: a set on a server, Scrapy's requests.seen, or lines."""
+"""The items of an exact filter: a set on a server, Scrapy's requests.seen, or a file of lines."""
 
 from __future__ import annotations
 
@@ -19,45 +19,45 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import ExitStack
 
-#: So many members of a set SSCAN is asked for at once: under a millisecond of the server's time.
+#: Members per SSCAN: less than a millisecond of the server's time.
 _MEMBERS = 1000
-#: A page of a file: lines of about so many bytes.
+#: Bytes per read of a file.
 _PAGE_BYTES = 1 << 16
-#: A fingerprint in the requests.seen of a newer Scrapy (2.19, say) has its length in front of it.
+#: The length in front of each fingerprint in the requests.seen of Scrapy 2.19 and later.
 _LENGTH_BYTES = 2
 _HEX_DIGITS = b"0123456789abcdefABCDEF"
 
 
 class Page(NamedTuple):
-    """Some items, and where to go on after them."""
+    """Some items, and the position after them."""
 
     items: list[bytes]
     position: int
 
 
 class Source(Protocol):
-    """Items, page by page."""
+    """A source of items, read in pages."""
 
-    #: How people, and the file of --resume, know it.
+    #: The name in messages and in the file of --resume.
     name: str
 
     @property
     def mark(self) -> str:
-        """What must not have changed where one goes on from a position."""
+        """Identifies the file or server process: a position is valid only while it is the same."""
 
-    #: How much there is, and of what; None where nobody knows.
+    #: Size, and its unit; None where the size is not known.
     total: int | None
     unit: str
 
     def pages(self, position: int) -> Iterator[Page]:
-        """The pages from a position on; 0: from the start."""
+        """The pages from a position on; 0 is the start."""
 
 
 class SetOfFingerprints:
-    """scrapy-redis' dupefilter: a set whose members are fingerprints in hex.
+    """scrapy-redis' dupefilter: a set of fingerprints in hex.
 
-    The position is SSCAN's cursor. What is in the set all the while is returned whenever one goes on
-    from a cursor, at least once, even if the set grows; but only by the process that made the cursor.
+    The position is SSCAN's cursor. A member that stays in the set is returned at least once, even if
+    the set grows, as long as the same server process gets its cursors back.
     """
 
     unit = "items"
@@ -74,11 +74,12 @@ class SetOfFingerprints:
 
     @property
     def mark(self) -> str:
-        """The process that makes the cursors."""
-        return _run_id(self._client, self._key)
+        """The id of the server process, whose cursors are not valid in another one."""
+        node = filters.node_of(self._client, self._key)
+        return str(self._client.info("server", **node)["run_id"])
 
     def pages(self, position: int) -> Iterator[Page]:
-        """As SSCAN returns them."""
+        """Pages of members, as SSCAN returns them."""
         while True:
             position, members = self._client.sscan(self._key, position, count=_MEMBERS)
             yield Page(_fingerprints(f"{self._option} {self._key}", members), position)
@@ -87,9 +88,9 @@ class SetOfFingerprints:
 
 
 class Lines:
-    """A file with an item in each line, which ``read`` makes of it; empty lines are left out.
+    """A file with an item in each line, which ``read`` decodes; empty lines are left out.
 
-    ``whole``: a last line without an end was cut off, and is left out, too.
+    ``whole``: a last line without an end was cut off, and is left out too.
     """
 
     unit = "bytes"
@@ -106,17 +107,17 @@ class Lines:
         self.total, self.mark = _size(file), _identity(file)
 
     def pages(self, position: int) -> Iterator[Page]:
-        """Some lines each; the position is the file's."""
+        """Pages of lines; the position is an offset in the file."""
         if position:
             self._file.seek(position)
-        for items, size in lines.pages(self._file):
+        for items, size in lines.batches(self._file):
             position += size
             is_cut_off = self._whole and size == sum(map(len, items))
             yield Page([] if is_cut_off else self._read(items), position)
 
 
 class Records:
-    """The requests.seen of a newer Scrapy (2.19, say): fingerprints, each with its length in front of it."""
+    """The requests.seen of Scrapy 2.19 and later: fingerprints, each with its length in front of it."""
 
     unit = "bytes"
 
@@ -125,7 +126,7 @@ class Records:
         self.total, self.mark = _size(file), _identity(file)
 
     def pages(self, position: int) -> Iterator[Page]:
-        """Some fingerprints each; one that was cut off at the end is left out, as Scrapy does."""
+        """Pages of fingerprints; a last one that was cut off is left out, as Scrapy does."""
         self._file.seek(position)
         data = b""
         while more := self._file.read(_PAGE_BYTES):
@@ -136,13 +137,13 @@ class Records:
 
 
 def stored_set(stack: ExitStack, arguments: argparse.Namespace, option: str, key: str) -> Source:
-    """The set of that key, where --from-url says, or else where the filter is."""
+    """The set with that key, on the server of --from-url (the filter's own)."""
     url = arguments.url if arguments.from_url is None else arguments.from_url
     return SetOfFingerprints(option, url, stack.enter_context(filters.connect(url)), key)
 
 
 def seen_file(stack: ExitStack, path: str) -> Source:
-    """Scrapy's requests.seen, or that in a JOBDIR: records of a newer Scrapy, lines of hex of an older one."""
+    """Scrapy's requests.seen, or the one in a JOBDIR; before Scrapy 2.19 it has lines of hex digits."""
     found = Path(path)
     if found.is_dir():
         found /= "requests.seen"
@@ -165,7 +166,7 @@ def line_file(stack: ExitStack, path: str) -> Source:
 
 
 def _fingerprints(name: str, some: list[Any]) -> list[bytes]:
-    """Fingerprints as Scrapy has them, and ``tbloom.scrapy.DupeFilter`` asks for: bytes, not hex."""
+    """The fingerprints as bytes, as ``tbloom.scrapy.DupeFilter`` adds them."""
     try:
         return [unhexlify(member) for member in some]
     except ValueError:
@@ -184,7 +185,7 @@ def _is_hex(member: Any) -> bool:
 
 
 def _records(data: bytes) -> tuple[list[bytes], int]:
-    """The whole records at the beginning of the data, and where they end."""
+    """The complete records at the start of the data, and the offset after them."""
     found, end = list[bytes](), 0
     while True:
         start = end + _LENGTH_BYTES
@@ -203,11 +204,6 @@ def _size(file: BinaryIO) -> int | None:
 
 
 def _identity(file: BinaryIO) -> str:
-    """Tells a file from one that has taken its place."""
+    """The file's device and inode, which differ in a file that has replaced it."""
     status = os.fstat(file.fileno())
     return f"{status.st_dev}:{status.st_ino}"
-
-
-def _run_id(client: Any, key: str) -> str:
-    """Which process holds the key: cursors are no good for another one."""
-    return str(client.info("server", **filters.node_of(client, key))["run_id"])

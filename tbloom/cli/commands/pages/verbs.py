@@ -1,11 +1,12 @@
-"""What each verb of ``tbloom pages`` does; the exit codes."""
+"""The sub-commands of ``tbloom pages``, with their exit codes."""
 
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
-from tbloom.cli.kit import interrupts, lines, outfile, pagetext, show, words
+from tbloom.cli.commands.pages import rendering
+from tbloom.cli.kit import formats, interrupts, lines, outfile, output
 from tbloom.cli.kit.errors import CommandError, CommandFailed
 from tbloom.cli.kit.progress import Reporter
 from tbloom.errors import ConfigError
@@ -18,17 +19,17 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterator
 
-#: The bar is told of so many bytes at a time: the record of a page may have few.
-_TOLD_BYTES = 1 << 20
+#: Bytes between two steps of a progress bar: most records are much smaller.
+_STEP_BYTES = 1 << 20
 _READ_BYTES = 1 << 20
 
 
 def put(arguments: argparse.Namespace) -> int:
-    """Stores a page; the store may be new."""
+    """Stores a page, in a new store if there is none."""
     like = {"granularity": arguments.granularity, "slices": arguments.slices, "tz": arguments.tz}
     details = {"status": arguments.status, "headers": arguments.headers}
     at = calendar.now() if arguments.at is None else arguments.at
-    # Checked, and read, before a store is begun, so that a wrong argument changes nothing.
+    # All arguments are checked first, so that a wrong one creates no store.
     page.check_page(arguments.url, b"", at, **details)
     Calendar(given(**like) or PagesConfig(None)).slice_of(at)
     opening.folder(arguments.path)
@@ -40,7 +41,7 @@ def put(arguments: argparse.Namespace) -> int:
 
 
 def _body(name: str) -> bytes:
-    """The file's bytes, or more than a page may have of them."""
+    """The file's bytes; of a file that is too large, a little more than a page may have."""
     chunks, size = [], 0
     with ExitStack() as stack:
         file = lines.open_file(stack, name)
@@ -51,42 +52,42 @@ def _body(name: str) -> bytes:
 
 
 def get(arguments: argparse.Namespace) -> int:
-    """Writes a page. 1: there is none."""
+    """Writes a page. 1: the store has none of this URL."""
     if arguments.json and arguments.decoded:
-        raise CommandError("--decoded: there is no body with --json")
-    address = pagetext.address(arguments.address)
+        raise CommandError("--decoded: --json writes no body")
+    address = rendering.address(arguments.address)
     with _reading(arguments) as store:
         found = store.get(address)
     if found is None:
         raise _none(arguments)
     if arguments.json:
-        told = f"{pagetext.as_json(found)}\n".encode()
+        content = f"{rendering.as_json(found)}\n".encode()
     else:
-        told = pagetext.http_head(found) if arguments.headers else b""
-        told += found.decoded() if arguments.decoded else found.body
+        content = rendering.http_head(found) if arguments.headers else b""
+        content += found.decoded() if arguments.decoded else found.body
     with outfile.writing(arguments.output) as file:
-        view = memoryview(told)
-        while view:  # without a buffer (PYTHONUNBUFFERED), not all may be taken at once
+        view = memoryview(content)
+        while view:  # with PYTHONUNBUFFERED, a write may take only a part
             view = view[file.write(view) :]
     return 0
 
 
 def list_pages(arguments: argparse.Namespace) -> int:
-    """Prints what gets each page."""
+    """Prints the address of each page."""
     with _reading(arguments) as store:
         if arguments.json or arguments.long:
-            told = pagetext.as_json if arguments.json else pagetext.as_line
-            pagetext.write_lines(map(told, store.pages()))
+            form = rendering.as_json if arguments.json else rendering.as_line
+            rendering.write_lines(map(form, store.pages()))
         else:  # without reading the bodies
-            pagetext.write_lines(map(pagetext.as_word, store))
+            rendering.write_lines(map(rendering.as_word, store))
     return 0
 
 
 def delete(arguments: argparse.Namespace) -> int:
-    """Forgets a page. 1: there is none."""
-    address = pagetext.address(arguments.address)
+    """Deletes a page. 1: the store has none of this URL."""
+    address = rendering.address(arguments.address)
     root = opening.folder(arguments.path)
-    # Opened to write, a store would be begun.
+    # Opened for writing, a missing store would be created.
     if not root.is_dir() or not (newest_of(root) or segments.stored(root)):
         raise ConfigError("path", arguments.path, "a folder with a page store")
     with PageStore(root) as store, interrupts.step():
@@ -96,22 +97,22 @@ def delete(arguments: argparse.Namespace) -> int:
 
 
 def verify(arguments: argparse.Namespace) -> int:
-    """Prints what is wrong. 1: something is."""
+    """Prints the problems. 1: there are some."""
     reporter = Reporter(stderr=True, quiet=arguments.quiet)
     with _reading(arguments) as store, _bar(reporter, "Verifying") as progress:
         report = store.verify(progress)
     for problem in report.problems:
-        show.line(words.printable(problem))
-    wrong = len(report.problems)
+        output.line(formats.printable(problem))
+    problems = len(report.problems)
     reporter.say(
-        f"{words.counted(report.pages, 'page')}, {words.counted(report.records, 'record')}: "
-        f"{words.counted(wrong, 'problem') if wrong else 'no problems'}"
+        f"{formats.counted(report.pages, 'page')}, {formats.counted(report.records, 'record')}: "
+        f"{formats.counted(problems, 'problem') if problems else 'no problems'}"
     )
-    return 1 if wrong else 0
+    return 1 if problems else 0
 
 
 def rebuild(arguments: argparse.Namespace) -> int:
-    """Makes the index anew."""
+    """Rebuilds the index."""
     reporter = Reporter(stderr=True, quiet=arguments.quiet)
     with _bar(reporter, "Rebuilding") as progress, interrupts.held_back() as look:
 
@@ -121,20 +122,20 @@ def rebuild(arguments: argparse.Namespace) -> int:
 
         info = PageStore.rebuild(arguments.path, advance)
     reporter.say(
-        f"{words.counted(info.pages, 'page')}, {words.counted(info.records, 'record')} in "
-        f"{words.counted(info.segments, 'segment')}; index {words.size(info.index_bytes)}"
+        f"{formats.counted(info.pages, 'page')}, {formats.counted(info.records, 'record')} in "
+        f"{formats.counted(info.segments, 'segment')}; index {formats.size(info.index_bytes)}"
     )
     return 0
 
 
 def stats(arguments: argparse.Namespace) -> int:
-    """Prints the numbers."""
+    """Prints the store's figures."""
     with _reading(arguments) as store:
         info = store.stats()
     if arguments.json:
-        show.print_json(pagetext.as_dict(info))
+        output.print_json(rendering.as_dict(info))
     else:
-        show.console().print(pagetext.as_table(info))
+        output.console().print(rendering.as_table(info))
     return 0
 
 
@@ -148,17 +149,17 @@ def _none(arguments: argparse.Namespace) -> CommandFailed:
 
 @contextmanager
 def _bar(reporter: Reporter, text: str) -> Iterator[Callable[[int, int], None]]:
-    """Yields what is to be told how many bytes are done, and of how many: known only then."""
+    """Yields a function that takes the bytes done, and their total, which is known only then."""
     with ExitStack() as stack:
         advance: Callable[[int], None] | None = None
-        said = 0
+        shown = 0
 
         def progress(done: int, total: int) -> None:
-            nonlocal advance, said
+            nonlocal advance, shown
             if advance is None:
                 advance = stack.enter_context(reporter.count(text, total, "bytes"))
-            if done - said >= _TOLD_BYTES or done == total:
-                said = done
+            if done - shown >= _STEP_BYTES or done == total:
+                shown = done
                 advance(done)
 
         yield progress

@@ -1,4 +1,4 @@
-"""The distinct counters that are on a server, by their stored parameters."""
+"""The distinct counters on a server, opened with their stored parameters."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def open_stored(url: str, client: Any, mapping: str, name: str) -> DistinctCounter:
-    """The stored counter of this name; ``url`` is for the message."""
+    """The stored counter of this name; errors name the ``url``."""
     counter = _stored(url, client, mapping, name)
     if counter is None:
         raise _unknown(url, client, mapping, name)
@@ -32,9 +32,9 @@ def open_stored(url: str, client: Any, mapping: str, name: str) -> DistinctCount
 def open_or_create(
     url: str, client: Any, mapping: str, name: str, given: dict[str, Any]
 ) -> DistinctCounter:
-    """The same; one that is not there is made with what is ``given``.
+    """The counter of this name, created with the ``given`` parameters if it is missing.
 
-    One that is there must be the one that they would make, if there are any.
+    Raises ConfigMismatch where it is stored with other parameters than those given.
     """
     config = CounterConfig(name, mapping, **given)
     stored = _parameters(url, client, config)
@@ -46,7 +46,7 @@ def open_or_create(
 
 
 def open_operand(url: str, client: Any, mapping: str, word: str) -> Counted:
-    """The counter of this name, or the slice that ``NAME@LABEL`` is."""
+    """The counter of this name, or the slice ``NAME@LABEL``."""
     counter = _stored(url, client, mapping, word)
     if counter is not None:
         return counter
@@ -64,16 +64,16 @@ def open_operand(url: str, client: Any, mapping: str, word: str) -> Counted:
 
 
 def stored_in(client: Any, mapping: str) -> dict[str, str]:
-    """The parameters of the counters that share a mapping, by name, in order."""
+    """The stored parameters of a mapping's counters, by name, sorted."""
     stored = client.hgetall(CounterConfig("any", mapping).keys.counters())
     return dict(sorted((text(name), text(parameters)) for name, parameters in stored.items()))
 
 
 def check_mapping(url: str, client: Any, mapping: str) -> None:
-    """Raises CommandError where there is no mapping of this name."""
-    if not _is_there(url, client, CounterConfig("any", mapping)):
+    """Raises CommandError where no mapping of this name exists."""
+    if not _mapping_exists(url, client, CounterConfig("any", mapping)):
         raise CommandError(
-            f"no mapping {mapping!r} on {without_secrets(url)} ('tbloom count list URL' shows those that are there)"
+            f"no mapping {mapping!r} on {without_secrets(url)} ('tbloom count list URL' shows the counters)"
         )
 
 
@@ -83,7 +83,7 @@ def of_config(client: Any, config: CounterConfig, **own: Any) -> DistinctCounter
 
 
 def parameters_of(config: CounterConfig) -> dict[str, Any]:
-    """The same, as ``DistinctCounter`` takes them."""
+    """The parameters as arguments of ``DistinctCounter``."""
     return {name: getattr(config, name) for name in PARAMETERS}
 
 
@@ -93,23 +93,23 @@ def _stored(url: str, client: Any, mapping: str, name: str) -> DistinctCounter |
 
 
 def _parameters(url: str, client: Any, config: CounterConfig) -> str | None:
-    """What is stored of the counter with this name and mapping."""
-    _is_there(url, client, config)
+    """The stored parameters of the counter with this name and mapping."""
+    _mapping_exists(url, client, config)
     with _reading(config.mapping, config.keys.counters()) as key:
         stored = client.hget(key, config.name)
     return None if stored is None else text(stored)
 
 
-def _is_there(url: str, client: Any, config: CounterConfig) -> bool:
-    """Whether its mapping is; raises CommandError where that name is a filter's."""
+def _mapping_exists(url: str, client: Any, config: CounterConfig) -> bool:
+    """The mapping of the counter exists; raises CommandError where a filter has its name."""
     mapping = config.mapping
     with _reading(mapping, config.keys.root) as key:
-        is_there = client.get(key) is not None
-    if is_there and not filters.is_mapping(client, mapping):
+        exists = client.get(key) is not None
+    if exists and not filters.is_mapping(client, mapping):
         raise CommandError(
             f"--mapping: {mapping!r} on {without_secrets(url)} is no mapping of distinct counters"
         )
-    return is_there
+    return exists
 
 
 def _now(client: Any, config: CounterConfig) -> int:
@@ -119,24 +119,24 @@ def _now(client: Any, config: CounterConfig) -> int:
 
 
 def _unknown(url: str, client: Any, mapping: str, name: str) -> CommandError:
-    with_one = [other for other in filters.mappings(client) if _has(client, other, name)]
-    hint = f"; --mapping {with_one[0]} has one of this name" if with_one else ""
+    others = [other for other in filters.mappings(client) if _has(client, other, name)]
+    hint = f"; --mapping {others[0]} has one of this name" if others else ""
     return CommandError(
         f"no counter {name!r} of the mapping {mapping!r} on {without_secrets(url)} "
-        f"('tbloom count list URL' shows those that are there{hint})"
+        f"('tbloom count list URL' shows the counters{hint})"
     )
 
 
 def _has(client: Any, mapping: str, name: str) -> bool:
     try:
         return bool(client.hexists(CounterConfig("any", mapping).keys.counters(), name))
-    except ResponseError:  # somebody else's key, of another type
+    except ResponseError:  # the key belongs to another program
         return False
 
 
 @contextmanager
 def _reading(mapping: str, key: str) -> Iterator[str]:
-    """An error reply, as to somebody else's key of another type, names the mapping and the key."""
+    """Adds the mapping and the key to an error reply, as for a key of another type."""
     try:
         yield key
     except ResponseError as error:

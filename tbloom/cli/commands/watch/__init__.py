@@ -1,4 +1,4 @@
-"""``tbloom watch``: a filter live, with the items that it takes per second."""
+"""``tbloom watch``: a filter live, with its new items per second."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from tbloom.cli.kit import filters, interrupts, show, words
+from tbloom.cli.commands.watch.rates import Rates
+from tbloom.cli.kit import filter_info, filters, formats, interrupts, output
 from tbloom.cli.kit.errors import CommandError, one_line
 from tbloom.cli.kit.progress import can_animate
-from tbloom.cli.kit.rates import Rates
 from tbloom.errors import TBloomError
 
 if TYPE_CHECKING:
@@ -27,26 +27,26 @@ if TYPE_CHECKING:
 
     from tbloom.bloom.info import FilterInfo
 
-#: The sparkline has so many ticks: two minutes as they come.
+#: Length of the sparkline in ticks: two minutes by default.
 _TICKS = 60
 _STEP_SECONDS = 0.1
-#: Lines of a frame that are not slices: time, rates, parameters, headings, sums, a few warnings.
+#: Lines of a frame beside the slices: time, rates, parameters, headings, totals, a few warnings.
 _OTHER_LINES = 12
-_LOST = (redis.RedisError, redis.RedisClusterException, TBloomError, CommandError)
+_FAILURES = (redis.RedisError, redis.RedisClusterException, TBloomError, CommandError)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """URL, NAME, --every, --once."""
     filters.add_arguments(parser)
     parser.add_argument(
-        "--every", type=_seconds, default=2.0, metavar="SECONDS", help="how often to look (2)"
+        "--every", type=_seconds, default=2.0, metavar="SECONDS", help="time between two looks (2)"
     )
     parser.add_argument("--once", action="store_true", help="look once")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Shows the filter until Ctrl-C, which is how watching ends: that is no error."""
-    console = show.console()
+    """Shows the filter until Ctrl-C, which is the normal end."""
+    console = output.console()
     shown = Screen(console) if can_animate(console) else Lines()
     try:
         with interrupts.held_back() as look, filters.connect(arguments.url) as client, shown:
@@ -60,28 +60,28 @@ class Lines:
     """A line for each tick: time, items, items per second, memory, error rate."""
 
     def __enter__(self) -> None:
-        """Nothing is to be begun."""
+        """Prints nothing."""
 
     def __exit__(self, *_: object) -> None:
-        """Nor ended."""
+        """Prints nothing."""
 
     def tick(self, info: FilterInfo, rates: Rates) -> None:
-        """Prints what the filter holds."""
+        """Prints the filter's figures."""
         rate = "-" if rates.now is None else f"{rates.now:,.1f}"
         sys.stdout.write(
-            f"{_now()}  {info.items:,} items  {rate} items/s  {words.size(info.bytes)}  "
-            f"error rate {words.rate(info.error_rate)}\n"
+            f"{_now()}  {info.items:,} items  {rate} items/s  {formats.size(info.bytes)}  "
+            f"error rate {formats.rate(info.error_rate)}\n"
         )
         sys.stdout.flush()
 
-    def lost(self, message: str) -> None:
-        """Says, beside the figures, that there are none."""
+    def failed(self, message: str) -> None:
+        """Prints the error on stderr."""
         sys.stderr.write(f"{_now()}  tbloom: {message}\n")
         sys.stderr.flush()
 
 
 class Screen:
-    """A frame that each tick draws anew. The last one stays."""
+    """A frame that each tick redraws. The last one stays on the screen."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -89,25 +89,24 @@ class Screen:
         self._frame: list[RenderableType] = []
 
     def __enter__(self) -> None:
-        """It begins with the first frame: an error before that stands alone."""
+        """Draws nothing: the first frame comes with the first tick."""
 
     def __exit__(self, *_: object) -> None:
-        """Gives the terminal back."""
+        """Restores the terminal."""
         self._live.stop()
 
     def tick(self, info: FilterInfo, rates: Rates) -> None:
-        """Shows what the filter holds; of many slices, as many of the newest as there is room for."""
+        """Shows the filter, with as many of the newest slices as fit on the screen."""
         newest = max(1, self._console.height - _OTHER_LINES)
-        self._frame = [_rates(rates), Text(), show.as_table(info, newest)]
+        self._frame = [_rates(rates), Text(), filter_info.as_table(info, newest)]
         self._draw(Text(f"{_now()}  Ctrl-C ends", style="dim"))
 
-    def lost(self, message: str) -> None:
-        """Says so above what was known last."""
+    def failed(self, message: str) -> None:
+        """Shows the error above the last figures."""
         self._draw(Text(f"{_now()}  {message}", style="red"))
 
     def _draw(self, first: Text) -> None:
-        self._live.start()  # once
-        # What matters most is at the top: a terminal that is too low cuts off the end.
+        self._live.start()  # does nothing from the second time on
         self._live.update(Group(first, *self._frame), refresh=True)
 
 
@@ -117,13 +116,13 @@ def _watch(
     rates, info = Rates(_TICKS), None
     while True:
         try:
-            # Opened anew each time: somebody may have changed its parameters, or cleared it.
+            # Opened each time: somebody may have cleared the filter, or changed its parameters.
             seen = filters.open_stored(arguments.url, client, arguments.name)
             info = seen.info(info)
-        except _LOST as error:
+        except _FAILURES as error:
             if info is None:
                 raise
-            shown.lost(f"{one_line(error)}; trying again")
+            shown.failed(f"{one_line(error)}; trying again")
         else:
             rates.tick(time.monotonic(), {slice.label: slice.items for slice in info.slices})
             shown.tick(info, rates)
@@ -133,7 +132,7 @@ def _watch(
 
 
 def _wait(seconds: float, look: Callable[[], None]) -> None:
-    """Waits, and ends at once when Ctrl-C comes."""
+    """Sleeps until the time is over or Ctrl-C comes."""
     until = time.monotonic() + seconds
     look()
     while (left := until - time.monotonic()) > 0:
@@ -143,11 +142,11 @@ def _wait(seconds: float, look: Callable[[], None]) -> None:
 
 def _rates(rates: Rates) -> Text:
     if rates.now is None:
-        return Text("items/s: from the next look on")
-    line = words.sparkline(rates.each)
+        return Text("items/s: with the next look")
+    line = formats.sparkline(rates.each)
     return Text.assemble(
         (f"{rates.now:,.1f} items/s", "bold"),
-        f"  {line}  {rates.mean:,.1f} over the last {words.duration(rates.seconds)}",
+        f"  {line}  {rates.mean:,.1f} over the last {formats.duration(rates.seconds)}",
     )
 
 

@@ -1,4 +1,4 @@
-"""Pages, and what there is of them, as ``tbloom pages`` reads and writes them."""
+"""Pages, and the figures of a store, as text."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from http.client import responses
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
-from rich.table import Table
 from rich.text import Text
 
-from tbloom.cli.kit import words
+from tbloom.cli.kit import formats, output
 from tbloom.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from rich.console import RenderableType
+    from rich.table import Table
 
     from tbloom.items import Item
     from tbloom.pages import Page, PagesInfo
@@ -30,7 +30,7 @@ _KEY = "key:"
 
 
 def address(text: str) -> Item:
-    """What ``as_word`` has written, or a user."""
+    """The address that a word means: a URL, or the bytes of ``key:HEX``."""
     if not text.startswith(_KEY):
         return text
     try:
@@ -40,21 +40,21 @@ def address(text: str) -> Item:
 
 
 def as_word(address: Item) -> str:
-    """What gets a page, as one word: its URL, or ``key:HEX`` where that is something else, or not for a terminal."""
+    """An address as one word: a printable URL as it is, everything else as ``key:HEX``."""
     return address if isinstance(address, str) and address.isprintable() else _key(address)
 
 
 def as_line(page: Page) -> str:
-    """When it was fetched, status, size, URL; and its address, where that is another one."""
-    url, address = words.printable(page.url), as_word(page.address)
+    """Time of fetching, status, size, URL; and the address, where it is not the URL."""
+    url, address = formats.printable(page.url), as_word(page.address)
     at = page.at.astimezone(timezone.utc)
     line = f"{at:%Y-%m-%dT%H:%M:%SZ} {page.status} {len(page.body):>10} {url}"
     return line if address == url else f"{line} {address}"
 
 
 def as_json(page: Page) -> str:
-    """All but the body, in a line; in ASCII, so that nothing in it is for a terminal to obey."""
-    told = {
+    """All but the body, in a line of ASCII, which no terminal takes for escapes."""
+    values = {
         "url": page.url,
         "key": None if page.key is None else page.key.hex(),
         "status": page.status,
@@ -63,7 +63,7 @@ def as_json(page: Page) -> str:
         "bytes": len(page.body),
         "fields": page.fields,
     }
-    return json.dumps(told)
+    return json.dumps(values)
 
 
 def http_head(page: Page) -> bytes:
@@ -74,80 +74,77 @@ def http_head(page: Page) -> bytes:
 
 
 def write_lines(lines: Iterable[str]) -> None:
-    """Writes them to standard output as they come, in UTF-8, as URLs are."""
+    """Writes lines to standard output as they come, in UTF-8."""
     for line in lines:
-        if sys.stdout is not None:  # a shell may have closed it
+        if sys.stdout is not None:  # the shell may have closed it
             sys.stdout.buffer.write(f"{line}\n".encode())
 
 
 def as_dict(info: PagesInfo) -> dict[str, Any]:
-    """What ``stats()`` tells, with its sums."""
-    sums = ("pages", "records", "segments", "bytes")
-    return {**dataclasses.asdict(info), **{name: getattr(info, name) for name in sums}}
+    """The fields of ``stats()``, with totals."""
+    totals = ("pages", "records", "segments", "bytes")
+    return {**dataclasses.asdict(info), **{name: getattr(info, name) for name in totals}}
 
 
 def as_table(info: PagesInfo) -> RenderableType:
-    """Slices and sums, in 80 columns."""
+    """Slices and totals, in 80 columns."""
     kept = "for ever"
     if info.granularity is not None:
         kept = f"in slices of {info.granularity!r} ({info.tz})"
     rows: list[RenderableType] = [
-        Text(f"{words.printable(info.path)}: {words.counted(info.pages, 'page')}, kept {kept}")
+        Text(f"{formats.printable(info.path)}: {formats.counted(info.pages, 'page')}, kept {kept}")
     ]
     if info.granularity is not None and info.slices:
         rows += [Text(), _slices(info)]
-    return Group(*rows, Text(), Text(_sums(info)))
+    return Group(*rows, Text(), Text(_totals(info)))
 
 
-def _sums(info: PagesInfo) -> str:
-    size = words.size(info.bytes - info.index_bytes)
-    each = f", {words.size(info.bytes / info.pages)} per page" if info.pages else ""
+def _totals(info: PagesInfo) -> str:
+    size = formats.size(info.bytes - info.index_bytes)
+    each = f", {formats.size(info.bytes / info.pages)} per page" if info.pages else ""
     return (
-        f"{words.counted(info.records, 'record')} in {words.counted(info.segments, 'segment')}, {size}; "
-        f"index {words.size(info.index_bytes)}{each}"
+        f"{formats.counted(info.records, 'record')} in {formats.counted(info.segments, 'segment')}, {size}; "
+        f"index {formats.size(info.index_bytes)}{each}"
     )
 
 
 def _slices(info: PagesInfo) -> Table:
-    table = Table(box=None, pad_edge=False, show_footer=True, header_style="bold")
-    table.add_column("slice", "window", no_wrap=True)
-    table.add_column("expires", no_wrap=True)
+    table = output.columns("slice", "expires", right=("pages", "records", "segments", "size"))
+    totals = [f"{number:,}" for number in (info.pages, info.records, info.segments)]
     size = sum(slice.bytes for slice in info.slices)
-    for name in ("pages", "records", "segments"):
-        table.add_column(name, f"{getattr(info, name):,}", justify="right")
-    table.add_column("size", words.size(size), justify="right")
+    output.add_footer(table, "window", "", *totals, formats.size(size))
     for slice in info.slices:
         numbers = [f"{number:,}" for number in (slice.pages, slice.records, slice.segments)]
-        table.add_row(slice.label, _moment(slice.expires), *numbers, words.size(slice.bytes))
+        table.add_row(slice.label, _moment(slice.expires), *numbers, formats.size(slice.bytes))
     return table
 
 
 def _moment(at: datetime | None) -> str:
-    """Midnight need not be said."""
-    return words.moment(at).removesuffix(" 00:00")
+    """A time, without the hour if it is midnight."""
+    return formats.moment(at).removesuffix(" 00:00")
 
 
 @contextmanager
-def warnings_told() -> Iterator[list[str]]:
-    """What the store, and warcio, warn of goes to standard error, and into the list."""
-    told = _Teller()
+def warnings_printed() -> Iterator[list[str]]:
+    """Prints warnings of the store and of warcio on stderr, and yields the list of them."""
+    printer = _Printer()
     loggers = [logging.getLogger(name) for name in ("tbloom.pages", "warcio")]
     for logger in loggers:
-        logger.addHandler(told)
+        logger.addHandler(printer)
     try:
-        yield told.texts
+        yield printer.texts
     finally:
         for logger in loggers:
-            logger.removeHandler(told)
+            logger.removeHandler(printer)
 
 
-class _Teller(logging.Handler):
+class _Printer(logging.Handler):
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self.texts: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.texts.append(words.printable(record.getMessage()))
+        self.texts.append(formats.printable(record.getMessage()))
         sys.stderr.write(f"tbloom: {self.texts[-1]}\n")
 
 

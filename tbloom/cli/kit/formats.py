@@ -1,4 +1,4 @@
-"""How commands write numbers, times and shares for people."""
+"""Numbers, times and proportions as people read them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def size(number: float) -> str:
 
 
 def unit(number: float) -> int:
-    """How many bytes are 1 in the unit that ``size`` writes so many in."""
+    """The bytes of one unit, in the unit that ``size`` uses for this number."""
     size: int = _KB ** _power(number)
     return size
 
@@ -36,7 +36,7 @@ def rate(chance: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time to the nearest second, or from two minutes on to the nearest minute: ``90 s``, ``2 min``."""
+    """A time to the nearest second, from two minutes on to the nearest minute: ``90 s``, ``2 min``."""
     return f"{seconds:.0f} s" if seconds < _MINUTES_FROM else f"{seconds / 60:.0f} min"
 
 
@@ -49,7 +49,7 @@ def compact(number: float) -> str:
 
 
 def one_in(chance: float) -> str:
-    """A chance for people: ``1 in 12,000``, to two digits."""
+    """A probability: ``1 in 12,000``, to two digits."""
     if not chance:
         return "none"
     times = 1 / chance
@@ -58,17 +58,17 @@ def one_in(chance: float) -> str:
     return f"1 in {float(f'{times:.1e}'):,.{0 if times >= _TENS else 1}f}"
 
 
-def bar(share: float, width: int = 10) -> str:
-    """A share, from 0 to 1, as a bar of so many characters."""
-    eighths = round(min(max(share, 0), 1) * width * 8)
+def bar(proportion: float, width: int = 10) -> str:
+    """A proportion, from 0 to 1, as a bar of ``width`` characters."""
+    eighths = round(min(max(proportion, 0), 1) * width * 8)
     full, rest = divmod(eighths, 8)
     return (_BLOCKS[8] * full + (_BLOCKS[rest] if rest else "")).ljust(width)
 
 
 def sparkline(numbers: list[float]) -> str:
-    """A character for each number, as high as it is beside the largest."""
-    most = max(numbers, default=0) or 1
-    return "".join(_SPARKS[min(7, int(8 * number / most))] for number in numbers)
+    """A character for each number; its height is the proportion to the largest."""
+    largest = max(numbers, default=0) or 1
+    return "".join(_SPARKS[min(7, int(8 * number / largest))] for number in numbers)
 
 
 def moment(at: datetime | None) -> str:
@@ -77,15 +77,13 @@ def moment(at: datetime | None) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """So many of them: ``1 page``, ``2,000 pages``."""
+    """A number with its noun: ``1 page``, ``2,000 pages``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def printable(text: str) -> str:
-    """Text from outside, with escapes in place of what a terminal would obey."""
-    return "".join(
-        one if one.isprintable() else one.encode("unicode_escape").decode() for one in text
-    )
+    """Foreign text, with the terminal's control characters escaped."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _power(number: float) -> int:

@@ -1,4 +1,4 @@
-"""``tbloom import``: moves what scrapy-redis or Scrapy has seen, or a file of items, into a filter."""
+"""``tbloom import``: the requests that scrapy-redis or Scrapy has seen, or a file of items, into a filter."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from tbloom import TimeBloom
+from tbloom.cli.commands.importing.resume import Progress, ResumeFile
 from tbloom.cli.kit import filters, interrupts, parameters, sources
 from tbloom.cli.kit.errors import CommandError
 from tbloom.cli.kit.progress import Reporter
-from tbloom.cli.kit.resuming import Progress, ResumeFile
 from tbloom.engine.urls import without_secrets
 
 if TYPE_CHECKING:
@@ -20,45 +20,47 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """URL, NAME, --from-..., --slice, --resume, --quiet, and what a new filter is like."""
+    """URL, NAME, --from-..., --slice, --resume, --quiet, and the parameters of a new filter."""
     filters.add_arguments(parser)
     group = parser.add_mutually_exclusive_group(required=True)
     group.add_argument(
-        "--from-set", metavar="KEY", help="scrapy-redis' dupefilter, such as news:dupefilter"
+        "--from-set",
+        metavar="KEY",
+        help="the set of scrapy-redis' dupefilter, such as news:dupefilter",
     )
-    group.add_argument(
-        "--from-seen", metavar="FILE", help="Scrapy's requests.seen, or the JOBDIR that it is in"
-    )
+    group.add_argument("--from-seen", metavar="FILE", help="Scrapy's requests.seen, or its JOBDIR")
     group.add_argument(
         "--from-lines", metavar="FILE", help="an item in each line; -: standard input"
     )
-    parser.add_argument("--from-url", metavar="URL", help="the server that has KEY (URL)")
+    parser.add_argument("--from-url", metavar="URL", help="the server of KEY (URL)")
     parser.add_argument(
         "--slice",
         metavar="LABEL",
-        help="the slice that they leave the window with, as 'tbloom info' shows it (the current one)",
+        help="the slice to import into, as 'tbloom info' shows it (the current one)",
     )
     parser.add_argument(
-        "--resume", metavar="FILE", help="keep in this file how far it is, and go on from there"
+        "--resume",
+        metavar="FILE",
+        help="a file that keeps the progress, with which an interrupted import goes on",
     )
     parser.add_argument("--quiet", action="store_true", help="no progress bar and no summary")
     parameters.add_creation(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Imports, and says how much."""
+    """Imports the items, and reports their number."""
     reporter = Reporter(stderr=True, quiet=arguments.quiet)
     resume = ResumeFile(arguments.resume)
     with ExitStack() as stack:
-        # Opened before anything is made, so that a wrong name changes nothing.
+        # The source is opened first, so that a wrong name changes nothing.
         source = _open_source(stack, arguments)
         target = stack.enter_context(_open_target(arguments))
-        target.import_many([], arguments.slice)  # is there such a slice?
-        # What a server has lost, or a file that was cut off had, is imported again.
-        is_there = bool(target.client.exists(target.config.keys.root))
+        target.import_many([], arguments.slice)  # raises if there is no such slice
+        # A filter that has vanished, or a file that has become shorter, is imported from the start.
+        exists = bool(target.client.exists(target.config.keys.root))
         progress = begun = resume.begin(
             _fresh(arguments, source),
-            goes_on=lambda known: is_there and _is_within(source, known.position),
+            is_valid=lambda known: exists and _is_within(source, known.position),
         )
         if begun.read:
             reporter.say(f"Going on after {begun.read:,} items")
@@ -78,13 +80,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _open_source(stack: ExitStack, arguments: argparse.Namespace) -> Source:
     if arguments.from_url is not None and arguments.from_set is None:
-        raise CommandError("--from-url: is for --from-set KEY, which is missing")
+        raise CommandError("--from-url: needs --from-set, the key of the set on that server")
     if arguments.from_seen is not None:
         return sources.seen_file(stack, arguments.from_seen)
     if arguments.from_lines is not None:
         source = sources.line_file(stack, arguments.from_lines)
         if arguments.resume is not None and (arguments.from_lines == "-" or source.total is None):
-            raise CommandError("--resume: needs a file to go on with, not standard input or a pipe")
+            raise CommandError("--resume: needs a file as the source, not standard input or a pipe")
         return source
     return sources.stored_set(stack, arguments, "--from-set", arguments.from_set)
 
@@ -93,7 +95,7 @@ def _open_target(arguments: argparse.Namespace) -> TimeBloom:
     opened = filters.open_or_create(arguments.url, arguments.name, parameters.new(arguments))
     with opened as seen:
         known = filters.parameters_of(seen.config)
-    # With a client of its own, whose next call is made while the server works on the last one.
+    # A client of its own prepares the next request while the server works on the last one.
     return TimeBloom.from_url(arguments.url, arguments.name, **known, retry_for=filters.RETRY_FOR)
 
 
@@ -105,7 +107,7 @@ def _fresh(arguments: argparse.Namespace, source: Source) -> Progress:
 
 
 def _is_within(source: Source, position: int) -> bool:
-    """Whether there is something done, and the source still has it. (A set's positions say nothing of that.)"""
+    """The position is not the start, and the source reaches that far. (A cursor of a set is no offset.)"""
     return position > 0 and (source.unit != "bytes" or position <= (source.total or 0))
 
 

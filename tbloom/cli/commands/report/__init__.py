@@ -1,4 +1,4 @@
-"""``tbloom report``: what filters hold, as one HTML page that needs nothing else."""
+"""``tbloom report``: an HTML page about filters, in one file."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from jinja2 import Environment, StrictUndefined
 
-from tbloom.cli.kit import filters, outfile, words
-from tbloom.cli.kit.advice import advice
-from tbloom.cli.kit.charts import charts
+from tbloom.cli.commands.report.charts import charts
+from tbloom.cli.kit import filters, formats, outfile
+from tbloom.cli.kit.filter_info import advice
 from tbloom.cli.kit.progress import Reporter
 from tbloom.engine.urls import without_secrets
 from tbloom.version import __version__
@@ -21,10 +21,9 @@ if TYPE_CHECKING:
     from tbloom.bloom.info import FilterInfo
 
 _PERIODS = {"h": "an hour", "d": "a day", "w": "a week", "m": "a month"}
-#: A longer table of slices is folded.
-_MOST_ROWS = 31
-#: ... and further warnings, too.
-_MOST_WARNINGS = 5
+#: Longer tables of slices, and longer lists of warnings, are folded.
+_MAX_ROWS = 31
+_MAX_WARNINGS = 5
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,12 +37,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output",
         metavar="FILE",
         default="report.html",
-        help="where to write it; - for standard output (report.html)",
+        help="where to write it; -: standard output (report.html)",
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Writes the page, once all filters have been read."""
+    """Writes the page after all filters have been read."""
     with filters.connect(arguments.url) as client:
         infos = [
             filters.open_stored(arguments.url, client, name).info() for name in arguments.names
@@ -59,19 +58,23 @@ def run(arguments: argparse.Namespace) -> int:
 def page(infos: list[FilterInfo], server: str, made: datetime) -> bytes:
     """The page, in UTF-8; ``server`` is a URL without a password."""
     environment = Environment(
-        autoescape=True,  # names come from the server
+        autoescape=True,  # names of filters are not trusted
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     environment.filters |= {
         "count": lambda number: f"{number:,}",
-        "size": words.size,
-        "rate": words.rate,
-        "one_in": words.one_in,
-        "moment": words.moment,
+        "size": formats.size,
+        "rate": formats.rate,
+        "one_in": formats.one_in,
+        "moment": formats.moment,
     }
-    template = resources("tbloom.cli").joinpath("kit", "report.html").read_text(encoding="utf-8")
+    template = (
+        resources("tbloom.cli")
+        .joinpath("commands", "report", "report.html")
+        .read_text(encoding="utf-8")
+    )
     html = environment.from_string(template).render(
         filters=infos,
         server=server,
@@ -80,7 +83,7 @@ def page(infos: list[FilterInfo], server: str, made: datetime) -> bytes:
         advice=advice,
         charts=charts,
         periods=_PERIODS,
-        most_rows=_MOST_ROWS,
-        most_warnings=_MOST_WARNINGS,
+        max_rows=_MAX_ROWS,
+        max_warnings=_MAX_WARNINGS,
     )
-    return html.encode(errors="replace")  # a URL may have what is no UTF-8
+    return html.encode(errors="replace")  # a URL may have bytes that are no UTF-8

@@ -1,6 +1,6 @@
-"""Bar charts of a filter's slices: what is where, for the page that draws them.
+"""Bar charts of a filter's slices, as numbers for the page that draws them.
 
-Heights and places are shares, from 0 to 100, so that the drawing can be as wide as the reader's screen is.
+Heights and positions run from 0 to 100: the page scales them to the reader's screen.
 """
 
 from __future__ import annotations
@@ -10,28 +10,28 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 from tbloom.bloom.sizing import slice_rate
-from tbloom.cli.kit import words
+from tbloom.cli.kit import formats
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tbloom.bloom.info import FilterInfo, SliceInfo
 
-_MOST_TICKS = 4
+_MAX_TICKS = 4
 _ROUNDING = 1e-9
-#: From so many bars on there are no gaps between them, which would be thinner than a pixel.
+#: Number of bars from which there are no gaps: they would be thinner than a pixel.
 _DENSE = 80
-#: From so many bars on the outer labels begin and end with the outer bars, and do not stand below their middle.
+#: Number of bars from which the outer labels are aligned with the edges of the chart, not centred below a bar.
 _ANCHORED = 5
 _MONTH, _DAY, _YEAR = timedelta(days=27), timedelta(hours=22), timedelta(days=360)
 
 
 class Bar(NamedTuple):
-    """A slice: up to a limit in one colour, beyond it in another."""
+    """A slice; the part above the limit has another colour."""
 
     x: float
     width: float
-    #: Both are heights from the ground.
+    #: Both heights are measured from the bottom.
     height: float
     below_limit: float
     tip: str
@@ -41,13 +41,13 @@ class Label(NamedTuple):
     """A word below the bars."""
 
     x: float
-    #: Which part of it is at ``x``: start, middle or end.
+    #: The part of the text at ``x``: start, middle or end.
     anchor: str
     text: str
 
 
 class Chart(NamedTuple):
-    """Bars, and a line to compare them with."""
+    """Bars, and a horizontal line to compare them with."""
 
     title: str
     line_name: str
@@ -55,7 +55,7 @@ class Chart(NamedTuple):
     description: str
     bars: list[Bar]
     line: float
-    #: From 0 to the top, evenly.
+    #: Texts from the bottom to the top, at equal distances.
     ticks: list[str]
     labels: list[Label]
 
@@ -63,7 +63,7 @@ class Chart(NamedTuple):
 class _Line(NamedTuple):
     name: str
     value: float
-    #: Whether what is beyond it is too much.
+    #: Values above the line are too high.
     is_limit: bool
 
 
@@ -85,9 +85,9 @@ def charts(info: FilterInfo) -> list[Chart]:
             "Error rate",
             [slice.error_rate for slice in slices],
             _Line("a slice's share", share, is_limit=True),
-            words.rate,
+            formats.rate,
         ),
-        # By chance, a full slice has a bit more bits set; and Redis rounds memory up.
+        # No limits: by chance a full slice has a few more bits set, and Redis rounds memory up.
         _chart(
             info,
             "Fill ratio",
@@ -100,7 +100,7 @@ def charts(info: FilterInfo) -> list[Chart]:
             "Memory",
             [slice.bytes for slice in slices],
             _Line("made for", info.bits / 8, is_limit=False),
-            words.size,
+            formats.size,
         ),
     ]
 
@@ -110,9 +110,9 @@ def _count(number: float) -> str:
 
 
 def _briefly(number: float, written: Callable[[float], str]) -> str:
-    """A round number, in as little room as there is beside a chart."""
+    """A round number, as short as possible."""
     if written is _count:
-        return words.compact(number)
+        return formats.compact(number)
     return written(number).replace(".0 ", " ")
 
 
@@ -129,7 +129,7 @@ def _chart(
 ) -> Chart:
     names = [_name(info, slice) for slice in info.slices]
     highest = max(*values, line.value)
-    step = _step(highest, words.unit(highest) if written is words.size else 1)
+    step = _step(highest, formats.unit(highest) if written is formats.size else 1)
     steps = math.ceil(highest / step - _ROUNDING)
     top = steps * step
     limit = line.value if line.is_limit else math.inf
@@ -156,30 +156,30 @@ def _chart(
 def _description(
     names: Sequence[str], values: Sequence[float], line: _Line, written: Callable[[float], str]
 ) -> str:
-    """For those who can't see the bars."""
+    """The chart in words, for readers who can't see it."""
     over = f"; {sum(value > line.value for value in values)} above it" if line.is_limit else ""
     return (
-        f"{len(values)} slices, from {names[0]} to {names[-1]}. The most is {written(max(values))}; "
+        f"{len(values)} slices, from {names[0]} to {names[-1]}. The highest is {written(max(values))}; "
         f"the line, {line.name}, is at {written(line.value)}{over}."
     )
 
 
 def _step(highest: float, unit: int) -> float:
-    """A step that is round in this unit; a few of them reach the highest value."""
-    least = highest / unit / _MOST_TICKS
+    """A round step between ticks, in this unit; a few steps reach the highest value."""
+    least = highest / unit / _MAX_TICKS
     power = 10.0 ** math.floor(math.log10(least))
     return unit * next(power * f for f in (1, 2, 5, 10) if power * f >= least * (1 - _ROUNDING))
 
 
 def _places(number: int) -> list[tuple[float, float]]:
-    """Where each bar begins, and how wide it is. A few are not as wide as they could be."""
+    """Start and width of each bar. Where there are few, they don't fill the chart."""
     room = 100 / number
     width = room if number >= _DENSE else room * min(0.8, 0.1 + 0.12 * number)
     return [(room * i + (room - width) / 2, width) for i in range(number)]
 
 
 def _labels(names: Sequence[str]) -> list[Label]:
-    """So few that they don't touch on a phone: the first, the last, and one in between."""
+    """The first, the middle and the last label: more would touch each other on a phone."""
     number = len(names)
     if number < _ANCHORED:
         chosen = range(number) if number != _ANCHORED - 1 else (0, number - 1)
@@ -193,7 +193,7 @@ def _labels(names: Sequence[str]) -> list[Label]:
 
 
 def _name(info: FilterInfo, slice: SliceInfo) -> str:
-    """When the slice begins, as short as it can be said."""
+    """The start of the slice, as short as possible."""
     length = slice.end - slice.start
     if length >= _MONTH:
         return f"{slice.start:%b %Y}"

@@ -1,4 +1,4 @@
-"""How fast a filter takes items, from the exact counts of its slices."""
+"""New items per second, from the exact counts of a filter's slices."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Tick(NamedTuple):
-    """So many items were added in so many seconds."""
+    """The items that were added between two looks, and the time between them."""
 
     items: int
     seconds: float
@@ -25,24 +25,24 @@ class Rates:
         self._counts: Mapping[str, int] | None = None
 
     def tick(self, at: float, counts: Mapping[str, int]) -> None:
-        """At this time (s) the live slices, by label, held so many items."""
+        """Takes a look: the time (s), and the number of items of each live slice, by label."""
         if self._counts is not None and at > self._at:
             self._ticks.append(Tick(_added(self._counts, counts), at - self._at))
         self._at, self._counts = at, counts
 
     @property
     def now(self) -> float | None:
-        """Items per second since the tick before the last; None after the first."""
+        """Items per second in the last tick; None after the first look."""
         return self._ticks[-1].items / self._ticks[-1].seconds if self._ticks else None
 
     @property
     def mean(self) -> float:
-        """Items per second, over all ticks that are kept."""
+        """Items per second, over all kept ticks."""
         return sum(tick.items for tick in self._ticks) / (self.seconds or 1)
 
     @property
     def seconds(self) -> float:
-        """The time of all ticks that are kept."""
+        """Total time of the kept ticks."""
         return sum(tick.seconds for tick in self._ticks)
 
     @property
@@ -52,8 +52,11 @@ class Rates:
 
 
 def _added(before: Mapping[str, int], now: Mapping[str, int]) -> int:
-    """Items added in between. A slice that has left the window takes none away; one that was cleared
-    counts from 0; one that is older than those before was only not looked at then."""
+    """Number of items added between two looks.
+
+    A slice that has left the window is ignored. A slice that was cleared counts from 0. An older slice
+    that was not in the first look (the window has become longer) counts as unchanged.
+    """
     newest = max(before, default="")
     added = 0
     for label, items in now.items():

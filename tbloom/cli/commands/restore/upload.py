@@ -1,4 +1,4 @@
-"""Parts of a filter on their way onto a server: under other names, with a short life, until all are there."""
+"""The upload of a filter: its parts get temporary names and a short TTL until all of them are on the server."""
 
 from __future__ import annotations
 
@@ -27,18 +27,17 @@ if TYPE_CHECKING:
 _RESTORE_PIECE = Script("bloom/restore_piece")
 _RESTORE_SHARD = Script("bloom/restore_shard")
 
-#: So long (ms) lives what has arrived, unless more comes; and so often (s) all of it is kept alive.
+#: TTL of uploaded parts, and the time after which it is renewed.
 _LIFE_MS, _KEEP_SECONDS = 600_000, 60.0
-_LOST = (redis.RedisError, redis.RedisClusterException, TBloomError)
+_FAILURES = (redis.RedisError, redis.RedisClusterException, TBloomError)
 
 
-class Begun(CommandError):
-    """Somebody has begun a filter of that name."""
+class BegunError(CommandError):
+    """A crawler has created a filter of this name meanwhile."""
 
 
-class Arrivals:
-    """The parts of one filter that have arrived; at the end of the context, nothing is left of those
-    that were not put in their place."""
+class Upload:
+    """The parts of a filter, under temporary names. The end of the context deletes those not installed."""
 
     def __init__(self, client: Any, config: Config) -> None:
         self._client = client
@@ -47,24 +46,24 @@ class Arrivals:
         self._keys: dict[Part, str] = {}
         self._kept = time.monotonic()
 
-    def take_in(self, reader: Reader, wanted: set[Part]) -> Iterator[int]:
-        """Has these parts of the file arrive; yields, piece by piece, how many bytes have."""
+    def send(self, reader: Reader, wanted: set[Part]) -> Iterator[int]:
+        """Uploads these parts of the file; yields the number of bytes sent, after each piece."""
         done = 0
         for part, pieces in reader.parts():
             if part not in wanted:
                 continue
             key = self._keys[part] = self._config.keys.incoming(*part.place, self._token)
-            place = 0
+            offset = 0
             for piece in pieces:
-                if place == 0 or piece.lstrip(b"\0"):  # what is not written, Redis fills with zeros
-                    self._write(key, piece, place, part.size)
-                place += len(piece)
+                if offset == 0 or piece.lstrip(b"\0"):  # Redis fills gaps with zeros
+                    self._write(key, piece, offset, part.size)
+                offset += len(piece)
                 done += len(piece)
                 yield done
             self._keep_alive()
 
     def install(self, contents: Contents) -> None:
-        """Puts all of it in its place, each shard at once."""
+        """Installs all parts, by one script call for each shard."""
         config = self._config
         # The window may have moved on since the export began.
         expires = max(contents.header.expires, *(part.expires for part in self._keys), 0)
@@ -77,11 +76,11 @@ class Arrivals:
             raise self._begun()
         try:
             for shard in contents.shards:
-                if shard.shard in parts:  # else there is nothing in it
+                if shard.shard in parts:  # other shards have no items
                     self._install(shard, parts[shard.shard])
         except BaseException:
-            if config.shards > 1:  # else nothing was changed
-                with suppress(*_LOST):
+            if config.shards > 1:  # with one, nothing was changed
+                with suppress(*_FAILURES):
                     filters.of_config(self._client, config).clear()
             raise
         self._keys.clear()
@@ -90,13 +89,13 @@ class Arrivals:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with suppress(*_LOST):  # else they vanish by themselves
+        with suppress(*_FAILURES):  # they expire anyway
             for key in self._keys.values():
                 self._client.unlink(key)
 
     def _install(self, shard: Shard, parts: list[Part]) -> None:
         keys, config, number = self._config.keys, self._config, shard.shard
-        # None of them may be gone before the parts are, as it may where the server drops keys early.
+        # The shard's other keys must outlive its parts.
         least = max(part.expires for part in parts)
         status, payload = self._call(
             _RESTORE_SHARD,
@@ -117,8 +116,8 @@ class Arrivals:
         if status != Status.OK:
             raise self._dropped(text(payload))
 
-    def _write(self, key: str, piece: bytes, place: int, size: int) -> None:
-        status, _ = self._call(_RESTORE_PIECE, [key], piece, place, size, _LIFE_MS)
+    def _write(self, key: str, piece: bytes, offset: int, size: int) -> None:
+        status, _ = self._call(_RESTORE_PIECE, [key], piece, offset, size, _LIFE_MS)
         if status != Status.OK:
             raise self._dropped(key)
 
@@ -132,13 +131,13 @@ class Arrivals:
         call = ScriptCall(script, tuple(keys), args, in_full=True)
         return self._client.execute_command(*call.words)
 
-    def _begun(self) -> Begun:
-        return Begun(
-            f"somebody has begun filter {self._config.name!r} meanwhile; stop the crawlers, and restore it "
+    def _begun(self) -> BegunError:
+        return BegunError(
+            f"a crawler has created filter {self._config.name!r} meanwhile; stop the crawlers, and restore it "
             "with --replace"
         )
 
     def _dropped(self, key: str) -> CommandError:
         return CommandError(
-            f"the server has dropped {key!r} before the filter was complete; nothing was restored"
+            f"the server dropped {key!r} before the upload was complete; nothing was restored"
         )

@@ -1,12 +1,13 @@
-"""``tbloom restore``: a filter out of a file that ``tbloom export`` has written.
+"""``tbloom restore``: a filter from a file by ``tbloom export``.
 
-The file is read twice: before anything is written to the server, it is known to be whole. Parts are
-taken in under other names, with a short life, so that what is left of a restore that fails vanishes by
-itself. Then all of a shard is put in its place at once. With several shards, the parameters that all
-clients compare theirs with come first, so that crawlers with others are refused from then on; one
-that adds to a shard before its turn makes the restore fail, which then clears what it has restored. (What
-nothing can be done about: the server is lost, or the restore killed, between two shards. Restore the
-filter again then, with --replace.)
+The file is read twice, so that it is known to be whole before anything is written to the server. Its
+parts are uploaded under temporary names with a short TTL, so the remains of a failed restore expire.
+Then each shard is installed by one script call.
+
+With several shards, the parameters are stored first, so that crawlers with other parameters are refused
+from then on. A crawler that adds to a shard before the shard is installed makes the restore fail; the
+shards that were installed are cleared then. If the server fails or the restore is killed between two
+shards, the filter is incomplete: restore it again with --replace.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from tbloom.bloom.config import from_stored
 from tbloom.cli.commands.export import expiries
-from tbloom.cli.kit import filters, interrupts, lines, words
-from tbloom.cli.kit.arrivals import Arrivals, Begun
+from tbloom.cli.commands.restore.upload import BegunError, Upload
+from tbloom.cli.kit import filters, formats, interrupts, lines
 from tbloom.cli.kit.errors import CommandError
 from tbloom.cli.kit.exportfile import Reader
 from tbloom.cli.kit.progress import Reporter
@@ -30,23 +31,20 @@ if TYPE_CHECKING:
 
     from tbloom import TimeBloom
     from tbloom.cli.kit.exportfile import Contents
-
-
+#: Tries to install a filter between the requests of a crawler that creates it again and again.
 _TRIES = 100
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """URL, FILE, --name, --replace, --quiet."""
     parser.description = (
-        f"{parser.description} Each slice leaves the window when it would have left it. Don't crawl with "
-        "the filter until it is done: what is added meanwhile makes the restore fail, or is forgotten."
+        f"{parser.description} Each slice expires at its old time. Don't crawl with the filter meanwhile: "
+        "items that are added make the restore fail, or are forgotten."
     )
     filters.add_url(parser)
-    parser.add_argument("file", metavar="FILE", help="- is standard input")
-    parser.add_argument("--name", metavar="NEW", help="another name than that in the file")
-    parser.add_argument(
-        "--replace", action="store_true", help="forget the filter of this name that is there"
-    )
+    parser.add_argument("file", metavar="FILE", help="the exported file; -: standard input")
+    parser.add_argument("--name", metavar="NEW", help="another name for the filter")
+    parser.add_argument("--replace", action="store_true", help="delete a filter of this name first")
     parser.add_argument("--quiet", action="store_true", help="no progress bar and no summary")
 
 
@@ -64,39 +62,38 @@ def run(arguments: argparse.Namespace) -> int:
         if old is not None and not arguments.replace:
             raise CommandError(
                 f"filter {config.name!r} is on {without_secrets(arguments.url)} already; "
-                "--replace forgets it, --name gives this one another name"
+                "--replace deletes it, --name restores under another name"
             )
         now, _ = expiries(client, [config.keys.root])
         live = {part for part in contents.parts if part.expires > now}
         if not live:
-            raise CommandError(f"{arguments.file}: none of its slices is in the window any more")
+            raise CommandError(f"{arguments.file}: all of its slices have left the window")
         total = sum(part.size for part in live)
         look = stack.enter_context(interrupts.held_back())
-        arrivals = stack.enter_context(Arrivals(client, config))
+        upload = stack.enter_context(Upload(client, config))
         with reporter.count("Restoring", total, "bytes") as advance:
-            for done in arrivals.take_in(reader, live):
+            for done in upload.send(reader, live):
                 advance(done)
                 look()
-        _install(arrivals, contents, old)
+        _install(upload, contents, old)
     gone = len({part.label for part in contents.parts} - {part.label for part in live})
     left = f"; {gone} slices had left the window" if gone else ""
-    reporter.say(f"{config.name}: {len(live):,} keys, {words.size(total)}{left}")
+    reporter.say(f"{config.name}: {len(live):,} keys, {formats.size(total)}{left}")
     return 0
 
 
-def _install(arrivals: Arrivals, contents: Contents, old: TimeBloom | None) -> None:
-    """Puts it in the place of the old one, which is there until all of the new one is.
+def _install(upload: Upload, contents: Contents, old: TimeBloom | None) -> None:
+    """Replaces the old filter, which stays until all parts of the new one are uploaded.
 
-    A crawler that goes on may begin the filter anew in between. With one shard, which is put in its
-    place at once, nothing is lost by another try.
+    A crawler may create the filter again between the two steps. With one shard, another try loses nothing.
     """
     tries = _TRIES if old is not None and old.config.shards == 1 else 1
     for left in reversed(range(tries)):
         if old is not None:
             old.clear()
         try:
-            arrivals.install(contents)
-        except Begun:
+            upload.install(contents)
+        except BegunError:
             if not left:
                 raise
         else:
@@ -108,7 +105,7 @@ def _name(arguments: argparse.Namespace, contents: Contents) -> str:
 
 
 def _rewindable(stack: ExitStack, file: str) -> BinaryIO:
-    """The file; what comes through a pipe, on disk."""
+    """The file; a pipe is copied to disk first."""
     opened = lines.open_file(stack, file)
     if opened.seekable():
         return opened

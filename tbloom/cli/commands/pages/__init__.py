@@ -1,4 +1,4 @@
-"""``tbloom pages``: pages of any number, addressed by URL, in WARC files."""
+"""``tbloom pages``: any number of pages by URL, in WARC files."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import re
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from tbloom.cli.kit import nesting, pagetext, pageverbs
-from tbloom.cli.kit.errors import CommandError
-from tbloom.errors import ConfigError, StoreLocked
+from tbloom.cli.commands.pages import rendering, verbs
+from tbloom.cli.kit import subcommands
+from tbloom.errors import StoreLocked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: What the user knows arguments by.
+#: The arguments, by the names of their parameters.
 _SHOWN = {
     "path": "PATH",
     "url": "URL",
@@ -24,23 +24,23 @@ _SHOWN = {
     **{name: f"--{name}" for name in ("status", "at", "granularity", "slices", "tz")},
 }
 _VERBS = {
-    "put": pageverbs.put,
-    "get": pageverbs.get,
-    "ls": pageverbs.list_pages,
-    "delete": pageverbs.delete,
-    "verify": pageverbs.verify,
-    "rebuild": pageverbs.rebuild,
-    "stats": pageverbs.stats,
+    "put": verbs.put,
+    "get": verbs.get,
+    "ls": verbs.list_pages,
+    "delete": verbs.delete,
+    "verify": verbs.verify,
+    "rebuild": verbs.rebuild,
+    "stats": verbs.stats,
 }
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The sub-commands, each with its own."""
+    """The sub-commands, with their arguments."""
     parser.description = (
-        f"{parser.description} A store that has slices forgets by itself what is older. One process writes "
-        "at a time; reading goes on beside it."
+        f"{parser.description} A store with slices forgets the pages of expired slices. One process writes "
+        "at a time; others can read meanwhile."
     )
-    verb = nesting.verbs_of(
+    verb = subcommands.adder(
         parser,
         lambda made: made.add_argument("path", metavar="PATH", help="the store's folder"),
     )
@@ -51,16 +51,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_address(parser)
     parser = verb(
         "verify",
-        "read all records, and print what is wrong with them or with the index",
+        "read all records, and print the problems of records and index",
         "tbloom pages verify pages",
-        " Nothing is changed. Exit code 1: something is wrong.",
+        " Nothing is changed. Exit code 1: there are problems.",
     )
     _add_quiet(parser)
     parser = verb(
         "rebuild",
-        "make the index anew, from the WARC files alone",
+        "rebuild the index from the WARC files",
         "tbloom pages rebuild pages",
-        " Until that is done, the old one stays.",
+        " The old index stays until the new one is complete.",
     )
     _add_quiet(parser)
     parser = verb(
@@ -70,28 +70,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Does what the verb says."""
+    """Runs a sub-command."""
     try:
-        with pagetext.warnings_told() as warnings:
-            code = _VERBS[arguments.verb](arguments)
-    except ConfigError as error:
-        known = _SHOWN.get(error.argument, error.argument)
-        if error.value is None:
-            raise CommandError(f"{known}: expected {error.expected}") from None
-        raise ConfigError(known, error.value, error.expected) from None
-    except StoreLocked as error:  # there is no verb that would write and need not
+        with rendering.warnings_printed() as warnings:
+            code = subcommands.run(_VERBS[arguments.verb], arguments, _SHOWN)
+    except StoreLocked as error:  # without the advice to open the store readonly
         raise StoreLocked(error.path, error.pid, otherwise="") from None
-    # Of pages that could not be read, ls only warns.
+    # For pages that can't be read, ls only warns.
     return 1 if warnings and arguments.verb == "ls" else code
 
 
 def _add_putting(verb: Callable[..., argparse.ArgumentParser]) -> None:
     parser = verb(
         "put",
-        "store a page, in the place of the one that this URL has",
+        "store a page, in place of an earlier one of this URL",
         "tbloom pages put pages https://example.com/ page.html",
     )
-    parser.add_argument("url", metavar="URL", help="http:// or https://, taken as it is")
+    parser.add_argument("url", metavar="URL", help="http:// or https://; it is not normalized")
     parser.add_argument(
         "file", metavar="FILE", nargs="?", help="the body; - or none: standard input"
     )
@@ -110,32 +105,25 @@ def _add_putting(verb: Callable[..., argparse.ArgumentParser]) -> None:
         metavar="TIME",
         help="when it was fetched, such as 2026-11-16T12:00:00Z (now)",
     )
-    group = parser.add_argument_group("a store that is not there yet")
-    group.add_argument(
-        "--granularity",
-        metavar="PERIOD",
-        help="length of a slice: h, d, w, m, or 15min, 3d ... (pages are kept for ever)",
-    )
-    group.add_argument("--slices", type=int, metavar="N", help="how many slices are kept")
-    group.add_argument("--tz", metavar="ZONE", help="time zone, such as Europe/Berlin (UTC)")
+    subcommands.add_slices(parser, "store", "pages are kept for ever")
 
 
 def _add_getting(verb: Callable[..., argparse.ArgumentParser]) -> None:
     parser = verb(
         "get",
-        "write the body of a page to standard output, as it was put",
+        "write the body of a page to standard output, as it was stored",
         "tbloom pages get pages https://example.com/ > page.html",
-        " Exit code 1: there is no such page.",
+        " Exit code 1: the store has no such page.",
     )
     _add_address(parser)
     parser.add_argument(
         "--decoded",
         action="store_true",
-        help="without its Content-Encoding, gzip or deflate: Scrapy, for one, stores bodies as they came",
+        help="undo the Content-Encoding gzip or deflate; Scrapy, for one, stores bodies encoded",
     )
     also = parser.add_mutually_exclusive_group()
-    also.add_argument("--headers", action="store_true", help="status line and headers come first")
-    also.add_argument("--json", action="store_true", help="all but the body, as JSON")
+    also.add_argument("--headers", action="store_true", help="write status line and headers first")
+    also.add_argument("--json", action="store_true", help="write all but the body, as JSON")
     parser.add_argument(
         "-o", "--output", metavar="FILE", default="-", help="where to write it (standard output)"
     )
@@ -146,17 +134,17 @@ def _add_listing(verb: Callable[..., argparse.ArgumentParser]) -> None:
         "ls",
         "print the URL of each page",
         "tbloom pages ls pages --long",
-        " Of a page that has a key in its place, or a URL that no terminal should get, key:HEX, which get "
-        "and delete take as well. Exit code 1: something that it reads is damaged, or missing (without --long and --json, no bodies).",
+        " A page with a key, or with a URL that is not printable, is shown as key:HEX, which get and "
+        "delete take too. Exit code 1: a record that it reads is damaged or missing; only --long and --json read bodies.",
     )
     also = parser.add_mutually_exclusive_group()
     also.add_argument(
         "--long",
         action="store_true",
-        help="when it was fetched, its status, bytes of its body, URL, and key if it has one",
+        help="time of fetching, status, size of the body (bytes), URL, and key if there is one",
     )
     also.add_argument(
-        "--json", action="store_true", help="all but the bodies, a line of JSON for each"
+        "--json", action="store_true", help="all but the bodies, as a line of JSON for each page"
     )
 
 
@@ -169,7 +157,7 @@ def _add_quiet(parser: argparse.ArgumentParser) -> None:
 
 
 def _header(text: str) -> tuple[bytes, bytes]:
-    """As it was typed, byte for byte."""
+    """A header's name and value, byte for byte as typed."""
     name, colon, value = os.fsencode(text).partition(b":")
     if not colon:
         raise argparse.ArgumentTypeError(f"expected 'Name: value', got {text!r}")

@@ -1,4 +1,4 @@
-"""The file of ``tbloom import --resume``: how far an import has come."""
+"""The file of ``tbloom import --resume``: the progress of an import."""
 
 from __future__ import annotations
 
@@ -16,57 +16,56 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """From where, into what, and how far."""
+    """Source, target and position of an import, with its counts."""
 
     source: str
     target: str
-    #: See ``sources.Source``.
+    #: ``Source.mark`` when the import began.
     mark: str
     position: int = 0
     read: int = 0
     new: int = 0
 
     def after(self, position: int, read: int, new: int) -> Progress:
-        """The same, so much later."""
+        """The progress after one more page: its position, and its number of items read and new."""
         return replace(self, position=position, read=self.read + read, new=self.new + new)
 
     def is_same_import(self, other: Progress) -> bool:
-        """Whether the two are of the same import."""
+        """Both have the same source and target."""
         return (self.source, self.target) == (other.source, other.target)
 
 
 class ResumeFile:
-    """Keeps the progress in a file; without a path, nowhere."""
+    """The progress, kept in a file; without a path, it is not kept."""
 
     def __init__(self, path: str | None) -> None:
         self._path = Path(path) if path is not None else None
 
-    def begin(self, fresh: Progress, *, goes_on: Callable[[Progress], bool]) -> Progress:
-        """What the file says, if one ``goes_on`` with that; or else ``fresh``. That is kept: a file that
-        can't be written is found out now."""
+    def begin(self, fresh: Progress, *, is_valid: Callable[[Progress], bool]) -> Progress:
+        """The file's progress if it ``is_valid``, else ``fresh``. Raises CommandError where the file can't be written."""
         known = self._read()
         if known is not None and not known.is_same_import(fresh):
             raise CommandError(
-                f"--resume {self._path}: is of another import, from {known.source} into {known.target}"
+                f"--resume {self._path}: belongs to another import, from {known.source} into {known.target}"
             )
-        is_good = known is not None and known.mark == fresh.mark and goes_on(known)
+        is_good = known is not None and known.mark == fresh.mark and is_valid(known)
         progress = known if known is not None and is_good else fresh
         self.keep(progress)
         return progress
 
     def keep(self, progress: Progress) -> None:
-        """Writes it: the file is always a whole one."""
+        """Writes the progress; the file is replaced as a whole."""
         if self._path is None:
             return
         beside = self._path.with_name(f"{self._path.name}.tmp")
         try:
             beside.write_text(json.dumps(asdict(progress)), encoding="utf-8")
-            os.replace(beside, self._path)  # noqa: PTH105 - says that it replaces
+            os.replace(beside, self._path)  # noqa: PTH105 - its name says "replace"
         except OSError as error:
             raise CommandError(f"--resume {self._path}: {error.strerror}") from None
 
     def remove(self) -> None:
-        """The import is done."""
+        """Removes the file of a finished import."""
         if self._path is not None:
             self._path.unlink(missing_ok=True)
 
@@ -81,15 +80,15 @@ class ResumeFile:
             raise CommandError(f"--resume {self._path}: {error.strerror}") from None
         except ValueError:
             values = None
-        if not _are_ours(values):
+        if not _is_progress(values):
             raise CommandError(
-                f"--resume {self._path}: expected a file that 'tbloom import' wrote, or none"
+                f"--resume {self._path}: expected a file by 'tbloom import', or a new name"
             )
         return Progress(**values)
 
 
-def _are_ours(values: Any) -> bool:
-    """Whether these are a Progress's values."""
+def _is_progress(values: Any) -> bool:
+    """The values have the names and types of a Progress."""
     texts, numbers = ("source", "target", "mark"), ("position", "read", "new")
     return (
         isinstance(values, dict)

@@ -1,0 +1,177 @@
+"""The registry of commands, and the parser of their command lines."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol, cast
+
+from tbloom.cli.kit.errors import USER_ERROR, CommandError
+from tbloom.engine.urls import without_secrets
+from tbloom.version import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class Module(Protocol):
+    """The module of a command."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declares the command's arguments."""
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        """Runs the command and returns its exit code."""
+
+
+class Command(NamedTuple):
+    """A command: its help, its module, and an example of its use."""
+
+    help: str
+    module: str
+    example: str
+    #: The extra that installs what the module needs.
+    extra: str = "cli"
+
+
+COMMANDS = {
+    "list": Command(
+        "show the filters on a server",
+        "tbloom.cli.commands.listing",
+        "tbloom list redis://localhost",
+    ),
+    "info": Command(
+        "show a filter, slice by slice",
+        "tbloom.cli.commands.info",
+        "tbloom info redis://localhost news",
+    ),
+    "plan": Command(
+        "compute the memory of a filter, or what fits into a given memory",
+        "tbloom.cli.commands.plan",
+        "tbloom plan --capacity 1e8 --slices 7",
+    ),
+    "add": Command(
+        "add the lines of files, and print the new ones",
+        "tbloom.cli.commands.add",
+        "tbloom add redis://localhost news < urls.txt > new.txt",
+    ),
+    "check": Command(
+        "print the new lines of files, without adding them",
+        "tbloom.cli.commands.check",
+        "tbloom check redis://localhost news urls.txt",
+    ),
+    "count": Command(
+        "count distinct members exactly, and combine counters",
+        "tbloom.cli.commands.count",
+        "tbloom count add redis://localhost urls < urls.txt",
+    ),
+    "pages": Command(
+        "store pages by URL in WARC files, and read them",
+        "tbloom.cli.commands.pages",
+        "tbloom pages put pages https://example.com/ < page.html",
+        "cli,pages",
+    ),
+    "metrics": Command(
+        "serve the metrics of filters, for Prometheus",
+        "tbloom.cli.commands.metrics",
+        "tbloom metrics redis://localhost news --port 9185",
+        "metrics",
+    ),
+    "compare": Command(
+        "compare a filter with an exact set, and measure its error rate",
+        "tbloom.cli.commands.compare",
+        "tbloom compare redis://localhost news --with-set news:dupefilter",
+    ),
+    "import": Command(
+        "import the requests that scrapy-redis or Scrapy has seen, or a file of items",
+        "tbloom.cli.commands.importing",
+        "tbloom import redis://localhost news:tbloom --create --from-set news:dupefilter",
+    ),
+    "watch": Command(
+        "show a filter live, with its new items per second",
+        "tbloom.cli.commands.watch",
+        "tbloom watch redis://localhost news --every 5",
+    ),
+    "report": Command(
+        "write an HTML page about filters",
+        "tbloom.cli.commands.report",
+        "tbloom report redis://localhost news images -o report.html",
+    ),
+    "export": Command(
+        "write a filter into a file",
+        "tbloom.cli.commands.export",
+        "tbloom export redis://localhost news news.tbloom",
+    ),
+    "restore": Command(
+        "restore a filter from an exported file",
+        "tbloom.cli.commands.restore",
+        "tbloom restore redis://localhost news.tbloom --name news-2",
+    ),
+    "demo": Command(
+        "crawl a site three times, and show what was fetched",
+        "tbloom.demo",
+        "tbloom demo --crawlers 2",
+        "demo",
+    ),
+    "completion": Command(
+        "print a script that completes commands in a shell",
+        "tbloom.cli.commands.completion",
+        "tbloom completion bash > tbloom.bash",
+    ),
+}
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """Ends with one line, without argparse's usage."""
+        self.exit(USER_ERROR, f"{self.prog}: {message}\n")
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """The arguments of a command line."""
+    parser, commands = parsers()
+    # The other commands stay unimported: they may need an extra that is not installed.
+    chosen = next((word for word in argv if not word.startswith("-")), None)
+    if chosen in commands:
+        load(chosen).add_arguments(commands[chosen])
+    arguments, rest = parser.parse_known_args(argv)
+    # argparse leaves over the values of FILE ... and NAME ... that come after an option.
+    many = getattr(arguments, "files", getattr(arguments, "names", None))
+    has_option = any(word[:1] == "-" != word for word in rest)
+    if rest and many is not None and not has_option:
+        many += rest
+    elif len(rest) == 1 and not has_option and getattr(arguments, "file", "") is None:
+        [arguments.file] = rest  # likewise for an optional FILE
+    elif rest:
+        parser.error(f"unrecognized arguments: {' '.join(map(without_secrets, rest))}")
+    return arguments
+
+
+def parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
+    """The main parser, and the parser of each command, yet without the command's arguments."""
+    parser = _Parser("tbloom", description="Remembers what a fleet of crawlers has seen.")
+    parser.add_argument("--version", action="version", version=f"tbloom {__version__}")
+    choices = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    commands: dict[str, argparse.ArgumentParser] = {
+        name: choices.add_parser(
+            name,
+            help=command.help,
+            description=f"{command.help[0].upper()}{command.help[1:]}.",
+            epilog=f"Example: {command.example}",
+        )
+        for name, command in COMMANDS.items()
+    }
+    return parser, commands
+
+
+def load(name: str) -> Module:
+    """The module of a command. Raises CommandError where an extra is not installed."""
+    command = COMMANDS[name]
+    try:
+        return cast("Module", importlib.import_module(command.module))
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing in {"", "tbloom"}:
+            raise
+        message = f"{name!r} needs {missing}: pip install 'tbloom[{command.extra}]'"
+        raise CommandError(message) from None
