@@ -317,7 +317,7 @@ def test_a_wrong_address_is_refused(store: PageStore, address: Any) -> None:
 
 def test_a_body_that_is_too_long(store: PageStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """A record's lengths are numbers of 32 bits."""
-    monkeypatch.setattr(page, "MOST_BYTES", 1000)
+    monkeypatch.setattr(page, "MAX_BYTES", 1000)
     store.put(URL, bytes(1000))
     with pytest.raises(ConfigError, match=r"^body: expected at most 1000 bytes, got '1001 bytes'"):
         store.put(URL, bytes(1001))
@@ -704,14 +704,14 @@ def test_more_slices_than_the_index_may_have(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A clock that is set back again and again: it is said, and the rest works."""
-    monkeypatch.setattr(index, "MOST_TABLES", 20)
+    monkeypatch.setattr(index, "MAX_TABLES", 20)
     start = calendar.now()
     with PageStore(tmp_path, "1s", 2) as store:
         for n in range(20):
             monkeypatch.setattr(calendar, "now", lambda n=n: start - timedelta(seconds=n))
             store.put(f"http://a/{n}", b"")
         monkeypatch.setattr(calendar, "now", lambda: start - timedelta(seconds=20))
-        with pytest.raises(TBloomError, match="has 20 slices, its most"):
+        with pytest.raises(TBloomError, match="has 20 slices, the limit"):
             store.put("http://a/20", b"")
         assert (20, ()) == (len(store), store.verify().problems)
         store.put("http://a/0", b"again", at=start - timedelta(seconds=19))
