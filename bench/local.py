@@ -84,7 +84,7 @@ def _local(path: Path | None, capacity: int, fill: int, many: bool) -> Add:
         path.unlink(missing_ok=True)
     seen = LocalBloom(path=path, slices=SLICES, capacity=capacity, error_rate=_RATE)
     day = 0
-    seen._engine.clock = lambda: 1_559_563_200_000 + day * _DAY
+    seen._protocol.clock = lambda: 1_559_563_200_000 + day * _DAY
     for day in range(SLICES):
         seen.add_many(_urls(f"slice {day}", fill))
 

@@ -3,14 +3,16 @@
 ::
 
     parts.py     the bits of one part, and its count
-    contents.py  what there is besides: parameters, layouts, which parts
+    contents.py  the parameters, the layouts, and which parts there are
     memory.py    a store in memory
-    room.py      free regions of a file
+    regions.py   free regions of a file
     file.py      a store in a file: its format, and the order that survives a crash
-    bound.py     the parts of the live slices, and looks at many items in them
-    vectors.py   the same with numpy
-    live.py      what is live now: plan, layouts, parts
-    engine.py    the verbs
+    shard.py     the parts of one shard's live slices, and looks at items in them
+    vectors.py   looks at many items with numpy
+    live.py      the slices, layouts and parts that are live now
+    protocol.py  the verbs, as steps
     info.py      info() and keys()
-    bloom.py     the two classes
+    base.py      what the two classes share
+    sync.py      LocalBloom
+    aio.py       AsyncLocalBloom
 """

@@ -1,4 +1,4 @@
-"""What a filter without a server consists of, but for the bits: the keys that Redis would have."""
+"""What a filter without a server holds besides its bits: the keys that Redis would have."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any, NamedTuple
 
 
 class PartEntry(NamedTuple):
-    """A part that was begun."""
+    """A part that has begun."""
 
     #: When its slice leaves the window (ms).
     expires: int
-    #: How many bytes it has, the count included.
+    #: Its bytes, the count included.
     size: int
-    #: Where they begin, in a file.
+    #: Where it begins in a file.
     offset: int = 0
 
 
 class LayoutEntry(NamedTuple):
-    """A shard's layout, and until when (ms) it is needed."""
+    """A shard's layout, and when it can go (ms)."""
 
     text: str
     expires: int
@@ -27,19 +27,19 @@ class LayoutEntry(NamedTuple):
 
 @dataclass(slots=True)
 class Contents:
-    """The parameters, the layouts and the parts. Never changed once it is a store's: see ``copy``."""
+    """The parameters, the layouts and the parts. A store's contents are never changed: see ``copy``."""
 
-    #: The parameters, as ``Config.stored``; '': none.
+    #: The parameters, as ``Config.stored``; '' where there are none.
     stored: str = ""
-    #: When the newest slice leaves the window (ms), and the parameters with it.
+    #: When the newest slice leaves the window, and the parameters with it (ms).
     expires: int = 0
     layouts: dict[int, LayoutEntry] = field(default_factory=dict)
     parts: dict[str, PartEntry] = field(default_factory=dict)
-    #: Another one since it was cleared.
+    #: Grows when the filter is cleared.
     epoch: int = 0
 
     def parameters(self, now: int) -> str:
-        """The parameters that hold; '' where there are none, or all slices have left the window."""
+        """The parameters; '' where there are none, or all slices have left the window."""
         return self.stored if now < self.expires else ""
 
     def layout(self, shard: int, now: int) -> str:
@@ -48,7 +48,7 @@ class Contents:
         return entry.text if entry and now < entry.expires else ""
 
     def copy(self, now: int) -> Contents:
-        """The same, without what has left the window, to be changed and saved."""
+        """A copy to be changed and saved, without what has left the window."""
         return Contents(
             self.stored,
             self.expires,
@@ -58,23 +58,23 @@ class Contents:
         )
 
     def cleared(self) -> Contents:
-        """Nothing, after this."""
+        """Empty contents, to follow these."""
         return Contents(epoch=self.epoch + 1)
 
     def keep(self, stored: str, expires: int) -> None:
-        """Stores the parameters, or has them live on."""
+        """Stores the parameters, or keeps them for longer."""
         if stored != self.stored:
             self.layouts, self.parts, self.expires = {}, {}, 0
             self.epoch += bool(self.stored)
         self.stored, self.expires = stored, max(expires, self.expires)
 
     def keep_layout(self, shard: int, text: str, expires: int) -> None:
-        """Gives a shard another layout. Its life is only ever prolonged: a clock may be set back."""
+        """Gives a shard another layout. It never leaves earlier than before: the clock may be set back."""
         before = self.layouts.get(shard)
         self.layouts[shard] = LayoutEntry(text, max(expires, before.expires if before else 0))
 
     def to_text(self) -> str:
-        """As it is kept in a file."""
+        """The contents as text, for a file."""
         return json.dumps(
             [self.stored, self.expires, self.layouts, self.parts, self.epoch],
             separators=(",", ":"),
@@ -82,7 +82,7 @@ class Contents:
 
     @classmethod
     def from_text(cls, text: str) -> Contents:
-        """Raises ValueError, TypeError or AttributeError for what ``to_text`` did not write."""
+        """The contents of a text. Raises ValueError, TypeError or AttributeError for one that ``to_text`` did not write."""
         values: list[Any] = json.loads(text)
         stored, expires, layouts, parts, epoch = values
         return cls(

@@ -3,27 +3,27 @@
 ::
 
     0     16 bytes "tbloom local 1", and the byte order
-    16    a sequence number, 64 bits: how often the directory was changed
+    16    a sequence number, 64 bits: the number of changes of the directory
     32    two slots, for even and odd sequence numbers, of 3 x 64 bits each:
           where a directory begins, its length, and its CRC-32
     4096  regions, each at a multiple of 4096: parts (see ``parts``), and the two directories
           (the text of ``contents``)
 
-A file is changed under an exclusive lock, and looked at under a shared one (``flock``).
+A file is changed under an exclusive lock, and read under a shared one (``flock``).
 
-**Crash order.** A change of the directory first takes all the room that it needs, where the system can
-really and not as holes (a full disk is an OSError then, and no SIGBUS later); then the new parts are zeroed,
-the other directory is written, its slot, and at last the sequence number, one word. Whoever is killed before
-that has changed nothing: the old directory is still there, and what it names was not touched. (So the
-room of a part that has left the window is used again by the next change only.) Whoever
-adds raises a part's count and then sets bits; a killed one leaves a count that is too high by the items
-of one batch at most, and no item that it has told is lost. The same holds for the machine as far as
-its kernel has written the file: it does so every half minute or so, and the directory at once.
+**Crash order.** A change of the directory first reserves all the room that it needs, without holes where the
+system can do so: then a full disk is an OSError now, and no SIGBUS later. Next the new parts are zeroed, and the
+other directory is written, then its slot, and last the sequence number, one word. A process that is killed before
+that has changed nothing: the old directory is intact, and so is all that it names. (Therefore the room of a part that
+has left the window is used again by the next change only.) ``add`` raises a part's count and then sets bits: a kill
+in between leaves a count that is too high by the items of one look at most, and loses no item that was answered.
+The same holds for a crash of the machine as far as its kernel has written the file: it does so every half minute
+or so, and writes the directory at once.
 
 Other programs may copy the file, also while it is in use, if they take the lock (``flock -s FILE cp ...``). They
-must not write to it, cut it, or put another one in its place: ``clear()`` is there to forget what it holds.
+must not write to it, cut it, or put another one in its place; to forget what it holds, use ``clear()``.
 
-A forked child opens the file again: a lock belongs to an open file, so it would have its parent's.
+A forked child opens the file again: a lock belongs to an open file, so it would share its parent's.
 The mapping is made through another open file than the lock, so that a child does not keep a dead
 parent's lock alive.
 """
@@ -42,7 +42,7 @@ from pathlib import Path
 from tbloom.errors import ConfigError, TBloomError
 from tbloom.local.contents import Contents
 from tbloom.local.memory import CLOSED, survives_fork
-from tbloom.local.room import GRID, ZEROS, Room, reserve
+from tbloom.local.regions import GRID, ZEROS, Regions, reserve
 
 try:
     import fcntl
@@ -51,8 +51,8 @@ except ImportError:  # Windows
 
 MAGIC = b"tbloom local 1 <" if sys.byteorder == "little" else b"tbloom local 1 >"
 _SEQUENCE, _SLOTS, _SLOT_WORDS = 2, 4, 3  # words of 64 bits
-#: Errors of ``open`` that another path, or other rights, would not meet; the machine's are OSErrors.
-_CALLER_S = {
+#: Errors of ``open`` that another path, or other rights, would avoid; the others are raised as they are.
+_PATH_ERRORS = {
     *(errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ENOENT, errno.ENOTDIR),
     *(errno.ENAMETOOLONG, errno.ELOOP, errno.ENXIO, errno.EINVAL),
 }
@@ -96,30 +96,30 @@ class FileStore:
         survives_fork(self)
 
     def __del__(self) -> None:
-        """The mapping closes itself."""
+        """Closes the file. (The mapping closes itself.)"""
         if self._fd >= 0:
             os.close(self._fd)
 
     @property
     def era(self) -> tuple[int, int]:
-        """A forked child shares the file with its parent, to whom it leaves what is untold."""
+        """A forked child shares the file with its parent, and leaves pending answers to it."""
         return self.contents.epoch, self._pid
 
     def lock(self, *, exclusive: bool) -> None:
-        """Waits for the file, and reads the directory if another process has changed it."""
+        """Waits for the file's lock, and reads the directory if another process has changed it."""
         if self._fd < 0:
             if self._is_closed:
                 raise TBloomError(CLOSED)
             self._fd = self._open_same()  # in a forked child
         self._is_locked = True  # or may be, from now on
         fcntl.flock(self._fd, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
-        # Whoever touches mapped bytes beyond the end of a file is killed.
+        # The system kills a process that touches mapped bytes beyond the end of a file.
         is_whole = os.lseek(self._fd, 0, os.SEEK_END) >= len(self._view)
         if not is_whole or self._head[_SEQUENCE] != self.version:
             self._read()
 
     def unlock(self) -> None:
-        """Lets other processes."""
+        """Ends the lock."""
         if self._is_locked:
             fcntl.flock(self._fd, fcntl.LOCK_UN)
             self._is_locked = False
@@ -130,27 +130,27 @@ class FileStore:
         return self._view[part.offset : part.offset + part.size]
 
     def save(self, contents: Contents) -> None:
-        """Goes on with other contents: see above for the order."""
+        """Replaces the contents: see above for the order."""
         parts, is_same = contents.parts, contents.epoch == self.contents.epoch
-        room, begun = Room(), {}
-        room.take(*self._active_region(self.version))
+        regions, begun = Regions(), {}
+        regions.take(*self._active_region(self.version))
         for key, part in self.contents.parts.items():
             if key in parts and is_same:
                 parts[key] = parts[key]._replace(offset=part.offset)
-            room.take(part.offset, part.size)
+            regions.take(part.offset, part.size)
         for key, part in parts.items():
             if not is_same or key not in self.contents.parts:
-                begun[key] = part._replace(offset=room.find(part.size))
+                begun[key] = part._replace(offset=regions.find(part.size))
         parts.update(begun)
         text = contents.to_text().encode()
-        place = room.find(len(text))
+        place = regions.find(len(text))
         had = os.fstat(self._fd).st_size
-        if room.end > had:
-            reserve(self._fd, had, room.end - had)
-        if max(room.end, had) > len(self._view):
+        if regions.end > had:
+            reserve(self._fd, had, regions.end - had)
+        if max(regions.end, had) > len(self._view):
             self._map()
         for part in begun.values():
-            # What lies beyond the old end is zero.
+            # Bytes beyond the old end are zero.
             self._zero(part.offset, min(part.size, max(0, had - part.offset)))
         self._view[place : place + len(text)] = text
         self._flush(place, len(text))
@@ -164,7 +164,7 @@ class FileStore:
         self.contents, self.version = contents, sequence
 
     def close(self) -> None:
-        """Lets go of the file. (Its mapping ends with the last part that somebody still holds.)"""
+        """Releases the file. (Its mapping ends with the last view of a part.)"""
         if self._fd >= 0:
             os.close(self._fd)
         self._fd, self._is_closed, self._is_locked = -1, True, False
@@ -172,7 +172,7 @@ class FileStore:
         self.contents = Contents()
 
     def after_fork(self) -> None:
-        """The lock is the parent's, and so is the open file that it belongs to."""
+        """Closes the open file: its lock is the parent's."""
         self.guard = threading.Lock()
         self._pid = os.getpid()
         if self._fd >= 0:
@@ -183,7 +183,7 @@ class FileStore:
         try:
             fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK | flags, 0o666)
         except (OSError, ValueError) as error:
-            if isinstance(error, OSError) and error.errno not in _CALLER_S:
+            if isinstance(error, OSError) and error.errno not in _PATH_ERRORS:
                 raise
             why = getattr(error, "strerror", None) or error
             expected = f"a file that this user may read and write ({why})"
@@ -194,7 +194,7 @@ class FileStore:
         raise ConfigError("path", self.path, "a regular file")
 
     def _open_same(self) -> int:
-        """Another open file, of the same file."""
+        """Opens the same file once more. Raises TBloomError where another one has taken its place."""
         try:
             fd = self._open()
         except ConfigError as error:
@@ -210,10 +210,10 @@ class FileStore:
         )
 
     def _check(self) -> None:
-        """Begins an empty file; refuses one that is not tbloom's."""
+        """Begins an empty file; refuses one that tbloom did not write."""
         size = os.fstat(self._fd).st_size
         head = os.pread(self._fd, GRID, 0)
-        if not head.strip(b"\0") and size <= GRID:  # new, or its maker was killed at once
+        if not head.strip(b"\0") and size <= GRID:  # new, or a process was killed while it made it
             reserve(self._fd, 0, GRID)
             os.pwrite(self._fd, MAGIC, 0)
         elif head[: len(MAGIC)] != MAGIC or size < GRID:
@@ -221,13 +221,13 @@ class FileStore:
             raise ConfigError("path", self.path, expected)
 
     def _fill(self) -> None:
-        """A copy may have holes, and to fill one takes room that a full disk does not have."""
+        """Fills the holes of a copy now: later the disk may be full."""
         status = os.fstat(self._fd)
         if status.st_blocks * 512 < status.st_size:
             reserve(self._fd, 0, status.st_size)
 
     def _map(self) -> None:
-        """Maps the file as long as it is now. Views of an earlier mapping stay good: both show the file."""
+        """Maps the whole file as it is now. Views of an earlier mapping stay valid: both show the file."""
         fd = self._open_same()
         try:
             self._view = memoryview(mmap.mmap(fd, 0))

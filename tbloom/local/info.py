@@ -1,4 +1,4 @@
-"""What ``info()`` and ``keys()`` tell of a filter without a server."""
+"""``info()`` and ``keys()`` of a filter without a server."""
 
 from __future__ import annotations
 
@@ -8,37 +8,40 @@ from datetime import datetime
 from tbloom.bloom.info import FilterInfo, HeldPart, SliceInfo, filter_info, is_unchanged, summed
 from tbloom.bloom.script_calls import SliceCalls
 from tbloom.bloom.sizing import key_bytes
-from tbloom.local.bound import key_of, part_of
-from tbloom.local.engine import Engine
+from tbloom.items import check_at
+from tbloom.local.protocol import Protocol
+from tbloom.local.shard import key_of, part_of
 from tbloom.window import Slice, from_ms, to_ms
 
 
-def keys(engine: Engine, at: datetime | None) -> list[str]:
-    """The keys that Redis would have, oldest first. Raises ConfigMismatch."""
-    with engine.store.guard, engine.unlocked, engine.shared:
-        now, config = engine.agree(), engine.config
+def keys(protocol: Protocol, at: datetime | None) -> list[str]:
+    """The keys that the slices would have in Redis, oldest first. Raises ConfigMismatch."""
+    at = check_at(at)
+    with protocol.store.guard, protocol.unlocked, protocol.shared:
+        now, config = protocol.agree(), protocol.config
     slices = config.window.live(to_ms(at) if at else now)
     shards = range(config.shards)
     return [config.keys.slice(slice.label, shard) for slice in slices for shard in shards]
 
 
-def overview(engine: Engine, earlier: FilterInfo | None) -> FilterInfo:
+def overview(protocol: Protocol, earlier: FilterInfo | None) -> FilterInfo:
     """What the filter holds; with an ``earlier`` answer, bits are counted only where it has changed."""
     known = {slice.label: slice for slice in earlier.slices} if earlier else {}
-    with engine.store.guard, engine.unlocked, engine.shared:
-        now, config = engine.agree(), engine.config
-        plan = engine.prepare(now, range(config.shards), store=False)
+    with protocol.store.guard, protocol.unlocked, protocol.shared:
+        now, config = protocol.agree(), protocol.config
+        for shard in range(config.shards):
+            plan = protocol.prepare(now, shard, begins=False)
         slices = [
-            _slice_info(engine, plan, slice, known.get(slice.label))
+            _slice_info(protocol, plan, slice, known.get(slice.label))
             for slice in config.window.live(now)
         ]
     return filter_info(config, slices)
 
 
 def _slice_info(
-    engine: Engine, plan: SliceCalls, slice: Slice, before: SliceInfo | None
+    protocol: Protocol, plan: SliceCalls, slice: Slice, before: SliceInfo | None
 ) -> SliceInfo:
-    store, config = engine.store, engine.config
+    store, config = protocol.store, protocol.config
     sizes, parts = [], []
     holds = store.contents.stored == config.stored
     for shard in range(config.shards):

@@ -1,9 +1,9 @@
-"""What is live now in a store, for one filter: the plan, the layouts, and where the parts are."""
+"""What is live now in a store, for one filter: the plan, the layouts and the parts."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 
 from tbloom.bloom.config import Config
@@ -12,42 +12,42 @@ from tbloom.bloom.script_calls import SliceCalls
 from tbloom.bloom.sizing import key_bytes
 from tbloom.engine.keys import shard_of
 from tbloom.errors import ConfigMismatch
-from tbloom.local.bound import Bound, key_of, part_of
 from tbloom.local.contents import PartEntry
 from tbloom.local.memory import Locked, Store, Unlocked
 from tbloom.local.parts import Part
+from tbloom.local.shard import Shard, key_of, part_of
 
 
 class Live:
-    """One filter in one store, which is locked whenever this is asked."""
+    """One filter in one store. Its methods need the store's lock."""
 
     def __init__(self, config: Config, store: Store, *, adopts_shards: bool) -> None:
         self.store = store
-        #: ``with store.guard, unlocked, shared`` (or ``exclusive``): a look, or a change, that is whole to all others.
+        #: ``with store.guard, unlocked, shared`` (or ``exclusive``): a look (or a change) that is atomic to all others.
         self.unlocked = Unlocked(store)
         self.shared = Locked(store, exclusive=False)
         self.exclusive = Locked(store, exclusive=True)
-        #: Whether the stored filter may have another number of shards; the caller did not choose one.
+        #: True: the client gave no number of shards, so that of the stored filter counts.
         self._adopts_shards = adopts_shards
-        #: What time it is (ms). The tests set it.
+        #: The time (ms). Tests set it.
         self.clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000
-        #: New items whose caller was never told, and until when (ms) somebody else may be: as long as on Redis.
+        #: New items whose answer never reached the client, and how long (ms) it is kept for the next call: as on Redis.
         self.pending_answers: dict[int, int] = {}
-        #: Of which the untold items are.
+        #: The store's era in which they were added.
         self.era = store.era
-        self.go_on_with(config)
+        self.use(config)
 
-    def go_on_with(self, config: Config) -> None:
-        """Other parameters."""
+    def use(self, config: Config) -> None:
+        """Uses other parameters."""
         self.config = config
         self._plan: SliceCalls | None = None
         self._layouts: dict[int, Layout] = {}
         #: The shards' parts, as they were found at this version of the store.
-        self._bounds: dict[int, Bound] = {}
+        self._parts: dict[int, Shard] = {}
         self._version = self.store.version
 
-    def at_hand(self, digest: int) -> Bound | None:
-        """The parts of the item's shard, if nothing has to be done before it is added; else None."""
+    def at_hand(self, digest: int) -> Shard | None:
+        """The parts of the item's shard, if the item can be added at once; else None."""
         plan, shards = self._plan, self.config.shards
         if (
             plan is None
@@ -55,49 +55,48 @@ class Live:
             or self._version != self.store.version
         ):
             return None
-        bound = self._bounds.get(shard_of(digest, shards) if shards > 1 else 0)
-        return bound if bound is not None and bound.begun else None
+        shard = self._parts.get(shard_of(digest, shards) if shards > 1 else 0)
+        return shard if shard is not None and shard.begun else None
 
     def agree(self) -> int:
-        """Compares the stored parameters with ours, and goes on with the stored filter's shards if that is all that
-        differs; returns the time. Raises ConfigMismatch."""
+        """Compares the stored parameters with ours, and adopts the stored number of shards where only that differs;
+        returns the time. Raises ConfigMismatch."""
         now = self.clock()
-        self.meet_era()
+        self.drop_stale_answers()
         stored = self.store.contents.parameters(now)
         if stored not in ("", self.config.stored):
             found = self.config.differences(stored)
             if not self._adopts_shards or found.keys() != {"shards"}:
                 raise ConfigMismatch(self.config.name, found, stored)
-            self.go_on_with(replace(self.config, shards=found["shards"][0]))
+            self.use(replace(self.config, shards=found["shards"][0]))
         return now
 
-    def prepare(self, now: int, shards: Iterable[int], *, store: bool) -> SliceCalls:
-        """The plan for now, with the layouts of these shards; ``agree`` comes first.
+    def prepare(self, now: int, shard: int, *, begins: bool) -> SliceCalls:
+        """The plan for now, with the shard's layout; ``agree`` comes first.
 
-        ``store``: items are to be added, so a slice that begins gets its layout.
+        ``begins``: items are to be added, so a slice that begins gets its layout.
         """
         plan = self.plan_at(now)
-        for shard in shards:
-            text = self.layout(shard, now)
-            if plan.layout(shard).text != text:
-                self._learn(plan, shard, text)
-            if store and (last := plan.must_begin_after(shard)) is not None:
-                self._begin_slice(now, plan, shard, last)
+        text = self.layout(shard, now)
+        if plan.layout(shard).text != text:
+            self._learn(plan, shard, text)
+        if begins and (last := plan.must_begin_after(shard)) is not None:
+            self._begin_slice(now, plan, shard, last)
         return plan
 
-    def meet_era(self) -> None:
-        """If somebody has cleared the filter, what was untold is gone with it; in a forked child, it is the parent's."""
+    def drop_stale_answers(self) -> None:
+        """Drops pending answers where the filter was cleared, and in a forked child: they stay the parent's."""
         if self.store.era != self.era:
             self.pending_answers.clear()
             self.era = self.store.era
 
     def _begin_slice(self, now: int, plan: SliceCalls, shard: int, last: str) -> None:
-        """Where slices have grown, one that begins has room for what the last one held (lua/bloom/begin_slice.lua)."""
+        """Gives a slice that begins room for what the last one held, where slices have grown (lua/bloom/begin_slice.lua)."""
         layout, label = plan.layout(shard), plan.labels[0]
         sizes = enumerate(layout.parts(last))
         parts = [part_of(self.store, key_of(last, shard, number), size) for number, size in sizes]
         contents = self.store.contents.copy(now)
-        if key_of(label, shard, 0) in contents.parts:  # before the clock was set back
+        if key_of(label, shard, 0) in contents.parts:  # the clock was set back since it began
             text = layout.grown(label, plan.labels)
         else:
             text = layout.begun(label, plan.labels, sum(part.items for part in parts if part))
@@ -106,47 +105,47 @@ class Live:
         self._learn(plan, shard, text)
 
     def layout(self, shard: int, now: int) -> str:
-        """The stored layout, if it is that of a filter with our parameters."""
+        """The stored layout of a filter with our parameters; else an empty text."""
         contents = self.store.contents
         return contents.layout(shard, now) if contents.stored == self.config.stored else ""
 
     def _learn(self, plan: SliceCalls, shard: int, text: str) -> None:
         plan.learn_layout(shard, text)
-        self._bounds.pop(shard, None)
+        self._parts.pop(shard, None)
 
-    def bound(self, shard: int) -> Bound:
+    def shard(self, number: int) -> Shard:
         """The shard's parts, where they are now; ``prepare`` comes first."""
         if self._version != self.store.version:
-            self._bounds, self._version = {}, self.store.version
-        bound = self._bounds.get(shard)
-        if bound is None:
+            self._parts, self._version = {}, self.store.version
+        shard = self._parts.get(number)
+        if shard is None:
             assert self._plan is not None  # noqa: S101 - prepared
-            bound = self._bounds[shard] = Bound(self.store, self._plan, shard)
-        return bound
+            shard = self._parts[number] = Shard(self.store, self._plan, number)
+        return shard
 
     def plan_at(self, now: int) -> SliceCalls:
         """The plan for now, with the layouts that are known."""
         plan = self._plan
         if plan is None or not plan.fits(now):
             plan = self._plan = SliceCalls(self.config, now, self._layouts)
-            self._bounds = {}
+            self._parts = {}
         return plan
 
-    def room_for(self, now: int, bound: Bound, shard: int, count: int) -> Part:
-        """The current part, begun if need be; if so many items fill it, the slice has another one after this."""
-        store, plan, part = self.store, self.plan_at(now), bound.current
+    def part_for(self, now: int, shard: Shard, number: int, count: int) -> Part:
+        """The current part, begun if need be. Where ``count`` items fill it, the slice gets a further one."""
+        store, plan, part = self.store, self.plan_at(now), shard.current
         items = part.items if part else 0
-        fills = self.config.grow and items + count >= bound.size.capacity
+        fills = self.config.grow and items + count >= shard.size.capacity
         if part is not None and not fills:
             return part
-        contents, expires = store.contents.copy(now), plan.expires_at(shard)
+        contents, expires = store.contents.copy(now), plan.expires_at(number)
         if part is None:
             contents.keep(self.config.stored, expires)
-            contents.parts[bound.key] = PartEntry(expires, key_bytes(bound.size.bits))
+            contents.parts[shard.key] = PartEntry(expires, key_bytes(shard.size.bits))
         if fills:
-            contents.keep_layout(shard, bound.plan.grown, expires)
+            contents.keep_layout(number, shard.grown, expires)
         # All that can fail is done before the first bit is set.
         store.save(contents)
-        part = part_of(store, bound.key, bound.size)
+        part = part_of(store, shard.key, shard.size)
         assert part is not None  # noqa: S101 - it was saved
         return part

@@ -1,7 +1,7 @@
 """Where a filter without a server keeps its contents: in the memory of this process.
 
-A store is used under its ``guard``, between ``lock`` and ``unlock`` (see ``Locked``). ``version`` is
-another one whenever ``contents`` is. A fork leaves each process with a copy of its own.
+A store is used under its ``guard``, between ``lock`` and ``unlock`` (see ``Locked``). ``version`` changes
+with ``contents``. After a fork each process has a copy of its own.
 """
 
 from __future__ import annotations
@@ -19,39 +19,39 @@ _stores: weakref.WeakSet[Store] = weakref.WeakSet()
 
 
 class Store(Protocol):
-    """What holds a filter's contents."""
+    """The contents of a filter."""
 
-    #: Of several threads of this process, one at a time.
+    #: Held by one thread of this process at a time.
     guard: threading.Lock
     contents: Contents
     version: int
 
     @property
     def era(self) -> tuple[int, int]:
-        """Another one since the filter was cleared, and in a forked child that shares it with its parent."""
+        """Changes when the filter is cleared, and in a forked child that shares it with its parent."""
 
     def lock(self, *, exclusive: bool) -> None:
-        """Of several processes one at a time, or those that only look; knows the newest contents then."""
+        """Locks out other processes, or only those that write, and reads the newest contents."""
 
     def unlock(self) -> None:
-        """Lets the next one; also if ``lock`` has failed, or was interrupted."""
+        """Ends the lock; also after a ``lock`` that has failed or was interrupted."""
 
     def buffer(self, key: str) -> memoryview:
-        """The bytes of a part; they are good until ``version`` changes."""
+        """The bytes of a part, valid until ``version`` changes."""
 
     def save(self, contents: Contents) -> None:
-        """Goes on with other contents, which are the store's from now on; it notes in them where the parts are.
-        New parts begin empty. Raises OSError, with nothing changed, where there is no room for them."""
+        """Replaces the contents, and notes in the new ones where the parts are. New parts begin empty.
+        Raises OSError, with nothing changed, where there is no room for them."""
 
     def close(self) -> None:
-        """Lets go of everything."""
+        """Releases everything."""
 
     def after_fork(self) -> None:
-        """In a forked child, whose parent's other threads are gone, with what they held."""
+        """Repairs the store in a forked child, where the parent's other threads are gone."""
 
 
 class Unlocked:
-    """Unlocks a store at the end of a ``with``, if a signal's exception has kept the ``Locked`` inside it from that."""
+    """Unlocks a store at the end of a ``with``, where a signal's exception has kept the inner ``Locked`` from it."""
 
     __slots__ = ("_store",)
 
@@ -66,7 +66,7 @@ class Unlocked:
 
 
 class Locked:
-    """The lock of a store, for a ``with`` inside the guard's own, which no signal can come between."""
+    """The lock of a store, for a ``with`` that stands inside that of the guard."""
 
     __slots__ = ("_exclusive", "_store")
 
@@ -76,7 +76,7 @@ class Locked:
     def __enter__(self) -> None:
         try:
             self._store.lock(exclusive=self._exclusive)
-        except BaseException:  # KeyboardInterrupt too, once it is locked
+        except BaseException:  # also KeyboardInterrupt right after it was locked
             self._store.unlock()
             raise
 
@@ -85,17 +85,17 @@ class Locked:
 
 
 def survives_fork(store: Store) -> None:
-    """Sees to it that the store is told of a fork."""
+    """Calls the store's ``after_fork`` in forked children."""
     _stores.add(store)
 
 
-def _tell_stores() -> None:
+def _after_fork() -> None:
     for store in list(_stores):
         store.after_fork()
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows
-    os.register_at_fork(after_in_child=_tell_stores)
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 class MemoryStore:
@@ -111,25 +111,25 @@ class MemoryStore:
 
     @property
     def era(self) -> tuple[int, int]:
-        """A forked child has a copy, with what is untold in it."""
+        """A forked child has a copy, pending answers included."""
         return self.contents.epoch, 0
 
-    def lock(self, *, exclusive: bool) -> None:  # noqa: ARG002 - nobody else is there
-        """The guard is all that is needed."""
+    def lock(self, *, exclusive: bool) -> None:  # noqa: ARG002 - no other process has it
+        """Does nothing: the guard is enough."""
         if self._is_closed:
             raise TBloomError(CLOSED)
 
     def unlock(self) -> None:
-        """Nothing was locked."""
+        """Does nothing."""
 
     def buffer(self, key: str) -> memoryview:
         """The bytes of a part."""
         return memoryview(self._bytes[key])
 
     def save(self, contents: Contents) -> None:
-        """Goes on with other contents."""
+        """Replaces the contents."""
         before = self._bytes if contents.epoch == self.contents.epoch else {}
-        # All of them first: there may be no memory.
+        # Made before anything changes: memory may be short.
         self._bytes = {
             key: before[key] if key in before else bytearray(part.size)
             for key, part in contents.parts.items()
@@ -138,10 +138,10 @@ class MemoryStore:
         self.version += 1
 
     def close(self) -> None:
-        """Lets go of the memory."""
+        """Releases the memory."""
         self.save(Contents())
         self._is_closed = True
 
     def after_fork(self) -> None:
-        """A thread that is gone may have held the guard."""
+        """Makes a new guard: a thread that is gone may have held the old one."""
         self.guard = threading.Lock()

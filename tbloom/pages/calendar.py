@@ -1,4 +1,4 @@
-"""Which slices are live now, by this machine's clock."""
+"""The slices that are live now, by this machine's clock."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tbloom.window import Slice, from_ms, to_ms
 
 
 def now() -> datetime:
-    """What time it is."""
+    """The time. (Tests replace it.)"""
     return datetime.now(timezone.utc)
 
 
 class Calendar:
-    """The window of a store, as time goes by."""
+    """The window of a store, now."""
 
     __slots__ = ("_now", "config")
 
@@ -24,11 +24,11 @@ class Calendar:
         self._now = Now(1, 0, 0, 0)
 
     def since(self) -> int:
-        """When the oldest live slice begins (ms)."""
+        """The start of the oldest live slice (ms)."""
         return self._look().since
 
     def slice_of(self, at: datetime) -> Slice:
-        """The slice of a page that was fetched then; raises ConfigError where it is not kept."""
+        """The slice of a page that was fetched at ``at``. Raises ConfigError where it is not kept."""
         ms, (_, _, since, until) = to_ms(at), self._look()
         if ms < since:
             expected = f"a time within the window, from {from_ms(since).isoformat()} on"

@@ -8,12 +8,12 @@ from collections.abc import Iterable
 
 from tbloom.errors import TBloomError
 
-#: What gzip, and zlib, raise of bytes that are not theirs, or not all of them.
+#: Errors of gzip and zlib for bytes that they did not write, or that are cut.
 _ERRORS = (OSError, EOFError, zlib.error)
 
 
 def decoded(body: bytes, codings: Iterable[str]) -> bytes:
-    """The body without these, the last of which was applied last. Raises TBloomError."""
+    """The body without these codings, which were applied in this order. Raises TBloomError."""
     for coding in reversed([*codings]):
         if coding in {"", "identity"}:
             continue
@@ -34,7 +34,7 @@ def decoded(body: bytes, codings: Iterable[str]) -> bytes:
 
 
 def _inflate(body: bytes) -> bytes:
-    """As the standard has it, or without zlib's head and checksum, as some servers send it."""
+    """Decodes "deflate" as in the standard, or without zlib's header and checksum, as some servers send it."""
     try:
         return zlib.decompress(body)
     except zlib.error:

@@ -1,4 +1,4 @@
-"""What all who use a store must agree on."""
+"""The parameters that all users of a store must agree on."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ WHOLE = Slice("pages", -(1 << 53), 1 << 53)
 
 
 class Now(NamedTuple):
-    """What is live while a slice is current (ms)."""
+    """The live slices while one slice is current (ms)."""
 
     #: The current slice, ``end`` excluded.
     begin: int
     end: int
-    #: When the oldest live slice begins.
+    #: The start of the oldest live slice.
     since: int
-    #: Before this, pages may have been fetched, because clocks differ: when the slice that comes next ends.
+    #: The end of the next slice. Pages may have been fetched up to then, because clocks differ.
     until: int
 
 
 @dataclass(frozen=True, slots=True)
 class PagesConfig:
-    """For how long pages are kept; None: for ever."""
+    """The window of a store; None: pages are kept for ever."""
 
     window: Window | None
 
     @property
     def stored(self) -> str:
-        """As it is kept, in the index and at the beginning of each segment."""
+        """The parameters as text, for the index and the start of each segment."""
         window = self.window
         values: dict[str, Any] = {"layout": LAYOUT, "kind": "pages", "hash": FINGERPRINT_NAME}
         for name in ("granularity", "slices", "tz"):
@@ -45,11 +45,11 @@ class PagesConfig:
         return json.dumps(values, separators=(",", ":"))
 
     def slice_at(self, ms: int) -> Slice:
-        """The slice that the instant lies in."""
+        """The slice of an instant."""
         return self.window.slice_at(ms) if self.window else WHOLE
 
     def at(self, ms: int) -> Now:
-        """What is live at the instant."""
+        """The live slices at an instant."""
         if self.window is None:
             return Now(WHOLE.start, WHOLE.end, WHOLE.start, WHOLE.end)
         live = self.window.live(ms)
@@ -60,7 +60,7 @@ class PagesConfig:
 def given(
     granularity: str | timedelta | None, slices: int | None, tz: str | None
 ) -> PagesConfig | None:
-    """The parameters that a caller gives, checked; None: what is stored will do."""
+    """The parameters that a user gives, checked; None: those of the store."""
     if granularity is None:
         for name, value in (("slices", slices), ("tz", tz)):
             if value is not None:
@@ -73,7 +73,7 @@ def given(
 
 
 def agreed(path: str, stored: str, given: PagesConfig | None) -> PagesConfig:
-    """The stored parameters. Raises ConfigMismatch where others are given."""
+    """The stored parameters. Raises ConfigMismatch where the given ones differ."""
     values = read_stored(stored)
     try:
         granularity = values["granularity"]

@@ -1,7 +1,7 @@
-"""An LMDB environment, of which a process may open one only: those who use it share it.
+"""An LMDB environment. A process may open it only once, so its users share it.
 
-Commits are not waited for (``sync=False``): they survive the death of a process, not that of the
-machine, after which the index is made anew from the segments (``lock``, ``recovery``).
+Commits are not waited for (``sync=False``): they survive the death of a process, but not of the
+machine; then the index is made anew from the segments (``lock``, ``recovery``).
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from tbloom.pages import forks, snapshot
 from tbloom.pages.snapshot import META, SEGMENTS, SLICES, Kept, State, Tables, Transaction
 from tbloom.window import MAX_SLICES
 
-#: Address space, not memory or disk: for some 4,000,000,000 pages.
+#: Address space, not memory or disk; enough for 4,000,000,000 pages.
 _MAP_BYTES = 1 << 38
-_MOST_READERS = 1024
-#: A slice may be kept beside those that are live while the clock is set back, or one leaves.
-MOST_TABLES = 3 * MAX_SLICES
+_MAX_READERS = 1024
+#: Slices may be kept besides the live ones: while one leaves, or after the clock was set back.
+MAX_TABLES = 3 * MAX_SLICES
 
 
 class Environment:
-    """An environment that this process has opened."""
+    """An environment, open in this process."""
 
     def __init__(self, folder: Path, parameters: str | None) -> None:
-        """Opens it, or begins it with the parameters."""
+        """Opens the environment of a folder; with ``parameters``, begins it."""
         begins = parameters is not None
-        # Of somebody else, or on a disk that is only read, it may be there to be read.
+        # It may be another user's, or on a read-only disk.
         readonly = not begins and not os.access(folder / "data.mdb", os.W_OK)
         self.env = lmdb.open(
             str(folder),
             map_size=_MAP_BYTES,
-            max_dbs=MOST_TABLES + 3,
-            max_readers=_MOST_READERS,
+            max_dbs=MAX_TABLES + 3,
+            max_readers=_MAX_READERS,
             sync=False,
-            readahead=False,  # other pages are elsewhere
-            max_spare_txns=0,  # a forked child would end it
+            readahead=False,  # the next look is elsewhere
+            max_spare_txns=0,  # a forked child would end a spare one
             readonly=readonly,
             create=begins,
         )
@@ -51,7 +51,7 @@ class Environment:
         self.is_stale = False
         self.tables: Tables = {}
         self._guard = threading.Lock()
-        #: The version, and the slices of it, whose tables are open.
+        #: A version, and its slices, whose tables are open.
         self.known: tuple[int, list[Kept]] = (0, [])
         try:
             self._check_size(folder)
@@ -67,7 +67,7 @@ class Environment:
             raise
 
     def _check_size(self, folder: Path) -> None:
-        """Whoever looks into a map beyond the end of its file is killed."""
+        """Raises TBloomError for a cut file: the system kills a process that reads mapped bytes beyond its end."""
         needed = (self.env.info()["last_pgno"] + 1) * self.env.stat()["psize"]
         size = (folder / "data.mdb").stat().st_size
         if size < needed:
@@ -77,7 +77,7 @@ class Environment:
             )
 
     def _open_tables(self, parameters: str | None) -> None:
-        # Handles that are opened within a transaction that only reads would end with it.
+        # A handle that is opened within a read transaction would end with it.
         for name in (META, SLICES, SEGMENTS):
             self.tables[name] = self.env.open_db(name, create=parameters is not None)
         if parameters is not None:
@@ -87,13 +87,13 @@ class Environment:
     def look(
         self, txn: Transaction, known: tuple[int, list[Kept]]
     ) -> tuple[State, list[Kept] | None]:
-        """What the transaction sees, if ``known`` was before it began; no slices: they have to be learned first."""
+        """The state and the slices that the transaction sees; no slices where ``known`` is older: learn them first."""
         state = snapshot.state_in(txn, self.tables)
         version, slices = known
         return state, slices if version == state.version else None
 
     def learn_slices(self) -> None:
-        """Reads which slices there are now, and opens their tables."""
+        """Reads the slices, and opens their tables."""
         with self._guard:
             with self.env.begin() as txn:
                 state = snapshot.state_in(txn, self.tables)
@@ -104,21 +104,21 @@ class Environment:
             self.known = state.version, slices
 
     def open_table(self, number: int) -> None:
-        """Opens a table; it may be new."""
+        """Opens a table; makes it where it is new."""
         with self._guard:
             if number not in self.tables:
                 self.tables[number] = self.env.open_db(b"%d" % number)
 
 
 _opened: dict[tuple[int, int], Environment] = {}
-# A store that is dropped is closed by the garbage collector, wherever that runs.
+# Reentrant: the garbage collector may close a store within.
 _guard = threading.RLock()
-#: Of the parent, and never closed.
+#: The parent's, which are never closed here.
 _kept: list[Environment] = []
 
 
 def acquire(folder: Path, parameters: str | None) -> Environment:
-    """The environment in a folder, or a new one with these parameters; whoever has it releases it."""
+    """The environment of a folder, or a new one with these parameters; ``release`` it after use."""
     with _guard, errors(folder):
         identity = identity_of(folder)
         environment = _opened.get(identity) if identity else None
@@ -130,7 +130,7 @@ def acquire(folder: Path, parameters: str | None) -> Environment:
 
 
 def release(environment: Environment, *, is_stale: bool = False) -> None:
-    """Closes it, if nobody else here has it. A stale one, that has been replaced, closes with its last transaction."""
+    """Closes the environment after its last user. A stale (replaced) one closes with its last transaction."""
     with _guard:
         environment.users -= 1
         environment.is_stale |= is_stale
@@ -141,11 +141,9 @@ def release(environment: Environment, *, is_stale: bool = False) -> None:
 
 
 def _after_fork() -> None:
-    """What the parent has opened must not be used here, and may be opened anew once it is closed here.
-
-    Where a transaction was copied, closing would end it in the parent.
-    """
-    global _guard  # noqa: PLW0603 - a thread that is gone may have held it
+    """Closes the parent's environments here, so that they can be opened anew; except where a transaction was copied:
+    closing would end it in the parent."""
+    global _guard  # noqa: PLW0603 - a thread that is gone may have held the old one
     _guard = threading.RLock()
     for environment in _opened.values():
         if forks.is_quiet:
@@ -160,9 +158,9 @@ if hasattr(os, "register_at_fork"):  # not on Windows
 
 
 def identity_of(folder: Path) -> tuple[int, int] | None:
-    """What tells the environment that is in a folder from another one that takes its place."""
+    """The identity of a folder's environment: another one that takes its place has another."""
     try:
-        status = os.stat(f"{folder}/data.mdb")  # noqa: PTH116 - asked at every call, and Path takes four times as long
+        status = os.stat(f"{folder}/data.mdb")  # noqa: PTH116 - called by every verb, and Path takes four times as long
     except OSError:
         return None
     return status.st_dev, status.st_ino
@@ -170,14 +168,14 @@ def identity_of(folder: Path) -> tuple[int, int] | None:
 
 @contextmanager
 def errors(folder: Path) -> Iterator[None]:
-    """LMDB's errors as those of the system, or of tbloom; a fork waits meanwhile."""
+    """Raises LMDB's errors as the system's, or as TBloomError; a fork waits until the block ends."""
     try:
         with forks.transaction():
             yield
     except lmdb.MapFullError as error:
         raise TBloomError(f"the index {str(folder)!r} is full at {_MAP_BYTES >> 30} GB") from error
     except lmdb.Error as error:
-        if error.code > 0:  # the system's; of a full disk, LMDB may say that a write was short, EIO
+        if error.code > 0:  # the system's (a full disk may come as EIO)
             raise OSError(error.code, os.strerror(error.code), str(folder)) from error
         raise TBloomError(
             f"the index {str(folder)!r} can't be used: {error}; "

@@ -1,7 +1,8 @@
-"""Forks wait for the transactions of other threads: LMDB can't be closed in a child that has a copy of one, nor opened anew.
+"""Forks wait for the transactions of other threads, and objects are repaired in the child.
 
-py-lmdb keeps the reader's slot of a transaction that has ended as long as its object is there, and to close the child's
-copy would free the slot in the parent, for another thread to use meanwhile. So whoever ends one drops the object too.
+LMDB can't be closed in a child that has a copy of a transaction, nor opened anew there. py-lmdb keeps the reader's
+slot of an ended transaction as long as its object exists, and closing the child's copy would free the slot in the
+parent, where another thread may use it by then. So the code that ends a transaction also drops its object.
 """
 
 from __future__ import annotations
@@ -9,21 +10,28 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-#: So long (s) a fork waits. Only verify(), a very large page, recovery, and a lock that somebody else holds take longer.
-_PATIENCE = 5.0
+#: The longest wait of a fork (s). Only verify(), a very large page, recovery and another process' lock take longer.
+_MAX_WAIT = 5.0
 _gate = threading.RLock()  # the garbage collector may close a store within
-#: How many transactions each thread is in.
+#: The number of transactions that each thread is in.
 _depths: dict[int, int] = {}
-#: Whether the fork that made this process had waited for all.
+#: False: this process was forked while a transaction was open.
 is_quiet = True
+_repairs: set[weakref.WeakMethod[Callable[[], None]]] = set()
+
+
+def in_child(repair: Callable[[], None]) -> None:
+    """Calls an object's method in forked children, as long as the object exists."""
+    _repairs.add(weakref.WeakMethod(repair, _repairs.discard))
 
 
 @contextmanager
 def transaction() -> Iterator[None]:
-    """The calling thread is in a transaction."""
+    """A fork waits until this thread leaves the block."""
     me = threading.get_ident()
     depth = _depths.get(me, 0)
     try:
@@ -41,10 +49,10 @@ def transaction() -> Iterator[None]:
 
 
 def _before() -> None:
-    global is_quiet  # noqa: PLW0603 - of the process
-    is_quiet = False  # Ctrl-C may end the wait
+    global is_quiet  # noqa: PLW0603 - the process has one
+    is_quiet = False  # in case Ctrl-C ends the wait
     _gate.acquire()
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + _MAX_WAIT
     while _depths.keys() - {threading.get_ident()} and time.monotonic() < deadline:
         time.sleep(0.0002)
     is_quiet = not _depths
@@ -53,6 +61,9 @@ def _before() -> None:
 def _in_child() -> None:
     _depths.clear()
     _gate.release()
+    for method in list(_repairs):
+        if repair := method():
+            repair()
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows

@@ -1,4 +1,4 @@
-"""Where each page is: the newest folder ``index-N`` of a store, an LMDB environment (see ``snapshot``)."""
+"""The index: the newest folder ``index-N`` of a store, an LMDB environment (see ``snapshot``)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import threading
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -16,8 +15,9 @@ from typing import Any, TypeVar
 import lmdb
 
 from tbloom.errors import TBloomError
+from tbloom.pages import forks
 from tbloom.pages.environment import (
-    MOST_TABLES,
+    MAX_TABLES,
     Environment,
     acquire,
     errors,
@@ -29,30 +29,26 @@ from tbloom.pages.snapshot import Change, Snapshot
 _FOLDER = "index-"
 _NAME = re.compile(rf"{_FOLDER}([1-9][0-9]*)(\.new)?")
 T = TypeVar("T")
-_indexes: weakref.WeakSet[Index] = weakref.WeakSet()
 
 
 class Index:
     """The index of a store: the newest folder ``index-N``."""
 
     def __init__(self, folder: Path, parameters: str | None = None) -> None:
-        """Opens the index in a folder; or begins one there, with these parameters.
-
-        Raises TBloomError where it is damaged.
-        """
+        """Opens the index of a folder; with ``parameters``, begins it. Raises TBloomError where it is damaged."""
         self.folder = folder
         if parameters is not None:
             folder.mkdir()
         self._environment = acquire(folder, parameters)
         self._is_open = True
         self._guard = threading.Lock()
-        #: The last one that changed it.
+        #: The last transaction that changed it.
         self._txn: Any = None
-        _indexes.add(self)
+        forks.in_child(self._after_fork)
 
     @classmethod
     def begin(cls, root: Path, parameters: str) -> Index:
-        """Another index, which nobody sees before it is published."""
+        """Begins another index; it is not used before ``publish``."""
         newest = newest_of(root)
         number = int(newest.name.removeprefix(_FOLDER)) + 1 if newest else 1
         folder = root / f"{_FOLDER}{number}.new"
@@ -60,7 +56,7 @@ class Index:
         return cls(folder, parameters)
 
     def publish(self) -> None:
-        """It takes the place of those that there were."""
+        """Puts this index in the place of the earlier ones."""
         self.flush()
         target = self.folder.with_suffix("")
         self.folder.rename(target)
@@ -87,7 +83,7 @@ class Index:
 
     @contextmanager
     def changing(self) -> Iterator[Change]:
-        """Changes that become true at the end, if nothing is raised."""
+        """Changes that are committed at the end of the block, if nothing is raised."""
         environment = self._current()
         with errors(self.folder):
             while True:
@@ -101,46 +97,46 @@ class Index:
                 environment.learn_slices()
 
     def abort(self) -> None:
-        """Ends what the calling thread was changing: Ctrl-C can leave a transaction open, and the next would wait for it."""
+        """Ends a change that Ctrl-C may have left open: the next one would wait for it."""
         if self._txn is not None:
-            with suppress(lmdb.Error):  # it has ended
+            with suppress(lmdb.Error):  # it has ended already
                 self._txn.abort()
 
     def begin_slice(self, label: str, start: int) -> None:
-        """Another slice is kept from now on."""
+        """Adds a slice."""
         with self.reading() as snapshot:
             used = {slice.table for slice in snapshot.slices}
-        table = next((number for number in range(MOST_TABLES) if number not in used), None)
+        table = next((number for number in range(MAX_TABLES) if number not in used), None)
         if table is None:
-            raise TBloomError(f"the index {str(self.folder)!r} has {MOST_TABLES} slices, its most")
+            raise TBloomError(f"the index {str(self.folder)!r} has {MAX_TABLES} slices, the limit")
         with errors(self.folder):
             self._environment.open_table(table)
         with self.changing() as change:
             change.begin_slice(label, start, table)
 
     def flush(self) -> None:
-        """Has the system write it to the disk."""
+        """Waits until the index is on the disk."""
         with errors(self.folder):
             self._environment.env.sync(force=True)
 
     def forget_dead_readers(self) -> None:
-        """What they looked at could not be used again."""
+        """Drops killed readers: the pages that they held can't be used again otherwise."""
         with errors(self.folder):
             self._environment.env.reader_check()
 
     def close(self) -> None:
-        """Lets go of it."""
+        """Closes the index."""
         self._is_open = False
         release(self._environment)
 
     @property
     def bytes(self) -> int:
-        """What it takes on the disk."""
+        """Its size on the disk."""
         return (self.folder / "data.mdb").stat().st_blocks * 512
 
     def _current(self) -> Environment:
-        """The environment, opened again in a forked child, and where another one stands in its place."""
-        if not self._is_open:  # while somebody went through its pages
+        """The environment; opened again in a forked child, and where another one has taken its place."""
+        if not self._is_open:  # closed while its pages were listed
             raise TBloomError(f"the page store {str(self.folder.parent)!r} is closed")
         environment = self._environment
         if environment.pid == os.getpid() and environment.identity == identity_of(self.folder):
@@ -159,7 +155,7 @@ class Index:
 
 
 def at_newest(root: Path, do: Callable[[Path], T]) -> T:
-    """Does something with the folder of the store's index; again, if another one has taken its place meanwhile.
+    """Calls ``do`` with the folder of the store's index; again where another index has taken its place.
 
     Raises FileNotFoundError where there is none.
     """
@@ -175,14 +171,14 @@ def at_newest(root: Path, do: Callable[[Path], T]) -> T:
 
 
 def newest_of(root: Path) -> Path | None:
-    """The folder of the store's index, if it has one."""
+    """The folder of the store's index; None where it has none."""
     matches = (_NAME.fullmatch(path.name) for path in root.glob(f"{_FOLDER}*") if is_index(path))
     numbers = [int(match[1]) for match in matches if match and not match[2]]
     return root / f"{_FOLDER}{max(numbers)}" if numbers else None
 
 
 def remove_stale(root: Path) -> None:
-    """Removes the indexes that are not the newest."""
+    """Removes all indexes but the newest."""
     newest = newest_of(root)
     for folder in root.glob(f"{_FOLDER}*"):
         if folder != newest and is_index(folder):
@@ -190,14 +186,5 @@ def remove_stale(root: Path) -> None:
 
 
 def is_index(path: Path) -> bool:
-    """Whether it is called as an index is, or one that is being made, or was so just now; a file is somebody else's."""
+    """True: a folder with the name of an index, finished or not. (It may be gone by now.)"""
     return _NAME.fullmatch(path.name) is not None and not path.is_file()
-
-
-def _tell_indexes() -> None:
-    for index in list(_indexes):
-        index._after_fork()  # noqa: SLF001 - our own
-
-
-if hasattr(os, "register_at_fork"):  # not on Windows
-    os.register_at_fork(after_in_child=_tell_indexes)

@@ -1,38 +1,46 @@
-"""What ``stats()`` and ``verify()`` tell about a page store."""
+"""What ``stats()`` and ``verify()`` return."""
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
+
+from tbloom.pages.calendar import Calendar
+from tbloom.pages.index import Index
+from tbloom.pages.snapshot import Kept, Segment
+from tbloom.window import Slice, Window, from_ms
 
 
 @dataclass(frozen=True, slots=True)
 class PagesSlice:
-    """One slice of a store; of one without slices, all of it."""
+    """One slice of a store; in a store without slices, all of it."""
 
     label: str
-    #: The period, ``end`` excluded, and when its pages leave; None without slices.
+    #: The period, ``end`` excluded, and the time when its pages leave; None without slices.
     start: datetime | None
     end: datetime | None
     expires: datetime | None
-    #: Pages that can be got.
+    #: The number of pages, without those that were replaced or deleted.
     pages: int
-    #: Records: these pages, those that were replaced or deleted since, and deletions.
+    #: Records in the files: all pages, also replaced or deleted ones, and deletions.
     records: int
-    #: WARC files, and what they take.
+    #: The number of WARC files, and their bytes.
     segments: int
     bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class PagesReport:
-    """What ``verify()`` has found."""
+    """The findings of ``verify()``."""
 
-    #: Pages that the index has.
+    #: Pages in the index.
     pages: int
-    #: Records that were looked at: pages, those that were replaced or deleted since, and deletions.
+    #: Records that were read: all pages, also replaced or deleted ones, and deletions.
     records: int
-    #: A sentence for each thing that is wrong, with the file and the place in it.
+    #: A sentence for each problem, with the file and the offset.
     problems: tuple[str, ...]
 
 
@@ -43,27 +51,73 @@ class PagesInfo:
     path: str
     granularity: str | None
     tz: str | None
-    #: The slices that are kept, oldest first.
+    #: The live slices, oldest first.
     slices: tuple[PagesSlice, ...]
-    #: What the index takes on the disk.
+    #: The size of the index on the disk.
     index_bytes: int
 
     @property
     def pages(self) -> int:
-        """Pages that can be got."""
+        """The number of pages, without those that were replaced or deleted."""
         return sum(slice.pages for slice in self.slices)
 
     @property
     def records(self) -> int:
-        """Records in the segments."""
+        """The number of records in the segments."""
         return sum(slice.records for slice in self.slices)
 
     @property
     def segments(self) -> int:
-        """WARC files."""
+        """The number of WARC files."""
         return sum(slice.segments for slice in self.slices)
 
     @property
     def bytes(self) -> int:
-        """What segments and index take."""
+        """The size of segments and index."""
         return sum(slice.bytes for slice in self.slices) + self.index_bytes
+
+
+def stats(root: Path, index: Index, calendar: Calendar) -> PagesInfo:
+    """The numbers of a store."""
+    window, slices = calendar.config.window, []
+    with index.reading() as snapshot:
+        by_label: dict[str, list[Segment]] = {}
+        for segment in snapshot.segments():
+            by_label.setdefault(segment.label, []).append(segment)
+        kept = snapshot.kept(calendar.since())[::-1]
+        for slice, period in zip(kept, _periods(window, kept), strict=True):
+            ours = by_label.get(slice.label, [])
+            slices.append(
+                PagesSlice(
+                    slice.label,
+                    *period,
+                    pages=snapshot.pages(slice),
+                    records=sum(segment.records for segment in ours),
+                    segments=len(ours),
+                    bytes=sum(segment.size for segment in ours),
+                )
+            )
+    granularity, tz = (window.granularity, window.tz) if window else (None, None)
+    return PagesInfo(str(root), granularity, tz, tuple(slices), index.bytes)
+
+
+def _periods(
+    window: Window | None, slices: list[Kept]
+) -> Iterator[tuple[datetime | None, datetime | None, datetime | None]]:
+    """The start, the end and the expiry of each slice; they come oldest first."""
+    if window is None:
+        yield from [(None, None, None)] * len(slices)
+        return
+    #: A slice, and those that follow until it leaves; most of them serve the next slice too.
+    periods: deque[Slice] = deque()
+    for slice in slices:
+        while periods and periods[0].start < slice.start:
+            periods.popleft()
+        if not periods:
+            periods.append(window.slice_at(slice.start))
+        while len(periods) < window.slices:
+            periods.append(window.slice_at(periods[-1].end))
+        start, end, expires = (
+            from_ms(ms, window.zone) for ms in (periods[0].start, periods[0].end, periods[-1].end)
+        )
+        yield start, end, expires

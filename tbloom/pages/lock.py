@@ -1,9 +1,9 @@
 """One writer at a time: the file ``lock`` of a store.
 
-The writer holds it (``flock``), and while it does the file says who it is, and in which run of the machine (its boot ID). Whoever
-finds that there knows how the last writer ended: nothing, it closed the store, and all is on the disk; this
-run of the machine, it was killed, and what it wrote is there; another run, the machine went down, and the index, whose
-writes nobody waited for, can't be trusted.
+The writer holds the lock (``flock``). Meanwhile the file has its process ID, and the boot ID of the machine. The next
+writer learns from it how the last one ended. An empty file: it closed the store, and all is on the disk. This
+boot: it was killed, and what it wrote is there. Another boot: the machine went down, and the index can't be trusted,
+because its writes were not waited for.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 _NAME = "lock"
-#: More than it says takes.
+#: Bytes of the file: more than its text takes.
 _LENGTH = 128
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -39,41 +39,44 @@ class WriterLock:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(self._fd)
-            # Who makes a suspect index anew has not said yet who it is.
+            # A writer that rebuilds a suspect index has not written its process ID yet.
             pid = None if is_suspect(root) else _writer(root).get("pid")
             raise StoreLocked(str(root), pid) from None
         self._root = root
-        #: Whether the last writer has closed the store; and whether the machine has gone down before it did.
+        #: True: the last writer has closed the store.
         self.was_closed = not _writer(root)
+        #: True: the machine went down before it did.
         self.is_suspect = is_suspect(root)
 
     def mark(self) -> None:
-        """Says who writes, before anything changes."""
+        """Writes this process' ID, before anything changes."""
         text = json.dumps({"pid": self.pid, "boot": _boot()}).encode()
-        # At once, so that it never says less than it did.
+        # In one write, so that the file is never empty.
         os.pwrite(self._fd, text.ljust(_LENGTH), 0)
-        # Or what follows might be on the disk after a power cut, and this not.
+        # Else what follows might be on the disk after a power cut, and this not.
         os.fsync(self._fd)
         flush(self._root)
 
     def release(self, *, is_clean: bool) -> None:
-        """Lets the next writer; ``is_clean``: all that was written is on the disk."""
-        if self.pid == os.getpid():  # a forked child has its parent's
+        """Releases the lock; ``is_clean``: all that was written is on the disk."""
+        if self.pid == os.getpid():  # in a forked child the lock is the parent's
             if is_clean:
-                os.pwrite(self._fd, b" " * _LENGTH, 0)  # the next one need not find room for it
-            # Another thread's child may have the file still open.
+                os.pwrite(
+                    self._fd, b" " * _LENGTH, 0
+                )  # no file of another size: the disk may be full
+            # A child that another thread has forked may still have the file open.
             fcntl.flock(self._fd, fcntl.LOCK_UN)
         os.close(self._fd)
 
 
 def is_suspect(root: Path) -> bool:
-    """Whether the machine has gone down while the store was written."""
+    """True: the machine went down while the store was open for writing."""
     writer = _writer(root)
     return bool(writer) and (writer.get("boot") is None or writer["boot"] != _boot())
 
 
 def is_held(root: Path) -> bool:
-    """Whether a writer lives, where the machine's runs can't be told apart."""
+    """True: a writer lives, on a system that has no boot ID."""
     if _boot() is not None:
         return False
     fd = os.open(root / _NAME, os.O_RDONLY | os.O_CLOEXEC)
@@ -87,20 +90,20 @@ def is_held(root: Path) -> bool:
 
 
 def _writer(root: Path) -> dict[str, object]:
-    """Who writes, or was the last to; nothing if it has closed the store."""
+    """The text of the file; empty where the last writer has closed the store."""
     try:
         text = (root / _NAME).read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
         return {}
     try:
         found = json.loads(text)
-    except ValueError:  # cut with the machine
+    except ValueError:  # torn as the machine went down
         return {"boot": None} if text.strip() else {}
     return found if isinstance(found, dict) else {"boot": None}
 
 
 def _boot() -> str | None:
-    """What tells this run of the machine from others; None where the system does not tell."""
+    """The boot ID of the machine; None where the system has none."""
     try:
         return _BOOT_ID.read_text(encoding="ascii").strip()
     except OSError:

@@ -1,4 +1,4 @@
-"""Opens the folder of a store, and mends what a writer's death has left."""
+"""Opens the folder of a store, and repairs what a killed writer has left."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 def folder(path: str | os.PathLike[str]) -> Path:
-    """The store's folder, which need not be there. Raises ConfigError."""
+    """The store's folder, which need not exist. Raises ConfigError."""
     try:
         name = os.fsdecode(path)
         root = Path(name).absolute()
@@ -33,7 +33,7 @@ def folder(path: str | os.PathLike[str]) -> Path:
 
 
 def to_read(root: Path, wanted: PagesConfig | None) -> tuple[Index, PagesConfig]:
-    """The store's index."""
+    """The index of a store that exists."""
     if not root.is_dir() or newest_of(root) is None:
         raise ConfigError("path", str(root), "a folder with a page store")
     if is_suspect(root) and not is_held(root):
@@ -45,7 +45,7 @@ def to_read(root: Path, wanted: PagesConfig | None) -> tuple[Index, PagesConfig]
 
 
 def to_write(root: Path, wanted: PagesConfig | None) -> tuple[Index, PagesConfig, WriterLock]:
-    """The store's index, and its lock; a store is begun where there is none."""
+    """The index of a store, and its lock; begins a store where there is none."""
     root.mkdir(parents=True, exist_ok=True)
     if (
         newest_of(root) is None
@@ -77,14 +77,14 @@ def to_write(root: Path, wanted: PagesConfig | None) -> tuple[Index, PagesConfig
 
 
 def rebuild(root: Path, progress: recovery.Progress | None) -> None:
-    """Makes the store's index anew, whatever it has."""
+    """Makes the store's index anew from its segments."""
     if not root.is_dir() or (stored := _parameters_of(root)) is None:
         raise ConfigError("path", str(root), "a folder with segments of a page store")
     lock, is_clean = WriterLock(root), False
     try:
         recovery.rebuild(root, agreed(str(root), stored, None), progress)
         for number, label in segments.stored(root).items():
-            segments.flush(root / segments.name_of(label, number))
+            segments.flush(segments.path_of(root, label, number))
         segments.flush(root)
         is_clean = True
     finally:
@@ -92,7 +92,7 @@ def rebuild(root: Path, progress: recovery.Progress | None) -> None:
 
 
 def _parameters_of(root: Path) -> str | None:
-    """What the segments say of them, or else the index, if it can be read."""
+    """The parameters in the segments, or else in the index, if it can be read."""
     found, newest = recovery.parameters_in_segments(root), newest_of(root)
     if found is None and newest is not None:
         with (
@@ -115,7 +115,7 @@ def _open(root: Path, newest: Path, wanted: PagesConfig | None) -> tuple[Index, 
 
 
 def _is_foreign(root: Path) -> bool:
-    """Whether a folder has more than what is left of a store whose writer died while it began it."""
+    """True: the folder has files that no writer of a store leaves when it is killed at its start."""
     names = {path.name for path in root.iterdir() if not is_index(path)}
     if "lock" in names:
         held = segments.stored(root).items()

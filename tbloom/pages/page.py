@@ -1,4 +1,4 @@
-"""A page as it is put in and got back, and what is checked of it."""
+"""A page, and the checks of its arguments."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Pairs = tuple[tuple[str, str], ...]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _STATUSES = range(100, 1000)
-#: A record is read at once, and no system gives 2**31 bytes at once; its lengths are numbers of 32 bits.
-MOST_BYTES = 2**30
-#: WARC tools do not know the scheme in other letters.
+#: A record is read in one call, which no system does for 2**31 bytes; its lengths have 32 bits.
+MAX_BYTES = 2**30
+#: WARC tools know the scheme in small letters only.
 _URL = re.compile(r"https?://[^\s\x00-\x1f\x7f]+")
 _NAME = re.compile(r"[^\x00-\x20\x7f:]([^\x00-\x1f\x7f:]*[^\x00-\x20\x7f:])?")
 _VALUE = re.compile(r"[^\x00\r\n]*")
@@ -29,9 +29,9 @@ _OWN = re.compile(
     r"(WARC-(Type|Record-ID|Warcinfo-ID|Target-URI|Date|(Payload|Block)-Digest)|Content-.*|X-Tbloom-.*)",
     re.IGNORECASE,
 )
-#: Of records of other types, or that are parts of one; who reads a page's would be misled.
+#: Fields of other types of records, or of parts of one: they would mislead a reader of a page's record.
 _OTHERS = re.compile(r"WARC-(Filename|Segment-.*|Profile)", re.IGNORECASE)
-#: What a field's name is (ISO 28500; as in HTTP).
+#: The name of a field (ISO 28500; as in HTTP).
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
@@ -44,16 +44,16 @@ class Page:
     #: The HTTP headers, in order, as (name, value); bytes beyond ASCII are Latin-1.
     headers: Pairs
     body: bytes
-    #: When it was fetched, in UTC.
+    #: The time when it was fetched, in UTC.
     at: datetime
-    #: What it is addressed by in place of its URL, if anything.
+    #: Its address in place of the URL; None: the URL is its address.
     key: bytes | None = None
     #: Further named fields of its WARC record.
     fields: Pairs = ()
 
     @property
     def address(self) -> Item:
-        """What ``get`` finds it by: its URL, or its key; as str, if that is a URL too."""
+        """The address for ``get``: its key, or else its URL; as str where the key is a URL too."""
         return self.url if self.key is None else address_of(self.key)
 
     def header(self, name: str) -> str | None:
@@ -61,11 +61,11 @@ class Page:
         return next((value for key, value in self.headers if key.lower() == name.lower()), None)
 
     def decoded(self) -> bytes:
-        """The body without its Content-Encoding, as a browser shows it; a gzip that is not that of the body is passed over.
+        """The body without its Content-Encoding, as a browser shows it. A "gzip" is ignored where the body is not gzipped.
 
-        Compressed bytes may hold a thousand times as many: be careful with those of strangers.
+        The result may be a thousand times as long as the body: be careful with pages of strangers.
 
-        :raises TBloomError: where it is neither gzip nor deflate, or the body is not, or is cut.
+        :raises TBloomError: where the encoding is neither gzip nor deflate, or the body has another one, or is cut.
         """
         named = [value for name, value in self.headers if name.lower() == "content-encoding"]
         codings = ", ".join(named)
@@ -84,15 +84,15 @@ def check_page(
     key: Item | None = None,
     fields: Headers | None = None,
 ) -> Page:
-    """The page, if it can be stored; raises ConfigError."""
+    """The page of these arguments. Raises ConfigError where it can't be stored."""
     if not isinstance(url, str) or not _URL.fullmatch(url):
         raise ConfigError("url", url, "an http:// or https:// URL without spaces")
     encode(url, "url")
     if not isinstance(body, bytes | bytearray | memoryview):
         raise ConfigError("body", body, "bytes")
     body = bytes(body)
-    if len(body) > MOST_BYTES:
-        raise ConfigError("body", f"{len(body)} bytes", f"at most {MOST_BYTES} bytes")
+    if len(body) > MAX_BYTES:
+        raise ConfigError("body", f"{len(body)} bytes", f"at most {MAX_BYTES} bytes")
     if not isinstance(status, int) or isinstance(status, bool) or status not in _STATUSES:
         raise ConfigError("status", status, "a whole number from 100 to 999")
     pairs = _pairs("headers", headers)
@@ -106,21 +106,21 @@ def check_page(
 
 
 def address_of(key: bytes) -> Item:
-    """A key as str, if it is a URL."""
+    """A key; as str where it is a URL."""
     text = key.decode(errors="replace")
     return text if _URL.fullmatch(text) and text.encode() == key else key
 
 
 def is_own(name: str) -> bool:
-    """Whether the store writes the named field of a record itself."""
+    """True: the store writes this field of a record itself."""
     return _OWN.fullmatch(name) is not None
 
 
 def is_true(name: str, value: str, body: bytes) -> bool:
-    """Whether a header that says how a body comes is true of this one, such as that it is gzipped; others are."""
+    """False: the header says how the body is transferred or encoded, and that is not true of the stored body."""
     outermost = value.rpartition(",")[2].strip().lower()
     return {
-        "transfer-encoding": False,  # bodies come without
+        "transfer-encoding": False,  # bodies are stored without it
         "content-length": value == str(len(body)),
         "content-encoding": outermost not in _GZIP or body.startswith(b"\x1f\x8b"),
     }.get(name.lower(), True)
@@ -132,7 +132,7 @@ def micros(at: datetime) -> int:
 
 
 def fingerprint_of(address: Item, argument: str = "url") -> bytes:
-    """The 16 bytes that the index knows an address by: its BLAKE2b."""
+    """The key of an address in the index: 16 bytes of its BLAKE2b."""
     return fingerprint(encode(address, argument)).to_bytes(16, "big")
 
 
@@ -171,7 +171,7 @@ def _further(fields: Headers | None) -> Pairs:
 
 
 def _text(text: str | bytes) -> str:
-    """As HTTP has it: Latin-1, and space around it means nothing."""
+    """A header's name or value as in HTTP: Latin-1, without the space around it."""
     if not isinstance(text, str | bytes):
         raise TypeError
     known = text.decode("latin-1") if isinstance(text, bytes) else text

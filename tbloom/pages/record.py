@@ -1,10 +1,10 @@
-"""A record of a segment: what any WARC tool reads, as one gzip member.
+"""A record of a segment, readable by any WARC tool, as one gzip member.
 
-A member's header has gzip's extra field "sl" (skip lengths, as WARC 0.9 had it): how long the member is,
-and how long what it holds. So a segment's records are found without decompressing their bodies.
+A member's header has gzip's extra field "sl" (skip lengths, as in WARC 0.9): the length of the member, and
+the length of its content. So a segment's records are found without decompressing their bodies.
 
-Records are written with warcio. They are read here, because a page must come back as it was put, byte for
-byte: warcio takes header bytes beyond ASCII for UTF-8 where it can.
+Records are written with warcio. They are read here, because a page must come back byte for byte: warcio takes header
+bytes beyond ASCII for UTF-8 where it can.
 
 ISO 28500:2017 (WARC/1.1); RFC 1952 (gzip).
 """
@@ -27,48 +27,47 @@ from tbloom.items import Item
 from tbloom.pages.page import Page, Pairs, address_of, fingerprint_of, is_own, is_true, micros
 from tbloom.version import __version__
 
-#: Of ISA-L's 0 to 3. Measured (docs/benchmarks.md): 3 takes twice the time for 4 % less.
+#: ISA-L's levels are 0 to 3. Measured (docs/benchmarks.md): 3 takes twice the time, and 4 % fewer bytes.
 LEVEL = 2
-#: What every member begins with: deflate, with an extra field of 12 bytes, which is "sl", 8 bytes.
+#: The start of every member: deflate, with an extra field of 12 bytes, which is "sl", 8 bytes.
 MAGIC = bytes.fromhex("1f8b0804 00000000 00ff 0c00 736c 0800")
 _IsalError = cast("type[Exception]", isal_zlib.error)  # its types have it as an instance
 _HEAD = Struct("<16sII")
 _TAIL = Struct("<II")
 TAIL_BYTES = _TAIL.size
 _WARC = "1.1"
-#: So much of what a member holds is looked at for its headers, before all that was given is.
+#: Bytes of a member's content that are searched for the end of its headers first.
 _FIRST = 4096
 _SEGMENT = "WARC-Warcinfo-ID"
 _SEQUENCE, _KEY, _DELETED = "X-Tbloom-Sequence", "X-Tbloom-Key", "X-Tbloom-Deleted"
-_MOST_SEQUENCE, _FINGERPRINT_BYTES = 1 << 62, 16
-#: What a reader believes about a body; where it is not true of this one, it is kept under another name.
+_MAX_SEQUENCE, _FINGERPRINT_BYTES = 1 << 62, 16
+#: Prefix of headers that are not true of the stored body: a reader would believe them.
 _ORIGINAL = "X-Archive-Orig-"
 
 
 class Damaged(Exception):
-    """These bytes are no record."""
+    """The bytes are no record."""
 
 
 class Head(NamedTuple):
-    """What the index must know of a record."""
+    """The fields of a record for the index."""
 
     #: ``response`` (a page), ``metadata`` (a page was deleted), ``warcinfo`` (a segment begins).
     kind: str
-    #: The segment that it was written into. Nobody can know it before, so what looks like a record within a page's
-    #: body is told from one.
+    #: The ID of its segment. It can't be known before, so bytes in a page's body can't pass for a record.
     segment: str
-    #: The address that it is about, as the index has it; none for a warcinfo.
+    #: The key of its address in the index; empty for a warcinfo.
     fingerprint: bytes
     #: A page's address.
     address: Item
-    #: Of the store's puts and deletes, the how many-th.
+    #: Sequence number of the put or delete; the higher wins.
     sequence: int
-    #: When the page was fetched (microseconds since the epoch).
+    #: The time when the page was fetched (microseconds since the epoch).
     at: int
 
 
 def new_segment() -> str:
-    """What tells a segment from all others."""
+    """The ID of a new segment."""
     return f"<urn:uuid:{uuid4()}>"
 
 
@@ -83,14 +82,14 @@ def of_page(page: Page, sequence: int, segment: str) -> bytes:
 
 
 def of_deletion(fingerprint: bytes, sequence: int, segment: str) -> bytes:
-    """The record that says that what this address had is deleted."""
+    """The record of a deletion."""
     fields = _fields(datetime.now(timezone.utc), sequence, segment)
     fields[_DELETED] = fingerprint.hex()
     return _build("metadata", f"urn:tbloom:{fingerprint.hex()}", b"deleted: yes\r\n", fields)
 
 
 def of_segment(filename: str, details: str, segment: str) -> bytes:
-    """The record that a segment begins with."""
+    """The first record of a segment."""
     out = BytesIO()
     writer = WARCWriter(out, gzip=False, warc_version=_WARC)
     info = {
@@ -113,7 +112,7 @@ def member(block: bytes) -> bytes:
 
 
 def length_of(start: bytes) -> int:
-    """How long the member is that begins so; 0 if none does."""
+    """The length of the member with this start; 0 where it is no member's."""
     if len(start) < _HEAD.size or not start.startswith(MAGIC):
         return 0
     length: int = _HEAD.unpack_from(start)[1]
@@ -121,13 +120,13 @@ def length_of(start: bytes) -> int:
 
 
 def is_whole(start: bytes, end: bytes) -> bool:
-    """Whether a member that begins and ends so was written to its end."""
+    """True: a member with this start and end was written to its end."""
     held: int = _HEAD.unpack_from(start)[2]
     return len(end) == _TAIL.size and held == _TAIL.unpack(end)[1]
 
 
 def block_of(record: bytes) -> bytes:
-    """What a member holds. Raises Damaged."""
+    """The content of a member. Raises Damaged."""
     try:
         return isal_zlib.decompress(record, 31)
     except _IsalError as error:
@@ -135,7 +134,7 @@ def block_of(record: bytes) -> bytes:
 
 
 def head_of(start: bytes) -> Head:
-    """What the index must know of the record that begins so. Raises Damaged, also where more of it is needed."""
+    """The fields for the index of the record with this start. Raises Damaged, also where the start is too short."""
     try:
         decompressor = isal_zlib.decompressobj(31)
         block = decompressor.decompress(start, _FIRST)
@@ -157,15 +156,15 @@ def head_of(start: bytes) -> Head:
         else:
             fingerprint = bytes.fromhex(known[_DELETED])
         sequence, at = int(known[_SEQUENCE]), micros(_parse_date(known["WARC-Date"]))
-        if not 0 < sequence < _MOST_SEQUENCE or len(fingerprint) != _FINGERPRINT_BYTES:
-            raise Damaged("its numbers can't be")
+        if not 0 < sequence < _MAX_SEQUENCE or len(fingerprint) != _FINGERPRINT_BYTES:
+            raise Damaged("its numbers are out of range")
         return Head(kind, known[_SEGMENT], fingerprint, address, sequence, at)
     except (KeyError, ValueError, TypeError) as error:
         raise Damaged(f"a record that tbloom did not write ({error})") from None
 
 
 def details_of(record: bytes) -> str:
-    """What ``of_segment`` was told. Raises Damaged."""
+    """The ``details`` given to ``of_segment``. Raises Damaged."""
     for line in block_of(record).decode("utf-8", "replace").splitlines():
         name, _, value = line.partition(": ")
         if name == "tbloom":
@@ -198,10 +197,10 @@ def page_of(record: bytes) -> Page:
 
 
 class _Http(StatusAndHeaders):  # type: ignore[misc]
-    """HTTP headers as bytes that are given back as they were; warcio would percent-encode them."""
+    """HTTP headers that keep their bytes; warcio would percent-encode them."""
 
     def to_ascii_bytes(self, filter_func: Any = None) -> bytes:
-        """What a record has of them."""
+        """The headers in Latin-1."""
         return self.to_bytes(filter_func, "latin-1")  # type: ignore[no-any-return]
 
 
@@ -228,7 +227,7 @@ def _fields(at: datetime, sequence: int, segment: str) -> dict[str, str]:
 
 
 def _split(block: bytes, begin: int, encoding: str) -> tuple[Pairs, int]:
-    """The named fields that follow the first line, and where what they describe begins."""
+    """The named fields after the first line, and the offset of what they describe."""
     end = block.find(b"\r\n\r\n", begin)
     if end < 0:
         raise Damaged("its headers have no end")
@@ -256,6 +255,6 @@ def _phrase(status: int) -> str:
 
 
 def _stored(name: str, value: str, body: bytes) -> str:
-    """The name that a header is stored by."""
+    """The name under which a header is stored."""
     is_kept = is_true(name, value, body) and not name.lower().startswith(_ORIGINAL.lower())
     return name if is_kept else _ORIGINAL + name

@@ -1,4 +1,4 @@
-"""Has the index know what the segments hold: after the writer's death, and from nothing."""
+"""Brings the index up to the segments: after a writer was killed, or from nothing."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from tbloom.pages.snapshot import Change, Entry, Kept, Segment
 
 logger = logging.getLogger(__name__)
 
-#: So many records make one change of the index.
+#: Records per change of the index.
 _BATCH = 5_000
-#: How far: bytes of all, and their number.
+#: Called with the bytes that are done, and their total.
 Progress = Callable[[int, int], object]
 
 
 def parameters_in_segments(root: Path) -> str | None:
-    """The parameters that the newest segment names; None: there is none that does."""
+    """The parameters in the newest segment that has them; None where none has."""
     for number, label in reversed(segments.stored(root).items()):
-        details = _details(root / segments.name_of(label, number))
+        details = _details(segments.path_of(root, label, number))
         if isinstance(details.get("parameters"), str):
             return str(details["parameters"])
     return None
 
 
 def rebuild(root: Path, config: PagesConfig, progress: Progress | None = None) -> None:
-    """Makes the index anew from the segments, and puts it in the old one's place."""
+    """Makes the index anew from the segments, and puts it in the place of the old one."""
     index = Index.begin(root, config.stored)
     try:
         learner = _Learner(root, index, config, progress)
@@ -48,10 +48,10 @@ def rebuild(root: Path, config: PagesConfig, progress: Progress | None = None) -
 
 
 def reconcile(root: Path, index: Index, calendar: Calendar) -> list[Moved]:
-    """Has the index know what was written and not yet known when the last writer died, and cuts off a torn record.
+    """Adds to the index what the last writer had written when it was killed, and cuts off a torn record.
 
-    Returns the pages that were put in an earlier slice than they had, whose deletion there may be missing. Raises
-    TBloomError where a segment lacks what the index knows, unless its slice has left the window.
+    Returns the pages that moved to an earlier slice: the deletion in their later slice may be missing. Raises
+    TBloomError where a segment is shorter than the index knows, unless its slice has left the window.
     """
     with index.reading() as snapshot:
         known = {segment.number: segment for segment in snapshot.segments()}
@@ -59,7 +59,7 @@ def reconcile(root: Path, index: Index, calendar: Calendar) -> list[Moved]:
     files = segments.stored(root)
     learner = _Learner(root, index, calendar.config, None)
     for segment in known.values():
-        path = root / segments.name_of(segment.label, segment.number)
+        path = segments.path_of(root, segment.label, segment.number)
         size = path.stat().st_size if files.get(segment.number) == segment.label else 0
         if size < segment.size and segment.label in live:
             raise TBloomError(
@@ -75,32 +75,32 @@ def reconcile(root: Path, index: Index, calendar: Calendar) -> list[Moved]:
 
 
 class Moved(NamedTuple):
-    """A page that was put in an earlier slice than it had."""
+    """A page that was put again, in an earlier slice."""
 
-    #: The slice that it was in.
+    #: The later slice, where it was before.
     label: str
     fingerprint: bytes
-    #: The sequence number of the put; the deletion's is the one before.
+    #: Sequence number of the put; the deletion's is one lower.
     sequence: int
 
 
 class _Learner:
-    """Has an index know what segments hold, in any order."""
+    """Adds the records of segments to an index, in any order."""
 
     def __init__(
         self, root: Path, index: Index, config: PagesConfig, progress: Progress | None
     ) -> None:
         self._root, self._index, self._config, self._progress = root, index, config, progress
         self.moved: list[Moved] = []
-        #: The sequence numbers of the deletions that were met, by address.
+        #: Sequence numbers of the deletions so far, by address.
         self._deleted: dict[bytes, int] = {}
-        paths = (segments.name_of(label, number) for number, label in segments.stored(root).items())
-        self._total = sum((root / path).stat().st_size for path in paths)
+        paths = (segments.path_of(root, *one[::-1]) for one in segments.stored(root).items())
+        self._total = sum(path.stat().st_size for path in paths)
         self._done = 0
 
     def begin(self, number: int, label: str) -> None:
-        """All of a segment."""
-        path = self._root / segments.name_of(label, number)
+        """Adds a whole segment."""
+        path = segments.path_of(self._root, label, number)
         start = self._start_of(path, label)
         if start is not None:
             with self._index.reading() as snapshot:
@@ -113,12 +113,12 @@ class _Learner:
             path.unlink()
         else:
             logger.warning("%s is left out: tbloom did not write it", path)
-            with self._index.changing() as change:  # its number is taken all the same
+            with self._index.changing() as change:  # its number is taken
                 change.pass_segment(number)
 
     def go_on(self, segment: Segment) -> None:
-        """What a segment holds behind what the index knows of it."""
-        path = self._root / segments.name_of(segment.label, segment.number)
+        """Adds the records of a segment behind those that the index knows."""
+        path = segments.path_of(self._root, segment.label, segment.number)
         end = path.stat().st_size
         found, is_torn = segments.scan(path, segment.size, end), False
         while batch := [*islice(found, _BATCH)]:
@@ -136,7 +136,7 @@ class _Learner:
             if self._progress is not None:
                 self._progress(self._done + segment.size, self._total)
         self._done += end
-        # Nobody goes on with a segment whose first record is damaged.
+        # A segment whose first record is damaged gets no more records: nothing to cut.
         if is_torn and segments.segment_of(path) is not None:
             logger.warning("%s: they are cut off", path)
             os.truncate(path, segment.size)
@@ -155,7 +155,7 @@ class _Learner:
             if newer is had and self._is_whole(*had):
                 return
             if newer is not had and not self._is_whole(*newer):
-                return  # after a power cut; the one that it was to replace may be on the disk
+                return  # torn by a power cut, while the page that it replaced may be whole
             change.remove(had[0], fingerprint)
         if kind != "response":
             self._deleted[fingerprint] = sequence
@@ -165,7 +165,7 @@ class _Learner:
             self.moved.append(Moved(had[0].label, fingerprint, sequence))
 
     def _is_whole(self, slice: Kept, entry: Entry) -> bool:
-        path = self._root / segments.name_of(slice.label, entry.segment)
+        path = segments.path_of(self._root, slice.label, entry.segment)
         try:
             record.block_of(segments.read(path, entry.offset, entry.length))
         except (record.Damaged, FileNotFoundError) as error:
@@ -177,11 +177,11 @@ class _Learner:
         return any(isinstance(one, Found) for one in segments.scan(path, 0, path.stat().st_size))
 
     def _start_of(self, path: Path, label: str) -> int | None:
-        """When the slice of a segment begins (ms); None: it is none of tbloom's."""
+        """The start of a segment's slice (ms); None: tbloom did not write the segment."""
         start = _details(path).get("start")
         if isinstance(start, int):
             return start
-        # Its first record is damaged. A page was fetched in its slice.
+        # Its first record is damaged. The time of a page tells the slice.
         for found in segments.scan(path, 0, path.stat().st_size):
             if isinstance(found, Found) and found.head.kind == "response":
                 slice = self._config.slice_at(found.head.at // 1000)
@@ -190,7 +190,7 @@ class _Learner:
 
 
 def _details(path: Path) -> dict[str, object]:
-    """What a segment's first record tells of it; nothing where it can't be read."""
+    """The details in a segment's first record; empty where it can't be read."""
     try:
         found = json.loads(record.details_of(segments.first_record(path)))
     except (record.Damaged, ValueError):

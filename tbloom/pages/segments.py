@@ -1,7 +1,7 @@
-"""The files that the pages are in: ``SLICE-NUMBER.warc.gz``, one record after the other.
+"""The files of the pages: ``SLICE-NUMBER.warc.gz``, one record after the other.
 
-A file only grows. What stands behind the last record that the index knows was being written when the writer
-died: it is looked through when the next one opens the store (see ``recovery``).
+A file only grows. Bytes behind the last record that the index knows were being written when the writer was killed:
+the next writer looks through them when it opens the store (see ``recovery``).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import NamedTuple
 from tbloom.errors import TBloomError
 from tbloom.pages import record
 
-#: So much of a record is read to find its headers. It is more than most need.
+#: Bytes of a record that are read to find its headers. Most need fewer.
 _START = 4096
 _LONG_START = 1 << 20
 _STRIDE = 1 << 20
-#: The numbers of segments are those of 32 bits, and another one comes after each.
-_MOST_NUMBER = (1 << 32) - 1
+#: Numbers of segments have 32 bits, and the last one can't have a successor.
+_MAX_NUMBER = (1 << 32) - 1
 _NAME = re.compile(r"([0-9A-Za-z]+)-(\d{8,10})\.warc\.gz", re.ASCII)
 
 
@@ -42,12 +42,17 @@ class Gap(NamedTuple):
 
 
 def name_of(label: str, number: int) -> str:
-    """What a segment's file is called."""
+    """The name of a segment's file."""
     return f"{label}-{number:08}.warc.gz"
 
 
+def path_of(root: Path, label: str, number: int) -> Path:
+    """The path of a segment's file."""
+    return root / name_of(label, number)
+
+
 def stored(folder: Path) -> dict[int, str]:
-    """The slices of the segments that there are, by number, in order. Raises TBloomError where two have the same."""
+    """The labels of the folder's segments by number, in order. Raises TBloomError where two have the same number."""
     matches = (_NAME.fullmatch(path.name) for path in folder.iterdir() if not path.is_dir())
     names = ((int(match[2]), match[1], match[0]) for match in matches if match)
     held = sorted(
@@ -59,14 +64,14 @@ def stored(folder: Path) -> dict[int, str]:
                 f"{str(folder)!r} has {name_of(label, number)} and {name_of(other, number)}: one of them is a copy, "
                 "or another store's; move it elsewhere"
             )
-    return dict(one for one in held if one[0] < _MOST_NUMBER)
+    return dict(one for one in held if one[0] < _MAX_NUMBER)
 
 
 def read(path: Path, offset: int, length: int) -> bytes:
-    """A record. It may be cut, if the file is."""
+    """The bytes of a record; fewer where the file is cut."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        if hasattr(os, "posix_fadvise"):  # others are read from elsewhere
+        if hasattr(os, "posix_fadvise"):  # the next read is elsewhere
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
         return os.pread(fd, length, offset)
     finally:
@@ -74,12 +79,12 @@ def read(path: Path, offset: int, length: int) -> bytes:
 
 
 def first_record(path: Path) -> bytes:
-    """A segment's first record, or what there is of it."""
+    """A segment's first record, or what is left of it."""
     return read(path, 0, record.length_of(read(path, 0, _START)))
 
 
 def segment_of(path: Path) -> str | None:
-    """What tells a segment from all others; None: its first record is damaged."""
+    """The ID of a segment; None where its first record is damaged."""
     try:
         return record.head_of(first_record(path)).segment
     except record.Damaged:
@@ -87,10 +92,10 @@ def segment_of(path: Path) -> str | None:
 
 
 def scan(path: Path, begin: int, end: int) -> Iterator[Found | Gap]:
-    """The records of a segment between two offsets, and what lies between them; bodies are not read.
+    """The records of a segment between two offsets, and the gaps between them; bodies are not read.
 
-    Where the segment's first record is damaged, the one that ends with the file says which segment it is: what only
-    looks like a record, within a page's body, does not end there.
+    Where the first record is damaged, the record that ends with the file gives the segment's ID: bytes in a page's
+    body that only look like a record do not end there.
     """
     segment = segment_of(path)
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -121,19 +126,19 @@ def _record_at(fd: int, offset: int, end: int, segment: str | None) -> Found | N
     tail = os.pread(fd, record.TAIL_BYTES, offset + length - record.TAIL_BYTES)
     if not record.is_whole(start, tail):
         return None
-    for most in (_START, _LONG_START, length):  # a URL may be long
-        if most > _START:
-            start = os.pread(fd, min(length, most), offset)
+    for limit in (_START, _LONG_START, length):  # a URL may be long
+        if limit > _START:
+            start = os.pread(fd, min(length, limit), offset)
         with suppress(record.Damaged):
             head = record.head_of(start[:length])
             return Found(offset, length, head) if segment in (None, head.segment) else None
-        if most >= length:
+        if limit >= length:
             break
     return None
 
 
 def _next_record(fd: int, begin: int, end: int, segment: str | None) -> int:
-    """Where the next one of this segment begins; ``end`` if none does."""
+    """The offset of the segment's next record; ``end`` where there is none."""
     while begin < end:
         data = os.pread(fd, min(_STRIDE, end - begin), begin)
         at = data.find(record.MAGIC)
@@ -148,7 +153,7 @@ def _next_record(fd: int, begin: int, end: int, segment: str | None) -> int:
 
 
 def is_torn(path: Path) -> bool:
-    """Whether a segment ends within its first record."""
+    """True: the segment ends within its first record."""
     size = path.stat().st_size
     start = read(path, 0, _START)
     if size < len(record.MAGIC):
@@ -157,7 +162,7 @@ def is_torn(path: Path) -> bool:
 
 
 def flush(path: Path) -> None:
-    """Has the system write a file to the disk, or the names of a folder's files."""
+    """Waits until a file, or the names of a folder's files, are on the disk."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
@@ -171,13 +176,13 @@ class Appender:
     def __init__(self, path: Path, segment: str, *, is_new: bool = False) -> None:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if is_new else 0)
         self.path = path
-        #: What tells it from all others.
+        #: Its ID.
         self.segment = segment
         self._fd = os.open(path, flags, 0o666)
         self.size = os.fstat(self._fd).st_size
 
     def append(self, data: bytes) -> int:
-        """Writes a record at the end, whole or not at all, and returns where it begins. Raises OSError."""
+        """Writes a record at the end, whole or not at all, and returns its offset. Raises OSError."""
         offset = begin = self.size
         view = memoryview(data)
         try:
@@ -192,12 +197,12 @@ class Appender:
         return begin
 
     def cut(self, size: int) -> None:
-        """Takes back what was written behind ``size``."""
+        """Removes what was written behind ``size``."""
         os.ftruncate(self._fd, size)
         self.size = size
 
     def close(self) -> None:
-        """Lets go of the file."""
+        """Closes the file."""
         with suppress(OSError):
             os.close(self._fd)
         self._fd = -1

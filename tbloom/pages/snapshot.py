@@ -1,15 +1,15 @@
-"""What the index holds, and how it is written.
+"""The contents of the index, and their form in LMDB.
 
 ::
 
-    meta      "parameters" -> what all who use the store must agree on (see ``config``)
+    meta      "parameters" -> the parameters that all users of the store must agree on (see ``config``)
               "state" -> version, sequence, segment: see ``State``
-    slices    label -> when the slice begins, and the number of its table
-    segments  number -> how long its file is, how many records it has, its slice
-    N         a table for each slice that is kept, N from 0: the address's BLAKE2b -> ``Entry``
+    slices    label -> the start of the slice, and the number of its table
+    segments  number -> the length of its file, its number of records, its slice
+    N         a table for each slice, N from 0: BLAKE2b of the address -> ``Entry``
 
-A page stands in one of the tables: that of the slice that it was put in last. Tables are used again by later
-slices, so that whoever has one open may keep it.
+A page stands in the table of the slice that it was put in last, and in no other one. Later slices use tables again, so
+an open table stays valid.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ META, SLICES, SEGMENTS = b"meta", b"slices", b"segments"
 _STATE, _PARAMETERS = b"state", b"parameters"
 _STATE_FORM, _ENTRY, _SLICE = Struct("<QQI"), Struct("<IQIqQ"), Struct("<qI")
 _NUMBER, _SEGMENT = Struct(">I"), Struct("<QQ")
-#: Any slice begins later (ms).
+#: Earlier than any slice (ms).
 EVER = -(1 << 62)
 
 #: Handles, by name, and those of slices by number.
@@ -32,41 +32,41 @@ Transaction: TypeAlias = "lmdb.Transaction[bytes]"
 
 
 class Entry(NamedTuple):
-    """Where a page is."""
+    """The place of a page."""
 
     segment: int
     offset: int
     length: int
-    #: When it was fetched (microseconds since the epoch).
+    #: The time when it was fetched (microseconds since the epoch).
     at: int
-    #: Of the store's puts and deletes, the how many-th. Of two with the same address, the later one counts.
+    #: Sequence number of the put; of two pages with one address, the higher wins.
     sequence: int
 
 
 class State(NamedTuple):
-    """What changes."""
+    """Counters of the index."""
 
-    #: Another one whenever there are other slices.
+    #: Grows when slices come or go.
     version: int = 1
-    #: The sequence number that comes next.
+    #: The next sequence number.
     sequence: int = 1
-    #: The segment that comes next.
+    #: The number of the next segment.
     segment: int = 1
 
 
 class Segment(NamedTuple):
-    """A segment that the index knows."""
+    """A segment."""
 
     number: int
     label: str
-    #: How much of its file is known.
+    #: Bytes of its file that the index knows.
     size: int
-    #: Pages, those that were replaced or deleted since, and deletions.
+    #: Its records: pages, replaced or deleted ones included, and deletions.
     records: int
 
 
 class Kept(NamedTuple):
-    """A slice that is kept."""
+    """A slice in the index."""
 
     #: When it begins (ms).
     start: int
@@ -86,16 +86,16 @@ class Snapshot:
         self.slices = slices
 
     def close(self) -> None:
-        """It can't be asked any more."""
+        """Drops the transaction; the snapshot can't be used after this."""
         del self._txn
 
     @property
     def parameters(self) -> str:
-        """What is stored of them."""
+        """The stored parameters."""
         return (self._txn.get(_PARAMETERS, db=self._tables[META]) or b"").decode()
 
     def find(self, fingerprint: bytes, since: int = EVER) -> tuple[Kept, Entry] | None:
-        """Where the page with this address is, if its slice begins at ``since`` (ms) or later."""
+        """The place of the page with this address, if its slice begins at ``since`` (ms) or later."""
         tables, get = self._tables, self._txn.get
         for slice in self.slices:
             if slice.start < since:
@@ -106,7 +106,7 @@ class Snapshot:
         return None
 
     def slice(self, label: str) -> Kept:
-        """The slice that is called so."""
+        """The slice with this label."""
         return next(slice for slice in self.slices if slice.label == label)
 
     def kept(self, since: int) -> list[Kept]:
@@ -114,56 +114,56 @@ class Snapshot:
         return [slice for slice in self.slices if slice.start >= since]
 
     def pages(self, slice: Kept) -> int:
-        """How many pages a slice has."""
+        """The number of pages in a slice."""
         return int(self._txn.stat(self._tables[slice.table])["entries"])
 
     def segments(self) -> list[Segment]:
-        """All, in the order of their numbers."""
+        """All segments, by number."""
         with self._txn.cursor(db=self._tables[SEGMENTS]) as cursor:
             return [_segment(key, value) for key, value in cursor]
 
     def segments_of(self, slice: Kept) -> list[Segment]:
-        """A slice's."""
+        """The segments of a slice, by number."""
         return [segment for segment in self.segments() if segment.label == slice.label]
 
     def segment(self, number: int) -> Segment | None:
-        """The one of this number."""
+        """The segment with this number."""
         key = _NUMBER.pack(number)
         value = self._txn.get(key, db=self._tables[SEGMENTS])
         return None if value is None else _segment(key, value)
 
 
 class Change(Snapshot):
-    """Changes of the index, which become true together."""
+    """Changes of the index, committed together."""
 
     __slots__ = ()
 
     def put(self, slice: Kept, fingerprint: bytes, entry: Entry) -> None:
-        """A page is there now; whoever puts it takes it out elsewhere."""
+        """Adds a page to a slice; ``remove`` it from another one first."""
         self._txn.put(fingerprint, _ENTRY.pack(*entry), db=self._tables[slice.table])
 
     def remove(self, slice: Kept, fingerprint: bytes) -> None:
-        """The page is no longer there."""
+        """Removes a page from a slice."""
         self._txn.delete(fingerprint, db=self._tables[slice.table])
 
     def put_segment(self, segment: Segment) -> None:
-        """A segment has changed, or is new."""
+        """Stores a segment that is new or has changed."""
         value = _SEGMENT.pack(segment.size, segment.records) + segment.label.encode()
         self._txn.put(_NUMBER.pack(segment.number), value, db=self._tables[SEGMENTS])
         self.pass_segment(segment.number)
 
     def pass_segment(self, number: int) -> None:
-        """Those that come have higher numbers."""
+        """Gives later segments higher numbers."""
         if number >= self.state.segment:
             self.save(self.state._replace(segment=number + 1))
 
     def begin_slice(self, label: str, start: int, table: int) -> None:
-        """Another slice, in a table that no other one has."""
+        """Adds a slice, in a table that no other slice has."""
         self._txn.put(label.encode(), _SLICE.pack(start, table), db=self._tables[SLICES])
         self.save(self.state._replace(version=self.state.version + 1))
 
     def drop_slice(self, slice: Kept) -> None:
-        """The slice goes, with its segments."""
+        """Removes a slice and its segments."""
         tables = self._tables
         self._txn.drop(tables[slice.table], delete=False)
         self._txn.delete(slice.label.encode(), db=tables[SLICES])
@@ -172,24 +172,24 @@ class Change(Snapshot):
         self.save(self.state._replace(version=self.state.version + 1))
 
     def pass_sequence(self, number: int) -> None:
-        """Puts and deletes that come have higher numbers."""
+        """Gives later puts and deletes higher numbers."""
         if number >= self.state.sequence:
             self.save(self.state._replace(sequence=number + 1))
 
     def next_sequence(self) -> int:
-        """The number of a put or a delete."""
+        """The sequence number for a put or a delete."""
         number = self.state.sequence
         self.pass_sequence(number)
         return number
 
     def save(self, state: State) -> None:
-        """Another state."""
+        """Stores the counters."""
         self.state = state
         self._txn.put(_STATE, _STATE_FORM.pack(*state), db=self._tables[META])
 
 
 def begin(txn: Transaction, tables: Tables, parameters: str) -> None:
-    """What a new index has."""
+    """Fills a new index."""
     txn.put(_PARAMETERS, parameters.encode(), db=tables[META])
     txn.put(_STATE, _STATE_FORM.pack(*State()), db=tables[META])
 

@@ -1,4 +1,4 @@
-"""The one who writes: appends records, and has the index know of them."""
+"""The writer of a store: appends records, and notes them in the index."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tbloom.pages.recovery import Moved
 from tbloom.pages.segments import Appender
 from tbloom.pages.snapshot import EVER, Change, Entry, Kept, Segment
 
-#: After so many puts, readers that were killed are forgotten: what they looked at could not be used again.
+#: Puts between two looks for killed readers, whose part of the index can't be used again before.
 _PUTS_PER_LOOK = 1_000
-#: So many segments are kept open: a process may have few files, and a store 1,024 slices. A put writes to two at most.
-_MOST_OPEN = 16
+#: Segments that stay open: a process may have few files, and a store 1,024 slices. A put writes to two at most.
+_MAX_OPEN = 16
 
 
 class Writer:
-    """Changes a store, whose lock it has; ``close`` releases that."""
+    """Changes a store. It has the store's lock until ``close``."""
 
     def __init__(
         self, root: Path, index: Index, calendar: Calendar, lock: WriterLock, segment_bytes: int
@@ -34,21 +34,21 @@ class Writer:
         self._root, self._index, self._calendar, self._lock = root, index, calendar, lock
         self._segment_bytes = segment_bytes
         self._guard = threading.Lock()
-        #: The segment that each slice's pages go to.
+        #: The segment for each slice's pages.
         self._appenders: dict[str, tuple[int, Appender]] = {}
-        #: The last segment that was begun here.
+        #: The last segment that this writer began.
         self._begun: Path | None = None
-        #: Those that are perhaps not on the disk yet.
+        #: Segments that may not be on the disk yet.
         self._written: set[Path] = set()
-        #: What began before this (ms) is gone. A clock may have been set back after that.
+        #: Slices that began before this (ms) are gone. (The clock may be set back later.)
         self._forgotten = EVER
         self._is_open = True
         self._puts = 0
-        # Before anything changes: a suspect index was made anew by now.
+        # Before anything changes. (A suspect index has been made anew by now.)
         lock.mark()
         if not lock.was_closed:
-            known = segments.stored(root).items()
-            self._written |= {root / segments.name_of(label, number) for number, label in known}
+            stored = segments.stored(root).items()
+            self._written |= {segments.path_of(root, label, number) for number, label in stored}
         moved = recovery.reconcile(root, index, calendar)
         index.forget_dead_readers()
         self._forget_old()
@@ -72,8 +72,8 @@ class Writer:
                         change, slice, partial(record.of_page, page, sequence)
                     )
                     if later is not None:
-                        # Or an index that is made anew after our slice has gone would know it again. It is written
-                        # last: whoever dies in between has not lost the page.
+                        # Else an index made anew after the earlier slice has left would have the old page again.
+                        # Written last: a kill in between loses no page.
                         self._append_deletion(change, later, fingerprint, before)
                     entry = Entry(segment, offset, length, micros(page.at), sequence)
                     change.put(slice, fingerprint, entry)
@@ -82,7 +82,7 @@ class Writer:
                 raise
 
     def delete(self, fingerprint: bytes) -> bool:
-        """The page with this address is gone; False: there was none."""
+        """Deletes the page with this address; False: there was none."""
         with self._guard:
             self._check_open()
             try:
@@ -99,13 +99,13 @@ class Writer:
         return True
 
     def flush(self) -> None:
-        """Has the system write all to the disk."""
+        """Waits until all is on the disk."""
         with self._guard:
             self._check_open()
             self._flush()
 
     def close(self) -> None:
-        """Lets the next writer."""
+        """Waits until all is on the disk, and releases the lock."""
         with self._guard:
             self._check_open()
             self._is_open = is_clean = False
@@ -118,7 +118,7 @@ class Writer:
                 self._lock.release(is_clean=is_clean)
 
     def abandon(self) -> None:
-        """In a forked child: the files and the lock are the parent's."""
+        """Closes the files in a forked child; they and the lock are the parent's."""
         self._guard = threading.Lock()
         for _, appender in self._appenders.values():
             appender.close()
@@ -126,7 +126,7 @@ class Writer:
         self._lock.release(is_clean=False)
 
     def _check_open(self) -> None:
-        if not self._is_open:  # by another thread
+        if not self._is_open:  # closed by another thread
             raise TBloomError(f"the page store {str(self._root)!r} is closed")
 
     def _flush(self) -> None:
@@ -139,7 +139,7 @@ class Writer:
         self._index.forget_dead_readers()
 
     def _slice_for(self, page: Page) -> str:
-        """The label of the page's slice, which the index has from now on."""
+        """The label of the page's slice, added to the index."""
         self._puts += 1
         if not self._puts % _PUTS_PER_LOOK:
             self._index.forget_dead_readers()
@@ -154,7 +154,7 @@ class Writer:
     def _append(
         self, change: Change, slice: Kept, record_for: Callable[[str], bytes]
     ) -> tuple[int, int, int]:
-        """Writes a record of the slice; its segment, where it begins there, and how long it is."""
+        """Writes a record of the slice; returns its segment, offset and length."""
         number, appender = self._appender(change, slice)
         self._written.add(appender.path)
         data = record_for(appender.segment)
@@ -170,31 +170,31 @@ class Writer:
         self._append(change, slice, partial(record.of_deletion, fingerprint, sequence))
 
     def _delete_moved(self, moved: list[Moved]) -> None:
-        """Whoever put these died before their deletions were written (see ``put``); or they are there twice."""
+        """Writes deletions that a killed writer may not have written (see ``put``). Twice does no harm."""
         for label, fingerprint, sequence in moved:
             with self._index.changing() as change:
                 if any(slice.label == label for slice in change.slices):
                     self._append_deletion(change, change.slice(label), fingerprint, sequence - 1)
 
     def _appender(self, change: Change, slice: Kept) -> tuple[int, Appender]:
-        """The segment that the slice's pages go to."""
+        """The segment for the slice's pages."""
         found = self._appenders.pop(slice.label, None) or self._last_segment(change, slice)
         if found is not None and found[1].size >= self._segment_bytes:
             found[1].close()
             found = None
         if found is None:
             found = self._new_segment(change.state.segment, slice)
-        while len(self._appenders) >= _MOST_OPEN:
+        while len(self._appenders) >= _MAX_OPEN:
             self._appenders.pop(next(iter(self._appenders)))[1].close()
-        self._appenders[slice.label] = found  # as the one that was used last
+        self._appenders[slice.label] = found  # last in the order of use
         return found
 
     def _last_segment(self, change: Change, slice: Kept) -> tuple[int, Appender] | None:
-        """None: there is none that could be gone on with."""
+        """The slice's last segment; None where there is none, or its first record is damaged."""
         ours = change.segments_of(slice)
         if not ours:
             return None
-        path = self._root / segments.name_of(slice.label, ours[-1].number)
+        path = segments.path_of(self._root, slice.label, ours[-1].number)
         segment = segments.segment_of(path)
         if segment is None:
             return None
@@ -218,7 +218,7 @@ class Writer:
         return found
 
     def _take_back(self) -> None:
-        """After a failure, cuts what the index does not know; a segment that it does not know at all goes."""
+        """After a failure, cuts off records that the index does not know, and removes segments that it does not know."""
         self._index.abort()
         with self._index.reading() as snapshot:
             known = {segments.name_of(one.label, one.number) for one in snapshot.segments()}
@@ -250,12 +250,12 @@ class Writer:
     def _drop(self, slice: Kept) -> None:
         with self._index.reading() as snapshot:
             ours = snapshot.segments_of(slice)
-        paths = [self._root / segments.name_of(slice.label, one.number) for one in ours]
+        paths = [segments.path_of(self._root, slice.label, one.number) for one in ours]
         try:
             with self._index.changing() as change:
                 change.drop_slice(slice)
         except OSError:
-            # To say so takes room, which its files have. (Whoever opens the store passes over those that lack.)
+            # The disk is full: its files make room for the change. (The next writer copes with missing files.)
             self._unlink(paths)
             with self._index.changing() as change:
                 change.drop_slice(slice)

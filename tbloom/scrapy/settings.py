@@ -14,7 +14,7 @@ from tbloom.bloom.sync import TimeBloom
 from tbloom.engine.outage import CircuitBreaker
 from tbloom.errors import ConfigError
 from tbloom.exact import ExactFilter
-from tbloom.local.bloom import LocalBloom
+from tbloom.local.sync import LocalBloom
 from tbloom.scrapy.claims.notes import TTL_META, WITHIN
 from tbloom.scrapy.connection import make_client
 

@@ -208,7 +208,7 @@ def test_put_refuses_what_can_t_be_and_changes_nothing(
 
 def test_put_refuses_a_body_that_is_too_large(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It reads no more of it than it needs to know that."""
-    monkeypatch.setattr(page, "MOST_BYTES", 1 << 16)
+    monkeypatch.setattr(page, "MAX_BYTES", 1 << 16)
     refused(run("put", path, URL, "/dev/zero"), "FILE: ", "at most 65536 bytes")
     assert not path.exists()
     assert Done(0, b"", "") == run("put", path, URL, stdin=bytes(1 << 16))

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from datetime import datetime, timedelta, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,74 +20,34 @@ import pytest
 
 from tbloom import TBloomError
 from tbloom.pages import PageStore, calendar, environment, index, recovery, segments, writer
+from tbloom.pages.page import fingerprint_of
 from tbloom.pages.snapshot import Change
-from tests.helpers.making import missing
+from tests.helpers.pagestores import (
+    DAY,
+    NOON,
+    Child,
+    Clock,
+    assert_killed,
+    bodies,
+    body_of,
+    die,
+    files,
+    got,
+    small_disk,
+    url,
+)
 
-FULL = os.environ.get("TBLOOM_FAULTS") == "full"
-START = datetime(2019, 6, 3, 12, tzinfo=timezone.utc)
-DAY = timedelta(days=1)
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "store"
-
-
-@pytest.fixture(autouse=True)
-def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[datetime], None]:
-    """It is START until the test says otherwise."""
-
-    def set_clock(at: datetime) -> None:
-        monkeypatch.setattr(calendar, "now", lambda: at)
-
-    set_clock(START)
-    return set_clock
-
-
-def url(number: object) -> str:
-    return f"https://example.com/{number}"
+pytestmark = pytest.mark.usefixtures("clock")
 
 
 def body(number: int, size: int = 300) -> bytes:
     return random.Random(number).randbytes(size)
 
 
-def forked(work: Callable[[], object]) -> int:
-    """The exit code of a child that does the work; below 0, the signal that ended it."""
-    pid = os.fork()
-    if not pid:
-        code = 1
-        try:
-            work()
-            code = 0
-        finally:
-            os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-
-
-def die() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def held(store: PageStore) -> dict[str, bytes]:
-    """All pages, found by going through the files, each of which can be got."""
-    pages = {page.url: page.body for page in store.pages()}
-    assert len(pages) == len(store)
-    for address, data in pages.items():
-        page = store.get(address)
-        assert page is not None
-        assert data == page.body
-    return pages
-
-
-def files(path: Path) -> list[Path]:
-    return sorted(path.glob("*.warc.gz"))
-
-
 def check(path: Path, **parameters: Any) -> dict[str, bytes]:
     """Opens the store, which has no fault, and whose files end where the index says; its pages."""
     with PageStore(path, **parameters) as store:
-        pages = held(store)
+        pages = bodies(store)
         assert () == store.verify().problems
         with store._index.reading() as snapshot:
             known = {
@@ -112,56 +72,56 @@ def check_warcs(path: Path) -> None:
 
 
 def _write_on(path: Path, seed: int, out: int) -> None:
-    """Puts and deletes for ever, telling what it begins and what has been done."""
+    """Puts and deletes for ever; prints what it begins, and what it has done."""
     chance = random.Random(seed)
     store = PageStore(path, "d", 3, segment_bytes=8_000)
-    os.write(out, b"0 up\n")
     for number in range(1, 100_000):
-        address, size = chance.randrange(60), int(chance.paretovariate(0.7) * 100) % 9_000
-        days = chance.randrange(3)
-        what = "delete" if chance.random() < 0.2 else f"put {size} {days}"
-        line = f"{address} {seed} {number} {what}\n".encode()
+        address, size = url(chance.randrange(60)), int(chance.paretovariate(0.7) * 100) % 9_000
+        deletes = chance.random() < 0.2
+        line = f"{address} {'-' if deletes else size} {seed * 1_000_000 + number}\n".encode()
         os.write(out, b"begin " + line)
-        if what == "delete":
-            store.delete(url(address))
+        if deletes:
+            store.delete(address)
         else:
-            at = calendar.now() - days * DAY
-            store.put(url(address), body(seed * 1_000_000 + number, size), at=at)
+            at = calendar.now() - chance.randrange(3) * DAY
+            store.put(address, body(seed * 1_000_000 + number, size), at=at)
         os.write(out, b"done " + line)
 
 
-def _meant(words: list[str]) -> bytes | None:
-    """What a line says that the address has afterwards."""
-    _, _, seed, number, what, *rest = words
-    if what == "delete":
-        return None
-    return body(int(seed) * 1_000_000 + int(number), int(rest[0]))
+def _read(line: bytes, expected: dict[str, bytes]) -> tuple[str, bytes | None] | None:
+    """Notes a change that is done; returns one that has only begun: its address, and the body afterwards."""
+    word, address, size, number = line.decode().split()
+    change = address, None if size == "-" else body(int(number), int(size))
+    if word == "begin":
+        return change
+    _expect(expected, *change)
+    return None
 
 
-def test_killed_50_times(path: Path) -> None:
-    """A writer is killed at any moment: each acknowledged page comes back, and of the last put or delete all or nothing."""
+def _expect(expected: dict[str, bytes], address: str, data: bytes | None) -> None:
+    expected.pop(address, None)
+    if data is not None:
+        expected[address] = data
+
+
+@pytest.mark.parametrize("runs", [12, pytest.param(50, marks=pytest.mark.check)])
+def test_killed_at_any_moment(path: Path, runs: int) -> None:
+    """Each acknowledged page comes back, and the last put or delete is there whole or not at all."""
     chance = random.Random(9)
     expected: dict[str, bytes] = {}
-    for run in range(500 if FULL else 50):
+    for run in range(runs):
         inbox, outbox = os.pipe()
-        pid = os.fork()
-        if not pid:
-            try:
-                os.close(inbox)
-                _write_on(path, run, outbox)
-            finally:
-                os._exit(1)
+        child = Child(partial(_write_on, path, run, outbox))
         os.close(outbox)
+        begun = None
         with os.fdopen(inbox, "rb") as lines:
-            for _ in range(chance.randrange(1, 50)):
-                told = lines.readline()
-                begun = _told(told, expected)
+            for _ in range(chance.randrange(1, 100)):
+                begun = _read(lines.readline(), expected)
             for _ in range(chance.randrange(2_000)):
                 pass
-            os.kill(pid, signal.SIGKILL)
-            for told in lines:
-                begun = _told(told, expected)
-        os.waitpid(pid, 0)
+            child.kill()
+            for line in lines:
+                begun = _read(line, expected)
         pages = check(path, granularity="d", slices=3)
         if begun is not None and pages.get(begun[0]) == begun[1]:
             _expect(expected, *begun)
@@ -175,31 +135,13 @@ def test_killed_50_times(path: Path) -> None:
     assert records > len(expected) > 20
 
 
-def _expect(expected: dict[str, bytes], address: str, data: bytes | None) -> None:
-    expected.pop(address, None)
-    if data is not None:
-        expected[address] = data
-
-
-def _told(line: bytes, expected: dict[str, bytes]) -> tuple[str, bytes | None] | None:
-    """Notes what is done; what has begun and is perhaps not done."""
-    words = line.decode().split()
-    if line.startswith(b"0"):
-        return None
-    change = url(words[1]), _meant(words)
-    if words[0] == "done":
-        _expect(expected, *change)
-        return None
-    return change
-
-
 # Killed at a step
 
 
 def _at_step(
     monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, act: Callable[..., Any]
 ) -> None:
-    """``act`` in the place of a function, which it is given first."""
+    """Replaces a function by ``act``, which gets the function first."""
     original = getattr(owner, name)
 
     def instead(*args: Any, **kwargs: Any) -> Any:
@@ -213,12 +155,8 @@ def _after(original: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
     die()
 
 
-def _before(*_: Any, **__: Any) -> None:
-    die()
-
-
 class Nth:
-    """Does something at the n-th call, else what was to be done."""
+    """Replaces the n-th call of a function."""
 
     def __init__(self, number: int, act: Callable[..., Any]) -> None:
         self.left, self.act = number, act
@@ -236,13 +174,13 @@ def _half(original: Callable[..., Any], fd: int, data: Any, offset: int) -> None
 STEPS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "part of a record": (os, "pwrite", _half),
     "the record before the commit": (segments.Appender, "append", _after),
-    "before the index has it": (Change, "put_segment", _before),
+    "before the index has it": (Change, "put_segment", die),
     "before the commit": (Change, "put", _after),
 }
 
 
 def _changes() -> Iterator[tuple[str, int, str, int]]:
-    """What is done, with segments of which size, and at the how many-th call of which step it is killed: all that there are."""
+    """All cases: the change, the size of segments, the step, and the number of its call that is the last one."""
     for what, records in (("put", 1), ("move", 2), ("delete", 1)):
         for segment_bytes, written in (
             (1, 2 * records),
@@ -258,7 +196,7 @@ def _fill(store: PageStore) -> dict[str, bytes]:
     """12 pages, in three slices."""
     pages = {url(number): body(number) for number in range(12)}
     for number, (address, data) in enumerate(pages.items()):
-        store.put(address, data, at=START - number % 3 * DAY)
+        store.put(address, data, at=NOON - number % 3 * DAY)
     return pages
 
 
@@ -276,7 +214,7 @@ def test_killed_within_a_change(  # noqa: PLR0917 - fixtures
     step: str,
     number: int,
 ) -> None:
-    """Whatever had been written: what was there is there, and the change is made or not."""
+    """All other pages are there, and the change is made or not."""
     pages = _filled(path)
     changed = dict(pages)
     if what == "delete":
@@ -291,9 +229,9 @@ def test_killed_within_a_change(  # noqa: PLR0917 - fixtures
         if what == "delete":
             store.delete(url(3))
         else:
-            store.put(url(3), changed[url(3)], at=START - (what == "move") * DAY)
+            store.put(url(3), changed[url(3)], at=NOON - (what == "move") * DAY)
 
-    assert -signal.SIGKILL == forked(work)
+    assert_killed(work)
     assert check(path) in (pages, changed)
     check_again = {**changed, url("more"): b"more"}
     with PageStore(path) as store:
@@ -307,25 +245,25 @@ def test_killed_within_a_change(  # noqa: PLR0917 - fixtures
 
 
 def test_killed_while_old_slices_leave(
-    path: Path, monkeypatch: pytest.MonkeyPatch, clock: Callable[[datetime], None]
+    path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock
 ) -> None:
-    """Whether before or after their files go: they have left when the store is opened again."""
+    """Before or after their files go: they have left when the store is opened again."""
     for number, (owner, name, act) in enumerate(
-        [(Change, "drop_slice", _after), (Path, "unlink", _before), (Path, "unlink", _after)]
+        [(Change, "drop_slice", _after), (Path, "unlink", die), (Path, "unlink", _after)]
     ):
-        clock(START)
+        clock.now = NOON
         store_path = path / str(number)
         pages = _filled(store_path, segment_bytes=1)
-        clock(START + DAY)
+        clock.now = NOON + DAY
         live = {address: data for i, (address, data) in enumerate(pages.items()) if i % 3 < 2}
 
         def work(at: Path = store_path, step: Any = (owner, name, act)) -> None:
             _at_step(monkeypatch, *step)
             PageStore(at)
 
-        assert -signal.SIGKILL == forked(work)
+        assert_killed(work)
         with PageStore(store_path, readonly=True) as store:
-            assert live == held(store)
+            assert live == bodies(store)
         assert live == check(store_path)
 
 
@@ -333,12 +271,12 @@ def test_killed_within_the_first_steps(path: Path, monkeypatch: pytest.MonkeyPat
     """A store that was being begun can be begun again."""
     steps: list[tuple[Any, str, Callable[..., Any]]] = [
         (Path, "mkdir", _after),
-        (index.Index, "begin", _before),
-        (environment.Environment, "_open_tables", _before),
+        (index.Index, "begin", die),
+        (environment.Environment, "_open_tables", die),
         (environment.Environment, "_open_tables", _after),
-        (index.Index, "publish", _before),
-        (index, "remove_stale", _before),
-        (writer.Writer, "_forget_old", _before),
+        (index.Index, "publish", die),
+        (index, "remove_stale", die),
+        (writer.Writer, "_forget_old", die),
         (environment.Environment, "open_table", _after),
         (index.Index, "begin_slice", _after),
         (segments.Appender, "__init__", _after),
@@ -349,7 +287,7 @@ def test_killed_within_the_first_steps(path: Path, monkeypatch: pytest.MonkeyPat
             _at_step(monkeypatch, *step)
             PageStore(path, "d", 3).put(url(1), b"1")
 
-        assert -signal.SIGKILL == forked(work)
+        assert_killed(work)
         assert {} == check(path, granularity="d", slices=3)
         shutil.rmtree(path)
 
@@ -365,7 +303,7 @@ def _copied(path: Path, to: Path) -> Path:
 
 @pytest.mark.parametrize("what", ["put", "delete"])
 def test_a_last_record_that_is_torn_anywhere(path: Path, what: str) -> None:
-    """It is cut off, at whichever byte it ends."""
+    """It is cut off, wherever it ends."""
     with PageStore(path) as store:
         store.put(url(1), b"one")
         store.put(url(2), b"two")
@@ -380,11 +318,11 @@ def test_a_last_record_that_is_torn_anywhere(path: Path, what: str) -> None:
     file = files(before)[0]
     pages = {url(1): b"one", url(2): b"two"}
     changed = {url(1): b"one", url(2): b"2"} if what == "put" else {url(1): b"one"}
-    for size in range(begin + 1, len(after), 1 if FULL else 3):
+    for size in range(begin + 1, len(after), 7):
         file.write_bytes(after[:size])
         with PageStore(before) as store:
             assert begin == file.stat().st_size
-            assert b"two" == store.get(url(2)).body  # type: ignore[union-attr]
+            assert b"two" == got(store, url(2)).body
     assert pages == check(before)
     file.write_bytes(after)
     assert changed == check(before)
@@ -413,10 +351,10 @@ def test_an_index_older_than_the_segments(path: Path) -> None:
     old = _copied(path / "index-1", path.with_name("index"))
     with PageStore(path, segment_bytes=2_000) as store:
         for number in range(8, 40):
-            store.put(url(number), body(-number), at=START - number % 2 * DAY)
+            store.put(url(number), body(-number), at=NOON - number % 2 * DAY)
         for number in range(0, 40, 5):
             assert store.delete(url(number))
-        pages = held(store)
+        pages = bodies(store)
     before = {file: file.read_bytes() for file in files(path)}
     shutil.rmtree(path / "index-1")
     shutil.copytree(old, path / "index-1")
@@ -451,12 +389,12 @@ def test_the_machine_went_down(path: Path, damage: Callable[[Path], object]) -> 
     assert pages == check(path)
     assert ["index-2"] == [folder.name for folder in path.glob("index-*")]
     with PageStore(path, readonly=True) as store:
-        assert pages == held(store)
+        assert pages == bodies(store)
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "null", "1", "\0" * 50])
 def test_the_machine_went_down_with_the_lock(path: Path, text: str) -> None:
-    """What was written into it half is as bad as another run of the machine."""
+    """A lock that was written half counts as another boot."""
     pages = _filled(path)
     (path / "lock").write_text(text)
     with pytest.raises(TBloomError, match="open it once to write"):
@@ -466,7 +404,7 @@ def test_the_machine_went_down_with_the_lock(path: Path, text: str) -> None:
 
 @pytest.fixture
 def synced(monkeypatch: pytest.MonkeyPatch) -> set[int]:
-    """The inodes of the files that the system was told to write to the disk."""
+    """The inodes of the files that ``fsync`` was called for."""
     inodes: set[int] = set()
     fsync = os.fsync
 
@@ -478,8 +416,8 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> set[int]:
     return inodes
 
 
-def test_who_writes_is_on_the_disk_first(path: Path, synced: set[int]) -> None:
-    """Or a power cut would leave a store that seems to have been closed."""
+def test_the_lock_s_text_is_on_the_disk_first(path: Path, synced: set[int]) -> None:
+    """Else a power cut would leave a store that seems to have been closed."""
     with PageStore(path):
         assert (path / "lock").stat().st_ino in synced
 
@@ -506,7 +444,7 @@ def test_what_is_flushed_is_on_the_disk(
         die()
 
     if was_killed:
-        assert -signal.SIGKILL == forked(be_killed)
+        assert_killed(be_killed)
     with PageStore(path, "d", 3, segment_bytes=1) as store:
         if not was_killed:
             _fill(store)
@@ -527,7 +465,7 @@ def test_a_hole_of_zeros(path: Path) -> None:
     with PageStore(path, readonly=True) as store, store._index.reading() as snapshot:
         (slice,) = snapshot.slices
         found = {
-            number: snapshot.find(index_print(url(number)))[1]  # type: ignore[index]
+            number: snapshot.find(fingerprint_of(url(number)))[1]  # type: ignore[index]
             for number in range(20)
         }
     assert slice.label == "pages"
@@ -548,13 +486,7 @@ def test_a_hole_of_zeros(path: Path) -> None:
         assert any(f"at {found[5].offset}" in problem for problem in problems)
         assert left == {page.url: page.body for page in store.pages()}
         store.put(url(5), b"again")
-        assert b"again" == store.get(url(5)).body  # type: ignore[union-attr]
-
-
-def index_print(address: str) -> bytes:
-    from tbloom.pages.page import fingerprint_of  # noqa: PLC0415
-
-    return fingerprint_of(address)
+        assert b"again" == got(store, url(5)).body
 
 
 def test_a_damaged_first_record(path: Path) -> None:
@@ -566,7 +498,7 @@ def test_a_damaged_first_record(path: Path) -> None:
     file.write_bytes(data)
     PageStore.rebuild(path)
     with PageStore(path, "d", 3) as store:
-        assert pages == held(store)
+        assert pages == bodies(store)
         assert any(f"{file}: at 0" in problem for problem in store.verify().problems)
 
 
@@ -584,18 +516,18 @@ def test_foreign_files(path: Path) -> None:
         (path / name).write_bytes(data)
     (path / "index-copy").mkdir()
     with PageStore(path) as store:
-        assert pages == held(store)
-        store.put(url("more"), b"more", at=START)
+        assert pages == bodies(store)
+        store.put(url("more"), b"more", at=NOON)
     PageStore.rebuild(path)
     with PageStore(path) as store:
-        assert {**pages, url("more"): b"more"} == held(store)
+        assert {**pages, url("more"): b"more"} == bodies(store)
         assert () == store.verify().problems
     assert foreign == {name: (path / name).read_bytes() for name in foreign}
     assert (path / "index-copy").is_dir()
 
 
 def test_a_segment_is_missing_or_shorter(path: Path) -> None:
-    """Who opens to write is told which one, and what to do; a reader, when it comes to it."""
+    """A writer's opening names it, and says what to do; for a reader, ``get`` does."""
     pages = _filled(path, segment_bytes=1)
     file = files(path)[4]
     data = file.read_bytes()
@@ -630,13 +562,13 @@ def test_a_segment_is_missing_or_shorter(path: Path) -> None:
 
 
 def _put_until_full(store: PageStore, seed: int) -> tuple[dict[str, bytes], dict[str, bytes]]:
-    """What was acknowledged before the disk was full, and again after the failures."""
+    """The pages that were acknowledged before the disk was full, and those in the store after the failures."""
     done = {}
     failed = 0
     for number in range(5000):
         data = body(seed + number, 200 + number * 37 % 3000)
         try:
-            store.put(url(f"{seed} {number}".replace(" ", "-")), data)
+            store.put(url(f"{seed}-{number}"), data)
         except OSError as error:
             assert error.errno in (errno.EFBIG, errno.ENOSPC, errno.EIO), error  # noqa: PT017
             failed += 1
@@ -645,13 +577,13 @@ def _put_until_full(store: PageStore, seed: int) -> tuple[dict[str, bytes], dict
         else:
             done[url(f"{seed}-{number}")] = data
     assert 3 == failed
-    return done, held(store)
+    return done, bodies(store)
 
 
 @pytest.mark.parametrize("own", [200, 4_096, 9_000, 40_000])
 @pytest.mark.parametrize("segment_bytes", [2_500, 1 << 30])
 def test_a_file_cannot_grow(path: Path, own: int, segment_bytes: int) -> None:
-    """Whether a segment or the index has no room: the put raises OSError, and nothing else has happened."""
+    """No room for a segment, or for the index: the put raises OSError, and nothing has changed."""
     with PageStore(path) as store:
         store.put(url("first"), b"first")
     size = max(file.stat().st_size for file in path.rglob("*") if file.is_file())
@@ -669,39 +601,30 @@ def test_a_file_cannot_grow(path: Path, own: int, segment_bytes: int) -> None:
             finally:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
             store.put(url("last"), b"last" * 1000)
-            (path / "told").write_text(str(len(done)))
+            (path / "count").write_text(str(len(done)))
 
-    assert 0 == forked(work)
-    told = int((path / "told").read_text())
+    assert 0 == Child(work).wait()
+    count = int((path / "count").read_text())
     pages = check(path)
-    assert told + 2 == len(pages)
+    assert count + 2 == len(pages)
     assert b"last" * 1000 == pages[url("last")]
     check_warcs(path)
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 1 MB."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1M", "tmpfs", disk], capture_output=True, check=False
-    )
-    if done.returncode:
-        missing("The right to mount a file system")
-    yield disk
-    subprocess.run(["umount", "-l", disk], check=True)
-
-
-def test_a_full_disk(small_disk: Path) -> None:
+def test_a_full_disk(tmp_path: Path) -> None:
     """Nothing acknowledged is lost, however little room is left, and puts work again when there is some."""
-    path, ballast = small_disk / "store", small_disk / "ballast"
+    with small_disk(tmp_path / "disk", "1M") as disk:
+        _fill_again_and_again(disk)
+
+
+def _fill_again_and_again(disk: Path) -> None:
+    path, ballast = disk / "store", disk / "ballast"
     expected: dict[str, bytes] = {}
     with PageStore(path, segment_bytes=20_000) as store:
         store.put(url("first"), b"first")
         expected[url("first")] = b"first"
         for run in range(4):
-            free = os.statvfs(small_disk).f_bavail * 4096
+            free = os.statvfs(disk).f_bavail * 4096
             ballast.write_bytes(bytes(max(0, free - 4096 * (run + 1) * 6)))
             done, there = _put_until_full(store, run)
             expected.update(done)
@@ -723,7 +646,7 @@ def test_the_index_is_full(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             for number in range(5000):
                 store.put(url(number), b"x")
                 done[url(number)] = b"x"
-        assert done == held(store)
+        assert done == bodies(store)
         assert () == store.verify().problems
         size = files(path)[0].stat().st_size
         with pytest.raises(TBloomError, match="is full"):
@@ -731,7 +654,7 @@ def test_the_index_is_full(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert size == files(path)[0].stat().st_size
     monkeypatch.undo()
     with PageStore(path) as store:
-        assert done == held(store)
+        assert done == bodies(store)
         store.put(url("more"), b"x")
 
 
@@ -742,9 +665,9 @@ class Interrupted(KeyboardInterrupt):
     """Ctrl-C."""
 
 
-def _interrupting(after: int) -> Callable[..., Any]:
-    """A trace function that raises at the so many-th call that the store's code makes, or gets: Python looks for signals there."""
-    left = after
+def _interrupting(n: int) -> Callable[..., Any]:
+    """A trace function that raises at the n-th call from or to the store's code: Python looks for signals there."""
+    left = n
 
     def trace(frame: Any, event: str, _: Any) -> Any:
         nonlocal left
@@ -760,14 +683,15 @@ def _interrupting(after: int) -> Callable[..., Any]:
     return trace
 
 
+@pytest.mark.parametrize("runs", [500, pytest.param(5000, marks=pytest.mark.check)])
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of generators
-def test_interrupts(path: Path) -> None:
+def test_interrupts(path: Path, runs: int) -> None:
     """Ctrl-C anywhere in a put or a delete: the change is made or not, and the store goes on."""
     chance = random.Random(5)
     expected: dict[str, bytes] = {}
     interrupted = 0
     with PageStore(path, "d", 3, segment_bytes=1500) as store:
-        for run in range(20_000 if FULL else 1500):
+        for run in range(runs):
             address, data = url(run % 10), body(run, chance.randrange(600))
             deletes, days = run % 7 == 0, chance.randrange(3)
             was = sys.gettrace()
@@ -776,18 +700,17 @@ def test_interrupts(path: Path) -> None:
                 if deletes:
                     store.delete(address)
                 else:
-                    store.put(address, data, at=START - days * DAY)
+                    store.put(address, data, at=NOON - days * DAY)
             except Interrupted:
                 interrupted += 1
             finally:
                 sys.settrace(was)
-            page = store.get(address)
-            after = None if page is None else page.body
+            after = body_of(store, address)
             assert after in (expected.get(address), None if deletes else data)
             _expect(expected, address, after)
-        assert expected == held(store)
+        assert expected == bodies(store)
         assert () == store.verify().problems
-    assert interrupted > 100
+    assert interrupted > runs // 15
     assert expected == check(path)
     PageStore.rebuild(path)
     assert expected == check(path)
@@ -803,7 +726,7 @@ def test_a_signal_within_puts(path: Path) -> None:
     chance, expected, number, rung = random.Random(3), dict[str, bytes](), 0, 0
     try:
         with PageStore(path, segment_bytes=50_000) as store:
-            while rung < 100:
+            while rung < 50:
                 number += 1
                 address, data = url(number % 50), body(number, chance.randrange(20_000))
                 try:
@@ -813,11 +736,10 @@ def test_a_signal_within_puts(path: Path) -> None:
                     expected[address] = data
                 except Interrupted:
                     rung += 1
-                    page = store.get(address)
-                    after = None if page is None else page.body
+                    after = body_of(store, address)
                     assert after in (expected.get(address), data)
                     _expect(expected, address, after)
-            assert expected == held(store)
+            assert expected == bodies(store)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, was)
@@ -828,22 +750,22 @@ def test_a_signal_within_puts(path: Path) -> None:
 
 
 def test_the_index_from_the_files_alone(path: Path) -> None:
-    """All is as it was, also where pages were put again in other slices, and deleted; progress is told up to the total."""
+    """All is as it was, also pages that were put again in other slices, or deleted; progress goes up to the total."""
     chance = random.Random(4)
     with PageStore(path, "d", 3, segment_bytes=4_000) as store:
         for number in range(400):
             if chance.random() < 0.25:
                 store.delete(url(chance.randrange(40)))
             else:
-                at = START - chance.randrange(3) * DAY
+                at = NOON - chance.randrange(3) * DAY
                 store.put(url(chance.randrange(40)), body(number), at=at)
-        pages, stats, length = held(store), store.stats(), len(store)
-    told: list[tuple[int, int]] = []
-    again = PageStore.rebuild(path, lambda done, total: told.append((done, total)))
+        pages, stats, length = bodies(store), store.stats(), len(store)
+    progress: list[tuple[int, int]] = []
+    again = PageStore.rebuild(path, lambda done, total: progress.append((done, total)))
     assert stats.slices == again.slices
     total = sum(file.stat().st_size for file in files(path))
-    assert (total, total) == told[-1]
-    assert sorted(told) == told
+    assert (total, total) == progress[-1]
+    assert sorted(progress) == progress
     with PageStore(path) as store:
         assert length == len(store)
     assert pages == check(path)
@@ -854,14 +776,14 @@ def test_the_index_from_the_files_alone(path: Path) -> None:
 @pytest.mark.parametrize(
     ("owner", "name", "act"),
     [
-        (recovery._Learner, "go_on", _before),
+        (recovery._Learner, "go_on", die),
         (recovery._Learner, "go_on", _after),
-        (index.Index, "publish", _before),
-        (index, "remove_stale", _before),
-        (shutil, "rmtree", Nth(2, _before)),
+        (index.Index, "publish", die),
+        (index, "remove_stale", die),
+        (shutil, "rmtree", Nth(2, die)),
         (shutil, "rmtree", Nth(2, _after)),
         (index.Index, "publish", _after),
-        (writer.Writer, "__init__", _before),
+        (writer.Writer, "__init__", die),
     ],
 )
 def test_killed_while_the_index_is_made_anew(
@@ -874,8 +796,8 @@ def test_killed_while_the_index_is_made_anew(
         _at_step(monkeypatch, owner, name, act)
         PageStore.rebuild(path)
 
-    assert -signal.SIGKILL == forked(work)
+    assert_killed(work)
     with PageStore(path, readonly=True) as store:
-        assert pages == held(store)
+        assert pages == bodies(store)
     assert pages == check(path)
     assert 1 == len([*path.glob("index-*")])

@@ -1,4 +1,4 @@
-"""Any sequence of puts, deletes, openings, rebuilds and clock steps leaves a page store as a plain dict is."""
+"""After any sequence of puts, deletes, openings, rebuilds and clock steps, a page store has the pages of a plain dict."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import pytest
 from hypothesis import HealthCheck, Verbosity, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -37,7 +38,7 @@ PERIODS = {"h": timedelta(hours=1), "d": timedelta(days=1), "90s": timedelta(sec
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """A writer, and a reader that is there all the time; what is kept is known by address."""
+    """A writer, a reader that stays open, and the expected pages by address."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -115,9 +116,9 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(is_lost=st.booleans())
     def rebuild(self, is_lost: bool) -> None:
-        """Whether the index is replaced, or was lost, the reader goes on."""
+        """The index is replaced, and the reader goes on; or it is lost."""
         if not [*Path(self.folder.name).glob("*.warc.gz")]:
-            return  # there is nothing to make it from
+            return  # nothing to make it from
         self.forget()
         self.store.close()
         if is_lost:
@@ -135,13 +136,13 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: getattr(self, "window", None) is not None)
     @rule(periods=st.floats(-2.5, 2.5) | st.sampled_from([-30.0, 1.0, 9.0]))
     def step(self, periods: float) -> None:
-        """Also back; what has left, and was perhaps removed, must not be asked for then."""
+        """Also back; pages that have left, and may be removed, are not expected then."""
         self.now += self.period * periods
         if periods > 0:
-            self.store.delete("https://example.com/none")  # whoever writes removes what has left
+            self.store.delete("https://example.com/none")  # a writer removes what has left
 
     def forget(self) -> None:
-        """What has left the window is gone for good."""
+        """Pages that have left the window are gone for good."""
         self.pages = {address: page for address, page in self.pages.items() if self.is_kept(page)}
 
     @invariant()
@@ -175,11 +176,12 @@ class StoreMachine(RuleBasedStateMachine):
             assert expected == {one.label: one.pages for one in info.slices if one.pages}
 
 
-def test_every_sequence_leaves_what_the_model_has() -> None:
+@pytest.mark.parametrize("examples", [12, pytest.param(100, marks=pytest.mark.check)])
+def test_every_sequence_leaves_what_the_model_has(examples: int) -> None:
     run_state_machine_as_test(
         StoreMachine,
         settings=settings(
-            max_examples=40,
+            max_examples=examples,
             stateful_step_count=20,
             deadline=None,
             verbosity=Verbosity.quiet,

@@ -1,58 +1,41 @@
-"""What a page store makes of files that a power cut, a kill or an attacker has left; and of what it forgets."""
+"""Page stores after a power cut, a kill or an attack; and slices that leave."""
 
 from __future__ import annotations
 
 import errno
 import os
 import random
-import signal
-import subprocess
 import threading
 import zlib
-from collections.abc import Iterator
-from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tbloom import TBloomError
-from tbloom.pages import PageStore, calendar, lock, page, record, segments, writer
+from tbloom.pages import PageStore, lock, page, record, segments, writer
 from tbloom.pages.snapshot import Change, Kept
-from tests.helpers.making import missing
+from tests.helpers.pagestores import (
+    DAY,
+    NOON,
+    Clock,
+    assert_killed,
+    bodies,
+    body_of,
+    die,
+    files,
+    small_disk,
+)
 
-START = datetime(2019, 6, 10, 12, tzinfo=timezone.utc)
-DAY = timedelta(days=1)
 BANK, EVIL = "http://bank/", "http://evil/"
 
 
-@pytest.fixture(autouse=True)
-def clock(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """It is START until the test says otherwise."""
-
-    def set_clock(at: datetime) -> None:
-        monkeypatch.setattr(calendar, "now", lambda: at)
-
-    set_clock(START)
-    return set_clock
-
-
-def bodies(store: PageStore) -> dict[str, bytes]:
-    """All pages, found in the files and by ``get``; ``verify`` has nothing to say."""
-    found = {one.url: one.body for one in store.pages()}
-    assert found == {url: one.body for url in found if (one := store.get(url))}
-    assert (len(found), ()) == (len(store), store.verify().problems)
-    return found
+pytestmark = pytest.mark.usefixtures("clock")
 
 
 def segment_of(path: Path) -> Path:
-    [found] = path.glob("*.warc.gz")
+    [found] = files(path)
     return found
-
-
-def machine_went_down(path: Path) -> None:
-    """What the lock says after the machine was started anew."""
-    (path / "lock").write_text('{"pid": 1, "boot": "another"}')
 
 
 FORGED = {
@@ -66,7 +49,7 @@ FORGED = {
 
 def hostile(change: dict[bytes, bytes]) -> bytes:
     """A body with records in it."""
-    forged = page.check_page(BANK, b"send it to me", START)
+    forged = page.check_page(BANK, b"send it to me", NOON)
     block = record.block_of(record.of_page(forged, 1_000_000, record.new_segment()))
     for old, new in change.items():
         assert old in block
@@ -75,7 +58,7 @@ def hostile(change: dict[bytes, bytes]) -> bytes:
 
 
 def as_it_is(block: bytes) -> bytes:
-    """A member that has a block uncompressed. ISA-L makes such of what it can't compress, where chance has it."""
+    """A member with an uncompressed block, as ISA-L may make it of bytes that it can't compress."""
     compressor = zlib.compressobj(0, zlib.DEFLATED, -15)
     data = compressor.compress(block) + compressor.flush()
     head = record._HEAD.pack(record.MAGIC, record._HEAD.size + len(data) + 8, len(block))
@@ -87,7 +70,7 @@ def as_it_is(block: bytes) -> bytes:
 def test_records_within_a_body_are_none(
     tmp_path: Path, how: str, change: dict[bytes, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not even where the record around them is torn or damaged: no page of somebody else's, and the store opens."""
+    """Not even where the record around them is torn or damaged: no other page is replaced, and the store opens."""
     with PageStore(tmp_path) as store:
         store.put(BANK, b"the real one")
         body = hostile(change)
@@ -119,8 +102,7 @@ def test_records_within_a_body_are_none(
             url: one.body for url in (BANK, EVIL, "http://last/") if (one := store.get(url))
         }
         store.put("http://after/", b"after")
-        found = store.get("http://after/")
-    assert found is not None
+        assert b"after" == body_of(store, "http://after/")
 
 
 def test_a_torn_page_does_not_replace_the_one_on_the_disk(tmp_path: Path) -> None:
@@ -132,27 +114,25 @@ def test_a_torn_page_does_not_replace_the_one_on_the_disk(tmp_path: Path) -> Non
             store.put(BANK, b"old" + noise)
             store.flush()
             store.put(BANK, b"new" + noise)
-        files = sorted(path.glob("*.warc.gz"))
-        data = bytearray(files[1].read_bytes())
+        older_newer = files(path)
+        data = bytearray(older_newer[1].read_bytes())
         data[-20_000:-15_000] = bytes(5_000)
-        files[1].write_bytes(data)
+        older_newer[1].write_bytes(data)
         if newer_first:  # the segment of the newer one has the lower number
-            files[0].rename(path / "pages-00000009.warc.gz")
-        machine_went_down(path)
+            older_newer[0].rename(path / "pages-00000009.warc.gz")
+        (path / "lock").write_text('{"pid": 1, "boot": "another"}')
         with PageStore(path) as store:
-            found = store.get(BANK)
-            assert found is not None
-            assert b"old" + noise == found.body
+            assert b"old" + noise == body_of(store, BANK)
 
 
 def test_a_store_is_marked_before_anything_changes(
-    tmp_path: Path, clock: Any, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Or after a power cut while old slices leave at the opening, the index would be trusted."""
+    """Else the index would be trusted after a power cut while old slices leave."""
     with PageStore(tmp_path, "d", 2) as store:
         store.put(BANK, b"old")
     assert "" == (tmp_path / "lock").read_text().strip()
-    clock(START + 9 * DAY)
+    clock.now = NOON + 9 * DAY
     marks: list[str] = []
     forget = writer.Writer._forget_old
 
@@ -166,25 +146,21 @@ def test_a_store_is_marked_before_anything_changes(
 
 
 def test_killed_between_a_moved_page_and_its_deletion(
-    tmp_path: Path, clock: Any, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A page that was put in an older slice leaves with it; the one that it replaced does not come back."""
     with PageStore(tmp_path, "d", 3) as store:
         store.put(BANK, b"today's")
-    pid = os.fork()
-    if not pid:
-        try:
-            store = PageStore(tmp_path)
-            monkeypatch.setattr(
-                writer.Writer, "_append_deletion", lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-            )
-            store.put(BANK, b"older", at=START - 2 * DAY)
-        finally:
-            os._exit(1)
-    assert -signal.SIGKILL == os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+    def move() -> None:
+        store = PageStore(tmp_path)
+        monkeypatch.setattr(writer.Writer, "_append_deletion", die)
+        store.put(BANK, b"older", at=NOON - 2 * DAY)
+
+    assert_killed(move)
     with PageStore(tmp_path) as store:
         assert {BANK: b"older"} == bodies(store)
-    clock(START + DAY)
+    clock.now = NOON + DAY
     with PageStore(tmp_path) as store:
         assert {} == bodies(store)
     PageStore.rebuild(tmp_path)
@@ -193,25 +169,17 @@ def test_killed_between_a_moved_page_and_its_deletion(
 
 
 def test_a_killed_reader_does_not_make_the_index_grow(tmp_path: Path) -> None:
-    """What it looked at is used again, also while the same writer goes on."""
+    """Its part of the index is used again, also while the same writer goes on."""
     with PageStore(tmp_path) as store:
         for n in range(1500):
             store.put(f"http://a/{n}", b"")
-        inbox, outbox = os.pipe()
-        pid = os.fork()
-        if not pid:
-            try:
-                reader = PageStore(tmp_path, readonly=True)
-                with reader._index.reading():
-                    os.write(outbox, b".")
-                    signal.pause()
-            finally:
-                os._exit(1)
-        os.close(outbox)
-        assert b"." == os.read(inbox, 1)
-        os.close(inbox)
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
+
+        def read() -> None:
+            reader = PageStore(tmp_path, readonly=True)
+            with reader._index.reading():
+                die()
+
+        assert_killed(read)
         sizes = []
         for _ in range(3):
             for n in range(1500):
@@ -220,17 +188,17 @@ def test_a_killed_reader_does_not_make_the_index_grow(tmp_path: Path) -> None:
         assert sizes[1] == sizes[2]
 
 
-def test_verify_while_a_slice_leaves(tmp_path: Path, clock: Any) -> None:
-    """What is missing since then was not lost."""
+def test_verify_while_a_slice_leaves(tmp_path: Path, clock: Clock) -> None:
+    """Pages that have left meanwhile are no problem."""
     with PageStore(tmp_path, "d", 2) as store, PageStore(tmp_path, readonly=True) as reader:
-        store.put("http://a/", b"a", at=START - DAY)
+        store.put("http://a/", b"a", at=NOON - DAY)
         store.put("http://b/", b"b")
 
         def progress(done: int, total: int) -> None:
             assert done <= total
             if not marks:
                 marks.append(done)
-                clock(START + DAY)
+                clock.now = NOON + DAY
                 store.put("http://c/", b"c")
 
         marks: list[int] = []
@@ -242,14 +210,13 @@ def test_without_a_boot_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     """Readers look while a writer lives. Once it has died, the index is made anew."""
     monkeypatch.setattr(lock, "_BOOT_ID", tmp_path / "none")
     path = tmp_path / "store"
-    pid = os.fork()
-    if not pid:
-        try:
-            store = PageStore(path)
-            store.put(BANK, b"killed")
-        finally:
-            os._exit(1)
-    os.waitpid(pid, 0)
+
+    def write() -> None:
+        store = PageStore(path)
+        store.put(BANK, b"killed")
+        die()
+
+    assert_killed(write)
     with pytest.raises(TBloomError, match="was started anew"):
         PageStore(path, readonly=True)
     with PageStore(path) as store, PageStore(path, readonly=True) as reader:
@@ -270,7 +237,7 @@ def test_names_that_are_not_the_store_s(tmp_path: Path) -> None:
 
 
 def test_an_index_that_was_cut(tmp_path: Path) -> None:
-    """Whoever looked into it would be killed by the system."""
+    """The system would kill a process that reads it."""
     with PageStore(tmp_path) as store:
         for n in range(300):
             store.put(f"http://a/{n}", b"")
@@ -283,7 +250,7 @@ def test_an_index_that_was_cut(tmp_path: Path) -> None:
 
 
 def test_a_segment_whose_first_record_is_damaged_gets_no_more(tmp_path: Path) -> None:
-    """Nobody could tell what is put there from what a page's body has."""
+    """Its ID is lost, so records in a page's body could not be told from its own."""
     with PageStore(tmp_path) as store:
         store.put(BANK, b"bank")
     path = segment_of(tmp_path)
@@ -292,13 +259,13 @@ def test_a_segment_whose_first_record_is_damaged_gets_no_more(tmp_path: Path) ->
     with PageStore(tmp_path) as store:
         store.put(EVIL, b"evil")
     assert data[40:] == path.read_bytes()[40:]
-    assert 2 == len([*tmp_path.glob("*.warc.gz")])
+    assert 2 == len(files(tmp_path))
     assert 2 == PageStore.rebuild(tmp_path).pages
 
 
-def test_whoever_waits_while_a_store_closes_is_told(tmp_path: Path) -> None:
-    """Nothing is acknowledged after what was put is on the disk."""
-    told: list[str] = []
+def test_puts_that_wait_while_a_store_closes_are_refused(tmp_path: Path) -> None:
+    """No page is acknowledged after the others were written to the disk."""
+    errors: list[str] = []
     done: set[str] = set()
     store = PageStore(tmp_path)
 
@@ -309,7 +276,7 @@ def test_whoever_waits_while_a_store_closes_is_told(tmp_path: Path) -> None:
                 store.put(url, b"")
                 done.add(url)
         except TBloomError as error:
-            told.append(str(error))
+            errors.append(str(error))
 
     threads = [threading.Thread(target=put, args=(name,)) for name in "abcd"]
     for thread in threads:
@@ -319,66 +286,47 @@ def test_whoever_waits_while_a_store_closes_is_told(tmp_path: Path) -> None:
     store.close()
     for thread in threads:
         thread.join()
-    assert 4 == len(told)
-    assert all("is closed" in one for one in told)
+    assert 4 == len(errors)
+    assert all("is closed" in one for one in errors)
     with PageStore(tmp_path) as store:
         assert done == set(bodies(store))
 
 
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 8 MB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=8M", "tmpfs", str(folder)]
-    if os.geteuid() or subprocess.run(mount, capture_output=True, check=False).returncode:
-        missing("a file system that this user may mount")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
-
-
-def test_old_slices_leave_a_full_disk(disk: Path, clock: Any) -> None:
-    """To note that they have left takes room, which is that of their files."""
-    path = disk / "store"
-    with PageStore(path, "d", 2) as store:
-        for n in range(8_000):
+def test_old_slices_leave_a_full_disk(tmp_path: Path, clock: Clock) -> None:
+    """Their files make the room that the index needs for it."""
+    with small_disk(tmp_path / "disk", "4M") as disk, PageStore(disk / "store", "d", 2) as store:
+        for n in range(3_000):
             store.put(f"http://a/{n}", b"")
         room = os.statvfs(disk)
         (disk / "ballast").write_bytes(bytes(room.f_bavail * room.f_frsize))
         with pytest.raises(OSError, match=r"space|Input"):
             store.put("http://b/", random.Random(1).randbytes(1_000_000))
-        clock(START + 3 * DAY)
+        clock.now = NOON + 3 * DAY
         store.put(BANK, b"there is room")
         assert {BANK: b"there is room"} == bodies(store)
-        assert 1 == len([*path.glob("*.warc.gz")])
+        assert 1 == len(files(disk / "store"))
 
 
 def test_where_there_is_no_room_to_note_it_old_files_leave_first(
-    tmp_path: Path, clock: Any, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also for the next writer, if this one dies then."""
+    """Also for the next writer, if this one is killed then."""
     drop = Change.drop_slice
 
     def full(self: Change, slice: Kept) -> Any:
         if [*tmp_path.glob("20190610-*")]:
             raise OSError(errno.ENOSPC, "No space left on device")
         if dies:
-            os.kill(os.getpid(), signal.SIGKILL)
+            die()
         return drop(self, slice)
 
     dies = True
     with PageStore(tmp_path, "d", 2) as store:
         store.put("http://a/", b"a")
     monkeypatch.setattr(Change, "drop_slice", full)
-    clock(START + 3 * DAY)
-    pid = os.fork()
-    if not pid:
-        try:
-            PageStore(tmp_path)
-        finally:
-            os._exit(1)
-    assert -signal.SIGKILL == os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    assert [] == [*tmp_path.glob("*.warc.gz")]
+    clock.now = NOON + 3 * DAY
+    assert_killed(lambda: PageStore(tmp_path))
+    assert [] == files(tmp_path)
     dies = False
     with PageStore(tmp_path) as store:
         store.put(BANK, b"bank")
@@ -389,7 +337,7 @@ def test_where_there_is_no_room_to_note_it_old_files_leave_first(
 def test_records_within_the_first_body_of_a_segment_that_lost_its_beginning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Which segment it is, its last record tells; nothing is cut off."""
+    """Its last record has its ID; nothing is cut off."""
     with PageStore(tmp_path) as store:
         with monkeypatch.context() as patched:
             patched.setattr(record, "member", as_it_is)
@@ -403,9 +351,7 @@ def test_records_within_the_first_body_of_a_segment_that_lost_its_beginning(
     assert 6 == PageStore.rebuild(tmp_path).pages
     assert len(data) == path.stat().st_size
     with PageStore(tmp_path) as store:
-        found = store.get(BANK)
-        assert found is not None
-        assert b"the real one" == found.body
+        assert b"the real one" == body_of(store, BANK)
         assert store.get(EVIL) is None
         store.put(EVIL, b"again")
     assert len(data) == path.stat().st_size

@@ -108,7 +108,7 @@ def paths(store: PageStore) -> list[str]:
 
 
 def run(tool: str, *arguments: str) -> str:
-    """What a tool prints; it must have nothing to complain about."""
+    """The output of a tool, which must end without an error."""
     program = Path(sysconfig.get_path("scripts")) / tool
     done = subprocess.run(
         [sys.executable, program, *arguments], capture_output=True, timeout=100, check=False
@@ -118,7 +118,7 @@ def run(tool: str, *arguments: str) -> str:
 
 
 def test_every_page_comes_back(pages: dict[str, Page]) -> None:
-    """(What the other tools are compared with.)"""
+    """The other tools are compared with these."""
     assert PAGES.keys() == pages.keys()
     for url, given in PAGES.items():
         headers = given.get("headers", {})
@@ -134,17 +134,17 @@ def test_every_page_comes_back(pages: dict[str, Page]) -> None:
 
 def test_warcio_check(store: PageStore) -> None:
     """All digests are there, and right."""
-    told = run("warcio", "check", "-v", *paths(store))
-    assert "fail" not in told.lower()
-    assert told.count("digest pass") >= 2 * len(PAGES)
+    output = run("warcio", "check", "-v", *paths(store))
+    assert "fail" not in output.lower()
+    assert output.count("digest pass") >= 2 * len(PAGES)
 
 
 def test_cdxj_indexer(store: PageStore) -> None:
     """Each page is in the index, where its record is, with its status."""
     found: dict[str, dict[str, str]] = {}
-    told = run("cdxj-indexer", *paths(store))
+    output = run("cdxj-indexer", *paths(store))
     names = {Path(path).name: Path(path) for path in paths(store)}
-    for line in told.splitlines():
+    for line in output.splitlines():
         _, _, rest = line.split(" ", 2)
         entry = json.loads(rest)
         place = names[entry["filename"]], int(entry["offset"]), int(entry["length"])
@@ -152,7 +152,7 @@ def test_cdxj_indexer(store: PageStore) -> None:
         assert (page.url, f"{page.status}") == (entry["url"], entry["status"])
         found[entry["url"]] = entry
     assert PAGES.keys() <= found.keys()
-    assert 2 * len(PAGES) + 20 == len(told.splitlines())
+    assert 2 * len(PAGES) + 20 == len(output.splitlines())
 
 
 def test_warcio_reads_the_same(store: PageStore, pages: dict[str, Page]) -> None:
@@ -194,7 +194,7 @@ def test_the_content_is_what_a_browser_shows(store: PageStore, name: str) -> Non
 
 
 def test_headers_that_are_not_true_are_kept_under_another_name(store: PageStore) -> None:
-    """Length and encoding of the body as it is stored are the only ones that a tool is told."""
+    """A tool sees no length or encoding but those of the stored body."""
     url = "https://example.com/decoded"
     for path in paths(store):
         with Path(path).open("rb") as file:

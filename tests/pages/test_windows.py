@@ -10,28 +10,10 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from tbloom.errors import ConfigError
-from tbloom.pages import PageStore, calendar
+from tbloom.pages import PageStore
+from tests.helpers.pagestores import DAY, NOON, Clock, bodies
 
-DAY = timedelta(days=1)
-NOON = datetime(2019, 6, 10, 12, tzinfo=timezone.utc)
 BERLIN = ZoneInfo("Europe/Berlin")
-
-
-class Clock:
-    """What time it is."""
-
-    def __init__(self) -> None:
-        self.now = NOON
-
-    def __call__(self) -> datetime:
-        return self.now
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr(calendar, "now", clock)
-    return clock
 
 
 @pytest.fixture
@@ -47,15 +29,6 @@ def labels(store: PageStore) -> list[str]:
     return sorted(path.name.split("-")[0] for path in Path(store.path).glob("*.warc.gz"))
 
 
-def bodies(store: PageStore) -> dict[str, bytes]:
-    """All pages, as iteration finds them and as ``get`` does; both must be the same."""
-    found = {page.url: page.body for page in store.pages()}
-    got = {url: page.body for url in found if (page := store.get(url))}
-    assert found == got
-    assert len(found) == len(store) == store.verify().pages == store.stats().pages
-    return found
-
-
 def rebuilt(store: PageStore) -> dict[str, bytes]:
     """The same once the index was made anew; the store is closed by that."""
     store.close()
@@ -66,7 +39,7 @@ def rebuilt(store: PageStore) -> dict[str, bytes]:
 
 
 def test_a_page_leaves_with_its_slice(store: PageStore, clock: Clock) -> None:
-    """At once for whoever looks, readers too; its files and bytes with the next put, or delete, or opening."""
+    """At once for all readers; its files leave with the next put, delete or opening to write."""
     reader = PageStore(store.path, readonly=True)
     for days in range(3):
         store.put(f"http://a/{days}", bytes([days]) * 5000, at=NOON - days * DAY)
@@ -187,7 +160,7 @@ def test_a_deleted_page_stays_so(
 
 
 def test_the_clock_is_set_back(store: PageStore, clock: Clock) -> None:
-    """What was put in a later slice stays; what is put meanwhile leaves when it is time, as everything else."""
+    """Pages of later slices stay; pages that are put meanwhile leave at their time."""
     store.put("http://a/", b"a")
     clock.now = NOON - 5 * DAY
     assert {"http://a/": b"a"} == bodies(store)
@@ -232,7 +205,7 @@ def test_a_page_of_before_the_clock_was_set_right_can_be_put_again(
 def test_the_label_of_a_slice(  # noqa: PLR0917 - pytest passes them by name
     clock: Clock, tmp_path: Path, granularity: str, tz: str, at: datetime, expected: str
 ) -> None:
-    """As a filter's: by the store's time zone, whatever that of the page's time is."""
+    """As a filter's: by the store's time zone, not that of the page's time."""
     clock.now = at.astimezone(timezone.utc)
     with PageStore(tmp_path, granularity, 2, tz=tz) as store:
         store.put("http://a/", b"body", at=at)
@@ -255,24 +228,26 @@ def test_the_hour_that_comes_twice(clock: Clock, tmp_path: Path) -> None:
         assert ["2019102703", "2019102704"] == labels(store)
 
 
-def test_1024_slices(clock: Clock, tmp_path: Path) -> None:
-    """The most that there may be, each with a page; the oldest leave."""
+@pytest.mark.parametrize("slices", [100, pytest.param(1024, marks=pytest.mark.check)])
+def test_many_slices(clock: Clock, tmp_path: Path, slices: int) -> None:
+    """Each with a page, up to the limit of 1,024; the oldest leave."""
     minute = timedelta(minutes=1)
-    with PageStore(tmp_path, "1min", 1024) as store:
-        for n in range(1024):
+    with PageStore(tmp_path, "1min", slices) as store:
+        for n in range(slices):
             store.put(f"http://a/{n}", b"%d" % n, at=NOON - n * minute)
         info = store.stats()
-        assert (1024, 1024, 1024) == (len(info.slices), info.segments, info.pages)
-        assert {NOON + minute * n for n in range(1, 1025)} == {one.expires for one in info.slices}
-        assert 1024 == len(bodies(store))
+        assert [slices] * 3 == [len(info.slices), info.segments, info.pages]
+        assert [NOON + minute * n for n in range(1, slices + 1)] == [
+            one.expires for one in info.slices
+        ]
+        assert slices == len(bodies(store))
         clock.now += 24 * minute
-        store.put("http://a/1000", b"new")
-        assert (1001, 1001) == (len(store), len(labels(store)))
-        assert 1001 == len(bodies(store))
+        store.put(f"http://a/{slices - 24}", b"new")
+        assert slices - 23 == len(labels(store)) == len(bodies(store))
 
 
 def test_each_slice_has_its_own_segments(clock: Clock, tmp_path: Path) -> None:
-    """Begun at its first page, and at the size limit; and gone on with, in any order of the slices."""
+    """They begin with its first page, and at the size limit, in any order of the slices."""
     with PageStore(tmp_path, "d", 3, segment_bytes=2000) as store:
         for n in range(30):
             store.put(f"http://a/{n}", bytes([n]) * 10, at=NOON - n % 3 * DAY)
@@ -291,7 +266,7 @@ def test_each_slice_has_its_own_segments(clock: Clock, tmp_path: Path) -> None:
 
 
 def test_a_rebuild_forgets_what_has_left(store: PageStore, clock: Clock) -> None:
-    """Files that nobody has removed yet are no pages of the window."""
+    """Files that are not removed yet are no pages of the window."""
     store.put("http://a/", b"")
     store.put("http://b/", b"", at=NOON - 2 * DAY)
     store.close()
@@ -302,7 +277,7 @@ def test_a_rebuild_forgets_what_has_left(store: PageStore, clock: Clock) -> None
 
 
 def test_iterating_while_a_slice_leaves(store: PageStore, clock: Clock) -> None:
-    """What has left does not come; the rest does."""
+    """Pages that have left do not come; the others do."""
     for days in (2, 1, 0):
         for n in range(3):
             store.put(f"http://a/{days}/{n}", b"", at=NOON - days * DAY)

@@ -16,7 +16,7 @@ from scrapy.utils.request import RequestFingerprinter, referer_str
 from tbloom.bloom.claims.held import Claim
 from tbloom.bloom.sync import TimeBloom
 from tbloom.errors import ConfigError, FilterFull, TBloomError
-from tbloom.local.bloom import LocalBloom
+from tbloom.local.sync import LocalBloom
 from tbloom.scrapy import settings as options
 from tbloom.scrapy.claims.inflight import InFlight, in_flight
 from tbloom.scrapy.claims.middleware import SpiderMiddleware

@@ -45,7 +45,7 @@ def _body(name: str) -> bytes:
     chunks, size = [], 0
     with ExitStack() as stack:
         file = lines.open_file(stack, name)
-        while size <= page.MOST_BYTES and (chunk := file.read(_READ_BYTES)):
+        while size <= page.MAX_BYTES and (chunk := file.read(_READ_BYTES)):
             chunks.append(chunk)
             size += len(chunk)
     return b"".join(chunks)

@@ -1,4 +1,4 @@
-"""Looks through a whole store: is each record as it was written, and does the index know where it is?"""
+"""Compares all records of a store with their digests, and with the index."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tbloom.pages.snapshot import Segment, Snapshot
 def verify(
     root: Path, index: Index, calendar: Calendar, progress: Progress | None = None
 ) -> PagesReport:
-    """What is there, and what is wrong with it."""
+    """The numbers of pages and records, and the problems."""
     problems: list[str] = []
     pages = 0
     with index.reading() as snapshot:
@@ -31,7 +31,7 @@ def verify(
         for slice, ours in known.items():
             before = checker.pages
             found = [problem for segment in ours for problem in checker.problems_of(segment)]
-            if slice.start < calendar.since():  # it has left meanwhile, perhaps with its files
+            if slice.start < calendar.since():  # it has left since then, perhaps with its files
                 continue
             problems += found
             pages += (has := snapshot.pages(slice))
@@ -43,7 +43,7 @@ def verify(
 
 
 class _Checker:
-    """Counts what it finds."""
+    """Counts pages and records, and finds problems."""
 
     def __init__(
         self, root: Path, snapshot: Snapshot, progress: Progress | None, total: int
@@ -53,8 +53,8 @@ class _Checker:
         self.pages = self.records = 0
 
     def problems_of(self, segment: Segment) -> Iterator[str]:
-        """What is wrong with a segment."""
-        path = self._root / segments.name_of(segment.label, segment.number)
+        """The problems of a segment."""
+        path = segments.path_of(self._root, segment.label, segment.number)
         try:
             size = path.stat().st_size
             if size < segment.size:
@@ -83,11 +83,11 @@ class _Checker:
 
 
 def _check(data: bytes) -> None:
-    """Raises Damaged where a record's bytes are not those that it was written with."""
+    """Raises Damaged where a record's bytes have changed."""
     block = record.block_of(data)
     try:
         problems = _problems_in(block)
-    except Exception as error:  # noqa: BLE001 - of bytes that are no WARC record, warcio raises what comes
+    except Exception as error:  # noqa: BLE001 - warcio raises anything for bytes that are no WARC record
         raise record.Damaged(f"{type(error).__name__}: {error}") from None
     if problems:
         raise record.Damaged("; ".join(problems))

@@ -1,9 +1,8 @@
-"""The class: pages of any number, addressed by URL, in a folder."""
+"""The store: pages of any number, addressed by URL, in a folder."""
 
 from __future__ import annotations
 
 import os
-import weakref
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -11,13 +10,14 @@ from typing import TYPE_CHECKING
 
 from tbloom.errors import ConfigError, TBloomError
 from tbloom.items import Item, encode
-from tbloom.pages import calendar, check, opening, overview, record, recovery, segments
+from tbloom.pages import calendar, forks, info, listing, opening, record, recovery, segments
 from tbloom.pages.calendar import Calendar
 from tbloom.pages.config import agreed, given
 from tbloom.pages.index import Index
 from tbloom.pages.info import PagesInfo, PagesReport
 from tbloom.pages.page import Headers, Page, check_page, fingerprint_of
 from tbloom.pages.snapshot import Entry, Kept
+from tbloom.pages.verify import verify
 from tbloom.pages.writer import Writer
 
 if TYPE_CHECKING:
@@ -26,14 +26,13 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _SEGMENT_BYTES = 1 << 30
-_stores: weakref.WeakSet[PageStore] = weakref.WeakSet()
 
 
 class PageStore:
     """Pages in WARC files, addressed by URL.
 
     One process writes at a time, and others may read meanwhile. Threads may share an object; a forked
-    child can read with its parent's, and not write.
+    child can read with its parent's, but not write.
     """
 
     def __init__(
@@ -50,15 +49,15 @@ class PageStore:
 
         :param path: the folder. It may be new or empty.
         :param granularity: pages are kept for the newest ``slices`` periods of it, as in ``TimeBloom``, and leave
-            with their slice: that of the time when they were fetched. Of a new store, None means for ever; of one that
-            is there, what is stored with it.
-        :param slices: how many periods are kept.
-        :param tz: the time zone that slices begin in (UTC).
-        :param readonly: to read only, also while another process writes.
-        :param segment_bytes: a WARC file that has grown to this gets no more pages.
+            with their slice: that of the time when they were fetched. None: for ever in a new store; in an existing
+            one, its stored parameters.
+        :param slices: the number of periods that are kept.
+        :param tz: the time zone in which slices begin (UTC).
+        :param readonly: True: only to read, also while another process writes.
+        :param segment_bytes: the size from which on a WARC file gets no more pages.
         :raises ConfigError: where an argument can't be right.
         :raises ConfigMismatch: where the stored store has other slices.
-        :raises StoreLocked: where another process, or object, writes to it.
+        :raises StoreLocked: where another process or object writes to it.
         :raises TBloomError: where it is damaged.
         :raises OSError: where the disk is full, or can't be read.
         """
@@ -73,7 +72,7 @@ class PageStore:
         ):
             raise ConfigError("segment_bytes", segment_bytes, "a whole number of bytes, 1 or more")
         self._writer: Writer | None = None
-        #: Why it can't be written.
+        #: The reason why it can't be written, for errors.
         self._refusal = "was opened to be read only"
         if readonly:
             self._index, config = opening.to_read(self._root, wanted)
@@ -88,7 +87,7 @@ class PageStore:
                 lock.release(is_clean=False)
                 raise
         self._is_open = True
-        _stores.add(self)
+        forks.in_child(self._after_fork)
 
     @classmethod
     def rebuild(
@@ -96,8 +95,8 @@ class PageStore:
     ) -> PagesInfo:
         """Makes the index of the store anew, from its WARC files alone.
 
-        :param progress: called now and then with how many bytes of the files have been looked through, and of how many.
-        :returns: what ``stats()`` tells afterwards.
+        :param progress: called from time to time with the number of bytes that are done, and their total.
+        :returns: the result of ``stats()`` afterwards.
         :raises ConfigError: where the folder has no segments of a store.
         :raises StoreLocked: where somebody writes to it.
         """
@@ -122,18 +121,18 @@ class PageStore:
         key: Item | None = None,
         fields: Headers | None = None,
     ) -> None:
-        """Stores a page, in the place of the one that this URL has; when it returns, a ``kill -9`` loses nothing of it.
+        """Stores a page, in the place of an earlier one with this URL. Once it returns, ``kill -9`` does not lose the page.
 
         :param url: an absolute ``http://`` or ``https://`` URL; it is taken as it is.
-        :param body: as it came; encoded, if ``headers`` have a Content-Encoding that says so.
+        :param body: the bytes as they were received; encoded, where ``headers`` have a Content-Encoding.
         :param headers: the HTTP headers; a mapping, or (name, value) pairs where names repeat. Kept as Latin-1,
             without the space around a value.
-        :param at: when it was fetched, with a time zone; now, if not given. It decides the page's slice.
-        :param key: what ``get`` finds it by in place of the URL.
+        :param at: the time when it was fetched, with a time zone (now). It decides the page's slice.
+        :param key: its address for ``get``, in place of the URL.
         :param fields: further named fields of its WARC record, such as ``WARC-IP-Address``.
         :raises ConfigError: where an argument can't be right, such as an ``at`` before the window.
         :raises TBloomError: where the store was opened to be read.
-        :raises OSError: where there is no room for the page; nothing is changed then.
+        :raises OSError: where the disk has no room for the page; then nothing has changed.
         """
         writer = self._writing()
         at = calendar.now() if at is None else at
@@ -141,7 +140,7 @@ class PageStore:
         writer.put(page, fingerprint_of(page.address))
 
     def get(self, url: Item) -> Page | None:
-        """The page with this URL, or key; None: there is none within the window.
+        """The page with this URL or key; None: there is none within the window.
 
         :raises TBloomError: where its record is damaged.
         """
@@ -154,10 +153,10 @@ class PageStore:
                 return None
             try:
                 page = self._read(fingerprint, *found)
-                # Or else it is another page, which BLAKE2b does not tell from this one.
+                # It may be another page, with the same BLAKE2b.
                 return page if encode(page.address) == encode(url) else None
             except FileNotFoundError:
-                # Its slice has left the window just now; or else somebody has removed the file.
+                # Its slice has left the window just now; the second time, the file was removed by hand.
                 if is_last:
                     raise self._damaged(*found, "it is missing") from None
             except record.Damaged as error:
@@ -165,39 +164,39 @@ class PageStore:
         raise AssertionError  # not reached
 
     def __contains__(self, url: Item) -> bool:
-        """Whether there is a page with this URL, or key."""
+        """True: there is a page with this URL or key."""
         fingerprint = fingerprint_of(url)
         with self._reading().reading() as snapshot:
             return snapshot.find(fingerprint, self._calendar.since()) is not None
 
     def delete(self, url: Item) -> bool:
-        """Forgets the page with this URL, or key; False: there was none. Its bytes leave with its slice.
+        """Forgets the page with this URL or key; False: there was none. Its bytes leave with its slice.
 
         :raises TBloomError: where the store was opened to be read.
         """
         return self._writing().delete(fingerprint_of(url))
 
     def __len__(self) -> int:
-        """How many pages there are."""
+        """The number of pages."""
         with self._reading().reading() as snapshot:
             kept = snapshot.kept(self._calendar.since())
             return sum(snapshot.pages(slice) for slice in kept)
 
     def __bool__(self) -> bool:
-        """True, also of one without pages: ``if self.store`` asks whether there is a store."""
+        """True, also for a store without pages: ``if self.store`` asks for None."""
         return True
 
     def __iter__(self) -> Iterator[Item]:
-        """What ``get`` finds each page by, its URL, or its key (bytes, if that is no URL), as ``pages``; bodies are not read."""
-        return overview.addresses(self._root, self._reading(), self._calendar)
+        """The address of each page, in the order of ``pages``: its URL or its key. Bodies are not read."""
+        return listing.addresses(self._root, self._reading(), self._calendar)
 
     def pages(self) -> Iterator[Page]:
-        """All pages, slice by slice, as they stand in the files.
+        """All pages, slice by slice, in the order of the files.
 
-        A page that is put, replaced or deleted meanwhile may come or not. What is damaged or missing is passed over,
-        with a warning of the logger ``tbloom.pages.overview`` that tells the place.
+        A page that is put, replaced or deleted meanwhile may come or not. A damaged or missing page is skipped,
+        with a warning of the logger ``tbloom.pages.listing`` that names the place.
         """
-        return overview.pages(self._root, self._reading(), self._calendar)
+        return listing.pages(self._root, self._reading(), self._calendar)
 
     def check_parameters(
         self,
@@ -211,26 +210,25 @@ class PageStore:
 
     def stats(self) -> PagesInfo:
         """Pages, records, files and bytes, slice by slice."""
-        return overview.stats(self._root, self._reading(), self._calendar)
+        return info.stats(self._root, self._reading(), self._calendar)
 
     def verify(self, progress: recovery.Progress | None = None) -> PagesReport:
         """Reads all records, and compares them with their digests and with the index; changes nothing.
 
-        While it looks, what a writer changes takes room in the index that is used again only afterwards.
+        What a writer changes meanwhile takes more room in the index, which is used again only afterwards.
 
-        :param progress: called now and then with how many bytes have been looked through, and of how many.
+        :param progress: called from time to time with the number of bytes that are done, and their total.
         """
-        return check.verify(self._root, self._reading(), self._calendar, progress)
+        return verify(self._root, self._reading(), self._calendar, progress)
 
     def flush(self) -> None:
-        """Waits until all that was put is on the disk, and safe from a power cut too. ``close`` does so as well."""
+        """Waits until all pages are on the disk, safe from a power cut. ``close`` does so too."""
         self._writing().flush()
 
     def close(self) -> None:
-        """Lets go of the store; what is on its way to the disk is waited for."""
+        """Closes the store, after all pages are on the disk."""
         if self._is_open:
             self._is_open = False
-            _stores.discard(self)
             try:
                 if self._writer is not None:
                     self._writer.close()
@@ -251,7 +249,7 @@ class PageStore:
         self.close()
 
     def __del__(self) -> None:
-        """The next one may have the lock, and the index."""
+        """Releases the lock and the index."""
         if getattr(self, "_is_open", False):
             with suppress(Exception):  # at the end of the process, modules may be gone
                 self.close()
@@ -268,31 +266,22 @@ class PageStore:
         return self._writer
 
     def _read(self, fingerprint: bytes, slice: Kept, entry: Entry) -> Page:
-        path = self._root / segments.name_of(slice.label, entry.segment)
+        path = segments.path_of(self._root, slice.label, entry.segment)
         page = record.page_of(segments.read(path, entry.offset, entry.length))
         if fingerprint_of(page.address) != fingerprint:
             raise record.Damaged("it has another page")
         return page
 
     def _damaged(self, slice: Kept, entry: Entry, why: str) -> TBloomError:
-        path = self._root / segments.name_of(slice.label, entry.segment)
+        path = segments.path_of(self._root, slice.label, entry.segment)
         return TBloomError(
             f"{str(path)!r} is damaged at {entry.offset}, or the index is not that of this file: {why}; "
             "'tbloom pages verify' tells more, 'tbloom pages rebuild' makes the index anew"
         )
 
     def _after_fork(self) -> None:
-        """The lock is the parent's."""
-        if self._writer is not None:
+        """Ends writing in a forked child: the lock is the parent's."""
+        if self._is_open and self._writer is not None:
             self._writer.abandon()
             self._writer = None
             self._refusal = "is written by the process that this one was forked from"
-
-
-def _tell_stores() -> None:
-    for store in list(_stores):
-        store._after_fork()  # noqa: SLF001 - our own
-
-
-if hasattr(os, "register_at_fork"):  # not on Windows
-    os.register_at_fork(after_in_child=_tell_stores)

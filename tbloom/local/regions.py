@@ -1,4 +1,4 @@
-"""Room in a file: which of its regions are free, and disk space for more."""
+"""The regions of a file, and disk space for more."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ import os
 #: Regions begin at multiples of this.
 GRID = 4096
 ZEROS = bytes(1 << 20)
-#: What a file system says that can't reserve space.
+#: Errors of a file system that can't reserve space.
 _UNABLE = {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS}
 
 
-class Room:
-    """The regions of a file that are taken; ``end`` is where the last one ends."""
+class Regions:
+    """The regions of a file that are taken."""
 
     def __init__(self) -> None:
         self._taken = [(0, GRID)]
 
     @property
     def end(self) -> int:
-        """The length that the file needs."""
+        """Where the last one ends: the length that the file needs."""
         return max(end for _, end in self._taken)
 
     def take(self, begin: int, size: int) -> None:
@@ -39,9 +39,9 @@ class Room:
 
 
 def reserve(fd: int, begin: int, size: int) -> None:
-    """Has the disk set space aside for these bytes of a file; new ones are 0. Raises OSError where it is full.
+    """Reserves disk space for these bytes of a file; new ones are 0. Raises OSError where the disk is full.
 
-    Where the system has no call for it, new bytes are written, and holes before them stay.
+    On a system without a call for it, new bytes are written, and holes before them stay.
     """
     if hasattr(os, "posix_fallocate"):
         try:

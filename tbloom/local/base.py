@@ -1,0 +1,64 @@
+"""What ``LocalBloom`` and ``AsyncLocalBloom`` share."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from tbloom.bloom.config import Config, Parameters, configure
+from tbloom.local.file import FileStore
+from tbloom.local.memory import MemoryStore
+from tbloom.local.protocol import Protocol
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    from typing_extensions import Unpack
+
+
+class LocalBase:
+    """A filter in one store, without its verbs."""
+
+    def __init__(
+        self,
+        *,
+        path: str | PathLike[str] | None = None,
+        name: str = "local",
+        **parameters: Unpack[Parameters],
+    ) -> None:
+        """A filter that remembers items for the newest ``slices`` periods of ``granularity``.
+
+        :param path: a file that keeps the filter, and that other processes on this machine may share;
+            it survives the end of the process, ``kill -9`` included. None, the default: the filter is in
+            the memory of this process, and ends with it.
+        :param name: the filter's name in ``info()``, ``keys()`` and errors.
+        :param parameters: ``granularity``, ``slices``, ``capacity``, ``error_rate``, ``tz``, ``grow``,
+            ``bits``, ``hashes`` and ``shards``, with the meaning and the defaults that ``TimeBloom`` gives them.
+        :raises ConfigError: where an argument can't be right, such as the path of another program's file.
+        :raises TBloomError: where the file is damaged.
+        :raises OSError: where the disk is full, or the machine can't open another file.
+        """
+        config = configure(name, **parameters)
+        self._arguments: dict[str, Any] = {"name": name, **parameters}
+        store = MemoryStore() if path is None else FileStore(path)
+        self._protocol = Protocol(config, store, adopts_shards=parameters.get("shards") is None)
+
+    @property
+    def name(self) -> str:
+        """The filter's name."""
+        return self.config.name
+
+    @property
+    def config(self) -> Config:
+        """The filter's parameters, the derived ones too."""
+        return self._protocol.config
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles the arguments: in another process the copy opens the same file."""
+        store = self._protocol.store
+        if not isinstance(store, FileStore):
+            raise TypeError("a filter in memory can't be pickled; give it a path, to share it")
+        return partial(type(self), path=store.path, **self._arguments), ()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.config!r}>"

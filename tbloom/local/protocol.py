@@ -1,0 +1,222 @@
+"""The verbs of a filter without a server.
+
+Items that are asked one call after another get the answers of a filter on Redis, false positives included. A call
+with many items is cut into looks, each under the store's lock: first all items of a look are compared with what
+is stored, then the new ones are added. Where these fill the current part, those that are left are looked at again,
+with a further part. The verbs are generators that yield between two looks, so that other threads, tasks and processes
+get their turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable
+from itertools import islice
+from typing import NamedTuple, TypeVar
+
+from tbloom.bloom.config import Config
+from tbloom.engine.batches import cut
+from tbloom.engine.flow import chunks
+from tbloom.engine.keys import by_shard
+from tbloom.engine.tokens import LANE_TTL_MS
+from tbloom.errors import FilterFull
+from tbloom.items import Item, check_items, check_within, digest, digests_of, encode
+from tbloom.local.live import Live
+from tbloom.local.memory import Store
+from tbloom.local.shard import Look, PlainLook, Shard
+
+T = TypeVar("T")
+Steps = Generator[None, None, T]
+#: Items of one look, with their shard.
+Batch = tuple[int, list[int]]
+
+#: Items that are looked at under one lock.
+_LOOK_AT_ONCE = 2500
+#: Items that are hashed without a pause.
+_HASHED_AT_ONCE = 10_000
+#: Fewer items are not worth numpy's calls.
+_MIN_VECTOR = 8
+
+
+def choose_look() -> Callable[[Shard, list[int], int], Look]:
+    """How items are looked at: together, where numpy is installed and there are enough of them."""
+    try:
+        from tbloom.local.vectors import VectorLook  # noqa: PLC0415 - numpy is optional
+    except ImportError:
+        return PlainLook
+
+    def look(shard: Shard, digests: list[int], within: int) -> Look:
+        kind = PlainLook if len(digests) < _MIN_VECTOR else VectorLook
+        return kind(shard, digests, within)
+
+    return look
+
+
+class Added(NamedTuple):
+    """How an item was added, in case the answer does not reach the client."""
+
+    #: The store's era then.
+    era: tuple[int, int]
+    #: When the item is forgotten (ms).
+    until: int
+
+
+class Protocol(Live):
+    """One filter, in one store."""
+
+    def __init__(self, config: Config, store: Store, *, adopts_shards: bool) -> None:
+        super().__init__(config, store, adopts_shards=adopts_shards)
+        self._look = choose_look()
+
+    def add(self, item: Item, within: int | None) -> bool:
+        """Adds the item; True: it is new."""
+        key, within = digest(encode(item)), check_within(within, self.config.slices)
+        with self.store.guard, self.unlocked, self.exclusive:
+            shard = None if key in self.pending_answers else self.at_hand(key)
+            new = None if shard is None else shard.add(key, within)
+        return finish(self._add_digests([key], within))[0] if new is None else new
+
+    def add_many(self, items: Iterable[Item], within: int | None) -> Steps[list[bool]]:
+        """Adds the items; True for each new one, at its first place in the call."""
+        within = check_within(within, self.config.slices)
+        return (yield from self._add_digests((yield from _digests_of(items)), within))
+
+    def contains(self, item: Item, within: int | None) -> bool:
+        """True: the item has been seen."""
+        key, within = digest(encode(item)), check_within(within, self.config.slices)
+        with self.store.guard, self.unlocked, self.shared:
+            shard = self.at_hand(key)
+            if shard is not None:
+                return shard.holds(key, shard.hasher.offsets(key), within)
+        return finish(self._find([key], within))[0]
+
+    def contains_many(self, items: Iterable[Item], within: int | None) -> Steps[list[bool]]:
+        """True for each item that has been seen."""
+        within = check_within(within, self.config.slices)
+        return (yield from self._find((yield from _digests_of(items)), within))
+
+    def clear(self) -> None:
+        """Forgets everything."""
+        with self.store.guard, self.unlocked, self.exclusive:
+            self.store.save(self.store.contents.cleared())
+
+    def close(self) -> None:
+        """Releases what the store holds."""
+        with self.store.guard:
+            self.store.close()
+            self.use(self.config)  # drops views of what is closed
+
+    def _add_digests(self, digests: list[int], within: int) -> Steps[list[bool]]:
+        new = self._take_pending(digests)
+        try:
+            asked = [key for key in digests if key not in new] if new else digests
+            yield from self._add_new(asked, within, new)
+        except BaseException:  # GeneratorExit too, where a task was cancelled
+            self._keep_pending(new)
+            raise
+        # The first occurrence takes the answer; the others are "seen".
+        return [new.pop(key, None) is not None for key in digests]
+
+    def _add_new(self, digests: list[int], within: int, new: dict[int, Added]) -> Steps[None]:
+        """Adds the items, and puts the new ones into ``new``."""
+        config, waiting = None, [(0, digests)]
+        while waiting:
+            with self.store.guard, self.unlocked, self.exclusive:
+                now = self.agree()
+                if (
+                    config is not self.config
+                ):  # at first, and where the stored filter's shards are adopted
+                    config, waiting = self.config, self._batches(waiting)
+                if waiting:
+                    shard, batch = waiting.pop()
+                    rest = self._add_batch(now, shard, batch, within, new)
+                    if rest:
+                        waiting.append((shard, rest))
+            yield
+
+    def _add_batch(
+        self, now: int, number: int, digests: list[int], within: int, new: dict[int, Added]
+    ) -> list[int]:
+        """Adds the items that the current part has room for; returns those that are left."""
+        plan = self.prepare(now, number, begins=True)
+        shard = self.shard(number)
+        look = self._look(shard, digests, within)
+        room = shard.size.capacity - (shard.current.items if shard.current else 0)
+        if self.config.grow:
+            room = max(room, 1)  # a full part without a successor gets one
+        count = min(len(look.new), max(room, 0))
+        if count:
+            part = self.part_for(now, shard, number, count)
+            part.raise_count(count)
+            look.add(count, part)
+            added = Added(self.era, plan.expires_at(0))
+            new.update((digests[place], added) for place in look.new[:count])
+        if count == len(look.new):
+            return []
+        if not self.config.grow:
+            raise FilterFull(self.config.name, self.config.capacity)
+        return digests[look.new[count] :]
+
+    def _find(self, digests: list[int], within: int) -> Steps[list[bool]]:
+        unseen, config, waiting = set[int](), None, [(0, digests)]
+        while waiting:
+            with self.store.guard, self.unlocked, self.shared:
+                now = self.agree()
+                if config is not self.config:  # see _add_new
+                    config, waiting = self.config, self._batches(waiting)
+                if waiting:
+                    number, batch = waiting.pop()
+                    self.prepare(now, number, begins=False)
+                    look = self._look(self.shard(number), batch, within)
+                    unseen.update(batch[place] for place in look.new)
+            yield
+        return [key not in unseen for key in digests]
+
+    def _batches(self, waiting: list[Batch]) -> list[Batch]:
+        """The distinct items by shard, in looks; the first one comes last."""
+        keys = [key for _, batch in reversed(waiting) for key in batch]
+        return [
+            (shard, list(batch))
+            for shard, own in by_shard(keys, self.config.shards).items()
+            for batch in chunks(own, _LOOK_AT_ONCE)
+        ][::-1]
+
+    def _take_pending(self, digests: list[int]) -> dict[int, Added]:
+        """The items that an earlier call added and whose answer is pending; this call gives it."""
+        if not self.pending_answers or self.pending_answers.keys().isdisjoint(digests):
+            return {}
+        with self.store.guard, self.unlocked, self.shared:
+            self.drop_stale_answers()
+            now, pending, era = self.clock(), self.pending_answers, self.era
+            return {key: Added(era, end) for key in digests if (end := pending.pop(key, 0)) > now}
+
+    def _keep_pending(self, new: dict[int, Added]) -> None:
+        """Keeps the answers of a call that ended in an error, for the next one that asks. Takes no lock: the garbage
+        collector may run it anywhere, as the end of a task that is not awaited."""
+        now, pending = self.clock(), self.pending_answers
+        for key, until in list(pending.items()):
+            if until <= now:
+                pending.pop(key, None)
+        for key, added in new.items():
+            if added.era == self.era:
+                pending[key] = min(now + LANE_TTL_MS, added.until)
+        cut(pending)
+
+
+def _digests_of(items: Iterable[Item]) -> Steps[list[int]]:
+    """The items' digests, in order."""
+    rest, digests = iter(check_items(items)), list[int]()
+    while some := list(islice(rest, _HASHED_AT_ONCE)):
+        if digests:
+            yield
+        digests += digests_of(some, first=len(digests))
+    return digests
+
+
+def finish(steps: Steps[T]) -> T:
+    """The answer, without pauses."""
+    try:
+        while True:
+            next(steps)
+    except StopIteration as stop:
+        answer: T = stop.value
+        return answer

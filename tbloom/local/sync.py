@@ -1,0 +1,75 @@
+"""The filter without a server, for threads and processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from tbloom.bloom.info import FilterInfo
+from tbloom.items import Item
+from tbloom.local import info
+from tbloom.local.base import LocalBase
+from tbloom.local.protocol import finish
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class LocalBloom(LocalBase):
+    """A set of recently seen items in this process, or in a file: ``TimeBloom`` without a server.
+
+    The parameters, verbs and answers are those of ``TimeBloom``, without claims. It is safe to use from many
+    threads and after a fork; with a ``path``, from many processes on one machine. ``pip install 'tbloom[local]'``
+    makes batches about twice as fast, and single items take a third less. Each verb may raise ``ConfigMismatch``
+    where the file has a filter with other parameters; ``ConfigError`` for an argument that can't be right, or a file
+    that may not be opened any more; ``TBloomError`` where the file is damaged or replaced, or the filter closed; and
+    OSError where the disk is full. What a batch had added before such an error is answered new to the next call of
+    this object that asks for it.
+
+    A filter with a ``path`` can be pickled; the copy is the same file's filter in another process.
+    """
+
+    def add(self, item: Item, within: int | None = None) -> bool:
+        """True: the item is new, and remembered from now on. False: seen within the window.
+
+        ``within`` limits the look to that many of the newest slices.
+        """
+        return self._protocol.add(item, within)
+
+    def add_many(self, items: Iterable[Item], within: int | None = None) -> list[bool]:
+        """``add`` for each item, in order; a repeat inside the call is False the second time."""
+        return finish(self._protocol.add_many(items, within))
+
+    def contains(self, item: Item, within: int | None = None) -> bool:
+        """True: the item was seen within the window, or the newest ``within`` slices. Changes nothing."""
+        return self._protocol.contains(item, within)
+
+    def contains_many(self, items: Iterable[Item], within: int | None = None) -> list[bool]:
+        """``contains`` for each item, in order."""
+        return finish(self._protocol.contains_many(items, within))
+
+    def __contains__(self, item: Item) -> bool:
+        return self.contains(item)
+
+    def keys(self, at: datetime | None = None) -> list[str]:
+        """The keys that the slices live now, or ``at`` another time, would have in Redis; oldest first."""
+        return info.keys(self._protocol, at)
+
+    def info(self, earlier: FilterInfo | None = None) -> FilterInfo:
+        """What the filter holds, slice by slice; see ``TimeBloom.info``."""
+        return info.overview(self._protocol, earlier)
+
+    def clear(self) -> None:
+        """Forgets everything, for all who share the file, also where it has a filter with other parameters."""
+        self._protocol.clear()
+
+    def close(self) -> None:
+        """Releases the memory, or the file. The filter can't be used after this."""
+        self._protocol.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
