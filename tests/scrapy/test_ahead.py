@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tbloom.scrapy.dupefilter.bursts import bursts
+from tbloom.scrapy.dupefilter.batches import batches
 from tests.helpers.proxy import Proxy
 
 ADDON = {"ADDONS": {"tbloom.scrapy.Addon": 500}}
@@ -23,7 +23,7 @@ async def test_a_burst_is_what_comes_without_waiting() -> None:
         for i in range(3, 10):
             yield i
 
-    assert [[1, 2], [3, 4, 5], [6, 7, 8], [9]] == [burst async for burst in bursts(source(), 3)]
+    assert [[1, 2], [3, 4, 5], [6, 7, 8], [9]] == [batch async for batch in batches(source(), 3)]
 
 
 async def test_an_exception_comes_after_what_was_yielded() -> None:
@@ -31,7 +31,7 @@ async def test_an_exception_comes_after_what_was_yielded() -> None:
         yield 1
         raise ZeroDivisionError
 
-    reader = bursts(source(), 3)
+    reader = batches(source(), 3)
     assert [1] == await anext(reader)
     with pytest.raises(ZeroDivisionError):
         await anext(reader)
@@ -49,9 +49,9 @@ async def test_a_source_runs_in_one_task_and_ends_with_its_reader() -> None:
         finally:
             ended.append(True)
 
-    reader = bursts(source(), 10)
-    async for burst in reader:
-        if 50 in burst:
+    reader = batches(source(), 10)
+    async for batch in reader:
+        if 50 in batch:
             break
     await reader.aclose()
     await asyncio.sleep(0.01)

@@ -22,8 +22,9 @@ from w3lib.url import canonicalize_url
 
 from tbloom import ConfigError, DistinctCounter
 from tbloom.scrapy import DistinctCounts
-from tbloom.scrapy import settings as options
-from tbloom.scrapy.counts import extension as counts
+from tbloom.scrapy.counts.counters import KINDS
+from tbloom.scrapy.counts.extension import MAX_PENDING
+from tbloom.scrapy.dupefilter.options import read_options
 from tests.helpers.proxy import LossyProxy
 
 pytestmark = pytest.mark.usefixtures("away_from_midnight")
@@ -97,9 +98,9 @@ def test_crawls_count_what_sets_do(
 def test_a_setting_that_nobody_has_a_use_for_is_refused(extensions: dict[str, Any]) -> None:
     given = {"TBLOOM_STORE": "exact", "TBLOOM_TIMEZONE": "UTC", "EXTENSIONS": extensions}
     with pytest.raises(ConfigError, match="TBLOOM_TIMEZONE: expected to be left out"):
-        options.read(Settings(given), "tests")
+        read_options(Settings(given), "tests")
     on = {**given, "EXTENSIONS": {DistinctCounts: 500}}
-    assert "exact" == options.read(Settings(on), "tests").store
+    assert "exact" == read_options(Settings(on), "tests").store
 
 
 def test_the_add_on_does_not_turn_it_on(crawl: Any) -> None:
@@ -169,7 +170,7 @@ def test_without_redis_the_crawl_goes_on(
     assert ["a", "b"] == sorted(result["fetched"])
     assert {"urls/lost": 2, "hosts/lost": 1} == counted(result)
     assert "finished" == result["finish_reason"]
-    assert 1 == result["log"].count("up to 2 URLs and 1 hosts are not counted")
+    assert 1 == result["log"].count("has not counted up to 2 URLs and 1 hosts")
     assert 1 == result["log"].count("can't be counted now")
 
 
@@ -350,7 +351,7 @@ def test_a_full_mapping_does_not_stop_the_crawl(
             kind: stats[kind] for kind in ("urls", "hosts", "urls/lost", "hosts/lost")
         }
         assert new == {kind: n for kind, n in stats.items() if kind.endswith("new")}
-        assert {"urls": {}, "hosts": {}} == again._waiting
+        assert {"urls": {}, "hosts": {}} == again._pending
         assert 1 == caplog.text.count("TBLOOM_COUNT_MAX_MEMBERS")
 
 
@@ -388,15 +389,15 @@ def test_redis_is_told_on_the_way(
 
 def test_no_more_wait_than_there_is_room_for(own_counters: dict[str, Any]) -> None:
     extension = made({**own_counters, **UNREACHABLE})
-    members = [b"%d" % i for i in range(counts.MOST_WAITING + 50)]
+    members = [b"%d" % i for i in range(MAX_PENDING + 50)]
     for member in members:  # no thread yet that takes them
         extension._gather("urls", member)
-    assert (counts.MOST_WAITING, 50) == (len(extension._waiting["urls"]), extension._lost["urls"])
+    assert (MAX_PENDING, 50) == (len(extension._pending["urls"]), extension._lost["urls"])
     told = {"urls": dict.fromkeys([b"earlier", *members[:10]]), "hosts": {b"a.example": None}}
     extension._put_back(told)
-    assert (counts.MOST_WAITING, 51) == (len(extension._waiting["urls"]), extension._lost["urls"])
-    assert b"earlier" in extension._waiting["urls"]
-    assert {"urls/lost": counts.MOST_WAITING + 51, "hosts/lost": 1} == closed(extension)
+    assert (MAX_PENDING, 51) == (len(extension._pending["urls"]), extension._lost["urls"])
+    assert b"earlier" in extension._pending["urls"]
+    assert {"urls/lost": MAX_PENDING + 51, "hosts/lost": 1} == closed(extension)
 
 
 def test_urls_of_all_kinds(url: str, own_counters: dict[str, Any]) -> None:
@@ -406,7 +407,7 @@ def test_urls_of_all_kinds(url: str, own_counters: dict[str, Any]) -> None:
     for one in [*urls, "http://[::1/", "http://b.example/\ud800"]:
         receive(extension, one)
     stats = closed(extension)
-    assert {"urls": 5, "hosts": 2} == {kind: stats[kind] for kind in counts.KINDS}
+    assert {"urls": 5, "hosts": 2} == {kind: stats[kind] for kind in KINDS}
     assert (2, None) == (stats["urls/lost"], stats.get("hosts/lost"))
 
 

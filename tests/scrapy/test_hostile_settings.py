@@ -17,7 +17,8 @@ from scrapy.settings import Settings
 from tbloom import AsyncTimeBloom, ConfigError, TimeBloom
 from tbloom.bloom.config import configure
 from tbloom.engine.keys import Keys
-from tbloom.scrapy import settings as options
+from tbloom.scrapy.dupefilter.options import read_options
+from tbloom.scrapy.settings import KNOWN
 
 _REPORTED = "for base, sync, aio, protocol: "
 _FIXED_NAMES = [
@@ -236,7 +237,7 @@ def test_a_refused_url_does_not_show_its_password() -> None:
     ],
 )
 def test_a_refused_redis_setting_is_named_without_its_password(wrong: dict[str, Any]) -> None:
-    message = _refusal(lambda: options.read(Settings(wrong), "spider"))
+    message = _refusal(lambda: read_options(Settings(wrong), "spider"))
     assert message.startswith(f"{next(iter(wrong))}: expected what redis-py takes")
     assert "secret" not in message
 
@@ -255,7 +256,7 @@ _KEYS = [
     "key", [*_KEYS, "%", "%s", "%d", "%c", "%*d", "%(spider)s%", b"a", 5, True]
 )
 def test_a_key_setting_with_another_format_is_refused(key: Any) -> None:
-    message = _refusal(lambda: options.read(Settings({"TBLOOM_KEY": key}), "spider"))
+    message = _refusal(lambda: read_options(Settings({"TBLOOM_KEY": key}), "spider"))
     assert message.startswith("TBLOOM_KEY: expected a str in which only %(spider)s is replaced")
 
 
@@ -263,14 +264,14 @@ def test_a_key_setting_with_another_format_is_refused(key: Any) -> None:
     ("key", "name"), [("100%%", "100%"), ("%(spider)s:%(spider)s", "a%s:a%s"), ("a\0b", "a\0b")]
 )
 def test_a_key_setting_replaces_the_spiders_name_only(key: str, name: str) -> None:
-    assert options.read(Settings({"TBLOOM_KEY": key}), "a%s").seen.name == name
+    assert read_options(Settings({"TBLOOM_KEY": key}), "a%s").seen.name == name
 
 
 @settings(suppress_health_check=list(HealthCheck))
-@given(st.dictionaries(st.sampled_from(sorted(options.KNOWN)), _anything, min_size=1))
+@given(st.dictionaries(st.sampled_from(sorted(KNOWN)), _anything, min_size=1))
 @example({"BLOOMFILTER_BIT": 40, "TBLOOM_CAPACITY": 1000})
 def test_any_setting_works_or_is_named(given_settings: dict[str, Any]) -> None:
-    refused = _refused(lambda: options.read(Settings(given_settings), "spider"))
+    refused = _refused(lambda: read_options(Settings(given_settings), "spider"))
     assert refused in {None, *given_settings, "BLOOMFILTER_HASH_NUMBER"}
 
 

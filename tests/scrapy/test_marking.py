@@ -13,7 +13,7 @@ from scrapy import Request
 from scrapy.utils.request import fingerprint
 
 from tbloom import TimeBloom
-from tbloom.scrapy.claims.notes import Note
+from tbloom.scrapy.claims.requests import Note
 
 SCRAPY = {"ADDONS": {"tbloom.scrapy.Addon": 500}, "TBLOOM_MARK": "done"}
 SCRAPY_REDIS = {"SCHEDULER": "scrapy_redis.scheduler.Scheduler", "SCHEDULER_PERSIST": True}

@@ -32,8 +32,8 @@ from tbloom import ConfigError, ConfigMismatch
 from tbloom.errors import StoreLocked, TBloomError
 from tbloom.pages import Page, PageStore, calendar
 from tbloom.scrapy import PageCacheStorage, ScrapyRedisFingerprinter
-from tbloom.scrapy import settings as options
-from tbloom.scrapy.pages import responses, sharing
+from tbloom.scrapy.dupefilter.options import read_options
+from tbloom.scrapy.pages import responses, shared
 from tbloom.scrapy.pages.storage import KEY
 from tests.helpers import cachesite
 from tests.helpers.making import missing
@@ -282,7 +282,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[datetime]]:
     times = [datetime(2019, 6, 3, 12, tzinfo=timezone.utc)]
     monkeypatch.setattr(calendar, "now", lambda: times[0])
     yield times
-    assert {} == sharing._opened
+    assert {} == shared._opened
 
 
 @pytest.mark.parametrize(
@@ -376,7 +376,7 @@ def test_a_get_is_addressed_by_its_canonical_url(tmp_path: Path) -> None:
         asked = [*posts, *more, verbatim]
         assert [True] * 5 == [opened.retrieve(request) is not None for request in asked]
         assert opened.retrieve(URL) is None
-        addresses = {*opened.storage._use.store}
+        addresses = {*opened.storage._shared.store}
     keys = {KEY + fingerprint(request) for request in (*posts, *more)}
     url = "http://a.example/b?x=2&y=1"
     with PageStore(tmp_path) as store:
@@ -400,7 +400,7 @@ def test_another_fingerprinter_says_what_is_the_same(tmp_path: Path) -> None:
         assert f"{URL}?session=1" == opened.retrieve(f"{URL}?session=2").url
         opened.store(URL)
         assert URL == opened.retrieve(f"{URL}?session=1").url
-        assert [KEY + fingerprint(Request(URL))] == [*opened.storage._use.store]
+        assert [KEY + fingerprint(Request(URL))] == [*opened.storage._shared.store]
     with Opened(tmp_path, ScrapyRedisFingerprinter()) as opened:
         assert opened.retrieve(URL) is None
 
@@ -434,7 +434,7 @@ def test_pages_leave_with_their_slice(tmp_path: Path, clock: list[datetime]) -> 
         assert 1 == len(first)
         assert set() == first & {path.name for path in tmp_path.glob("*.warc.gz")}
         assert [f"{URL}/b".encode()] == [
-            page.url.encode() for page in opened.storage._use.store.pages()
+            page.url.encode() for page in opened.storage._shared.store.pages()
         ]
 
 
@@ -539,7 +539,7 @@ def test_a_wrong_setting_is_named(settings: dict[str, Any], names: str, tmp_path
     given = {"TBLOOM_PAGES_PATH": str(tmp_path / "new"), **settings}
     with pytest.raises(ConfigError, match=rf"^{names}: expected"):
         PageCacheStorage(Settings(given))
-    assert {} == sharing._opened
+    assert {} == shared._opened
 
 
 @pytest.mark.parametrize(
@@ -592,7 +592,7 @@ def test_crawls_share_a_store_that_readers_are_refused(tmp_path: Path) -> None:
             assert URL == other.retrieve(URL).url
         with pytest.raises(ConfigMismatch):
             Opened(tmp_path / "pages", **slices | {"TBLOOM_PAGES_SLICES": 8})
-    assert {} == sharing._opened
+    assert {} == shared._opened
 
 
 def test_by_default_the_pages_are_in_scrapys_folder(
@@ -605,7 +605,7 @@ def test_by_default_the_pages_are_in_scrapys_folder(
         ({"TBLOOM_PAGES_PATH": Path("own")}, "own"),
     ):
         with Opened(tmp_path, **{"TBLOOM_PAGES_PATH": None, **settings}) as opened:
-            assert str(tmp_path / folder) == opened.storage._use.store.path
+            assert str(tmp_path / folder) == opened.storage._shared.store.path
 
 
 def test_the_defaults_in_the_documents_are_right() -> None:
@@ -628,7 +628,7 @@ def test_the_last_one_closes_the_store(tmp_path: Path) -> None:
         PageStore(tmp_path)
     del forgotten
     PageStore(tmp_path).close()
-    assert {} == sharing._opened
+    assert {} == shared._opened
 
 
 def test_a_forked_crawl_does_not_write_with_its_parents(tmp_path: Path) -> None:
@@ -677,11 +677,11 @@ def test_the_filters_store_does_not_mind_the_caches_settings() -> None:
     """Only with the cache on is the time zone of use where the filter has none for it."""
     exact = {"TBLOOM_STORE": "exact", "TBLOOM_PAGES_PATH": "pages"}
     on = {"HTTPCACHE_ENABLED": True, "HTTPCACHE_STORAGE": OURS, "TBLOOM_TIMEZONE": "Asia/Tokyo"}
-    assert "exact" == options.read(Settings(exact), "tests").store
-    assert "exact" == options.read(Settings({**exact, **on}), "tests").store
+    assert "exact" == read_options(Settings(exact), "tests").store
+    assert "exact" == read_options(Settings({**exact, **on}), "tests").store
     for name, value in (("HTTPCACHE_ENABLED", False), ("HTTPCACHE_STORAGE", THEIRS)):
         with pytest.raises(ConfigError, match="TBLOOM_TIMEZONE: expected to be left out"):
-            options.read(Settings({**exact, **on, name: value}), "tests")
+            read_options(Settings({**exact, **on, name: value}), "tests")
 
 
 WITHOUT = """

@@ -64,7 +64,7 @@ def test_they_agree(shadowed: Any, settings: dict[str, Any]) -> None:
     assert {"asked": 110, "agreed": 110, "new": 100, "seen": 10} == result["shadow"]
     exact = "scrapy_redis" if "SCHEDULER" in settings else "scrapy.dupefilters"
     assert f"is only tried, beside {exact}" in result["log"]
-    assert "of 110 requests, 110 agreed and 0 were not answered" in result["log"]
+    assert "110 requests: 110 agreed, 0 not answered" in result["log"]
     assert "promised 1.0e-04" in result["log"]
 
 
@@ -76,7 +76,7 @@ def test_what_tbloom_would_have_lost_is_fetched(shadowed: Any, settings: dict[st
     assert 300 == len(set(result["fetched"])) == len(result["fetched"]) == shadow["new"]
     assert 10 < shadow["lost"] == 300 - shadow["agreed"]
     assert 10 == result["log"].count("would have lost it")
-    assert f"of 300 new ones it would have lost {shadow['lost']}," in result["log"]
+    assert f"would have lost {shadow['lost']} of 300 new requests," in result["log"]
 
 
 def test_what_is_seen_from_before_tbloom_would_have_fetched_again(

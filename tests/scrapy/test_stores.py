@@ -13,7 +13,7 @@ from scrapy.settings import Settings
 
 from tbloom import ConfigError, ExactFilter, LocalBloom
 from tbloom.scrapy import DupeFilter
-from tbloom.scrapy import settings as options
+from tbloom.scrapy.dupefilter.options import read_options
 
 SCRAPY = {"DUPEFILTER_CLASS": "tbloom.scrapy.DupeFilter"}
 WAYS = {
@@ -175,11 +175,11 @@ def test_meta_that_can_not_be_right_is_named(
 def test_a_setting_that_can_not_be_right_is_named(settings: dict[str, Any], said: str) -> None:
     given = {"TBLOOM_CAPACITY": 1000, **settings}
     with pytest.raises(ConfigError) as error:
-        options.read(Settings(given), "tests")
+        read_options(Settings(given), "tests")
     assert str(error.value).startswith(said)
 
 
 @pytest.mark.parametrize("store", ["exact", "local"])
 def test_a_setting_that_is_switched_off_has_no_effect(store: str) -> None:
     given = {"TBLOOM_STORE": store, "TBLOOM_SHADOW": "False", "TBLOOM_MARK": "scheduled"}
-    assert options.read(Settings(given), "tests").store == store
+    assert read_options(Settings(given), "tests").store == store
