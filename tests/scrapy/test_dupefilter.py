@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import TimeBloom
 from tests.helpers.proxy import LossyProxy
 from tests.helpers.schedulers import ADDON, SCRAPY, SCRAPY_REDIS, SETTINGS
 
@@ -63,78 +62,6 @@ def test_a_request_may_ask_for_fewer_slices(crawl: Any, settings: Any) -> None:
     assert ["a"] == result["fetched"]
     assert "meta['tbloom_within'] of <GET" in result["log"]
     assert "expected a whole number of slices from 1 to 7, got 8" in result["log"]
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"TBLOOM_GRANULARITY": "y"}, "TBLOOM_GRANULARITY: expected 'h', 'd', 'w', 'm'"),
-        ({"TBLOOM_SLICES": 0}, "TBLOOM_SLICES: expected a whole number from 1"),
-        ({"TBLOOM_SLICES": "many"}, "TBLOOM_SLICES: expected a whole number, got 'many'"),
-        ({"TBLOOM_CAPACITY": -1}, "TBLOOM_CAPACITY: expected a whole number from 1"),
-        ({"TBLOOM_ERROR_RATE": 1}, "TBLOOM_ERROR_RATE: expected a float between 0 and 1"),
-        ({"TBLOOM_TIMEZONE": "Mars/Olympus"}, "TBLOOM_TIMEZONE: expected an IANA time zone"),
-        ({"TBLOOM_ON_ERROR": "panic"}, "TBLOOM_ON_ERROR: expected 'raise' or 'schedule' or 'drop'"),
-        ({"TBLOOM_KEY": "{a}"}, "TBLOOM_KEY: expected a str that is not empty and has no braces"),
-        ({"TBLOOM_KEY": "%(crawler)s"}, "TBLOOM_KEY: expected a str in which only %(spider)s"),
-        ({"TBLOOM_SHARDS": 0}, "TBLOOM_SHARDS: expected a whole number from 1 to 16384"),
-        ({"TBLOOM_GROW": "maybe"}, "TBLOOM_GROW: expected True or False, got 'maybe'"),
-        (
-            {"TBLOOM_SLICE": 4},
-            "TBLOOM_SLICE: expected TBLOOM_SLICES (there is no TBLOOM_SLICE), got 4",
-        ),
-        ({"BLOOMFILTER_BIT": 41}, "BLOOMFILTER_BIT: expected 3 to 40"),
-        ({"BLOOMFILTER_HASH_NUMBER": 0}, "BLOOMFILTER_HASH_NUMBER: expected a whole number from 1"),
-        ({"REDIS_URL": "http://127.0.0.1"}, "REDIS_URL: expected what redis-py takes"),
-        (
-            {"REDIS_PARAMS": {"no_such": 1}, "REDIS_URL": None},
-            "REDIS_PARAMS: expected what redis-py",
-        ),
-        (
-            {"REDIS_PARAMS": {"redis_cls": "redis.asyncio.Redis"}},
-            "REDIS_PARAMS: expected a redis-py client",
-        ),
-    ],
-)
-def test_a_wrong_setting_stops_the_crawl_at_the_start(
-    crawl: Any, wrong: dict[str, Any], message: str
-) -> None:
-    result = crawl("pages", {**SCRAPY, **wrong}, ["a"])
-    assert [] == result["fetched"]
-    assert f"ConfigError: {message}" in result["failures"][0]
-
-
-def test_settings_of_the_command_line_are_strings(crawl: Any, url: str, name: str) -> None:
-    texts = {
-        "TBLOOM_GROW": "False",
-        "TBLOOM_SHARDS": "2",
-        "TBLOOM_SLICES": "3",
-        "TBLOOM_CAPACITY": "500",
-        "TBLOOM_ERROR_RATE": "0.001",
-    }
-    assert ["a"] == crawl("pages", {**SCRAPY, **texts, "TBLOOM_GRANULARITY": "h"}, ["a"])["fetched"]
-    same = {
-        "grow": False,
-        "shards": 2,
-        "granularity": "h",
-        "slices": 3,
-        "capacity": 500,
-        "error_rate": 1e-3,
-    }
-    with TimeBloom.from_url(url, name, **same) as seen:
-        assert seen.info().items == 1
-
-
-def test_the_older_packages_size_settings_are_understood(crawl: Any, url: str, name: str) -> None:
-    settings = {
-        **SCRAPY,
-        "TBLOOM_CAPACITY": None,
-        "BLOOMFILTER_BIT": 16,
-        "BLOOMFILTER_HASH_NUMBER": 5,
-    }
-    crawl("pages", settings, ["a"])
-    with TimeBloom.from_url(url, name, bits=1 << 16, hashes=5) as seen:
-        assert seen.info().items == 1
 
 
 def test_other_parameters_than_the_stored_stop_the_crawl_at_the_start(

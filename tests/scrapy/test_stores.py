@@ -13,7 +13,6 @@ from scrapy.settings import Settings
 
 from tbloom import ConfigError, ExactFilter, LocalBloom
 from tbloom.scrapy import DupeFilter
-from tbloom.scrapy.dupefilter.options import read_options
 
 SCRAPY = {"DUPEFILTER_CLASS": "tbloom.scrapy.DupeFilter"}
 WAYS = {
@@ -126,60 +125,3 @@ def test_meta_that_can_not_be_right_is_named(
     )
     assert str(error.value).endswith(f", got {value}")
     assert dupefilter.request_seen(Request("https://a.example/")) is False
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        (
-            {"TBLOOM_STORE": "Exact"},
-            "TBLOOM_STORE: expected 'bloom' or 'exact' or 'local', got 'Exact'",
-        ),
-        ({"TBLOOM_STORE": ["exact"]}, "TBLOOM_STORE: expected 'bloom' or 'exact' or 'local'"),
-        (
-            {"TBLOOM_STORE": "exact"},
-            "TBLOOM_CAPACITY: expected to be left out with TBLOOM_STORE = 'exact', got 1000",
-        ),
-        (
-            {**STORES["exact"], "BLOOMFILTER_BIT": 20},
-            "BLOOMFILTER_BIT: expected to be left out with TBLOOM_STORE = 'exact'",
-        ),
-        (
-            {**STORES["exact"], "TBLOOM_TTL": "soon"},
-            "TBLOOM_TTL: expected a number, got 'soon'",
-        ),
-        ({**STORES["exact"], "TBLOOM_TTL": 0}, "TBLOOM_TTL: expected seconds"),
-        (
-            {**STORES["exact"], "TBLOOM_MARK": "done"},
-            "TBLOOM_MARK: expected to be left out with TBLOOM_STORE = 'exact'",
-        ),
-        (
-            {**STORES["local"], "TBLOOM_SHADOW": True},
-            "TBLOOM_SHADOW: expected to be left out with TBLOOM_STORE = 'local'",
-        ),
-        (
-            {**STORES["local"], "TBLOOM_TTL": 60},
-            "TBLOOM_TTL: expected to be left out with TBLOOM_STORE = 'local'",
-        ),
-        (
-            {"TBLOOM_PATH": "seen.tbloom"},
-            "TBLOOM_PATH: expected to be left out with TBLOOM_STORE = 'bloom'",
-        ),
-        (
-            {**STORES["local"], "TBLOOM_PATH": "%(day)s.tbloom"},
-            "TBLOOM_PATH: expected a str in which only %(spider)s is replaced",
-        ),
-        ({**STORES["local"], "TBLOOM_PATH": "/"}, "TBLOOM_PATH: expected "),
-    ],
-)
-def test_a_setting_that_can_not_be_right_is_named(settings: dict[str, Any], said: str) -> None:
-    given = {"TBLOOM_CAPACITY": 1000, **settings}
-    with pytest.raises(ConfigError) as error:
-        read_options(Settings(given), "tests")
-    assert str(error.value).startswith(said)
-
-
-@pytest.mark.parametrize("store", ["exact", "local"])
-def test_a_setting_that_is_switched_off_has_no_effect(store: str) -> None:
-    given = {"TBLOOM_STORE": store, "TBLOOM_SHADOW": "False", "TBLOOM_MARK": "scheduled"}
-    assert read_options(Settings(given), "tests").store == store
