@@ -9,9 +9,7 @@ import pytest
 import redis
 
 from tests.helpers.proxy import LossyProxy
-from tests.helpers.schedulers import ADDON, SCRAPY, SCRAPY_REDIS, SETTINGS
-
-UNREACHABLE = "redis://127.0.0.1:1/0"
+from tests.helpers.schedulers import ADDON, SCRAPY, SCRAPY_REDIS, SETTINGS, UNREACHABLE
 
 
 @pytest.fixture(params=SETTINGS)
@@ -28,7 +26,7 @@ def test_the_sources_spider_fetches_100_pages_and_filters_10(crawl: Any, setting
     assert (100, 10) == (stats["tbloom/new"], stats["tbloom/seen"])
 
 
-def test_the_filter_outlives_the_run_and_says_so_once(crawl: Any, settings: Any) -> None:
+def test_the_filter_outlives_the_run_and_the_log_says_so_once(crawl: Any, settings: Any) -> None:
     first = crawl("pages", settings, ["a", "b"])
     again = crawl("pages", settings, ["a", "c"])
     assert [["a", "b"], ["c"]] == [sorted(first["fetched"]), sorted(again["fetched"])]
@@ -44,7 +42,7 @@ def test_flush_on_start_forgets(crawl: Any, settings: Any) -> None:
 
 
 def test_a_redis_spider_fetches_each_page_once(crawl: Any, client: redis.Redis, site: str) -> None:
-    """Its start requests carry dont_filter (page 1 is met again as a link), all others are filtered."""
+    """Its start request carries dont_filter, and page 1 is also a link; all other requests are filtered."""
     client.rpush("tests:start_urls", json.dumps({"url": f"{site}1"}))
     settings = {**SCRAPY_REDIS, "MAX_IDLE_TIME_BEFORE_CLOSE": 1}
     result = crawl("from_redis", settings)
@@ -52,7 +50,7 @@ def test_a_redis_spider_fetches_each_page_once(crawl: Any, client: redis.Redis, 
 
 
 def test_the_item_is_scrapys_own_fingerprint(crawl: Any, settings: Any) -> None:
-    """URLs that differ in the order of their query only are one request."""
+    """URLs that differ only in the order of their query are one request."""
     assert ["p?a=1&b=2"] == crawl("pages", settings, ["p?a=1&b=2", "p?b=2&a=1"])["fetched"]
 
 
@@ -107,7 +105,7 @@ def test_without_redis_the_crawl_stops_by_default(crawl: Any) -> None:
 
 
 def test_a_redis_that_fails_in_the_middle_closes_the_spider(crawl: Any, url: str) -> None:
-    """By default: it must not end as "finished" with pages lost on the way."""
+    """By default: the crawl must not end as "finished" with pages missing."""
     with LossyProxy(url, lambda number: number > 30) as proxy:
         settings = {**SCRAPY, "REDIS_URL": proxy.url, "REDIS_PARAMS": {"retry": None}}
         result = crawl("ten_and_hundred", settings)
@@ -116,7 +114,7 @@ def test_a_redis_that_fails_in_the_middle_closes_the_spider(crawl: Any, url: str
 
 @pytest.mark.parametrize("in_a_row", [1, 3])
 def test_lost_replies_lose_no_page(crawl: Any, url: str, in_a_row: int) -> None:
-    """Of every 10 calls one reply is lost, or three: then those of two resends are lost too."""
+    """One reply in 10 calls is lost, or three in a row: also the replies to two retries."""
     with LossyProxy(url, lambda number: number % 10 < in_a_row) as proxy:
         result = crawl("ten_and_hundred", {**SCRAPY, "REDIS_URL": proxy.url})
         assert proxy.lost >= 10
@@ -124,7 +122,7 @@ def test_lost_replies_lose_no_page(crawl: Any, url: str, in_a_row: int) -> None:
     assert result["stats"]["bloomfilter/filtered"] == 10
 
 
-def test_the_add_on_says_when_the_project_overrules_it(crawl: Any) -> None:
+def test_the_log_says_when_the_project_overrules_the_add_on(crawl: Any) -> None:
     overruled = {**ADDON, "DUPEFILTER_CLASS": "scrapy.dupefilters.RFPDupeFilter"}
     result = crawl("pages", overruled, ["a", "a"])
     assert ["a"] == result["fetched"]
