@@ -236,14 +236,14 @@ def test_other_parameters_than_the_stored_stop_the_crawl_at_the_start(
         ),
     ],
 )
-def test_a_wrong_setting_stops_the_crawl_at_the_start(wrong: dict[str, Any], message: str) -> None:
+def test_a_wrong_setting_is_named(wrong: dict[str, Any], message: str) -> None:
     """Also without Redis."""
     with pytest.raises(ConfigError) as error:
         made({**DOWN, **wrong})
     assert str(error.value).startswith(message)
 
 
-def test_a_crawl_with_a_wrong_setting_fetches_nothing(
+def test_a_wrong_setting_stops_the_crawl_at_the_start(
     crawl: Any, own_counters: dict[str, Any]
 ) -> None:
     result = crawl("pages", {**own_counters, "TBLOOM_COUNT_SLICES": 0}, ["a"])

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 from redis import RedisError
 
-from tbloom.bloom.claims.holdings import Claim
+from tbloom import Claim
 from tbloom.errors import TBloomError
 from tbloom.scrapy.claims.requests import Note, RequestClaim
 from tbloom.scrapy.claims.takeover import TakeOver
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from scrapy import Request
     from scrapy.crawler import Crawler
 
-    from tbloom.bloom.sync import TimeBloom
+    from tbloom import TimeBloom
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from scrapy import Request
     from scrapy.crawler import Crawler
 
-    from tbloom.bloom.sync import TimeBloom
+    from tbloom import TimeBloom
 
 logger = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from tbloom.distinct import DistinctCounter
+from tbloom import DistinctCounter
 from tbloom.distinct.config import CounterConfig
 from tbloom.engine.keys import check_name
 from tbloom.scrapy.connection import make_client

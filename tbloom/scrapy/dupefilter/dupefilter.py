@@ -12,10 +12,8 @@ from scrapy import signals
 from scrapy.dupefilters import BaseDupeFilter
 from scrapy.utils.request import RequestFingerprinter, referer_str
 
-from tbloom.bloom.claims.holdings import Claim
-from tbloom.bloom.sync import TimeBloom
+from tbloom import Claim, LocalBloom, TimeBloom
 from tbloom.errors import ConfigError, FilterFull, TBloomError
-from tbloom.local.bloom import LocalBloom
 from tbloom.scrapy.claims.inflight import InFlight, in_flight
 from tbloom.scrapy.claims.middleware import SpiderMiddleware
 from tbloom.scrapy.crawler import OnceLogger, close_spider, count
@@ -31,7 +29,7 @@ if TYPE_CHECKING:
     from scrapy.statscollectors import StatsCollector
     from typing_extensions import Self
 
-    from tbloom.exact import ExactFilter
+    from tbloom import ExactFilter
 
 logger = logging.getLogger(__name__)
 

@@ -7,11 +7,9 @@ from typing import Any, NamedTuple
 
 from scrapy.settings import BaseSettings
 
-from tbloom.bloom.sync import TimeBloom
+from tbloom import ExactFilter, LocalBloom, TimeBloom
 from tbloom.engine.outage import CircuitBreaker
 from tbloom.errors import ConfigError
-from tbloom.exact import ExactFilter
-from tbloom.local.bloom import LocalBloom
 from tbloom.scrapy.connection import make_client
 from tbloom.scrapy.meta import TTL, WITHIN
 from tbloom.scrapy.settings import (

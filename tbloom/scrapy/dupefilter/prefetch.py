@@ -8,15 +8,14 @@ from weakref import WeakKeyDictionary
 from redis import RedisError
 from scrapy import Request
 
-from tbloom.bloom.claims.holdings import Claim
+from tbloom import Claim
 from tbloom.scrapy.crawler import fingerprint
 from tbloom.scrapy.meta import CLAIM, WITHIN
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
 
-    from tbloom.bloom.sync import TimeBloom
-    from tbloom.exact import ExactFilter
+    from tbloom import ExactFilter, TimeBloom
     from tbloom.scrapy.claims.inflight import InFlight
 
 

@@ -13,8 +13,8 @@ from scrapy import signals
 from scrapy.dupefilters import BaseDupeFilter
 from scrapy.utils.misc import build_from_crawler, load_object
 
+from tbloom import TimeBloom
 from tbloom.bloom.measured import Measured
-from tbloom.bloom.sync import TimeBloom
 from tbloom.errors import ConfigError, TBloomError
 from tbloom.scrapy.crawler import OnceLogger, count, fingerprint, spider_of
 from tbloom.scrapy.dupefilter.options import read_options, shadow_setting
