@@ -23,7 +23,7 @@ from tbloom.demo.links import is_page
 from tbloom.demo.localredis import LocalRedis
 from tbloom.demo.site import Folder, Gazette, Site
 from tbloom.scrapy import DupeFilter
-from tbloom.scrapy.dupefilter.ahead import Ahead
+from tbloom.scrapy.dupefilter.prefetch import Prefetch
 
 #: Debian's package python3.11-doc.
 DOCS = Path("/usr/share/doc/python3.11/html")
@@ -77,15 +77,15 @@ def tbloom_asking_always(url: str) -> Filter:
 
 
 def call_per_page(dupefilter: Filter, pages: Pages) -> int:
-    """As with the add-on, whose middleware asks for all links of a page ahead."""
+    """As with the add-on, whose middleware asks for all links of a page in one call."""
     assert isinstance(dupefilter, DupeFilter)
     # Of a crawler, it needs this only.
     crawler: Any = SimpleNamespace(request_fingerprinter=RequestFingerprinter())
-    ahead = dupefilter._ahead = Ahead(crawler, dupefilter.seen, None)
+    prefetch = dupefilter._prefetch = Prefetch(crawler, dupefilter.seen, None)
     new = 0
     for page in pages:
         requests = [Request(link) for link in page]
-        ahead.ask(requests)
+        prefetch.ask(requests)
         new += sum(not dupefilter.request_seen(request) for request in requests)
     return new
 

@@ -1,4 +1,4 @@
-"""tbloom as Scrapy's duplicate filter: ``DUPEFILTER_CLASS = "tbloom.scrapy.DupeFilter"``; distinct counts; an HTTP cache."""
+"""tbloom for Scrapy: a duplicate filter (``DUPEFILTER_CLASS = "tbloom.scrapy.DupeFilter"``), distinct counts, an HTTP cache."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -10,13 +10,13 @@ from tbloom.scrapy.dupefilter.fingerprinter import ScrapyRedisFingerprinter
 if TYPE_CHECKING:
     from tbloom.scrapy.pages.storage import PageCacheStorage as PageCacheStorage
 
-#: But for PageCacheStorage, which needs the extra ``pages``: ``import *`` works without.
+#: Without PageCacheStorage, which needs the extra ``pages``, so that ``import *`` works without it.
 __all__ = ["Addon", "DistinctCounts", "DupeFilter", "ScrapyRedisFingerprinter"]
 
 
 def __getattr__(name: str) -> Any:
     if name != "PageCacheStorage":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from tbloom.scrapy.pages.storage import PageCacheStorage  # noqa: PLC0415 - as above
+    from tbloom.scrapy.pages.storage import PageCacheStorage  # noqa: PLC0415 - needs the extra
 
     return PageCacheStorage

@@ -1,4 +1,4 @@
-"""One settings line in place of several."""
+"""The add-on: one settings line in place of several."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy.utils.misc import load_object
 
-from tbloom.scrapy import settings as options
-from tbloom.scrapy.claims.middleware import BatchMiddleware, DownloaderMiddleware, SpiderMiddleware
+from tbloom.scrapy.claims.middleware import DownloaderMiddleware, SpiderMiddleware
+from tbloom.scrapy.dupefilter.batches import BatchMiddleware
 from tbloom.scrapy.dupefilter.dupefilter import DupeFilter
+from tbloom.scrapy.dupefilter.options import shadow_setting
 
 if TYPE_CHECKING:
     from scrapy.settings import BaseSettings
@@ -21,12 +22,12 @@ class Addon:
     """``ADDONS = {"tbloom.scrapy.Addon": 500}`` makes tbloom the duplicate filter."""
 
     def update_settings(self, settings: BaseSettings) -> None:
-        """Called by Scrapy before the crawl. What the project sets itself stays as it is,
-        but with TBLOOM_SHADOW tbloom's dupefilter calls the project's."""
+        """Scrapy calls this before the crawl. The project's own settings stay as they are, except
+        that with TBLOOM_SHADOW tbloom's dupefilter calls the project's."""
         settings.set("DUPEFILTER_CLASS", DupeFilter, priority="addon")
         chosen = settings.get("DUPEFILTER_CLASS")
-        if options.shadowed(settings):
-            _shadow(settings, chosen)
+        if shadow_setting(settings):
+            _set_shadow(settings, chosen)
             return
         if not issubclass(load_object(chosen), DupeFilter):
             logger.warning(
@@ -35,15 +36,15 @@ class Addon:
             return
         settings["SPIDER_MIDDLEWARES"].setdefault(BatchMiddleware, -999)
         if settings.get("TBLOOM_MARK") == "done":
-            # The first that sees a request leave the queue, and the last that sees what came of it.
+            # Nearest to the engine: the first to see a request leave the queue, the last to see its end.
             settings["DOWNLOADER_MIDDLEWARES"].setdefault(DownloaderMiddleware, -1000)
             settings["SPIDER_MIDDLEWARES"].setdefault(SpiderMiddleware, -1000)
 
 
-def _shadow(settings: BaseSettings, chosen: Any) -> None:
-    """Beside the dupefilter that the project has chosen, if it has; no requests are asked for ahead."""
+def _set_shadow(settings: BaseSettings, chosen: Any) -> None:
+    """Puts tbloom's dupefilter beside the one that the project has chosen, if it has."""
     if issubclass(load_object(chosen), DupeFilter):
         return
-    if options.shadowed(settings) is True:
+    if shadow_setting(settings) is True:
         settings.set("TBLOOM_SHADOW", chosen, settings.getpriority("TBLOOM_SHADOW") or 0)
     settings.set("DUPEFILTER_CLASS", DupeFilter, settings.getpriority("DUPEFILTER_CLASS") or 0)

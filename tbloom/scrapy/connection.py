@@ -1,4 +1,4 @@
-"""The client that scrapy-redis' settings describe."""
+"""The Redis client that scrapy-redis' settings describe."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from tbloom.errors import ConfigError
 
 
 def make_client(settings: BaseSettings) -> tuple[Any, dict[str, float]]:
-    """The client, and how patient who uses it is to be where no setting says so."""
+    """The client, and the store's default for ``retry_for`` where tbloom decides on it."""
     client = _client(settings)
-    if not _is_ours_to_retry(client, settings):
+    if not _is_retried_by_us(client, settings):
         return client, {}
     client.set_retry(Retry(NoBackoff(), 0))
     return client, {"retry_for": RETRY_FOR}
 
 
 def _client(settings: BaseSettings) -> Any:
-    # scrapy-redis would wait 30 s for a reply, with the reactor at a stand.
+    # scrapy-redis would wait 30 s for a reply, and block the reactor.
     timeouts = {"socket_timeout": SOCKET_TIMEOUT, "socket_connect_timeout": SOCKET_TIMEOUT}
     own = {name: settings[name] for name in settings if name.startswith("REDIS_")}
     try:
@@ -37,19 +37,19 @@ def _client(settings: BaseSettings) -> Any:
             raise params_error(settings, error) from None
         url = without_secrets(str(settings.get("REDIS_URL")))
         raise ConfigError("REDIS_URL", url, f"what redis-py takes ({error})") from None
-    except (TypeError, ImportError, NameError) as error:  # what redis-py lacks
+    except (TypeError, ImportError, NameError) as error:  # redis-py lacks a parameter or a class
         raise params_error(settings, error) from None
 
 
-def _is_ours_to_retry(client: Any, settings: BaseSettings) -> bool:
-    """Whether nothing else is set, and ``retry_for`` decides for how long a call is sent again."""
+def _is_retried_by_us(client: Any, settings: BaseSettings) -> bool:
+    """A plain client for which the project has chosen no retries: ``retry_for`` limits them."""
     fails_over = hasattr(getattr(client, "connection_pool", None), "sentinel_manager")
     chosen = "retry" in settings.getdict("REDIS_PARAMS")
     return isinstance(client, Redis) and not fails_over and not chosen
 
 
 def params_error(settings: BaseSettings, error: Exception) -> ConfigError:
-    """REDIS_PARAMS has what redis-py does not take."""
+    """The error for REDIS_PARAMS that redis-py does not take; it shows no values, which may be secret."""
     params = settings.get("REDIS_PARAMS")
-    names = sorted(params) if isinstance(params, dict) else type(params)  # the values may be secret
+    names = sorted(params) if isinstance(params, dict) else type(params)
     return ConfigError("REDIS_PARAMS", names, f"what redis-py takes ({error})")

@@ -23,7 +23,7 @@ from tbloom import Claim, ConfigError, TimeBloom
 from tbloom.bloom.info import FilterInfo
 from tbloom.bloom.metrics import FilterCollector
 from tbloom.demo.localredis import LocalRedis, find_binary, free_port
-from tbloom.scrapy.counts.extension import KINDS
+from tbloom.scrapy.counts.counters import KINDS
 from tests.helpers.commands import TBLOOM, refused, tbloom
 from tests.helpers.making import missing
 from tests.helpers.schedulers import ADDON, SETTINGS

@@ -14,7 +14,7 @@ import redis
 from scrapy.settings import Settings
 
 from tbloom.demo.localredis import LocalRedis, find_binary
-from tbloom.scrapy import settings as options
+from tbloom.scrapy.dupefilter.options import read_options
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
@@ -79,7 +79,7 @@ class Runner:
         if block.file == "settings.py":
             given: dict[str, Any] = {"REDIS_URL": self.url}
             exec(code, {}, given)  # noqa: S102 - our own documents
-            options.read(Settings(given), "news")
+            read_options(Settings(given), "news")
         elif block.file:
             (self.folder / block.file).write_text(code, encoding="utf-8")
         elif block.language == "python":

@@ -21,3 +21,5 @@ SETTINGS = {
     "add-on": ADDON,
     "add-on, scrapy-redis": {**ADDON, "SCHEDULER": "scrapy_redis.scheduler.Scheduler"},
 }
+
+UNREACHABLE = "redis://127.0.0.1:1/0"

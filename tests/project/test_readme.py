@@ -13,7 +13,6 @@ import redis
 from tbloom import TimeBloom
 from tbloom.bloom.config import configure
 from tbloom.engine import client, outage, urls
-from tbloom.scrapy import settings as options
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 
@@ -60,11 +59,6 @@ def test_how_long_an_outage_is_waited_for() -> None:
 
 def test_the_first_example_is_within_the_first_30_lines() -> None:
     assert "seen.add(" in "\n".join(README.splitlines()[:30])
-
-
-def test_every_setting_is_in_the_table_and_no_other() -> None:
-    documented = set(re.findall(r"`((?:TBLOOM|BLOOMFILTER)_[A-Z_]+)`", README))
-    assert options.KNOWN == documented
 
 
 @pytest.mark.parametrize("command", ["demo", "test", "check"])

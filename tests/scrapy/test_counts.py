@@ -1,4 +1,4 @@
-"""``tbloom.scrapy.DistinctCounts``: what real crawls count, and what it tells Redis when."""
+"""``tbloom.scrapy.DistinctCounts``: what real crawls count, and when the members reach Redis."""
 
 from __future__ import annotations
 
@@ -22,21 +22,18 @@ from w3lib.url import canonicalize_url
 
 from tbloom import ConfigError, DistinctCounter
 from tbloom.scrapy import DistinctCounts
-from tbloom.scrapy import settings as options
-from tbloom.scrapy.counts import extension as counts
+from tbloom.scrapy.counts.counters import KINDS
+from tbloom.scrapy.counts.extension import MAX_PENDING
+from tbloom.scrapy.dupefilter.options import read_options
 from tests.helpers.proxy import LossyProxy
+from tests.helpers.schedulers import ADDON, SCRAPY, UNREACHABLE
 
 pytestmark = pytest.mark.usefixtures("away_from_midnight")
 EXTENSION = {"EXTENSIONS": {"tbloom.scrapy.DistinctCounts": 500}}
-ADDON = {"ADDONS": {"tbloom.scrapy.Addon": 500}}
-SCRAPY_REDIS = {
-    "DUPEFILTER_CLASS": "tbloom.scrapy.DupeFilter",
-    "SCHEDULER": "scrapy_redis.scheduler.Scheduler",
-}
 WAYS = {
     "alone": {},
     "without asyncio": {"TWISTED_REACTOR": "twisted.internet.selectreactor.SelectReactor"},
-    "scrapy-redis": SCRAPY_REDIS,
+    "scrapy-redis": {**SCRAPY, "SCHEDULER": "scrapy_redis.scheduler.Scheduler"},
     "add-on": ADDON,
     "exact store": {
         **ADDON, "TBLOOM_STORE": "exact", "TBLOOM_CAPACITY": None,
@@ -44,12 +41,12 @@ WAYS = {
     },
     "local store": {**ADDON, "TBLOOM_STORE": "local", "TBLOOM_RETRY_FOR": 3},
 }  # fmt: skip
-UNREACHABLE = {"REDIS_URL": "redis://127.0.0.1:1/0", "TBLOOM_RETRY_FOR": 0}
+DOWN = {"REDIS_URL": UNREACHABLE, "TBLOOM_RETRY_FOR": 0}
 
 
 @pytest.fixture
 def own_counters(name: str) -> dict[str, Any]:
-    """The settings for counters of the test's own."""
+    """The settings for the test's own counters."""
     return {
         **EXTENSION,
         "TBLOOM_COUNT_KEY": f"{name}-%(spider)s",
@@ -64,7 +61,7 @@ def counted(result: dict[str, Any]) -> dict[str, int]:
 
 
 def expected(urls: set[str], new: set[str], hosts_new: int = 0) -> dict[str, int]:
-    """What the stats are to be, after crawls that fetched these URLs, where the last one was first with ``new``."""
+    """The stats of the last of the crawls that have fetched these URLs; ``new`` are those that it was the first to fetch."""
     hosts = {urlsplit(url).hostname for url in urls} - {None}
     stats = {
         "urls": len(urls), "urls/window": len(urls), "urls/new": len(new),
@@ -77,7 +74,7 @@ def expected(urls: set[str], new: set[str], hosts_new: int = 0) -> dict[str, int
 def test_crawls_count_what_sets_do(
     crawl: Any, site: str, name: str, own_counters: dict[str, Any], way: str
 ) -> None:
-    """Each with a filter of its own, so that it fetches what it asks for."""
+    """Each crawl has its own filter, so that it fetches all of its pages."""
     fetched: set[str] = set()
     hosts_new = 1
     for number, pages in enumerate(
@@ -94,12 +91,12 @@ def test_crawls_count_what_sets_do(
 
 
 @pytest.mark.parametrize("extensions", [{}, {"tbloom.scrapy.DistinctCounts": None}])
-def test_a_setting_that_nobody_has_a_use_for_is_refused(extensions: dict[str, Any]) -> None:
+def test_a_setting_without_a_use_is_refused(extensions: dict[str, Any]) -> None:
     given = {"TBLOOM_STORE": "exact", "TBLOOM_TIMEZONE": "UTC", "EXTENSIONS": extensions}
     with pytest.raises(ConfigError, match="TBLOOM_TIMEZONE: expected to be left out"):
-        options.read(Settings(given), "tests")
+        read_options(Settings(given), "tests")
     on = {**given, "EXTENSIONS": {DistinctCounts: 500}}
-    assert "exact" == options.read(Settings(on), "tests").store
+    assert "exact" == read_options(Settings(on), "tests").store
 
 
 def test_the_add_on_does_not_turn_it_on(crawl: Any) -> None:
@@ -109,7 +106,7 @@ def test_the_add_on_does_not_turn_it_on(crawl: Any) -> None:
 def test_two_crawlers_at_once_share_the_counters(
     crawl: Any, client: redis.Redis, site: str, name: str, own_counters: dict[str, Any]
 ) -> None:
-    """Of the URLs that both fetch, one is first."""
+    """One of the two is the first with a URL that both fetch."""
     pages = [[str(i) for i in range(80)], [str(i) for i in range(40, 120)]]
     with ThreadPoolExecutor(2) as pool:
         results = [*pool.map(lambda some: counted(crawl("pages", own_counters, some)), pages)]
@@ -120,7 +117,7 @@ def test_two_crawlers_at_once_share_the_counters(
     more = {"granularity": "d", "slices": 30}
     kept = DistinctCounter(client, f"{name}-tests:urls", f"{name}:ids", **more)
     assert len(urls) == kept.count()
-    assert [False] * len(urls) == kept.add_many(sorted(urls))  # these, and no others
+    assert [False] * len(urls) == kept.add_many(sorted(urls))  # exactly these
 
 
 @pytest.mark.parametrize(
@@ -136,7 +133,7 @@ def test_two_crawlers_at_once_share_the_counters(
 def test_what_counts(
     crawl: Any, own_counters: dict[str, Any], settings: dict[str, Any], pages: Any, urls: set[str]
 ) -> None:
-    """The answer in the end: not redirects, failures, nor what Scrapy asks for itself."""
+    """The last answer counts; redirects, failures and Scrapy's own requests don't."""
     stats = counted(crawl("pages", {**own_counters, **settings}, pages))
     assert (len(urls), len(urls), 1) == (stats["urls"], stats["urls/new"], stats["hosts"])
 
@@ -163,17 +160,17 @@ def test_a_response_from_the_cache_counts(
 def test_without_redis_the_crawl_goes_on(
     crawl: Any, own_counters: dict[str, Any], on_error: str
 ) -> None:
-    """Whatever the dupefilter would do: this one is Scrapy's own."""
-    settings = {**own_counters, **UNREACHABLE, "TBLOOM_ON_ERROR": on_error}
+    """Whatever TBLOOM_ON_ERROR says to a filter."""
+    settings = {**own_counters, **DOWN, "TBLOOM_ON_ERROR": on_error}
     result = crawl("pages", settings, ["a", "b", "a"])
     assert ["a", "b"] == sorted(result["fetched"])
     assert {"urls/lost": 2, "hosts/lost": 1} == counted(result)
     assert "finished" == result["finish_reason"]
-    assert 1 == result["log"].count("up to 2 URLs and 1 hosts are not counted")
+    assert 1 == result["log"].count("has not counted up to 2 URLs and 1 hosts")
     assert 1 == result["log"].count("can't be counted now")
 
 
-def test_a_redis_that_is_lost_on_the_way_does_not_stop_the_crawl(
+def test_a_redis_that_fails_in_the_middle_does_not_stop_the_crawl(
     crawl: Any, url: str, own_counters: dict[str, Any]
 ) -> None:
     """It answers at the start, for each of the two counters."""
@@ -219,37 +216,34 @@ def test_other_parameters_than_the_stored_stop_the_crawl_at_the_start(
         ({"TBLOOM_COUNT_MAPPING": "%d"}, "TBLOOM_COUNT_MAPPING: expected a str in which only"),
         ({"TBLOOM_COUNT_GRANULARITY": "y"}, "TBLOOM_COUNT_GRANULARITY: expected 'h', 'd', 'w'"),
         ({"TBLOOM_COUNT_SLICES": 0}, "TBLOOM_COUNT_SLICES: expected a whole number from 1"),
-        (
-            {"TBLOOM_COUNT_MAX_MEMBERS": 0},
-            "TBLOOM_COUNT_MAX_MEMBERS: expected a whole number from 1",
-        ),
-        (
-            {"TBLOOM_COUNT_MAX_MEMBERS": "1e"},
-            "TBLOOM_COUNT_MAX_MEMBERS: expected a whole number, got",
-        ),
         ({"TBLOOM_COUNT_SLICES": "many"}, "TBLOOM_COUNT_SLICES: expected a whole number, got"),
+        ({"TBLOOM_COUNT_MAX_MEMBERS": 0}, "TBLOOM_COUNT_MAX_MEMBERS: expected a whole number from"),
         ({"TBLOOM_TIMEZONE": "Mars/Olympus"}, "TBLOOM_TIMEZONE: expected an IANA time zone"),
         ({"TBLOOM_RETRY_FOR": -1}, "TBLOOM_RETRY_FOR: expected a number of seconds"),
         (
             {"TBLOOM_COUNT_SLICE": 4},
             "TBLOOM_COUNT_SLICE: expected TBLOOM_COUNT_SLICES (there is no",
         ),
+        (
+            {"TBLOOM_PATIENCE": 4},
+            "TBLOOM_PATIENCE: expected TBLOOM_RETRY_FOR, which is the new name",
+        ),
         ({"REDIS_URL": "http://127.0.0.1"}, "REDIS_URL: expected what redis-py takes"),
         ({"REDIS_PARAMS": {"foo": 1}}, "REDIS_PARAMS: expected what redis-py takes"),
         (
             {"REDIS_PARAMS": {"redis_cls": "redis.asyncio.Redis"}},
-            "REDIS_PARAMS: expected a redis-py client",
+            "REDIS_PARAMS: expected a redis-py",
         ),
     ],
 )
-def test_a_wrong_setting_stops_the_crawl_at_the_start(wrong: dict[str, Any], message: str) -> None:
+def test_a_wrong_setting_is_named(wrong: dict[str, Any], message: str) -> None:
     """Also without Redis."""
     with pytest.raises(ConfigError) as error:
-        made({**UNREACHABLE, **wrong})
+        made({**DOWN, **wrong})
     assert str(error.value).startswith(message)
 
 
-def test_a_crawl_with_a_wrong_setting_fetches_nothing(
+def test_a_wrong_setting_stops_the_crawl_at_the_start(
     crawl: Any, own_counters: dict[str, Any]
 ) -> None:
     result = crawl("pages", {**own_counters, "TBLOOM_COUNT_SLICES": 0}, ["a"])
@@ -282,8 +276,8 @@ def closed(extension: DistinctCounts) -> dict[str, int]:
     return counted({"stats": extension._crawler.stats.get_stats()})
 
 
-def test_what_redis_did_not_count_waits_for_it(url: str, own_counters: dict[str, Any]) -> None:
-    """A reply is lost once two have come at the start: those that were counted are told new all the same."""
+def test_members_that_were_not_counted_stay_pending(url: str, own_counters: dict[str, Any]) -> None:
+    """The third reply is lost: the members that were counted are new all the same."""
     with LossyProxy(url, lambda number: number == 3) as proxy:
         extension = made({**own_counters, "REDIS_URL": proxy.url, "TBLOOM_RETRY_FOR": 0})
         receive(extension, "https://a.example/a")
@@ -294,7 +288,7 @@ def test_what_redis_did_not_count_waits_for_it(url: str, own_counters: dict[str,
         assert expected(urls, urls, 1) == closed(extension)
 
 
-def test_what_fails_while_it_closes_is_not_tried_again(
+def test_a_call_that_fails_while_the_spider_closes_is_the_last_one(
     url: str, own_counters: dict[str, Any]
 ) -> None:
     """The third call is the thread's; the reply is lost once the spider closes."""
@@ -316,10 +310,10 @@ def test_what_fails_while_it_closes_is_not_tried_again(
 
 
 @pytest.mark.parametrize("refusal", ["password", "rights"])
-def test_a_redis_that_won_t_have_us_stops_the_crawl_at_the_start(
+def test_a_redis_that_refuses_us_stops_the_crawl_at_the_start(
     own: redis.Redis, own_counters: dict[str, Any], refusal: str
 ) -> None:
-    """As a wrong setting does: it does not pass."""
+    """It would refuse us later, too."""
     port = own.connection_pool.connection_kwargs["port"]
     own.acl_setuser("reader", enabled=True, passwords=["+right"], keys=["*"], commands=["+get"])
     try:
@@ -334,7 +328,7 @@ def test_a_redis_that_won_t_have_us_stops_the_crawl_at_the_start(
 def test_a_full_mapping_does_not_stop_the_crawl(
     url: str, own_counters: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Those with a number are counted, whatever comes with them; others are lost, and nothing waits for room."""
+    """Members with an id are counted, whatever comes with them; others are lost, and none stays pending."""
     full = {**own_counters, "REDIS_URL": url, "TBLOOM_COUNT_MAX_MEMBERS": "4"}
     first = made(full)
     for page in "ab":
@@ -350,7 +344,7 @@ def test_a_full_mapping_does_not_stop_the_crawl(
             kind: stats[kind] for kind in ("urls", "hosts", "urls/lost", "hosts/lost")
         }
         assert new == {kind: n for kind, n in stats.items() if kind.endswith("new")}
-        assert {"urls": {}, "hosts": {}} == again._waiting
+        assert {"urls": {}, "hosts": {}} == again._pending
         assert 1 == caplog.text.count("TBLOOM_COUNT_MAX_MEMBERS")
 
 
@@ -364,7 +358,7 @@ def test_a_crawl_goes_on_when_the_mapping_is_full(crawl: Any, own_counters: dict
 
 
 def test_spiders_that_share_a_key_count_together(client: redis.Redis, url: str, name: str) -> None:
-    """The mapping goes with it."""
+    """They share the mapping, too."""
     settings = {"REDIS_URL": url, "TBLOOM_COUNT_KEY": name}
     for spider, pages, urls in ((Idle, "ab", 2), (Other, "bc", 3)):
         extension = made(settings, spider)
@@ -375,7 +369,7 @@ def test_spiders_that_share_a_key_count_together(client: redis.Redis, url: str, 
     assert 3 == DistinctCounter(client, f"{name}:urls", f"{name}:ids", **more).count()
 
 
-def test_redis_is_told_on_the_way(
+def test_members_reach_redis_during_the_crawl(
     client: redis.Redis, url: str, name: str, own_counters: dict[str, Any]
 ) -> None:
     extension = made({**own_counters, "REDIS_URL": url})
@@ -386,34 +380,34 @@ def test_redis_is_told_on_the_way(
     assert 1 == closed(extension)["hosts"]
 
 
-def test_no_more_wait_than_there_is_room_for(own_counters: dict[str, Any]) -> None:
-    extension = made({**own_counters, **UNREACHABLE})
-    members = [b"%d" % i for i in range(counts.MOST_WAITING + 50)]
-    for member in members:  # no thread yet that takes them
+def test_the_number_of_pending_members_is_limited(own_counters: dict[str, Any]) -> None:
+    extension = made({**own_counters, **DOWN})
+    members = [b"%d" % i for i in range(MAX_PENDING + 50)]
+    for member in members:  # the thread does not run yet
         extension._gather("urls", member)
-    assert (counts.MOST_WAITING, 50) == (len(extension._waiting["urls"]), extension._lost["urls"])
-    told = {"urls": dict.fromkeys([b"earlier", *members[:10]]), "hosts": {b"a.example": None}}
-    extension._put_back(told)
-    assert (counts.MOST_WAITING, 51) == (len(extension._waiting["urls"]), extension._lost["urls"])
-    assert b"earlier" in extension._waiting["urls"]
-    assert {"urls/lost": counts.MOST_WAITING + 51, "hosts/lost": 1} == closed(extension)
+    assert (MAX_PENDING, 50) == (len(extension._pending["urls"]), extension._lost["urls"])
+    batch = {"urls": dict.fromkeys([b"earlier", *members[:10]]), "hosts": {b"a.example": None}}
+    extension._put_back(batch)
+    assert (MAX_PENDING, 51) == (len(extension._pending["urls"]), extension._lost["urls"])
+    assert b"earlier" in extension._pending["urls"]
+    assert {"urls/lost": MAX_PENDING + 51, "hosts/lost": 1} == closed(extension)
 
 
 def test_urls_of_all_kinds(url: str, own_counters: dict[str, Any]) -> None:
-    """Data and files have no host; what is no URL is lost, and others are counted all the same."""
+    """``data:`` and ``file:`` have no host; an invalid URL is lost, and the others are counted."""
     extension = made({**own_counters, "REDIS_URL": url})
     urls = {"data:,a", "file:///a", "https://B.example:8080/", "http://[::1]/", "http://b.example/"}
     for one in [*urls, "http://[::1/", "http://b.example/\ud800"]:
         receive(extension, one)
     stats = closed(extension)
-    assert {"urls": 5, "hosts": 2} == {kind: stats[kind] for kind in counts.KINDS}
+    assert {"urls": 5, "hosts": 2} == {kind: stats[kind] for kind in KINDS}
     assert (2, None) == (stats["urls/lost"], stats.get("hosts/lost"))
 
 
-def test_a_slice_is_as_the_settings_say(
+def test_the_slices_are_those_of_the_settings(
     client: redis.Redis, url: str, name: str, own_counters: dict[str, Any]
 ) -> None:
-    """Those of the command line are strings."""
+    """Settings of the command line are strings."""
     texts = {"TBLOOM_COUNT_GRANULARITY": "h", "TBLOOM_COUNT_SLICES": "3"}
     zone = {"TBLOOM_TIMEZONE": "Asia/Tokyo", "REDIS_URL": url}
     extension = made({**own_counters, **texts, **zone})

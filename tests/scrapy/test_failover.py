@@ -1,4 +1,4 @@
-"""A master dies in the middle of a crawl, and a Sentinel puts its replica in its place."""
+"""A master dies in the middle of a crawl, and a Sentinel promotes its replica."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from tests.helpers.making import missing
 
 CRAWLERS = 4
 PAGES = [str(n) for n in range(2000 if FULL else 500)]
-#: A crawler asks for a page every so many seconds, so that the master dies while they crawl.
+#: Pause of a crawler between two pages, so that the master dies while they crawl (seconds).
 PAUSE = 0.005
-#: What may be fetched twice: what the crawlers were told in the last moment of the master.
-MOST_TWICE = 20
+#: Limit for the pages that are fetched twice: those answered in the last moment of the master.
+MAX_TWICE = 20
 
 
 class _Site(ThreadingHTTPServer):
-    """Has every page, and notes when each was fetched."""
+    """Has every page, and the times at which each was fetched."""
 
     daemon_threads = True
     request_queue_size = 128
@@ -64,7 +64,7 @@ def watched_site() -> Iterator[_Site]:
 
 
 def _crawl(site: str, sentinel_port: int, name: str, seed: int) -> Any:
-    """A crawler in a process of its own; all pages, in an order of its own."""
+    """Crawls all pages in a process of its own, in an order of its own."""
     settings = {
         "DUPEFILTER_CLASS": "tbloom.scrapy.DupeFilter",
         "REDIS_PARAMS": {"redis_cls": "servers.sentinels_master", "port": sentinel_port},
@@ -88,7 +88,7 @@ def _crawl(site: str, sentinel_port: int, name: str, seed: int) -> Any:
 def test_four_crawlers_fetch_every_page_once_though_the_master_dies(
     watched_site: _Site, name: str
 ) -> None:
-    """But for what the master told in its last moment: replication is asynchronous."""
+    """Except pages answered in the last moment of the master: replication is asynchronous."""
     binary = servers.BINARIES.get("redis-server")
     if binary is None:
         missing("redis-server")
@@ -115,12 +115,12 @@ def test_four_crawlers_fetch_every_page_once_though_the_master_dies(
     twice = {page: times for page, times in fetched.items() if times[1:]}
     print(
         f"{new + seen} requests = {new} new + {seen} seen; {len(fetched)} pages fetched, "
-        f"{before} before the master died, {len(twice)} twice (at most {MOST_TWICE})"
+        f"{before} before the master died, {len(twice)} twice (at most {MAX_TWICE})"
     )
     assert ["finished"] * CRAWLERS == [result["finish_reason"] for result in results]
     assert (CRAWLERS * len(PAGES), 0) == (new + seen, wrong)
     assert set(PAGES) == fetched.keys()
     assert before < len(PAGES)
     assert new == sum(map(len, fetched.values())) == len(PAGES) + len(twice)
-    assert len(twice) <= MOST_TWICE
+    assert len(twice) <= MAX_TWICE
     assert all(times[0] < killed + 1 for times in twice.values())

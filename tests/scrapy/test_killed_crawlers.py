@@ -1,4 +1,4 @@
-"""kill -9 of one of four crawlers in the middle of a real crawl."""
+"""One of four crawlers is killed (kill -9) in the middle of a real crawl."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SCHEDULED = {"ADDONS": {"tbloom.scrapy.Addon": 500}}
 
 @dataclass
 class Site:
-    """A site on loopback, and what a crawl of it must come to."""
+    """A site on loopback, and the pages that a crawl of it must fetch."""
 
     url: str
     start: str
@@ -42,7 +42,7 @@ class Site:
 
 
 class Tree:
-    """A site on which one link only leads to each page: each has 7, down to 400 pages."""
+    """A site of 400 pages with one link to each page, and 7 links on a page."""
 
     title = "A tree"
     start = "/0.html"
@@ -73,7 +73,7 @@ def docs() -> Iterator[Site]:
 
 
 class Fleet:
-    """Crawlers on one filter, and what they have fetched."""
+    """Crawlers on one filter, and the pages that they have fetched."""
 
     def __init__(self, site: Site, url: str, folder: Path, settings: dict[str, Any]) -> None:
         self._site, self._folder = site, folder
@@ -100,17 +100,17 @@ class Fleet:
         }
         job = json.dumps({"settings": self._settings, "arguments": arguments})
         script = Path(__file__).parents[1] / "helpers" / "docs_crawler.py"
-        # (scrapy-redis' scheduler uses what Scrapy has deprecated.)
+        # scrapy-redis' scheduler uses functions that Scrapy has deprecated.
         self.crawlers.append(subprocess.Popen([sys.executable, "-W", "ignore", script, job]))
 
     def fetched(self) -> Counter[str]:
-        """How often each page was fetched, and its callback run to the end."""
+        """How often the callback of each page has ended."""
         return Counter(
             line for log in self._logs if log.exists() for line in log.read_text().splitlines()
         )
 
     def kill_one(self, random_: random.Random) -> None:
-        """Kill -9 of one of four, after a random number of pages."""
+        """Kills one of four, after a random number of pages."""
         pages = random_.randrange(1, len(self._site.pages) * 8 // 10)
         while self.fetched().total() < pages:
             time.sleep(0.01)
@@ -118,7 +118,7 @@ class Fleet:
         victim.kill()
 
     def finish(self) -> None:
-        """Waits for all of them."""
+        """Waits for all crawlers."""
         for crawler in self.crawlers:
             crawler.wait()
 
@@ -154,9 +154,9 @@ def test_every_page_is_fetched_though_a_crawler_is_killed(
     restart: bool,
     times: int,
 ) -> None:
-    """With TBLOOM_MARK = "done". A page may be fetched twice only if its crawler was killed meanwhile.
+    """With TBLOOM_MARK = "done". Only pages of the killed crawler may be fetched twice.
 
-    A crawler with a queue of its own is started again.
+    A crawler with its own queue is started again.
     """
     site: Site = request.getfixturevalue(kind)
     seed = random.randrange(1 << 32)
@@ -170,18 +170,18 @@ def test_every_page_is_fetched_though_a_crawler_is_killed(
                 fleet.start()
             fleet.finish()
         fetched = fleet.fetched()
-        # (The start page is not asked of the filter, and fetched by each.)
+        # The filter is not asked for the start page, and each crawler fetches it.
         twice = {page for page, n in fetched.items() if n > 1} - {site.start}
         print(f"{len(fetched)} pages fetched, {len(twice)} of them twice")
         assert site.pages == set(fetched)
-        assert len(twice) <= 32  # what one crawler may have had under way
+        assert len(twice) <= 32  # the requests that one crawler runs at once
 
 
 @pytest.mark.timeout(3600 if FULL else 120)
 def test_pages_are_lost_where_they_are_marked_when_scheduled(
     docs: Site, url: str, tmp_path: Path
 ) -> None:
-    """Why there is another way: what the killed crawler had taken out of the queue is never fetched."""
+    """With TBLOOM_MARK = "scheduled": the requests that the killed crawler had taken out of the queue."""
     lost = 0
     for number in range(5 if FULL else 1):
         folder = tmp_path / str(number)

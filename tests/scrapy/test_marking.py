@@ -1,4 +1,4 @@
-"""``TBLOOM_MARK = "done"``: a page is marked once its callback has run to its end, not before."""
+"""``TBLOOM_MARK = "done"``: a page is marked once its callback has ended, not before."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from scrapy import Request
 from scrapy.utils.request import fingerprint
 
 from tbloom import TimeBloom
-from tbloom.scrapy.claims.notes import Note
+from tbloom.scrapy.claims.requests import Note
+from tests.helpers.schedulers import ADDON, SCRAPY
 
-SCRAPY = {"ADDONS": {"tbloom.scrapy.Addon": 500}, "TBLOOM_MARK": "done"}
+DONE = {**ADDON, "TBLOOM_MARK": "done"}
 SCRAPY_REDIS = {"SCHEDULER": "scrapy_redis.scheduler.Scheduler", "SCHEDULER_PERSIST": True}
 SCHEDULERS = pytest.mark.parametrize(
     "scheduler", [{}, SCRAPY_REDIS], ids=["scrapy", "scrapy-redis"]
@@ -24,7 +25,7 @@ SCHEDULERS = pytest.mark.parametrize(
 
 @pytest.fixture
 def marked(url: str, name: str, site: str) -> Any:
-    """Which of the pages the filter has seen."""
+    """Selects the pages that the filter has seen."""
 
     def marked(*pages: str) -> list[str]:
         with TimeBloom.from_url(url, name, capacity=1000) as seen:
@@ -35,7 +36,7 @@ def marked(url: str, name: str, site: str) -> Any:
 
 @pytest.fixture
 def claims(client: redis.Redis, name: str) -> Any:
-    """How many claims there are."""
+    """The number of claims."""
     return lambda: client.hlen(f"{{{name}}}:claims")
 
 
@@ -91,8 +92,8 @@ def test_what_is_marked(
     settings: dict[str, Any],
     expected: list[str],
 ) -> None:
-    """What was fetched, and its callback run to the end, is marked, and no more; no claim is left."""
-    result = crawl("outcomes", {**SCRAPY, **scheduler, **settings}, pages)
+    """Exactly the pages whose callbacks have ended are marked; no claim is left."""
+    result = crawl("outcomes", {**DONE, **scheduler, **settings}, pages)
     every = ["a", "b", "child", "cut", "status/404", "status/503", "status/500"]
     every += ["to/a", "to/to/a", "to/cut"]
     assert sorted(expected) == sorted(marked(*every))
@@ -105,23 +106,22 @@ def test_a_page_is_fetched_once_while_it_is_claimed_and_after(
     crawl: Any, scheduler: dict[str, Any]
 ) -> None:
     """The sources' spider: 100 pages, and 10 duplicates."""
-    first = crawl("ten_and_hundred", {**SCRAPY, **scheduler})
+    first = crawl("ten_and_hundred", {**DONE, **scheduler})
     assert 100 == len(set(first["fetched"])) == len(first["fetched"])
     assert 10 == first["stats"]["bloomfilter/filtered"]
     assert 100 == first["stats"]["tbloom/done"]
-    assert [] == crawl("ten_and_hundred", {**SCRAPY, **scheduler})["fetched"]
+    assert [] == crawl("ten_and_hundred", {**DONE, **scheduler})["fetched"]
 
 
 def test_what_failed_is_fetched_by_the_next_crawl(crawl: Any) -> None:
     """With "scheduled" it would not be, for the whole window."""
-    crawl("outcomes", SCRAPY, [["a", end("raises")]])
-    assert ["a"] == crawl("outcomes", SCRAPY, ["a"])["fetched"]
-    assert [] == crawl("outcomes", SCRAPY, ["a"])["fetched"]
+    crawl("outcomes", DONE, [["a", end("raises")]])
+    assert ["a"] == crawl("outcomes", DONE, ["a"])["fetched"]
+    assert [] == crawl("outcomes", DONE, ["a"])["fetched"]
 
 
 def test_without_the_add_on_it_is_refused(crawl: Any) -> None:
-    settings = {"DUPEFILTER_CLASS": "tbloom.scrapy.DupeFilter", "TBLOOM_MARK": "done"}
-    result = crawl("pages", settings, ["a"])
+    result = crawl("pages", {**SCRAPY, "TBLOOM_MARK": "done"}, ["a"])
     assert "TBLOOM_MARK: expected 'scheduled', or tbloom's add-on" in result["failures"][0]
     assert [] == result["fetched"]
 
@@ -130,7 +130,7 @@ def test_a_crawl_with_a_disk_queue_goes_on_where_it_stopped(
     crawl: Any, claims: Any, tmp_path: Path
 ) -> None:
     """Stopped after 30 pages; its queue is on disk, and its claims are left to others."""
-    settings = {**SCRAPY, "JOBDIR": str(tmp_path)}
+    settings = {**DONE, "JOBDIR": str(tmp_path)}
     first = crawl("ten_and_hundred", {**settings, "CLOSESPIDER_PAGECOUNT": 30})
     assert 30 <= len(first["fetched"]) < 100
     assert claims()
@@ -142,10 +142,10 @@ def test_a_crawl_with_a_disk_queue_goes_on_where_it_stopped(
 def test_what_another_crawl_has_taken_from_the_queue_is_not_fetched_twice(
     crawl: Any, tmp_path: Path
 ) -> None:
-    """While the first is stopped, another one fetches all pages; its disk queue holds duplicates then."""
-    settings = {**SCRAPY, "JOBDIR": str(tmp_path)}
+    """While the first crawl is stopped, another one fetches all pages; the disk queue then has duplicates."""
+    settings = {**DONE, "JOBDIR": str(tmp_path)}
     first = crawl("ten_and_hundred", {**settings, "CLOSESPIDER_PAGECOUNT": 30})
-    other = crawl("pages", SCRAPY, [str(i) for i in range(100)])
+    other = crawl("pages", DONE, [str(i) for i in range(100)])
     assert sorted(map(str, range(100))) == sorted(first["fetched"] + other["fetched"])
     second = crawl("ten_and_hundred", settings)
     assert [] == second["fetched"]
@@ -168,8 +168,8 @@ def test_what_another_crawl_has_taken_from_the_queue_is_not_fetched_twice(
 def test_corners(
     crawl: Any, marked: Any, claims: Any, *, case: str, fetched: list[str], more_marked: list[str]
 ) -> None:
-    """What was fetched is marked, nothing is fetched more often than was asked, and no claim is left."""
-    result = crawl("corners", SCRAPY, [case])
+    """The fetched pages are marked, none is fetched more often than was asked, and no claim is left."""
+    result = crawl("corners", DONE, [case])
     assert sorted(fetched) == sorted(result["fetched"])
     posted = {"large"}  # (another fingerprint)
     expected = set(fetched) - posted | set(more_marked)
@@ -180,9 +180,9 @@ def test_corners(
 
 
 @pytest.mark.parametrize("policy", ["raise", "schedule"])
-def test_what_a_full_filter_can_not_mark_closes_the_spider(crawl: Any, policy: str) -> None:
+def test_a_full_filter_closes_the_spider(crawl: Any, policy: str) -> None:
     full = {"TBLOOM_GROW": False, "TBLOOM_CAPACITY": 10, "TBLOOM_ON_ERROR": policy}
-    result = crawl("ten_and_hundred", {**SCRAPY, **full, "CONCURRENT_REQUESTS": 1})
+    result = crawl("ten_and_hundred", {**DONE, **full, "CONCURRENT_REQUESTS": 1})
     assert "tbloom_error" == result["finish_reason"]
     assert "the current slice is full" in result["log"]
 
@@ -196,7 +196,7 @@ def test_a_request_that_five_crawlers_have_died_of_is_not_tried_again(
     note = Note((item.hex(),), died_of_it, request).text(SimpleNamespace(name="tests"))
     with TimeBloom.from_url(url, name, capacity=1000) as dead:
         dead.claim(item, note=note)
-    result = crawl("pages", SCRAPY, [])
+    result = crawl("pages", DONE, [])
     assert fetched == result["fetched"]
     assert (not fetched) == result["stats"].get("tbloom/not_taken_over", 0)
     assert 0 == claims()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import importlib
 import inspect
@@ -32,14 +33,14 @@ from tbloom import ConfigError, ConfigMismatch
 from tbloom.errors import StoreLocked, TBloomError
 from tbloom.pages import Page, PageStore, calendar
 from tbloom.scrapy import PageCacheStorage, ScrapyRedisFingerprinter
-from tbloom.scrapy import settings as options
-from tbloom.scrapy.pages import responses, sharing
+from tbloom.scrapy.dupefilter.options import read_options
+from tbloom.scrapy.pages import responses, shared
 from tbloom.scrapy.pages.storage import KEY
 from tests.helpers import cachesite
 from tests.helpers.making import missing
 
 DOCUMENTATION = Path("/usr/share/doc/python3.11/html")
-#: Of its 530 pages, one in so many is crawled.
+#: One in six of its 530 pages is crawled.
 PART = 6
 OURS = "tbloom.scrapy.PageCacheStorage"
 THEIRS = "scrapy.extensions.httpcache.FilesystemCacheStorage"
@@ -49,7 +50,7 @@ URL = "http://a.example/a"
 
 
 def run(*rounds: list[dict[str, Any]], **job: Any) -> tuple[list[dict[str, Any]], str]:
-    """What the crawls of the rounds have got, and the log."""
+    """Runs the crawls, round by round; returns their results and the log."""
     done = subprocess.run(
         [sys.executable, Path(__file__).parents[1] / "helpers" / "cachecrawl.py"],
         input=json.dumps({"rounds": rounds, **job}),
@@ -64,7 +65,7 @@ def run(*rounds: list[dict[str, Any]], **job: Any) -> tuple[list[dict[str, Any]]
 
 
 def a_crawl(folder: Path, urls: list[str], **settings: Any) -> dict[str, Any]:
-    """One with our cache in a folder."""
+    """A crawl with our cache in a folder."""
     own = {"HTTPCACHE_ENABLED": True, "HTTPCACHE_STORAGE": OURS, "TBLOOM_PAGES_PATH": str(folder)}
     name = settings.pop("name", "tests")
     return {"name": name, "settings": own | settings, "requests": [{"url": url} for url in urls]}
@@ -80,7 +81,7 @@ def site() -> Iterator[Any]:
 
 
 def test_a_second_crawl_of_the_python_documentation_fetches_nothing(tmp_path: Path) -> None:
-    """Nor ``robots.txt``; and it gets the same items, byte for byte."""
+    """Not even ``robots.txt``; and it gets the same items, byte for byte."""
     if not DOCUMENTATION.is_dir():
         missing("Debian's package python3.11-doc")
     with cachesite.folder(str(DOCUMENTATION)) as server:
@@ -108,14 +109,14 @@ def test_a_second_crawl_of_the_python_documentation_fetches_nothing(tmp_path: Pa
 
 
 def items(result: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Without what says that they come from the cache, in order."""
+    """The items in order, without the fields that say that they come from the cache."""
     for item in sorted(result["got"], key=lambda item: item["url"]):
         yield {key: value for key, value in item.items() if key not in ("flags", "stamped")}
 
 
 @pytest.mark.parametrize("policy", [DUMMY, RFC2616])
 def test_policies_do_as_with_scrapys_storage(policy: str, tmp_path: Path) -> None:
-    """The same requests reach the site, and the same responses the spider: twice, and once with what is stored alone."""
+    """The same requests reach the site, and the same responses the spider, in two crawls and one from the store alone."""
     began = time.time()
     seen = []
     for storage in (THEIRS, OURS):
@@ -145,7 +146,7 @@ def test_policies_do_as_with_scrapys_storage(policy: str, tmp_path: Path) -> Non
 
 
 def comparable(result: dict[str, Any]) -> list[str]:
-    """What is to be the same, in whatever order."""
+    """The items that must be the same, sorted."""
     for item in result["got"]:
         if item["url"].endswith("/undated") and "error" not in item:
             assert item["headers"].pop("Date")  # Scrapy's, when it came
@@ -157,7 +158,7 @@ def comparable(result: dict[str, Any]) -> list[str]:
 
 
 def test_spiders_of_one_process_share_the_pages(site: Any, tmp_path: Path) -> None:
-    """At once and one after the other; what one has fetched, the other finds."""
+    """At once and one after the other; each finds the pages of the other."""
     pages = [f"{site.url}/{name}" for name in ("plain", "json", "gzip", "text")]
     first = [a_crawl(tmp_path, pages[:2]), a_crawl(tmp_path, pages[2:], name="other")]
     crawls, _ = run(first, [a_crawl(tmp_path, pages), a_crawl(tmp_path, pages, name="other")])
@@ -177,7 +178,7 @@ def test_spiders_may_have_a_store_each(site: Any, tmp_path: Path) -> None:
 
 
 def test_a_second_process_stops_at_the_start(site: Any, tmp_path: Path) -> None:
-    """Whether the path names the spider or not: nothing is fetched without the cache."""
+    """With and without the spider's name in the path: nothing is fetched without the cache."""
     url = f"{site.url}/plain"
     with PageStore(tmp_path / "tests") as store:
         plain = a_crawl(tmp_path / "tests", [url])
@@ -208,7 +209,7 @@ def test_a_crawl_reads_beside_a_writer(site: Any, tmp_path: Path) -> None:
 
 
 def test_a_crawl_gets_a_page_that_another_program_has_decoded(site: Any, tmp_path: Path) -> None:
-    """Such as requests, whose headers say that the body is gzipped when it is not any more."""
+    """For example the library requests, whose headers still say that the body is gzipped."""
     url = f"{site.url}/plain"
     with PageStore(tmp_path) as store:
         store.put(url, b"<p>decoded", headers={"Content-Encoding": "gzip", "Content-Length": "7"})
@@ -217,7 +218,7 @@ def test_a_crawl_gets_a_page_that_another_program_has_decoded(site: Any, tmp_pat
 
 
 def test_a_full_disk_does_not_stop_the_crawl(site: Any, tmp_path: Path) -> None:
-    """The pages are delivered, and what has room is stored."""
+    """All pages are delivered, and those with room are stored."""
     urls = [f"{site.url}/{name}" for name in ("plain", "json")]
     with PageStore(tmp_path) as store:
         store.put(URL, os.urandom(200_000))
@@ -278,11 +279,11 @@ class Opened:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[datetime]]:
-    """The first is what time it is."""
+    """``clock[0]`` is the current time."""
     times = [datetime(2019, 6, 3, 12, tzinfo=timezone.utc)]
     monkeypatch.setattr(calendar, "now", lambda: times[0])
     yield times
-    assert {} == sharing._opened
+    assert {} == shared._opened
 
 
 @pytest.mark.parametrize(
@@ -299,7 +300,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[datetime]]:
     ids=lambda response: type(response).__name__,
 )
 def test_what_comes_back(response: Response, tmp_path: Path) -> None:
-    """All but the class if it is somebody else's; a plain ``Response`` becomes what Scrapy would make of it."""
+    """All but the class if it is not Scrapy's; a plain ``Response`` gets the class that Scrapy chooses."""
     for address in ("192.0.2.1", "2001:db8::1", None):
         given = response.replace(ip_address=address and responses.ip_address(address))
         request = Request(URL)
@@ -317,7 +318,7 @@ def test_what_comes_back(response: Response, tmp_path: Path) -> None:
             assert request.meta["cache_timestamp"] == store.get(URL).at.timestamp()
 
 
-def test_a_page_that_others_have_stored_is_a_response_too(tmp_path: Path) -> None:
+def test_a_page_of_another_program_is_a_response_too(tmp_path: Path) -> None:
     odd = {"X-Scrapy-Flags": "not JSON", "X-Scrapy-Class": "os.system", "WARC-IP-Address": "?"}
     with PageStore(tmp_path) as store:
         store.put(URL, b"caf\xe9", headers={"content-type": "text/html"})
@@ -364,7 +365,7 @@ def test_flags_that_are_no_list_are_none() -> None:
 
 
 def test_a_get_is_addressed_by_its_canonical_url(tmp_path: Path) -> None:
-    """Whatever the URL of the response; others by their fingerprints."""
+    """Whatever the URL of the response; other requests by their fingerprints."""
     with Opened(tmp_path) as opened:
         opened.store("http://a.example/b?y=1&x=2#part", Response("http://a.example/led-to"))
         posts = [Request(URL, method="POST", body=body) for body in ("a", "b")]
@@ -376,7 +377,7 @@ def test_a_get_is_addressed_by_its_canonical_url(tmp_path: Path) -> None:
         asked = [*posts, *more, verbatim]
         assert [True] * 5 == [opened.retrieve(request) is not None for request in asked]
         assert opened.retrieve(URL) is None
-        addresses = {*opened.storage._use.store}
+        addresses = {*opened.storage._shared.store}
     keys = {KEY + fingerprint(request) for request in (*posts, *more)}
     url = "http://a.example/b?x=2&y=1"
     with PageStore(tmp_path) as store:
@@ -388,25 +389,25 @@ def test_a_get_is_addressed_by_its_canonical_url(tmp_path: Path) -> None:
 
 
 class WithoutSession:
-    """Calls URLs the same that differ in what Scrapy's fingerprinter does not pass over."""
+    """Gives URLs with different queries the same fingerprint."""
 
     def fingerprint(self, request: Request) -> bytes:
         return fingerprint(request.replace(url=request.url.partition("?")[0]))
 
 
-def test_another_fingerprinter_says_what_is_the_same(tmp_path: Path) -> None:
+def test_another_fingerprinter_decides_which_requests_are_the_same(tmp_path: Path) -> None:
     with Opened(tmp_path, WithoutSession()) as opened:
         opened.store(f"{URL}?session=1")
         assert f"{URL}?session=1" == opened.retrieve(f"{URL}?session=2").url
         opened.store(URL)
         assert URL == opened.retrieve(f"{URL}?session=1").url
-        assert [KEY + fingerprint(Request(URL))] == [*opened.storage._use.store]
+        assert [KEY + fingerprint(Request(URL))] == [*opened.storage._shared.store]
     with Opened(tmp_path, ScrapyRedisFingerprinter()) as opened:
         assert opened.retrieve(URL) is None
 
 
 def test_a_page_expires_by_its_time(tmp_path: Path, clock: list[datetime]) -> None:
-    """Its own, when it was stored; 0: never."""
+    """Its own time, when it was stored; 0: never."""
     with Opened(tmp_path, HTTPCACHE_EXPIRATION_SECS="60") as opened:
         opened.store(URL)
         stored = clock[0]
@@ -421,7 +422,7 @@ def test_a_page_expires_by_its_time(tmp_path: Path, clock: list[datetime]) -> No
 
 
 def test_pages_leave_with_their_slice(tmp_path: Path, clock: list[datetime]) -> None:
-    """That of the day in the time zone; their files go, too."""
+    """The slice is the day in the time zone; the files are removed, too."""
     slices = {"TBLOOM_PAGES_GRANULARITY": "d", "TBLOOM_PAGES_SLICES": "2"}
     with Opened(tmp_path, **slices, TBLOOM_TIMEZONE="Asia/Tokyo") as opened:
         opened.store(URL)
@@ -434,11 +435,11 @@ def test_pages_leave_with_their_slice(tmp_path: Path, clock: list[datetime]) -> 
         assert 1 == len(first)
         assert set() == first & {path.name for path in tmp_path.glob("*.warc.gz")}
         assert [f"{URL}/b".encode()] == [
-            page.url.encode() for page in opened.storage._use.store.pages()
+            page.url.encode() for page in opened.storage._shared.store.pages()
         ]
 
 
-def test_segments_are_as_large_as_is_said(tmp_path: Path) -> None:
+def test_the_size_of_segments_is_a_setting(tmp_path: Path) -> None:
     with Opened(tmp_path, TBLOOM_PAGES_SEGMENT_BYTES="1000") as opened:
         for page in range(10):
             opened.store(f"{URL}{page}")
@@ -457,7 +458,7 @@ def test_segments_are_as_large_as_is_said(tmp_path: Path) -> None:
         (Response("data:,a"), 0),
     ],
 )
-def test_what_can_t_be_stored_is_passed_over(
+def test_a_response_that_can_t_be_stored_is_refused(
     response: Response, warnings: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Opened(tmp_path) as opened:
@@ -475,8 +476,8 @@ def test_what_can_t_be_read_is_fetched(tmp_path: Path, caplog: pytest.LogCapture
         segment.write_bytes(bytes(segment.stat().st_size))
         assert (None, None) == (opened.retrieve(URL), opened.retrieve(URL))
         assert {"tbloom/pages/unread": 2} == opened.stats
-    told = f"<GET {URL}> could not be read from the page store, and counts as not stored"
-    assert 1 == caplog.text.count(told)
+    warning = f"<GET {URL}> could not be read from the page store, and counts as not stored"
+    assert 1 == caplog.text.count(warning)
 
 
 def test_where_there_is_no_room_what_was_stored_stays(
@@ -501,6 +502,8 @@ def test_where_there_is_no_room_what_was_stored_stays(
 
 # The settings
 
+SLICES = {"TBLOOM_PAGES_GRANULARITY": "d", "TBLOOM_PAGES_SLICES": 7}
+
 
 @pytest.mark.parametrize(
     ("settings", "names"),
@@ -511,22 +514,10 @@ def test_where_there_is_no_room_what_was_stored_stays(
         ({"TBLOOM_PAGES_PATH": __file__}, "TBLOOM_PAGES_PATH"),
         ({"TBLOOM_PAGES_PATH": str(Path(__file__).parent)}, "TBLOOM_PAGES_PATH"),
         ({"TBLOOM_PAGES_READONLY": "True"}, "TBLOOM_PAGES_PATH"),  # there is none yet
-        ({"TBLOOM_PAGES_GRANULARITY": "d"}, "TBLOOM_PAGES_SLICES"),
-        ({"TBLOOM_PAGES_SLICES": 7}, "TBLOOM_PAGES_GRANULARITY"),
-        (
-            {"TBLOOM_PAGES_GRANULARITY": "y", "TBLOOM_PAGES_SLICES": 7},
-            "TBLOOM_PAGES_GRANULARITY",
-        ),
-        ({"TBLOOM_PAGES_GRANULARITY": "d", "TBLOOM_PAGES_SLICES": "7.5"}, "TBLOOM_PAGES_SLICES"),
-        ({"TBLOOM_PAGES_GRANULARITY": "d", "TBLOOM_PAGES_SLICES": 0}, "TBLOOM_PAGES_SLICES"),
-        (
-            {
-                "TBLOOM_PAGES_GRANULARITY": "d",
-                "TBLOOM_PAGES_SLICES": 7,
-                "TBLOOM_TIMEZONE": "Mars",
-            },
-            "TBLOOM_TIMEZONE",
-        ),
+        (SLICES | {"TBLOOM_PAGES_GRANULARITY": "y"}, "TBLOOM_PAGES_GRANULARITY"),
+        (SLICES | {"TBLOOM_PAGES_SLICES": "7.5"}, "TBLOOM_PAGES_SLICES"),
+        (SLICES | {"TBLOOM_PAGES_SLICES": 0}, "TBLOOM_PAGES_SLICES"),
+        (SLICES | {"TBLOOM_TIMEZONE": "Mars"}, "TBLOOM_TIMEZONE"),
         ({"TBLOOM_PAGES_READONLY": "perhaps"}, "TBLOOM_PAGES_READONLY"),
         ({"TBLOOM_PAGES_SEGMENT_BYTES": "1 GB"}, "TBLOOM_PAGES_SEGMENT_BYTES"),
         ({"TBLOOM_PAGES_SEGMENT_BYTES": 0}, "TBLOOM_PAGES_SEGMENT_BYTES"),
@@ -539,16 +530,12 @@ def test_a_wrong_setting_is_named(settings: dict[str, Any], names: str, tmp_path
     given = {"TBLOOM_PAGES_PATH": str(tmp_path / "new"), **settings}
     with pytest.raises(ConfigError, match=rf"^{names}: expected"):
         PageCacheStorage(Settings(given))
-    assert {} == sharing._opened
+    assert {} == shared._opened
 
 
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        (
-            {"TBLOOM_PAGES_PATH": "100%"},
-            "TBLOOM_PAGES_PATH: expected a str in which only %(spider)s is replaced, and any other % is %%, got '100%'",
-        ),
         (
             {"TBLOOM_PAGES_SLICES": 7},
             "TBLOOM_PAGES_GRANULARITY: expected a period such as 'd', because TBLOOM_PAGES_SLICES is given, got None",
@@ -559,8 +546,8 @@ def test_a_wrong_setting_is_named(settings: dict[str, Any], names: str, tmp_path
         ),
     ],
 )
-def test_a_wrong_setting_is_told_in_settings(settings: dict[str, Any], expected: str) -> None:
-    """Nobody has given an argument."""
+def test_the_error_names_both_settings_of_a_pair(settings: dict[str, Any], expected: str) -> None:
+    """Not the arguments of ``PageStore``."""
     with pytest.raises(ConfigError) as caught:
         PageCacheStorage(Settings(settings))
     assert expected == str(caught.value)
@@ -569,30 +556,28 @@ def test_a_wrong_setting_is_told_in_settings(settings: dict[str, Any], expected:
 def test_other_slices_than_the_stores_are_refused(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """By the same process as well, while it has the store open."""
-    slices = {"TBLOOM_PAGES_GRANULARITY": "d", "TBLOOM_PAGES_SLICES": 7}
-    with Opened(tmp_path, **slices), pytest.raises(ConfigMismatch):
-        Opened(tmp_path, **slices | {"TBLOOM_PAGES_SLICES": 8})
+    """Also in the process that has the store open."""
+    with Opened(tmp_path, **SLICES), pytest.raises(ConfigMismatch):
+        Opened(tmp_path, **SLICES | {"TBLOOM_PAGES_SLICES": 8})
     with pytest.raises(ConfigMismatch):
-        Opened(tmp_path, **slices, TBLOOM_TIMEZONE="Asia/Tokyo")
+        Opened(tmp_path, **SLICES, TBLOOM_TIMEZONE="Asia/Tokyo")
     assert 2 == caplog.text.count("TBLOOM_PAGES_SLICES and TBLOOM_TIMEZONE don't describe")
     with Opened(tmp_path, TBLOOM_TIMEZONE="Asia/Tokyo") as opened:  # the filter's
         opened.store(URL)
 
 
-def test_crawls_share_a_store_that_readers_are_refused(tmp_path: Path) -> None:
-    """Whose index is trusted by nobody but the one who has made it."""
-    slices = {"TBLOOM_PAGES_GRANULARITY": "d", "TBLOOM_PAGES_SLICES": 7}
-    with Opened(tmp_path / "pages", **slices) as one:
+def test_crawls_share_a_store_that_refuses_readers(tmp_path: Path) -> None:
+    """Only the process that has made the index trusts it."""
+    with Opened(tmp_path / "pages", **SLICES) as one:
         one.store(URL)
         (tmp_path / "pages" / "lock").write_text('{"pid": 1, "boot": "another"}')
         with pytest.raises(TBloomError, match="can't be trusted"):
             PageStore(tmp_path / "pages", readonly=True)
-        with Opened(tmp_path / "pages", **slices) as other:
+        with Opened(tmp_path / "pages", **SLICES) as other:
             assert URL == other.retrieve(URL).url
         with pytest.raises(ConfigMismatch):
-            Opened(tmp_path / "pages", **slices | {"TBLOOM_PAGES_SLICES": 8})
-    assert {} == sharing._opened
+            Opened(tmp_path / "pages", **SLICES | {"TBLOOM_PAGES_SLICES": 8})
+    assert {} == shared._opened
 
 
 def test_by_default_the_pages_are_in_scrapys_folder(
@@ -605,20 +590,19 @@ def test_by_default_the_pages_are_in_scrapys_folder(
         ({"TBLOOM_PAGES_PATH": Path("own")}, "own"),
     ):
         with Opened(tmp_path, **{"TBLOOM_PAGES_PATH": None, **settings}) as opened:
-            assert str(tmp_path / folder) == opened.storage._use.store.path
+            assert str(tmp_path / folder) == opened.storage._shared.store.path
 
 
-def test_the_defaults_in_the_documents_are_right() -> None:
-    """The others have none."""
-    arguments = inspect.signature(PageStore).parameters
-    for document in ("README.md", "docs/scrapy.md"):
-        text = (Path(__file__).parents[2] / document).read_text(encoding="utf-8")
-        for name in ("segment_bytes", "readonly"):
-            assert f"| `TBLOOM_PAGES_{name.upper()}` | `{arguments[name].default}` |" in text
+def test_the_defaults_in_the_guide_are_right() -> None:
+    """The other settings of the cache have no default."""
+    guide = (Path(__file__).parents[2] / "docs" / "scrapy.md").read_text(encoding="utf-8")
+    for name in ("segment_bytes", "readonly"):
+        default = inspect.signature(PageStore).parameters[name].default
+        assert f"| `TBLOOM_PAGES_{name.upper()}` | `{default}` |" in guide
 
 
 def test_the_last_one_closes_the_store(tmp_path: Path) -> None:
-    """Whoever is gone without that has it given back, too."""
+    """A storage that is forgotten without a close releases the store, too."""
     with Opened(tmp_path) as one:
         with Opened(tmp_path) as other:
             other.store(URL)
@@ -628,7 +612,7 @@ def test_the_last_one_closes_the_store(tmp_path: Path) -> None:
         PageStore(tmp_path)
     del forgotten
     PageStore(tmp_path).close()
-    assert {} == sharing._opened
+    assert {} == shared._opened
 
 
 def test_a_forked_crawl_does_not_write_with_its_parents(tmp_path: Path) -> None:
@@ -646,20 +630,18 @@ def test_a_forked_crawl_does_not_write_with_its_parents(tmp_path: Path) -> None:
 
 
 class Engine:
-    """What of Scrapy's engine closes a spider."""
+    """The part of Scrapy's engine that closes a spider."""
 
     def __init__(self, spider: Spider) -> None:
-        self.spider: Spider | None = spider
-        self.reasons: list[str] = []
+        self.spider = spider
+        self.reasons: set[str] = set()
 
-    def close_spider(self, spider: Spider, reason: str) -> None:
-        assert spider is self.spider
-        self.spider = None
-        self.reasons.append(reason)
+    async def close_spider_async(self, *, reason: str) -> None:
+        self.reasons.add(reason)
 
 
-def test_without_a_store_nothing_is_fetched(tmp_path: Path) -> None:
-    """Where Scrapy goes on with a spider that should be closed while it is opened, as before 2.19."""
+async def test_without_a_store_nothing_is_fetched(tmp_path: Path) -> None:
+    """Before 2.19, Scrapy goes on with a spider that is closed while it is opened."""
     with PageStore(tmp_path / "tests"):
         opened = Opened.__new__(Opened)
         with pytest.raises(CloseSpider):
@@ -669,19 +651,20 @@ def test_without_a_store_nothing_is_fetched(tmp_path: Path) -> None:
             with pytest.raises(IgnoreRequest):
                 opened.retrieve(URL)
         opened.store(URL)
-        assert ["tbloom_error"] == engine.reasons
+        await asyncio.sleep(0)
+        assert {"tbloom_error"} == engine.reasons
         opened.storage.close_spider(opened.spider)
 
 
-def test_the_filters_store_does_not_mind_the_caches_settings() -> None:
-    """Only with the cache on is the time zone of use where the filter has none for it."""
+def test_every_store_allows_the_settings_of_the_cache() -> None:
+    """The time zone only while the cache is on, if the filter has no use for it."""
     exact = {"TBLOOM_STORE": "exact", "TBLOOM_PAGES_PATH": "pages"}
     on = {"HTTPCACHE_ENABLED": True, "HTTPCACHE_STORAGE": OURS, "TBLOOM_TIMEZONE": "Asia/Tokyo"}
-    assert "exact" == options.read(Settings(exact), "tests").store
-    assert "exact" == options.read(Settings({**exact, **on}), "tests").store
+    assert "exact" == read_options(Settings(exact), "tests").store
+    assert "exact" == read_options(Settings({**exact, **on}), "tests").store
     for name, value in (("HTTPCACHE_ENABLED", False), ("HTTPCACHE_STORAGE", THEIRS)):
         with pytest.raises(ConfigError, match="TBLOOM_TIMEZONE: expected to be left out"):
-            options.read(Settings({**exact, **on, name: value}), "tests")
+            read_options(Settings({**exact, **on, name: value}), "tests")
 
 
 WITHOUT = """
@@ -699,7 +682,7 @@ except ImportError as error:
 
 
 def test_without_the_extra_it_says_what_to_install() -> None:
-    """And the rest of ``tbloom.scrapy`` works, also where all of it is imported."""
+    """The rest of ``tbloom.scrapy`` works, also with ``import *``."""
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT], capture_output=True, text=True, timeout=60, check=False
     )
@@ -709,7 +692,7 @@ def test_without_the_extra_it_says_what_to_install() -> None:
     )
 
 
-def test_all_that_is_public_is_there() -> None:
+def test_the_public_names_exist() -> None:
     module = importlib.import_module("tbloom.scrapy")
     assert sorted(module.__all__) == module.__all__
     names = [*module.__all__, "PageCacheStorage"]

@@ -1,4 +1,4 @@
-"""``TBLOOM_SHADOW`` in real crawls: the exact dupefilter decides, and disagreements are counted."""
+"""``TBLOOM_SHADOW`` in real crawls: the exact dupefilter decides, and stats count the disagreements."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ import pytest
 import redis
 
 from tbloom import TimeBloom
+from tests.helpers import schedulers
 from tests.helpers.proxy import LossyProxy
+from tests.helpers.schedulers import UNREACHABLE
 
-TBLOOM = {"DUPEFILTER_CLASS": "tbloom.scrapy.DupeFilter", "TBLOOM_SHADOW": True}
-ADDON = {"ADDONS": {"tbloom.scrapy.Addon": 500}, "TBLOOM_SHADOW": True}
+TBLOOM = {**schedulers.SCRAPY, "TBLOOM_SHADOW": True}
+ADDON = {**schedulers.ADDON, "TBLOOM_SHADOW": True}
 SCRAPY_REDIS = {
     "SCHEDULER": "scrapy_redis.scheduler.Scheduler",
     "DUPEFILTER_CLASS": "scrapy_redis.dupefilter.RFPDupeFilter",
@@ -24,22 +26,18 @@ SETTINGS = {
     "add-on": ADDON,
     "add-on, scrapy-redis": {**SCRAPY_REDIS, **ADDON},
 }
-UNREACHABLE = "redis://127.0.0.1:1/0"
 PAGES = sorted(map(str, range(100)))
 
 
 @pytest.fixture
 def shadowed(crawl: Any, client: redis.Redis, name: str) -> Any:
-    """Runs a spider with an exact set of the test's own; of the stats, tbloom/shadow/... are kept."""
+    """Runs a spider with an exact set of the test's own; ``result["shadow"]`` has its tbloom/shadow stats."""
 
     def shadowed(spider: str, settings: dict[str, Any], pages: Any = None) -> Any:
         own = {"SCHEDULER_DUPEFILTER_KEY": f"{name}:dupefilter"}
         result = crawl(spider, {**own, **settings}, pages)
-        prefix = "tbloom/shadow/"
-        stats = result["stats"].items()
-        result["shadow"] = {
-            key.removeprefix(prefix): value for key, value in stats if key.startswith(prefix)
-        }
+        stats = [(key.partition("tbloom/shadow/")[2], n) for key, n in result["stats"].items()]
+        result["shadow"] = {key: n for key, n in stats if key}
         return result
 
     yield shadowed
@@ -58,31 +56,31 @@ def exact(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
 
 
 def test_they_agree(shadowed: Any, settings: dict[str, Any]) -> None:
-    """The sources' spider: 100 pages, 10 of them twice; the exact filter says so, tbloom's too."""
+    """The sources' spider: 100 pages, 10 of them twice, in both filters."""
     result = shadowed("ten_and_hundred", settings)
     assert PAGES == sorted(result["fetched"])
     assert {"asked": 110, "agreed": 110, "new": 100, "seen": 10} == result["shadow"]
     exact = "scrapy_redis" if "SCHEDULER" in settings else "scrapy.dupefilters"
     assert f"is only tried, beside {exact}" in result["log"]
-    assert "of 110 requests, 110 agreed and 0 were not answered" in result["log"]
+    assert "110 requests: 110 agreed, 0 not answered" in result["log"]
     assert "promised 1.0e-04" in result["log"]
 
 
 def test_what_tbloom_would_have_lost_is_fetched(shadowed: Any, settings: dict[str, Any]) -> None:
-    """A filter that may be wrong nine times out of ten: that is counted, and the first are shown."""
+    """A filter that may be wrong nine times out of ten: stats count it, and the log shows the first 10."""
     bad = {"TBLOOM_ERROR_RATE": 0.9, "TBLOOM_SLICES": 1, "TBLOOM_CAPACITY": 300}
     result = shadowed("pages", {**settings, **bad}, [f"page {i}" for i in range(300)])
     shadow = result["shadow"]
     assert 300 == len(set(result["fetched"])) == len(result["fetched"]) == shadow["new"]
     assert 10 < shadow["lost"] == 300 - shadow["agreed"]
     assert 10 == result["log"].count("would have lost it")
-    assert f"of 300 new ones it would have lost {shadow['lost']}," in result["log"]
+    assert f"would have lost {shadow['lost']} of 300 new requests," in result["log"]
 
 
 def test_what_is_seen_from_before_tbloom_would_have_fetched_again(
     shadowed: Any, exact: dict[str, Any]
 ) -> None:
-    """An exact filter that is older; it goes on as if nothing had changed."""
+    """The exact filter is older, and decides as before."""
     assert ["a", "b"] == sorted(shadowed("pages", exact, ["a", "b"])["fetched"])
     result = shadowed("pages", {**exact, **ADDON}, ["a", "b", "c"])
     assert ["c"] == result["fetched"]
@@ -93,7 +91,7 @@ def test_what_is_seen_from_before_tbloom_would_have_fetched_again(
 def test_the_next_crawl_agrees_too_and_then_tbloom_decides(
     shadowed: Any, exact: dict[str, Any]
 ) -> None:
-    """It has seen meanwhile what it needs to."""
+    """By then tbloom has seen what it needs."""
     shadowed("pages", {**exact, **ADDON}, ["a", "b"])
     second = shadowed("pages", {**exact, **ADDON}, ["a", "c"])
     assert ["c"] == second["fetched"]
@@ -105,10 +103,10 @@ def test_the_next_crawl_agrees_too_and_then_tbloom_decides(
 
 
 @pytest.mark.parametrize("scheduler", [{}, {**SCRAPY_REDIS, "SCHEDULER_PERSIST": False}])
-def test_where_the_exact_filter_forgets_after_the_crawl_tbloom_does(
+def test_tbloom_forgets_after_the_crawl_if_the_exact_filter_does(
     shadowed: Any, client: redis.Redis, name: str, scheduler: dict[str, Any]
 ) -> None:
-    """In a filter apart: what has the name TBLOOM_KEY, and is perhaps relied on, stays as it is."""
+    """It uses a filter of its own: the filter TBLOOM_KEY, which may be in use, stays as it is."""
     with TimeBloom(client, name, capacity=1000) as relied_on:
         relied_on.add("item")
         for _ in range(2):
@@ -129,7 +127,7 @@ def test_flush_on_start_makes_both_forget(shadowed: Any) -> None:
     assert {"asked": 1, "agreed": 1, "new": 1} == result["shadow"]
 
 
-def test_redis_that_was_never_there_costs_nothing(shadowed: Any) -> None:
+def test_a_redis_that_is_down_costs_nothing(shadowed: Any) -> None:
     settings = {**ADDON, "REDIS_URL": UNREACHABLE, "TBLOOM_RETRY_FOR": 0}
     result = shadowed("ten_and_hundred", settings)
     assert PAGES == sorted(result["fetched"])
@@ -139,10 +137,10 @@ def test_redis_that_was_never_there_costs_nothing(shadowed: Any) -> None:
 
 
 @pytest.mark.parametrize("scheduler", [{}, SCRAPY_REDIS], ids=["scrapy", "scrapy-redis"])
-def test_redis_that_fails_in_the_middle_costs_nothing(
+def test_a_redis_that_fails_in_the_middle_costs_nothing(
     shadowed: Any, url: str, scheduler: dict[str, Any]
 ) -> None:
-    """From the 30th call on, all of tbloom's replies are lost; nothing else is."""
+    """From the 30th call on, all of tbloom's replies are lost, and no others."""
     with LossyProxy(url, lambda number: number >= 30) as proxy:
         settings = {**scheduler, **ADDON, "REDIS_URL": proxy.url, "TBLOOM_RETRY_FOR": 0}
         result = shadowed("ten_and_hundred", settings)
@@ -162,7 +160,7 @@ def test_redis_that_fails_in_the_middle_costs_nothing(
     ],
 )
 def test_other_errors_cost_nothing_either(shadowed: Any, wrong: dict[str, Any], error: str) -> None:
-    """A filter that is full, and a server that wants another password; said once."""
+    """A full filter, and a wrong password; the log says it once."""
     result = shadowed("ten_and_hundred", {**ADDON, **wrong})
     assert PAGES == sorted(result["fetched"])
     assert result["shadow"]["unanswered"] >= 90
@@ -171,7 +169,7 @@ def test_other_errors_cost_nothing_either(shadowed: Any, wrong: dict[str, Any], 
 
 
 def test_a_dupefilter_of_the_projects_own_decides(shadowed: Any) -> None:
-    """One that filters nothing: all that is asked for twice is fetched twice."""
+    """It filters nothing: a page that is asked for twice is fetched twice."""
     settings = {**TBLOOM, "TBLOOM_SHADOW": "scrapy.dupefilters.BaseDupeFilter"}
     result = shadowed("pages", settings, ["a", "a"])
     assert ["a", "a"] == result["fetched"]
@@ -179,7 +177,7 @@ def test_a_dupefilter_of_the_projects_own_decides(shadowed: Any) -> None:
 
 
 def test_another_crawler_in_between_is_no_loss(shadowed: Any, tmp_path: Path) -> None:
-    """It has added the page after the exact filter called it new here: tbloom is not to blame."""
+    """It adds the page after the exact filter here has called it new: not an error of tbloom."""
     raced = {"TBLOOM_SHADOW": "__main__.Raced", "JOBDIR": str(tmp_path)}
     result = shadowed("pages", {**TBLOOM, **raced}, ["a", "b", "a"])
     assert ["a", "b"] == sorted(result["fetched"])
@@ -187,22 +185,31 @@ def test_another_crawler_in_between_is_no_loss(shadowed: Any, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("off", [False, "False", "0", ""])
-def test_it_is_off_by_default_and_when_told_so(shadowed: Any, off: Any) -> None:
+def test_it_can_be_switched_off(shadowed: Any, off: Any) -> None:
     result = shadowed("pages", {**ADDON, "TBLOOM_SHADOW": off}, ["a", "a"])
     assert {} == result["shadow"]
     assert 1 == result["stats"]["tbloom/new"]
 
 
 @pytest.mark.parametrize(
-    ("wrong", "message"),
+    ("settings", "wrong", "message"),
     [
-        ({"TBLOOM_SHADOW": "maybe"}, "TBLOOM_SHADOW: expected True, False or an exact"),
-        ({"TBLOOM_SHADOW": "no.such.Class"}, "TBLOOM_SHADOW: expected True, False or an exact"),
-        ({"TBLOOM_SHADOW": "tbloom.scrapy.DupeFilter"}, "TBLOOM_SHADOW: expected True, False or"),
-        ({"TBLOOM_SHADOW": "scrapy.Spider"}, "TBLOOM_SHADOW: expected True, False or an exact"),
-        ({"TBLOOM_MARK": "done"}, "TBLOOM_MARK: expected 'scheduled', with TBLOOM_SHADOW"),
-        ({"TBLOOM_SLICES": 0}, "TBLOOM_SLICES: expected a whole number"),
+        ("scrapy", {"TBLOOM_SHADOW": "maybe"}, "TBLOOM_SHADOW: expected True, False or an exact"),
+        ("scrapy-redis", {"TBLOOM_SHADOW": "no.such.Class"}, "TBLOOM_SHADOW: expected True, False"),
+        ("add-on", {"TBLOOM_SHADOW": "tbloom.scrapy.DupeFilter"}, "TBLOOM_SHADOW: expected True"),
+        (
+            "add-on, scrapy-redis",
+            {"TBLOOM_SHADOW": "scrapy.Spider"},
+            "TBLOOM_SHADOW: expected True",
+        ),
+        (
+            "add-on",
+            {"TBLOOM_MARK": "done"},
+            "TBLOOM_MARK: expected 'scheduled', with TBLOOM_SHADOW",
+        ),
+        ("add-on, scrapy-redis", {"TBLOOM_SLICES": 0}, "TBLOOM_SLICES: expected a whole number"),
     ],
+    indirect=["settings"],
 )
 def test_wrong_settings_stop_the_crawl_at_the_start(
     shadowed: Any, settings: dict[str, Any], wrong: dict[str, Any], message: str

@@ -13,25 +13,14 @@ from scrapy.settings import Settings
 
 from tbloom import ConfigError, ExactFilter, LocalBloom
 from tbloom.scrapy import DupeFilter
-from tbloom.scrapy import settings as options
+from tests.helpers.schedulers import SCRAPY, SETTINGS, UNREACHABLE
 
-SCRAPY = {"DUPEFILTER_CLASS": "tbloom.scrapy.DupeFilter"}
-WAYS = {
-    "scrapy": SCRAPY,
-    "scrapy-redis": {**SCRAPY, "SCHEDULER": "scrapy_redis.scheduler.Scheduler"},
-    "add-on": {"ADDONS": {"tbloom.scrapy.Addon": 500}},
-}
-#: (The fixture ``crawl`` sets a capacity, for which an exact store has no use.)
-BLOOM = {"TBLOOM_STORE": "bloom"}  # test_scrapy.py has the crawls
+BLOOM = {"TBLOOM_STORE": "bloom"}  # test_dupefilter.py has its crawls
+#: The fixture ``crawl`` sets a capacity, which an exact store refuses.
 STORES = {
     "exact": {"TBLOOM_STORE": "exact", "TBLOOM_CAPACITY": None},
     "local": {"TBLOOM_STORE": "local"},
 }
-
-
-@pytest.fixture(params=WAYS)
-def way(request: pytest.FixtureRequest) -> dict[str, Any]:
-    return WAYS[request.param]
 
 
 @pytest.fixture(params=STORES)
@@ -40,10 +29,11 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
     return {**STORES[request.param], **(path if request.param == "local" else {})}
 
 
+@pytest.mark.parametrize("way", ["scrapy", "scrapy-redis", "add-on"])
 def test_the_sources_spider_fetches_100_pages_and_filters_10(
-    crawl: Any, way: dict[str, Any], store: dict[str, Any]
+    crawl: Any, way: str, store: dict[str, Any]
 ) -> None:
-    result = crawl("ten_and_hundred", {**way, **store})
+    result = crawl("ten_and_hundred", {**SETTINGS[way], **store})
     assert sorted(map(str, range(100))) == sorted(result["fetched"])
     stats = result["stats"]
     assert (10, 10) == (stats["bloomfilter/filtered"], stats["dupefilter/filtered"])
@@ -66,7 +56,7 @@ def test_what_is_remembered_outlives_the_crawl_until_it_is_flushed(
 
 
 def test_a_local_store_without_a_path_lives_as_long_as_the_crawl(crawl: Any) -> None:
-    settings = {**SCRAPY, "TBLOOM_STORE": "local", "REDIS_URL": "redis://127.0.0.1:1/0"}
+    settings = {**SCRAPY, "TBLOOM_STORE": "local", "REDIS_URL": UNREACHABLE}
     for _ in range(2):
         result = crawl("pages", settings, ["a", "a", "b"])
         assert (["a", "b"], 1) == (sorted(result["fetched"]), result["stats"]["tbloom/seen"])
@@ -80,7 +70,7 @@ def test_the_path_has_the_spiders_name(crawl: Any, tmp_path: Path) -> None:
         assert seen.info().items == 1
 
 
-def test_a_request_says_for_how_long_it_is_remembered(
+def test_a_request_limits_how_long_it_is_remembered(
     crawl: Any, client: redis.Redis, name: str
 ) -> None:
     """Half a second in place of an hour."""
@@ -93,7 +83,9 @@ def test_a_request_says_for_how_long_it_is_remembered(
     assert ["short"] == crawl("pages", settings, ["short", "long"])["fetched"]
 
 
-def test_the_time_of_all_requests_is_a_setting(crawl: Any, client: redis.Redis, name: str) -> None:
+def test_the_lifetime_of_all_requests_is_a_setting(
+    crawl: Any, client: redis.Redis, name: str
+) -> None:
     settings = {**SCRAPY, **STORES["exact"], "TBLOOM_TTL": "86400", "TBLOOM_SHARDS": 2}
     crawl("pages", settings, ["a"])
     buckets = [*client.scan_iter(f"{{{name}:*}}:exact:*")]
@@ -102,7 +94,7 @@ def test_the_time_of_all_requests_is_a_setting(crawl: Any, client: redis.Redis, 
 
 
 @pytest.mark.parametrize(
-    ("settings", "meta", "said"),
+    ("settings", "meta", "expected"),
     [
         (STORES["exact"], {"tbloom_ttl": -1}, "seconds, or a timedelta"),
         (STORES["exact"], {"tbloom_within": 1}, "to be left out with TBLOOM_STORE = 'exact'"),
@@ -111,8 +103,8 @@ def test_the_time_of_all_requests_is_a_setting(crawl: Any, client: redis.Redis, 
         (BLOOM, {"tbloom_ttl": 60}, "to be left out with TBLOOM_STORE = 'bloom'"),
     ],
 )
-def test_meta_that_can_not_be_right_is_named(
-    url: str, name: str, settings: dict[str, Any], meta: dict[str, Any], said: str
+def test_wrong_meta_is_named(
+    url: str, name: str, settings: dict[str, Any], meta: dict[str, Any], expected: str
 ) -> None:
     dupefilter = DupeFilter.from_settings(
         Settings({"REDIS_URL": url, "TBLOOM_KEY": name, **settings})
@@ -121,65 +113,7 @@ def test_meta_that_can_not_be_right_is_named(
     request = Request("https://a.example/", meta=meta)
     with pytest.raises(ConfigError) as error:
         dupefilter.request_seen(request)
-    assert str(error.value).startswith(
-        f"meta[{key!r}] of <GET https://a.example/>: expected {said}"
-    )
+    start = f"meta[{key!r}] of <GET https://a.example/>: expected {expected}"
+    assert str(error.value).startswith(start)
     assert str(error.value).endswith(f", got {value}")
     assert dupefilter.request_seen(Request("https://a.example/")) is False
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        (
-            {"TBLOOM_STORE": "Exact"},
-            "TBLOOM_STORE: expected 'bloom' or 'exact' or 'local', got 'Exact'",
-        ),
-        ({"TBLOOM_STORE": ["exact"]}, "TBLOOM_STORE: expected 'bloom' or 'exact' or 'local'"),
-        (
-            {"TBLOOM_STORE": "exact"},
-            "TBLOOM_CAPACITY: expected to be left out with TBLOOM_STORE = 'exact', got 1000",
-        ),
-        (
-            {**STORES["exact"], "BLOOMFILTER_BIT": 20},
-            "BLOOMFILTER_BIT: expected to be left out with TBLOOM_STORE = 'exact'",
-        ),
-        (
-            {**STORES["exact"], "TBLOOM_TTL": "soon"},
-            "TBLOOM_TTL: expected a number, got 'soon'",
-        ),
-        ({**STORES["exact"], "TBLOOM_TTL": 0}, "TBLOOM_TTL: expected seconds"),
-        (
-            {**STORES["exact"], "TBLOOM_MARK": "done"},
-            "TBLOOM_MARK: expected to be left out with TBLOOM_STORE = 'exact'",
-        ),
-        (
-            {**STORES["local"], "TBLOOM_SHADOW": True},
-            "TBLOOM_SHADOW: expected to be left out with TBLOOM_STORE = 'local'",
-        ),
-        (
-            {**STORES["local"], "TBLOOM_TTL": 60},
-            "TBLOOM_TTL: expected to be left out with TBLOOM_STORE = 'local'",
-        ),
-        (
-            {"TBLOOM_PATH": "seen.tbloom"},
-            "TBLOOM_PATH: expected to be left out with TBLOOM_STORE = 'bloom'",
-        ),
-        (
-            {**STORES["local"], "TBLOOM_PATH": "%(day)s.tbloom"},
-            "TBLOOM_PATH: expected a str in which only %(spider)s is replaced",
-        ),
-        ({**STORES["local"], "TBLOOM_PATH": "/"}, "TBLOOM_PATH: expected "),
-    ],
-)
-def test_a_setting_that_can_not_be_right_is_named(settings: dict[str, Any], said: str) -> None:
-    given = {"TBLOOM_CAPACITY": 1000, **settings}
-    with pytest.raises(ConfigError) as error:
-        options.read(Settings(given), "tests")
-    assert str(error.value).startswith(said)
-
-
-@pytest.mark.parametrize("store", ["exact", "local"])
-def test_a_setting_that_is_switched_off_has_no_effect(store: str) -> None:
-    given = {"TBLOOM_STORE": store, "TBLOOM_SHADOW": "False", "TBLOOM_MARK": "scheduled"}
-    assert options.read(Settings(given), "tests").store == store

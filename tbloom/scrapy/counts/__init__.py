@@ -1,1 +1,1 @@
-"""Distinct URLs and hosts of a fleet, counted exactly."""
+"""Exact counts of the distinct URLs and hosts of a fleet."""

@@ -1,1 +1,1 @@
-"""The duplicate filter, its fingerprints, and what asks for many requests at once."""
+"""The duplicate filter and its fingerprints, and what asks for the requests of a response in one call."""

@@ -1,4 +1,4 @@
-"""scrapy-redis' fingerprints, for a crawl that is moved over from its dupefilter."""
+"""scrapy-redis' fingerprints, for a crawl that moves from its dupefilter to tbloom's."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 class ScrapyRedisFingerprinter:
     """``REQUEST_FINGERPRINTER_CLASS = "tbloom.scrapy.ScrapyRedisFingerprinter"``
 
-    scrapy-redis' own dupefilter (from 0.8 on) does not ask Scrapy's fingerprinter: it hashes a text of
-    its own. What its set holds is found by the same fingerprints only.
+    scrapy-redis' dupefilter (from 0.8 on) does not use Scrapy's fingerprinter. Only these fingerprints
+    find what its set holds.
     """
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ class ScrapyRedisFingerprinter:
         self._known: WeakKeyDictionary[Request, bytes] = WeakKeyDictionary()
 
     def fingerprint(self, request: Request) -> bytes:
-        """scrapy-redis' fingerprint, as bytes; worked out once for a request, as Scrapy's is."""
+        """scrapy-redis' fingerprint as bytes, computed once for a request, as Scrapy's is."""
         known = self._known.get(request)
         if known is None:
             known = bytes.fromhex(self._theirs.request_fingerprint(request))

@@ -1,4 +1,4 @@
-"""``TBLOOM_SHADOW``: an exact dupefilter decides; tbloom's filter is asked too, and their answers are compared."""
+"""``TBLOOM_SHADOW``: an exact dupefilter decides; tbloom's filter is asked too, and the answers are compared."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from scrapy import signals
 from scrapy.dupefilters import BaseDupeFilter
 from scrapy.utils.misc import build_from_crawler, load_object
 
+from tbloom import TimeBloom
 from tbloom.bloom.measured import Measured
-from tbloom.bloom.sync import TimeBloom
 from tbloom.errors import ConfigError, TBloomError
-from tbloom.scrapy import settings as options
-from tbloom.scrapy.claims.notes import WITHIN
+from tbloom.scrapy.crawler import OnceLogger, count, fingerprint, spider_of
+from tbloom.scrapy.dupefilter.options import read_options, shadow_setting
+from tbloom.scrapy.meta import WITHIN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,18 +31,18 @@ logger = logging.getLogger(__name__)
 
 _SCRAPYS = "scrapy.dupefilters.RFPDupeFilter"
 _SCRAPY_REDIS = "scrapy_redis.dupefilter.RFPDupeFilter"
-#: So many disagreements of each kind are logged.
-_SHOWN = 10
+#: Limit for the logged disagreements of each kind.
+_MAX_SHOWN = 10
 _MEANING = {
     "lost": "is new, but tbloom calls it seen, and would have lost it",
     "again": "was seen, but tbloom calls it new, and would have fetched it again",
 }
 
 
-class Shadow(BaseDupeFilter):
-    """The exact dupefilter, as the scheduler knows it, with tbloom's filter in its shadow.
+class ShadowDupeFilter(BaseDupeFilter):
+    """The exact dupefilter as far as the scheduler knows; tbloom's filter runs in its shadow.
 
-    No error of tbloom's Redis gets from here to the crawl. ``ours`` is what can't be the exact one.
+    No error of tbloom's Redis reaches the crawl. ``ours`` is the class that is not exact.
     """
 
     def __init__(self, crawler: Crawler, ours: type[BaseDupeFilter], *, shares_queue: bool) -> None:
@@ -50,31 +51,30 @@ class Shadow(BaseDupeFilter):
         self._ours = ours
         self._shares_queue = shares_queue
         self._counts: Counter[str] = Counter()
-        self._has_failed = False
+        self._once = OnceLogger(logger)
 
     @cached_property
     def _exact(self) -> Any:
-        # Made by start(), not before: an error in from_crawler Scrapy hides behind one of its own.
+        # Made by start(), because Scrapy hides an error in from_crawler behind one of its own.
         kind = self._kind()
         if not self._shares_queue:
             return build_from_crawler(kind, self._crawler)
         if hasattr(kind, "from_spider"):  # as scrapy-redis' scheduler makes it
-            return kind.from_spider(self._crawler.spider)
+            return kind.from_spider(spider_of(self._crawler))
         return kind.from_settings(self._settings)
 
     @cached_property
     def seen(self) -> TimeBloom:
         """The filter that is tried."""
-        spider = self._crawler.spider
-        assert spider is not None  # noqa: S101 - a crawl is under way
-        seen = options.read(
-            self._settings, spider.name, self._suffix(), on_error="schedule", retry_for=0
+        spider = spider_of(self._crawler).name
+        seen = read_options(
+            self._settings, spider, self._suffix(), on_error="schedule", retry_for=0
         ).seen
-        assert isinstance(seen, TimeBloom)  # noqa: S101 - others are refused
+        assert isinstance(seen, TimeBloom)  # noqa: S101 - other stores are refused
         return seen
 
     def _kind(self) -> Any:
-        chosen = options.shadowed(self._settings)
+        chosen = shadow_setting(self._settings)
         try:
             if chosen is True:
                 return load_object(_SCRAPY_REDIS if self._shares_queue else _SCRAPYS)
@@ -90,15 +90,14 @@ class Shadow(BaseDupeFilter):
         return not self._shares_queue and not self._settings.get("JOBDIR")
 
     def _suffix(self) -> str:
-        """An exact dupefilter that forgets at the end of a crawl is compared with a filter apart, which
-        does so too; one of this process with one of this process."""
+        """Ends the name of a filter that forgets when the exact dupefilter does: at the end of the crawl."""
         if self._is_in_memory:
             return f":shadow-{secrets.token_hex(4)}"
         is_cleared = self._shares_queue and not self._settings.getbool("SCHEDULER_PERSIST")
         return ":shadow" if is_cleared else ""
 
     def start(self) -> None:
-        """Raises now what a wrong setting would raise later; Redis need not be there."""
+        """Raises now what a wrong setting would raise later; Redis may be down."""
         exact, seen = self._exact, self.seen
         self._crawler.signals.connect(self._end, signals.spider_closed)
         kind = type(exact)
@@ -113,27 +112,27 @@ class Shadow(BaseDupeFilter):
             self._warn(error)
 
     def open(self) -> Deferred[None] | None:
-        """Called by Scrapy's scheduler at the start. Raises ConfigError that names the setting."""
+        """Scrapy's scheduler calls this at the start. Raises ConfigError that names the setting."""
         self.start()
         opened: Deferred[None] | None = self._exact.open()
         return opened
 
     def close(self, reason: str = "") -> Deferred[None] | None:
-        """Called by Scrapy's scheduler at the end."""
+        """Scrapy's scheduler calls this at the end."""
         if "_exact" not in self.__dict__:  # there was an error before
             return None
         closed: Deferred[None] | None = self._exact.close(reason)
         return closed
 
     def clear(self) -> None:
-        """Called by scrapy-redis' scheduler: both forget, so that they can be compared."""
+        """scrapy-redis' scheduler calls this: both filters forget, so that they can be compared."""
         self._exact.clear()
         self._clear()
 
     def request_seen(self, request: Request) -> bool:
-        """What the exact one says."""
-        # tbloom looks before the exact one is asked, and adds after it: what it finds, the exact one has
-        # by then. So what other crawlers do meanwhile is never taken for a page that would be lost.
+        """The answer of the exact dupefilter."""
+        # tbloom's filter looks before the exact one and adds after it. The exact one then has all that
+        # tbloom's finds, and a request of another crawler in between never counts as lost.
         found = self._ask(self.seen.contains, request)
         seen: bool = self._exact.request_seen(request)
         if found is False:
@@ -143,7 +142,7 @@ class Shadow(BaseDupeFilter):
         return seen
 
     def log(self, request: Request, spider: Spider) -> None:
-        """Called by the scheduler for each request that was filtered."""
+        """The scheduler calls this for each request that was filtered."""
         self._exact.log(request, spider)
 
     def _compare(self, request: Request, *, seen: bool, found: bool | None) -> None:
@@ -157,18 +156,16 @@ class Shadow(BaseDupeFilter):
             return
         kind = "lost" if found else "again"
         self._count(kind)
-        if self._counts[kind] <= _SHOWN:
+        if self._counts[kind] <= _MAX_SHOWN:
             more = f"; no more of these will be shown, tbloom/shadow/{kind} counts them"
-            end = more if self._counts[kind] == _SHOWN else ""
+            end = more if self._counts[kind] == _MAX_SHOWN else ""
             logger.info("%s %s%s", request, _MEANING[kind], end)
 
     def _ask(self, verb: Callable[[bytes, int | None], bool], request: Request) -> bool | None:
-        """The filter's answer; None: there was none."""
-        fingerprinter = self._crawler.request_fingerprinter
-        assert fingerprinter is not None  # noqa: S101
+        """The filter's answer, or None if it has none."""
         guesses = self.seen.circuit.answers
         try:
-            answer = verb(fingerprinter.fingerprint(request), request.meta.get(WITHIN))
+            answer = verb(fingerprint(self._crawler, request), request.meta.get(WITHIN))
         except (RedisError, TBloomError) as error:
             self._warn(error)
             return None
@@ -178,15 +175,13 @@ class Shadow(BaseDupeFilter):
         return answer
 
     def _warn(self, error: object) -> None:
-        """Says the first error; requests without an answer are counted."""
-        if not self._has_failed:
-            self._has_failed = True
-            logger.error("tbloom's filter fails; the crawl goes on without it: %s", error)
+        """Logs the first error; requests without an answer are counted."""
+        message = "tbloom's filter fails; the crawl goes on without it: %s"
+        self._once.log(logging.ERROR, message, error)
 
     def _count(self, what: str) -> None:
         self._counts[what] += 1
-        if self._crawler.stats:
-            self._crawler.stats.inc_value(f"tbloom/shadow/{what}")
+        count(self._crawler, f"tbloom/shadow/{what}")
 
     def _clear(self) -> None:
         try:
@@ -196,7 +191,7 @@ class Shadow(BaseDupeFilter):
 
     def _end(self) -> None:
         logger.info("filter %r in the shadow: %s", self.seen.name, self._summary())
-        if self._is_in_memory and not self.seen.circuit.is_open:  # else its keys expire
+        if self._is_in_memory and not self.seen.circuit.is_open:  # otherwise its keys expire
             self._clear()
         self.seen.close()
         self.seen.client.close()
@@ -206,8 +201,8 @@ class Shadow(BaseDupeFilter):
         lost = Measured(counts["lost"], counts["new"])
         measured = f"{lost.rate:.1e} ({lost.low:.1e} to {lost.high:.1e}, 95 % interval)"
         return (
-            f"of {counts['asked']} requests, {counts['agreed']} agreed and {counts['unanswered']} were "
-            f"not answered; of {counts['new']} new ones it would have lost {counts['lost']}, of "
-            f"{counts['seen']} seen ones fetched {counts['again']} again. Error rate: {measured}, "
+            f"{counts['asked']} requests: {counts['agreed']} agreed, {counts['unanswered']} not answered; "
+            f"would have lost {counts['lost']} of {counts['new']} new requests, and fetched "
+            f"{counts['again']} of {counts['seen']} seen requests again. Error rate: {measured}, "
             f"promised {self.seen.config.error_rate:.1e}"
         )

@@ -1,1 +1,1 @@
-"""The HTTP cache in a page store."""
+"""Scrapy's HTTP cache in a page store."""

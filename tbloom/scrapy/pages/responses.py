@@ -14,10 +14,10 @@ from tbloom.pages.page import is_true
 if TYPE_CHECKING:
     from tbloom.pages import Page
 
-#: Fields of a page's WARC record. The first two are the standard's, the others have what only Scrapy knows.
+#: Fields of a page's WARC record: the standard's two, and those for what only Scrapy knows.
 _IP, _PROTOCOL = "WARC-IP-Address", "WARC-Protocol"
 _FLAGS, _CLASS, _ENCODING = "X-Scrapy-Flags", "X-Scrapy-Class", "X-Scrapy-Encoding"
-#: Classes are known by name: a file must not say what is imported.
+#: The classes by name: a stored file must not decide what is imported.
 _CLASSES = {
     kind.__name__: kind
     for kind in (Response, TextResponse, HtmlResponse, XmlResponse, JsonResponse)
@@ -25,7 +25,7 @@ _CLASSES = {
 
 
 def fields_of(response: Response) -> dict[str, str]:
-    """What a page's record has besides URL, status, headers and body."""
+    """The fields of a page's record besides URL, status, headers and body."""
     fields = dict[str, str]()
     if response.ip_address is not None:
         fields[_IP] = str(response.ip_address)
@@ -37,7 +37,7 @@ def fields_of(response: Response) -> dict[str, str]:
         fields[_CLASS] = next(
             kind.__name__ for kind in type(response).__mro__ if kind in _CLASSES.values()
         )
-    # Only where whoever made the response knew better than its headers and its body.
+    # Set only if the maker of the response gave one, against its headers and its body.
     encoding = getattr(response, "_encoding", None)
     if encoding:
         fields[_ENCODING] = encoding
@@ -45,17 +45,17 @@ def fields_of(response: Response) -> dict[str, str]:
 
 
 def headers_of(response: Response) -> list[tuple[bytes, bytes]]:
-    """Its headers, those that repeat several times."""
+    """The response's headers; one that repeats comes several times."""
     return [(name, value) for name, values in response.headers.items() for value in values]
 
 
 def response_of(page: Page) -> Response:
-    """The response that was stored as this page; or of one that others have stored, what Scrapy would make of it."""
+    """The response that was stored as this page, or what Scrapy makes of another program's page."""
     pairs = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in page.headers]
     headers = Headers(pairs)
     codings = b", ".join(headers.getlist("Content-Encoding")).decode("latin-1")
     if page.body and not is_true("Content-Encoding", codings, page.body):
-        # Such as a body that requests has decoded: Scrapy would try it again, and fail.
+        # The library requests stores decoded bodies, for example: Scrapy would fail to decode them.
         del headers["Content-Encoding"]
     fields = dict(page.fields)
     kind = _CLASSES.get(fields.get(_CLASS, ""))
@@ -92,5 +92,5 @@ def _ip(text: str) -> Any:
 
 
 def _protocol(text: str | None) -> str | None:
-    """As Scrapy spells it: ``HTTP/1.1``, ``h2``; in a WARC file it is ``http/1.1``."""
+    """Scrapy's spelling (``HTTP/1.1``, ``h2``) of a WARC file's ``http/1.1``."""
     return text.upper() if text and text.startswith("http/") else text

@@ -1,4 +1,4 @@
-"""The page stores that this process has open: crawls of one store share it, and the last one closes it."""
+"""The page stores that this process has open: its crawls share a store, and the last one closes it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from tbloom.pages import PageStore
 from tbloom.pages.opening import folder
 
-#: The process, the folder, and whether it is only read.
+#: The process, the folder, and True if it is only read.
 _Key = tuple[int, str, bool]
 
 
@@ -22,15 +22,15 @@ class _Open:
 
 _PARAMETERS = {"granularity", "slices", "tz"}
 _opened: dict[_Key, _Open] = {}
-# A use that is dropped is given back by the garbage collector, wherever that runs.
+# Reentrant: the garbage collector, which releases forgotten stores, runs anywhere.
 _guard = threading.RLock()
 
 
-class Use:
+class SharedStore:
     """The store that the arguments describe, until ``release``."""
 
     def __init__(self, path: str, *, readonly: bool = False, **arguments: Any) -> None:
-        """Opens it, if nobody here has; raises what ``PageStore`` does."""
+        """Opens the store, if it is not open in this process; raises what ``PageStore`` does."""
         self._key: _Key = os.getpid(), os.path.realpath(folder(path)), readonly
         with _guard:
             found = _opened.get(self._key)
@@ -38,18 +38,18 @@ class Use:
                 found = _Open(PageStore(path, readonly=readonly, **arguments))
                 _opened[self._key] = found
             else:
-                # ``segment_bytes`` is the first one's.
+                # The first user's ``segment_bytes`` counts.
                 like = {name: value for name, value in arguments.items() if name in _PARAMETERS}
                 found.store.check_parameters(**like)
             found.users += 1
         self.store = found.store
 
     def release(self) -> None:
-        """Closes the store, if nobody else here uses it."""
+        """Closes the store, if nothing else in this process uses it."""
         with _guard:
             found = _opened[self._key]
             found.users -= 1
-            # A forked child has its parent's, who closes it.
+            # A forked child leaves its parent's store to the parent.
             if not found.users and self._key[0] == os.getpid():
                 del _opened[self._key]
                 found.store.close()

@@ -1,8 +1,7 @@
-"""What a request carries, and keeps in Redis, while it is claimed.
+"""A claimed request: the claim that it carries in its meta, and the note from which another crawler restores it.
 
-In its meta, through queues, retries and redirects: ``[session, number, fingerprint, ...]``, the
-fingerprints of all of its URLs so far, in hexadecimal. In Redis, as the claim's note, what another
-crawler needs to go on with it.
+The claim goes through queues, retries and redirects as ``[session, number, fingerprint, ...]``, with the
+fingerprints of all URLs of the request so far in hexadecimal. Redis keeps the note with the claim.
 """
 
 from __future__ import annotations
@@ -14,32 +13,29 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from scrapy import Request
 from scrapy.utils.request import request_from_dict
 
+from tbloom.scrapy.meta import CLAIM
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from scrapy import Spider
     from typing_extensions import Self
 
-#: Where a request's meta says within how many slices it counts as seen, for how long (s) it does so from now on
-#: (in an exact store), and where it carries its claim.
-WITHIN = "tbloom_within"
-TTL_META = "tbloom_ttl"
-CLAIM = "tbloom_claim"
-#: In bytes, and so in characters.
-_LONGEST_NOTE = 1 << 16
+#: Limit for a note (bytes; it has ASCII characters only).
+_MAX_NOTE = 1 << 16
 _DEFAULTS = Request("data:,").to_dict()
 
 
-class Carried(NamedTuple):
-    """The claim that a request carries: who claimed it, in which place of its own count, and its URLs."""
+class RequestClaim(NamedTuple):
+    """The claim that a request carries: the session that holds it, its number there, and its URLs."""
 
     session: str
     number: int
     fingerprints: tuple[str, ...]
 
     @classmethod
-    def by(cls, request: Request) -> Self | None:
-        """The request's, if it has one: a queue may have been written by others."""
+    def of(cls, request: Request) -> Self | None:
+        """The request's claim, if it carries a valid one: other programs may write to a queue."""
         value = request.meta.get(CLAIM)
         if not isinstance(value, list) or len(value) <= cls._fields.index("fingerprints"):
             return None
@@ -49,17 +45,17 @@ class Carried(NamedTuple):
         return cls(session, number, tuple(fingerprints)) if _are_hex(fingerprints) else None
 
     def write(self, request: Request) -> None:
-        """Has the request carry it."""
+        """Writes the claim into the request's meta."""
         request.meta[CLAIM] = [self.session, self.number, *self.fingerprints]
 
     @property
     def items(self) -> list[bytes]:
-        """The fingerprints as the filter knows them."""
+        """The fingerprints as items of the filter."""
         return [bytes.fromhex(fingerprint) for fingerprint in self.fingerprints]
 
 
 class Note(NamedTuple):
-    """A note: the request's fingerprints, how often it was taken over, and the request as JSON."""
+    """The request's fingerprints, how often it was taken over, and the request as JSON."""
 
     fingerprints: tuple[str, ...]
     taken: int
@@ -67,9 +63,9 @@ class Note(NamedTuple):
 
     @classmethod
     def of(cls, request: Request, fingerprints: tuple[str, ...], spider: Spider) -> Self | None:
-        """The request's note; None if JSON can't carry it.
+        """The request's note, or None if JSON can't carry it.
 
-        JSON, not pickle: who can write to Redis must not be able to run code here.
+        With pickle, a client that can write to Redis could run code here.
         """
         try:
             fields = request.to_dict(spider=spider)
@@ -85,17 +81,17 @@ class Note(NamedTuple):
                 key: value for key, value in fields.items() if value and value != _DEFAULTS.get(key)
             }
             text = json.dumps(fields, separators=(",", ":"))
-            # JSON makes lists of tuples, and str of all keys: it would come back as another request.
+            # JSON turns tuples into lists and keys into str: that would restore another request.
             if json.loads(text) != fields:
                 return None
         except (TypeError, ValueError, RecursionError):
-            return None  # a callback that is not the spider's, or a value of any other type
+            return None  # the callback is not the spider's, or a value has another type
         note = cls(fingerprints, 0, text)
-        return note if len(note.text(spider)) <= _LONGEST_NOTE else None
+        return note if len(note.text(spider)) <= _MAX_NOTE else None
 
     @classmethod
     def read(cls, text: str, spider: Spider) -> Self:
-        """The note again. Raises ValueError where it is none."""
+        """The note that the text holds. Raises ValueError if it holds none."""
         head, _, request = text.removeprefix(prefix(spider)).partition("\n")
         taken, *fingerprints = head.split(" ")
         if not taken.isdecimal() or not _are_hex(fingerprints):
@@ -103,16 +99,16 @@ class Note(NamedTuple):
         return cls(tuple(fingerprints), int(taken), request)
 
     def text(self, spider: Spider) -> str:
-        """As it is kept."""
+        """The text that Redis keeps."""
         return f"{prefix(spider)}{self.taken} {' '.join(self.fingerprints)}\n{self.request}"
 
     def restore(self, spider: Spider) -> Request:
-        """The request again. Raises ValueError where that can't be."""
+        """The request of the note. Raises ValueError if it can't be restored."""
         try:
             fields = json.loads(self.request)
             kind = fields.get("_class")
             if kind is not None and kind not in {f"{c.__module__}.{c.__name__}" for c in _kinds()}:
-                raise ValueError(f"no kind of request that this spider knows: {kind!r}")
+                raise ValueError(f"this spider knows no such class of requests: {kind!r}")
             fields["body"] = fields.get("body", "").encode("latin-1")
             fields["headers"] = {
                 name.encode("latin-1"): [value.encode("latin-1") for value in values]
@@ -124,7 +120,7 @@ class Note(NamedTuple):
 
 
 def prefix(spider: Spider) -> str:
-    """How the notes of a spider's requests begin: another spider has other callbacks."""
+    """The beginning of the notes of a spider; another spider has other callbacks."""
     return f"{spider.name}\n"
 
 
@@ -135,7 +131,7 @@ def _are_hex(values: list[Any]) -> bool:
 
 
 def _kinds(of: type[Request] = Request) -> Iterator[type[Any]]:
-    """Request, and all of its subclasses that have been imported."""
+    """Request and all of its subclasses that have been imported."""
     yield of
     for kind in of.__subclasses__():
         yield from _kinds(kind)

@@ -1,0 +1,161 @@
+"""Settings of every kind: they work, or the error names them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from scrapy.settings import Settings
+
+from tbloom import ConfigError, TimeBloom
+from tbloom.scrapy.dupefilter.options import read_options
+from tbloom.scrapy.settings import KNOWN
+from tests.helpers.hostile import anything, refused
+from tests.helpers.schedulers import SCRAPY
+
+EXACT = {"TBLOOM_STORE": "exact"}
+LOCAL = {"TBLOOM_STORE": "local"}
+OTHER_CLASS = {"REDIS_PARAMS": {"redis_cls": "redis.asyncio.Redis"}}
+
+
+def message(wrong: dict[str, Any]) -> str:
+    """The error that the settings raise."""
+    with pytest.raises(ConfigError) as error:
+        read_options(Settings(wrong), "spider")
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "expected"),
+    [
+        ({"TBLOOM_GRANULARITY": "y"}, "TBLOOM_GRANULARITY: expected 'h', 'd', 'w', 'm'"),
+        ({"TBLOOM_SLICES": 0}, "TBLOOM_SLICES: expected a whole number from 1"),
+        ({"TBLOOM_SLICES": "many"}, "TBLOOM_SLICES: expected a whole number, got 'many'"),
+        ({"TBLOOM_CAPACITY": -1}, "TBLOOM_CAPACITY: expected a whole number from 1"),
+        ({"TBLOOM_ERROR_RATE": 1}, "TBLOOM_ERROR_RATE: expected a float between 0 and 1"),
+        ({"TBLOOM_TIMEZONE": "Mars/Olympus"}, "TBLOOM_TIMEZONE: expected an IANA time zone"),
+        ({"TBLOOM_ON_ERROR": "panic"}, "TBLOOM_ON_ERROR: expected 'raise' or 'schedule' or 'drop'"),
+        ({"TBLOOM_KEY": "{a}"}, "TBLOOM_KEY: expected a str that is not empty and has no braces"),
+        ({"TBLOOM_SHARDS": 0}, "TBLOOM_SHARDS: expected a whole number from 1 to 16384"),
+        ({"TBLOOM_GROW": "maybe"}, "TBLOOM_GROW: expected True or False, got 'maybe'"),
+        ({"TBLOOM_TAKE_OVER": "maybe"}, "TBLOOM_TAKE_OVER: expected True or False, got 'maybe'"),
+        ({"TBLOOM_CACHE_SIZE": -1}, "TBLOOM_CACHE_SIZE: expected a whole number"),
+        ({"TBLOOM_SLICE": 4}, "TBLOOM_SLICE: expected TBLOOM_SLICES (there is no TBLOOM_SLICE), got"),
+        ({"BLOOMFILTER_BIT": 41}, "BLOOMFILTER_BIT: expected 3 to 40"),
+        ({"BLOOMFILTER_HASH_NUMBER": 0}, "BLOOMFILTER_HASH_NUMBER: expected a whole number from 1"),
+        (OTHER_CLASS, "REDIS_PARAMS: expected a redis-py client"),
+        ({"TBLOOM_STORE": "Exact"}, "TBLOOM_STORE: expected 'bloom' or 'exact' or 'local', got 'Ex"),
+        ({"TBLOOM_STORE": ["exact"]}, "TBLOOM_STORE: expected 'bloom' or 'exact' or 'local'"),
+        ({**EXACT, "TBLOOM_TTL": "soon"}, "TBLOOM_TTL: expected a number, got 'soon'"),
+        ({**EXACT, "TBLOOM_TTL": 0}, "TBLOOM_TTL: expected seconds"),
+        ({**LOCAL, "TBLOOM_PATH": "%(day)s"}, "TBLOOM_PATH: expected a str in which only %(spider)s"),
+        ({**LOCAL, "TBLOOM_PATH": "/"}, "TBLOOM_PATH: expected "),
+    ],
+)  # fmt: skip
+def test_a_wrong_setting_is_named(wrong: dict[str, Any], expected: str) -> None:
+    assert message(wrong).startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("store", "setting", "value"),
+    [
+        ("exact", "TBLOOM_CAPACITY", 1000),
+        ("exact", "BLOOMFILTER_BIT", 20),
+        ("exact", "TBLOOM_MARK", "done"),
+        ("local", "TBLOOM_SHADOW", True),
+        ("local", "TBLOOM_TTL", 60),
+        ("bloom", "TBLOOM_PATH", "seen.tbloom"),
+    ],
+)
+def test_a_setting_without_a_use_in_the_store_is_refused(
+    store: str, setting: str, value: Any
+) -> None:
+    wrong = {"TBLOOM_STORE": store, setting: value}
+    expected = f"{setting}: expected to be left out with TBLOOM_STORE = {store!r}, got {value!r}"
+    assert expected == message(wrong)
+
+
+@pytest.mark.parametrize("store", ["exact", "local"])
+def test_a_setting_that_is_switched_off_has_no_effect(store: str) -> None:
+    off = {"TBLOOM_STORE": store, "TBLOOM_SHADOW": "False", "TBLOOM_MARK": "scheduled"}
+    assert read_options(Settings(off), "tests").store == store
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("TBLOOM_HOME_SIZE", "TBLOOM_CACHE_SIZE"),
+        ("TBLOOM_HOME_AGE", "TBLOOM_CACHE_TTL"),
+        ("TBLOOM_PATIENCE", "TBLOOM_RETRY_FOR"),
+    ],
+)
+def test_the_error_for_an_old_name_has_the_new_name(old: str, new: str) -> None:
+    assert f"{old}: expected {new}, which is the new name of {old}, got 5" == message({old: 5})
+
+
+def test_a_wrong_setting_stops_the_crawl_at_the_start(crawl: Any) -> None:
+    result = crawl("pages", {**SCRAPY, "TBLOOM_SLICES": "many"}, ["a"])
+    assert [] == result["fetched"]
+    assert "ConfigError: TBLOOM_SLICES: expected a whole number, got 'many'" in result["failures"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"REDIS_URL": "http://127.0.0.1"},
+        {"REDIS_URL": "reddis://crawler:secret@127.0.0.1"},
+        {"REDIS_URL": "redis://:secret@127.0.0.1:99999/0?password=secret"},
+        {"REDIS_URL": 5},
+        {"REDIS_PARAMS": {"no_such": 1, "password": "secret"}},
+        {"REDIS_PARAMS": {"redis_cls": "no.such", "password": "secret"}},
+        {"REDIS_PARAMS": {"redis_cls": "redis.NoSuch", "password": "secret"}},
+        {"REDIS_PARAMS": '{"password": "secret"'},
+    ],
+)
+def test_a_wrong_redis_setting_is_named_without_its_password(wrong: dict[str, Any]) -> None:
+    assert message(wrong).startswith(f"{next(iter(wrong))}: expected what redis-py takes")
+    assert "secret" not in message(wrong)
+
+
+_FORMATS = ["%", "%s", "%d", "%c", "%*d", "%(spider)s%", "%(other)s", "%(spider"]
+_FORMATS += ["%(spider)9999999999s", "%(spider).2s", "%(spider)r", "%(spider)d"]
+
+
+@pytest.mark.parametrize("key", [*_FORMATS, b"a", 5, True])
+def test_a_key_with_another_format_is_refused(key: Any) -> None:
+    expected = "TBLOOM_KEY: expected a str in which only %(spider)s is replaced"
+    assert message({"TBLOOM_KEY": key}).startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("key", "name"), [("100%%", "100%"), ("%(spider)s:%(spider)s", "a%s:a%s"), ("a\0b", "a\0b")]
+)
+def test_a_key_has_the_spiders_name(key: str, name: str) -> None:
+    assert read_options(Settings({"TBLOOM_KEY": key}), "a%s").seen.name == name
+
+
+@settings(suppress_health_check=list(HealthCheck))
+@given(st.dictionaries(st.sampled_from(sorted(KNOWN)), anything, min_size=1))
+@example({"BLOOMFILTER_BIT": 40, "TBLOOM_CAPACITY": 1000})
+def test_any_setting_works_or_is_named(values: dict[str, Any]) -> None:
+    argument = refused(lambda: read_options(Settings(values), "spider"))
+    assert argument in {None, *values, "BLOOMFILTER_HASH_NUMBER"}
+
+
+def test_settings_of_the_command_line_are_strings(url: str, name: str) -> None:
+    texts = {
+        "TBLOOM_GROW": "False", "TBLOOM_SHARDS": "2", "TBLOOM_SLICES": "3",
+        "TBLOOM_CAPACITY": "500", "TBLOOM_ERROR_RATE": "0.001", "TBLOOM_GRANULARITY": "h",
+    }  # fmt: skip
+    more = {"granularity": "h", "slices": 3, "capacity": 500, "error_rate": 1e-3}
+    with TimeBloom.from_url(url, name, grow=False, shards=2, **more) as seen:
+        given_ = read_options(Settings({"REDIS_URL": url, "TBLOOM_KEY": name, **texts}), "spider")
+        assert seen.config == given_.seen.config
+
+
+def test_scrapy_redis_bloomfilters_size_settings_are_understood(url: str, name: str) -> None:
+    sizes = {"BLOOMFILTER_BIT": 16, "BLOOMFILTER_HASH_NUMBER": 5}
+    with TimeBloom.from_url(url, name, bits=1 << 16, hashes=5) as seen:
+        assert seen.config == read_options(Settings({"TBLOOM_KEY": name, **sizes}), "a").seen.config
