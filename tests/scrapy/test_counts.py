@@ -166,7 +166,7 @@ def test_without_redis_the_crawl_goes_on(
     assert ["a", "b"] == sorted(result["fetched"])
     assert {"urls/lost": 2, "hosts/lost": 1} == counted(result)
     assert "finished" == result["finish_reason"]
-    assert 1 == result["log"].count("has not counted up to 2 URLs and 1 hosts")
+    assert 1 == result["log"].count("Up to 2 URLs and 1 hosts of this crawl are not counted")
     assert 1 == result["log"].count("can't be counted now")
 
 

@@ -112,6 +112,13 @@ def test_a_redis_that_fails_in_the_middle_closes_the_spider(crawl: Any, url: str
     assert "tbloom_error" == result["finish_reason"]
 
 
+def test_a_full_filter_closes_the_spider(crawl: Any) -> None:
+    full = {"TBLOOM_GROW": False, "TBLOOM_CAPACITY": 10}
+    result = crawl("ten_and_hundred", {**SCRAPY, **full})
+    assert "tbloom_error" == result["finish_reason"]
+    assert "the current slice is full" in result["log"]
+
+
 @pytest.mark.parametrize("in_a_row", [1, 3])
 def test_lost_replies_lose_no_page(crawl: Any, url: str, in_a_row: int) -> None:
     """One reply in 10 calls is lost, or three in a row: also the replies to two retries."""

@@ -47,8 +47,8 @@ class InFlight:
         self._close_spider = close_spider
         self._shared = shared
         self._take_over = TakeOver(crawler, seen, self._schedule) if take_over else None
-        #: By the first fingerprint: the numbers of the claims that are held, the requests that have come
-        #: out of the queue and that Scrapy is not through with, and those whose callbacks have ended.
+        #: By the first fingerprint: the numbers of the claims that are held, the requests that Scrapy has
+        #: taken out of the queue and still processes, and those whose callbacks have ended.
         self._numbers: dict[str, int] = {}
         self._running: dict[str, Request] = {}
         self._done: set[str] = set()
@@ -63,9 +63,7 @@ class InFlight:
             return Claim.NEW
         own = self._hex(request)
         before = RequestClaim.of(request)
-        request.meta.pop(
-            CLAIM, None
-        )  # it belongs to another request, unless this one was redirected
+        request.meta.pop(CLAIM, None)  # copied from another request, unless this one was redirected
         if before is None or not self._is_held(before) or "redirect_urls" not in request.meta:
             return self._claim(request, (own,), "")
         if own in before.fingerprints:  # redirected to itself, as for a new cookie
@@ -138,7 +136,7 @@ class InFlight:
         )
 
     def done(self, request: Request) -> None:
-        """The request's callback has ended; ``settle`` marks it once Scrapy is through with its output."""
+        """The request's callback has ended; ``settle`` marks it once Scrapy has processed its output."""
         claim = self._held_by(request)
         if claim:
             self._done.add(claim.fingerprints[0])
@@ -152,7 +150,7 @@ class InFlight:
             count(self._crawler, "tbloom/released")
 
     def settle(self) -> None:
-        """Marks the pages that Scrapy is through with, and releases requests that something has dropped."""
+        """Marks the pages that Scrapy has processed, and releases requests that something has dropped."""
         engine = self._crawler.engine
         if engine is None or engine.scraper.slot is None:
             return

@@ -21,9 +21,9 @@ logger = logging.getLogger(__name__)
 
 #: Number of requests that one look takes over, and time from look to look (seconds).
 _BATCH, _LOOK_SECONDS = 100, 10.0
-#: Number of waiting requests from which on looks come no faster.
+#: With this many waiting requests, the next look does not come sooner.
 _ENOUGH = 1000
-#: Number of crashes after which a request is not tried again.
+#: A request that has crashed this many crawlers is not tried again.
 _MAX_CRASHES = 5
 
 
@@ -38,7 +38,7 @@ class TakeOver:
     ) -> None:
         self._crawler, self._seen, self._schedule = crawler, seen, schedule
         self._next_look = 0.0
-        #: While this crawl is idle: the sessions without a heartbeat since then, and the end of each.
+        #: While this crawl is idle: the sessions without a heartbeat since, and when each expires.
         self._silent: dict[str, int] | None = None
 
     def is_due(self) -> bool:

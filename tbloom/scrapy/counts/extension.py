@@ -93,9 +93,8 @@ class DistinctCounts:
         else:
             await deferToThread(self._end)
         if any(self._lost.values()):
-            logger.warning(
-                "This crawl has not counted up to %d URLs and %d hosts", *self._lost.values()
-            )
+            message = "Up to %d URLs and %d hosts of this crawl are not counted"
+            logger.warning(message, *self._lost.values())
         stats = self._crawler.stats
         if stats:
             lost = {f"{kind}/lost": number for kind, number in self._lost.items()}

@@ -70,7 +70,7 @@ class ShadowDupeFilter(BaseDupeFilter):
         seen = read_options(
             self._settings, spider, self._suffix(), on_error="schedule", retry_for=0
         ).seen
-        assert isinstance(seen, TimeBloom)  # noqa: S101 - other stores are refused
+        assert isinstance(seen, TimeBloom)  # noqa: S101 - the other stores refuse TBLOOM_SHADOW
         return seen
 
     def _kind(self) -> Any:
@@ -90,7 +90,7 @@ class ShadowDupeFilter(BaseDupeFilter):
         return not self._shares_queue and not self._settings.get("JOBDIR")
 
     def _suffix(self) -> str:
-        """Ends the name of a filter that forgets when the exact dupefilter does: at the end of the crawl."""
+        """Suffix of the filter's name: where the exact one forgets after the crawl, so must a filter of its own."""
         if self._is_in_memory:
             return f":shadow-{secrets.token_hex(4)}"
         is_cleared = self._shares_queue and not self._settings.getbool("SCHEDULER_PERSIST")
