@@ -266,22 +266,22 @@ Measured by `make bench-scaling`, which writes this page, on {machine}. Shared a
 
 ## Why a key is at most 32 MB
 
-What the server is busy with, so that all its clients wait. *Made*: the command that allocates the key.
-*Expired*: the longest wait of another client while the key's TTL runs out. *Moved*: MIGRATE to another
+The time for which the server is busy and all its clients wait. *Made*: the command that allocates the key.
+*Expired*: the longest wait of another client when the key expires. *Moved*: MIGRATE to another
 server on loopback, as when a cluster moves a slot. Medians of five.
 
 {stalls}
 
 No script call, and neither the creation nor the expiry of a key, may hold the server for more than 20 ms.
-A slice of many shards is made by one batch and leaves as a whole. So that the waits don't add up, a client makes
-one large key a trip, and the shards' TTLs end 100 ms apart. The longest that another client waited (which
-includes the scripts' own time):
+One batch makes a slice of many shards, and the slice leaves as a whole. To keep the waits apart, a client makes
+one large key a round trip, and the shards' TTLs end 100 ms apart. The longest wait of another client
+(including the scripts' own time):
 
 {slices}
 
-So tbloom makes keys of 32 MB at most, and as many shards as that takes. A replica is sent the command that
-makes a key, not the key, and is busy as long as its master was. Moving a slot is what a cluster's
-operator decides to do; smaller keys (more `shards`) make it smoother.
+So tbloom makes keys of 32 MB at most, and as many shards as needed. A replica gets the command that
+makes a key, not the key, and is busy as long as its master was. A cluster's operator decides when a slot moves;
+smaller keys (more `shards`) make the waits shorter.
 
 ## What an item costs
 
@@ -290,9 +290,9 @@ Batches of 250 of one shard, each sent twice, so half of the items are duplicate
 {layouts}
 
 Medians of three interleaved rounds, per item. In the cluster an item costs {ratio} times the processor time,
-and {usec_ratio} times the time in the scripts, that it costs on one server with as many shards. (One server works
+and {usec_ratio} times the script time, of one server with as many shards. (One server works
 at a time: three of them and the client share two cores here.) A batch of items of many shards is split into
-one call per shard, all under way at once; so many shards want large batches.
+one call per shard, all sent at once; so filters of many shards need large batches.
 
 {sizes}
 
@@ -300,15 +300,15 @@ one call per shard, all under way at once; so many shards want large batches.
 
 A model from the figures above: 7 daily slices at their capacity, error rate 1e-4, 12 bits set per item.
 Memory is bits / 8 for each slice and shard; for `SADD` {sadd} and for `SET NX EX` {set} bytes per item
-(measured here, for fingerprints of 40 characters). A node of 64 GB is filled to 48 GB. *Cores* are those
-that the servers keep busy at {usec} us per item if 95 % of the links are duplicates, so that 20 links are
-asked for each new item. There are at most 16,384 shards, as many as a cluster has slots.
+(measured here, for fingerprints of 40 characters). A node of 64 GB is filled to 48 GB. *Cores*: the
+servers' load at {usec} us per item if 95 % of the links are duplicates, so 20 links are
+looked up for each new item. There are at most 16,384 shards, as many as a cluster has slots.
 
 {plans}
 
-Small scale checks the model, in the second table: the model says 3.22 bytes per item and slice; Redis' allocator
-rounds a key up by as much as a quarter. The server time hardly depends on the size of the bitmap, because an
-item's cost is that of the bits it looks at.
+The second table checks the model at small scale: the model says 3.22 bytes per item and slice; Redis' allocator
+rounds a key up by at most a quarter. The server time hardly depends on the size of the bitmap, because an
+item costs only the bits that it reads.
 """
 
 
