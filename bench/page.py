@@ -197,7 +197,7 @@ def _distinct(found: Found) -> dict[str, str]:
 
 
 def _longest(rows: list[dict[str, Any]]) -> str:
-    """How long anybody waits while slices are counted."""
+    """A sentence on the longest wait while slices are counted."""
     costs = {
         name: [cost for row in rows if row["name"] == name for cost in row["verbs"].values()]
         for name in (COUNTER, BITMAP, SET)

@@ -19,7 +19,7 @@ FILES = "`FilesystemCacheStorage`"
 
 
 def among(of: Of, pages: int) -> Of:
-    """The figures of the store of so many pages; raises LookupError."""
+    """The figures of the store of this number of pages; raises LookupError."""
     return {row["pages"]: row for row in of["growth"]["rows"]}[pages]
 
 
@@ -88,9 +88,9 @@ def faster(of: Of) -> Iterator[str]:
 
 
 def _remembered(size: int, remembered: int | None) -> str:
-    told = "it is not known how much" if remembered is None else f"{remembered / 1e9:.2f}"
+    known = "it is not known how much" if remembered is None else f"{remembered / 1e9:.2f}"
     return (
-        f"the segments have {size / 1e9:.2f} GB; {told} of that was in the system's page cache "
+        f"the segments have {size / 1e9:.2f} GB; {known} of that was in the system's page cache "
         "before the first round."
     )
 

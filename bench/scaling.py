@@ -1,4 +1,4 @@
-"""Measures what docs/scaling.md says, and writes it: ``make bench-scaling``.
+"""Measures the figures of docs/scaling.md, and writes it: ``make bench-scaling``.
 
 Runs on real servers of its own: one Redis, and a cluster of three masters. Takes about two minutes;
 nothing else should run meanwhile.
@@ -38,7 +38,7 @@ ROUNDS = 3
 
 @contextmanager
 def worst_ping(url: str) -> Iterator[list[float]]:
-    """The longest that another client waited for PONG meanwhile, in milliseconds."""
+    """The longest time (ms) that another client waited for PONG."""
     done, worst = threading.Event(), [0.0]
 
     def ping() -> None:
@@ -59,12 +59,12 @@ def worst_ping(url: str) -> Iterator[list[float]]:
 
 
 def server_ms(client: redis.Redis, command: str) -> float:
-    """How long the server was busy with a command since the statistics were reset."""
+    """Time that the server was busy with a command since the statistics were reset."""
     return float(client.info("commandstats")[f"cmdstat_{command}"]["usec"]) / 1000
 
 
 def stalls(url: str, other: LocalRedis) -> list[list[Any]]:
-    """For each size of a key, what making, expiring, copying and moving it costs the server."""
+    """The server's cost of making, expiring, copying and moving a key of each size."""
     rows = []
     with redis.Redis.from_url(url) as client:
         for size in KEY_SIZES:
@@ -91,7 +91,7 @@ def stalls(url: str, other: LocalRedis) -> list[list[Any]]:
 
 
 def whole_slices(url: str) -> list[list[Any]]:
-    """What another client waits while the keys of a slice of 12 shards are made, and expire."""
+    """The wait of another client while the keys of a slice of 12 shards are made, and expire."""
     made, expired = [], []
     with redis.Redis.from_url(url) as client:
         for _ in range(3):
@@ -111,8 +111,8 @@ def whole_slices(url: str) -> list[list[Any]]:
 
 def cpu(nodes: list[redis.Redis]) -> float:
     """The processor time of the servers so far, in microseconds."""
-    told = [node.info("cpu") for node in nodes]
-    return 1e6 * sum(t["used_cpu_user"] + t["used_cpu_sys"] for t in told)
+    usage = [node.info("cpu") for node in nodes]
+    return 1e6 * sum(t["used_cpu_user"] + t["used_cpu_sys"] for t in usage)
 
 
 def per_item(client: Any, nodes: list[redis.Redis], shards: int, capacity: int) -> dict[str, float]:
@@ -187,7 +187,7 @@ def amount(size: float) -> str:
 
 
 def plan(items: int, usec: float, in_set: float, as_keys: float) -> list[Any]:
-    """The model: what a window of 7 slices with so many items takes."""
+    """The model: the memory of a window of 7 slices with this number of items."""
     config = configure("plan", capacity=items // 7)
     memory = 7 * config.shards * config.shard_bits / 8
     rate = items / (7 * 86_400)
