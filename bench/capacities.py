@@ -1,4 +1,4 @@
-"""Whether an add costs more in a large filter, and what a filter's size comes to in Redis."""
+"""The cost of an add in small and large filters, and their memory in Redis."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LARGEST_SET = 10**6
 def capacities(
     server: LocalRedis, client: redis.Redis, *, sizes: list[int], rounds: int, items: int
 ) -> dict[str, Any]:
-    """Medians of interleaved rounds, for filters that hold so many items per slice, and their sizes."""
+    """Medians of interleaved rounds, for filters with each number of items per slice, and their sizes."""
     filters = {size: tbloom_filter(server.url, f"of {size}", size) for size in sizes}
     for seen in filters.values():
         seen.add("the first")
@@ -50,7 +50,7 @@ def capacities(
 
 
 def bytes_in_set(client: redis.Redis, items: int) -> float:
-    """What so many fingerprints take in a set, as scrapy-redis keeps them, per item."""
+    """Bytes per fingerprint in a set, as scrapy-redis keeps them."""
     stock, before = fingerprints("set", items), bytes_of_data(client)
     for start in range(0, items, 1000):
         client.sadd("set", *stock[start : start + 1000])
@@ -78,7 +78,7 @@ def hashes(
     rounds: int,
     items: int,
 ) -> dict[str, Any]:
-    """For each number of hashes: the bits that the error rate then needs, and what an add costs."""
+    """For each number of hashes: the bits for the error rate, and the cost of an add."""
     filters = {k: tbloom_filter(server.url, f"k={k}", capacity, hashes=k) for k in numbers}
     for seen in filters.values():
         seen.add("the first")
@@ -112,7 +112,7 @@ def hashes(
 def longest_call(
     server: LocalRedis, client: redis.Redis, *, items: int, times: int
 ) -> dict[str, Any]:
-    """The longest (ms) that one script call holds the server, of add_many with so many items."""
+    """The longest (ms) that one script call holds the server, of add_many with this number of items."""
     with (
         slow_log(client, 100),
         tbloom_filter(server.url, "longest", 1_000_000) as seen,

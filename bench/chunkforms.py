@@ -1,4 +1,4 @@
-"""One chunk of ids in three forms: what it takes, and what the server needs for an add and for an AND of two."""
+"""One chunk of ids in three forms: memory, and server time for an add and for an AND of two."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import redis
 from idsets import CHUNK, bitmap
 from serving import command_stats
 
-#: So many chunks share a directory.
+#: Chunks that share a directory.
 CHUNKS = 100
-#: Field, and two bytes of an id: into the sorted ids there.
+#: Adds two bytes of an id (ARGV[2]) to the sorted ids in a field (ARGV[1]).
 ADD_PACKED = """
 local ids = redis.call('HGET', KEYS[1], ARGV[1]) or ':'
 local low, high = 0, (#ids - 1) / 2
@@ -39,7 +39,7 @@ for operand = 1, 2 do
 end
 return n
 """
-#: The same where each chunk has a key of its own, and the directory how many ids it has.
+#: The same with a key for each chunk; the directory has the number of its ids.
 _ADD_ELSEWHERE = """
 if redis.call('{}') == {} then return 0 end
 redis.call('HINCRBY', KEYS[1], ARGV[1], 1)
@@ -59,13 +59,13 @@ return n
 
 class Form(NamedTuple):
     name: str
-    #: Writes such a chunk: its directory's key, its own key, its number there, its ids.
+    #: Writes a chunk, given the directory's key, its own key, its number, its ids.
     write: Callable[[redis.Redis, str, str, int, list[int]], Any]
     add: str
     combine: str
-    #: Whether the chunk is in the directory.
+    #: The chunk is in the directory.
     is_inside: bool = False
-    #: What the scripts are given for an id.
+    #: An id as the scripts take it.
     word: Callable[[int], Any] = int
 
 

@@ -1,4 +1,4 @@
-"""What a claim costs, beside an add: one by one, interleaved, on a local Redis.
+"""The cost of a claim, compared with an add: one by one, interleaved, on a local Redis.
 
     make bench-claims
 

@@ -1,4 +1,4 @@
-"""Who is compared: tbloom, and what users pick today, each called as its users call it."""
+"""The contenders: tbloom, and what users choose today, each called as its users call it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ADD_MANY = f"tbloom: add_many of {BATCH}"
 SCRAPY_REDIS_BLOOMFILTER = "scrapy-redis-bloomfilter"
 REDISBLOOM_SLICES_MANY = f"RedisBloom, {SLICES} filters, by {BATCH}"
 
-#: Whether what is seen is also remembered at home, in the crawler's own process; off where the server is measured.
+#: The local cache is off where the server is measured.
 LOCAL_CACHE_ON: dict[str, Any] = {"cache_size": 100_000}
 LOCAL_CACHE_OFF: dict[str, Any] = {"cache_size": 0}
 
@@ -51,7 +51,7 @@ return answers
 
 
 class Contender(NamedTuple):
-    """Somebody who tells which of the items are new, and remembers them."""
+    """Answers which items are new, and remembers them."""
 
     name: str
     #: What is called, for the page.
@@ -80,7 +80,7 @@ def tbloom_filter(url: str, name: str, capacity: int, **arguments: Any) -> TimeB
 
 @contextmanager
 def everybody(url: str, client: redis.Redis, capacity: int) -> Iterator[list[Contender]]:
-    """All contenders, each with so many items on its server already (tbloom in each of its slices)."""
+    """All contenders, each with ``capacity`` items on its server already (tbloom in each of its slices)."""
     stock = fingerprints("stock", capacity)
     seen = tbloom_filter(url, "one", capacity)
     many = tbloom_filter(url, "many", capacity)
@@ -102,7 +102,7 @@ def everybody(url: str, client: redis.Redis, capacity: int) -> Iterator[list[Con
 
 
 def local_cache(url: str, client: redis.Redis, capacity: int) -> Iterator[Contender]:
-    seen = tbloom_filter(url, "home", capacity, **LOCAL_CACHE_ON)
+    seen = tbloom_filter(url, "cached", capacity, **LOCAL_CACHE_ON)
     seen.add("the first")
     window.fill(client, seen)
     yield Contender(ADD_CACHED, "`TimeBloom.add`", one_by_one(seen.add))
@@ -125,14 +125,19 @@ def scrapy_redis(url: str, stock: list[str]) -> Iterator[Contender]:
     yield Contender(SADD_MANY, "`SADD` in a pipeline", in_batches(sadd_many))
 
 
+def set_many(server: redis.Redis, items: Sequence[str], ttl: int = WEEK) -> list[Any]:
+    """``SET NX EX`` in a pipeline."""
+    with server.pipeline(transaction=False) as pipeline:
+        for item in items:
+            pipeline.set(item, 1, nx=True, ex=ttl)
+        return pipeline.execute()
+
+
 def set_nx_ex(url: str, stock: list[str]) -> Contender:
     """What an engineer writes by hand today."""
     server = redis.Redis.from_url(url)
     for start in range(0, len(stock), 1000):
-        with server.pipeline(transaction=False) as pipeline:
-            for item in stock[start : start + 1000]:
-                pipeline.set(item, 1, nx=True, ex=WEEK)
-            pipeline.execute()
+        set_many(server, stock[start : start + 1000])
     run = one_by_one(lambda item: server.set(item, 1, nx=True, ex=WEEK))
     return Contender("SET NX EX, a key each", "`SET key 1 NX EX ttl`", run)
 
@@ -179,7 +184,7 @@ def _add(bloom: Any, item: str) -> bool:
 def redisbloom(
     url: str, client: redis.Redis, capacity: int, stock: list[str]
 ) -> Iterator[Contender]:
-    """One filter; and one for each slice with a script of one's own. All hold ``stock`` already."""
+    """One filter; and one for each slice, with our own script. All hold ``stock`` already."""
     server = redis.Redis.from_url(url)
     script = server.register_script(ADD_TO_SLICES)
 

@@ -1,4 +1,4 @@
-"""Those who count distinct ids: DistinctCounter, and what else Redis has for it."""
+"""Ways to count distinct ids: DistinctCounter, and those of Redis."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tbloom import DistinctCounter
 
 COUNTER, BITMAP, SET, HYPERLOGLOG = "DistinctCounter", "a bitmap", "a SET", "HyperLogLog"
 VERBS = "count", "and", "or", "xor"
-#: So many ids go out at once where a contender is filled.
+#: Ids per call when a contender is filled.
 AT_ONCE = 10_000
 
 
@@ -25,10 +25,10 @@ def operands(
 
 
 class Counts:
-    """Two sets of ids in one of the contenders' ways."""
+    """Two sets of ids, as one contender stores them."""
 
     name: str
-    #: What it may be asked, and how; the answers are exact unless said otherwise.
+    #: Its verbs; the answers are exact unless said otherwise.
     verbs: dict[str, Callable[[], int]]
     is_exact = True
 
@@ -36,15 +36,15 @@ class Counts:
         self.server = redis.Redis.from_url(url)
 
     def fill(self, scenario: Scenario, bits: Dense | None) -> None:
-        """Takes both sets in; ``bits``: the same as bitmaps, where there are too many to add."""
+        """Stores both sets; ``bits``: the same as bitmaps, if there are too many to add."""
         raise NotImplementedError
 
     def item(self, number: int) -> Any:
-        """What is added for an id."""
+        """The item that is added for an id."""
         return number
 
     def add(self, item: Any) -> Any:
-        """To the first set. Whether it is new there."""
+        """Adds to the first set; answers if the item is new in it."""
         raise NotImplementedError
 
     def add_many(self, items: Sequence[Any]) -> Sequence[Any]:

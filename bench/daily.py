@@ -1,4 +1,4 @@
-"""Distinct ids of 30 days: of a DistinctCounter in daily slices, and of a bitmap, a SET, a HyperLogLog for each day."""
+"""Distinct ids of 30 days: a DistinctCounter in daily slices, and a bitmap, a SET and a HyperLogLog for each day."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tbloom import DistinctCounter
 
 DAYS, WEEK = 30, 7
 WEEK_COUNT, ALL_COUNT, TWO_AND = f"{WEEK} days", f"{DAYS} days", "AND of two days"
-#: Above so many ids a chunk is a bitmap.
+#: A chunk of more ids is a bitmap.
 MOST_SORTED = 4096
-#: The slow log gets what takes longer (us): few of the commands inside scripts, which it tells of too.
+#: The slow log's threshold (us). It also lists commands inside scripts; few of these take longer.
 _SLOW = 20
-#: What the bench itself asks.
+#: Commands of the bench itself.
 _BESIDE = (b"INFO", b"CONFIG", b"SLOWLOG")
 
 Verbs = dict[str, Callable[[], int]]
@@ -43,7 +43,7 @@ class Days(NamedTuple):
 
 
 def daily(url: str, client: redis.Redis, *, space: int, a_day: int, rounds: int) -> dict[str, Any]:
-    """For each scenario and contender: bytes of all days, and what each count costs."""
+    """For each scenario and contender: bytes of all days, and the cost of each count."""
     rows = []
     for days in scenarios(space, a_day):
         truth = days.truth()
@@ -53,8 +53,10 @@ def daily(url: str, client: redis.Redis, *, space: int, a_day: int, rounds: int)
                 verbs = write(client, days) if write else _ours(client, days, counter)
                 row = {"scenario": days.name, "name": name, "bytes": _bytes(client, counter)}
                 for verb, ask in verbs.items():
-                    told = ask()
-                    assert told == truth[verb] or name == HYPERLOGLOG, f"{name}, {verb}: {told}"
+                    answers = ask()
+                    assert answers == truth[verb] or name == HYPERLOGLOG, (
+                        f"{name}, {verb}: {answers}"
+                    )
                 costs = {verb: _cost(client, ask, rounds) for verb, ask in verbs.items()}
                 rows.append({**row, "verbs": costs})
     client.flushall()
@@ -62,14 +64,14 @@ def daily(url: str, client: redis.Redis, *, space: int, a_day: int, rounds: int)
 
 
 def _bytes(client: redis.Redis, counter: DistinctCounter) -> int:
-    """What all days take: the counter's own slices, or all that is there."""
+    """Bytes of all days: the counter's slices, or all keys."""
     own = sum(slice.bytes for slice in counter.info().slices)
     return own or sum(client.memory_usage(key, samples=0) for key in client.scan_iter())
 
 
 def scenarios(space: int, a_day: int) -> Iterator[Days]:
     """Scattered ids, a hundredth of the space: in bitmaps, in short sorted chunks, and in sorted chunks that are about as
-    long as they get. Then consecutive ones, of which each day has three quarters of the day before."""
+    long as they get. Then consecutive ones; each day has three quarters of the day before."""
     for count, among in ((a_day, space // 10), (a_day, space), (a_day * 3 // 5, space // 10)):
         chance = np.random.default_rng(count)
         drawn = [np.sort(chance.choice(among, count, replace=False)) for _ in range(DAYS)]
@@ -95,13 +97,13 @@ def _cost(client: redis.Redis, ask: Callable[[], int], rounds: int) -> dict[str,
 
 
 def _ours(client: redis.Redis, days: Days, counter: DistinctCounter) -> Verbs:
-    """Only the current slice can be added to: all are written as the product would, the ids' members left out."""
+    """Only the current slice can be added to, so all are written directly in the counter's format, without members."""
     keys, members = counter.config.keys, [*map(member, range(100))]
     counter.add_many(members)
     labels = [slice.label for slice in counter.info().slices]
     today = client.hgetall(keys.directory("daily", labels[-1]))
     own = sorted(named(client, "ids", members))
-    assert today[b"0"] == packed(own), "not what the product writes"
+    assert today[b"0"] == packed(own), "not the format of the counter"
     client.set(keys.members(), 1 + max(int(ids[-1]) for ids in days.ids))
     for label, ids in zip(labels, days.ids, strict=True):
         fields: dict[str, Any] = {"of": today[b"of"], "n": len(ids)}
@@ -177,7 +179,7 @@ def _verbs(union: Callable[[range], int], common: Callable[[range], int]) -> Ver
     }
 
 
-#: What writes the days, and how they are then counted; None: the counter.
+#: Each writes the days and returns how to count them; None: the counter.
 CONTENDERS: dict[str, Callable[[redis.Redis, Days], Verbs] | None] = {
     COUNTER: None,
     BITMAP: _bitmaps,

@@ -1,4 +1,4 @@
-"""A longer line between a client and Redis: a TCP proxy in a process of its own.
+"""A longer line between a client and Redis: a TCP proxy in its own process.
 
     python bench/delay.py PORT SECONDS
 
@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 
 
 class _Direction:
-    """One thread receives, another one sends in time: what comes meanwhile must not wait twice."""
+    """One thread receives, another one sends in time: data that arrives meanwhile must not wait twice."""
 
     def __init__(self, source: socket.socket, target: socket.socket, seconds: float) -> None:
         self._source, self._target, self._seconds = source, target, seconds
@@ -71,7 +71,7 @@ def _accept(listener: socket.socket, port: int, seconds: float) -> None:
 
 @contextmanager
 def delayed(port: int, seconds: float) -> Iterator[str]:
-    """The URL under which the Redis on this port is so much (s) further away, each way."""
+    """The URL of the Redis on this port, with a delay (s) each way."""
     command = [sys.executable, __file__, str(port), str(seconds)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout

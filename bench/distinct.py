@@ -1,4 +1,4 @@
-"""Exact distinct counts beside a plain bitmap, a SET of ids and HyperLogLog: memory, and what each verb costs."""
+"""Exact distinct counts compared with a plain bitmap, a SET of ids and HyperLogLog: memory, and the cost of each verb."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def distinct(
     a_day: int,
     daily_rounds: int,
 ) -> dict[str, Any]:
-    """All of the section: so many ids that there may be, of which so many members have one."""
+    """The whole section: ``space`` possible ids, of which ``members`` are given."""
     found: dict[str, Any] = {"space": space, "rounds": rounds, "singles": singles, "rows": []}
     found["chunks"] = chunk_forms(client, sizes, times)
     given = Given.of(space, members)
@@ -84,7 +84,7 @@ def compare(
     rounds: int,
     singles: int,
 ) -> list[dict[str, Any]]:
-    """What each contender takes, and its costs."""
+    """Each contender's memory and costs."""
     a, b = {*scenario.a}, {*scenario.b}
     truth = {"count": len(a), "and": len(a & b), "or": len(a | b), "xor": len(a ^ b)}
     with ExitStack() as stack:
@@ -101,7 +101,7 @@ def compare(
             for name, costs in counting(client, asked, verb, rounds).items():
                 rows[name]["verbs"][verb] = costs
         gc.collect()
-        gc.freeze()  # millions of ids are looked through by each collection otherwise, in whoever's time it falls
+        gc.freeze()  # else each collection scans millions of ids, in the time of any contender
         for name, costs in adding(client, everybody, scenario, rounds, singles).items():
             rows[name]["adds"] = costs
         gc.unfreeze()
@@ -110,7 +110,7 @@ def compare(
 
 
 def errors(counts: Counts, truth: dict[str, int]) -> dict[str, float]:
-    """By how much it is wrong, to the true number."""
+    """The relative error of each verb."""
     found = {verb: ask() / truth[verb] - 1 for verb, ask in counts.verbs.items()}
     assert not counts.is_exact or not any(found.values()), f"{counts.name}: {found}"
     return found
@@ -150,9 +150,9 @@ def adding(
             for counts in chance.sample(everybody, len(everybody)):
                 items = [*map(counts.item, ids)]
                 for kind in ("new", "again"):
-                    cost, told = measure(client, adder(counts, way), items)
+                    cost, answers = measure(client, adder(counts, way), items)
                     if counts.is_exact:
-                        check(counts.name, [*map(bool, told)], [kind == "new"] * count)
+                        check(counts.name, [*map(bool, answers)], [kind == "new"] * count)
                     if number:  # the first one warms up
                         found[counts.name].setdefault(f"{way}, {kind}", []).append(cost)
     return {
@@ -161,7 +161,7 @@ def adding(
 
 
 def adder(counts: Counts, way: str) -> Callable[[Sequence[Any]], Sequence[Any]]:
-    """What adds, one by one or all at once."""
+    """A function that adds, one by one or all at once."""
     if way == "add_many":
         return counts.add_many
     return lambda items: [counts.add(item) for item in items]
@@ -170,15 +170,15 @@ def adder(counts: Counts, way: str) -> Callable[[Sequence[Any]], Sequence[Any]]:
 def first_met(
     url: str, client: redis.Redis, *, rounds: int, singles: int
 ) -> dict[str, dict[str, float]]:
-    """What a member costs that has no id yet: medians."""
+    """The cost of a member without an id: medians."""
     found: dict[str, list[Cost]] = {}
     with DistinctCounter.from_url(url, "first") as counter:
         for number in range(rounds + 1):
             for way, count in (("add", singles), ("add_many", BATCH)):
                 items = [f"{way} {number} {i}" for i in range(count)]
                 run = counter.add_many if count == BATCH else lambda some: [*map(counter.add, some)]
-                cost, told = measure(client, run, items)
-                assert all(told)
+                cost, answers = measure(client, run, items)
+                assert all(answers)
                 if number:
                     found.setdefault(way, []).append(cost)
         counter.clear()

@@ -1,4 +1,4 @@
-"""The exact filter beside what remembers exactly today: memory, speed, and what becomes of dead entries."""
+"""The exact filter compared with other exact stores: memory, speed, and dead entries."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -18,11 +19,11 @@ from contenders import (
     ADD,
     ADD_MANY,
     SADD,
-    WEEK,
     Contender,
     in_batches,
     one_by_one,
     scrapy_redis,
+    set_many,
     set_nx_ex,
     tbloom_filter,
 )
@@ -42,11 +43,11 @@ EXACT = "ExactFilter"
 EXACT_ADD, EXACT_ADD_MANY = f"{EXACT}: add", f"{EXACT}: add_many of {BATCH}"
 SET_MANY = f"SET NX EX, pipelined by {BATCH}"
 HASH = "HSET fingerprint expiry"
-#: For how long (s) items are remembered, at least and at most; each batch for another time.
+#: Shortest and longest lifetime of an item (s); each batch has another one.
 SHORTEST, LONGEST = 3600, 86_400
-#: The sizes between two doublings at which the exact filter's memory is looked at too.
+#: Measurements of the exact filter's memory between two doublings.
 STEPS = 4
-#: With so many items a store is filled once before it is measured.
+#: Items that fill a store once before it is measured.
 WARM = 10_000
 
 Fill = Callable[[Sequence[str], int], Any]
@@ -54,7 +55,7 @@ Fill = Callable[[Sequence[str], int], Any]
 
 class Store(NamedTuple):
     name: str
-    #: Adds items for so many seconds.
+    #: Adds items with a lifetime (s).
     fill: Fill
 
 
@@ -68,7 +69,7 @@ def exact(
     items: int,
     dead_items: int,
 ) -> dict[str, Any]:
-    """All of the section; ``sizes``: with how many items memory is measured, on other servers the first of them."""
+    """The whole section. Memory is measured with ``sizes`` items; on other kinds of servers with the first size."""
     found: dict[str, Any] = {
         "server": version(client),
         "sizes": sizes,
@@ -103,10 +104,10 @@ def others(but: str) -> Iterator[tuple[redis.Redis, str]]:
 
 
 def memory(url: str, client: redis.Redis, sizes: list[int]) -> list[dict[str, Any]]:
-    """Bytes per item in each store, with so many items that live for 1 to 24 hours."""
+    """Bytes per item in each store, with ``sizes`` items that live for 1 to 24 hours."""
     kind, everyone = version(client), fingerprints("exact", max(sizes))
     rows = []
-    with stores(url) as all_of_them:  # what a server takes once, some 0.5 MB, is no item's
+    with stores(url) as all_of_them:  # the 0.5 MB that a server allocates once belong to no item
         for store in all_of_them:
             fill(store, everyone[:WARM])
             empty(client)
@@ -122,7 +123,7 @@ def memory(url: str, client: redis.Redis, sizes: list[int]) -> list[dict[str, An
 
 
 def empty(client: redis.Redis) -> None:
-    """Forgets everything, and returns when its memory is free: Valkey lets a thread free it, if nothing else is said."""
+    """Deletes everything, and returns when its memory is free. (By default Valkey frees it in a thread.)"""
     client.execute_command("FLUSHALL", "SYNC")
 
 
@@ -142,12 +143,6 @@ def fill(store: Store, items: Sequence[str]) -> None:
 def stores(url: str) -> Iterator[list[Store]]:
     with ExactFilter.from_url(url, "exact") as seen, redis.Redis.from_url(url) as server:
 
-        def set_many(some: Sequence[str], ttl: int) -> None:
-            with server.pipeline(transaction=False) as pipeline:
-                for item in some:
-                    pipeline.set(item, 1, nx=True, ex=ttl)
-                pipeline.execute()
-
         def hset(some: Sequence[str], ttl: int) -> None:
             expires = int(time.time()) + ttl
             server.hset("expiries", mapping=dict.fromkeys(some, expires))
@@ -155,18 +150,18 @@ def stores(url: str) -> Iterator[list[Store]]:
         yield [
             Store(EXACT, seen.add_many),
             Store(SADD, lambda some, _: server.sadd("dupefilter", *some)),
-            Store("SET NX EX, a key each", set_many),
+            Store("SET NX EX, a key each", partial(set_many, server)),
             Store(HASH, hset),
         ]
 
 
-def growth(url: str, client: redis.Redis, most: int) -> list[dict[str, Any]]:
-    """The exact filter's bytes per item on the way to so many: all buckets fill up, and are split, together."""
-    everyone, rows, done = fingerprints("exact", most), [], 0
+def growth(url: str, client: redis.Redis, limit: int) -> list[dict[str, Any]]:
+    """The exact filter's bytes per item while it grows to ``limit`` items: all buckets fill up and are split together."""
+    everyone, rows, done = fingerprints("exact", limit), [], 0
     with ExactFilter.from_url(url, "exact") as seen:
         before = bytes_of_data(client)
         for step in range(STEPS, -1, -1):
-            items = round(most * 2 ** (-step / STEPS))
+            items = round(limit * 2 ** (-step / STEPS))
             fill(Store(EXACT, seen.add_many), everyone[done:items])
             done, used = items, bytes_of_data(client) - before
             rows.append({"items": items, "bytes": used / items, "buckets": seen.info().buckets})
@@ -174,7 +169,7 @@ def growth(url: str, client: redis.Redis, most: int) -> list[dict[str, Any]]:
     return rows
 
 
-# --- memory of the other way to have expiries: fields of hashes, each with a TTL
+# --- memory of hashes whose fields have TTLs
 
 
 def fields(url: str, client: redis.Redis, items: int) -> list[dict[str, Any]]:
@@ -185,26 +180,26 @@ def fields(url: str, client: redis.Redis, items: int) -> list[dict[str, Any]]:
         return []
     digests = [fingerprint(encode(item)) for item in fingerprints("exact", items)]
     rows = []
-    for most in (50, 80):
-        parts = [part for part in split(digests, most) if part]
+    for limit in (50, 80):
+        parts = [part for part in split(digests, limit) if part]
         for name, write in (("sorted sets", _sorted_set), ("hashes, HPEXPIREAT", _hash)):
             before = bytes_of_data(client)
             with redis.Redis.from_url(url) as server:
                 _write(server, write, parts)
             used = bytes_of_data(client) - before
             empty(client)
-            row = {"name": name, "most": most, "buckets": len(parts), "bytes": used / items}
+            row = {"name": name, "limit": limit, "buckets": len(parts), "bytes": used / items}
             rows.append({"server": version(client), **row})
     return rows
 
 
-def split(digests: list[int], most: int, bit: int = 47) -> Iterator[list[int]]:
-    """In buckets of so many at most, as the exact filter splits them."""
-    if len(digests) <= most:
+def split(digests: list[int], limit: int, bit: int = 47) -> Iterator[list[int]]:
+    """Buckets of at most ``limit`` items, split as by the exact filter."""
+    if len(digests) <= limit:
         yield digests
         return
     for half in (0, 1):
-        yield from split([key for key in digests if key >> bit & 1 == half], most, bit - 1)
+        yield from split([key for key in digests if key >> bit & 1 == half], limit, bit - 1)
 
 
 def _write(server: redis.Redis, write: Callable[..., None], parts: list[list[int]]) -> None:
@@ -240,7 +235,7 @@ def _hash(pipeline: Any, key: str, expiries: dict[bytes, int], begun: int) -> No
 def speed(
     server: LocalRedis, client: redis.Redis, *, stock: int, rounds: int, items: int
 ) -> dict[str, Any]:
-    """What a new item costs, and the same once more, for each placement: medians of interleaved rounds."""
+    """The cost of a new item, and of the same again, for each placement: medians of interleaved rounds."""
     rows = []
     with contenders(server.url, client, stock) as everybody:
         for placement in placements():
@@ -271,8 +266,8 @@ def _rounds(
             for contender in chance.sample(everybody, len(everybody)):
                 these = fingerprints(f"{contender.name}, {placement} {number}", items)
                 for kind in ("new", "seen"):
-                    cost, told = measure(client, contender.run, these)
-                    check(contender.name, told, [kind == "new"] * items)
+                    cost, answers = measure(client, contender.run, these)
+                    check(contender.name, answers, [kind == "new"] * items)
                     if number:  # the first one warms up
                         costs.setdefault((contender.name, kind), []).append(cost)
     return costs
@@ -280,7 +275,7 @@ def _rounds(
 
 @contextmanager
 def contenders(url: str, client: redis.Redis, stock: int) -> Iterator[list[Contender]]:
-    """Those who are asked, each with so many items already (TimeBloom in each of its slices)."""
+    """The contenders, each with ``stock`` items already (TimeBloom in each of its slices)."""
     everyone = fingerprints("stock", stock)
     with ExitStack() as stack:
         one, many = (
@@ -302,18 +297,8 @@ def contenders(url: str, client: redis.Redis, stock: int) -> Iterator[list[Conte
             Contender(ADD_MANY, "", in_batches(seen_many.add_many)),
             *scrapy_redis(url, everyone),
             set_nx_ex(url, everyone),
-            Contender(SET_MANY, "", in_batches(_set_many(redis.Redis.from_url(url)))),
+            Contender(SET_MANY, "", in_batches(partial(set_many, redis.Redis.from_url(url)))),
         ]
-
-
-def _set_many(server: redis.Redis) -> Callable[[Sequence[str]], list[Any]]:
-    def set_many(items: Sequence[str]) -> list[Any]:
-        with server.pipeline(transaction=False) as pipeline:
-            for item in items:
-                pipeline.set(item, 1, nx=True, ex=WEEK)
-            return pipeline.execute()
-
-    return set_many
 
 
 # --- dead entries
@@ -325,9 +310,9 @@ def _add(seen: ExactFilter, items: Sequence[str], ttl: int) -> None:
 
 
 def dead(url: str, client: redis.Redis, items: int) -> dict[str, Any]:
-    """What is left of dead entries after so many single adds, where 90 % of all have expired.
+    """The dead entries left after each number of single adds, when 90 % of all have expired.
 
-    The others live on in the same buckets, so that no bucket expires as a whole.
+    The live ones are in the same buckets, so no bucket expires as a whole.
     """
     everyone, few = fingerprints("dying", items), items // 10
     more = iter(fingerprints("after the dead", 1000))

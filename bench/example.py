@@ -18,12 +18,12 @@ from tbloom.bloom.info import FilterInfo  # noqa: E402
 from tbloom.cli.commands.report import page  # noqa: E402
 from tests.helpers import browser, servers  # noqa: E402
 
-#: New pages of each day; the fifth is one that nobody had planned for.
+#: New pages of each day; the fifth exceeds the planned capacity.
 DAYS = (84_000, 91_500, 88_200, 79_400, 131_000, 86_900, 38_700)
 
 
 def week(name: str = "news") -> FilterInfo:
-    """What a filter holds after these days, at 11 in the morning of the last."""
+    """The filter after these days, at 11 in the morning of the last."""
     with tempfile.TemporaryDirectory() as folder:
         clockwork = servers.Clockwork(Path(folder), busy=True)
         with (

@@ -1,4 +1,4 @@
-"""What so many items take, and how many others are then called seen by mistake."""
+"""The memory of each filter, and its rate of mistakes."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from streams import fingerprints
 from tbloom.demo.localredis import LocalRedis
 
 CHUNK = 2_000
-#: scrapy-redis-bloomfilter's documents size it so: 2^30 bits for 10^8 items.
+#: The size in scrapy-redis-bloomfilter's documents: 2^30 bits for 10^8 items.
 BITS_PER_ITEM = 2**30 / 10**8
 
 
 class Store(NamedTuple):
     name: str
     add_many: Callable[[Sequence[str]], Any]
-    #: None: it can't be mistaken.
+    #: None: it makes no mistakes.
     count_seen: Callable[[Sequence[str]], int] | None
 
 
 def footprint(
     server: LocalRedis, client: redis.Redis, *, items: int, questions: int, seconds: float
 ) -> dict[str, Any]:
-    """Bytes per item, and the rate of mistakes, each asked ``questions`` or for so many seconds."""
+    """Bytes per item, and the rate of mistakes, measured with ``questions`` or for ``seconds``."""
     everyone = fingerprints("kept", items)
     others = fingerprints("never added", questions)
     rows = []
@@ -51,7 +51,7 @@ def footprint(
 
 
 def bytes_of_keys(client: redis.Redis) -> int:
-    """What Redis has allocated for all keys, of which there are few, each of them large."""
+    """Bytes that Redis has allocated for all keys (few and large ones)."""
     return sum(client.memory_usage(key, samples=0) for key in client.scan_iter())
 
 
@@ -69,7 +69,7 @@ def mistakes(store: Store, others: list[str], seconds: float) -> dict[str, int |
 def tbloom_window(
     url: str, client: redis.Redis, items: list[str], others: list[str], seconds: float
 ) -> dict[str, Any]:
-    """A whole window, each slice full: as much is added to the current one, which is then given an older name."""
+    """A whole window of full slices: the current one is filled and then renamed to an older one."""
     per_slice = math.ceil(len(items) / SLICES)
     with tbloom_filter(url, "kept", per_slice + 1) as seen:  # one more, else it would grow
         older = seen.keys()[:-1]
@@ -88,7 +88,7 @@ def tbloom_window(
 
 
 def stores(url: str, client: redis.Redis, items: int) -> Iterator[Store]:
-    """The peers, each of a size for so many items."""
+    """The peers, each with the size for ``items`` items."""
     server = redis.Redis.from_url(url)
     yield Store("scrapy-redis: SADD", lambda some: server.sadd("dupefilter", *some), None)
     yield Store("SET NX EX, a key each", lambda some: _set_many(server, some), None)
@@ -161,8 +161,8 @@ def redisbloom_slices(server: redis.Redis, items: int) -> Store:
             server.execute_command("BF.MADD", key, *some[i::SLICES])
 
     def count_seen(some: Sequence[str]) -> int:
-        told = [server.execute_command("BF.MEXISTS", key, *some) for key in keys]
-        return sum(any(of_item) for of_item in zip(*told, strict=True))
+        answers = [server.execute_command("BF.MEXISTS", key, *some) for key in keys]
+        return sum(any(of_item) for of_item in zip(*answers, strict=True))
 
     for key in keys:
         server.execute_command("BF.RESERVE", key, ERROR_RATE / SLICES, math.ceil(items / SLICES))

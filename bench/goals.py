@@ -25,18 +25,18 @@ from table import Table
 Found = dict[str, Any]
 
 GOAL_OF_ADD, GOAL_OF_ADD_MANY = 0.75, 0.5
-#: So many ids there may be where ten are counted.
+#: Possible ids, of which ten are counted.
 SPACE = 10**7
-#: So many pages there are, and so many of them are asked for.
+#: Pages in the store, and gets.
 PAGES, GETS = 10**6, 10**4
 
 
 class Goal(NamedTuple):
     text: str
     bound: float
-    #: The figure, or several, which may hold in part; raises LookupError where it was not measured.
+    #: The figure, or several; raises LookupError if it was not measured.
     figure: Callable[[Found], float | list[float]]
-    #: Whether the figure has to be as large as the bound, not as small.
+    #: The bound is a minimum, not a maximum.
     at_least: bool = True
     unit: str = "x"
     digits: int = 2
@@ -49,7 +49,7 @@ def _race(found: Found, name: str, figure: str, section: str = "race") -> list[f
 
 
 def _compared(found: Found, name: str, with_name: str, figure: str = "ratio") -> list[float]:
-    """The one's figure, to the other's, in each placement."""
+    """The ratio of two figures, in each placement."""
     figures = [_race(found, one, figure) for one in (name, with_name)]
     if not all(figures):
         raise LookupError("one of them was not there")  # a server without RedisBloom
@@ -89,7 +89,7 @@ def _exact_memory(found: Found) -> list[float]:
 
 
 def _waiting(found: Found) -> float:
-    """How many times as long scrapy-redis' dupefilter waits as tbloom's best way does."""
+    """Waiting of scrapy-redis' dupefilter, to that of tbloom's best way."""
     waited = {row["way"]: row["waited"] for row in found["links"]["rows"] if row["delay"] == 0.0005}
     return float(waited.pop(REFERENCE) / min(waited.values()))
 
@@ -101,14 +101,14 @@ def _local(found: Found, way: str) -> list[float]:
 
 
 def _few_ids(found: Found, figure: str) -> list[float]:
-    """How many times as fast as a bitmap a counter of few of so many ids is."""
+    """The rate of a counter of few ids, to that of a bitmap."""
     if found["distinct"]["space"] != SPACE:
         raise LookupError("measured with other ids")
     return [faster(found["distinct"], verb, figure) for verb in ("count", "and", "or")]
 
 
 def _pages(found: Found, figure: str) -> float:
-    """A figure of a get among so many pages."""
+    """A figure of a get among ``PAGES`` pages."""
     return float(among(found["pages"], PAGES)[figure])
 
 
@@ -268,7 +268,7 @@ def table(found: Found) -> Table:
         figures = figure if isinstance(figure, list) else [figure]
         good = [one >= goal.bound if goal.at_least else one <= goal.bound for one in figures]
         holds = "yes" if all(good) else "in part" if any(good) else "**no**"
-        told = " and ".join(f"{figure:,.{goal.digits}f}" for figure in figures)
+        shown = " and ".join(f"{figure:,.{goal.digits}f}" for figure in figures)
         bound = f"{'>=' if goal.at_least else '<='} {goal.bound:,g} {goal.unit}"
-        rows.append([goal.text, bound, f"{told} {goal.unit}", holds])
+        rows.append([goal.text, bound, f"{shown} {goal.unit}", holds])
     return Table("Goals", ["", "goal", "reached", "holds"], rows, words=4)

@@ -1,4 +1,4 @@
-"""The ids that are counted, and how a mapping comes to give them."""
+"""The counted ids, and a mapping that assigns them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tbloom.engine.flow import chunks
 from tbloom.items import encode, fingerprint
 
 CHUNK = 1 << 16
-#: The spread ids are runs of so many, at equal distances.
+#: Length of a run of spread ids; the runs are at equal distances.
 RUN = 100
-#: The consecutive ids are given to so many members at once.
+#: Members that get consecutive ids at once.
 AT_ONCE = 1000
-#: Between two doublings the mapping's memory is looked at so often.
+#: Measurements of the mapping's memory between two doublings.
 STEPS = 4
 
 
@@ -69,7 +69,7 @@ class Given(NamedTuple):
 
 
 def member(number: int) -> str:
-    """The member that is to have this id; in one batch some may come after others."""
+    """The member for this id; in one batch the order may differ."""
     return f"user:{number:08}"
 
 
@@ -94,8 +94,8 @@ def give(client: redis.Redis, url: str, given: Given) -> tuple[dict[str, Any], d
     everybody: list[str] = []
     growth, done, elapsed = [], 0, 0.0
     runs = [*given.runs()]
-    most = sum(map(len, runs))
-    sizes = [most * 2 ** (-step / STEPS) for step in range(STEPS, -1, -1)]
+    total = sum(map(len, runs))
+    sizes = [total * 2 ** (-step / STEPS) for step in range(STEPS, -1, -1)]
     with DistinctCounter.from_url(url, "everyone") as everyone:
         for run in runs:
             if run.start:
@@ -119,17 +119,17 @@ def give(client: redis.Redis, url: str, given: Given) -> tuple[dict[str, Any], d
 
 
 def bytes_in_hash(client: redis.Redis, members: int) -> float:
-    """What a member takes in one hash of members and ids, as one would write it by hand."""
+    """Bytes per member in one hash of members and ids, written by hand."""
     for start in range(0, members, AT_ONCE):
         numbers = range(start, min(start + AT_ONCE, members))
         client.hset("by hand", mapping={member(number): number for number in numbers})
     used: int = client.memory_usage("by hand", samples=0)
-    client.delete("by hand")  # not in the background, beside what is measured next
+    client.delete("by hand")  # in the foreground, so as not to disturb the next measurement
     return used / members
 
 
 def sparse(given: Given, count: int = 10) -> Scenario:
-    """So many of the spread ids for each, half of them for both."""
+    """``count`` of the spread ids for each set; half of them are in both."""
     chance = random.Random(count)
     ids = chance.sample(given.spread, len(given.spread))
     half = count // 2
@@ -154,7 +154,7 @@ def clustered(given: Given) -> list[Scenario]:
 
 
 def bitmap(ids: Sequence[int], size: int) -> bytes:
-    """Of so many bytes, as Redis counts the bits."""
+    """A bitmap of ``size`` bytes, in Redis' order of bits."""
     bits = bytearray(size)
     for number in ids:
         bits[number // 8] |= 128 >> number % 8
@@ -177,7 +177,7 @@ def dense(given: Given) -> tuple[Scenario, Dense]:
 
 
 def write(client: redis.Redis, counter: DistinctCounter, bits: bytes) -> None:
-    """Writes a counter's chunks, all of them bitmaps, as the product would."""
+    """Writes a counter's chunks, all of them bitmaps, in the counter's format."""
     counter.add(member(0))  # the parameters, and the directory's other field
     keys, name = counter.config.keys, counter.name
     fields = {}
@@ -190,7 +190,7 @@ def write(client: redis.Redis, counter: DistinctCounter, bits: bytes) -> None:
 
 
 def check_written(client: redis.Redis, url: str, counter: DistinctCounter, a: list[int]) -> None:
-    """Compares the first chunk with one to which all was added by the product."""
+    """Compares the first chunk with one made by ``add_many``."""
     with (
         DistinctCounter.from_url(url, "all", mapping="check") as everyone,
         DistinctCounter.from_url(url, "half", mapping="check") as half,

@@ -16,7 +16,7 @@ from tbloom.demo.localredis import LocalRedis
 
 TBLOOM = [sys.executable, "-c", "import sys; from tbloom.cli import main; sys.exit(main())"]
 _AT_ONCE = 10_000
-#: The slow log gets what takes longer (us).
+#: The slow log's threshold (us).
 _SLOW = 1000
 
 
@@ -54,7 +54,7 @@ def _import(
         [*command, "--from-set", "old", "--quiet", *options], check=True, capture_output=True
     )
     elapsed, served = time.perf_counter() - start, server_seconds(client) - served
-    # Without what Python takes to begin, which a larger set would not feel.
+    # Without Python's start-up time, which does not matter for a larger set.
     start = time.perf_counter()
     subprocess.run([*TBLOOM, "import", "--help"], check=True, capture_output=True)
     elapsed -= time.perf_counter() - start

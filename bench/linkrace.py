@@ -1,4 +1,4 @@
-"""The links of real pages, in the order in which a crawler meets them, through SADD and through add."""
+"""The links of real pages, in the order in which a crawler finds them, through SADD and through add."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tbloom.demo.localredis import LocalRedis
 def link_race(
     server: LocalRedis, client: redis.Redis, *, rounds: int, every: int
 ) -> dict[str, Any]:
-    """What a link costs each of them, of every so-manyth page, on a server that is empty at first.
+    """The cost of a link for each contender, on ``every``-th page, on a server that is empty at first.
 
     :raises AssertionError: if one calls more than a single new link seen, or the other way round.
     """
@@ -46,8 +46,8 @@ def link_race(
             for _ in range(rounds):
                 with ExitStack() as stack:
                     for contender in _contenders(stack, server.url, len(items)):
-                        cost, told = measure(client, contender.run, items)
-                        wrong = sum(one != other for one, other in zip(told, truth, strict=True))
+                        cost, answers = measure(client, contender.run, items)
+                        wrong = sum(one != other for one, other in zip(answers, truth, strict=True))
                         assert wrong <= 1, f"{contender.name}: {wrong} links"
                         costs.setdefault(contender.name, []).append(cost)
                 client.flushall()
@@ -65,6 +65,6 @@ def link_race(
 
 def _contenders(stack: ExitStack, url: str, capacity: int) -> Iterator[Contender]:
     yield next(scrapy_redis(url, []))
-    for name, home in ((ADD, {}), (ADD_CACHED, LOCAL_CACHE_ON)):
-        seen = stack.enter_context(tbloom_filter(url, name, capacity, **home))
+    for name, cache in ((ADD, {}), (ADD_CACHED, LOCAL_CACHE_ON)):
+        seen = stack.enter_context(tbloom_filter(url, name, capacity, **cache))
         yield Contender(name, "`TimeBloom.add`", one_by_one(seen.add))

@@ -48,7 +48,7 @@ class Way(NamedTuple):
     open: Callable[[str], Filter]
     #: Asks for all links of the pages, and returns how many of them were new.
     run: Callable[[Filter, Pages], int]
-    #: A call for each link: each waits alike, so some pages will do. Else all pages are gone through.
+    #: A call for each link: all wait alike, so some pages are enough. Else all pages are used.
     samples: bool
 
 
@@ -79,7 +79,7 @@ def tbloom_asking_always(url: str) -> Filter:
 def call_per_page(dupefilter: Filter, pages: Pages) -> int:
     """As with the add-on, whose middleware asks for all links of a page in one call."""
     assert isinstance(dupefilter, DupeFilter)
-    # Of a crawler, it needs this only.
+    # It uses only these parts of a crawler.
     crawler: Any = SimpleNamespace(request_fingerprinter=RequestFingerprinter())
     prefetch = dupefilter._prefetch = Prefetch(crawler, dupefilter.seen, None)
     new = 0
@@ -100,7 +100,7 @@ WAYS = [
 
 
 def read_pages(folder: Path = DOCS) -> Pages:
-    """The links within the site on each page, all of them, the pages in the order in which a crawler meets them."""
+    """The links within the site on each page, all of them, the pages in the order in which a crawler finds them."""
     site: Site = Folder(str(folder)) if folder.is_dir() else Gazette()
     found = [f"{_URL}{site.start}"]
     met = set(found)
@@ -121,17 +121,17 @@ def read_pages(folder: Path = DOCS) -> Pages:
 
 
 def count_distinct(pages: Pages) -> int:
-    """How many different pages the links lead to: a request's fingerprint has no fragment."""
+    """The number of different pages that the links lead to: a request's fingerprint has no fragment."""
     return len({urldefrag(link).url for page in pages for link in page})
 
 
 def link_stream(
     server: LocalRedis, client: redis.Redis, *, delays: list[float], seconds: float
 ) -> dict[str, Any]:
-    """How long (s) each way waits for all links at each one-way delay (s).
+    """Seconds that each way waits for all links, at each one-way delay (s).
 
-    Where a call is made for each link, so many pages are asked for, spread over all, as take about
-    ``seconds``, and the time is that of all links, in proportion.
+    Ways with a call for each link are measured on evenly spread pages that take about ``seconds``, and
+    scaled to all links.
     """
     pages = read_pages()
     links = sum(map(len, pages))
@@ -155,7 +155,7 @@ def link_stream(
 
 
 def _wait(way: Way, url: str, pages: Pages) -> dict[str, Any]:
-    """Time waiting is that in which this process does not work: less its processor time."""
+    """Waiting is elapsed time less the processor time of this process."""
     dupefilter = way.open(url)
     dupefilter.request_seen(Request(f"{_URL}/warms-up"))
     own, start = time.process_time(), time.perf_counter()

@@ -1,4 +1,4 @@
-"""How fast the filter without a server is, in memory and in a file, beside a set and rbloom."""
+"""The speed of LocalBloom, in memory and in a file, compared with a set and rbloom."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BATCH = 1000
 ONE, MANY = "`add` one by one", f"`add_many` of {BATCH:,}"
 MEMORY, FILE = "LocalBloom in memory", "LocalBloom in a file"
 _DAY, _RATE = 86_400_000, 1e-4
-#: What an object of Python takes of memory in a set: its slot, and a str of so many characters.
+#: Bytes of a str in a set: its slot, and an empty str.
 _SLOT, _STR = 32, 49
 
 Add = Callable[[list[str]], object]
@@ -29,7 +29,7 @@ Add = Callable[[list[str]], object]
 class _Way(NamedTuple):
     name: str
     way: str
-    #: Makes what is measured, with so many items in each slice; returns what adds items.
+    #: Makes the contender with this number of items in each slice; returns its add.
     make: Callable[[int], Add]
 
 

@@ -197,7 +197,7 @@ def _distinct(found: Found) -> dict[str, str]:
 
 
 def _longest(rows: list[dict[str, Any]]) -> str:
-    """How long anybody waits while slices are counted."""
+    """A sentence on the longest wait while slices are counted."""
     costs = {
         name: [cost for row in rows if row["name"] == name for cost in row["verbs"].values()]
         for name in (COUNTER, BITMAP, SET)
@@ -249,7 +249,7 @@ def missed(found: Found) -> Iterator[str]:
     one, sadd = by_name[together, ADD], by_name[together, SADD]
     if together != apart and one["ratio"] < GOAL_OF_ADD:
         yield (
-            f"On one core a whole `SADD` takes {sadd['elapsed']:.0f} us, because nobody has to be woken up; "
+            f"On one core a whole `SADD` takes {sadd['elapsed']:.0f} us, because no process has to be woken; "
             f"`add` then needs {one['client']:.0f} us of the client and {one['server']:.0f} of "
             f"the server, {one['commands']:.0f} of them in the script."
         )
@@ -272,17 +272,16 @@ def _list(names: list[str]) -> str:
 TEMPLATE = """\
 # Benchmarks
 
-What tbloom costs beside what users pick today. Measured on {when} by `make bench`, which writes this page,
+The costs of tbloom compared with what users choose today. Measured on {when} by `make bench`, which writes this page,
 on {machine}, load {load}: {versions}.
 Timings on a shared machine differ from run to run; read the ratios. `make bench ARGS=--quick` takes a minute or two,
 `make bench ARGS="--only race"` measures one part, and all figures go to `build/bench.json`.
 
 ## The goals
 
-Where there are two figures, the first is with a core each for client and server, the second with one core
-for both; for memory, with {footprint_items} items and at each capacity up to 1,000,000, of `ExactFilter`, with
-{exact_sizes} items. Of `DistinctCounter`, three: of the count, AND and OR. *In part* means that some of the figures reach
-the goal.
+The first of two figures is with a core each for client and server, the second with one core for both. For memory:
+with {footprint_items} items and at each capacity up to 1,000,000; for `ExactFilter`, with {exact_sizes} items. The three
+figures of `DistinctCounter` are for count, AND and OR. *In part*: some of the figures reach the goal.
 
 {goals}
 
@@ -294,42 +293,42 @@ the goal.
 
 ![Rates](benchmarks-rate.svg)
 
-One Redis, the same fingerprints of 40 hex digits for all, and half of them seen before. Each contender is
-called as its users call it, with {capacity} items on the server already; tbloom in each of its 7 slices, so that
-it looks as long as after a week. {rounds} rounds of {race_items} items; in each all run once, in another order.
+One Redis, and the same fingerprints of 40 hex digits for all; half of them were seen before. Each contender is
+called as its users call it, with {capacity} items on the server already; tbloom has that many in each of its 7 slices,
+as after a week. {rounds} rounds of {race_items} items; in each round all run once, in another order.
 Medians, in microseconds per item: *us* from call to answer, *client us* the processor time of the client's
 process, *commands us* the server's time in commands, *server us* the processor time of the server's process.
 *x SADD* is the median of the rounds' ratios.
 
-With a core each, the one that waits goes to sleep, and to wake it up costs more than most commands; on one core
-the two take turns. Both are shown, because a system left to itself changes its mind in between.
+With a core each, the waiting process sleeps, and waking it costs more than most commands. On one core the two take
+turns. Both are shown, because an unpinned system switches between them.
 
 {speed}
 
-{faster} What the others don't do: scrapy-redis-bloomfilter, pottery and walrus ask and write in
-separate calls, so two crawlers can both be told "new"; and none but `SET NX EX` and the 7 filters of RedisBloom,
-which need a module and a script of one's own, forgets an item after a week. And with none
-of them is a call safe to send again: if its reply is lost, the next answer is "seen", and the page is never fetched.
+{faster} What the others lack: scrapy-redis-bloomfilter, pottery and walrus read and write in
+separate calls, so two crawlers can both get "new". Only `SET NX EX`, and the 7 filters of RedisBloom (with a module and
+your own script), forget an item after a week. None of them has calls that are safe to send again: if a reply is
+lost, the next answer is "seen", and the page is never fetched.
 
 ### On real pages
 
 `make bench ARGS="--only linkrace"`
 
 The same with the fingerprints of all {stream_links} links of Debian's `python3.11-doc`, {pages} pages in the order in which a
-crawler meets them; {seen} % lead to pages met before. All begin empty.
+crawler finds them; {seen} % lead to pages found before. All begin empty.
 
 {stream}
 
-## Memory, and what it buys
+## Memory and mistakes
 
 `make bench ARGS="--only footprint"`
 
 ![Bytes per item](benchmarks-memory.svg)
 
-{footprint_items} items, each filter of a size for so many (scrapy-redis-bloomfilter's as its documents say; RedisBloom's
-7 filters, and tbloom's, with a seventh in each). The bytes are those that Redis has allocated. A mistake is an
-item called seen that was never added. tbloom may make one in 10,000 over the whole window, and keeps half of that
-back for slices that grow. RedisBloom rounds a filter up to a power of two.
+Each filter has the size for {footprint_items} items (scrapy-redis-bloomfilter's as its documents say; the 7 filters of
+RedisBloom, and tbloom's 7 slices, have a seventh each). The bytes are those that Redis has allocated. A mistake is an
+item called seen that was never added. tbloom may make one in 10,000 over the whole window, and reserves half of that
+for slices that grow. RedisBloom rounds a filter up to a power of two.
 
 {footprint}
 
@@ -342,14 +341,14 @@ back for slices that grow. RedisBloom rounds a filter up to a power of two.
 {capacities}
 
 With a core each. A slice of 1,000,000 has {million_bits} bits per item; Redis' allocator rounds its key up to {million_allocated}, but
-does not touch what it adds.
+does not touch the added memory.
 
 ## How many hashes?
 
 `make bench ARGS="--only hashes"`
 
-More hashes need fewer bits for the same error rate, and more looks. By default tbloom takes the fewest whose
-bits stay within 5 % of the least possible: {chosen}. Medians, per item, with a core each.
+More hashes need fewer bits for the same error rate, but more reads. By default tbloom takes the fewest hashes whose
+bits stay within 5 % of the minimum: {chosen}. Medians, per item, with a core each.
 
 {hashes}
 
@@ -365,8 +364,8 @@ A batch goes out as several script calls, none of which may hold the server for 
 
 `make bench ARGS="--only imports"`
 
-`tbloom import --from-set` of {import_items} fingerprints, from scrapy-redis' set on the same Redis. (Less the time that Python
-takes to begin. Commands under a millisecond count as that.)
+`tbloom import --from-set` of {import_items} fingerprints, from scrapy-redis' set on the same Redis. (Without the time that Python
+takes to start. Commands under a millisecond count as one millisecond.)
 
 {imports}
 
@@ -374,20 +373,20 @@ takes to begin. Commands under a millisecond count as that.)
 
 `make bench ARGS="--only exact"`
 
-`ExactFilter` beside what else never takes an item for another one: scrapy-redis' set, which forgets nothing; a key for each item;
-and a hash of fingerprints and the times when they expire, from which somebody has to delete. The items live for
+`ExactFilter` compared with other stores that never confuse two items: scrapy-redis' set, which forgets nothing; a key for
+each item; and a hash of fingerprints with expiries, which needs a process that deletes expired fields. The items live for
 1 to 24 hours, each batch for another time, except in the set. The bytes are those that Redis has allocated.
 
 {exact_memory}
 
-All buckets of an `ExactFilter` fill up together, and are then split together, so that what an item takes may change
-as their number doubles:
+All buckets of an `ExactFilter` fill up and are split at about the same time, so the bytes per item change as the number
+of buckets doubles:
 
 {exact_growth}
 
 ### Why sorted sets
 
-Redis 7.4 and later, and Valkey 9, can have fields of hashes expire (`HPEXPIREAT`). `ExactFilter` uses sorted sets on all servers; it
+Redis 7.4 and later, and Valkey 9, can expire fields of hashes (`HPEXPIREAT`). `ExactFilter` uses sorted sets on all servers, and
 sweeps them itself. Both in buckets of the same sizes, each with {exact_first} items:
 
 {exact_fields}
@@ -405,9 +404,9 @@ each of them asked for a second time; figures as under *New or seen?*, *x SADD* 
 
 ### Dead entries
 
-Nobody deletes the entries of an `ExactFilter` whose time is over: each call sweeps some buckets beside its own, and
-more if it finds many. Of {exact_dead_items} items 90 % have expired, and the others, in the same buckets, have not; then others are added one
-by one. *Held* is how long a call of the step had the server for itself.
+No separate process deletes the expired entries of an `ExactFilter`: each call also sweeps a few other buckets, and
+more if it finds many dead entries. Here 90 % of {exact_dead_items} items have expired, and live ones are in the same buckets; then new items
+are added one by one. *Held* is the time for which one call of the step held the server.
 
 {exact_dead}
 
@@ -415,25 +414,25 @@ by one. *Held* is how long a call of the step had the server for itself.
 
 `make bench ARGS="--only distinct"`
 
-`DistinctCounter` beside what else Redis can count distinct users with: a bitmap of ids (`SETBIT`, `BITCOUNT`, `BITOP`), a `SET` of ids
+`DistinctCounter` compared with other ways to count distinct users in Redis: a bitmap of ids (`SETBIT`, `BITCOUNT`, `BITOP`), a `SET` of ids
 (`SADD`, `SCARD`, `SINTERCARD`, `SUNIONSTORE`), and HyperLogLog (`PFADD`, `PFCOUNT`), which is not exact, and has neither AND nor XOR. All count the same ids
-of {distinct_space} that there may be. The other three are given the ids; where members are not small numbers already, somebody has to give them some,
-and to look them up with each add. `DistinctCounter` does that itself, in a mapping that all its counters share.
+out of {distinct_space} possible ones. The other three get the ids; if members are not small numbers, the application must assign ids
+and look them up at each add. `DistinctCounter` does this itself, in a mapping that all its counters share.
 
 *Sparse* and *scattered* ids are drawn at random from those of the {distinct_members} given that are in runs of 100 at equal distances
 (the number of ids given is raised by hand before each run); *clustered* ones are consecutive. The two operands share half of
-their ids. Members are added with `add_many`, but for the *dense* ones, half of all ids drawn at random: these counters' bitmaps are written as
-they are laid out, and one chunk is compared with what `add_many` makes of the same ids.
+their ids. Members are added with `add_many`, except the *dense* ones, half of all ids drawn at random: these bitmaps are written
+directly, and one chunk is compared with the result of `add_many` for the same ids.
 
-### What they take
+### Memory
 
-The bytes are those that `MEMORY USAGE` tells of all keys of a counter, the mapping apart. (It leaves out what the allocator adds to the
-members of a large `SET`.) A bitmap is as long as its largest id needs, however few there are.
+The bytes are the `MEMORY USAGE` of all keys of a counter, without the mapping. (It leaves out what the allocator adds to the
+members of a large `SET`.) The length of a bitmap depends only on its largest id.
 
 {distinct_memory}
 
-The mapping comes on top, once for all counters of the same members, here with names of 13 characters; their length does not matter to it, as
-it does to a hash of names and ids:
+The mapping is stored in addition, once for all counters of the same members. Names here have 13 characters; their length
+matters only to the hash of names and ids:
 
 {distinct_mapping}
 
@@ -442,65 +441,65 @@ it does to a hash of names and ids:
 Medians of {distinct_rounds} interleaved rounds, client and server with a core each: *us* from call to answer, *commands us* the server's time in
 commands. The others are asked through redis-py's pool; `DistinctCounter` keeps its connection, which is part of its *us*, and not of its
 *commands us*. A bitmap needs `BITOP`, `BITCOUNT` and `UNLINK` for all but its own count, in a pipeline. A `SET` has no XOR: two `SCARD` and a
-`SINTERCARD`, which would do for the OR of two as well; `SUNIONSTORE` takes any number of them. Of a dense `SET` only the count is
-asked: the others would hold the server up for seconds.
+`SINTERCARD`, which would do for the OR of two as well; `SUNIONSTORE` takes any number of them. For a dense `SET` only the count is
+measured: the others would block the server for seconds.
 
 {distinct_counting}
 
-Of those that are exact, faster than the counter, from call to answer, be it by a little (HyperLogLog is, in all that it can do):
+Exact peers that are faster than the counter, from call to answer, even slightly (HyperLogLog is faster in all that it can do):
 
 {distinct_slower}
 
-A `SET` of few ids is as small and as quick as can be. Where ids are scattered, a script in Lua reads
-sorted ids one by one, while `BITOP` takes several bytes at a time; where many chunks are bitmaps, each is a `BITOP` and a `BITCOUNT` of its own.
+A `SET` of few ids is as small and fast as possible. With scattered ids, a Lua script reads
+sorted ids one by one, while `BITOP` takes several bytes at a time. With many bitmap chunks, each takes its own `BITOP` and `BITCOUNT`.
 
-Published elsewhere, of other ids on other hardware, and not measured here: what the README of
-[redis-roaring](https://github.com/aviggiano/redis-roaring), a module in C, tells of itself and of a plain bitmap. In one version
+Published elsewhere, for other ids on other hardware, and not measured here: the figures in the README of
+[redis-roaring](https://github.com/aviggiano/redis-roaring), a module in C, for itself and for a plain bitmap. In one version
 `R.BITCOUNT` takes 32 us and `BITCOUNT` 192, AND 82 and 493, OR 107 and 462; in another 48 and 57, 50 and 262, 61 and 418.
 
 ### Several slices
 
-{distinct_daily_days} days of one counter, and a bitmap, a `SET` and a HyperLogLog for each day: what the last {distinct_daily_week} and all {distinct_daily_days} have together, and
-the last two in common. The ids of each day are drawn at random, or consecutive, three quarters of them those of the day before. As past slices
-cannot be added to, all are written as `DistinctCounter` lays them out. *MB* are those of all days; *ms* from call to answer; *longest ms*, how long
-the longest command of a count, or call of its script, held the server. Medians of {distinct_daily_rounds} counts; less than {distinct_daily_slow} us is told as that.
+{distinct_daily_days} days of one counter, and a bitmap, a `SET` and a HyperLogLog for each day: the union of the last {distinct_daily_week} and of all {distinct_daily_days}, and the
+intersection of the last two. The ids of each day are drawn at random, or consecutive; three quarters are those of the day before. Past slices
+can't be added to, so all are written directly in the format of `DistinctCounter`. *MB*: of all days. *ms*: from call to answer. *longest ms*: the
+longest time for which one command of a count, or one script call, held the server. Medians of {distinct_daily_rounds} counts; times under {distinct_daily_slow} us count as {distinct_daily_slow} us.
 
 {distinct_daily}
 
-A day's ids that are sorted are put together in Lua, one by one; bitmaps are left to `BITOP`. `DistinctCounter` counts in several calls, and others
+Sorted ids of a day are merged in Lua, one by one; bitmaps by `BITOP`. `DistinctCounter` counts in several calls, and other clients
 get their turn in between. {distinct_longest}
 
 ### Adding
 
 Rounds of {distinct_singles} members one by one, then rounds of 500 at once; per member. New ones have an id, but are not in this counter; then the
-same again. `DistinctCounter` looks each member up in the mapping, the others are given ids.
-`SETBIT` and `SADD` are pipelined by 500, so that they tell of each member whether it is new; one `PFADD` with 500 does not.
+same again. `DistinctCounter` looks each member up in the mapping; the others get ids.
+`SETBIT` and `SADD` are pipelined by 500, so they answer for each member; one `PFADD` with 500 members does not.
 
 {distinct_adding}
 
-A member that has no id yet gets one with its first add, in whatever counter:
+A member without an id gets one with its first add, in any counter:
 
 {distinct_first}
 
 ### How a chunk is kept
 
-A counter's ids are kept in chunks of 65,536, as in Roaring bitmaps: those of few ids sorted, two bytes each. What that could be in Redis: a string packed into
-a field of the counter's directory (this was chosen, up to 4,096 ids), or a `SET` of numbers of two bytes, which Redis keeps sorted in an
+A counter's ids are kept in chunks of 65,536, as in Roaring bitmaps: a chunk of few ids is sorted, two bytes each. Redis can store it as a string in
+a field of the counter's directory (chosen, up to 4,096 ids), or as a `SET` of numbers of two bytes, which Redis keeps sorted in an
 intset up to `set-max-intset-entries`, by default 512, and as a hash table beyond. Both, and a bitmap, in {distinct_neighbours} chunks that share a directory:
 bytes per chunk, and the server's time for a script that adds an id, and for one that counts what two chunks have in common.
 
 {distinct_chunks}
 
-Sorted ids in the directory need no key of their own, which a script would have to be given in `KEYS`, and take the least memory, above all
-where a chunk has few ids. What they cost is time: an add of some thousand ids' chunk copies it, and an AND in Lua takes two to seven times as long as
-`SINTERCARD`, which Redis has since 7.0. Beyond 512 ids a `SET` takes far more memory than a bitmap of 8 KB, which is 10 as Redis' allocator
-rounds it up.
+Sorted ids in the directory need no additional key in `KEYS`, and take the least memory, above all in a chunk of
+few ids. They cost time: an add to a chunk of some thousand ids copies it, and an AND in Lua takes two to seven times as long as
+`SINTERCARD`, which Redis has since 7.0. Beyond 512 ids a `SET` takes far more memory than a bitmap of 8 KB (10 KB after
+the allocator's rounding).
 
 ## Without a server
 
 `make bench ARGS="--only local"`
 
-`LocalBloom` with 7 slices of {local_capacity}, in memory and in a file, and what else a single process may use: rounds of {local_items} items,
+`LocalBloom` with 7 slices of {local_capacity}, in memory and in a file, and other stores for a single process: rounds of {local_items} items,
 all of them new, in a window that is empty and in one whose slices all hold half of their capacity. numpy and bitarray are
 installed. rbloom's filters forget nothing, and can't be shared while they are written to; a set is exact.
 
@@ -516,13 +515,13 @@ installed. rbloom's filters forget nothing, and can't be shared while they are w
 ![Waiting](benchmarks-waiting.svg)
 
 The same {links} links through the dupefilters' `request_seen`. Waiting is the time in which the crawler's process
-does nothing: from call to answer, less its processor time. Where there is a call for each link, some pages
-were asked for, and the time scaled to all. *Local cache*: what Redis has called seen is remembered in the process
+does nothing: from call to answer, less its processor time. Ways with a call for each link were measured on
+some pages, and scaled to all. *Local cache*: items that Redis has called seen are kept in the process
 for a minute, as by default in Scrapy. *A call per page*: the add-on's middleware asks for all links of a page at once.
 
 {waiting}
 
-Redis is further away through a proxy in a process of its own, which takes some time too:
+Redis is further away through a proxy in its own process, which takes some time too:
 
 {line}
 """

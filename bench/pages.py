@@ -1,4 +1,4 @@
-"""The page store: what a page costs among many, beside Scrapy's cache storages, and what else a store can do costs."""
+"""The page store: the cost of a page among many, compared with Scrapy's cache storages, and other costs."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from stored import (
 from tbloom.demo.localredis import LocalRedis
 from tbloom.pages import PageStore
 
-#: Stores are kept here meanwhile: a system's folder for such things may be in memory.
+#: The stores' folder: the system's temporary folder may be in memory.
 FOLDER = Path(__file__).parents[1] / "build"
 
 
 def pages(_: LocalRedis, __: redis.Redis, **amounts: Any) -> dict[str, Any]:
-    """All of the section; of how much, ``measure`` says."""
+    """The whole section; ``amounts`` as of ``measure``."""
     FOLDER.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=FOLDER, prefix="pages-") as folder:
         return measure(Path(folder), RealPages(), **amounts)
@@ -52,14 +52,14 @@ def measure(
     cached_rounds: int,
     sliced_pages: int,
 ) -> dict[str, Any]:
-    """Stores of ``sizes`` side by side, of which that of ``looked_through`` is read from end to end; ``cached`` as Scrapy does."""
+    """Stores of ``sizes`` side by side; that of ``looked_through`` is read from end to end; ``cached`` pages as Scrapy stores them."""
     return {
         "bodies": len(real.bodies),
         "body_bytes": sum(map(len, real.bodies)) / len(real.bodies),
         "compressors": compressors(real, rounds=cached_rounds),
         "sliced": sliced(folder, real, pages=sliced_pages, rounds=cached_rounds),
         "peers": peers(folder, real, pages=cached, rounds=cached_rounds),
-        # Last: what the others have left would take room from it in the system's page cache.
+        # Last: files of the others would take space in the system's page cache.
         "growth": growth(folder, real, sizes, gets=gets, rounds=rounds),
         "through": through(folder / f"{looked_through}"),
     }
@@ -68,7 +68,7 @@ def measure(
 def growth(
     folder: Path, real: RealPages, sizes: list[int], *, gets: int, rounds: int
 ) -> dict[str, Any]:
-    """Stores of these sizes, the smallest first: what they take, and what they are asked in turns."""
+    """Stores of these sizes, the smallest first: disk use, and gets in turns."""
     rows = []
     with ExitStack() as stack:
         stores = [stack.enter_context(PageStore(folder / f"{size}")) for size in sizes]
@@ -106,7 +106,7 @@ def growth(
 def _ask(
     stores: Sequence[PageStore], sizes: Sequence[int], real: RealPages, *, gets: int, seed: int
 ) -> list[dict[str, float]]:
-    """Seconds per call, of each store; each has its turn at being the first."""
+    """Seconds per call of each store; the first one changes from round to round."""
     rng, costs = random.Random(seed), [dict[str, float]() for _ in stores]
     turns = [(number + seed) % len(stores) for number in range(len(stores))]
     for number in turns:
@@ -124,7 +124,7 @@ def _ask(
 
 
 def _cold(store: PageStore, real: RealPages, pages: int) -> float:
-    """Seconds per get, of pages that have to be read from the disk."""
+    """Seconds per get, of pages read from the disk."""
     drawn = draw(random.Random("cold"), pages, 1000)
     drop_from_memory(Path(store.path))
     length = sum(len(real.body(page)) for page in drawn)
@@ -132,7 +132,7 @@ def _cold(store: PageStore, real: RealPages, pages: int) -> float:
 
 
 def through(path: Path) -> dict[str, Any]:
-    """How long it takes to make an index anew, and to verify a store."""
+    """Seconds to rebuild an index, and to verify a store."""
     drop_from_memory(path)
     start = time.perf_counter()
     info = PageStore.rebuild(path)

@@ -1,4 +1,4 @@
-"""What slices cost a get, and what other compressors would cost a page."""
+"""The cost of slices for a get, and of other compressors for a page."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _GETS = 2000
 
 
 def sliced(folder: Path, real: RealPages, *, pages: int, rounds: int) -> dict[str, Any]:
-    """Seconds per call in stores of so many pages, in slices of equal size."""
-    told, calendar.now = calendar.now, lambda: _NOW  # or a slice might leave
+    """Seconds per call in stores of this number of pages, in slices of equal size."""
+    original_now, calendar.now = calendar.now, lambda: _NOW  # or a slice might leave
     try:
         with tempfile.TemporaryDirectory(dir=folder) as parent, ExitStack() as stack:
             stores = [
@@ -36,7 +36,7 @@ def sliced(folder: Path, real: RealPages, *, pages: int, rounds: int) -> dict[st
             ]
             costs = [_ask(stores, real, pages, seed) for seed in range(rounds)]
     finally:
-        calendar.now = told
+        calendar.now = original_now
     rows = [
         {
             "slices": window[1] if window else 1,
@@ -83,7 +83,7 @@ class Compressor(NamedTuple):
 
 
 def compressors(real: RealPages, *, rounds: int) -> dict[str, Any]:
-    """What each makes of the pages: bytes, and seconds per page."""
+    """Bytes, and seconds per page, of each compressor."""
     ours = f"ISA-L, level {record.LEVEL}"
     rows = []
     costs: dict[str, list[tuple[float, float]]] = {}

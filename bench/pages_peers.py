@@ -1,4 +1,4 @@
-"""The page store as Scrapy's HTTP cache, beside Scrapy's own storages."""
+"""The page store as Scrapy's HTTP cache, compared with Scrapy's own storages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tbloom.pages import PageStore
 
 RAW = "tbloom, `PageStore` itself"
 GZIP, DBM = "the same, `HTTPCACHE_GZIP`", "`DbmCacheStorage`"
-#: So many are read from the disk.
+#: Pages read from the disk.
 _COLD = 200
 _FILES = "scrapy.extensions.httpcache.FilesystemCacheStorage"
 _SETTINGS: dict[str, dict[str, Any]] = {
@@ -38,16 +38,16 @@ class Peer(NamedTuple):
     """A store of pages, called as its users call it."""
 
     folder: Path
-    #: What ``put`` and ``get`` take for the page of this number.
+    #: The argument of ``put`` and ``get`` for the page of this number.
     prepare: Callable[[int], Any]
     put: Callable[[Any], object]
-    #: How long the body is.
+    #: Length of the body.
     get: Callable[[Any], int]
     close: Callable[[], object]
 
 
 def peers(folder: Path, real: RealPages, *, pages: int, rounds: int) -> dict[str, Any]:
-    """In each round each is given a part of the pages, and, once all are there, asked for as many, drawn at random."""
+    """Each round puts a part of the pages into each store, then gets as many, drawn at random."""
     opened = {
         name: _in_scrapy(folder / f"peer-{n}", real, settings)
         for n, (name, settings) in enumerate(_SETTINGS.items())
@@ -61,7 +61,7 @@ def peers(folder: Path, real: RealPages, *, pages: int, rounds: int) -> dict[str
         }
         for number in range(rounds)
     ]
-    os.sync()  # what is on its way to the disk would disturb
+    os.sync()  # pending writes would disturb
     got = [
         {
             name: _get(peer, real, draw(random.Random(number), part * rounds, part))
@@ -89,9 +89,9 @@ def peers(folder: Path, real: RealPages, *, pages: int, rounds: int) -> dict[str
                 "name": name,
                 **used,
                 **{
-                    f"{way}{figure}": median(told)
+                    f"{way}{figure}": median(seconds)
                     for way, costs in (("put", put), ("get", got), ("cold", cold))
-                    for figure, told in (
+                    for figure, seconds in (
                         ("", [cost[name] for cost in costs]),
                         ("_ratio", [cost[FILES] / cost[name] for cost in costs]),
                     )

@@ -23,12 +23,12 @@ from tbloom.pages import PageStore
 RESULTS = Path(__file__).with_name("pages_small.json")
 BODY_BYTES = 200
 GETS, ROUNDS = 10_000, 5
-#: The rate is told of each of so many parts.
+#: Parts whose rates are measured separately.
 PARTS = 10
 
 
 def small(path: Path, pages: int) -> dict[str, Any]:
-    """Puts so many small pages in a new store there, and asks for some."""
+    """Puts ``pages`` small pages into a new store, and gets some."""
     found: dict[str, Any] = {
         "when": datetime.now(timezone.utc).isoformat(timespec="minutes"),
         "machine": machine(),
@@ -70,7 +70,7 @@ def _fill(store: PageStore, numbers: range) -> float:
     rng = random.Random(numbers.start)
     start = time.perf_counter()
     for number in numbers:
-        # Digits that do not repeat, or they would take no room.
+        # Digits that do not repeat, or they would compress to nothing.
         store.put(url(number), rng.randbytes(BODY_BYTES // 2).hex().encode())
     elapsed = time.perf_counter() - start
     print(f"{numbers.stop:,} pages: {elapsed / len(numbers) * 1e6:.1f} us each", flush=True)
@@ -78,7 +78,7 @@ def _fill(store: PageStore, numbers: range) -> float:
 
 
 def _asked(store: PageStore, pages: int) -> dict[str, float]:
-    """Seconds per call, of pages that are drawn anew each time."""
+    """Seconds per call, of newly drawn pages each time."""
     rng, costs = random.Random(9), []
     for _ in range(ROUNDS):
         known = [url(number) for number in draw(rng, pages, GETS)]

@@ -19,7 +19,7 @@ FILES = "`FilesystemCacheStorage`"
 
 
 def among(of: Of, pages: int) -> Of:
-    """The figures of the store of so many pages; raises LookupError."""
+    """The figures of the store of this number of pages; raises LookupError."""
     return {row["pages"]: row for row in of["growth"]["rows"]}[pages]
 
 
@@ -88,9 +88,9 @@ def faster(of: Of) -> Iterator[str]:
 
 
 def _remembered(size: int, remembered: int | None) -> str:
-    told = "it is not known how much" if remembered is None else f"{remembered / 1e9:.2f}"
+    known = "it is not known how much" if remembered is None else f"{remembered / 1e9:.2f}"
     return (
-        f"the segments have {size / 1e9:.2f} GB; {told} of that was in the system's page cache "
+        f"the segments have {size / 1e9:.2f} GB; {known} of that was in the system's page cache "
         "before the first round."
     )
 
@@ -233,7 +233,7 @@ def of_small(of: Of) -> str:
         ["first and last tenth: pages/s", f"{each / parts[0]:,.0f} and {each / parts[-1]:,.0f}"],
         ["bytes on disk per page", f"{of['disk_bytes'] / pages:,.0f}"],
         ["index: bytes per page", f"{of['index_bytes'] / pages:.1f}"],
-        ["index that is made anew: bytes per page", f"{of['rebuilt_index_bytes'] / pages:.1f}"],
+        ["rebuilt index: bytes per page", f"{of['rebuilt_index_bytes'] / pages:.1f}"],
         [f"{of['gets']:,} random gets: s", f"{of['get'] * of['gets']:.2f}"],
         ["get: us", f"{of['get'] * 1e6:.1f}"],
         ["in: us", f"{of['in'] * 1e6:.1f}"],
@@ -255,22 +255,22 @@ TEMPLATE = """\
 
 `make bench ARGS="--only pages"`, in about ten minutes, and 20 GB of disk
 
-`PageStore`, with the {bodies} HTML pages of Debian's `python3.11-doc`, {kilobytes} KB each on average, over and over under other URLs,
-and with eight headers.
+`PageStore`, with the {bodies} HTML pages of Debian's `python3.11-doc`, {kilobytes} KB each on average, stored repeatedly under different URLs,
+with eight headers.
 
-### Among how many?
+### By number of pages
 
-Stores of {pages} pages, without slices, are open side by side. {rounds} rounds; in each, every store is asked for {asked} of its pages,
-drawn at random, none of them twice, and then whether it has some that it has not. Medians per call; *x* is the median of the rounds' ratios to the smallest store.
-All segments have been read once before. Of the largest store: {remembered} *From the disk*: the system has been told to forget the segments (not the index), once.
+Stores of {pages} pages, without slices, are open side by side. {rounds} rounds; in each, every store is asked for {asked} different pages,
+drawn at random, and then for pages that it does not have. Medians per call; *x* is the median of the rounds' ratios to the smallest store.
+All segments have been read once before. Of the largest store: {remembered} *From the disk*: the segments (not the index) were dropped from the page cache once.
 
 {gets}
 
-What they take, blocks that the file system has allocated. *Opening* is opening to write, after `close`, and after a writer's `kill -9`; medians of 5.
+Disk use in blocks that the file system has allocated. *Opening* is opening to write, after `close`, and after a writer's `kill -9`; medians of 5.
 
 {sizes}
 
-The index is made anew from all records' headers; `verify` decompresses all, and compares digests. {looked_through} pages, which have to be
+A rebuild reads the headers of all records; `verify` decompresses all records and compares digests. {looked_through} pages,
 read from the disk; MB of segments:
 
 {through}
@@ -283,28 +283,28 @@ read from the disk; MB of segments:
 
 ### As Scrapy's cache
 
-`PageCacheStorage` beside Scrapy's own storages, each through `store_response` and `retrieve_response`, as `HttpCacheMiddleware` calls them,
-and `PageStore` itself. {cached} pages, stored in {cached_rounds} rounds of {part}, and then as many drawn at random; in each round all have their turn. Medians; *x files*
+`PageCacheStorage` compared with Scrapy's own storages, each through `store_response` and `retrieve_response`, as `HttpCacheMiddleware` calls them,
+and `PageStore` itself. {cached} pages, stored in {cached_rounds} rounds of {part}, and then as many gets drawn at random; each round measures all of them. Medians; *x files*
 is the rate to that of `FilesystemCacheStorage`, Scrapy's default, as median of the rounds' ratios. `DbmCacheStorage` uses what this Python has,
-`{dbm}`. None waits for the disk with each page. *From the disk*: the system has been told to forget all their files before each of {cached_rounds} rounds of {from_disk}.
+`{dbm}`. None waits for the disk at each page. *From the disk*: all their files were dropped from the page cache before each of {cached_rounds} rounds of {from_disk}.
 
 {peers}
 
 {disk}
 
-{faster} What is not compressed need not be decompressed, and all of it fits the system's page cache here. What Scrapy's own
-storages don't do: forget old pages, which are fetched anew once they have expired, but keep their place until then; and be read by other tools.
+{faster} They do not compress, and all of it fits into the system's page cache here. What Scrapy's own
+storages lack: they do not forget old pages (an expired page is fetched again, but keeps its space until then), and other tools can't read them.
 
 ### Slices
 
-{sliced_pages} pages, as many in each slice. A page is looked for from the newest slice on, so a get looks into half of them, and
-a miss into all.
+{sliced_pages} pages, as many in each slice. A search begins at the newest slice, so a get reads half of the slices on average, and
+a miss all of them.
 
 {sliced}
 
 ### Why ISA-L
 
-The bodies alone, as deflate; any gzip reads it, whoever has written it. {dearer}
+The bodies alone, as deflate; any gzip can read it. {dearer}
 
 {compressors}
 """

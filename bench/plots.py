@@ -72,17 +72,17 @@ def chart(title: str, note: str, groups: Sequence[tuple[str, Sequence[Bar]]], *,
     )
 
 
-def _powers(least: float, most: float) -> list[float]:
-    """Powers of ten, from below the values on; the least value is not at the very edge."""
-    low = math.floor(math.log10(least) - 0.05)
-    return [10.0**n for n in range(low, math.floor(math.log10(most)) + 1)]
+def _powers(low: float, high: float) -> list[float]:
+    """Powers of ten, starting below the lowest value, which is not at the very edge."""
+    first = math.floor(math.log10(low) - 0.05)
+    return [10.0**n for n in range(first, math.floor(math.log10(high)) + 1)]
 
 
-def _steps(most: float) -> list[float]:
+def _steps(high: float) -> list[float]:
     """From 0 on, in at most 6 round steps."""
-    unit = 10.0 ** math.floor(math.log10(most))
-    step = next(unit * f for f in (0.2, 0.5, 1, 2) if unit * f * 6 >= most)
-    return [step * n for n in range(math.floor(most / step) + 1)]
+    unit = 10.0 ** math.floor(math.log10(high))
+    step = next(unit * f for f in (0.2, 0.5, 1, 2) if unit * f * 6 >= high)
+    return [step * n for n in range(math.floor(high / step) + 1)]
 
 
 def _text(

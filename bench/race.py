@@ -38,17 +38,17 @@ def run_rounds(
         for number in range(rounds + 1):
             these, truth = next(stream)
             for contender in chance.sample(contenders, len(contenders)):
-                cost, told = measure(client, contender.run, these)
+                cost, answers = measure(client, contender.run, these)
                 if number:  # the first one warms up
                     costs[contender.name].append(cost)
-                    check(contender.name, told, truth)
+                    check(contender.name, answers, truth)
     return costs
 
 
-def check(name: str, told: list[bool], truth: list[bool]) -> None:
+def check(name: str, answers: list[bool], truth: list[bool]) -> None:
     """No item is forgotten, and few are called seen that are new."""
-    forgotten = sum(new and not really for new, really in zip(told, truth, strict=True))
-    invented = sum(really and not new for new, really in zip(told, truth, strict=True))
+    forgotten = sum(new and not really for new, really in zip(answers, truth, strict=True))
+    invented = sum(really and not new for new, really in zip(answers, truth, strict=True))
     assert forgotten == 0, f"{name}: {forgotten} of {len(truth)} items forgotten"
     assert invented <= len(truth) / 100, f"{name}: {invented} of {len(truth)} items not new"
 

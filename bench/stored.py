@@ -1,4 +1,4 @@
-"""What the parts of the section on the page store share: real pages, as many as are wanted, and what they take."""
+"""Helpers of the section on the page store: any number of real pages, and their disk use."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ os.kill(os.getpid(), 9)
 
 
 class RealPages:
-    """Debian's pages, over and over, each time under other URLs."""
+    """Debian's pages, repeated under different URLs."""
 
-    def __init__(self, most: int | None = None) -> None:
-        """All of them, or so many."""
-        paths = sorted(DOCS.rglob("*.html"))[:most]
+    def __init__(self, limit: int | None = None) -> None:
+        """At most ``limit`` of them."""
+        paths = sorted(DOCS.rglob("*.html"))[:limit]
         self._names = [path.relative_to(DOCS).as_posix() for path in paths]
         self.bodies = [path.read_bytes() for path in paths]
 
@@ -44,7 +44,7 @@ class RealPages:
         return f"https://docs.example.com/{copy}/{self._names[page]}"
 
     def body(self, number: int) -> bytes:
-        """What it has."""
+        """The body of the page of this number."""
         return self.bodies[number % len(self.bodies)]
 
     def headers(self, number: int) -> dict[str, str]:
@@ -61,7 +61,7 @@ class RealPages:
         }
 
     def fill(self, store: PageStore, pages: Iterable[int]) -> float:
-        """Puts these pages; in how many seconds."""
+        """Puts these pages; returns the seconds."""
         start = time.perf_counter()
         for number in pages:
             store.put(self.url(number), self.body(number), headers=self.headers(number))
@@ -69,7 +69,7 @@ class RealPages:
 
 
 def timed(ask: Callable[[Any], Any], items: Sequence[Any], expected: int) -> float:
-    """Seconds for each of these calls, one after the other; their answers have to add up to ``expected``."""
+    """Seconds per call, one after the other; the answers must add up to ``expected``."""
     start = time.perf_counter()
     total = sum(ask(item) for item in items)
     elapsed = time.perf_counter() - start
@@ -78,17 +78,17 @@ def timed(ask: Callable[[Any], Any], items: Sequence[Any], expected: int) -> flo
 
 
 def body_bytes(store: PageStore) -> Callable[[str], int]:
-    """What gets a page, and tells how long its body is."""
+    """A function that gets a page and returns the length of its body."""
     return lambda url: len(store.get(url).body)  # type: ignore[union-attr]
 
 
 def draw(rng: random.Random, pages: int, count: int) -> list[int]:
-    """So many different ones of the pages."""
+    """``count`` different pages."""
     return rng.sample(range(pages), min(pages, count))
 
 
 def opening(path: Path, times: int) -> dict[str, float]:
-    """How long (s) it takes to open a store to write: after it was closed, and after its writer's ``kill -9``."""
+    """Seconds to open a store to write: after ``close``, and after its writer's ``kill -9``."""
     clean = [_opened(path) for _ in range(times)]
     killed = []
     for _ in range(times):
@@ -107,7 +107,7 @@ def _opened(path: Path) -> float:
 
 
 def taken(folder: Path) -> dict[str, int]:
-    """What all in a folder takes of the disk, in whole blocks, and how many files and folders that is."""
+    """Disk use of a folder in whole blocks, and its numbers of files and folders."""
     found = [*folder.rglob("*")]
     return {
         "bytes": sum(path.lstat().st_blocks for path in found) * _BLOCK,
@@ -117,7 +117,7 @@ def taken(folder: Path) -> dict[str, int]:
 
 
 def drop_from_memory(folder: Path, names: str = "*.warc.gz") -> None:
-    """Has the system forget what it remembers of the segments, or other files. (They are on the disk already.)"""
+    """Drops the segments, or other files, from the page cache. (They are on the disk already.)"""
     for path in folder.rglob(names):
         if not path.is_file():
             continue
@@ -129,7 +129,7 @@ def drop_from_memory(folder: Path, names: str = "*.warc.gz") -> None:
 
 
 def read_once(folder: Path) -> None:
-    """Has the system remember the segments, as far as it can: of some machines it forgets what nobody reads."""
+    """Reads the segments into the page cache, as far as they fit."""
     for path in folder.glob("*.warc.gz"):
         with path.open("rb", buffering=0) as file:
             while file.read(1 << 24):
@@ -137,13 +137,13 @@ def read_once(folder: Path) -> None:
 
 
 def remembered(folder: Path) -> int | None:
-    """How many bytes of the segments are in the system's page cache; None where nothing tells."""
+    """Bytes of the segments in the page cache; None without ``fincore``."""
     if not shutil.which("fincore"):
         return None
     paths = [*folder.glob("*.warc.gz")]
-    told = subprocess.run(
+    done = subprocess.run(
         ["fincore", "--bytes", "--noheadings", "--output", "RES", *paths],
         check=True,
         capture_output=True,
     )
-    return sum(int(line) for line in told.stdout.split())
+    return sum(int(line) for line in done.stdout.split())

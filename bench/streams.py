@@ -1,4 +1,4 @@
-"""The items that all contenders are given: fingerprints, as scrapy-redis makes them of requests."""
+"""The items for all contenders: fingerprints, as scrapy-redis makes them from requests."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ BATCH = 500
 
 
 def fingerprints(group: str, count: int) -> list[str]:
-    """So many texts of 40 hex digits; other groups have others."""
+    """``count`` texts of 40 hex digits; each group has its own."""
     return [sha1(f"{group} {i}".encode(), usedforsecurity=False).hexdigest() for i in range(count)]
 
 
 def half_seen(group: str, count: int) -> Iterator[tuple[list[str], list[bool]]]:
     """Endless rounds of ``count`` items, and which of them are new; in each batch every other one is.
 
-    The others are those that were new in the batch before: so no client can tell from a batch alone, and a
-    batch is as hard as so many single calls. (In the first round, those of the batch before it are unknown.)
+    The others were new in the batch before, so a batch alone does not show which are new, and a batch is as
+    hard as single calls. (In the first round, the batch before is unknown.)
     """
     chance = random.Random(group)
     before: list[str] = fingerprints(f"{group} before", BATCH // 2)

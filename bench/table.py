@@ -9,7 +9,7 @@ class Table(NamedTuple):
     title: str
     header: list[str]
     rows: list[list[str]]
-    #: So many columns are words, and stand to the left; the others are numbers.
+    #: Number of left-aligned columns of words; the others are numbers.
     words: int = 1
 
     def text(self) -> str:

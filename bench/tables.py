@@ -11,10 +11,10 @@ NONE = "this server has no RedisBloom"
 
 
 def about(found: dict[str, Any]) -> str:
-    """The machine and the versions, in a line each."""
-    told = found["about"]
-    names = [f"{name} {version or 'not there'}" for name, version in told["versions"].items()]
-    return f"{told['machine']}, load {told['load_before']:.1f}\n{', '.join(names)}"
+    """The machine and the versions, one line each."""
+    run = found["about"]
+    names = [f"{name} {version or 'not there'}" for name, version in run["versions"].items()]
+    return f"{run['machine']}, load {run['load_before']:.1f}\n{', '.join(names)}"
 
 
 def of(section: str, found: dict[str, Any]) -> list[Table]:
@@ -176,7 +176,7 @@ def _exact_fields(of: dict[str, Any]) -> Table:
         [
             row["name"],
             row["server"],
-            f"{row['most'] // 2} to {row['most']}",
+            f"{row['limit'] // 2} to {row['limit']}",
             f"{row['bytes']:.1f}",
         ]
         for row in of["fields"]
@@ -282,8 +282,8 @@ def _distinct_costs(
         ]
         for row in of["rows"]
     ]
-    told = [verb.upper() if verb in ("and", "or", "xor") else verb for verb in verbs]
-    header = ["", "", *(cell for verb in told for cell in (f"{verb}: us", "commands us"))]
+    shown = [verb.upper() if verb in ("and", "or", "xor") else verb for verb in verbs]
+    header = ["", "", *(cell for verb in shown for cell in (f"{verb}: us", "commands us"))]
     return Table(title, header, rows, words=2)
 
 

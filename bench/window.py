@@ -1,7 +1,7 @@
-"""A window as a crawler finds it after a week: every slice is there, and the old ones are full.
+"""A window after a week of crawling: every slice exists, and the old ones are full.
 
-Only this module knows what a slice looks like. Adding so many items would take minutes, so random
-bits are written, as many of them set as in a slice with so many items.
+Only this module knows what a slice looks like. Adding the items would take minutes, so random
+bits are written, with the density of a full slice.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _BLOCK = 1 << 22
 
 
 def _random_bits(size: int, density: float, chance: random.Random) -> bytes:
-    """So many bytes in which each bit is set with this probability, to 8 binary digits."""
+    """``size`` bytes; each bit is set with this probability, to 8 binary digits."""
     digits = round(density * 256)
     bits = 0
     for digit in range(8):  # the lowest first
@@ -49,13 +49,16 @@ def fill(client: redis.Redis, seen: TimeBloom, current: float = 0.25) -> None:
                 for start in range(0, size, len(block)):
                     pipeline.setrange(key, header + start, block[: size - start])
                 pipeline.execute()
-    told = [slice.fill_ratio for slice in seen.info().slices]
-    assert abs(told[0] - densities[0]) < 0.02 > abs(told[-1] - densities[-1]), (told, densities)
+    ratios = [slice.fill_ratio for slice in seen.info().slices]
+    assert abs(ratios[0] - densities[0]) < 0.02 > abs(ratios[-1] - densities[-1]), (
+        ratios,
+        densities,
+    )
 
 
 def move_to(client: redis.Redis, seen: TimeBloom, key: str) -> None:
-    """What was added just now becomes that of an older slice, whose key this is."""
+    """Renames the current slice's key to that of an older slice."""
     config = seen.config
     client.rename(seen.keys()[-1], key)
-    # Else tbloom would find, rightly, that the current slice has vanished early.
+    # Else tbloom would report that the current slice was dropped.
     client.delete(config.keys.register(0))

@@ -1,4 +1,4 @@
-"""The benchmarks' page: its commands are there, and the page store's section tells what it has measured."""
+"""The benchmarks' page: its commands exist, and the page store's section shows its figures."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def test_every_command_that_is_named_exists(path: Path) -> None:
         assert (ROOT / script).is_file(), script
 
 
-def test_every_section_is_told_with_its_command() -> None:
-    told = "".join(path.read_text(encoding="utf-8") for path in TEMPLATES)
-    assert sections() == set(re.findall(r"--only (\w+)", told))
+def test_every_section_names_its_command() -> None:
+    text = "".join(path.read_text(encoding="utf-8") for path in TEMPLATES)
+    assert sections() == set(re.findall(r"--only (\w+)", text))
 
 
 def real_pages() -> Any:
@@ -56,7 +56,7 @@ def real_pages() -> Any:
 
 
 def of_few_pages(folder: Path) -> dict[str, Any]:
-    """All that the section measures, with as few pages as can be."""
+    """All figures of the section, with few pages."""
     from pages import measure  # noqa: PLC0415 - of bench
 
     return measure(
@@ -72,9 +72,9 @@ def of_few_pages(folder: Path) -> dict[str, Any]:
     )
 
 
-def test_the_section_on_pages_tells_all_that_it_measures(tmp_path: Path) -> None:
+def test_the_section_on_pages_shows_all_its_figures(tmp_path: Path) -> None:
     found = of_few_pages(tmp_path)
-    assert {"20", "40"} == {path.name for path in tmp_path.iterdir()}, "what is left takes room"
+    assert {"20", "40"} == {path.name for path in tmp_path.iterdir()}, "only the stores are left on the disk"
     import pages_text  # noqa: PLC0415 - of bench
 
     for table in pages_text.tables(found):
@@ -110,13 +110,13 @@ def test_a_faster_peer_is_named() -> None:
     assert expected == [*pages_text.faster({"rows": rows})]
 
 
-def test_small_pages_are_measured_and_told(tmp_path: Path) -> None:
+def test_small_pages_are_measured_and_shown(tmp_path: Path) -> None:
     import pages_small  # noqa: PLC0415 - of bench
     import pages_text  # noqa: PLC0415 - of bench
 
     found = pages_small.small(tmp_path / "store", 50)
     assert (50, 10) == (found["pages"], len(found["part_seconds"]))
-    assert found["disk_bytes"] > 50 * found["body_bytes"] / 2  # they hardly compress
+    assert found["disk_bytes"] > 50 * found["body_bytes"] / 2  # the bodies hardly compress
     assert "50 pages with bodies of 200 bytes" in pages_text.of_small(found)
 
 
@@ -143,4 +143,4 @@ def test_the_goals_of_the_page_store_are_checked_among_a_million_pages(
     import goals  # noqa: PLC0415 - of bench
 
     table = goals.table({"pages": {"growth": {"rows": [row]}}})
-    assert holds == [told[-1] for told in table.rows if "PageStore" in told[0]]
+    assert holds == [row[-1] for row in table.rows if "PageStore" in row[0]]
