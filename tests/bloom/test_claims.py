@@ -421,3 +421,21 @@ async def test_a_bad_argument_is_named(make: Any, arguments: dict[str, Any], nam
 def test_a_bad_session_ttl_is_named(url: str, name: str, value: Any) -> None:
     with pytest.raises(ConfigError, match="session_ttl: expected a number of seconds"):
         TimeBloom.from_url(url, name, session_ttl=value)
+
+
+async def test_a_session_is_known_to_others_until_it_is_paused_or_ended(make: Any) -> None:
+    ours, theirs = make(shards=2), make(shards=2)
+    assert {} == await ours.other_sessions()
+    assert NEW is await theirs.claim("a")
+    [session] = await ours.other_sessions()
+    assert {} == await theirs.other_sessions()
+    await theirs.pause_session()  # it claims an item: nothing changes
+    assert [session] == list(await ours.other_sessions())
+    await theirs.release("a")
+    await theirs.pause_session()
+    assert {} == await ours.other_sessions()
+    assert NEW is await theirs.claim("b", note="the work")
+    assert [session] == list(await ours.other_sessions())
+    await theirs.end_session()
+    assert {} == await ours.other_sessions()
+    assert ["the work"] == await ours.take_over()
