@@ -133,7 +133,7 @@ def test_hours_across_clock_change(tz: str, start: str, hours: list[tuple[str, i
     [("d", ["20111228", "20111229", "20111231"]), ("h", ["2011122923", "2011123100"])],
 )
 def test_skipped_day(granularity: str, labels: list[str]) -> None:
-    """Samoa's 30 December 2011 is nobody's slice: what was before it touches what came after."""
+    """Samoa's 30 December 2011 is in no slice: the one before it ends where the one after it begins."""
     live = Window(granularity, len(labels), "Pacific/Apia").live(ms("2011-12-30T10:00"))
     assert labels == [slice.label for slice in live]
     assert ms("2011-12-30T10:00") == live[-2].end == live[-1].start

@@ -45,19 +45,21 @@ end
 -- Notes a new item for `insert`: the bits at ARGV[from] to ARGV[to] are to be set in change.part. If the item does not
 -- fit, notes nothing, and returns the status of the reply: 6 where the slice may not grow, else 0.
 local function note_new(change, from, to)
+  local items, words = change.items, change.words
   -- A slice that may grow takes one item in any case.
-  if change.items > 0 or not change.grows then
-    change.room = change.room or change.capacity - items_in(change.part)
+  if items > 0 or not change.grows then
+    local room = change.room or change.capacity - items_in(change.part)
+    if items >= room then return change.grows and 0 or 6 end
+    change.room = room
   end
-  if change.room and change.items >= change.room then return change.grows and 0 or 6 end
-  local words, n = change.words, #change.words
+  local n = #words
   -- Lua passes at most 8,000 words to a command.
   if n + 4 * (to - from + 1) >= 7900 then return 0 end
   for i = from, to do
     words[n + 1], words[n + 2], words[n + 3], words[n + 4] = 'SET', 'u1', ARGV[i], '1'
     n = n + 4
   end
-  change.items = change.items + 1
+  change.items = items + 1
 end
 
 -- Gives a new part its TTL, and enters it into the register. Returns true if the register has it already: the server

@@ -1,4 +1,4 @@
-"""Known duplicates are answered at home: no trip, no other answer, and not for too long."""
+"""Known duplicates are answered from the local cache: no request, the same answers, and not for too long."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ def trips(client: redis.Redis) -> int:
     return int(client.info("commandstats").get("cmdstat_evalsha", {"calls": 0})["calls"])
 
 
-async def test_what_was_told_new_or_seen_is_not_asked_again(make: Any, client: redis.Redis) -> None:
+async def test_what_was_answered_new_or_seen_is_not_asked_again(
+    make: Any, client: redis.Redis
+) -> None:
     ours, theirs = make(cache_size=1000), make()
     await theirs.add_many(["b", "c", "d"])
     assert [True, False] == [await ours.add("a"), await ours.add("b")]
@@ -101,8 +103,8 @@ async def test_the_size_is_kept(make: Any) -> None:
     assert 1 == bloom.cache_hits
 
 
-async def test_an_answer_that_was_never_told_is_the_servers(make: Any, url: str) -> None:
-    """The reply to "new" is lost; somebody else's question has the item remembered as seen."""
+async def test_a_pending_answer_comes_from_the_server(make: Any, url: str) -> None:
+    """The reply "new" is lost; another thread's call has put the item into the cache as seen."""
     with LossyProxy(url, lambda number: number == 2) as proxy:
         ours = make(url=proxy.url, cache_size=1000, resend=False)
         await ours.contains("something")

@@ -199,7 +199,7 @@ async def test_work_with_notes_is_taken_over_once(
 async def test_claims_without_notes_of_the_dead_are_swept(
     make: Any, url: str, name: str, client: redis.Redis
 ) -> None:
-    """A living session's signs of life clear up; nothing piles up, and no dead session is kept."""
+    """A living session's heartbeats clean up: dead sessions and their claims go."""
     ours = make(capacity=1_000_000, session_ttl=LIFE)
     await ours.claim("mine")
     killed(url, name, [f"item {i}" for i in range(1000)], False)
@@ -314,8 +314,8 @@ def test_of_four_processes_one_commits_each_item_though_replies_get_lost(
         assert [SEEN] * len(times) == seen.claim_many(times)
 
 
-async def test_a_claim_in_doubt_is_its_callers_to_ask_for_again(make: Any, url: str) -> None:
-    """The reply is lost, and nobody sends the call again: the caller's next call is told "new"."""
+async def test_a_claim_whose_reply_was_lost_can_be_asked_for_again(make: Any, url: str) -> None:
+    """The reply is lost, and the call is not sent again: the client's next call answers "new"."""
     with LossyProxy(url, lambda number: number == 2) as proxy:
         ours = make(url=proxy.url, resend=False)
         await ours.contains("a")
@@ -325,10 +325,10 @@ async def test_a_claim_in_doubt_is_its_callers_to_ask_for_again(make: Any, url: 
 
 
 @pytest.mark.parametrize("note", ["", "a note"])
-async def test_a_claim_in_doubt_that_nobody_asks_for_is_given_up(
+async def test_a_claim_whose_reply_was_lost_is_released_by_a_heartbeat(
     make: Any, url: str, note: str
 ) -> None:
-    """Free again by the session's next sign of life; with a note, for somebody to take over."""
+    """With a note, it waits to be taken over."""
     with LossyProxy(url, lambda number: number == 2) as proxy:
         ours = make(url=proxy.url, resend=False, session_ttl=LIFE)
         theirs = make(session_ttl=60)
@@ -350,7 +350,7 @@ async def test_a_claim_in_doubt_that_nobody_asks_for_is_given_up(
 
 
 async def test_a_commit_that_failed_is_made_up_for(make: Any, url: str) -> None:
-    """The call never reached the server; the next sign of life commits the item."""
+    """The call never reached the server; the next heartbeat commits the item."""
     with LossyProxy(url, lambda number: number == 2) as proxy:
         ours = make(url=proxy.url, resend=False, session_ttl=LIFE)
         theirs = make()
@@ -390,7 +390,7 @@ async def test_a_claims_memory_is_bounded(make: Any, client: redis.Redis, name: 
 @pytest.mark.parametrize("hash", ["claims", "sessions"])
 async def test_a_planted_key_is_named(make: Any, client: redis.Redis, name: str, hash: str) -> None:
     key = f"{{{name}}}:{hash}"
-    client.set(key, "somebody's")
+    client.set(key, "another program's")
     ours = make()
     for verb in (ours.claim, ours.release) if hash == "sessions" else (ours.claim, ours.commit):
         with pytest.raises(redis.ResponseError, match=key):
@@ -421,3 +421,21 @@ async def test_a_bad_argument_is_named(make: Any, arguments: dict[str, Any], nam
 def test_a_bad_session_ttl_is_named(url: str, name: str, value: Any) -> None:
     with pytest.raises(ConfigError, match="session_ttl: expected a number of seconds"):
         TimeBloom.from_url(url, name, session_ttl=value)
+
+
+async def test_a_session_is_known_to_others_until_it_is_paused_or_ended(make: Any) -> None:
+    ours, theirs = make(shards=2), make(shards=2)
+    assert {} == await ours.other_sessions()
+    assert NEW is await theirs.claim("a")
+    [session] = await ours.other_sessions()
+    assert {} == await theirs.other_sessions()
+    await theirs.pause_session()  # it claims an item: nothing changes
+    assert [session] == list(await ours.other_sessions())
+    await theirs.release("a")
+    await theirs.pause_session()
+    assert {} == await ours.other_sessions()
+    assert NEW is await theirs.claim("b", note="the work")
+    assert [session] == list(await ours.other_sessions())
+    await theirs.end_session()
+    assert {} == await ours.other_sessions()
+    assert ["the work"] == await ours.take_over()

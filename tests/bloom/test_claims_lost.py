@@ -46,7 +46,7 @@ async def test_what_a_dead_session_left_is_not_released_by_others(make: Any) -> 
 
 
 async def test_a_take_over_that_fails_half_way_loses_nothing(make: Any, url: str) -> None:
-    """What it had claimed by then is abandoned again by the next sign of life."""
+    """What it had claimed by then is abandoned again by the next heartbeat."""
     dead = make(shards=4, session_ttl=LIFE)
     notes = [f"note {i}" for i in range(40)]
     await dead.claim_many(map(str, range(40)), notes=notes)
@@ -205,8 +205,8 @@ def test_the_heartbeat_stops_with_its_object(url: str, name: str) -> None:
     assert not heartbeat.is_alive()
 
 
-def test_a_guessed_new_is_the_callers(url: str, name: str) -> None:
-    """The claim reached the server, the reply did not, and the policy said "new": nobody else gets it."""
+def test_a_claim_answered_new_by_policy_stays_claimed(url: str, name: str) -> None:
+    """The claim reached the server, the reply did not, and the policy answers "new": no other process gets it."""
     with (
         LossyProxy(url, lambda number: number == 2) as proxy,
         sync(proxy.url, name, on_error="schedule", retry_for=0, session_ttl=LIFE) as ours,

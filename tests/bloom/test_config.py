@@ -103,7 +103,7 @@ def test_bad_bits(bits: int) -> None:
 
 
 def test_a_large_slice_gets_more_shards() -> None:
-    """No key is larger than 32 MB, unless the caller insists on fewer: that is refused."""
+    """No key is larger than 32 MB; a number of shards that would need larger ones is refused."""
     config = configure("news", bits=2**33, hashes=6)
     assert config.shards == 32
     assert 2**28 <= config.shard_bits < 1.01 * 2**28  # with room for what chance sends it
@@ -120,7 +120,7 @@ def test_bad_shards(shards: Any) -> None:
 
 
 def test_bits_alone() -> None:
-    """Bits without hashes are refused: the older package's default need not be the caller's."""
+    """Bits without hashes are refused: the older package's default need not be the user's."""
     with pytest.raises(ConfigError, match="bits is given") as caught:
         configure("news", bits=2**20)
     assert ("hashes", None) == (caught.value.argument, caught.value.value)

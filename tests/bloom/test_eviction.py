@@ -56,7 +56,7 @@ async def test_no_warning_after_slices_have_left_or_the_window_has_changed(
 def test_slices_that_the_server_has_dropped_are_reported(
     small: redis.Redis, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Keys of somebody else fill the memory until the filter's are dropped, which are among the oldest."""
+    """Another program's keys fill the memory until the filter's are dropped, which are among the oldest."""
     with TimeBloom(small, name, capacity=100_000, granularity="1s", slices=600) as seen:
         assert [POLICY in warning for warning in seen.warnings()] == [True]
         seen.add("a")

@@ -187,3 +187,15 @@ async def test_a_single_item_is_not_taken_for_a_batch(make: Make) -> None:
 async def test_keys_needs_a_time_zone(make: Make) -> None:
     with pytest.raises(ConfigError, match=r"^at: expected a datetime with a time zone"):
         await make().keys(at=datetime(2019, 5, 8))  # noqa: DTZ001 - that is the point
+
+
+async def test_imported_items_are_seen_and_written_once(make: Make) -> None:
+    seen = make(shards=2)
+    assert 2 == await seen.import_many(iter(["a", "b", "a"]))
+    assert 1 == await seen.import_many(["b", "c"])
+    oldest = (await seen.info()).slices[0].label
+    assert 1 == await seen.import_many(["c", "d"], oldest)
+    assert [True] * 4 == await seen.contains_many("abcd"[i] for i in range(4))
+    assert 1 == (await seen.info()).slices[0].items
+    with pytest.raises(ConfigError, match="slice: expected one that is live"):
+        await seen.import_many(["e"], "19991231")

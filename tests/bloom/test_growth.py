@@ -60,7 +60,7 @@ def _claim(url: str, name: str, seed: int) -> list[str]:
 
 
 @pytest.mark.parametrize("replies_lost", [False, True])
-def test_of_many_processes_exactly_one_is_told_new_while_the_slice_grows(
+def test_among_many_processes_each_item_is_new_once_while_the_slice_grows(
     url: str, name: str, *, replies_lost: bool
 ) -> None:
     """4 processes, 20,000 items, a filter made for 200: it grows 7 times under their hands."""
@@ -194,7 +194,7 @@ async def test_without_growth_a_full_slice_refuses_new_items(make: Make, name: s
 
 
 async def test_a_batch_that_does_not_fit_is_not_lost(make: Make) -> None:
-    """What was added before the slice was full is told to whoever asks next."""
+    """The next call answers for the items that were added before the slice was full."""
     seen = make(capacity=100, grow=False, error_rate=1e-9)
     items = [f"item {i}" for i in range(150)]
     with pytest.raises(FilterFull):
@@ -212,19 +212,19 @@ async def test_two_errors_in_a_row_lose_no_answer(make: Make, url: str, *, grow:
     assert await make(**parameters).add("first") is True
     with LossyProxy(url, {1, 3}.__contains__) as proxy:
         seen = make(**parameters, url=proxy.url, resend=False)
-        told: dict[str, bool] = {}
+        answers: dict[str, bool] = {}
         for _ in range(4):
             with suppress(redis.ConnectionError, FilterFull):
                 for item in ("x", "y", "z") if not grow else ():
-                    told.setdefault(item, await seen.add(item))
-                if grow and not told:
-                    answers = await seen.add_many(["x", "y", "z"])
-                    told.update(zip("xyz", answers, strict=True))
+                    answers.setdefault(item, await seen.add(item))
+                if grow and not answers:
+                    batch = await seen.add_many(["x", "y", "z"])
+                    answers.update(zip("xyz", batch, strict=True))
     assert proxy.lost == 2
-    assert told == ({"x": True, "y": True, "z": True} if grow else {"x": True, "y": True})
+    assert answers == ({"x": True, "y": True, "z": True} if grow else {"x": True, "y": True})
 
 
-async def test_a_batch_retried_into_a_full_slice_is_told_what_it_added(
+async def test_a_batch_retried_into_a_full_slice_gets_the_answers_for_what_it_added(
     make: Make, url: str
 ) -> None:
     parameters = {"capacity": 3, "grow": False, "error_rate": 1e-9}
@@ -238,9 +238,9 @@ async def test_a_batch_retried_into_a_full_slice_is_told_what_it_added(
         assert [False, False] == await seen.add_many(["x", "y"])
 
 
-async def test_what_was_told_after_a_full_slice_is_not_told_once_more(make: Make) -> None:
-    """An item of a call that ended in FilterFull is told new once, also if the call that tells another
-    one of them ends so too."""
+async def test_an_item_answered_new_after_a_full_slice_is_new_once(make: Make) -> None:
+    """An item of a call that ended in FilterFull is new once, also if a later call with another of these
+    items ends so too."""
     seen = make(capacity=10, grow=False, error_rate=1e-9)
     items = [f"item {i}" for i in range(12)]
     with pytest.raises(FilterFull):

@@ -132,7 +132,7 @@ def test_measured_rate_is_the_textbook_s(capacity: int, filters: int, others: in
     ],
 )
 def test_what_is_no_item(item: str | bytes, right: str) -> None:
-    """What is no item is refused by the name that the caller knows it by."""
+    """The error for something that is no item has the argument's name."""
     with pytest.raises(ConfigError) as caught:
         encode(item, "items[3]")
     assert ("items[3]", item) == (caught.value.argument, caught.value.value)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tbloom import ConfigError, TimeBloom
 
-#: What somebody might hope that a parser on the way takes for its own.
+#: Text that a parser on the way might take for its own syntax.
 SNIPPETS = [
     b"\0",
     b"\xff" * 16,

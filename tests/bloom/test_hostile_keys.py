@@ -1,4 +1,4 @@
-"""Keys that somebody else has planted: each verb ends in a right answer, or in an error that says why."""
+"""Keys that another program has planted: each verb gives a right answer, or an error that says why."""
 
 from __future__ import annotations
 

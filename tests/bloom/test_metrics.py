@@ -101,7 +101,7 @@ def expected(info: FilterInfo) -> Values:
         ("tbloom_window_items", name): info.items,
         ("tbloom_window_bytes", name): info.bytes,
         ("tbloom_window_error_ratio", name): info.error_rate,
-        # It is not stored: whoever opens a stored filter works it out from bits and hashes.
+        # It is not stored: a client that opens a stored filter computes it from bits and hashes.
         ("tbloom_promised_error_ratio", name): pytest.approx(info.promised_error_rate, rel=1e-3),
         ("tbloom_capacity_items", name): info.capacity,
         ("tbloom_claims", name): info.claims,
@@ -137,8 +137,8 @@ def test_what_is_served_is_what_info_tells(url: str, name: str) -> None:
         with TimeBloom.from_url(url, names[1], slices=3, granularity="h", capacity=900) as again:
             again.reconfigure()
             served = exporter.scrape()
-            told = [grown.info(), again.info()]
-        assert served == {("tbloom_up",): 1} | expected(told[0]) | expected(told[1])
+            infos = [grown.info(), again.info()]
+        assert served == {("tbloom_up",): 1} | expected(infos[0]) | expected(infos[1])
         assert served[("tbloom_slice_items", names[0], "0")] == 2500
         assert served[("tbloom_slice_parts", names[0], "0")] > 1
         assert exporter.end() == (0, [])
@@ -186,8 +186,8 @@ def test_scrapes_share_a_look(url: str, name: str) -> None:
         ):
             items = [[e.scrape()[("tbloom_window_items", name)]] for e in (slow, fast)]
             seen.add("b")
-            for told, exporter in zip(items, (slow, fast), strict=True):
-                told.append(exporter.scrape()[("tbloom_window_items", name)])
+            for found, exporter in zip(items, (slow, fast), strict=True):
+                found.append(exporter.scrape()[("tbloom_window_items", name)])
     assert items == [[1, 1], [1, 2]]
 
 
@@ -201,7 +201,7 @@ def test_scrapes_share_a_look(url: str, name: str) -> None:
         ),
     ],
 )
-def test_a_redis_that_goes_away_is_told_and_survived(names: list[str], lines: list[str]) -> None:
+def test_a_redis_that_goes_away_is_logged_and_survived(names: list[str], lines: list[str]) -> None:
     """And that it is back, without its filters, as it had no persistence."""
     with own_server() as server:
         for name in ("news", "blog"):
@@ -217,7 +217,7 @@ def test_a_redis_that_goes_away_is_told_and_survived(names: list[str], lines: li
             code, said = exporter.end()
     assert code == 0
     assert len(said) == len(lines)
-    assert all(re.search(line, told) for line, told in zip(lines, said, strict=True)), said
+    assert all(re.search(line, text) for line, text in zip(lines, said, strict=True)), said
 
 
 @pytest.mark.parametrize(
@@ -250,8 +250,8 @@ def test_a_collector_serves_in_ones_own_process(url: str, name: str) -> None:
         registry = CollectorRegistry(auto_describe=True)
         registry.register(FilterCollector(first, second, seen))
         assert first.circuit.errors == 0
-        told = parsed(generate_latest(registry).decode())
-        assert told == {
+        found = parsed(generate_latest(registry).decode())
+        assert found == {
             ("tbloom_up",): 0,
             ("tbloom_filter_up", first.name): 0,
             ("tbloom_filter_up", second.name): 0,
@@ -391,7 +391,7 @@ with TimeBloom.from_url(sys.argv[1], sys.argv[2], granularity="1s", slices=3, ca
 
 
 def test_a_script_prints_nothing_until_it_configures_logging(url: str, name: str) -> None:
-    """Slices change, a slice grows, Redis is away: all is told by the log, under ``tbloom``."""
+    """The log, under ``tbloom``, tells of a change of slices, a slice that grows, and an outage."""
 
     def run(*arguments: str) -> tuple[str, list[str]]:
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Items whose caller was never told: the next call of the same object tells it, once. In both stores on Redis."""
+"""Pending answers: the next call of the same object gets them, once. In both stores on Redis."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_two_calls_for_items_of_one_that_failed_do_not_disturb_each_other(
 
 
 @both
-def test_of_items_that_are_told_one_after_another_none_is_told_twice(
+def test_pending_answers_given_one_after_another_are_each_given_once(
     store: Any, url: str, name: str
 ) -> None:
     with (
@@ -92,17 +92,17 @@ def test_a_call_that_never_arrived_is_made_again_with_the_new_time(url: str, nam
 def test_of_two_calls_that_failed_each_answers_for_its_own_items(
     store: Any, url: str, name: str
 ) -> None:
-    """The second one has an item of the first, which was told meanwhile."""
+    """The second one has an item of the first, which was answered meanwhile."""
     losing: list[str] = []
     with (
         LossyProxy(url, lambda _: bool(losing)) as proxy,
         store.from_url(proxy.url, name, retry_for=0) as seen,
     ):
-        for items, told in ((["a", "b"], "a"), (["a", "c"], None)):
+        for items, answered in ((["a", "b"], "a"), (["a", "c"], None)):
             losing.append("this reply")
             with pytest.raises(redis.ConnectionError):
                 seen.add_many(items)
             losing.clear()
-            assert told is None or seen.add(told) is True
+            assert answered is None or seen.add(answered) is True
         assert [False, True, True] == seen.add_many(["a", "b", "c"])
         assert [False, False, False] == seen.add_many(["a", "b", "c"])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import ConfigMismatch, TimeBloom
+from tbloom import Claim, ConfigMismatch, TimeBloom
 from tbloom.bloom.config import configure
 from tbloom.bloom.hasher import Hasher
 from tbloom.engine.keys import SLOTS, Keys, shard_of, slot
@@ -104,6 +104,11 @@ async def test_without_a_number_the_stored_one_is_taken(make: Make, stored: int)
         await seen.add("b"),
     ]
     assert (await seen.info()).shards == stored
+    # An iterator can be read only once, and the first request is refused.
+    assert [False, True] == await make().add_many(iter(["a", "c"]))
+    assert [False, True] == [
+        c is Claim.NEW for c in await make().claim_many(iter("ad"), notes=iter("xy"))
+    ]
 
 
 async def test_a_client_that_outlives_a_clear_notices_other_parameters(make: Make) -> None:
