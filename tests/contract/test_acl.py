@@ -1,4 +1,4 @@
-"""The least-privilege user of SECURITY.md: its line is read from there, and nothing in it can be left out."""
+"""The least-privilege users of SECURITY.md: their lines are read from there, and nothing in them can be left out."""
 
 from __future__ import annotations
 
@@ -11,33 +11,51 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import AsyncTimeBloom, Claim, TimeBloom
+from tbloom import Claim, TimeBloom
 from tbloom.cli import main
 from tests.helpers import servers
-from tests.helpers.acl import REFUSED
 from tests.helpers.making import missing
+from tests.helpers.stores import BLOOM, DISTINCT, EXACT, STORES, Store
 
+#: What a server says to a command that a user may not give, alone or in a script.
+REFUSED = r"(?i)permission|can't (?:run this command|access)"
 TEXT = (Path(__file__).parents[2] / "SECURITY.md").read_text(encoding="utf-8")
-LINE = re.search(r"^ACL SETUSER .*$", TEXT, re.MULTILINE)[0].split()
-COMMANDS = [word[1:] for word in LINE if word.startswith("+")]
+#: One line for each kind of store.
+LINES = {
+    store: line.split()
+    for store, line in zip(STORES, re.findall(r"^ACL SETUSER .*$", TEXT, re.MULTILINE), strict=True)
+}
+COMMANDS = [
+    pytest.param(store, word[1:], id=f"{store}-{word[1:]}")
+    for store, line in LINES.items()
+    for word in line
+    if word.startswith("+") and word != "+type"
+]
 CLUSTER = re.search(r"a cluster `(.*?)`", TEXT)[1].split()
 SCRAPY = {"DUPEFILTER_CLASS": "tbloom.scrapy.DupeFilter"}
 
 
-def _set_user(admin: redis.Redis, name: str, *more: str, without: str = "", shards: int = 3) -> str:
-    """Makes the documented user of a filter, but for one command; returns its URL."""
+def _set_user(
+    admin: redis.Redis,
+    name: str,
+    *more: str,
+    store: Store = BLOOM,
+    without: str = "",
+    shards: int = 3,
+) -> str:
+    """Makes the documented user of a store, but for one command; returns its URL."""
     admin.flushall()
     admin.script_flush()
-    words = [word.replace("NAME", name).replace("PASSWORD", "pw") for word in LINE]
-    if shards == 1:
+    words = [re.sub("NAME|MAPPING", lambda _: name, word) for word in LINES[store]]
+    words = [word.replace("PASSWORD", "pw") for word in words if word != f"+{without}"]
+    if shards == 1 and store is not DISTINCT:
         words.remove(f"~{{{name}:*")
-    words = [word for word in words if word != f"+{without}"]
     admin.execute_command(*words[:3], "reset", *words[3:], *more)
     port = admin.connection_pool.connection_kwargs["port"]
     return f"redis://{words[2]}:pw@127.0.0.1:{port}/0"
 
 
-def _every_verb(url: str, name: str, shards: int = 1) -> None:
+def _verbs_of_a_bloom(url: str, name: str, shards: int = 1) -> None:
     size: dict[str, Any] = {"capacity": 100, "shards": shards}
     with TimeBloom.from_url(url, name, **size) as seen:
         assert [True, False] == [seen.add("a"), seen.add("a")]
@@ -62,13 +80,65 @@ def _every_verb(url: str, name: str, shards: int = 1) -> None:
         assert "a" not in larger
 
 
+def _verbs_of_an_exact_filter(url: str, name: str, shards: int = 1) -> None:
+    items = [*map(str, range(1000))]
+    with EXACT.open(url, name, shards=shards) as seen:
+        assert [True, False] == [seen.add("a"), seen.add("a")]
+        assert all(seen.add_many(items))
+        assert not any(seen.add_many(items))
+        assert [True, False] == ["a" in seen, "b" in seen]
+        assert all(seen.contains_many(items))
+        assert 1001 == seen.info().items
+        assert [] == seen.warnings()
+        seen.clear()
+        assert "a" not in seen
+
+
+def _verbs_of_counters(url: str, mapping: str, _: int = 1) -> None:
+    """With bitmaps, and sorted ids."""
+    many, few = [*map(str, range(4500))], [*map(str, range(4400, 4600))]
+    with (
+        DISTINCT.sync.from_url(url, "many", mapping) as one,
+        DISTINCT.sync.from_url(url, "few", mapping) as other,
+        DISTINCT.sync.from_url(url, "days", mapping, granularity="d", slices=2) as days,
+    ):
+        assert [True, False] == [one.add("0"), one.add("0")]
+        assert all(one.add_many(many[1:]))
+        assert one.add("a")
+        assert all(other.add_many(few))
+        assert all(days.add_many(many))
+        assert (4501, 200, 4500) == (one.count(), other.count(), days.count(within=1))
+        assert (4500, 100) == (one.count_and(days), one.count_and(other))
+        assert (4601, 1) == (one.count_or(other, days), one.count_xor(days))
+        assert 4501 == days.within(2).count_or(one)
+        assert (4501, 4601) == (one.info().count, one.info().members)
+        assert [] == one.warnings()
+        other.clear()
+        assert 0 == other.count()
+        one.clear(mapping=True)
+        assert 0 == days.count()
+
+
+#: Every verb of a store, with as many items that all of its scripts' branches are taken.
+EVERY_VERB = {
+    BLOOM: _verbs_of_a_bloom,
+    EXACT: _verbs_of_an_exact_filter,
+    DISTINCT: _verbs_of_counters,
+}
+
+
 @pytest.mark.parametrize("shards", [1, 3])
-def test_the_documented_user_can_do_everything(admin: redis.Redis, name: str, shards: int) -> None:
-    _every_verb(_set_user(admin, name, shards=shards), name, shards)
+def test_the_documented_user_can_do_everything(
+    store: Store, admin: redis.Redis, name: str, shards: int
+) -> None:
+    EVERY_VERB[store](_set_user(admin, name, store=store, shards=shards), name, shards)
 
 
-async def test_the_documented_user_can_use_the_async_class(admin: redis.Redis, name: str) -> None:
-    async with AsyncTimeBloom.from_url(_set_user(admin, name), name) as seen:
+@pytest.mark.parametrize("driver", ["async"], indirect=True)
+async def test_the_documented_user_can_use_the_async_class(
+    store: Store, opened: Any, admin: redis.Redis, name: str
+) -> None:
+    async with opened(url=_set_user(admin, name, store=store)) as seen:
         assert [True, False] == [await seen.add("a"), await seen.add("a")]
 
 
@@ -84,22 +154,34 @@ def test_the_documented_user_can_begin_a_slice_after_one_that_grew(
         assert [True, False] == [seen.add("a"), seen.add("7")]
 
 
-@pytest.mark.parametrize("command", [command for command in COMMANDS if command != "type"])
-def test_no_documented_command_can_be_left_out(admin: redis.Redis, name: str, command: str) -> None:
-    url = _set_user(admin, name, without=command)
+@pytest.mark.parametrize(("store", "command"), COMMANDS, indirect=["store"])
+def test_no_documented_command_can_be_left_out(
+    store: Store, admin: redis.Redis, name: str, command: str
+) -> None:
+    url = _set_user(admin, name, store=store, without=command)
     with pytest.raises(redis.ResponseError, match=REFUSED):
-        _every_verb(url, name)
-    if command == "pexpireat":  # as the document warns
+        EVERY_VERB[store](url, name)
+    if (store, command) == (BLOOM, "pexpireat"):  # as the document warns
         assert -1 in [admin.ttl(key) for key in admin.scan_iter()]
 
 
-def test_type_is_needed_to_say_whose_a_key_is(admin: redis.Redis, name: str) -> None:
+def test_type_is_needed_to_say_whose_a_key_is(store: Store, admin: redis.Redis, name: str) -> None:
+    key = "config" if store is BLOOM else "layout"
     for without, explained in (("", True), ("type", False)):
-        url = _set_user(admin, name, without=without)
-        admin.rpush(f"{{{name}}}:config", "theirs")
+        url = _set_user(admin, name, store=store, without=without)
+        admin.rpush(f"{{{name}}}:{key}", "theirs")
         with pytest.raises(redis.ResponseError, match="WRONGTYPE") as caught:
-            TimeBloom.from_url(url, name).add("a")
+            store.open(url, name).add("a")
         assert explained == ("holds a list" in str(caught.value))
+
+
+def test_the_documented_user_has_no_other_store(
+    store: Store, admin: redis.Redis, name: str
+) -> None:
+    url = _set_user(admin, name, store=store, shards=1)
+    for other in (f"{name}2", f"x{name}", f"{name}:1"):
+        with pytest.raises(redis.ResponseError, match=REFUSED):
+            store.open(url, other).add("a")
 
 
 def test_the_documented_user_can_do_nothing_else(admin: redis.Redis, name: str) -> None:
@@ -118,9 +200,6 @@ def test_the_documented_user_can_do_nothing_else(admin: redis.Redis, name: str) 
         ):
             with pytest.raises(redis.ResponseError, match=REFUSED):
                 client.execute_command(*words)
-    for other in (f"{name}2", f"x{name}", f"{name}:1"):
-        with pytest.raises(redis.ResponseError, match=REFUSED):
-            TimeBloom.from_url(url, other).add("a")
 
 
 def test_a_name_with_pattern_characters_is_escaped(admin: redis.Redis) -> None:
@@ -150,7 +229,7 @@ def test_the_documented_user_of_a_cluster(name: str) -> None:
                 _set_user(master, name, *extra)
             url = cluster.url.replace("//", "//crawler:pw@")
             if extra == CLUSTER:
-                _every_verb(url, name, 6)
+                _verbs_of_a_bloom(url, name, 6)
             else:
                 with pytest.raises(Exception, match=REFUSED + "|cannot be connected"):
                     TimeBloom.from_url(url, name)

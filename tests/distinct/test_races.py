@@ -1,58 +1,21 @@
-"""Distinct counters used by threads, processes, forks and tasks at once: each member is told True once per counter."""
+"""Distinct counters that share a mapping, used by many threads at once (what all stores do alike: contract/test_races.py)."""
 
 from __future__ import annotations
 
-import asyncio
-import multiprocessing
 import random
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 
 import pytest
 import redis
 
-from tbloom.distinct import AsyncDistinctCounter, DistinctCounter
-from tests.helpers.account import FULL, Account, names
-from tests.helpers.forks import in_child, needs_fork
+from tbloom.distinct import DistinctCounter
+from tests.helpers.account import FULL, Account, names, pieces
 from tests.helpers.ids import check, ids_of
 from tests.helpers.proxy import LossyProxy
 
-SPAWN = multiprocessing.get_context("spawn")
 NUMBER = 20_000 if FULL else 6000
-
-
-def _pieces(members: list[str], seed: int) -> list[list[str]]:
-    """In any order, some singly."""
-    shuffled = random.Random(seed).sample(members, len(members))
-    return [
-        piece
-        for start in range(0, len(members), 300)
-        for piece in ([shuffled[start]], shuffled[start + 1 : start + 300])
-    ]
-
-
-@pytest.mark.parametrize("objects", [1, 4])
-def test_of_threads_that_add_the_same_members_one_is_told_true(
-    url: str, name: str, objects: int
-) -> None:
-    """They share an object, or a few, while buckets are split and chunks become bitmaps."""
-    account, members = Account(), names(NUMBER)
-    counters = [DistinctCounter.from_url(url, "one", name) for _ in range(objects)]
-    start = threading.Barrier(8)
-
-    def work(thread: int) -> None:
-        start.wait()
-        for piece in _pieces(members, thread):
-            account.offer(counters[thread % objects], piece)
-
-    with ThreadPoolExecutor(8) as threads:
-        for job in [threads.submit(work, thread) for thread in range(8)]:
-            job.result()
-    account.check_told()
-    check(url, name, {"one": members})
-    assert NUMBER == counters[0].count()
 
 
 def test_counters_that_share_a_mapping_are_told_each_for_itself(url: str, name: str) -> None:
@@ -62,7 +25,7 @@ def test_counters_that_share_a_mapping_are_told_each_for_itself(url: str, name: 
 
     def work(counter: str, seed: int) -> None:
         with DistinctCounter.from_url(url, counter, name) as own:
-            for piece in _pieces(members[counter], seed):
+            for piece in pieces(members[counter], seed):
                 accounts[counter].offer(own, piece)
 
     with ThreadPoolExecutor(8) as threads:
@@ -76,25 +39,6 @@ def test_counters_that_share_a_mapping_are_told_each_for_itself(url: str, name: 
     assert len(set.union(*sets)) == counters[0].count_or(*counters[1:])
     assert len(set.intersection(*sets)) == counters[0].count_and(*counters[1:])
     assert len(sets[0] ^ sets[1]) == counters[0].count_xor(counters[1])
-
-
-def test_the_first_calls_of_all_agree_on_a_beginning(url: str, name: str) -> None:
-    """Each of 8 threads may propose a generation, on objects of their own and on a shared one."""
-    for turn in range(30):
-        mapping = f"{name}-{turn}"
-        shared = DistinctCounter.from_url(url, "one", mapping)
-        own = [DistinctCounter.from_url(url, "one", mapping) for _ in range(4)]
-        start = threading.Barrier(8)
-
-        def add(counter: DistinctCounter, start: threading.Barrier) -> bool:
-            start.wait()
-            return counter.add("a")
-
-        with ThreadPoolExecutor(8) as threads:
-            jobs = [threads.submit(add, counter, start) for counter in [*own, *[shared] * 4]]
-            told = [job.result() for job in jobs]
-        assert Counter({False: 7, True: 1}) == Counter(told)
-        check(url, mapping, {"one": ["a"]})
 
 
 def test_a_chunk_becomes_a_bitmap_once_whoever_comes_first(url: str, name: str) -> None:
@@ -115,96 +59,6 @@ def test_a_chunk_becomes_a_bitmap_once_whoever_comes_first(url: str, name: str) 
             job.result()
     account.check_told()
     check(url, name, {"one": members})
-
-
-def _add(url: str, name: str, members: list[str], seed: int) -> list[str]:
-    with DistinctCounter.from_url(url, "one", name) as counter:
-        return [
-            member
-            for piece in _pieces(members, seed)
-            for member, new in zip(piece, counter.add_many(piece), strict=True)
-            if new
-        ]
-
-
-def test_of_processes_that_add_the_same_members_one_is_told_true(url: str, name: str) -> None:
-    members = names(NUMBER)
-    with SPAWN.Pool(3) as pool:
-        told = pool.starmap(_add, [(url, name, members, seed) for seed in range(3)])
-    assert Counter(members) == sum(map(Counter, told), Counter())
-    check(url, name, {"one": members})
-
-
-@needs_fork
-def test_forks_that_go_on_with_one_object_are_told_as_others(url: str, name: str) -> None:
-    counter, members = DistinctCounter.from_url(url, "one", name), names(6000)
-    assert all(counter.add_many(members[:1000]))
-
-    def child() -> list[bool]:
-        return counter.add_many(members[500:5000])
-
-    assert [False] * 500 + [True] * 4000 == in_child(child)
-    assert [False] * 4500 == in_child(child)
-    assert [False] * 5000 + [True] * 1000 == counter.add_many(members)
-    check(url, name, {"one": members})
-
-
-async def test_of_tasks_that_add_the_same_members_one_is_told_true(url: str, name: str) -> None:
-    account, members = Account(), names(NUMBER)
-    async with AsyncDistinctCounter.from_url(url, "one", name) as counter:
-
-        async def work(task: int) -> None:
-            for piece in _pieces(members, task):
-                await account.offer_async(counter, piece)
-
-        await asyncio.gather(*map(work, range(6)))
-    account.check_told()
-    check(url, name, {"one": members})
-
-
-async def test_a_member_whose_task_was_cancelled_is_told_true_to_the_next(
-    url: str, name: str
-) -> None:
-    """Wherever the call was when it was cancelled; of a batch too."""
-    offered = []
-    async with AsyncDistinctCounter.from_url(url, "one", name) as counter:
-        for turn in range(100):
-            members = [f"{turn} {i}" for i in range(1 + turn % 5 * 80)]
-            offered += members
-            task = asyncio.create_task(counter.add_many(members))
-            for _ in range(turn % 20):
-                await asyncio.sleep(0)
-            task.cancel()
-            told = None
-            with suppress(asyncio.CancelledError):
-                told = await task
-            again = await counter.add_many(members)
-            assert [told is None] * len(members) == again
-        assert not any(await counter.add_many(members))
-    check(url, name, {"one": offered})
-
-
-@pytest.mark.parametrize("size", [1, 1000])
-def test_what_an_error_left_untold_is_told_true_in_the_next_call(
-    url: str, name: str, size: int
-) -> None:
-    """The reply is lost, and the object has no patience; meanwhile another one splits buckets and makes a bitmap."""
-    members, others = names(size), names(5000, "another")
-    with (
-        LossyProxy(url, lambda number: number == 2) as proxy,
-        DistinctCounter.from_url(proxy.url, "one", name, retry_for=0) as counter,
-        DistinctCounter.from_url(url, "one", name) as other,
-    ):
-        counter.add("before")
-        with pytest.raises(redis.ConnectionError):
-            counter.add_many(members)
-        told = other.add_many(members)
-        assert told[0] is False
-        assert all(other.add_many(others))
-        assert [not new for new in told] == counter.add_many(members)
-        assert not any(counter.add_many(members))
-        assert size + 5001 == other.count()
-    check(url, name, {"one": [*members, *others, "before"]})
 
 
 def test_what_is_cleared_has_no_first_answer(url: str, name: str) -> None:
@@ -231,7 +85,7 @@ def test_counts_during_adds_lie_between_before_and_after(url: str, name: str) ->
     def add() -> None:
         with DistinctCounter.from_url(url, "one", name) as counter:
             try:
-                for piece in _pieces(names(12_000), 1):
+                for piece in pieces(names(12_000), 1):
                     told.append(told[-1] + sum(counter.add_many(piece)))
             finally:
                 done.set()

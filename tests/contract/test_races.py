@@ -1,0 +1,210 @@
+"""Stores used by threads, processes, forks and tasks at once: each item is new once."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import redis
+
+from tests.helpers.account import FULL, Account, names, pieces
+from tests.helpers.forks import in_child, needs_fork
+from tests.helpers.proxy import LossyProxy
+from tests.helpers.stores import DISTINCT, EXACT, STORES, Store
+
+SPAWN = multiprocessing.get_context("spawn")
+NUMBER = 20_000 if FULL else 6000
+
+
+@pytest.mark.parametrize("objects", [1, 4])
+def test_of_threads_that_add_the_same_items_one_gets_new(
+    store: Store, url: str, name: str, objects: int
+) -> None:
+    """They share an object, or a few, while the store grows from nothing."""
+    account, items = Account(), names(NUMBER)
+    opened = [store.open(url, name, **store.sharded) for _ in range(objects)]
+    start = threading.Barrier(8)
+
+    def work(thread: int) -> None:
+        start.wait()
+        for piece in pieces(items, thread):
+            account.offer(opened[thread % objects], piece)
+
+    with ThreadPoolExecutor(8) as threads:
+        for job in [threads.submit(work, thread) for thread in range(8)]:
+            job.result()
+    store.check(account, url, name, **store.sharded)
+
+
+def test_the_first_calls_of_all_agree_on_a_beginning(store: Store, url: str, name: str) -> None:
+    """Each of 8 threads may propose it, on objects of their own and on a shared one."""
+
+    def add(seen: Any, start: threading.Barrier) -> bool:
+        start.wait()
+        new: bool = seen.add("a")
+        return new
+
+    for turn in range(30 if FULL else 10):
+        shared = store.open(url, f"{name}-{turn}")
+        opened = [store.open(url, f"{name}-{turn}") for _ in range(4)] + [shared] * 4
+        start = threading.Barrier(8)
+        with ThreadPoolExecutor(8) as threads:
+            jobs = [threads.submit(add, seen, start) for seen in opened]
+            answers = [job.result() for job in jobs]
+        assert Counter({False: 7, True: 1}) == Counter(answers)
+        assert 1 == store.held(shared)
+
+
+def _add(kind: str, url: str, name: str, items: list[str], seed: int) -> list[str]:
+    [store] = [store for store in STORES if store.kind == kind]
+    with store.open(url, name) as seen:
+        return [
+            item
+            for piece in pieces(items, seed)
+            for item, new in zip(piece, seen.add_many(piece), strict=True)
+            if new
+        ]
+
+
+def test_of_processes_that_add_the_same_items_one_gets_new(
+    store: Store, url: str, name: str
+) -> None:
+    items = names(NUMBER)
+    with SPAWN.Pool(3) as pool:
+        answers = pool.starmap(_add, [(store.kind, url, name, items, seed) for seed in range(3)])
+    assert Counter(items) == sum(map(Counter, answers), Counter())
+    with store.open(url, name) as seen:
+        assert len(items) == store.held(seen)
+
+
+@needs_fork
+def test_forks_that_go_on_with_one_object_are_clients_of_their_own(
+    store: Store, url: str, name: str
+) -> None:
+    seen, items = store.open(url, name), names(6000)
+    assert all(seen.add_many(items[:1000]))
+
+    def child() -> list[bool]:
+        answers: list[bool] = seen.add_many(items[500:5000])
+        return answers
+
+    assert [False] * 500 + [True] * 4000 == in_child(child)
+    assert [False] * 4500 == in_child(child)
+    assert [False] * 5000 + [True] * 1000 == seen.add_many(items)
+    assert 6000 == store.held(seen)
+
+
+@pytest.mark.parametrize("driver", ["async"], indirect=True)
+async def test_of_tasks_that_add_the_same_items_one_gets_new(
+    store: Store, opened: Any, url: str, name: str
+) -> None:
+    account, items = Account(), names(NUMBER)
+    async with opened() as seen:
+
+        async def work(task: int) -> None:
+            for piece in pieces(items, task):
+                await account.offer_async(seen, piece)
+
+        await asyncio.gather(*map(work, range(6)))
+    store.check(account, url, name)
+
+
+async def test_an_item_whose_task_was_cancelled_is_new_to_the_next_call(
+    store: Store, url: str, name: str
+) -> None:
+    """Wherever the call was when it was cancelled; of a batch too."""
+    offered: list[str] = []
+    async with store.open(url, name, driver="async") as seen:
+        for turn in range(100):
+            items = [f"{turn} {i}" for i in range(1 + turn % 5 * 100)]
+            offered += items
+            task = asyncio.create_task(seen.add_many(items))
+            for _ in range(turn % 20):
+                await asyncio.sleep(0)
+            task.cancel()
+            answers = None
+            with suppress(asyncio.CancelledError):
+                answers = await task
+            assert [answers is None] * len(items) == await seen.add_many(items)
+        assert not any(await seen.add_many(offered))
+    with store.open(url, name) as right:
+        assert len(offered) == store.held(right)
+
+
+@pytest.mark.parametrize("size", [1, 1000])
+def test_what_an_error_left_without_an_answer_is_new_in_the_next_call(
+    store: Store, url: str, name: str, size: int
+) -> None:
+    """The reply is lost, and the object does not retry; meanwhile another one makes the store grow."""
+    items = names(size)
+    with (
+        LossyProxy(url, lambda number: number == 2) as proxy,
+        store.open(proxy.url, name, retry_for=0) as seen,
+        store.open(url, name) as other,
+    ):
+        seen.add("before")
+        with pytest.raises(redis.ConnectionError):
+            seen.add_many(items)
+        # A new exact filter has no room for as many at once: the last are not stored yet.
+        answers = other.add_many(items)
+        assert answers[0] is False
+        assert all(other.add_many(f"another {i}" for i in range(5000)))
+        assert [not new for new in answers] == seen.add_many(items)
+        assert not any(seen.add_many(items))
+        assert size + 5001 == store.held(other)
+
+
+@pytest.mark.parametrize("store", [EXACT, DISTINCT], ids=str, indirect=True)
+def test_what_is_cleared_has_no_first_answer(store: Store, url: str, name: str) -> None:
+    """An item that was added without an answer before a clear() is added by the call that answers new.
+
+    (TimeBloom answers new here, and adds it with the next call.)
+    """
+    with (
+        LossyProxy(url, lambda number: number == 2) as proxy,
+        store.open(proxy.url, name, retry_for=0) as seen,
+    ):
+        seen.add("before")
+        with pytest.raises(redis.ConnectionError):
+            seen.add("a")
+        assert 2 == store.held(seen)
+        seen.clear()
+        assert [True, 1, False] == [seen.add("a"), store.held(seen), seen.add("a")]
+
+
+def test_adds_and_clears_at_once_end_in_a_right_store(store: Store, url: str, name: str) -> None:
+    """What was new after the last clear is held, once; and no call ends in an error."""
+    opened = [store.open(url, name) for _ in range(3)]
+    done = threading.Event()
+
+    def clear() -> None:
+        # Without a pause, an add on a busy machine may meet 16 clears in a row, which is where it gives up.
+        while not done.wait(0.002):
+            opened[0].clear()
+
+    def work(seen: Any, kind: str) -> None:
+        for turn in range(150 if FULL else 50):
+            seen.add_many(names(100, f"{kind} {turn % 3}"))
+            seen.add(f"{kind} single")
+
+    with ThreadPoolExecutor(4) as threads:
+        clearing = threads.submit(clear)
+        jobs = [threads.submit(work, opened[i % 3], f"of {i % 2}") for i in range(3)]
+        try:
+            for job in jobs:
+                job.result()
+        finally:
+            done.set()
+        clearing.result()
+    items = [f"of {i} single" for i in range(2)]
+    items += [item for i in range(2) for turn in range(3) for item in names(100, f"of {i} {turn}")]
+    before = store.held(opened[1])
+    assert len(items) - before == sum(opened[2].add_many(items))
+    assert len(items) == store.held(opened[0])
+    assert not any(opened[1].add_many(items))
