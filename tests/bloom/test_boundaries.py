@@ -76,9 +76,7 @@ def test_an_item_of_each_live_slice_is_seen(
     assert seen.add(forgotten)
 
 
-def test_fewer_slices_are_asked_exactly(
-    clockwork: Any, open_one: Callable[..., TimeBloom]
-) -> None:
+def test_fewer_slices_are_asked_exactly(clockwork: Any, open_one: Callable[..., TimeBloom]) -> None:
     seen = open_one(slices=4)
     for day in range(3, 7):
         clockwork.set(NOON.format(day))
@@ -110,7 +108,7 @@ def test_at_midnight_an_item_goes_into_the_slice_that_begins(
 
 @pytest.mark.parametrize("verb", WRITES)
 def test_a_client_that_is_ahead_writes_nothing_into_a_later_slice(
-    clockwork: Any, open_one: Callable[..., TimeBloom], server: redis.Redis, name: str, verb: str
+    open_one: Callable[..., TimeBloom], server: redis.Redis, name: str, verb: str
 ) -> None:
     """A client begins with this machine's time, years later than the server's here."""
     WRITES[verb](open_one(), "a")
@@ -230,3 +228,27 @@ def test_a_clock_that_runs_away_ends_in_an_error(name: str) -> None:
         pytest.raises(TBloomError, match="16 times in a row"),
     ):
         seen.add("a")
+
+
+def test_a_client_that_is_behind_clears_what_is_live(
+    clockwork: Any, open_one: Callable[..., TimeBloom]
+) -> None:
+    """It knows the day only that was current two days ago."""
+    behind, other = open_one(), open_one()
+    behind.add("a")
+    clockwork.set(NOON.format(5))
+    other.add("b")
+    behind.clear()
+    assert not other.contains("b")
+
+
+def test_shards_of_a_slice_leave_one_after_another(
+    open_one: Callable[..., TimeBloom], server: redis.Redis, name: str
+) -> None:
+    """So that the server never has all of them to drop at once; what they agree on comes last."""
+    open_one(shards=20).add_many(map(str, range(1000)))
+    [*shards, agreement] = sorted(
+        server.pttl(key) for key in [*server.keys("*:201906*"), f"{{{name}}}:config"]
+    )
+    assert 20 == len(set(shards))
+    assert shards[-1] < agreement

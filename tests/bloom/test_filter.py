@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import ConfigError, ConfigMismatch
+from tbloom import ConfigError, ConfigMismatch, TimeBloom
+from tbloom.bloom.hasher import Hasher
+from tbloom.bloom.sizing import HEADER_BITS
+from tbloom.items import digest
 from tests.helpers.making import Make
 from tests.helpers.stored import snapshot
 
@@ -187,3 +190,18 @@ async def test_a_single_item_is_not_taken_for_a_batch(make: Make) -> None:
 async def test_keys_needs_a_time_zone(make: Make) -> None:
     with pytest.raises(ConfigError, match=r"^at: expected a datetime with a time zone"):
         await make().keys(at=datetime(2019, 5, 8))  # noqa: DTZ001 - that is the point
+
+
+def test_an_item_is_seen_only_if_all_its_bits_are_set(
+    client: redis.Redis, url: str, name: str
+) -> None:
+    """And a part has its full size from the first item on."""
+    with TimeBloom.from_url(url, name, capacity=1000) as seen:
+        assert seen.add("a")
+        key, config = seen.keys()[-1], seen.config
+        assert -(-(HEADER_BITS + config.bits) // 8) == client.strlen(key)
+        for offset in Hasher(config.bits, config.hashes).offsets(digest(b"a")):
+            assert 1 == client.setbit(key, HEADER_BITS + offset, 0)
+            assert not seen.contains("a")
+            client.setbit(key, HEADER_BITS + offset, 1)
+        assert seen.contains("a")

@@ -9,6 +9,7 @@ import pytest
 import redis
 
 from tbloom import Claim, TimeBloom
+from tbloom.items import digest
 from tests.helpers.flows import replies_to
 from tests.helpers.proxy import LossyProxy
 
@@ -54,7 +55,8 @@ def test_a_claim_of_a_later_call_whose_reply_is_lost_is_the_same_claim(
         TimeBloom.from_url(proxy.url, name, capacity=1000) as ours,
     ):
         assert NEW is ours.claim("a")
-        assert NEW is ours.claim("b")  # the reply to the first copy is lost
+        assert NEW is ours.claim("b")
+        assert 1 == proxy.lost
         assert BUSY is theirs.claim("b")
         ours.release("b")
         assert NEW is theirs.claim("b")
@@ -78,7 +80,7 @@ def test_what_was_handed_over_is_busy_for_its_giver(ours: TimeBloom, theirs: Tim
     assert NEW is ours.claim("a")
     ours.hand_over(["a"])
     assert BUSY is ours.claim("a")
-    assert NEW is theirs.claim("a", giver=ours.session)
+    assert NEW is theirs.claim("a", None, "", ours.session)
 
 
 def test_a_giver_hands_over_its_own_claims_only(
@@ -86,7 +88,7 @@ def test_a_giver_hands_over_its_own_claims_only(
 ) -> None:
     assert NEW is ours.claim("a")
     with TimeBloom.from_url(url, name, capacity=1000) as third:
-        assert BUSY is third.claim("a", giver=theirs.session)
+        assert BUSY is third.claim("a", None, "", theirs.session)
 
 
 def test_work_is_left_for_an_hour_after_a_short_window(clockwork: Any, name: str) -> None:
@@ -133,3 +135,40 @@ def test_a_session_is_dead_once_its_time_is_up(clockwork: Any, name: str) -> Non
     assert [NEW, NEW] == theirs.claim_many(["a", "b"])
     for seen in (ours, theirs):
         seen.close()
+
+
+def test_what_the_living_claim_is_left_to_them(ours: TimeBloom, theirs: TimeBloom) -> None:
+    """A search for abandoned work neither takes nor drops it, with a note or without."""
+    assert [NEW, NEW] == ours.claim_many(["a", "b"], notes=["the work", ""])
+    assert [] == theirs.take_over()
+    assert [BUSY, BUSY] == theirs.claim_many(["a", "b"])
+
+
+def test_only_claims_of_the_dead_are_buried(
+    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis
+) -> None:
+    """An item that was seen when its claim was looked at may be claimed by a living session by now."""
+    bury = theirs._protocol.claims.release([digest(b"a")], "bury")
+    calls = next(bury)
+    assert NEW is ours.claim("a")
+    assert [[0, "0"]] == replies_to(client, calls)
+    ours.abandon_many(["a"])  # without a note: released
+    assert NEW is ours.claim("a", note="the work")
+    ours.close()
+    assert [[0, "1"]] == replies_to(client, calls)
+
+
+def test_a_session_that_ends_without_claims_leaves_nothing(
+    ours: TimeBloom, client: redis.Redis, name: str
+) -> None:
+    ours.claim("a")
+    assert [ours.session] == client.hkeys(f"{{{name}}}:sessions")
+    ours.commit("a")
+    ours.close()
+    assert not client.exists(f"{{{name}}}:sessions")
+
+
+def test_of_a_repeated_item_the_first_note_is_kept(ours: TimeBloom, theirs: TimeBloom) -> None:
+    assert [NEW, BUSY] == ours.claim_many(["a", "a"], notes=["first", "second"])
+    ours.close()
+    assert ["first"] == theirs.take_over()

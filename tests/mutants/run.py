@@ -83,7 +83,7 @@ def copy_tree() -> Path:
 
 
 def run_tests(copy: Path, tests: list[str]) -> tuple[int, str]:
-    """pytest's exit code, and its last lines."""
+    """Pytest's exit code, and its last lines."""
     options = ["-x", "-q", "-n0", "-p", "no:cacheprovider", f"--timeout={TEST_TIMEOUT}"]
     # Without bytecode files: a mutant may have the size and the second of the file before it.
     env = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
