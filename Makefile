@@ -61,3 +61,7 @@ $(VENV)/.%: setup.cfg pyproject.toml | $(VENV)/bin/python
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+# Prints the mutants of the code that the fast tests miss; ARGS="commit prolong": of some only. A quarter of an hour.
+mutants: $(VENV)/.test
+	$(BIN)/python tests/mutants/run.py $(ARGS)

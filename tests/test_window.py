@@ -294,3 +294,13 @@ def test_bad_slices(granularity: str | timedelta, slices: int, right: str) -> No
 def test_longest_windows(granularity: str, slices: int) -> None:
     """A century of slices, and 1024 of the calendar's longest, are still a window."""
     assert slices == len(Window(granularity, slices).live(ms("2019-05-08")))
+
+
+@pytest.mark.parametrize("granularity", ["h", "d", "w", "m", "15min"])
+def test_every_label_is_one(granularity: str) -> None:
+    """Also those of hours that are lived through twice, and three times; no other granularity's is."""
+    window = Window(granularity, 1, "Antarctica/Troll")
+    labels = [slice.label for slice in run(window, ms("2019-10-26T22:00"), 8)]
+    assert all(map(window.is_label, labels))
+    others = {"h", "d", "w", "m", "15min"} - {granularity}
+    assert not any(Window(other, 1).is_label(label) for other in others for label in labels)

@@ -122,3 +122,26 @@ async def test_a_pending_answer_comes_from_the_server(make: Any, url: str) -> No
 def test_a_bad_argument_is_named(url: str, name: str, argument: str, value: Any) -> None:
     with pytest.raises(ConfigError, match=rf"^{argument}: expected"):
         TimeBloom.from_url(url, name, **{argument: value})
+
+
+def test_what_is_older_than_may_be_is_asked_again(url: str, name: str) -> None:
+    """Also where the cache was not used meanwhile."""
+    with TimeBloom.from_url(url, name, cache_size=1000, cache_ttl=0.2) as ours:
+        ours.add("a")
+        with TimeBloom.from_url(url, name) as theirs:
+            theirs.clear()
+        time.sleep(0.25)
+        assert ours.add("a")
+        assert 0 == ours.cache_hits
+
+
+def test_it_serves_the_slice_that_begins(clockwork: Any, name: str) -> None:
+    """It knows nothing of what an older slice's answers were, and keeps the new one's."""
+    with TimeBloom.from_url(clockwork.server.url, name, cache_size=1000, slices=1) as ours:
+        ours.add_many(["a", "b"])
+        clockwork.set("2019-06-04 00:00:00")
+        assert not ours.contains("c")  # which shows our client the time
+        assert [True, True] == [ours.add("a"), ours.add("b")]
+        assert 0 == ours.cache_hits
+        assert [False, False] == [ours.add("a"), ours.add("b")]
+        assert 2 == ours.cache_hits

