@@ -132,14 +132,14 @@ class Fleet:
                 if not message.get("ended"):
                     return index, message
                 self._check()
-                text = (
+                raise CommandFailed(
                     f"crawler {index + 1} failed with exit code {message['ended']}: "
                     f"{self.complaint(index)}"
                 )
-                raise CommandFailed(text)
             self._check()
-        text = f"no message from the crawlers for {_SILENCE_SECONDS * _MAX_SILENCES:.0f} s"
-        raise CommandFailed(text)
+        raise CommandFailed(
+            f"no message from the crawlers for {_SILENCE_SECONDS * _MAX_SILENCES:.0f} s"
+        )
 
     def _stop(self) -> None:
         for process in self._processes:

@@ -101,8 +101,7 @@ class Runs:
         first = self._crawl("First run", start, "Waiting for a slice to begin")
         if not first.pages:
             reasons = [*first.failed.values(), *first.complaints, "it is not an HTML page"]
-            message = f"{self._target.start} can't be crawled: {reasons[0]}"
-            raise CommandError(message)
+            raise CommandError(f"{self._target.start} can't be crawled: {reasons[0]}")
         info = self._filter.info()
         set_bytes = self._set_bytes(info.items)
         second = self._crawl("Second run, inside the window")

@@ -101,17 +101,18 @@ def live(url: str, crawlers: int, max_pages: int, reporter: Reporter) -> Target:
 def _check(url: str) -> str:
     """The URL after all redirects."""
     if not url.startswith(("http://", "https://")):
-        message = f"--url: expected a URL that starts with http:// or https://, got {url!r}"
-        raise CommandError(message)
+        raise CommandError(
+            f"--url: expected a URL that starts with http:// or https://, got {url!r}"
+        )
     request = urllib.request.Request(url, headers={"User-Agent": USER_AGENT})  # noqa: S310 - checked
     try:
         with urllib.request.urlopen(request, timeout=20) as response:  # noqa: S310 - checked
             kind = response.headers.get_content_type()
             final: str = response.geturl()
     except (OSError, HTTPException, ValueError) as error:
-        message = f"--url: {url} can't be fetched: {getattr(error, 'reason', error)}"
-        raise CommandError(message) from None
+        raise CommandError(
+            f"--url: {url} can't be fetched: {getattr(error, 'reason', error)}"
+        ) from None
     if kind != "text/html":
-        message = f"--url: {url} is not an HTML page but {kind}"
-        raise CommandError(message)
+        raise CommandError(f"--url: {url} is not an HTML page but {kind}")
     return final

@@ -143,8 +143,9 @@ def _sized(given: dict[str, Any]) -> Config:
     except ConfigError as error:
         if error.argument != "bits":
             raise
-        message = f"--capacity: a slice needs {error.value:,} bits, expected {error.expected}"
-        raise CommandError(message) from None
+        raise CommandError(
+            f"--capacity: a slice needs {error.value:,} bits, expected {error.expected}"
+        ) from None
 
 
 def _fitting(memory: int, given: dict[str, Any], **more: Any) -> Config | None:

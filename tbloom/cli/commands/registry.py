@@ -173,5 +173,6 @@ def load(name: str) -> Module:
         missing = (error.name or "").partition(".")[0]
         if missing in {"", "tbloom"}:
             raise
-        message = f"{name!r} needs {missing}: pip install 'tbloom[{command.extra}]'"
-        raise CommandError(message) from None
+        raise CommandError(
+            f"{name!r} needs {missing}: pip install 'tbloom[{command.extra}]'"
+        ) from None
