@@ -69,7 +69,7 @@ class Fleet:
     def crawl(self, advance: Callable[[int], None]) -> list[Crawled]:
         """Starts the crawls, and returns when all have ended; ``advance`` takes the number of pages so far.
 
-        :raises CommandFailed: where one broke down or they fell silent.
+        :raises CommandFailed: where a crawler fails, or none sends a message for long.
         """
         for process in self._processes:
             if process.stdin:

@@ -116,7 +116,7 @@ def _watch(
     rates, info = Rates(_TICKS), None
     while True:
         try:
-            # Opened each time: somebody may have cleared the filter, or changed its parameters.
+            # Opened each time: the filter may have been cleared, or got other parameters.
             seen = filters.open_stored(arguments.url, client, arguments.name)
             info = seen.info(info)
         except _FAILURES as error:
