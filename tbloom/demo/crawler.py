@@ -169,7 +169,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser("python -m tbloom.demo.crawler", description=__doc__)
-    parser.add_argument("--name", default="1", help="the name of this crawler among those of the run")
+    parser.add_argument(
+        "--name", default="1", help="the name of this crawler among those of the run"
+    )
     parser.add_argument("--start", required=True, help="URL of the page to start at")
     parser.add_argument("--redis", required=True, help="URL of the Redis that the run shares")
     parser.add_argument("--key", required=True, help="name of the filter")

@@ -320,7 +320,7 @@ def test_list_shows_the_counters_of_all_mappings(filled: str) -> None:
     ours = [("ids", "days", 10), ("ids", "left", 100), ("ids", "right", 100)]
     other = [("other:3", "left", 1)]
     for of, expected in (([], ours + other), (["--mapping", "ids"], ours)):
-        shown = json.loads(count("list", filled, *of, "--json"))
+        listed = json.loads(count("list", filled, *of, "--json"))
         assert [(one["mapping"], one["name"], one["count"]) for one in listed] == expected
         lines = [line.split() for line in count("list", filled, *of).splitlines()[1:]]
         assert [(line[0], line[1], int(line[-1])) for line in lines] == expected
