@@ -16,7 +16,7 @@ from tbloom.cli.kit.errors import CommandFailed
 from tbloom.demo import processes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping
 
     from typing_extensions import Self
 
@@ -40,12 +40,12 @@ class Crawled:
 class Fleet:
     """Crawler processes that begin together; a context manager, which ends them.
 
-    :param arguments: of ``tbloom.demo.crawler``, the same for each except ``--name``.
+    :param settings: Scrapy settings of ``tbloom.demo.crawler``.
     :param check: called while the crawlers send nothing; raises if they can't go on.
     """
 
-    def __init__(self, size: int, arguments: Sequence[str], check: Callable[[], object]) -> None:
-        self._arguments = arguments
+    def __init__(self, size: int, settings: Mapping[str, Any], check: Callable[[], object]) -> None:
+        self._settings = settings
         self._check = check
         self._size = size
         self._processes: list[subprocess.Popen[str]] = []
@@ -101,9 +101,9 @@ class Fleet:
     def _start(self, index: int) -> None:
         stderr = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
         self._stderr.append(stderr)
-        words = [sys.executable, "-m", "tbloom.demo.crawler", "--name", str(index + 1)]
+        settings = json.dumps({**self._settings, "DEMO_CRAWLER": str(index + 1)})
         process = subprocess.Popen(  # noqa: S603 - our own words
-            [*words, *self._arguments],
+            [sys.executable, "-m", "tbloom.demo.crawler", settings],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=stderr,

@@ -9,7 +9,7 @@ import time
 import urllib.request
 from dataclasses import dataclass, field
 from http.client import HTTPException
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from w3lib.url import canonicalize_url
 
@@ -50,8 +50,8 @@ class Target:
     period: int
     #: Number of requests for each path since the last call; None for a live site.
     take_hits: Callable[[], Counter[str]] | None = None
-    #: Further arguments for the crawlers.
-    arguments: list[str] = field(default_factory=list)
+    #: Further settings for the crawlers.
+    settings: dict[str, Any] = field(default_factory=dict)
 
 
 @contextlib.contextmanager
@@ -87,14 +87,20 @@ def live(url: str, crawlers: int, max_pages: int, reporter: Reporter) -> Target:
         "requests a second, robots.txt obeyed"
     )
     share = max(1, max_pages // crawlers)
-    delay = _POLITE_SECONDS * crawlers
     return Target(
         start=start,
         pages=None,
         max_pages=share * crawlers,
         items=max(_MIN_ITEMS, max_pages * _LINKS_PER_LIVE_PAGE),
         period=max(_MIN_PERIOD, math.ceil(max_pages * _POLITE_SECONDS)),
-        arguments=["--polite", "--delay", str(delay), "--max-pages", str(share)],
+        settings={
+            "CLOSESPIDER_PAGECOUNT": share,
+            "CONCURRENT_REQUESTS": 1,
+            "DOWNLOAD_DELAY": _POLITE_SECONDS * crawlers,
+            "HTTPPROXY_ENABLED": True,
+            "RETRY_ENABLED": True,
+            "ROBOTSTXT_OBEY": True,
+        },
     )
 
 
