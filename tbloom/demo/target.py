@@ -9,7 +9,7 @@ import time
 import urllib.request
 from dataclasses import dataclass, field
 from http.client import HTTPException
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from w3lib.url import canonicalize_url
 
@@ -50,8 +50,8 @@ class Target:
     period: int
     #: Number of requests for each path since the last call; None for a live site.
     take_hits: Callable[[], Counter[str]] | None = None
-    #: Further arguments for the crawlers.
-    arguments: list[str] = field(default_factory=list)
+    #: Further settings for the crawlers.
+    settings: dict[str, Any] = field(default_factory=dict)
 
 
 @contextlib.contextmanager
@@ -87,31 +87,38 @@ def live(url: str, crawlers: int, max_pages: int, reporter: Reporter) -> Target:
         "requests a second, robots.txt obeyed"
     )
     share = max(1, max_pages // crawlers)
-    delay = _POLITE_SECONDS * crawlers
     return Target(
         start=start,
         pages=None,
         max_pages=share * crawlers,
         items=max(_MIN_ITEMS, max_pages * _LINKS_PER_LIVE_PAGE),
         period=max(_MIN_PERIOD, math.ceil(max_pages * _POLITE_SECONDS)),
-        arguments=["--polite", "--delay", str(delay), "--max-pages", str(share)],
+        settings={
+            "CLOSESPIDER_PAGECOUNT": share,
+            "CONCURRENT_REQUESTS": 1,
+            "DOWNLOAD_DELAY": _POLITE_SECONDS * crawlers,
+            "HTTPPROXY_ENABLED": True,
+            "RETRY_ENABLED": True,
+            "ROBOTSTXT_OBEY": True,
+        },
     )
 
 
 def _check(url: str) -> str:
     """The URL after all redirects."""
     if not url.startswith(("http://", "https://")):
-        message = f"--url: expected a URL that starts with http:// or https://, got {url!r}"
-        raise CommandError(message)
+        raise CommandError(
+            f"--url: expected a URL that starts with http:// or https://, got {url!r}"
+        )
     request = urllib.request.Request(url, headers={"User-Agent": USER_AGENT})  # noqa: S310 - checked
     try:
         with urllib.request.urlopen(request, timeout=20) as response:  # noqa: S310 - checked
             kind = response.headers.get_content_type()
             final: str = response.geturl()
     except (OSError, HTTPException, ValueError) as error:
-        message = f"--url: {url} can't be fetched: {getattr(error, 'reason', error)}"
-        raise CommandError(message) from None
+        raise CommandError(
+            f"--url: {url} can't be fetched: {getattr(error, 'reason', error)}"
+        ) from None
     if kind != "text/html":
-        message = f"--url: {url} is not an HTML page but {kind}"
-        raise CommandError(message)
+        raise CommandError(f"--url: {url} is not an HTML page but {kind}")
     return final

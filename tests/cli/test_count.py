@@ -1,4 +1,4 @@
-"""``tbloom count``, and what the other commands make of a mapping."""
+"""``tbloom count``, and the other commands where a mapping has the filter's name."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ UNKNOWN = "tbloom count list"
 
 
 def count(*arguments: str, stdin: str = "") -> str:
-    """What ``tbloom count`` prints where all is well."""
+    """The output of ``tbloom count``, which must succeed."""
     done = tbloom("count", *arguments, stdin=stdin)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -40,7 +40,7 @@ def alone(own: redis.Redis) -> Iterator[str]:
 
 @pytest.fixture
 def filled(alone: str) -> str:
-    """With two counters without slices, of members 0..99 and 50..149, and one with."""
+    """A server with counters: members 0..99, members 50..149, and one with slices."""
     with (
         DistinctCounter.from_url(alone, "left") as left,
         DistinctCounter.from_url(alone, "right") as right,
@@ -53,7 +53,7 @@ def filled(alone: str) -> str:
 
 
 def keys(own: redis.Redis) -> dict[bytes, bytes]:
-    """Everything on the server."""
+    """All keys on the server, with their values."""
     return {key: own.dump(key) for key in own.scan_iter()}
 
 
@@ -62,7 +62,7 @@ AFTER_URL = {"add": ["left"], "show": ["left"], "list": [], "clear": ["left"]}
 
 @pytest.mark.parametrize("verb", [verb for command, verb in VERBS if command == "count"])
 def test_wrong_urls_are_refused(verb: str) -> None:
-    """Without the password that they have."""
+    """The error does not have the password."""
     names = AFTER_URL.get(verb, ["left", "right"])
     refused(tbloom("count", verb, "localhost", *names), "url", "'localhost'")
     done = tbloom("count", verb, "redis://:secret@127.0.0.1:1/0", *names, stdin="a\n")
@@ -71,14 +71,18 @@ def test_wrong_urls_are_refused(verb: str) -> None:
 
 
 def test_add_counts_each_member_once(alone: str, tmp_path: Path) -> None:
-    """The lines of standard input and of files, as ``tbloom add`` reads them."""
-    told = count("add", alone, "left", stdin="a\nb\n\na\r\nc")
-    assert told == "4 members read, 3 counted for the first time\n"
+    """The members are lines of standard input and of files."""
+    assert (
+        count("add", alone, "left", stdin="a\nb\n\na\r\nc")
+        == "4 members read, 3 counted for the first time\n"
+    )
     (tmp_path / "one").write_bytes(b"b\n\xff\xfe\n")
     (tmp_path / "two").write_bytes(b"d\n")
     files = [str(tmp_path / name) for name in ("one", "two")]
-    told = count("add", alone, "left", files[0], "--quiet", files[1], "-", stdin="e\n")
-    assert told == "4 members read, 3 counted for the first time\n"
+    assert (
+        count("add", alone, "left", files[0], "--quiet", files[1], "-", stdin="e\n")
+        == "4 members read, 3 counted for the first time\n"
+    )
     with DistinctCounter.from_url(alone, "left") as left:
         members = ["a", "b", "c", b"\xff\xfe", "d", "e"]
         assert left.count() == len(members)
@@ -93,13 +97,17 @@ def test_a_missing_file_is_refused_before_anything_is_counted(
     assert keys(own) == {}
 
 
-def test_add_makes_a_counter_like_it_is_told_to(alone: str) -> None:
-    """Who gives no parameters takes those that are stored."""
+def test_add_creates_a_counter(alone: str) -> None:
+    """Without parameters, the stored ones are used."""
     like = ["--granularity", "h", "--slices", "48", "--tz", "Europe/Berlin"]
-    told = count("add", alone, "left", *like, "--mapping", "other", stdin="a\n")
-    assert told == "1 member read, 1 counted for the first time\n"
-    told = count("add", alone, "left", "--mapping", "other", stdin="a\nb\n")
-    assert told == "2 members read, 1 counted for the first time\n"
+    assert (
+        count("add", alone, "left", *like, "--mapping", "other", stdin="a\n")
+        == "1 member read, 1 counted for the first time\n"
+    )
+    assert (
+        count("add", alone, "left", "--mapping", "other", stdin="a\nb\n")
+        == "2 members read, 1 counted for the first time\n"
+    )
     count("add", alone, "left", *like, "--mapping", "other", stdin="c\n")
     kept = {"granularity": "h", "slices": 48, "tz": "Europe/Berlin"}
     with DistinctCounter.from_url(alone, "left", "other", **kept) as left:
@@ -125,7 +133,7 @@ def test_add_makes_a_counter_like_it_is_told_to(alone: str) -> None:
         (["new", "--mapping", "bloom"], ["--mapping", "'bloom'", "no mapping"]),
     ],
 )
-def test_add_refuses_what_can_t_be_and_changes_nothing(
+def test_add_refuses_wrong_arguments_and_changes_nothing(
     own: redis.Redis, filled: str, arguments: list[str], said: list[str]
 ) -> None:
     with TimeBloom.from_url(filled, "bloom") as seen:
@@ -136,7 +144,7 @@ def test_add_refuses_what_can_t_be_and_changes_nothing(
 
 
 def test_ctrl_c_ends_add_between_two_steps(alone: str) -> None:
-    """A step is what is read at once; the last one, of four calls, has begun when the signal comes."""
+    """A step is one read of the input. The last step, of four requests, has begun when the signal comes."""
     members = [f"{i:07}" for i in range(1500)]
     a_step = 500  # 4,000 bytes, which a pipe keeps together
     running = started("count", "add", alone, "left", "--quiet", text=True)
@@ -154,8 +162,8 @@ def test_ctrl_c_ends_add_between_two_steps(alone: str) -> None:
             assert not any(left.add_many(members))
     finally:
         running.kill()
-        told = running.communicate()
-    assert ("", "tbloom: interrupted\n") == told
+        output = running.communicate()
+    assert ("", "tbloom: interrupted\n") == output
 
 
 def test_ctrl_c_ends_add_that_waits(alone: str) -> None:
@@ -165,7 +173,7 @@ def test_ctrl_c_ends_add_that_waits(alone: str) -> None:
         running.stdin.write("a\n")
         running.stdin.flush()
         with DistinctCounter.from_url(alone, "left") as left:
-            while not left.count():  # as members come, they are counted
+            while not left.count():  # members are counted as they come
                 assert running.poll() is None
         running.send_signal(signal.SIGINT)
         assert running.wait(timeout=60) == 130
@@ -175,7 +183,7 @@ def test_ctrl_c_ends_add_that_waits(alone: str) -> None:
 
 
 def test_counts_are_combined(filled: str) -> None:
-    """Of two, of one, of three; the same one may come twice."""
+    """Two counters, one or three; a counter may be given twice."""
     combined = {
         (verb, *names): count(verb, filled, *names)
         for verb in ("and", "or", "xor")
@@ -200,7 +208,7 @@ def test_counts_are_combined(filled: str) -> None:
 
 
 def test_slices_are_combined_by_their_labels(clockwork: Any) -> None:
-    """A counter whose own name has an @ is found first by that."""
+    """A counter whose name has an @ comes before a slice."""
     url = clockwork.server.url
     like = ["--granularity", "d", "--slices", "3"]
     for day, members in (("03", "a\nb\nc\n"), ("04", "b\nc\nd\n"), ("05", "e\n")):
@@ -234,7 +242,7 @@ def test_unknown_counters_are_refused(own: redis.Redis, filled: str, verb: str, 
     assert keys(own) == before
 
 
-def test_a_counter_of_another_mapping_is_hinted_at(filled: str) -> None:
+def test_an_error_names_the_mapping_that_has_the_counter(filled: str) -> None:
     count("add", filled, "urls", "--mapping", "docs:ids", stdin="a\n")
     refused(tbloom("count", "show", filled, "urls"), "--mapping docs:ids has one of this name")
     assert "has one" not in tbloom("count", "show", filled, "nosuch").stderr
@@ -242,7 +250,7 @@ def test_a_counter_of_another_mapping_is_hinted_at(filled: str) -> None:
 
 @pytest.mark.parametrize("key", ["config", "counters"])
 @pytest.mark.parametrize("verb", ["add", "show", "clear", "and"])
-def test_somebody_else_s_key_is_named(own: redis.Redis, alone: str, verb: str, key: str) -> None:
+def test_a_foreign_key_is_named(own: redis.Redis, alone: str, verb: str, key: str) -> None:
     count("add", alone, "left", stdin="a\n")
     own.delete(f"{{ids}}:{key}")
     own.rpush(f"{{ids}}:{key}", "mine")
@@ -256,15 +264,15 @@ def test_standard_output_may_be_closed(filled: str, words: list[str]) -> None:
     assert without_stdout("count", words[0], filled, *words[1:]) == (0, "")
 
 
-def test_show_tells_count_slices_and_mapping(filled: str) -> None:
-    """For people and for machines, the same figures."""
+def test_show_prints_count_slices_and_mapping(filled: str) -> None:
+    """The table and the JSON have the same figures."""
     with DistinctCounter.from_url(filled, "days", granularity="d", slices=3) as days:
         info = days.info()
-    told = json.loads(count("show", filled, "days", "--json"))
-    assert (told["count"], told["members"]) == (10, 150)
-    assert (told["bytes"], told["mapping_bytes"]) == (info.bytes, info.mapping_bytes)
+    shown = json.loads(count("show", filled, "days", "--json"))
+    assert (shown["count"], shown["members"]) == (10, 150)
+    assert (shown["bytes"], shown["mapping_bytes"]) == (info.bytes, info.mapping_bytes)
     labels = [slice.label for slice in info.slices]
-    assert [(s["label"], s["count"]) for s in told["slices"]] == [
+    assert [(s["label"], s["count"]) for s in shown["slices"]] == [
         *zip(labels, (0, 0, 10), strict=True)
     ]
     lines = [line.split() for line in count("show", filled, "days").splitlines()]
@@ -282,9 +290,9 @@ def test_show_within_counts_the_newest_slices(clockwork: Any) -> None:
     for day, members in (("03", "a\nb\n"), ("04", "b\nc\n"), ("05", "c\n")):
         clockwork.set(f"2019-06-{day} 12:00:00")
         count("add", url, "urls", "--granularity", "d", "--slices", "3", stdin=members)
-    told = json.loads(count("show", url, "urls", "--within", "2", "--json"))
-    assert told["count"] == 2
-    assert [slice["label"] for slice in told["slices"]] == ["20190604", "20190605"]
+    shown = json.loads(count("show", url, "urls", "--within", "2", "--json"))
+    assert shown["count"] == 2
+    assert [slice["label"] for slice in shown["slices"]] == ["20190604", "20190605"]
     assert "20190603" not in count("show", url, "urls", "--within", "2")
     refused(tbloom("count", "show", url, "urls", "--within", "4"), "--within", "4")
     refused(tbloom("count", "show", url, "urls", "--within", "x"), "--within", "'x'")
@@ -305,15 +313,15 @@ def test_show_warns_of_a_server_that_drops_keys(own: redis.Redis, filled: str) -
 
 
 def test_list_shows_the_counters_of_all_mappings(filled: str) -> None:
-    """Or of one."""
+    """Or of one mapping."""
     with TimeBloom.from_url(filled, "bloom") as seen:
         seen.add("a")
     count("add", filled, "left", "--mapping", "other:3", stdin="a\n")
     ours = [("ids", "days", 10), ("ids", "left", 100), ("ids", "right", 100)]
     other = [("other:3", "left", 1)]
     for of, expected in (([], ours + other), (["--mapping", "ids"], ours)):
-        told = json.loads(count("list", filled, *of, "--json"))
-        assert [(one["mapping"], one["name"], one["count"]) for one in told] == expected
+        listed = json.loads(count("list", filled, *of, "--json"))
+        assert [(one["mapping"], one["name"], one["count"]) for one in listed] == expected
         lines = [line.split() for line in count("list", filled, *of).splitlines()[1:]]
         assert [(line[0], line[1], int(line[-1])) for line in lines] == expected
     refused(tbloom("count", "list", filled, "--mapping", "nosuch"), "'nosuch'", UNKNOWN)
@@ -326,8 +334,8 @@ def test_list_of_an_empty_server_is_empty(alone: str) -> None:
     assert json.loads(count("list", alone, "--json")) == []
 
 
-def test_list_names_what_it_can_t_read(own: redis.Redis, filled: str) -> None:
-    """And shows the others."""
+def test_list_names_unreadable_counters(own: redis.Redis, filled: str) -> None:
+    """It shows the others."""
     own.hset("{ids}:counters", "left", "mine")
     count("add", filled, "some", "--mapping", "theirs", stdin="a\n")
     own.set("{theirs}:counters", "theirs")
@@ -343,7 +351,7 @@ def test_list_names_what_it_can_t_read(own: redis.Redis, filled: str) -> None:
 
 
 def test_clear_forgets_a_counter(own: redis.Redis, filled: str) -> None:
-    """Its ids stay: other counters may have them."""
+    """Its ids stay, because other counters may use them."""
     done = tbloom("count", "clear", filled, "left")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "Cleared the counter 'left'\n")
     assert ["days", "right"] == [one["name"] for one in json.loads(count("list", filled, "--json"))]
@@ -351,7 +359,7 @@ def test_clear_forgets_a_counter(own: redis.Redis, filled: str) -> None:
     assert json.loads(count("show", filled, "right", "--json"))["members"] == 150
 
 
-def test_list_tells_of_ids_that_no_counter_has(filled: str) -> None:
+def test_list_shows_a_mapping_without_counters(filled: str) -> None:
     for name in ("left", "right", "days"):
         tbloom("count", "clear", filled, name)
     done = tbloom("count", "list", filled)
@@ -361,7 +369,7 @@ def test_list_tells_of_ids_that_no_counter_has(filled: str) -> None:
 
 
 def test_clear_all_forgets_a_mapping(own: redis.Redis, filled: str) -> None:
-    """And no other one."""
+    """Other mappings stay."""
     count("add", filled, "left", "--mapping", "other", stdin="a\n")
     done = tbloom("count", "clear", filled, "--all")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "Cleared the mapping 'ids'\n")
@@ -372,7 +380,7 @@ def test_clear_all_forgets_a_mapping(own: redis.Redis, filled: str) -> None:
     refused(tbloom("count", "clear", filled, "--all"), "'ids'", UNKNOWN)
 
 
-def test_clear_forgets_nothing_where_it_is_not_clear_what(own: redis.Redis, filled: str) -> None:
+def test_clear_needs_either_a_name_or_all(own: redis.Redis, filled: str) -> None:
     before = keys(own)
     refused(tbloom("count", "clear", filled), "NAME", "--all")
     refused(tbloom("count", "clear", filled, "left", "--all"), "NAME", "--all")

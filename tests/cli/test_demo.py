@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import redis
 
-from tests.helpers.commands import process, refused, tbloom
+from tests.helpers.commands import process, tbloom
 from tests.helpers.making import missing
 
 DOCUMENTATION = Path("/usr/share/doc/python3.11/html")
@@ -56,4 +56,6 @@ def test_four_crawlers_fetch_the_python_documentation_exactly_once(url: str) -> 
     ],
 )
 def test_wrong_arguments_are_refused(arguments: list[str], message: str) -> None:
-    refused(tbloom(*arguments), message)
+    done = tbloom(*arguments)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert message in done.stderr

@@ -189,7 +189,7 @@ def test_claims_are_left_out(url: str, name: str, file: str) -> None:
 
 
 def test_the_file_has_all_items_added_before_the_export(url: str, name: str, file: str) -> None:
-    """Three exports, while a thread adds items and slices grow."""
+    """Two exports, while a thread adds items and slices grow."""
     added: list[str] = []
     done = threading.Event()
     parameters: Any = {"capacity": 200, "shards": 3, "error_rate": 1e-9}
@@ -206,8 +206,8 @@ def test_the_file_has_all_items_added_before_the_export(url: str, name: str, fil
     writer = threading.Thread(target=add)
     writer.start()
     try:
-        for copy in ("a", "b", "c"):
-            while len(added) < {"a": 100, "b": 1000, "c": 2000}[copy]:
+        for copy, number in (("a", 100), ("b", 1000)):
+            while len(added) < number:
                 time.sleep(0.001)
             before = list(added)
             assert main(["export", url, name, file, "--quiet"]) == 0
@@ -220,7 +220,7 @@ def test_the_file_has_all_items_added_before_the_export(url: str, name: str, fil
     finally:
         done.set()
         writer.join()
-    assert len(added) > 2000
+    assert len(added) > 1000
 
 
 def random_bits(client: redis.Redis, key: str) -> None:

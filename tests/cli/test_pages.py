@@ -1,4 +1,4 @@
-"""``tbloom pages``: a page store in a shell."""
+"""``tbloom pages``: a page store on the command line."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tests.helpers.commands import refused as refused_with
 
 URL = "https://example.com/"
 AT = datetime(2019, 6, 3, 12, 30, 15, 250000, timezone.utc)
-#: What no line on a terminal may have.
+#: Characters that must not reach a terminal.
 CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]")
 
 
@@ -74,13 +74,13 @@ AFTER_PATH: dict[str, list[str]] = {
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Where a store may be begun."""
+    """The path of a new store."""
     return tmp_path / "pages"
 
 
 @pytest.fixture
 def filled(path: Path) -> Path:
-    """A store with three pages, one of them with a key, and a page that was replaced."""
+    """A store with three pages, one of which has a key, and with a replaced page."""
     with PageStore(path) as store:
         store.put(URL, b"old")
         store.put(URL, b"<p>one\n", headers={"Content-Type": "text/html"}, at=AT)
@@ -90,12 +90,12 @@ def filled(path: Path) -> Path:
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    """All that is there."""
+    """All files of a folder."""
     return {str(file): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
 
 def flip(path: Path, offset: int) -> None:
-    """One bit of a file is another one."""
+    """Changes a bit of a file."""
     data = bytearray(path.read_bytes())
     data[offset] ^= 1
     path.write_bytes(data)
@@ -108,7 +108,7 @@ def segment_of(path: Path) -> Path:
 
 
 def offsets(path: Path) -> list[int]:
-    """Where each record of the store's only segment begins."""
+    """The offset of each record of the store's only segment."""
     segment = segment_of(path)
     return [found.offset for found in segments.scan(segment, 0, segment.stat().st_size)]
 
@@ -124,8 +124,8 @@ def test_a_page_comes_back_byte_for_byte(path: Path) -> None:
         assert (done.returncode, done.stdout, done.stderr) == (0, body, b"")
 
 
-def test_put_takes_what_a_page_has(path: Path, tmp_path: Path) -> None:
-    """A header's bytes stay as they were typed."""
+def test_put_stores_all_parts_of_a_page(path: Path, tmp_path: Path) -> None:
+    """The bytes of headers are stored as typed."""
     (tmp_path / "body").write_bytes(b"gone\n")
     header = ["--header", "A: 1", "--header", "b:é", "--header", "A: ", "--header", "X: a: b"]
     done = run("put", path, URL, "--status", 410, *header, "--at", "2019-06-03T14:30:15.250+02:00",
@@ -139,19 +139,19 @@ def test_put_takes_what_a_page_has(path: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("file", [[], ["-"]])
 def test_put_reads_standard_input(path: Path, file: list[str]) -> None:
-    """And puts the page in the place of the one that the URL has."""
+    """A second page replaces the first one."""
     for body in (b"old", b"new"):
         assert Done(0, b"", "") == run("put", path, URL, "--at", AT.isoformat(), *file, stdin=body)
     assert Done(0, b"new", "") == run("get", path, URL)
 
 
-def test_put_begins_a_store_like_it_is_told_to(path: Path) -> None:
-    """Who gives no parameters takes those that are stored; others are refused."""
+def test_put_creates_a_store(path: Path) -> None:
+    """Without parameters, the stored ones are used; other parameters are refused."""
     like = ["--granularity", "d", "--slices", "7", "--tz", "Europe/Berlin"]
     for more in (like, [], like):
         assert Done(0, b"", "") == run("put", path, URL, *more)
-    told = json.loads(run("stats", path, "--json").out)
-    assert ("d", "Europe/Berlin", 1) == (told["granularity"], told["tz"], told["pages"])
+    printed = json.loads(run("stats", path, "--json").out)
+    assert ("d", "Europe/Berlin", 1) == (printed["granularity"], printed["tz"], printed["pages"])
     before = run("ls", path, "--json").out
     refused(run("put", path, URL, *like[:3], "8"), str(path), "slices is 7 there and 8")
     assert before == run("ls", path, "--json").out
@@ -193,10 +193,10 @@ WRONG: list[tuple[list[str], list[str]]] = [
 
 
 @pytest.mark.parametrize(("arguments", "said"), WRONG)
-def test_put_refuses_what_can_t_be_and_changes_nothing(
+def test_put_refuses_wrong_arguments_and_changes_nothing(
     path: Path, arguments: list[str], said: list[str]
 ) -> None:
-    """Where there is no store, none is begun; not even its folder."""
+    """No store is created, not even its folder."""
     refused(run("put", path, *arguments), *said)
     assert not path.exists()
     with PageStore(path) as store:
@@ -207,14 +207,14 @@ def test_put_refuses_what_can_t_be_and_changes_nothing(
 
 
 def test_put_refuses_a_body_that_is_too_large(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It reads no more of it than it needs to know that."""
+    """It does not read the whole body."""
     monkeypatch.setattr(page, "MAX_BYTES", 1 << 16)
     refused(run("put", path, URL, "/dev/zero"), "FILE: ", "at most 65536 bytes")
     assert not path.exists()
     assert Done(0, b"", "") == run("put", path, URL, stdin=bytes(1 << 16))
 
 
-def test_put_into_what_is_no_store_is_refused(tmp_path: Path) -> None:
+def test_put_into_another_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     before = files(tmp_path)
     refused(run("put", tmp_path, URL), "PATH: ", "a new or empty folder", str(tmp_path))
@@ -223,7 +223,7 @@ def test_put_into_what_is_no_store_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("verb", [verb for verb in AFTER_PATH if verb != "put"])
-def test_where_there_is_no_store_none_is_begun(verb: str, tmp_path: Path) -> None:
+def test_only_put_creates_a_store(verb: str, tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "nosuch"):
         refused(run(verb, path, *AFTER_PATH[verb]), "PATH: ", "page store", str(path))
     assert [] == [*tmp_path.iterdir()]
@@ -240,7 +240,7 @@ def test_get_writes_status_line_and_headers_like_curl(path: Path) -> None:
 
 
 def test_get_decodes_a_body(path: Path) -> None:
-    """Headers are those that were stored; nothing is written of a body that can't be decoded."""
+    """Headers stay as stored; a body that can't be decoded is not written."""
     body = gzip.compress(b"<p>one\n")
     with PageStore(path) as store:
         store.put(URL, body, headers={"Content-Encoding": "gzip"})
@@ -255,7 +255,7 @@ def test_get_decodes_a_body(path: Path) -> None:
     refused(run("get", path, URL, "--json", "--decoded"), "--decoded", "--json")
 
 
-def test_get_tells_all_but_the_body_as_json(path: Path) -> None:
+def test_get_writes_all_but_the_body_as_json(path: Path) -> None:
     """A line like those of ``ls --json``."""
     with PageStore(path) as store:
         store.put(
@@ -275,8 +275,8 @@ def test_get_tells_all_but_the_body_as_json(path: Path) -> None:
     refused(run("get", path, "key:ff", "--json", "--headers"), "--headers", "--json")
 
 
-def test_get_writes_a_file_that_is_whole_or_not_there(filled: Path, tmp_path: Path) -> None:
-    """With the mode that it had."""
+def test_get_writes_a_whole_file_or_none(filled: Path, tmp_path: Path) -> None:
+    """An existing file keeps its mode."""
     target = tmp_path / "page.html"
     assert run("get", filled, f"{URL}none", "-o", target).code == 1
     assert not target.exists()
@@ -289,8 +289,8 @@ def test_get_writes_a_file_that_is_whole_or_not_there(filled: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize("verb", ["get", "delete"])
-def test_a_page_that_is_not_there_is_told(verb: str, filled: Path) -> None:
-    """As that of a URL that nobody can have: exit code 1; of what can be no URL and no key, 2."""
+def test_a_missing_page_is_an_error(verb: str, filled: Path) -> None:
+    """Exit code 1 for a missing page; 2 for an address that no page can have."""
     for address in (f"{URL}none", URL.upper(), "example.com", "\x1b[2J", "key:00"):
         done = run(verb, filled, address)
         assert Done(1, b"", f"tbloom: no page {address!r} in {str(filled)!r}\n") == done
@@ -300,7 +300,7 @@ def test_a_page_that_is_not_there_is_told(verb: str, filled: Path) -> None:
 
 
 def test_delete_forgets_a_page(filled: Path) -> None:
-    """By what ``ls`` prints of it; a second time there is none."""
+    """By the address that ``ls`` prints; the second time, the page is missing."""
     for left, address in ((2, URL), (1, b"\x01three")):
         word = address if isinstance(address, str) else f"key:{address.hex()}"
         assert Done(0, b"", "") == run("delete", filled, word)
@@ -309,7 +309,7 @@ def test_delete_forgets_a_page(filled: Path) -> None:
             assert (left, False) == (len(store), address in store)
 
 
-def test_ls_prints_what_gets_each_page(filled: Path) -> None:
+def test_ls_prints_the_address_of_each_page(filled: Path) -> None:
     """``tbloom pages ls PATH | xargs -n 1 tbloom pages get PATH``"""
     listed = process("pages", "ls", filled).stdout
     assert listed == f"{URL}\n{URL}two\nkey:017468726565\n".encode()
@@ -327,8 +327,8 @@ def test_ls_long_tells_time_status_size_url_and_key(filled: Path) -> None:
     refused(run("ls", filled, "--long", "--json"), "--long", "--json")
 
 
-def test_no_terminal_gets_what_a_url_or_a_key_may_have(path: Path) -> None:
-    """Such as an escape of eight bits, or text that runs backwards; all are got by what is printed."""
+def test_control_characters_of_urls_and_keys_are_not_printed(path: Path) -> None:
+    """Such as escapes of eight bits, or text from right to left; the printed addresses work all the same."""
     addresses: list[tuple[str, str | bytes | None]] = [
         (f"{URL}\x9b2J", None),
         (f"{URL}\u202efdp.exe", None),
@@ -362,15 +362,15 @@ def test_an_empty_store_has_nothing(path: Path) -> None:
     assert b"0 pages, kept for ever" in run("stats", path).out
 
 
-def test_verify_tells_what_it_has_read(filled: Path) -> None:
-    """On standard error, and nothing where it is to be quiet."""
-    told = "Verifying ...\n3 pages, 4 records: no problems\n"
-    assert Done(0, b"", told) == run("verify", filled)
+def test_verify_counts_pages_and_records(filled: Path) -> None:
+    """On standard error; nothing with --quiet."""
+    printed = "Verifying ...\n3 pages, 4 records: no problems\n"
+    assert Done(0, b"", printed) == run("verify", filled)
     assert Done(0, b"", "") == run("verify", filled, "--quiet")
 
 
 def test_damage_is_found_and_named(filled: Path) -> None:
-    """``verify`` prints a line for each problem; ``ls`` warns of it and shows the others; exit code 1."""
+    """``verify`` prints a line for each problem; ``ls`` prints a warning, and the other pages; exit code 1."""
     with PageStore(filled) as store:
         store.put(f"{URL}large", random.Random(1).randbytes(20_000))
     segment, last = segment_of(filled), offsets(filled)[-1]
@@ -399,8 +399,8 @@ def test_a_missing_segment_is_found_and_named(filled: Path) -> None:
     refused(run("put", filled, URL), str(segment), "tbloom pages rebuild")
 
 
-def test_ls_tells_what_it_passes_over(path: Path) -> None:
-    """Bytes that are no record, a file that has become shorter, and one that is missing; exit code 1."""
+def test_ls_names_unreadable_bytes_and_files(path: Path) -> None:
+    """Bytes that are no record, a file that was cut off, and a missing file; exit code 1."""
     with PageStore(path, segment_bytes=1) as store:
         for name in "abcd":
             store.put(f"{URL}{name}", b"body")
@@ -418,8 +418,8 @@ def test_ls_tells_what_it_passes_over(path: Path) -> None:
     ] == done.err.splitlines()
 
 
-def test_what_a_damaged_file_says_reaches_no_terminal(path: Path) -> None:
-    """A record that its gzip member calls whole, with other digests than its own."""
+def test_control_characters_of_a_damaged_file_are_not_printed(path: Path) -> None:
+    """A record with a wrong digest, in a valid gzip member."""
     with PageStore(path) as store:
         store.put(URL, b"body")
     begin = offsets(path)[1]
@@ -435,7 +435,7 @@ def test_what_a_damaged_file_says_reaches_no_terminal(path: Path) -> None:
 
 
 def test_rebuild_makes_the_index_from_the_files(filled: Path) -> None:
-    """What was listed before is listed again; how many there are is told on standard error."""
+    """All pages are listed again; their number is printed on standard error."""
     before = run("ls", filled, "--json")
     [index] = filled.glob("index-*")
     shutil.rmtree(index)
@@ -449,8 +449,8 @@ def test_rebuild_makes_the_index_from_the_files(filled: Path) -> None:
     assert Done(0, b"", "") == run("rebuild", filled, "--quiet")
 
 
-def test_rebuild_tells_what_it_cuts_off(filled: Path) -> None:
-    """A record that was torn by a crash."""
+def test_rebuild_names_the_bytes_that_it_cuts_off(filled: Path) -> None:
+    """An incomplete record, as after a crash."""
     segment = segment_of(filled)
     whole = segment.read_bytes()
     segment.write_bytes(whole[:-3])
@@ -465,16 +465,16 @@ def test_rebuild_tells_what_it_cuts_off(filled: Path) -> None:
     assert 2 == len(run("ls", filled).out.splitlines())
 
 
-def test_stats_tells_the_figures(filled: Path) -> None:
-    """For people and for machines, the same ones."""
+def test_stats_prints_the_figures(filled: Path) -> None:
+    """The table and the JSON have the same figures."""
     with PageStore(filled, readonly=True) as store:
         info = store.stats()
-    told = json.loads(run("stats", filled, "--json").out)
-    sums = {name: told[name] for name in ("path", "pages", "records", "segments", "bytes")}
+    printed = json.loads(run("stats", filled, "--json").out)
+    sums = {name: printed[name] for name in ("path", "pages", "records", "segments", "bytes")}
     assert sums == {
         "path": str(filled), "pages": 3, "records": 4, "segments": 1, "bytes": info.bytes,
     }  # fmt: skip
-    assert told["index_bytes"] == info.index_bytes
+    assert printed["index_bytes"] == info.index_bytes
     first, _, last = run("stats", filled).out.decode().splitlines()
     assert first == f"{filled}: 3 pages, kept for ever"
     assert re.fullmatch(
@@ -509,7 +509,7 @@ def test_stats_fits_into_80_columns(path: Path) -> None:
 
 
 def test_beside_a_writer_others_read_and_do_not_write(filled: Path) -> None:
-    """Here it is this process."""
+    """The writer is this process."""
     with PageStore(filled) as store:
         store.put(f"{URL}now", b"now")
         assert Done(0, b"now", "") == run("get", filled, f"{URL}now")
@@ -544,7 +544,7 @@ def test_unwritable_output(filled: Path, words: list[str]) -> None:
 
 @pytest.fixture
 def large(path: Path) -> Path:
-    """With more URLs than a pipe holds."""
+    """A store with more URLs than a pipe holds."""
     with PageStore(path) as store:
         for number in range(1000):
             store.put(f"{URL}{number:0200}", b"")
@@ -553,7 +553,7 @@ def large(path: Path) -> Path:
 
 @contextmanager
 def listing(path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """``ls``, which has printed its first page, and can't print all."""
+    """``ls``, which has printed its first page, and then waits for the reader."""
     running = started("pages", "ls", path, bufsize=0)
     try:
         assert running.stdout
@@ -565,7 +565,7 @@ def listing(path: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def test_ls_prints_pages_as_it_finds_them(large: Path) -> None:
-    """``tbloom pages ls PATH | head -1``: a reader that leaves ends it, and is no error."""
+    """``tbloom pages ls PATH | head -1``: a reader that ends is no error."""
     with listing(large) as running:
         assert running.stdout
         assert running.stderr
@@ -586,7 +586,7 @@ def test_ctrl_c_ends_ls(large: Path) -> None:
 def test_ctrl_c_ends_what_takes_long(
     verb: str, filled: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It comes as soon as something is done; the store is as it was, and the command can be run again."""
+    """The store is unchanged, and the command can be run again."""
     began = Reporter.count
 
     @contextmanager
@@ -613,7 +613,7 @@ def without(package: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("package", ["lmdb", "warcio", "isal"])
 def test_a_package_that_is_missing_is_named(package: str) -> None:
-    """With what to install."""
+    """With the command that installs it."""
     done = without(package, "pages", "ls", "pages")
     refused_with(done, f"'pages' needs {package}: pip install 'tbloom[cli,pages]'")
 

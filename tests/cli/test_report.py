@@ -1,4 +1,4 @@
-"""``tbloom report``: a page that has it all, on any screen, and asks for nothing else."""
+"""``tbloom report``: a page with all figures, for any screen, in one file."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HOSTILE = """<img src=x onerror="alert('1')">&amp;"""
 
 
 def _text(html: str) -> str:
-    """What a reader reads."""
+    """The text of a page."""
     body = html[html.index("<body>") :]
     return " ".join(unescape(re.sub(r"<[^>]*>", " ", body)).split())
 
@@ -47,7 +47,7 @@ def info(url: str, name: str) -> FilterInfo:
 
 
 def test_the_page_has_the_figures(url: str, info: FilterInfo) -> None:
-    """Totals, parameters, a row for each slice, warnings; when it was made, by what, from where."""
+    """Totals, parameters, a row for each slice, warnings; time, version and server."""
     html = _report(url, info.name)
     text = _text(html)
     newest = info.slices[-1]
@@ -71,7 +71,7 @@ def test_the_page_has_the_figures(url: str, info: FilterInfo) -> None:
     assert "Made 20" in text
 
 
-def test_the_page_needs_nothing_else(url: str, info: FilterInfo) -> None:
+def test_the_page_loads_nothing(url: str, info: FilterInfo) -> None:
     html = _report(url, info.name)
     assert "<script" not in html
     assert {"data:,"} == set(re.findall(r'(?:src|href)="([^"]*)"', html))
@@ -79,7 +79,7 @@ def test_the_page_needs_nothing_else(url: str, info: FilterInfo) -> None:
 
 
 def test_names_are_text(url: str, name: str) -> None:
-    """Who may name a filter may not write into the page."""
+    """A filter's name can't add HTML to the page."""
     for suffix in (HOSTILE, "other"):
         with TimeBloom.from_url(url, name + suffix, capacity=1000) as seen:
             seen.add("a")
@@ -104,7 +104,7 @@ def test_no_password_is_in_the_page(own: redis.Redis, name: str) -> None:
 
 
 def test_an_empty_filter_has_a_page(url: str, client: redis.Redis, name: str) -> None:
-    """One that the server has robbed of its slice says so."""
+    """It also names a slice that the server has dropped."""
     with TimeBloom.from_url(url, name, capacity=1000) as seen:
         seen.add("a")
         client.delete(seen.keys()[-1])
@@ -114,7 +114,7 @@ def test_an_empty_filter_has_a_page(url: str, client: redis.Redis, name: str) ->
     assert "what it held is forgotten" in text
 
 
-def test_the_file_is_whole_or_as_it_was(url: str, info: FilterInfo, tmp_path: Path) -> None:
+def test_the_file_is_whole_or_unchanged(url: str, info: FilterInfo, tmp_path: Path) -> None:
     file = tmp_path / "page.html"
     link = tmp_path / "link.html"
     link.symlink_to(file)
@@ -142,7 +142,7 @@ def test_a_pipe_is_written_to_and_not_replaced(url: str, info: FilterInfo) -> No
 
 @pytest.mark.parametrize("slices", [1, 2, 3, 4, 7, 24, 60, 168, 1024])
 def test_charts_have_room_for_any_number_of_slices(url: str, name: str, slices: int) -> None:
-    """Bars beside each other, within the drawing; a few labels; round steps."""
+    """Bars don't overlap or leave the chart; there are few labels, and round steps."""
     with TimeBloom.from_url(url, name, slices=slices, capacity=100) as seen:
         seen.add_many(map(str, range(200)))
         drawn = charts(seen.info())
@@ -156,7 +156,7 @@ def test_charts_have_room_for_any_number_of_slices(url: str, name: str, slices: 
         assert 1 <= len(chart.labels) <= 3
         assert 2 <= len(chart.ticks) <= 6
     items, rate, *_ = drawn
-    # Twice the capacity: half of the bar is beyond the line.
+    # Twice the capacity: half of the bar is above the line.
     assert items.bars[-1].height / 2 == items.bars[-1].below_limit == items.line
     assert items.ticks == ["0", "50", "100", "150", "200"]
     assert rate.bars[-1].height == rate.bars[-1].below_limit < rate.line
@@ -185,7 +185,7 @@ def test_round_numbers_in_little_room(number: float, text: str) -> None:
     assert formats.compact(number) == text
 
 
-#: A page of pages as on a phone, which writes down what it sees in them.
+#: A page with the reports in frames of a phone's size, which measures them.
 LOOK = """<!DOCTYPE html><link rel="icon" href="data:,"><body><script>
 function look(page) {
   const outside = [], touching = [];
@@ -237,7 +237,7 @@ def site() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def reports(url: str) -> dict[str, str]:
-    """Pages about filters of all sizes, by path."""
+    """Reports of filters of several sizes, by path."""
     name = f"test-{secrets.token_hex(6)}"
     sizes = {"one": (1, "d"), "four": (4, "15min"), "week": (7, "d"), "hours": (168, "h")}
     sizes |= {"long-and-" + "wide" * 30: (24, "15min"), "most": (1024, "h")}
@@ -247,7 +247,7 @@ def reports(url: str) -> dict[str, str]:
             url, name + suffix, granularity=granularity, slices=slices, capacity=100_000
         ) as seen:
             seen.add("one")
-            # Wider figures than a slice will have.
+            # Larger numbers than real ones.
             items = 1234 if slices == 1 else 987_654_321
             seen.client.execute_command("BITFIELD", seen.keys()[-1], "SET", "u48", 0, items)
         pages[f"/{slices}"] = _report(url, name + suffix)
@@ -259,8 +259,8 @@ def reports(url: str) -> dict[str, str]:
 def test_the_page_in_a_browser_on_a_phone(
     reports: dict[str, str], site: Any, scheme: int, color: str
 ) -> None:
-    """Light and dark: nothing is wider than 360 pixels, no labels touch, nothing is asked of the
-    network, nobody complains, and the figures can be read."""
+    """Light and dark: nothing is wider than 360 pixels, no labels touch, the page loads nothing, the
+    browser reports no errors, and the figures are visible."""
     if browser.CHROMIUM is None:
         missing("Debian's package chromium")
     frames = [f'<iframe src="{path}" width="360" height="800"></iframe>' for path in reports]
@@ -274,7 +274,7 @@ def test_the_page_in_a_browser_on_a_phone(
     for look in looks:
         assert (look["width"], look["outside"], look["touching"]) == (360, [], [])
         assert look["color"] == color
-        # One more where a slice began meanwhile.
+        # One more if a slice has begun meanwhile.
         assert re.search("Items remembered\\s+(1,23[45]|987,654,32[12])\\s", look["text"])
         assert len(look["bars"]) >= 4
         assert 0 < max(look["bars"])

@@ -1,4 +1,4 @@
-"""``tbloom watch``: rates, lines for machines, frames for terminals; and the look that counts only what has changed."""
+"""``tbloom watch``: rates, lines for programs, frames for terminals; and ``info()`` after an earlier one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tbloom import TimeBloom
 from tbloom.cli.commands.watch.rates import Rates
 from tbloom.cli.kit import formats
 from tbloom.demo.localredis import LocalRedis, find_binary
-from tests.helpers.commands import TBLOOM, refused, tbloom
+from tests.helpers.commands import TBLOOM, refused, started, tbloom
 from tests.helpers.making import missing
 
 LINE = re.compile(
@@ -40,21 +40,21 @@ def test_a_rate_needs_two_looks() -> None:
 
 
 def test_a_slice_that_begins_counts_and_one_that_leaves_does_not() -> None:
-    """At midnight, a full slice leaves the window, and one with 30 items comes."""
+    """At midnight, a full slice leaves the window, and one with 30 items begins."""
     before, after = {"1": 1000, "2": 70}, {"2": 100, "3": 30}
     assert _rates((0.0, before), (1.0, after)).now == 60
 
 
-def test_a_window_that_was_made_longer_brings_no_new_items() -> None:
+def test_a_longer_window_adds_no_items() -> None:
     assert _rates((0.0, {"2": 70}), (1.0, {"1": 1000, "2": 71})).now == 1
 
 
-def test_a_cleared_filter_counts_from_nothing() -> None:
+def test_a_cleared_filter_counts_from_zero() -> None:
     assert _rates((0.0, {"1": 100, "2": 70}), (1.0, {"1": 0, "2": 8})).now == 8
 
 
 def test_old_ticks_are_forgotten() -> None:
-    """Each tick weighs by its time."""
+    """The mean is weighted by time."""
     looks = [(0.0, 0), (1.0, 1000), (2.0, 1010), (5.0, 1100)]
     rates = _rates(*[(at, {"a": items}) for at, items in looks], keep=2)
     assert rates.each == [10, 30]
@@ -73,17 +73,19 @@ def test_durations(seconds: float, text: str) -> None:
 
 
 @pytest.mark.parametrize("shards", [1, 3])
-def test_a_later_look_tells_the_same_as_a_first_one(url: str, name: str, shards: int) -> None:
-    """After nothing, items, growth, and a clear()."""
+def test_info_after_an_earlier_one_is_the_same_as_a_first_one(
+    url: str, name: str, shards: int
+) -> None:
+    """After no change, new items, growth, and clear()."""
     with TimeBloom.from_url(url, name, capacity=300, shards=shards) as seen:
         earlier = seen.info()
         for number in (0, 10, 100, 1000):
             seen.add_many(f"{number} {i}" for i in range(number))
-            told, afresh = seen.info(earlier), seen.info()
-            # Of two looks, the later one may find that a millisecond has passed.
-            assert _without_expiry(told) == _without_expiry(afresh)
-            assert (told.slices[-1].expires is None) == (not told.items)
-            earlier = told
+            again, afresh = seen.info(earlier), seen.info()
+            # Times may differ by a millisecond.
+            assert _without_expiry(again) == _without_expiry(afresh)
+            assert (again.slices[-1].expires is None) == (not again.items)
+            earlier = again
         assert earlier.items > 1000
         assert earlier.slices[-1].parts > 1
         seen.clear()
@@ -94,8 +96,10 @@ def _without_expiry(info: object) -> str:
     return re.sub(r"expires=(None|datetime\.datetime\(.*?\)(?=, items))", "", repr(info))
 
 
-def test_a_later_look_counts_the_bits_of_changed_slices_only(own: redis.Redis, name: str) -> None:
-    """What hasn't changed is not read, however large it is."""
+def test_info_after_an_earlier_one_counts_the_bits_of_changed_slices_only(
+    own: redis.Redis, name: str
+) -> None:
+    """Unchanged slices are not read."""
     with TimeBloom(own, name, capacity=1000) as seen:
         seen.add_many(map(str, range(10)))
         [*_, current] = seen.keys()
@@ -115,10 +119,7 @@ def test_a_later_look_counts_the_bits_of_changed_slices_only(own: redis.Redis, n
 
 @contextmanager
 def _watching(*arguments: str) -> Iterator[subprocess.Popen[str]]:
-    running = subprocess.Popen(
-        [*TBLOOM, "watch", *arguments], stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    running = started("watch", *arguments, stdin=subprocess.DEVNULL, text=True)
     try:
         yield running
     finally:
@@ -127,17 +128,17 @@ def _watching(*arguments: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def test_a_line_for_each_look(url: str, name: str) -> None:
-    """What is added meanwhile is in them, and in the rates. It ends with Ctrl-C, as it should."""
+    """New items are in the lines, and in the rates. Ctrl-C is the normal end."""
     with TimeBloom.from_url(url, name, capacity=1000) as seen:
         seen.add("one")
         with _watching(url, name, "--every", "0.1") as running:
             assert running.stdout
             assert _items(running.stdout.readline()) == (1, None)
             seen.add_many(map(str, range(500)))
-            while (told := _items(running.stdout.readline())) == (1, 0):
+            while (shown := _items(running.stdout.readline())) == (1, 0):
                 pass
-            assert told[0] == 501
-            assert told[1]
+            assert shown[0] == 501
+            assert shown[1]
             running.send_signal(signal.SIGINT)
             rest, errors = running.communicate(timeout=30)
     assert {_items(line) for line in rest.splitlines(keepends=True)} <= {(501, 0)}
@@ -159,12 +160,12 @@ def test_once_is_one_line(url: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("seconds", ["0", "-1", "often", "nan", "1e9"])
-def test_a_pause_that_is_none_is_refused(seconds: str) -> None:
+def test_wrong_pauses_are_refused(seconds: str) -> None:
     refused(tbloom("watch", "redis://localhost", "news", f"--every={seconds}"), "--every", seconds)
 
 
-def test_an_outage_is_said_and_outlived() -> None:
-    """The server goes, comes back empty, and gets a filter of that name again."""
+def test_watch_goes_on_after_an_outage() -> None:
+    """The server ends, comes back empty, and gets a filter of this name again."""
     binary = find_binary()
     if binary is None:
         missing("A redis-server")
@@ -208,7 +209,7 @@ def test_frames_on_a_terminal(url: str, name: str) -> None:
         shown += os.read(ours, 1 << 16).decode(errors="replace")
     assert [] == [word for word in (name, label, "0.0 items/s", "\x1b[?25l") if word not in shown]
     running.send_signal(signal.SIGINT)
-    with suppress(OSError):  # so it ends, where nobody else has the terminal open
+    with suppress(OSError):  # the end of the terminal's output
         while more := os.read(ours, 1 << 16):
             shown += more.decode(errors="replace")
     os.close(ours)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
 from rich.text import Text
@@ -28,36 +27,6 @@ if TYPE_CHECKING:
 _BATCH = 2000
 #: The length of Scrapy's fingerprints.
 _RANDOM_BYTES = 20
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """The result of a comparison."""
-
-    name: str
-    #: Number of exact items, and how many the filter lacks.
-    items: int
-    missing: int
-    #: Number of random items, which were never added, and how many the filter calls seen.
-    random: int
-    seen: int
-    #: Proportion of random items called seen, with its 95 % confidence interval.
-    measured_error_rate: float
-    measured_low: float
-    measured_high: float
-    #: Computed from the bits that are set.
-    estimated_error_rate: float
-    promised_error_rate: float
-
-    @property
-    def is_too_high(self) -> bool:
-        """The error rate is above the promise, by more than chance."""
-        return self.measured_low > self.promised_error_rate
-
-    @property
-    def agrees(self) -> bool:
-        """The filter lacks no item, and keeps its promise."""
-        return not self.missing and not self.is_too_high
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -100,10 +69,10 @@ def run(arguments: argparse.Namespace) -> int:
         _, hits = _ask(reporter, "Measuring", seen, number, _random(number))
         compared = _compared(seen, items, items - found, Measured(hits, number))
     if arguments.json:
-        output.print_json({**asdict(compared), "agrees": compared.agrees})
+        output.print_json(compared)
     else:
         output.console().print(_shown(compared))
-    return 0 if compared.agrees else 1
+    return 0 if compared["agrees"] else 1
 
 
 def _exact(stack: ExitStack, arguments: argparse.Namespace) -> Source:
@@ -135,50 +104,51 @@ def _ask(
     return asked, found
 
 
-def _compared(seen: TimeBloom, items: int, missing: int, measured: Measured) -> Comparison:
-    return Comparison(
-        name=seen.name,
-        items=items,
-        missing=missing,
-        random=measured.of,
-        seen=measured.hits,
-        measured_error_rate=measured.rate,
-        measured_low=measured.low,
-        measured_high=measured.high,
-        estimated_error_rate=seen.info().error_rate,
-        promised_error_rate=seen.config.error_rate,
-    )
+def _compared(seen: TimeBloom, items: int, missing: int, measured: Measured) -> dict[str, Any]:
+    promised = seen.config.error_rate
+    return {
+        "name": seen.name,
+        # Exact items, and how many of them the filter lacks.
+        "items": items,
+        "missing": missing,
+        # Random items, which were never added, and how many of them the filter calls seen.
+        "random": measured.of,
+        "seen": measured.hits,
+        # Their proportion, with its 95 % confidence interval.
+        "measured_error_rate": measured.rate,
+        "measured_low": measured.low,
+        "measured_high": measured.high,
+        "estimated_error_rate": seen.info().error_rate,
+        "promised_error_rate": promised,
+        "agrees": not missing and measured.low <= promised,
+    }
 
 
-def _shown(compared: Comparison) -> RenderableType:
-    low, high = formats.rate(compared.measured_low), formats.rate(compared.measured_high)
+def _shown(compared: dict[str, Any]) -> RenderableType:
+    rates = ("measured_error_rate", "measured_low", "measured_high")
+    measured, low, high = (formats.rate(compared[name]) for name in rates)
+    estimated = formats.rate(compared["estimated_error_rate"])
+    promised = formats.rate(compared["promised_error_rate"])
     table = output.facts(
-        ("exact items", f"{compared.items:,}", ""),
-        ("missing", f"{compared.missing:,}", "not in the filter, or no longer"),
-        ("random items", f"{compared.random:,}", "never added"),
-        ("called seen", f"{compared.seen:,}", ""),
-        (
-            "error rate, measured",
-            formats.rate(compared.measured_error_rate),
-            f"{low} to {high} (95 % interval)",
-        ),
-        (
-            "estimated",
-            formats.rate(compared.estimated_error_rate),
-            "from the bits that are set",
-        ),
-        ("promised", formats.rate(compared.promised_error_rate), "at most, over the whole window"),
+        ("exact items", f"{compared['items']:,}", ""),
+        ("missing", f"{compared['missing']:,}", "not in the filter, or no longer"),
+        ("random items", f"{compared['random']:,}", "never added"),
+        ("called seen", f"{compared['seen']:,}", ""),
+        ("error rate, measured", measured, f"{low} to {high} (95 % interval)"),
+        ("estimated", estimated, "from the bits that are set"),
+        ("promised", promised, "at most, over the whole window"),
     )
-    return Group(table, *(Text(line, style="yellow") for line in _verdict(compared)))
+    return Group(table, *(Text(line, style="yellow") for line in _warnings(compared)))
 
 
-def _verdict(compared: Comparison) -> Iterator[str]:
-    if compared.missing == compared.items > 0:
+def _warnings(compared: dict[str, Any]) -> Iterator[str]:
+    if compared["missing"] == compared["items"] > 0:
         yield (
             "warning: none of the items is in the filter. Are they fingerprints of the same kind? "
             "Those of scrapy-redis' dupefilter differ from Scrapy's"
         )
-    elif compared.missing:
+    elif compared["missing"]:
         yield "warning: missing items would be fetched again"
-    if compared.is_too_high:
+    # By more than chance.
+    if compared["measured_low"] > compared["promised_error_rate"]:
         yield "warning: the error rate is higher than promised"

@@ -33,15 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Prints a line for each filter. 1: one of them can't be read; stderr has the error."""
     with filters.connect(arguments.url) as client:
-        infos = [_info(arguments.url, client, name) for name in filters.names(client)]
-    found = [info for info in infos if info is not None]
-    if arguments.json:
-        output.print_json([_as_dict(info) for info in found])
-    elif not infos:
-        sys.stderr.write("no filters here\n")
-    elif found:
-        output.console().print(_table(found))
-    return 0 if len(found) == len(infos) else 1
+        found = [_info(arguments.url, client, name) for name in filters.names(client)]
+    return output.print_list(found, _as_dict, _table, json=arguments.json, empty="no filters here")
 
 
 def _info(url: str, client: Any, name: str) -> FilterInfo | ExactInfo | None:

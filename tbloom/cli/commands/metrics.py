@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """A filter whose parameters are read at each scrape: somebody may have changed them."""
+    """A filter whose parameters are read at each scrape: they may have been changed."""
 
     url: str
     client: Any

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -28,29 +27,6 @@ _DAY_MS = 86_400_000
 _MOMENTS = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """The memory of a filter (bytes, as Redis allocates it), and the pages lost to its errors."""
-
-    granularity: str
-    slices: int
-    capacity: int
-    error_rate: float
-    bits: int
-    hashes: int
-    bits_per_item: float
-    shards: int
-    slice_bytes: int
-    window_bytes: int
-    #: New pages that are called seen, so not fetched, if each slice gets as many new items as its capacity.
-    lost_per_day: float
-    #: The same number at the promised error rate.
-    lost_per_day_at_most: float
-    #: Memory of the window's items as members of a Redis set, and as keys (SET NX EX).
-    set_bytes: int
-    keys_bytes: int
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The filter's parameters, --memory, --json."""
     parameters.add_arguments(parser)
@@ -65,36 +41,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints the plan."""
-    given = parameters.given(arguments)
-    made = plan(_config(given, arguments.memory))
+    made = plan(_config(parameters.given(arguments), arguments.memory))
     if arguments.json:
-        output.print_json(asdict(made))
+        output.print_json(made)
     else:
         output.console().print(_table(made))
     return 0
 
 
-def plan(config: Config) -> Plan:
-    """The plan of a filter with these parameters."""
+def plan(config: Config) -> dict[str, Any]:
+    """The memory of a filter (bytes, as Redis allocates it), and the pages lost to its errors."""
     slice_bytes = _slice_bytes(config)
     items = config.capacity * config.slices
+    names = ("granularity", "slices", "capacity", "error_rate", "bits", "hashes", "shards")
+    # As many new items in each slice as its capacity.
     per_day = config.capacity * _DAY_MS / _slice_ms(config)
-    return Plan(
-        granularity=config.window.granularity,
-        slices=config.slices,
-        capacity=config.capacity,
-        error_rate=config.error_rate,
-        bits=config.bits,
-        hashes=config.hashes,
-        bits_per_item=config.bits / config.capacity,
-        shards=config.shards,
-        slice_bytes=slice_bytes,
-        window_bytes=slice_bytes * config.slices,
-        lost_per_day=per_day * _mean_rate(config),
-        lost_per_day_at_most=per_day * config.error_rate,
-        set_bytes=items * _SET_BYTES,
-        keys_bytes=items * _KEY_BYTES,
-    )
+    return {
+        **{name: getattr(config, name) for name in names},
+        "granularity": config.window.granularity,
+        "bits_per_item": config.bits / config.capacity,
+        "slice_bytes": slice_bytes,
+        "window_bytes": slice_bytes * config.slices,
+        # New pages that are called seen, so not fetched; and their number at the promised error rate.
+        "lost_per_day": per_day * _mean_rate(config),
+        "lost_per_day_at_most": per_day * config.error_rate,
+        # The window's items as members of a Redis set, and as keys (SET NX EX).
+        "set_bytes": items * _SET_BYTES,
+        "keys_bytes": items * _KEY_BYTES,
+    }
 
 
 def _slice_bytes(config: Config) -> int:
@@ -143,8 +117,9 @@ def _sized(given: dict[str, Any]) -> Config:
     except ConfigError as error:
         if error.argument != "bits":
             raise
-        message = f"--capacity: a slice needs {error.value:,} bits, expected {error.expected}"
-        raise CommandError(message) from None
+        raise CommandError(
+            f"--capacity: a slice needs {error.value:,} bits, expected {error.expected}"
+        ) from None
 
 
 def _fitting(memory: int, given: dict[str, Any], **more: Any) -> Config | None:
@@ -171,26 +146,26 @@ def _largest(limit: int, fitting: Callable[[int], Config | None]) -> Config | No
     return found
 
 
-def _table(made: Plan) -> Table:
-    shards = "a key each, at most 32 MB" if made.shards > 1 else ""
+def _table(made: dict[str, Any]) -> Table:
+    def compared(size: int) -> tuple[str, str]:
+        times = size / made["window_bytes"]
+        return formats.size(size), f"{times:.0f} times as much, for fingerprints of 40 characters"
+
+    lost, most = made["lost_per_day"], made["lost_per_day_at_most"]
     return output.facts(
-        ("capacity", f"{made.capacity:,}", "distinct items per slice"),
-        ("window", f"{made.slices} x {made.granularity}", ""),
-        ("error rate", formats.rate(made.error_rate), "at most, over the whole window"),
-        ("bits", f"{made.bits:,}", f"{made.bits_per_item:.2f} an item"),
-        ("hashes", f"{made.hashes}", ""),
-        ("shards", f"{made.shards}", shards),
-        ("memory of a slice", formats.size(made.slice_bytes), ""),
-        ("memory of the window", formats.size(made.window_bytes), "when every slice is full"),
+        ("capacity", f"{made['capacity']:,}", "distinct items per slice"),
+        ("window", f"{made['slices']} x {made['granularity']}", ""),
+        ("error rate", formats.rate(made["error_rate"]), "at most, over the whole window"),
+        ("bits", f"{made['bits']:,}", f"{made['bits_per_item']:.2f} an item"),
+        ("hashes", f"{made['hashes']}", ""),
+        ("shards", f"{made['shards']}", "a key each, at most 32 MB" if made["shards"] > 1 else ""),
+        ("memory of a slice", formats.size(made["slice_bytes"]), ""),
+        ("memory of the window", formats.size(made["window_bytes"]), "when every slice is full"),
         (
             "pages lost",
-            f"{made.lost_per_day:,.1f} a day",
-            f"expected, when every slice is full; {made.lost_per_day_at_most:,.1f} at most",
+            f"{lost:,.1f} a day",
+            f"expected when every slice is full; at most {most:,.1f}",
         ),
-        ("as a Redis set", formats.size(made.set_bytes), _times(made.set_bytes, made)),
-        ("as SET NX EX", formats.size(made.keys_bytes), _times(made.keys_bytes, made)),
+        ("as a Redis set", *compared(made["set_bytes"])),
+        ("as SET NX EX", *compared(made["keys_bytes"])),
     )
-
-
-def _times(size: int, made: Plan) -> str:
-    return f"{size / made.window_bytes:.0f} times as much, for fingerprints of 40 characters"

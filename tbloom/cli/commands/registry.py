@@ -28,94 +28,81 @@ class Command(NamedTuple):
     """A command: its help, its module, and an example of its use."""
 
     help: str
-    module: str
     example: str
     #: The extra that installs what the module needs.
     extra: str = "cli"
+    #: Its module in ``commands``, where that has another name.
+    module: str = ""
 
 
 COMMANDS = {
     "list": Command(
         "show the filters on a server",
-        "tbloom.cli.commands.listing",
         "tbloom list redis://localhost",
+        module="listing",
     ),
     "info": Command(
         "show a filter, slice by slice",
-        "tbloom.cli.commands.info",
         "tbloom info redis://localhost news",
     ),
     "plan": Command(
         "compute the memory of a filter, or what fits into a given memory",
-        "tbloom.cli.commands.plan",
         "tbloom plan --capacity 1e8 --slices 7",
     ),
     "add": Command(
         "add the lines of files, and print the new ones",
-        "tbloom.cli.commands.add",
         "tbloom add redis://localhost news < urls.txt > new.txt",
     ),
     "check": Command(
         "print the new lines of files, without adding them",
-        "tbloom.cli.commands.check",
         "tbloom check redis://localhost news urls.txt",
     ),
     "count": Command(
         "count distinct members exactly, and combine counters",
-        "tbloom.cli.commands.count",
         "tbloom count add redis://localhost urls < urls.txt",
     ),
     "pages": Command(
         "store pages by URL in WARC files, and read them",
-        "tbloom.cli.commands.pages",
         "tbloom pages put pages https://example.com/ < page.html",
-        "cli,pages",
+        extra="cli,pages",
     ),
     "metrics": Command(
         "serve the metrics of filters, for Prometheus",
-        "tbloom.cli.commands.metrics",
         "tbloom metrics redis://localhost news --port 9185",
-        "metrics",
+        extra="metrics",
     ),
     "compare": Command(
         "compare a filter with an exact set, and measure its error rate",
-        "tbloom.cli.commands.compare",
         "tbloom compare redis://localhost news --with-set news:dupefilter",
     ),
     "import": Command(
         "import the requests that scrapy-redis or Scrapy has seen, or a file of items",
-        "tbloom.cli.commands.importing",
         "tbloom import redis://localhost news:tbloom --create --from-set news:dupefilter",
+        module="importing",
     ),
     "watch": Command(
         "show a filter live, with its new items per second",
-        "tbloom.cli.commands.watch",
         "tbloom watch redis://localhost news --every 5",
     ),
     "report": Command(
         "write an HTML page about filters",
-        "tbloom.cli.commands.report",
         "tbloom report redis://localhost news images -o report.html",
     ),
     "export": Command(
         "write a filter into a file",
-        "tbloom.cli.commands.export",
         "tbloom export redis://localhost news news.tbloom",
     ),
     "restore": Command(
         "restore a filter from an exported file",
-        "tbloom.cli.commands.restore",
         "tbloom restore redis://localhost news.tbloom --name news-2",
     ),
     "demo": Command(
         "crawl a site three times, and show what was fetched",
-        "tbloom.demo",
         "tbloom demo --crawlers 2",
-        "demo",
+        extra="demo",
     ),
     "completion": Command(
         "print a script that completes commands in a shell",
-        "tbloom.cli.commands.completion",
         "tbloom completion bash > tbloom.bash",
     ),
 }
@@ -167,11 +154,13 @@ def parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
 def load(name: str) -> Module:
     """The module of a command. Raises CommandError where an extra is not installed."""
     command = COMMANDS[name]
+    module = "tbloom.demo" if name == "demo" else f"{__package__}.{command.module or name}"
     try:
-        return cast("Module", importlib.import_module(command.module))
+        return cast("Module", importlib.import_module(module))
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing in {"", "tbloom"}:
             raise
-        message = f"{name!r} needs {missing}: pip install 'tbloom[{command.extra}]'"
-        raise CommandError(message) from None
+        raise CommandError(
+            f"{name!r} needs {missing}: pip install 'tbloom[{command.extra}]'"
+        ) from None

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import redis
 from redis.retry import Retry
 
 from tbloom import TimeBloom, exact
-from tbloom.bloom.config import from_stored
+from tbloom.bloom.config import Parameters, from_stored
 from tbloom.cli.kit.errors import CommandError
 from tbloom.distinct.config import KIND as MAPPING
 from tbloom.engine.flow import text
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from tbloom.bloom.config import Config, Parameters
+    from tbloom.bloom.config import Config
 
 #: How long commands with many items retry a request (s). Commands that only read do not retry.
 RETRY_FOR = 30.0
@@ -128,17 +128,7 @@ def of_config(client: Any, config: Config, **own: Any) -> TimeBloom:
 
 def parameters_of(config: Config) -> Parameters:
     """The parameters as arguments of ``TimeBloom``."""
-    return {
-        "granularity": config.granularity,
-        "slices": config.slices,
-        "capacity": config.capacity,
-        "error_rate": config.error_rate,
-        "tz": config.tz,
-        "shards": config.shards,
-        "grow": config.grow,
-        "bits": config.bits,
-        "hashes": config.hashes,
-    }
+    return cast("Parameters", {name: getattr(config, name) for name in Parameters.__annotations__})
 
 
 def node_of(client: Any, key: str) -> dict[str, Any]:

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import argparse
 import re
+from contextlib import suppress
 
 _LAST_PORT = 65535
-_MAX_SECONDS = 3600
+_MAX_SECONDS = 86_400
 _MAX = 1e30
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
 def count(text: str) -> int:
     """A whole number from 1 on: ``1000000``, ``1_000_000`` or ``1e6``."""
-    try:
-        number = float(text)
-        if number.is_integer() and number >= 1:
+    with suppress(ValueError):
+        if (number := float(text)).is_integer() and number >= 1:
             return int(number)
-    except ValueError:
-        pass
     raise argparse.ArgumentTypeError(
         f"expected a whole number such as 1000000 or 1e6, got {text!r}"
     )
@@ -40,13 +38,16 @@ def port(text: str) -> int:
     raise argparse.ArgumentTypeError(f"expected a port from 0 to {_LAST_PORT}, got {text!r}")
 
 
-def seconds(text: str) -> float:
-    """A duration of at most an hour."""
-    try:
-        if 0 <= (number := float(text)) <= _MAX_SECONDS:
+def seconds(text: str, shortest: float = 0) -> float:
+    """A duration of at most a day (s)."""
+    with suppress(ValueError):
+        if shortest <= (number := float(text)) <= _MAX_SECONDS:
             return number
-    except ValueError:
-        pass
     raise argparse.ArgumentTypeError(
-        f"expected a number of seconds from 0 to {_MAX_SECONDS}, got {text!r}"
+        f"expected a number of seconds from {shortest:g} to {_MAX_SECONDS}, got {text!r}"
     )
+
+
+def pause(text: str) -> float:
+    """A duration of at least a millisecond (s)."""
+    return seconds(text, 0.001)

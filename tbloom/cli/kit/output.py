@@ -5,10 +5,15 @@ from __future__ import annotations
 import json
 import sys
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rich.console import Console
 from rich.table import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
 
 
 def console() -> Console:
@@ -34,6 +39,21 @@ def print_json(value: Any) -> None:
         raise TypeError(f"no JSON for {value!r}")
 
     line(json.dumps(value, indent=2, default=plain, ensure_ascii=False))
+
+
+def print_list(
+    found: list[T | None], as_dict: Callable[[T], Any], as_table: Callable[[list[T]], Table], *,
+    json: bool, empty: str,
+) -> int:  # fmt: skip
+    """Prints a list as JSON or as a table; returns 1 if a part of it could not be read (None), else 0."""
+    readable = [one for one in found if one is not None]
+    if json:
+        print_json([as_dict(one) for one in readable])
+    elif readable:
+        console().print(as_table(readable))
+    elif not found:
+        sys.stderr.write(f"{empty}\n")
+    return 0 if len(readable) == len(found) else 1
 
 
 def facts(*rows: tuple[str, str, str]) -> Table:

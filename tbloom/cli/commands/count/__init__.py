@@ -220,15 +220,8 @@ def _list(arguments: argparse.Namespace) -> int:
         if mapping is not None:
             counters.check_mapping(url, client, mapping)
         mappings = filters.mappings(client) if mapping is None else [mapping]
-        counts = [count for each in mappings for count in _counts(client, each)]
-    found = [count for count in counts if count is not None]
-    if arguments.json:
-        output.print_json(found)
-    elif not counts:
-        sys.stderr.write("no counters here\n")
-    elif found:
-        output.console().print(_listed(found))
-    return 0 if len(found) == len(counts) else 1
+        found = [count for each in mappings for count in _counts(client, each)]
+    return output.print_list(found, dict, _listed, json=arguments.json, empty="no counters here")
 
 
 def _counts(client: Any, mapping: str) -> list[dict[str, Any] | None]:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from tbloom.bloom.info import FilterInfo, SliceInfo
 
+    Written = Callable[[float], str]
+
 _MAX_TICKS = 4
 _ROUNDING = 1e-9
 #: Number of bars from which there are no gaps: they would be thinner than a pixel.
@@ -64,7 +66,7 @@ class _Line(NamedTuple):
     name: str
     value: float
     #: Values above the line are too high.
-    is_limit: bool
+    is_limit: bool = False
 
 
 def charts(info: FilterInfo) -> list[Chart]:
@@ -72,36 +74,19 @@ def charts(info: FilterInfo) -> list[Chart]:
     slices = info.slices
     full = -math.expm1(-info.hashes * info.capacity / info.bits)
     share = slice_rate(info.promised_error_rate, len(slices))
+    items = [slice.items for slice in slices]
+    rates = [slice.error_rate for slice in slices]
+    ratios = [slice.fill_ratio for slice in slices]
+    sizes = [slice.bytes for slice in slices]
+    capacity = _Line("capacity", info.capacity, is_limit=True)
+    allowed = _Line("a slice's share", share, is_limit=True)
+    # No limits: by chance a full slice has a few more bits set, and Redis rounds memory up.
+    expected, planned = _Line("at capacity", full), _Line("made for", info.bits / 8)
     return [
-        _chart(
-            info,
-            "Items",
-            [slice.items for slice in slices],
-            _Line("capacity", info.capacity, is_limit=True),
-            _count,
-        ),
-        _chart(
-            info,
-            "Error rate",
-            [slice.error_rate for slice in slices],
-            _Line("a slice's share", share, is_limit=True),
-            formats.rate,
-        ),
-        # No limits: by chance a full slice has a few more bits set, and Redis rounds memory up.
-        _chart(
-            info,
-            "Fill ratio",
-            [slice.fill_ratio for slice in slices],
-            _Line("at capacity", full, is_limit=False),
-            _percent,
-        ),
-        _chart(
-            info,
-            "Memory",
-            [slice.bytes for slice in slices],
-            _Line("made for", info.bits / 8, is_limit=False),
-            formats.size,
-        ),
+        _chart(info, "Items", items, capacity, _count),
+        _chart(info, "Error rate", rates, allowed, formats.rate),
+        _chart(info, "Fill ratio", ratios, expected, _percent),
+        _chart(info, "Memory", sizes, planned, formats.size),
     ]
 
 
@@ -109,7 +94,7 @@ def _count(number: float) -> str:
     return f"{number:,.0f}"
 
 
-def _briefly(number: float, written: Callable[[float], str]) -> str:
+def _briefly(number: float, written: Written) -> str:
     """A round number, as short as possible."""
     if written is _count:
         return formats.compact(number)
@@ -121,11 +106,7 @@ def _percent(ratio: float) -> str:
 
 
 def _chart(
-    info: FilterInfo,
-    title: str,
-    values: Sequence[float],
-    line: _Line,
-    written: Callable[[float], str],
+    info: FilterInfo, title: str, values: Sequence[float], line: _Line, written: Written
 ) -> Chart:
     names = [_name(info, slice) for slice in info.slices]
     highest = max(*values, line.value)
@@ -154,7 +135,7 @@ def _chart(
 
 
 def _description(
-    names: Sequence[str], values: Sequence[float], line: _Line, written: Callable[[float], str]
+    names: Sequence[str], values: Sequence[float], line: _Line, written: Written
 ) -> str:
     """The chart in words, for readers who can't see it."""
     over = f"; {sum(value > line.value for value in values)} above it" if line.is_limit else ""
@@ -199,6 +180,5 @@ def _name(info: FilterInfo, slice: SliceInfo) -> str:
         return f"{slice.start:%b %Y}"
     if length < _DAY:
         return f"{slice.start:%d %b %H:%M}"
-    return (
-        f"{slice.start:%d %b %Y}" if length * len(info.slices) > _YEAR else f"{slice.start:%d %b}"
-    )
+    year = " %Y" if length * len(info.slices) > _YEAR else ""
+    return f"{slice.start:%d %b{year}}"

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
-import math
 import sys
 import time
+from contextlib import closing, suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +14,13 @@ from rich.live import Live
 from rich.text import Text
 
 from tbloom.cli.commands.watch.rates import Rates
-from tbloom.cli.kit import filter_info, filters, formats, interrupts, output
+from tbloom.cli.kit import filter_info, filters, formats, interrupts, numbers, output
 from tbloom.cli.kit.errors import CommandError, one_line
 from tbloom.cli.kit.progress import can_animate
 from tbloom.errors import TBloomError
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Callable
 
     from rich.console import RenderableType
@@ -39,7 +39,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """URL, NAME, --every, --once."""
     filters.add_arguments(parser)
     parser.add_argument(
-        "--every", type=_seconds, default=2.0, metavar="SECONDS", help="time between two looks (2)"
+        "--every",
+        type=numbers.pause,
+        default=2.0,
+        metavar="SECONDS",
+        help="time between two looks (2)",
     )
     parser.add_argument("--once", action="store_true", help="look once")
 
@@ -48,22 +52,18 @@ def run(arguments: argparse.Namespace) -> int:
     """Shows the filter until Ctrl-C, which is the normal end."""
     console = output.console()
     shown = Screen(console) if can_animate(console) else Lines()
-    try:
-        with interrupts.held_back() as look, filters.connect(arguments.url) as client, shown:
-            _watch(arguments, client, shown, look)
-    except KeyboardInterrupt:
-        pass
+    with (
+        suppress(KeyboardInterrupt),
+        interrupts.held_back() as look,
+        filters.connect(arguments.url) as client,
+        closing(shown),
+    ):
+        _watch(arguments, client, shown, look)
     return 0
 
 
 class Lines:
     """A line for each tick: time, items, items per second, memory, error rate."""
-
-    def __enter__(self) -> None:
-        """Prints nothing."""
-
-    def __exit__(self, *_: object) -> None:
-        """Prints nothing."""
 
     def tick(self, info: FilterInfo, rates: Rates) -> None:
         """Prints the filter's figures."""
@@ -79,6 +79,9 @@ class Lines:
         sys.stderr.write(f"{_now()}  tbloom: {message}\n")
         sys.stderr.flush()
 
+    def close(self) -> None:
+        """Does nothing: each line is complete."""
+
 
 class Screen:
     """A frame that each tick redraws. The last one stays on the screen."""
@@ -87,13 +90,6 @@ class Screen:
         self._console = console
         self._live = Live(console=console, auto_refresh=False)
         self._frame: list[RenderableType] = []
-
-    def __enter__(self) -> None:
-        """Draws nothing: the first frame comes with the first tick."""
-
-    def __exit__(self, *_: object) -> None:
-        """Restores the terminal."""
-        self._live.stop()
 
     def tick(self, info: FilterInfo, rates: Rates) -> None:
         """Shows the filter, with as many of the newest slices as fit on the screen."""
@@ -104,6 +100,10 @@ class Screen:
     def failed(self, message: str) -> None:
         """Shows the error above the last figures."""
         self._draw(Text(f"{_now()}  {message}", style="red"))
+
+    def close(self) -> None:
+        """Restores the terminal."""
+        self._live.stop()
 
     def _draw(self, first: Text) -> None:
         self._live.start()  # does nothing from the second time on
@@ -116,7 +116,7 @@ def _watch(
     rates, info = Rates(_TICKS), None
     while True:
         try:
-            # Opened each time: somebody may have cleared the filter, or changed its parameters.
+            # Opened each time: the filter may have been cleared, or got other parameters.
             seen = filters.open_stored(arguments.url, client, arguments.name)
             info = seen.info(info)
         except _FAILURES as error:
@@ -152,13 +152,3 @@ def _rates(rates: Rates) -> Text:
 
 def _now() -> str:
     return f"{datetime.now().astimezone():%Y-%m-%d %H:%M:%S}"
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if 0 < seconds <= 86_400:  # noqa: PLR2004 - a day
-        return seconds
-    raise argparse.ArgumentTypeError(f"expected seconds, such as 2 or 0.5, got {text!r}")
