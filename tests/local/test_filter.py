@@ -9,9 +9,7 @@ import random
 import subprocess
 import sys
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from functools import partial
 from pathlib import Path
@@ -190,27 +188,6 @@ def test_full(local: Callable[..., LocalBloom], clock: Clock) -> None:
     assert not any(seen.add_many(items[:10]))
     clock.now += DAY
     assert seen.add_many(items) == [False] * 10 + [True] * 2
-
-
-def test_threads(local: Callable[..., LocalBloom]) -> None:
-    """Each item is new to exactly one thread, growth included."""
-    seen = local(capacity=500, error_rate=1e-9)
-    items = [f"item {i}" for i in range(3000)]
-
-    def work(seed: int) -> list[str]:
-        own = items[:]
-        random.Random(seed).shuffle(own)
-        half = len(own) // 2
-        new = [item for item in own[:half] if seen.add(item)]
-        for start in range(half, len(own), 300):
-            some = own[start : start + 300]
-            new += [item for item, is_new in zip(some, seen.add_many(some), strict=True) if is_new]
-        return new
-
-    with ThreadPoolExecutor(6) as threads:
-        new = Counter(item for own in threads.map(work, range(6)) for item in own)
-    assert dict.fromkeys(items, 1) == new
-    assert len(items) == seen.info().items
 
 
 async def test_asyncio(clock: Clock, tmp_path: Path) -> None:

@@ -328,23 +328,6 @@ def test_a_last_record_that_is_torn_anywhere(path: Path, what: str) -> None:
     assert changed == check(before)
 
 
-def test_a_torn_record_that_holds_records(path: Path) -> None:
-    """A body that holds a segment of another store is not taken for records of this one."""
-    other = path.with_name("other")
-    with PageStore(other) as store:
-        for number in range(5):
-            store.put(url(1), body(number))
-    inner = files(other)[0].read_bytes()
-    with PageStore(path) as store:
-        store.put(url(1), b"one")
-    before = _copied(path, path.with_name("before"))
-    with PageStore(path) as store:
-        store.put(url(2), inner + body(9, 10_000))
-    after = files(path)[0].read_bytes()
-    files(before)[0].write_bytes(after[:-5000])
-    assert {url(1): b"one"} == check(before)
-
-
 def test_an_index_older_than_the_segments(path: Path) -> None:
     """What it does not know is learned, from several segments; nothing is cut."""
     _filled(path, segment_bytes=2_000)
@@ -500,30 +483,6 @@ def test_a_damaged_first_record(path: Path) -> None:
     with PageStore(path, "d", 3) as store:
         assert pages == bodies(store)
         assert any(f"{file}: at 0" in problem for problem in store.verify().problems)
-
-
-def test_foreign_files(path: Path) -> None:
-    """They are left alone, whatever they are called."""
-    pages = _filled(path)
-    foreign = {
-        "notes.txt": b"hello",
-        "crawl-00000099.warc.gz": b"not ours",
-        "index-old": b"a file",
-        "index-1.bak": b"a file",
-        "index-": b"",
-    }
-    for name, data in foreign.items():
-        (path / name).write_bytes(data)
-    (path / "index-copy").mkdir()
-    with PageStore(path) as store:
-        assert pages == bodies(store)
-        store.put(url("more"), b"more", at=NOON)
-    PageStore.rebuild(path)
-    with PageStore(path) as store:
-        assert {**pages, url("more"): b"more"} == bodies(store)
-        assert () == store.verify().problems
-    assert foreign == {name: (path / name).read_bytes() for name in foreign}
-    assert (path / "index-copy").is_dir()
 
 
 def test_a_segment_is_missing_or_shorter(path: Path) -> None:
@@ -768,6 +727,8 @@ def test_the_index_from_the_files_alone(path: Path) -> None:
     assert sorted(progress) == progress
     with PageStore(path) as store:
         assert length == len(store)
+        store.put(url(1), b"newest")  # its sequence number is higher than all before
+        pages[url(1)] = b"newest"
     assert pages == check(path)
     shutil.rmtree(path / "index-2")
     assert pages == check(path, granularity="d", slices=3)

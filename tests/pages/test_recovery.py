@@ -225,30 +225,6 @@ def test_without_a_boot_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert ["index-2"] == [one.name for one in path.glob("index-*")]
 
 
-def test_names_that_are_not_the_store_s(tmp_path: Path) -> None:
-    """Another number of zeros, and a folder."""
-    with PageStore(tmp_path) as store:
-        store.put(BANK, b"bank")
-    (tmp_path / "crawl-0000000005.warc.gz").write_bytes(b"")
-    (tmp_path / "pages-00000009.warc.gz").mkdir()
-    with PageStore(tmp_path) as store:
-        assert {BANK: b"bank"} == bodies(store)
-    assert 1 == PageStore.rebuild(tmp_path).pages
-
-
-def test_an_index_that_was_cut(tmp_path: Path) -> None:
-    """The system would kill a process that reads it."""
-    with PageStore(tmp_path) as store:
-        for n in range(300):
-            store.put(f"http://a/{n}", b"")
-    [data] = tmp_path.glob("index-*/data.mdb")
-    os.truncate(data, data.stat().st_size // 2)
-    for readonly in (True, False):
-        with pytest.raises(TBloomError, match=r"was cut to .* bytes .*tbloom pages rebuild"):
-            PageStore(tmp_path, readonly=readonly)
-    assert 300 == PageStore.rebuild(tmp_path).pages
-
-
 def test_a_segment_whose_first_record_is_damaged_gets_no_more(tmp_path: Path) -> None:
     """Its ID is lost, so records in a page's body could not be told from its own."""
     with PageStore(tmp_path) as store:

@@ -276,13 +276,17 @@ def test_a_rebuild_forgets_what_has_left(store: PageStore, clock: Clock) -> None
     assert ["20190610"] == labels(store)
 
 
-def test_iterating_while_a_slice_leaves(store: PageStore, clock: Clock) -> None:
-    """Pages that have left do not come; the others do."""
+def test_iterating_while_a_slice_leaves(
+    store: PageStore, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Pages that have left do not come, and their files are not reported as missing; the others come."""
     for days in (2, 1, 0):
         for n in range(3):
             store.put(f"http://a/{days}/{n}", b"", at=NOON - days * DAY)
-    found = iter(store)
-    assert "http://a/2/0" == next(found)
+    found, pages = iter(store), store.pages()
+    assert "http://a/2/0" == next(found) == next(pages).url
     clock.now = NOON + DAY
     store.put("http://b/", b"")
-    assert [f"http://a/{days}/{n}" for days in (1, 0) for n in range(3)] == list(found)
+    left = [f"http://a/{days}/{n}" for days in (1, 0) for n in range(3)]
+    assert left == list(found) == [page.url for page in pages]
+    assert "" == caplog.text
