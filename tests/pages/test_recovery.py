@@ -106,7 +106,7 @@ def test_records_within_a_body_are_none(
 
 
 def test_a_torn_page_does_not_replace_the_one_on_the_disk(tmp_path: Path) -> None:
-    """A power cut has left a hole in the newer one's body, which its length does not show; either may come first."""
+    """A power cut has left a hole in the newer body, of the same length; either segment may come first."""
     for newer_first in (False, True):
         path = tmp_path / str(newer_first)
         noise = random.Random(3).randbytes(50_000)
@@ -148,7 +148,7 @@ def test_a_store_is_marked_before_anything_changes(
 def test_killed_between_a_moved_page_and_its_deletion(
     tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A page that was put in an older slice leaves with it; the one that it replaced does not come back."""
+    """The moved page leaves with its slice; the page that it replaced does not come back."""
     with PageStore(tmp_path, "d", 3) as store:
         store.put(BANK, b"today's")
 
@@ -283,7 +283,7 @@ def test_old_slices_leave_a_full_disk(tmp_path: Path, clock: Clock) -> None:
         assert 1 == len(files(disk / "store"))
 
 
-def test_where_there_is_no_room_to_note_it_old_files_leave_first(
+def test_old_files_leave_first_where_the_index_has_no_room(
     tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also for the next writer, if this one is killed then."""

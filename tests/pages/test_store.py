@@ -42,7 +42,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def segment_of(store: PageStore) -> Path:
-    """The only one."""
+    """The only segment."""
     [path] = Path(store.path).glob("*.warc.gz")
     return path
 
@@ -325,7 +325,7 @@ def test_a_wrong_address_is_refused(store: PageStore) -> None:
 def test_a_wrong_parameter_is_named(
     tmp_path: Path, argument: str, arguments: dict[str, Any]
 ) -> None:
-    """And no store is begun."""
+    """No store is begun."""
     with pytest.raises(ConfigError, match=rf"^{argument}: expected ") as caught:
         PageStore(tmp_path / "store", **arguments)
     assert argument == caught.value.argument
@@ -344,7 +344,7 @@ def test_a_wrong_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_path_is_anything_that_names_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also bytes, as the system has them; a relative one stays what it was where the process goes elsewhere."""
+    """Also bytes; a relative path keeps its meaning after a chdir."""
     monkeypatch.chdir(tmp_path)
     with PageStore("a/b") as store:
         store.put(URL, b"")
@@ -544,10 +544,8 @@ def test_a_new_segment_at_its_size(tmp_path: Path) -> None:
         assert len(sizes) + 2 <= store.stats().segments <= len(sizes) + 3
 
 
-def test_addresses_that_blake2b_does_not_tell_apart(
-    store: PageStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Never a page of another URL; the one that was put last is there."""
+def test_addresses_with_the_same_blake2b(store: PageStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Never a page of another URL; the last page is found."""
     monkeypatch.setattr(page, "fingerprint", lambda _: 7)
     store.put("http://a/", b"a")
     store.put("http://b/", b"b")
@@ -562,7 +560,7 @@ def test_addresses_that_blake2b_does_not_tell_apart(
 
 
 def test_every_damage_of_a_record_is_noticed(store: PageStore) -> None:
-    """One bit wrong anywhere, or a file that is cut anywhere: the page as it was put, or an error; never another page."""
+    """With any bit wrong, or cut anywhere: the page as it was put, or an error; never another page."""
     store.put(URL, b"hello " * 20, headers={"A": "b"}, key=b"k", fields={"X-Own": "z"}, at=AT)
     path = segment_of(store)
     data = path.read_bytes()
@@ -588,7 +586,7 @@ def test_every_damage_of_a_record_is_noticed(store: PageStore) -> None:
 
 
 def test_verify_finds_every_damage(store: PageStore) -> None:
-    """With its place; the other pages come."""
+    """Its place is named; the other pages come."""
     for n in range(5):
         store.put(f"http://a/{n}", random.Random(n).randbytes(500))
     assert () == store.verify().problems
@@ -644,7 +642,7 @@ def test_more_slices_than_the_index_may_have(
         assert 20 == len(store)
 
 
-def test_slices_take_no_files(tmp_path: Path) -> None:
+def test_slices_need_few_open_files(tmp_path: Path) -> None:
     """A process that may open few files puts pages in many slices."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     now = calendar.now()
@@ -670,7 +668,7 @@ def test_its_errors_are_tbloom_s() -> None:
 
 @pytest.mark.parametrize(("pid", "known"), [(7, 7), (None, None), ("7", None), ([7], None)])
 def test_who_has_the_lock(pid: object, known: int | None) -> None:
-    """A number, or nothing, whatever the file said; also of a copy."""
+    """A number or None, whatever the file has; also in a copied error."""
     error = copy.copy(StoreLocked("a", pid, "do else"))
     assert ("a", known, "do else") == (error.path, error.pid, error.otherwise)
     assert str(StoreLocked("a", pid, "do else")) == str(error)
@@ -687,7 +685,7 @@ def test_who_has_the_lock(pid: object, known: int | None) -> None:
 def test_verify_names_a_record_that_warcio_can_t_read(
     tmp_path: Path, old: bytes, new: bytes
 ) -> None:
-    """Its gzip member is whole, and what the index must know of it is there."""
+    """Its gzip member is whole, with all fields for the index."""
     with PageStore(tmp_path) as store:
         store.put(URL, b"body")
     [segment] = tmp_path.glob("*.warc.gz")
@@ -717,7 +715,7 @@ def test_a_copy_of_a_segment_in_the_folder(store: PageStore) -> None:
 
 
 def test_a_store_without_pages_is_true(store: PageStore) -> None:
-    """As an object that is there; without looking into the index."""
+    """``bool`` does not look into the index."""
     assert (0, True) == (len(store), bool(store))
     store.close()
     assert bool(store)
@@ -725,7 +723,7 @@ def test_a_store_without_pages_is_true(store: PageStore) -> None:
 
 @pytest.mark.parametrize("headers", [{"A": "a €"}, {"€": "1"}, [("A", "1"), (b"B", "€")]])
 def test_headers_beyond_latin_1(store: PageStore, headers: Any) -> None:
-    """As bytes they can be stored, in whichever encoding."""
+    """They can be stored as bytes in any encoding."""
     with pytest.raises(
         ConfigError, match=r"^headers: expected Latin-1 text, or bytes, got '(a )?€'"
     ):
@@ -736,7 +734,7 @@ def test_headers_beyond_latin_1(store: PageStore, headers: Any) -> None:
 
 
 def test_fields_that_a_page_may_have(store: PageStore) -> None:
-    """Those of the standard that are about a page, and anybody's own."""
+    """Those of the standard that are about a page, and other ones."""
     fields = {
         "WARC-Truncated": "length",
         "WARC-IP-Address": "::1",
@@ -780,7 +778,7 @@ GZIPPED, DEFLATED = gzip.compress(b"<p>body", mtime=0), zlib.compress(b"<p>body"
     ],
 )
 def test_a_body_is_decoded(store: PageStore, headers: Any, body: bytes) -> None:
-    """Once for each Content-Encoding, the last one first; one that is not true of the body is passed over."""
+    """Once for each Content-Encoding, the last one first; one that is not true of the body is ignored."""
     store.put(URL, body, headers=headers)
     found = got(store, URL)
     assert (body, b"<p>body") == (found.body, found.decoded())

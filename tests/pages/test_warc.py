@@ -34,7 +34,7 @@ def content() -> dict[str, dict[str, Any]]:
     """Pages of all kinds, by URL.
 
     None has a Content-Encoding of "br": where Google's package brotli is installed, `warcio check` fails at each of
-    those, whoever wrote it (webrecorder/warcio#73). ``test_pages`` has some.
+    those, whatever wrote it (webrecorder/warcio#73). ``test_store`` has some.
     """
     chance = random.Random(5)
     pages: dict[str, dict[str, Any]] = {
@@ -82,7 +82,7 @@ PAGES = content()
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> PageStore:
-    """One with all of them in several segments, some replaced, and some deleted, which is closed."""
+    """A closed store with all pages in several segments; some were replaced, and others deleted."""
     path = tmp_path_factory.mktemp("pages")
     with PageStore(path, segment_bytes=200_000) as store:
         for n in range(20):
@@ -165,7 +165,7 @@ def records(store: PageStore, **options: bool) -> Iterator[Any]:
 
 
 def test_warcio_reads_the_same(store: PageStore, pages: dict[str, Page]) -> None:
-    """URL, time, status, headers and body; also decoded as the headers that are left say."""
+    """URL, status and body of each page; and the kinds of all records."""
     found: dict[str, tuple[str, bytes]] = {}
     kinds: Counter[str] = Counter()
     for one in records(store, check_digests=True):
@@ -186,8 +186,7 @@ def test_warcio_reads_the_same(store: PageStore, pages: dict[str, Page]) -> None
     ["gzip", "deflate", "decoded", "decoded-deflate", "unknown-encoding", "like-chunks", "empty-gzip", "decoded-twice"],
 )  # fmt: skip
 def test_the_content_is_what_a_browser_shows(store: PageStore, name: str) -> None:
-    """A tool that believes the headers decodes a body that is encoded, and leaves one that is not. Headers about the
-    body that are not true of it have another name."""
+    """A tool that believes the headers decodes encoded bodies only: untrue headers have another name."""
     url = f"https://example.com/{name}"
     contents = []
     for one in records(store):
@@ -202,7 +201,7 @@ def test_the_content_is_what_a_browser_shows(store: PageStore, name: str) -> Non
 
 
 def test_each_record_is_a_gzip_member(store: PageStore) -> None:
-    """Python's gzip reads the whole file; the extra field says how long each member is, and what it holds."""
+    """Python's gzip reads the whole file; the extra field has the lengths of each member and of its content."""
     records = 0
     for path in paths(store):
         data = Path(path).read_bytes()
