@@ -13,7 +13,7 @@ from tbloom.bloom.script_calls import SliceCalls, hasher_of
 from tbloom.bloom.sizing import key_bytes
 from tbloom.errors import TBloomError
 from tbloom.local.memory import Store
-from tbloom.local.parts import Bits, Part
+from tbloom.local.parts import Part, PlainBits
 
 if TYPE_CHECKING:
     from tbloom.bloom.layout import Part as Size
@@ -24,7 +24,7 @@ class Group(NamedTuple):
 
     hasher: Hasher
     parts: list[Part]
-    rows: list[Bits]
+    rows: list[PlainBits]
 
 
 def key_of(label: str, shard: int, number: int) -> str:

@@ -2,8 +2,7 @@
 
 ::
 
-    page.py         a page, and the checks of its arguments
-    coding.py       bodies without their Content-Encoding
+    page.py         a page: checked, decoded
     record.py       a page as a WARC record, and back
     segments.py     the WARC files
     snapshot.py     the contents of the index

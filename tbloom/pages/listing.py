@@ -25,13 +25,13 @@ def addresses(root: Path, index: Index, calendar: Calendar) -> Iterator[Item]:
 def pages(root: Path, index: Index, calendar: Calendar) -> Iterator[Page]:
     """The pages, slice by slice, in the order of the files."""
     for segment, path, found in _current(root, index, calendar):
-        page = _page_at(path, found)
-        if page is not None:
+        try:
+            page = record.page_of(segments.read(path, found.offset, found.length))
+        except (record.Damaged, FileNotFoundError):  # noqa: PERF203 - a page takes longer
+            if _is_kept(index, calendar, segment):
+                logger.warning("%s: the record at %d is damaged, or missing", path, found.offset)
+        else:
             yield page
-        elif _is_kept(index, calendar, segment):
-            logger.warning(
-                "%s: the record at %d is damaged, or the file missing", path, found.offset
-            )
 
 
 def _is_kept(index: Index, calendar: Calendar, segment: Segment) -> bool:
@@ -57,13 +57,6 @@ def _current(root: Path, index: Index, calendar: Calendar) -> Iterator[tuple[Seg
         except FileNotFoundError:
             if _is_kept(index, calendar, segment):
                 logger.warning("%s: is missing", path)
-
-
-def _page_at(path: Path, found: Found) -> Page | None:
-    try:
-        return record.page_of(segments.read(path, found.offset, found.length))
-    except (record.Damaged, FileNotFoundError):
-        return None
 
 
 def _is_current(index: Index, calendar: Calendar, number: int, found: Found) -> bool:

@@ -63,7 +63,7 @@ class WriterLock:
             if is_clean:
                 os.pwrite(
                     self._fd, b" " * _LENGTH, 0
-                )  # no file of another size: the disk may be full
+                )  # blanks keep the room that the next ID needs
             # A child that another thread has forked may still have the file open.
             fcntl.flock(self._fd, fcntl.LOCK_UN)
         os.close(self._fd)

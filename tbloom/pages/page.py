@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
 import re
+import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from tbloom.errors import ConfigError
+from tbloom.errors import ConfigError, TBloomError
 from tbloom.items import Item, check_at, encode, fingerprint
-from tbloom.pages.coding import decoded
 
 #: Names and values: of a mapping, or in pairs.
 Headers = Mapping[str, str] | Mapping[bytes, bytes] | Iterable[tuple[str | bytes, str | bytes]]
@@ -25,6 +26,8 @@ _URL = re.compile(r"https?://[^\s\x00-\x1f\x7f]+")
 _NAME = re.compile(r"[^\x00-\x20\x7f:]([^\x00-\x1f\x7f:]*[^\x00-\x20\x7f:])?")
 _VALUE = re.compile(r"[^\x00\r\n]*")
 _GZIP = {"gzip", "x-gzip"}
+#: Errors of gzip and zlib for bytes that they did not write, or that are cut.
+_CODING_ERRORS = (OSError, EOFError, zlib.error)
 _OWN = re.compile(
     r"(WARC-(Type|Record-ID|Warcinfo-ID|Target-URI|Date|(Payload|Block)-Digest)|Content-.*|X-Tbloom-.*)",
     re.IGNORECASE,
@@ -71,7 +74,7 @@ class Page:
         codings = ", ".join(named)
         if not self.body or not is_true("content-encoding", codings, self.body):
             return self.body
-        return decoded(self.body, [one.strip().lower() for one in codings.split(",")])
+        return _decoded(self.body, [one.strip().lower() for one in codings.split(",")])
 
 
 def check_page(
@@ -177,3 +180,32 @@ def _text(text: str | bytes) -> str:
     known = text.decode("latin-1") if isinstance(text, bytes) else text
     known.encode("latin-1")
     return known.strip(" \t")
+
+
+def _decoded(body: bytes, codings: Iterable[str]) -> bytes:
+    """The body without these codings, which were applied in this order. Raises TBloomError."""
+    for coding in reversed([*codings]):
+        if coding in {"", "identity"}:
+            continue
+        decode = {"gzip": gzip.decompress, "x-gzip": gzip.decompress, "deflate": _inflate}.get(
+            coding
+        )
+        if decode is None:
+            raise TBloomError(
+                f"the Content-Encoding is {coding!r}, and only gzip and deflate are decoded here"
+            )
+        try:
+            body = decode(body)
+        except _CODING_ERRORS as error:
+            raise TBloomError(
+                f"the Content-Encoding is {coding!r}, and the body is not: {error}"
+            ) from None
+    return body
+
+
+def _inflate(body: bytes) -> bytes:
+    """Decodes "deflate" as in the standard, or without zlib's header and checksum, as some servers send it."""
+    try:
+        return zlib.decompress(body)
+    except zlib.error:
+        return zlib.decompress(body, -15)

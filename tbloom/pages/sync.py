@@ -21,8 +21,6 @@ from tbloom.pages.verify import verify
 from tbloom.pages.writer import Writer
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from typing_extensions import Self
 
 _SEGMENT_BYTES = 1 << 30
@@ -239,12 +237,7 @@ class PageStore:
         """The store itself."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Closes it."""
         self.close()
 

@@ -95,18 +95,20 @@ def test_of_many_processes_exactly_one_answers_new(path: Path) -> None:
         assert len(items) == seen.info().items
 
 
-def test_threads_of_many_objects(path: Path) -> None:
-    """Two objects of one process lock each other out as two processes do."""
+@pytest.mark.parametrize("is_file", [True, False])
+def test_threads(path: Path, is_file: bool) -> None:
+    """Threads of one object, or of two with the same file: each item is new once, while slices grow."""
     items = [f"item {i}" for i in range(3000)]
     with (
-        LocalBloom(path=path, capacity=500, error_rate=1e-9) as one,
+        LocalBloom(path=path if is_file else None, capacity=500, error_rate=1e-9) as one,
         LocalBloom(path=path, capacity=500, error_rate=1e-9) as other,
         ThreadPoolExecutor(4) as threads,
     ):
-        work = [threads.submit(offer, [one, other][i % 2], items, i) for i in range(4)]
+        objects = [one, other if is_file else one]
+        work = [threads.submit(offer, objects[i % 2], items, i) for i in range(4)]
         new = Counter(item for done in work for item in done.result())
         assert dict.fromkeys(items, 1) == new
-        assert len(items) == one.info().items == other.info().items
+        assert len(items) == one.info().items
 
 
 def test_forked_children_share_it(path: Path) -> None:
@@ -154,8 +156,8 @@ def test_a_spawned_process_is_given_the_filter(path: Path, monkeypatch: pytest.M
         assert not seen.add("b")
 
 
-def test_a_filter_that_is_dropped_lets_go_of_its_file(path: Path) -> None:
-    """So does one that is closed, and kept."""
+def test_a_dropped_filter_releases_its_file(path: Path) -> None:
+    """So does a closed one that still has references."""
     seen = LocalBloom(path=path, capacity=1000)
     fd = seen._protocol.store._fd  # type: ignore[attr-defined]
     seen.add("a")
@@ -263,7 +265,7 @@ def test_a_file_stops_growing(path: Path) -> None:
 
 
 def _write_on(path: Path, name: str, out: int) -> None:
-    """Adds items for ever, two slices a few thousand steps; prints the new ones."""
+    """Adds items for ever, and writes the new ones to ``out``; a slice begins after some 4,000 steps."""
     number = 0
     seen = at(0, path, capacity=300, error_rate=1e-6, slices=3)
     seen._protocol.clock = lambda: START + number // 2000 * DAY // 2
@@ -351,10 +353,8 @@ def test_killed_within_a_change_of_the_directory(path: Path) -> None:
     assert step > 30
 
 
-def test_what_leaves_is_there_until_the_change_is_made(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A change that ends at its first write has touched nothing of what was there before."""
+def test_a_change_that_fails_touches_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A change that is killed at its first write leaves the old slices as they were."""
     items = [f"item {i}" for i in range(500)]
     with at(START, path, slices=2) as seen:
         seen.add_many(items)
@@ -473,7 +473,7 @@ def _written(data: bytes) -> Callable[[Path], object]:
         (lambda path: path.symlink_to("/nowhere/at/all"), "No such file"),
     ],
 )
-def test_something_else(path: Path, make: Callable[[Path], object], why: str) -> None:
+def test_a_foreign_file(path: Path, make: Callable[[Path], object], why: str) -> None:
     """It is refused, and left as it is."""
     make(path)
     before = path.read_bytes() if path.is_file() else None
@@ -484,7 +484,7 @@ def test_something_else(path: Path, make: Callable[[Path], object], why: str) ->
 
 
 def test_an_empty_file_is_a_new_filter(path: Path) -> None:
-    """So is what its maker leaves if it is killed at once."""
+    """So is the file of a process that was killed while it made it."""
     for data in (b"", bytes(100), bytes(4096)):
         path.write_bytes(data)
         with LocalBloom(path=str(path)) as seen:
@@ -535,7 +535,7 @@ def test_a_damaged_file(path: Path, damage: Callable[[bytes], bytes]) -> None:
 
 
 def test_a_damaged_count(path: Path) -> None:
-    """It is refused, before a slice is made for so many items."""
+    """It is refused, before a slice is made for that many items."""
     with at(START, path, slices=3) as seen:
         seen.add("a")
         [part] = seen._protocol.store.contents.parts.values()
@@ -563,8 +563,8 @@ def test_a_damaged_file_s_holes_are_not_filled(path: Path) -> None:
     assert blocks == path.stat().st_blocks
 
 
-def test_a_growth_without_the_right_to_it(path: Path) -> None:
-    """A file that may not be opened any more is not said to be deleted."""
+def test_growth_without_permission(path: Path) -> None:
+    """The error names the permission, and does not say that the file was deleted."""
     with at(START, path, capacity=50) as seen:
         seen.add("a")
         path.chmod(0)
@@ -600,7 +600,7 @@ def test_pending_answers_go_when_another_object_clears(path: Path) -> None:
 
 
 def test_a_replaced_file(path: Path) -> None:
-    """A file that is replaced while it is in use is noticed where it must be opened again."""
+    """It is noticed where the file must be opened again."""
     with at(START, path) as seen:
         seen.add("a")
         path.unlink()
@@ -638,8 +638,8 @@ def test_a_full_disk(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert 549 == seen.info().items
 
 
-def test_room_is_taken_for_real(path: Path) -> None:
-    """A hole would be filled when a bit is set, and if the disk is full then, the process is killed."""
+def test_room_is_reserved_without_holes(path: Path) -> None:
+    """A hole would be filled when a bit is set; on a full disk the system would kill the process."""
     with at(START, path, capacity=100_000) as seen:
         seen.add("a")
         status = path.stat()
@@ -658,7 +658,7 @@ def test_room_is_taken_for_real(path: Path) -> None:
 
 
 def test_a_file_system_that_can_t_reserve(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Zeros are written then, also by those systems that have no such call."""
+    """Zeros are written instead; also on systems without the call."""
 
     def unable(*_: object) -> None:
         raise OSError(errno.EOPNOTSUPP, "not supported")

@@ -9,9 +9,7 @@ import random
 import subprocess
 import sys
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from functools import partial
 from pathlib import Path
@@ -58,7 +56,7 @@ def clock() -> Clock:
 def local(
     request: pytest.FixtureRequest, tmp_path: Path, clock: Clock
 ) -> Callable[..., LocalBloom]:
-    """Makes a filter, in memory or in a file, whose clock the test sets."""
+    """Makes filters, in memory or in a file, with the test's clock."""
 
     def local(**parameters: Any) -> LocalBloom:
         path = tmp_path / "filter" if request.param == "file" else None
@@ -128,7 +126,7 @@ def test_items_leave_with_their_slice(local: Callable[..., LocalBloom], clock: C
     assert [False] + 499 * [True] == seen.add_many(many)
 
 
-def test_what_has_left_gives_its_memory_back(
+def test_slices_that_leave_free_their_memory(
     local: Callable[..., LocalBloom], clock: Clock
 ) -> None:
     """There are never more parts than live slices."""
@@ -192,27 +190,6 @@ def test_full(local: Callable[..., LocalBloom], clock: Clock) -> None:
     assert seen.add_many(items) == [False] * 10 + [True] * 2
 
 
-def test_threads(local: Callable[..., LocalBloom]) -> None:
-    """Each item is new to exactly one thread, growth included."""
-    seen = local(capacity=500, error_rate=1e-9)
-    items = [f"item {i}" for i in range(3000)]
-
-    def work(seed: int) -> list[str]:
-        own = items[:]
-        random.Random(seed).shuffle(own)
-        half = len(own) // 2
-        new = [item for item in own[:half] if seen.add(item)]
-        for start in range(half, len(own), 300):
-            some = own[start : start + 300]
-            new += [item for item, is_new in zip(some, seen.add_many(some), strict=True) if is_new]
-        return new
-
-    with ThreadPoolExecutor(6) as threads:
-        new = Counter(item for own in threads.map(work, range(6)) for item in own)
-    assert dict.fromkeys(items, 1) == new
-    assert len(items) == seen.info().items
-
-
 async def test_asyncio(clock: Clock, tmp_path: Path) -> None:
     """The same verbs, awaited; a call with many items lets others run."""
     async with clock.give(AsyncLocalBloom(capacity=50_000, path=tmp_path / "filter")) as seen:
@@ -253,8 +230,8 @@ async def test_a_cancelled_call_s_items_are_new_to_the_next(clock: Clock) -> Non
     assert not any(await seen.add_many(items))
 
 
-def test_a_call_that_ended_does_not_hold_up_others(clock: Clock) -> None:
-    """Its answers are kept as long as on Redis, and other items take the short way as before."""
+def test_a_cancelled_call_does_not_slow_others(clock: Clock) -> None:
+    """Its answers are kept as long as on Redis; adds of other items still need one look only."""
     seen = clock.give(LocalBloom(capacity=50_000))
 
     def end_a_call(name: str) -> None:
@@ -436,7 +413,7 @@ def test_answers_are_those_of_redis(
 
 @pytest.mark.usefixtures("libraries")
 def test_a_large_batch_grows_the_slice(local: Callable[..., LocalBloom]) -> None:
-    """Each item is answered once, whatever looks the batch is cut into; each part has its capacity, and the rate holds."""
+    """In several looks and parts, each item is new once, and the error rate holds."""
     seen = local(capacity=500, shards=2, error_rate=0.01)
     items = [f"item {i}" for i in range(8000)]
     new = seen.add_many([*items, *items])
@@ -500,7 +477,7 @@ except ConfigError as error:
 
 
 def run(script: str, folder: Path, text: str = "") -> str:
-    """What another process prints."""
+    """The output of a script in another process."""
     command = [sys.executable, "-c", script]
     done = subprocess.run(command, input=text, capture_output=True, text=True, check=True, cwd=folder)  # fmt: skip
     return done.stdout

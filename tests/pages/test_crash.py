@@ -45,7 +45,7 @@ def body(number: int, size: int = 300) -> bytes:
 
 
 def check(path: Path, **parameters: Any) -> dict[str, bytes]:
-    """Opens the store, which has no fault, and whose files end where the index says; its pages."""
+    """The pages of a store without problems, whose files end where the index says."""
     with PageStore(path, **parameters) as store:
         pages = bodies(store)
         assert () == store.verify().problems
@@ -58,7 +58,7 @@ def check(path: Path, **parameters: Any) -> dict[str, bytes]:
 
 
 def check_warcs(path: Path) -> None:
-    """`warcio check` has nothing to say."""
+    """`warcio check` finds no problem."""
     done = subprocess.run(
         [sys.executable, "-c", "from warcio.cli import main; main()", "check", *files(path)],
         capture_output=True,
@@ -89,7 +89,7 @@ def _write_on(path: Path, seed: int, out: int) -> None:
 
 
 def _read(line: bytes, expected: dict[str, bytes]) -> tuple[str, bytes | None] | None:
-    """Notes a change that is done; returns one that has only begun: its address, and the body afterwards."""
+    """Notes a change that is done. Returns one that has only begun: the address, and its new body."""
     word, address, size, number = line.decode().split()
     change = address, None if size == "-" else body(int(number), int(size))
     if word == "begin":
@@ -247,7 +247,7 @@ def test_killed_within_a_change(  # noqa: PLR0917 - fixtures
 def test_killed_while_old_slices_leave(
     path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock
 ) -> None:
-    """Before or after their files go: they have left when the store is opened again."""
+    """Before or after their files go: the next opening completes it."""
     for number, (owner, name, act) in enumerate(
         [(Change, "drop_slice", _after), (Path, "unlink", die), (Path, "unlink", _after)]
     ):
@@ -268,7 +268,7 @@ def test_killed_while_old_slices_leave(
 
 
 def test_killed_within_the_first_steps(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A store that was being begun can be begun again."""
+    """The next opening can begin the store."""
     steps: list[tuple[Any, str, Callable[..., Any]]] = [
         (Path, "mkdir", _after),
         (index.Index, "begin", die),
@@ -328,25 +328,8 @@ def test_a_last_record_that_is_torn_anywhere(path: Path, what: str) -> None:
     assert changed == check(before)
 
 
-def test_a_torn_record_that_holds_records(path: Path) -> None:
-    """A body that holds a segment of another store is not taken for records of this one."""
-    other = path.with_name("other")
-    with PageStore(other) as store:
-        for number in range(5):
-            store.put(url(1), body(number))
-    inner = files(other)[0].read_bytes()
-    with PageStore(path) as store:
-        store.put(url(1), b"one")
-    before = _copied(path, path.with_name("before"))
-    with PageStore(path) as store:
-        store.put(url(2), inner + body(9, 10_000))
-    after = files(path)[0].read_bytes()
-    files(before)[0].write_bytes(after[:-5000])
-    assert {url(1): b"one"} == check(before)
-
-
 def test_an_index_older_than_the_segments(path: Path) -> None:
-    """What it does not know is learned, from several segments; nothing is cut."""
+    """It is brought up to several segments, and nothing is cut."""
     _filled(path, segment_bytes=2_000)
     old = _copied(path / "index-1", path.with_name("index"))
     with PageStore(path, segment_bytes=2_000) as store:
@@ -431,7 +414,7 @@ def test_what_is_flushed_is_on_the_disk(
     how: Callable[[PageStore], None],
     was_killed: bool,
 ) -> None:
-    """Each segment, also what a writer that was killed had written; the folder, which has their names; and the index."""
+    """All segments, also those of a killed writer; the folder with their names; and the index."""
     indexes = []
 
     def note(flush: Callable[..., None], own: index.Index) -> None:
@@ -457,7 +440,7 @@ def test_what_is_flushed_is_on_the_disk(
 
 
 def test_a_hole_of_zeros(path: Path) -> None:
-    """It costs the records in it; verify tells where, before the index is made anew and after."""
+    """The records in it are lost; ``verify`` names the place, before a rebuild and after it."""
     with PageStore(path) as store:
         for number in range(20):
             store.put(url(number), body(number, 3000))
@@ -490,7 +473,7 @@ def test_a_hole_of_zeros(path: Path) -> None:
 
 
 def test_a_damaged_first_record(path: Path) -> None:
-    """Of one segment among several it costs nothing; what the others say of the store counts."""
+    """No page is lost: the other segments have the store's parameters too."""
     pages = _filled(path, segment_bytes=1)
     file = files(path)[-1]
     data = bytearray(file.read_bytes())
@@ -500,30 +483,6 @@ def test_a_damaged_first_record(path: Path) -> None:
     with PageStore(path, "d", 3) as store:
         assert pages == bodies(store)
         assert any(f"{file}: at 0" in problem for problem in store.verify().problems)
-
-
-def test_foreign_files(path: Path) -> None:
-    """They are left alone, whatever they are called."""
-    pages = _filled(path)
-    foreign = {
-        "notes.txt": b"hello",
-        "crawl-00000099.warc.gz": b"not ours",
-        "index-old": b"a file",
-        "index-1.bak": b"a file",
-        "index-": b"",
-    }
-    for name, data in foreign.items():
-        (path / name).write_bytes(data)
-    (path / "index-copy").mkdir()
-    with PageStore(path) as store:
-        assert pages == bodies(store)
-        store.put(url("more"), b"more", at=NOON)
-    PageStore.rebuild(path)
-    with PageStore(path) as store:
-        assert {**pages, url("more"): b"more"} == bodies(store)
-        assert () == store.verify().problems
-    assert foreign == {name: (path / name).read_bytes() for name in foreign}
-    assert (path / "index-copy").is_dir()
 
 
 def test_a_segment_is_missing_or_shorter(path: Path) -> None:
@@ -717,7 +676,7 @@ def test_interrupts(path: Path, runs: int) -> None:
 
 
 def test_a_signal_within_puts(path: Path) -> None:
-    """An alarm that raises, again and again."""
+    """A signal handler that raises, again and again."""
 
     def ring(*_: object) -> None:
         raise Interrupted
@@ -768,6 +727,8 @@ def test_the_index_from_the_files_alone(path: Path) -> None:
     assert sorted(progress) == progress
     with PageStore(path) as store:
         assert length == len(store)
+        store.put(url(1), b"newest")  # its sequence number is higher than all before
+        pages[url(1)] = b"newest"
     assert pages == check(path)
     shutil.rmtree(path / "index-2")
     assert pages == check(path, granularity="d", slices=3)
@@ -789,7 +750,7 @@ def test_the_index_from_the_files_alone(path: Path) -> None:
 def test_killed_while_the_index_is_made_anew(
     path: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, act: Callable[..., Any]
 ) -> None:
-    """The old one stands until the new one does."""
+    """The old index is used until the new one is complete."""
     pages = _filled(path)
 
     def work() -> None:

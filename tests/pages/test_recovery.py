@@ -106,7 +106,7 @@ def test_records_within_a_body_are_none(
 
 
 def test_a_torn_page_does_not_replace_the_one_on_the_disk(tmp_path: Path) -> None:
-    """A power cut has left a hole in the newer one's body, which its length does not show; either may come first."""
+    """A power cut has left a hole in the newer body, of the same length; either segment may come first."""
     for newer_first in (False, True):
         path = tmp_path / str(newer_first)
         noise = random.Random(3).randbytes(50_000)
@@ -148,7 +148,7 @@ def test_a_store_is_marked_before_anything_changes(
 def test_killed_between_a_moved_page_and_its_deletion(
     tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A page that was put in an older slice leaves with it; the one that it replaced does not come back."""
+    """The moved page leaves with its slice; the page that it replaced does not come back."""
     with PageStore(tmp_path, "d", 3) as store:
         store.put(BANK, b"today's")
 
@@ -225,30 +225,6 @@ def test_without_a_boot_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert ["index-2"] == [one.name for one in path.glob("index-*")]
 
 
-def test_names_that_are_not_the_store_s(tmp_path: Path) -> None:
-    """Another number of zeros, and a folder."""
-    with PageStore(tmp_path) as store:
-        store.put(BANK, b"bank")
-    (tmp_path / "crawl-0000000005.warc.gz").write_bytes(b"")
-    (tmp_path / "pages-00000009.warc.gz").mkdir()
-    with PageStore(tmp_path) as store:
-        assert {BANK: b"bank"} == bodies(store)
-    assert 1 == PageStore.rebuild(tmp_path).pages
-
-
-def test_an_index_that_was_cut(tmp_path: Path) -> None:
-    """The system would kill a process that reads it."""
-    with PageStore(tmp_path) as store:
-        for n in range(300):
-            store.put(f"http://a/{n}", b"")
-    [data] = tmp_path.glob("index-*/data.mdb")
-    os.truncate(data, data.stat().st_size // 2)
-    for readonly in (True, False):
-        with pytest.raises(TBloomError, match=r"was cut to .* bytes .*tbloom pages rebuild"):
-            PageStore(tmp_path, readonly=readonly)
-    assert 300 == PageStore.rebuild(tmp_path).pages
-
-
 def test_a_segment_whose_first_record_is_damaged_gets_no_more(tmp_path: Path) -> None:
     """Its ID is lost, so records in a page's body could not be told from its own."""
     with PageStore(tmp_path) as store:
@@ -307,7 +283,7 @@ def test_old_slices_leave_a_full_disk(tmp_path: Path, clock: Clock) -> None:
         assert 1 == len(files(disk / "store"))
 
 
-def test_where_there_is_no_room_to_note_it_old_files_leave_first(
+def test_old_files_leave_first_where_the_index_has_no_room(
     tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also for the next writer, if this one is killed then."""

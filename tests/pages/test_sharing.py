@@ -80,7 +80,7 @@ def get_on(store: PageStore) -> Callable[[], None]:
 
 
 def test_what_is_acknowledged_is_there_for_readers(path: Path) -> None:
-    """At once, in other processes, and in the writer's, whether they were opened before or after it."""
+    """At once, in other processes and in the writer's, also where they were opened before the writer."""
     filled(path, 1)
     before = PageStore(path, readonly=True)
     with pipe() as (inbox, outbox), pipe() as (back_in, back_out):
@@ -154,7 +154,7 @@ def test_a_second_writer(path: Path) -> None:
 
 
 def test_forked_children(path: Path) -> None:
-    """While threads read and write, children read, put nothing, and leave all as it is when they end."""
+    """While threads read and write, children can read, but not put; their end changes nothing."""
     filled(path)
     with PageStore(path) as store, PageStore(path, readonly=True) as reader:
 
@@ -178,7 +178,7 @@ def test_forked_children(path: Path) -> None:
 
 
 def test_a_fork_leaves_the_parents_readers(path: Path) -> None:
-    """A transaction that is open in the parent goes on, and what it sees is not written over."""
+    """The parent's open transaction stays valid, and its pages are not overwritten."""
     filled(path)
     with PageStore(path) as store, store._index.reading() as snapshot:
         readers = store._index._environment.env.readers()
@@ -213,8 +213,8 @@ def test_a_child_does_not_keep_the_lock(path: Path) -> None:
             assert b"more" == body_of(store, url("more"))
 
 
-def test_readers_go_over_to_an_index_that_is_made_anew(path: Path) -> None:
-    """In all threads and processes, while others open the store; none of them stays open."""
+def test_readers_change_to_an_index_that_is_made_anew(path: Path) -> None:
+    """In all threads and processes, while others open the store; no old index stays open."""
     filled(path)
     opened = dict(environment._opened)
     with PageStore(path, readonly=True) as one, PageStore(path, readonly=True) as other:
@@ -241,7 +241,7 @@ def test_readers_go_over_to_an_index_that_is_made_anew(path: Path) -> None:
     assert opened == environment._opened
 
 
-def test_no_rebuild_while_somebody_writes(path: Path) -> None:
+def test_no_rebuild_beside_a_writer(path: Path) -> None:
     filled(path)
     with PageStore(path) as store:
         with pytest.raises(StoreLocked):
@@ -250,7 +250,7 @@ def test_no_rebuild_while_somebody_writes(path: Path) -> None:
 
 
 def test_a_segment_goes_while_it_is_read(path: Path) -> None:
-    """A clear error, or the page; never another one."""
+    """A clear error, or the page; never another page."""
     with PageStore(path, segment_bytes=1) as store:
         for number in range(30):
             store.put(url(number), b"%d" % number)
@@ -275,7 +275,7 @@ def test_a_segment_goes_while_it_is_read(path: Path) -> None:
 
 @contextmanager
 def _passed_by_others(path: Path) -> Iterator[None]:
-    """Other users may go through the folders above, which pytest has made for its user alone."""
+    """Lets other users pass the folders above, which pytest has made for its user only."""
     modes = {}
     for folder in path.parents:
         if folder == Path("/") or folder.stat().st_uid != os.geteuid():
@@ -291,7 +291,7 @@ def _passed_by_others(path: Path) -> Iterator[None]:
 
 
 def _as_another(work: Callable[[], Any]) -> int:
-    """Does it as a user who owns nothing of the store."""
+    """Does the work as another user than the store's owner."""
 
     def run() -> None:
         if os.geteuid() == 0:

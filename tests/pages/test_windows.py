@@ -25,12 +25,12 @@ def store(clock: Clock, tmp_path: Path) -> Iterator[PageStore]:
 
 
 def labels(store: PageStore) -> list[str]:
-    """The slices of the files that there are, one for each file, in order."""
+    """The slice of each file, in order."""
     return sorted(path.name.split("-")[0] for path in Path(store.path).glob("*.warc.gz"))
 
 
 def rebuilt(store: PageStore) -> dict[str, bytes]:
-    """The same once the index was made anew; the store is closed by that."""
+    """The same after a rebuild, which closes the store."""
     store.close()
     PageStore.rebuild(store.path)
     with PageStore(store.path) as opened:
@@ -121,7 +121,7 @@ def test_the_window_s_bounds(store: PageStore) -> None:
 def test_a_page_that_is_replaced_in_another_slice(
     store: PageStore, clock: Clock, days: tuple[int, ...]
 ) -> None:
-    """It counts once, the last put wins, and that stays so after a rebuild on any later day."""
+    """The last put wins, and the page counts once; also after a rebuild on any later day."""
     for n, day in enumerate(days):
         store.put("http://a/", b"%d" % n, at=NOON - day * DAY)
         assert {"http://a/": b"%d" % n} == bodies(store)
@@ -145,7 +145,7 @@ def test_a_page_that_is_replaced_in_another_slice(
 def test_a_deleted_page_stays_so(
     store: PageStore, clock: Clock, days: tuple[int, ...], deleted: int
 ) -> None:
-    """Also after a rebuild once some of the slices that it was in have left."""
+    """Also after a rebuild when some of its earlier slices have left."""
     for day in days:
         store.put("http://a/", b"", at=NOON - day * DAY)
     store.put("http://b/", b"", at=NOON)
@@ -276,13 +276,17 @@ def test_a_rebuild_forgets_what_has_left(store: PageStore, clock: Clock) -> None
     assert ["20190610"] == labels(store)
 
 
-def test_iterating_while_a_slice_leaves(store: PageStore, clock: Clock) -> None:
-    """Pages that have left do not come; the others do."""
+def test_iterating_while_a_slice_leaves(
+    store: PageStore, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Pages that have left do not come, and their files are not reported as missing; the others come."""
     for days in (2, 1, 0):
         for n in range(3):
             store.put(f"http://a/{days}/{n}", b"", at=NOON - days * DAY)
-    found = iter(store)
-    assert "http://a/2/0" == next(found)
+    found, pages = iter(store), store.pages()
+    assert "http://a/2/0" == next(found) == next(pages).url
     clock.now = NOON + DAY
     store.put("http://b/", b"")
-    assert [f"http://a/{days}/{n}" for days in (1, 0) for n in range(3)] == list(found)
+    left = [f"http://a/{days}/{n}" for days in (1, 0) for n in range(3)]
+    assert left == list(found) == [page.url for page in pages]
+    assert "" == caplog.text
