@@ -74,7 +74,9 @@ def of_few_pages(folder: Path) -> dict[str, Any]:
 
 def test_the_section_on_pages_shows_all_its_figures(tmp_path: Path) -> None:
     found = of_few_pages(tmp_path)
-    assert {"20", "40"} == {path.name for path in tmp_path.iterdir()}, "only the stores are left on the disk"
+    assert {"20", "40"} == {path.name for path in tmp_path.iterdir()}, (
+        "only the stores are left on the disk"
+    )
     import pages_text  # noqa: PLC0415 - of bench
 
     for table in pages_text.tables(found):
