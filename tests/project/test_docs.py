@@ -137,7 +137,7 @@ def test_the_defaults_in_the_scrapy_guide_are_right(setting: str, url: str) -> N
 
 
 def _described(settings: dict[str, Any]) -> list[Any]:
-    """All values that the settings result in."""
+    """All that the settings lead to."""
     read = options.read(Settings(settings), "news")
     seen = read.seen
     own = [seen.config, seen.circuit.on_error, seen._retry_for]

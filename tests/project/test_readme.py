@@ -67,7 +67,7 @@ def test_every_setting_is_in_the_table_and_no_other() -> None:
     assert options.KNOWN == documented
 
 
-@pytest.mark.parametrize("command", ["demo", "test", "check"])
+@pytest.mark.parametrize("command", ["demo", "test"])
 def test_the_readmes_commands_are_the_makefiles(command: str) -> None:
     makefile = (Path(__file__).parents[2] / "Makefile").read_text(encoding="utf-8")
     assert f"**`make {command}`**" in README
