@@ -48,7 +48,7 @@ def distinct(
     a_day: int,
     daily_rounds: int,
 ) -> dict[str, Any]:
-    """The whole section: ``space`` possible ids, of which ``members`` are given."""
+    """The whole section: ``space`` possible ids; ``members`` are given."""
     found: dict[str, Any] = {"space": space, "rounds": rounds, "singles": singles, "rows": []}
     found["chunks"] = chunk_forms(client, sizes, times)
     given = Given.of(space, members)

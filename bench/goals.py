@@ -25,7 +25,7 @@ from table import Table
 Found = dict[str, Any]
 
 GOAL_OF_ADD, GOAL_OF_ADD_MANY = 0.75, 0.5
-#: Possible ids, of which ten are counted.
+#: Possible ids; ten are counted.
 SPACE = 10**7
 #: Pages in the store, and gets.
 PAGES, GETS = 10**6, 10**4

@@ -356,7 +356,7 @@ bits stay within 5 % of the minimum: {chosen}. Medians, per item, with a core ea
 
 `make bench ARGS="--only longest"`
 
-A batch goes out as several script calls, none of which may hold the server for more than 5 ms.
+A batch is sent as several script calls. None may hold the server for more than 5 ms.
 
 {longest}
 

@@ -1,4 +1,4 @@
-"""What the documents say is so: their code runs, and what they point at is there."""
+"""The documents are true: their code runs, and their links lead somewhere."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tbloom.scrapy.dupefilter.options import read_options
 from tbloom.scrapy.settings import KNOWN
 from tests.helpers.documents import DOCUMENTS, ROOT, Runner, blocks
 
-#: How many comments have a value that is compared with what their lines give.
+#: Number of comments whose value is compared with the result of their line.
 COMPARED = {
     "README.md": 9,
     "distinct.md": 15,
@@ -63,7 +63,7 @@ def test_every_make_command_that_is_named_exists(path: Path) -> None:
 
 
 def crawled(client: redis.Redis, folder: Path) -> None:
-    """As after crawls of the spiders ``news`` with scrapy-redis, and ``other`` with a JOBDIR."""
+    """Leaves the state after crawls of the spiders ``news`` with scrapy-redis, and ``other`` with a JOBDIR."""
     request = Request("https://example.com/a")
     redis_filter = scrapy_redis.dupefilter.RFPDupeFilter(client, "news:dupefilter")
     assert redis_filter.request_seen(request) is False
@@ -78,7 +78,7 @@ def crawled(client: redis.Redis, folder: Path) -> None:
 def test_every_block_runs_and_says_the_truth(
     path: Path, own: redis.Redis, site: str, tmp_path: Path
 ) -> None:
-    """In order, on a server that has nothing but what another dupefilter has seen."""
+    """In order, on a server that has only the requests of another dupefilter."""
     own.flushall()
     crawled(own, tmp_path)
     port = own.connection_pool.connection_kwargs["port"]
@@ -91,7 +91,7 @@ def test_every_block_runs_and_says_the_truth(
 def test_the_quickstarts_spider_fetches_no_page_twice(
     own: redis.Redis, site: str, tmp_path: Path
 ) -> None:
-    """But for the page that it starts with."""
+    """Except the start page."""
     own.flushall()
     port = own.connection_pool.connection_kwargs["port"]
     runner = Runner(f"redis://127.0.0.1:{port}/0", site, tmp_path)

@@ -1,4 +1,4 @@
-"""What the README says is so; its code blocks are run by test_docs.py."""
+"""The README is true; test_docs.py runs its code blocks."""
 
 from __future__ import annotations
 
