@@ -154,7 +154,7 @@ async def test_an_add_in_the_middle_of_a_clear_agrees_anew(
 
 
 async def test_offsets_are_right_past_2_to_the_32(make: Make, client: redis.Redis) -> None:
-    """2^33 bits in one filter: 32 keys of 32 MB, of which these items touch some."""
+    """2^33 bits in one filter: 32 keys of 32 MB; these items touch a few."""
     seen = make(bits=2**33, hashes=7, slices=2, capacity=10**8)
     items = [f"item {i}" for i in range(4)]
     assert [True] * 4 == await seen.add_many(items)
