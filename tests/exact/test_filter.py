@@ -1,4 +1,4 @@
-"""What each verb of an exact filter answers, on a real Redis, through both classes."""
+"""What an exact filter has of its own: TTLs, shards, buckets (what all stores do alike: contract/test_stores.py)."""
 
 from __future__ import annotations
 
@@ -15,87 +15,6 @@ from tests.helpers.making import Make
 from tests.helpers.stored import snapshot
 
 each_number_of_shards = pytest.mark.parametrize("shards", [1, 3])
-
-
-@each_number_of_shards
-async def test_an_item_is_new_once(make_exact: Make, shards: int) -> None:
-    seen = make_exact(shards=shards)
-    assert [True, False] == [await seen.add("a"), await seen.add("a")]
-    assert [True, False] == [await seen.contains("a"), await seen.contains("b")]
-
-
-async def test_str_and_bytes_of_the_same_text_are_one_item(make_exact: Make) -> None:
-    seen = make_exact()
-    assert await seen.add("bücher") is True
-    assert await seen.add("bücher".encode()) is False
-
-
-def test_in_is_contains(client: redis.Redis, name: str) -> None:
-    seen = ExactFilter(client, name)
-    seen.add("a")
-    assert [True, False] == ["a" in seen, "b" in seen]
-
-
-async def test_contains_looks_and_changes_nothing(
-    make_exact: Make, client: redis.Redis, name: str
-) -> None:
-    seen = make_exact()
-    assert await seen.contains("a") is False
-    assert [False, False] == await seen.contains_many(["a", "b"])
-    assert [] == client.keys(f"*{name}*")
-
-
-@each_number_of_shards
-async def test_a_batch_answers_in_order_and_a_repeat_is_seen(make_exact: Make, shards: int) -> None:
-    seen = make_exact(shards=shards)
-    await seen.add("b")
-    assert [True, False, False, True] == await seen.add_many(iter(["a", "b", "a", "c"]))
-    assert [True, False, True, True] == await seen.contains_many(iter(["a", "x", "a", b"c"]))
-
-
-async def test_a_batch_of_none_is_an_empty_list(
-    make_exact: Make, client: redis.Redis, name: str
-) -> None:
-    seen = make_exact()
-    assert ([], []) == (await seen.add_many([]), await seen.contains_many(iter([])))
-    assert [] == client.keys(f"*{name}*")
-
-
-@each_number_of_shards
-async def test_20_000_items_in_a_batch_are_complete(make_exact: Make, shards: int) -> None:
-    seen = make_exact(shards=shards)
-    items = [f"https://a.example/{i}" for i in range(20_000)]
-    assert all(await seen.add_many(items[:7000]))
-    assert [False] * 7000 + [True] * 13_000 == await seen.add_many(items)
-    assert all(await seen.contains_many(items))
-    assert not any(await seen.contains_many(f"{item}/" for item in items))
-    info = await seen.info()
-    assert (20_000, 0, shards) == (info.items, info.dead, info.shards)
-
-
-async def test_clients_that_take_turns_share_what_they_see(make_exact: Make) -> None:
-    one, two, three = (make_exact() for _ in range(3))
-    for i in range(0, 3000, 3):
-        items = [f"{i}", f"{i + 1}", f"{i + 2}"]
-        assert [True] * 3 == await one.add_many(items)
-        assert [False] * 3 == await two.add_many(items)
-        assert [True, True, True] == await three.contains_many(items)
-    assert 3000 == (await two.info()).items
-
-
-@each_number_of_shards
-async def test_clear_forgets_everything_for_everybody(
-    make_exact: Make, client: redis.Redis, name: str, shards: int
-) -> None:
-    seen, other = make_exact(shards=shards), make_exact(shards=shards)
-    items = [*map(str, range(2000))]
-    await seen.add_many(items)
-    await other.clear()
-    assert not any(await seen.contains_many(items))
-    assert 0 == (await seen.info()).items
-    assert [] == [key for key in client.keys(f"*{name}*") if ":lane:" not in key]
-    assert all(await seen.add_many(items))
-    assert not any(await other.add_many(items))
 
 
 async def test_clear_works_whatever_number_of_shards_is_stored(
@@ -140,28 +59,6 @@ async def test_no_key_is_without_an_end(make_exact: Make, client: redis.Redis, n
     ttls = [client.pttl(key) for key in client.keys(f"*{name}*")]
     assert 0 < min(ttls)
     assert max(ttls) <= 3_600_000  # a lane's
-
-
-@pytest.mark.parametrize("item", ["", b"", None, 7, bytearray(b"a"), "\ud800"])
-async def test_a_bad_item_is_named_and_nothing_is_added(
-    make_exact: Make, client: redis.Redis, name: str, item: Any
-) -> None:
-    seen = make_exact()
-    for verb in (seen.add, seen.contains):
-        with pytest.raises(ConfigError, match=r"^item: expected"):
-            await verb(item)
-    for verb in (seen.add_many, seen.contains_many):
-        with pytest.raises(ConfigError, match=r"^items\[2\]: expected"):
-            await verb(["a", "b", item])
-    assert [] == client.keys(f"*{name}*")
-
-
-@pytest.mark.parametrize("items", ["https://a.example/", b"a", None, 7])
-async def test_what_is_no_batch_is_refused(make_exact: Make, items: Any) -> None:
-    seen = make_exact()
-    for verb in (seen.add_many, seen.contains_many):
-        with pytest.raises(ConfigError, match=r"^items: expected an iterable"):
-            await verb(items)
 
 
 _NO_TTLS = [

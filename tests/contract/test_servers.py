@@ -1,0 +1,120 @@
+"""Each store on every kind of server and client, and on clusters."""
+
+from __future__ import annotations
+
+import random
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from typing import Any
+
+import pytest
+import redis
+
+from tbloom.demo.localredis import LocalRedis
+from tbloom.engine.keys import Keys, slot
+from tests.helpers import servers
+from tests.helpers.stores import DISTINCT, Store
+from tests.helpers.verbs import EVERY_VERB
+
+ITEMS = [*map(str, range(2000))]
+
+
+def _client(url: str, *, decode: bool, protocol: int, hiredis: bool) -> redis.Redis:
+    options: dict[str, Any] = {"decode_responses": decode, "protocol": protocol}
+    if not hiredis:
+        from redis import _parsers  # noqa: PLC0415 - redis-py has no public name for them
+
+        options["parser_class"] = {2: _parsers._RESP2Parser, 3: _parsers._RESP3Parser}[protocol]
+    return redis.Redis(connection_pool=redis.ConnectionPool.from_url(url, **options))
+
+
+#: `make test` has two that differ in everything.
+CLIENTS = [
+    pytest.param(
+        decode,
+        protocol,
+        hiredis,
+        marks=[] if decode == (protocol == 3) != hiredis else [pytest.mark.check],
+    )
+    for decode in (False, True)
+    for protocol in (2, 3)
+    for hiredis in (False, True)
+]
+
+
+@pytest.mark.parametrize(("decode", "protocol", "hiredis"), CLIENTS)
+def test_every_verb_on_every_server_and_client(
+    store: Store, server: LocalRedis, name: str, *, decode: bool, protocol: int, hiredis: bool
+) -> None:
+    with _client(server.url, decode=decode, protocol=protocol, hiredis=hiredis) as client:
+        EVERY_VERB[store](client, name, 1)
+        EVERY_VERB[store](client, f"{name}-3", 3)
+
+
+def test_every_verb_on_a_cluster(store: Store, cluster: servers.Cluster, name: str) -> None:
+    """Counters that share a mapping are on one master, with the mapping."""
+    with redis.RedisCluster(host="127.0.0.1", port=cluster.port) as client:
+        for number in range(4):
+            EVERY_VERB[store](client, f"{name}-{number}", 6)
+            held = [len(master.keys(f"{{{name}-{number}}}*")) for master in cluster.masters()]
+            assert store is not DISTINCT or [0, 0] == sorted(held)[:2]
+
+
+async def test_a_cluster_holds_a_part_of_a_store_on_each_master(
+    store: Store, opened: Any, cluster: servers.Cluster, name: str
+) -> None:
+    """But for a mapping."""
+    shards = {"shards": 6} if store.sharded else {}
+    seen, other = (opened(url=cluster.url, **shards) for _ in range(2))
+    assert all(await seen.add_many(ITEMS))
+    assert not any(await other.add_many(ITEMS))
+    assert [True, False] == [await other.add("one more"), await seen.add("one more")]
+    held = [len(master.keys(f"*{{{name}*")) for master in cluster.masters()]
+    assert bool(store.sharded) == (min(held) > 0)
+    with store.open(cluster.url, name, **shards) as looking:
+        assert len(ITEMS) + 1 == store.held(looking)
+        await other.clear()
+        assert 0 == store.held(looking)
+    assert all(await seen.add_many(ITEMS))
+
+
+def _in_a_slot_that_moves(store: Store, name: str) -> str:
+    """A name with a key in one of the first 100 slots."""
+    shards = 6 if store.sharded else 1
+    names = (f"{name}-{i}" for i in count())
+    return next(
+        name for name in names if slot(Keys(name, shards).config(0)[1:].split("}")[0]) < 100
+    )
+
+
+def test_nothing_is_lost_while_slots_move(
+    store: Store, cluster: servers.Cluster, name: str
+) -> None:
+    """The store's among them, from the first master to the second and back, while two threads add."""
+    one, two = cluster.masters()[:2]
+    name = _in_a_slot_that_moves(store, name)
+    shards = {"shards": 6} if store.sharded else {}
+    done, new = threading.Event(), [0, 0]
+    offered = [f"{name} {i}" for i in range(2000)]
+
+    def add(seed: int) -> None:
+        rng = random.Random(seed)
+        with store.open(cluster.url, name, **shards) as seen:
+            for item in rng.sample(offered, len(offered)):
+                new[seed] += seen.add(item)
+            while not done.is_set():
+                assert not any(seen.add_many(rng.sample(offered, 200)))
+
+    with ThreadPoolExecutor(2) as threads:
+        adding = [threads.submit(add, seed) for seed in range(2)]
+        try:
+            cluster.reshard(one, two, 100)
+            cluster.reshard(two, one, 100)
+        finally:
+            done.set()
+        for job in adding:
+            job.result()
+    with store.open(cluster.url, name, **shards) as seen:
+        assert len(offered) == sum(new) == store.held(seen)
+        assert not any(seen.add_many(offered))
