@@ -286,7 +286,7 @@ def test_a_full_slice_that_may_not_grow_refuses_items(url: str, name: str) -> No
 
 
 def test_the_slices_after_an_older_one_that_grew_have_parts_of_their_own(name: str) -> None:
-    """The next slice finds its size in the layout."""
+    """So the next slice that begins finds, as ever, all that it needs in the layout."""
     with Target(redis.Redis(), name, capacity=300) as seen:
         config = seen.config
     live = ["20190501", "20190502", "20190503", "20190504"]

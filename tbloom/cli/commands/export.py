@@ -78,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def expiries(client: Any, keys: list[str]) -> tuple[int, list[int]]:
-    """The server's clock, and when each of these keys of one shard expires (ms)."""
+    """The server's clock, and when each of these keys of one shard is dropped."""
     now, times = client.execute_command(*ScriptCall(_EXPIRIES, tuple(keys), (), in_full=True).words)
     return now, times
 

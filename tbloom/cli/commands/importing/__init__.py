@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 class Target(TimeBloom):
-    """A filter with a method that adds items to a given slice."""
+    """A filter that takes items into a slice of choice."""
 
     def import_many(self, items: list[bytes], label: str | None = None) -> int:
-        """Adds the items to the slice with this label (the current one); returns the number of new ones.
+        """Remembers the items in the slice of that label, or in the current one; how many were not there?
 
-        An item of a newer slice is not added: it stays for longer there.
+        One that a newer slice holds stays for longer than that, and is not written again.
         """
         return self._run(self._protocol.import_many(items, label))
 
@@ -106,7 +106,7 @@ def _open_target(arguments: argparse.Namespace) -> Target:
     opened = filters.open_or_create(arguments.url, arguments.name, parameters.new(arguments))
     with opened as seen:
         known = filters.parameters_of(seen.config)
-    # A client of its own prepares the next request while the server works on the last one.
+    # With a client of its own, whose next call is made while the server works on the last one.
     return Target.from_url(arguments.url, arguments.name, **known, retry_for=filters.RETRY_FOR)
 
 

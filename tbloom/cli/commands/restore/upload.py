@@ -116,8 +116,8 @@ class Upload:
         if status != Status.OK:
             raise self._dropped(text(payload))
 
-    def _write(self, key: str, piece: bytes, offset: int, size: int) -> None:
-        if not self._call(_TAKE_IN, [key], piece, offset, size, _LIFE_MS):
+    def _write(self, key: str, piece: bytes, place: int, size: int) -> None:
+        if not self._call(_TAKE_IN, [key], piece, place, size, _LIFE_MS):
             raise self._dropped(key)
 
     def _keep_alive(self) -> None:
