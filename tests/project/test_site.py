@@ -15,8 +15,9 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 import tbloom.scrapy
-from tbloom import cli
+from tbloom.cli.commands import registry
 from tbloom.cli.commands.registry import COMMANDS
+from tbloom.cli.kit import subcommands
 from tests.helpers.making import missing
 
 pytestmark = pytest.mark.check
@@ -121,9 +122,9 @@ def test_every_command_has_its_help_and_an_example(site: Path, command: str) -> 
 
 def test_the_verbs_of_a_command_have_their_help(site: Path) -> None:
     text = " ".join(Document(site / "cli.html").text.split())
-    parser = cli.parsers()[1]["count"]
-    cli.load("count").add_arguments(parser)
-    verbs = cli.verbs(parser)
+    parser = registry.parsers()[1]["count"]
+    registry.load("count").add_arguments(parser)
+    verbs = subcommands.parsers(parser)
     assert {"add", "show"} <= verbs.keys()
     assert [] == [verb for verb in verbs if f"usage: tbloom count {verb} " not in text]
 
@@ -133,8 +134,8 @@ def test_every_example_is_a_command_line_that_its_parser_takes(command: str) -> 
     """Up to where the shell takes over."""
     words = shlex.split(COMMANDS[command].example)
     of_the_shell = (place for place, word in enumerate(words) if word in {"<", ">", "|", "&&"})
-    parser, commands = cli.parsers()
-    cli.load(command).add_arguments(commands[command])
+    parser, commands = registry.parsers()
+    registry.load(command).add_arguments(commands[command])
     arguments = parser.parse_args(words[1 : next(of_the_shell, None)])
     assert arguments.command == command
 

@@ -164,7 +164,7 @@ def _table(made: dict[str, Any]) -> Table:
         (
             "pages lost",
             f"{lost:,.1f} a day",
-            f"expected when every slice is full; at most {most:,.1f}",
+            f"expected, when every slice is full; {most:,.1f} at most",
         ),
         ("as a Redis set", *compared(made["set_bytes"])),
         ("as SET NX EX", *compared(made["keys_bytes"])),
