@@ -335,7 +335,7 @@ async def test_a_filter_of_few_hashes_whose_further_parts_have_many(make: Make) 
 
 
 async def test_who_asks_or_claims_looks_into_a_new_part(make: Make) -> None:
-    """A client that knows the first part only is told of the others, whatever it asks."""
+    """A client that knows the first part only learns of the others by any question."""
     seen = make(capacity=10, error_rate=1e-9)
     items = [f"item {i}" for i in range(40)]
     for verb, answer in (("contains_many", True), ("claim_many", Claim.SEEN)):
