@@ -64,5 +64,6 @@ clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 # Prints the mutants of the code that the fast tests miss; ARGS="commit prolong": of some only. A quarter of an hour.
+.PHONY: mutants
 mutants: $(VENV)/.test
 	$(BIN)/python tests/mutants/run.py $(ARGS)

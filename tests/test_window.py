@@ -119,6 +119,9 @@ def test_day_in_zone(tz: str, label: str, start: str, hours: float) -> None:
          [("2019102702", 60), ("2019102702b", 60), ("2019102702c", 60), ("2019102703", 60)]),
         ("America/St_Johns", "2006-10-29T02:30",
          [("2006102900", 1), ("2006102900b", 59), ("2006102900c", 60), ("2006102901", 60)]),
+        # From 0:01 to 0:26: no hour comes twice, but the one that is cut needs two labels.
+        ("Europe/Athens", "1916-07-27T22:25:08",
+         [("1916072800", 1), ("1916072800b", 33), ("1916072801", 60)]),
     ],
 )  # fmt: skip
 def test_hours_across_clock_change(tz: str, start: str, hours: list[tuple[str, int]]) -> None:

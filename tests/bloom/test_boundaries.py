@@ -28,7 +28,7 @@ WRITES: dict[str, Callable[[TimeBloom, str], Any]] = {
 
 @pytest.fixture
 def open_one(clockwork: Any, name: str) -> Callable[..., TimeBloom]:
-    """Opens one more client of the filter; of the two days that it remembers, unless told otherwise."""
+    """Opens one more client of the filter, which remembers two days by default."""
 
     def open_one(**parameters: Any) -> TimeBloom:
         parameters = {"slices": 2, "capacity": 1000, **parameters}

@@ -105,6 +105,7 @@ async def test_the_size_is_kept(make: Any) -> None:
 
 async def test_a_pending_answer_comes_from_the_server(make: Any, url: str) -> None:
     """The reply "new" is lost; another thread's call has put the item into the cache as seen."""
+    await make().add("something")  # so that the server has the script
     with LossyProxy(url, lambda number: number == 2) as proxy:
         ours = make(url=proxy.url, cache_size=1000, resend=False)
         await ours.contains("something")
@@ -145,3 +146,16 @@ def test_it_serves_the_slice_that_begins(clockwork: Any, name: str) -> None:
         assert 0 == ours.cache_hits
         assert [False, False] == [ours.add("a"), ours.add("b")]
         assert 2 == ours.cache_hits
+
+
+def test_it_says_nothing_of_fewer_slices(clockwork: Any, name: str) -> None:
+    """The item is known to be seen, but was seen the day before."""
+    with TimeBloom.from_url(clockwork.server.url, name, cache_size=1000) as ours:
+        ours.add("a")
+        clockwork.set("2019-06-04 12:00:00")
+        for _ in range(3):
+            assert ours.contains("a")
+        assert ours.cache_hits
+        assert not ours.contains("a", within=1)
+        assert NEW is ours.claim("a", within=1)
+        assert ours.add("a", within=1)

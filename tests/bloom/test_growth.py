@@ -332,3 +332,33 @@ async def test_a_filter_of_few_hashes_whose_further_parts_have_many(make: Make) 
     await seen.claim_many(claimed)
     await seen.commit_many(claimed)
     assert all(await seen.contains_many(claimed))
+
+
+async def test_who_asks_or_claims_looks_into_a_new_part(make: Make) -> None:
+    """A client that knows the first part only learns of the others by any question."""
+    seen = make(capacity=10, error_rate=1e-9)
+    items = [f"item {i}" for i in range(40)]
+    for verb, answer in (("contains_many", True), ("claim_many", Claim.SEEN)):
+        await seen.clear()
+        other = make(capacity=10, error_rate=1e-9)
+        await other.contains("a")
+        await seen.add_many(items)
+        assert [answer] * 40 == await getattr(other, verb)(items)
+
+
+async def test_a_client_that_is_ahead_takes_nothing_from_the_layout_that_it_knows(
+    clockwork: Any, make: Make
+) -> None:
+    """The server's clock was a day ahead when the client asked last: it would begin the wrong slice."""
+    seen, ahead = (
+        make(url=clockwork.server.url, capacity=10, slices=2, error_rate=1e-9) for _ in range(2)
+    )
+    items = [f"item {i}" for i in range(40)]
+    assert all(await seen.add_many(items))
+    clockwork.set("2019-06-04 12:00:00")
+    assert await ahead.add("a")
+    clockwork.set("2019-06-05 12:00:00")
+    assert not await ahead.contains("b")
+    clockwork.set("2019-06-04 12:00:00")
+    assert await ahead.add("b")
+    assert not any(await seen.add_many(items))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
 import redis
 
 from tbloom import ConfigMismatch, FilterFull, TimeBloom
+from tests.helpers.flows import replies_to, script_of
 from tests.helpers.making import Make
 
 OLD = {"capacity": 500, "slices": 3, "error_rate": 1e-6}
@@ -196,3 +199,45 @@ async def test_growth_can_be_turned_off_for_a_filter_that_grew(clockwork: Any, m
     assert all(await fixed.add_many(f"new {i}" for i in range(100)))
     with pytest.raises(FilterFull):
         await fixed.add("one more")
+
+
+def interrupted(client: redis.Redis, flow: Any, meanwhile: Callable[[], None]) -> None:
+    """Runs a flow, and something else before its first script call."""
+    calls, waits = next(flow), True
+    with suppress(StopIteration):
+        while True:
+            if waits and any(map(script_of, calls)):
+                waits = False
+                meanwhile()
+            calls = flow.send(replies_to(client, calls))
+    assert not waits
+
+
+def test_of_two_at_once_one_goes_on_from_what_the_other_has_made(
+    client: redis.Redis, url: str, name: str
+) -> None:
+    with (
+        TimeBloom.from_url(url, name, **OLD) as old,
+        TimeBloom.from_url(url, name, **OLD | {"capacity": 50}) as ours,
+        TimeBloom.from_url(url, name, **OLD | {"capacity": 5000}) as theirs,
+    ):
+
+        def meanwhile() -> None:
+            theirs.reconfigure()
+            assert theirs.add("b")
+
+        assert old.add("a")
+        interrupted(client, ours._protocol.reconfigure(), meanwhile)
+        assert [True, True, False] == ours.contains_many(["a", "b", "c"])
+
+
+def test_a_filter_that_is_cleared_meanwhile_is_not_made_anew(
+    client: redis.Redis, url: str, name: str
+) -> None:
+    with (
+        TimeBloom.from_url(url, name, **OLD) as old,
+        TimeBloom.from_url(url, name, **OLD | {"capacity": 50}) as ours,
+    ):
+        old.add("a")
+        interrupted(client, ours._protocol.reconfigure(), old.clear)
+        assert [] == [key for key in client.keys(f"*{name}*") if ":lane:" not in key]

@@ -203,3 +203,17 @@ def test_shard_and_positions_have_no_bit_in_common() -> None:
         assert shard_of(one, 1000) == shard_of(crossed, 1000)
         assert hasher.offsets(other) == hasher.offsets(crossed)
         assert hasher.offsets(one) != hasher.offsets(crossed)
+
+
+@pytest.mark.parametrize("verb", ["contains", "claim", "commit"])
+async def test_a_shard_without_parameters_asks_for_them(make: Make, verb: str) -> None:
+    """The filter was cleared and made anew, by an add to another of its shards."""
+    old = make(shards=2, capacity=1000)
+    for i in range(20):
+        await old.add(f"item {i}")
+    new = make(shards=2, capacity=2000)
+    await new.clear()
+    await new.add("item 0")
+    for i in range(20):
+        with pytest.raises(ConfigMismatch, match="capacity is 2000 there and 1000 here"):
+            await getattr(old, verb)(f"item {i}")

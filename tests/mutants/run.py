@@ -97,8 +97,14 @@ def run_tests(copy: Path, tests: list[str]) -> tuple[int, str]:
     return done.returncode, "\n".join((done.stdout + done.stderr).splitlines()[-15:])
 
 
-def judge(copy: Path, mutant: Mutant) -> str:
-    """``killed``, ``survived``, or ``error`` with what pytest printed."""
+def judge(copy: Path, mutant: Mutant, healthy: set[tuple[str, ...]]) -> str:
+    """``killed``, ``survived``, or ``error`` with what pytest printed; ``healthy``: tests that pass without a mutant."""
+    tests = tuple(mutant.tests)
+    if tests not in healthy:  # in the same order: a test may need what the one before it has left
+        code, output = run_tests(copy, mutant.tests)
+        if code:
+            return f"error: the tests fail without the mutant\n{output}"
+        healthy.add(tests)
     path = copy / mutant.file
     original = path.read_text(encoding="utf-8")
     path.write_text(original.replace(mutant.old, mutant.new), encoding="utf-8")
@@ -109,6 +115,28 @@ def judge(copy: Path, mutant: Mutant) -> str:
     return {0: "survived", 1: "killed"}.get(code, f"error: pytest ended with {code}\n{output}")
 
 
+def verdicts(mutants: list[Mutant]) -> Iterator[tuple[Mutant, str]]:
+    """Judges some mutants at once, each in a copy that no other uses."""
+    copies, healthy = SimpleQueue[Path](), set[tuple[str, ...]]()
+    paths = [copy_tree() for _ in range(AT_ONCE)]
+    for path in paths:
+        copies.put(path)
+
+    def judge_one(mutant: Mutant) -> str:
+        copy = copies.get()
+        try:
+            return judge(copy, mutant, healthy)
+        finally:
+            copies.put(copy)
+
+    try:
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            yield from zip(mutants, pool.map(judge_one, mutants), strict=True)
+    finally:
+        for path in paths:
+            shutil.rmtree(path)
+
+
 def main(words: list[str]) -> int:
     """Prints a line for each mutant and a summary; 0 if all that survive are explained."""
     mutants = list(read_list(LIST.read_text(encoding="utf-8")))
@@ -116,39 +144,17 @@ def main(words: list[str]) -> int:
         print("\n".join(problems))
         return 2
     mutants = [one for one in mutants if not words or any(word in one.id for word in words)]
-    copies: SimpleQueue[Path] = SimpleQueue()
-    paths = [copy_tree() for _ in range(AT_ONCE)]
-    try:
-        code, output = run_tests(paths[0], sorted({test for one in mutants for test in one.tests}))
-        if code:
-            print(f"The tests fail without a mutant:\n{output}")
-            return 2
-        for path in paths:
-            copies.put(path)
-
-        def judge_one(mutant: Mutant) -> str:
-            copy = copies.get()
-            try:
-                return judge(copy, mutant)
-            finally:
-                copies.put(copy)
-
-        verdicts: Counter[str] = Counter()
-        unexplained = 0
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            for mutant, verdict in zip(mutants, pool.map(judge_one, mutants), strict=True):
-                print(f"{verdict.splitlines()[0]:9} {mutant.id:32} {mutant.meaning}", flush=True)
-                verdicts[verdict.split(":")[0]] += 1
-                if verdict == "survived" and mutant.excuse:
-                    print(f"{'':9} {'':32} Explained: {mutant.excuse}")
-                elif verdict != "killed":
-                    unexplained += 1
-                    print("\n".join(verdict.splitlines()[1:]), end="")
-    finally:
-        for path in paths:
-            shutil.rmtree(path)
-    counts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items()))
-    print(f"{len(mutants)} mutants: {counts}; {unexplained} without an explanation")
+    counts, unexplained = Counter[str](), 0
+    for mutant, verdict in verdicts(mutants):
+        kind, _, details = verdict.partition(":")
+        counts[kind] += 1
+        print(f"{kind:9} {mutant.id:30} {mutant.meaning}{details}", flush=True)
+        if kind == "survived" and mutant.excuse:
+            print(f"{'':9} Explained: {mutant.excuse}")
+        elif kind != "killed":
+            unexplained += 1
+    found = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
+    print(f"{len(mutants)} mutants: {found}; {unexplained} without an explanation")
     return int(unexplained > 0)
 
 
