@@ -16,7 +16,7 @@ from tbloom.bloom.script_calls import SliceCalls
 from tbloom.bloom.sizing import HEADER_BITS
 from tbloom.engine.batches import Batch
 from tbloom.engine.flow import Flow, ScriptCall
-from tbloom.engine.outage import Guessed
+from tbloom.engine.outage import AnsweredWithoutServer
 from tbloom.engine.scripts import Script
 from tbloom.errors import TBloomError
 
@@ -84,7 +84,7 @@ class Claims:
             yield from self.exchange.ask(
                 batches, lambda plan, batch: self._claim_call(plan, batch, terms), store=False
             )
-        except Guessed:  # as told: the claims stay the caller's
+        except AnsweredWithoutServer:  # as told: the claims stay the caller's
             raise
         except BaseException:  # the flow's end too, when its driver was cancelled
             mine.owe(numbers)
