@@ -1,53 +1,52 @@
--- distinct_add: which of these members are counted for the first time? All of them are, from now on.
+-- add: which of these members are counted for the first time? All of them are counted from now on.
 --
--- A member is a number, its id, which a mapping gives once and for all counters: 0, 1, 2, ... The mapping is spread
--- over buckets, small hashes (fingerprint -> id) that are split like an exact filter's (exact_add.lua). What a counter
--- counts is a set of ids, kept as Roaring bitmaps keep them (S. Chambi et al., "Better bitmap performance with Roaring
--- bitmaps", 2016): in chunks of 65,536. Its directory has a field for each chunk that is not empty: ':' and the ids,
--- sorted, two bytes each; or, once they are more than 4,096, how many they are, and a bitmap of 8 KB has them. Two
--- more fields: 'n', how many ids there are in all, and 'of', the generation of the mapping that gave them.
+-- A mapping gives each member a number, its id, for all counters: 0, 1, 2, ... The mapping is spread over buckets: small
+-- hashes (fingerprint -> id), split like an exact filter's (lua/exact/add.lua). A counter is a set of ids in chunks of
+-- 65,536, as in Roaring bitmaps (S. Chambi et al., "Better bitmap performance with Roaring bitmaps", 2016). Its directory
+-- has a field for each chunk that is not empty. Up to 4,096 ids: ':' and the sorted ids, two bytes each. More: their
+-- number, and a bitmap of 8 KB in a key of its own. Two more fields: 'n', the number of all ids, and 'of', the generation
+-- of the mapping that gave them.
 --
--- KEYS[1]    the caller's lane: the token and the answer of its last call that changed something
+-- KEYS[1]    the client's lane: the number and the answer of its last call that changed something
 -- KEYS[2]    the mapping's parameters
--- KEYS[3]    the mapping's layout: the generation, 16 digits; then the bits, one for each bucket, from number 0 on
--- KEYS[4]    how many ids the mapping has given
+-- KEYS[3]    the mapping's layout: the generation, 16 digits; then a bit for each bucket, from number 0 on
+-- KEYS[4]    the number of ids that the mapping has given
 -- KEYS[5]    the parameters of the mapping's counters, by name
 -- KEYS[6]    the directory of the counter's current slice
--- KEYS[7..]  for each member, the bucket that the caller knows, and that one's two halves; then the bitmaps of some
+-- KEYS[7..]  for each member, the bucket that the client knows, and that bucket's halves; then the bitmaps of some
 --            chunks
 --
--- ARGV[1]    this call's number in its lane; with the lane's name, its token
--- ARGV[2]    the mapping's parameters, as the caller knows them
+-- ARGV[1]    this call's number in the lane; with the lane's name, its token
+-- ARGV[2]    the mapping's parameters, as the client knows them
 -- ARGV[3]    the counter's name
--- ARGV[4]    the counter's parameters that the caller works with
--- ARGV[5]    the generation that the caller knows, or proposes
--- ARGV[6]    1: the generation is a new one, for where there is none
--- ARGV[7]    when the current slice begins, as the caller believes (ms)
+-- ARGV[4]    the counter's parameters, as the client knows them
+-- ARGV[5]    the generation that the client knows or proposes
+-- ARGV[6]    1: the generation is a proposal, for the case that none is stored
+-- ARGV[7]    when the current slice begins, as the client believes (ms)
 -- ARGV[8]    when it ends (ms)
 -- ARGV[9]    when it leaves the window (ms); 0: never
--- ARGV[10]   how long a lane is kept at most (ms)
--- ARGV[11]   with more entries than this, a bucket is split
--- ARGV[12]   up to which number buckets are split
--- ARGV[13]   how many ids the mapping may give
--- ARGV[14]   how many members there are
+-- ARGV[10]   how long a lane's answer is kept at most (ms)
+-- ARGV[11]   the limit of entries in a bucket; with more it is split
+-- ARGV[12]   the number of the last bucket that may be split
+-- ARGV[13]   the number of ids that the mapping may give
+-- ARGV[14]   the number of members
 -- ARGV[15..]  for each member, the number of the half that it belongs to, and its fingerprint, 16 bytes; then the
 --            numbers of the chunks whose bitmaps are in KEYS
 --
--- Reply      {0, answers, splits, members, chunks}  a character per member: 1 counted for the first time, 0 not;
---                             2 not counted yet: the half that it belongs to has been split too, or must be (read the
---                             layout and ask again), or a bitmap is missing in KEYS. Of the buckets that the caller
---                             knows, the numbers of those that have been split. How many ids the mapping has given.
---                             And the chunks whose bitmaps were missing
+-- Reply      {0, answers, splits, members, chunks}  answers: a character per member: 0 counted before; 1 counted now;
+--                             2 not counted: the half that it belongs to has been split, or must be (read the layout
+--                             and send it again), or its bitmap is missing in KEYS. splits: those of the client's
+--                             buckets that have been split. members: the number of ids that the mapping has given.
+--                             chunks: those whose bitmaps are missing
 --            {1, now}         the server's clock (ms) is not within ARGV[7..8]; nothing changed
---            {2, parameters}  the mapping is stored with others; nothing changed
---            {2, parameters, 1}  the counter is; nothing changed
---            {3, number}      the lane is further on: this is a stray copy of an answered call; nothing changed
---            {5, generation}  the generation is another one; nothing changed
---            {6, answers, splits, members, chunks}  the same; but those with 2 may get no ids, because the mapping has
---                             given as many as it may
---            {7, generation}  the counter has ids of this generation, or, with '', the mapping has lost the number of
---                             its members; nothing changed
---            {8, key}         the key holds what is not tbloom's, or what it held is lost; nothing changed
+--            {2, parameters}  the mapping is stored with other parameters; nothing changed
+--            {2, parameters, 1}  the counter is stored with other parameters; nothing changed
+--            {3, number}      the lane has had a later call, so this is a stray copy of an answered one; nothing changed
+--            {5, generation}  another generation is stored; nothing changed
+--            {6, answers, splits, members, chunks}  the same, and the mapping is full: those with 2 that have no id
+--                             get none
+--            {7, generation}  the counter has ids of this generation, which is not the mapping's; nothing changed
+--            {8, key}         the key's value is not tbloom's, or missing where there must be one; nothing changed
 -- Errors     WRONGTYPE, OOM, READONLY, all of them before anything is changed
 
 local lane_key, mapping_key, layout_key, members_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -59,14 +58,14 @@ local lane_ttl, most_entries, last_bucket = tonumber(ARGV[10]), tonumber(ARGV[11
 local max_members, asked = tonumber(ARGV[13]), tonumber(ARGV[14])
 local CHUNK, MOST_SORTED = 65536, 4096
 
--- The token comes first: a call that is sent again gets its first answer, whatever has changed since.
-local answered, last = told_before(lane_key, number)
+-- The token comes first: a resent call gets its first answer, even if something has changed since.
+local answered, last = earlier_answer(lane_key, number)
 if answered then return {0, answered, {}, 0, {}} end
 if last then return {3, last} end
 
 local now = server_time()
 if now < begins or now >= ends then return {1, now} end
-local refusal, stored_mapping = other_parameters(mapping_key, mapping, true)
+local refusal, stored_mapping = disagreement(mapping_key, mapping, true)
 if refusal then return refusal end
 local stored = redis.call('HGET', counters_key, counter)
 if stored and stored ~= parameters then return {2, stored, 1} end
@@ -74,11 +73,10 @@ local stored_generation = generation_of(layout_key)
 if stored_generation ~= generation and not (is_new and stored_generation == '') then return {5, stored_generation} end
 local members, of, n = redis.call('GET', members_key), unpack(redis.call('HMGET', directory, 'of', 'n'))
 if of and of ~= generation then return {7, of} end
-if not members and stored_generation ~= '' then return {7, ''} end
-if not is_number(members or '0') then return {8, members_key} end
--- The directory of a slice may have expired; that of a counter without slices is there as long as its parameters are.
-local must_be_there = of or stored and expires == 0
-if (must_be_there or n) and not is_number(n or '') then return {8, directory} end
+if not is_number(members or (stored_generation == '' and '0' or '')) then return {8, members_key} end
+-- The directory of a slice may have expired; a stored counter without slices has its directory.
+local must_exist = of or stored and expires == 0
+if (must_exist or n) and not is_number(n or '') then return {8, directory} end
 members = tonumber(members or 0)
 
 local splits = {}
@@ -94,8 +92,8 @@ for i = 0, #KEYS - FIRST_KEY - 3 * asked do
   bitmap_keys[tonumber(ARGV[FIRST_MEMBER + 2 * asked + i])] = KEYS[FIRST_KEY + 3 * asked + i]
 end
 
--- The chunk that an id belongs to: its number, its bitmap's key if the caller gave it, how many ids it has, those if they
--- are sorted, and those to be added.
+-- The chunk of an id: its number, its bitmap's key if that is in KEYS, the number of its ids, the ids if they are sorted,
+-- and the ids to add.
 local chunks, missing_bitmaps, damaged = {}, {}, nil
 local function chunk_of(id)
   local at = math.floor(id / CHUNK)
@@ -105,14 +103,14 @@ local function chunk_of(id)
   if not size then
     damaged = directory
   elseif key and (not is_sorted or size + asked > MOST_SORTED) then
-    redis.call('GETBIT', key, 0) -- WRONGTYPE: not ours
+    redis.call('GETBIT', key, 0) -- WRONGTYPE: another program's
     if not is_sorted and redis.call('EXISTS', key) == 0 then damaged = key end
   end
   chunks[at] = {at = at, key = key, n = size or 0, sorted = is_sorted and entry, added = {}}
   return chunks[at]
 end
 
--- Whether the chunk can take one id more with the keys that there are.
+-- Whether the chunk can take one more id with these KEYS.
 local function can_take(chunk)
   if chunk.key or chunk.sorted and chunk.n + #chunk.added < MOST_SORTED then return true end
   if not chunk.is_missing then
@@ -120,7 +118,7 @@ local function can_take(chunk)
   end
 end
 
--- (1) What is counted already can be told also where nothing can be written.
+-- (1) Counted members get their answer also on a server that refuses writes.
 local answers, unknown, places, buckets, changes = {}, {}, {}, {}, false
 for member = 0, asked - 1 do
   local at, bucket = place_of(member)
@@ -153,7 +151,7 @@ end
 if #unknown > 0 then chunk_of(members) chunk_of(members + #unknown - 1) end
 if damaged then return {8, damaged} end
 
--- (2) Without memory, and on a replica, the first write is refused, so that is one that changes nothing.
+-- (2) Out of memory, and on a replica, the server refuses the first write, so that one changes nothing.
 if changes or #unknown > 0 then redis.call('SETRANGE', layout_key, 0, '') end
 local given, has_split, is_full = 0, false, false
 for _, member in ipairs(unknown) do
@@ -161,7 +159,7 @@ for _, member in ipairs(unknown) do
   if has_split then at, bucket = place_of(member) end -- it may have moved
   local id = members + given
   local chunk = chunk_of(id)
-  -- Of a half the caller has no halves, so it can't be split now; it may grow to 1.5 times the size.
+  -- KEYS has no halves of a half, so it can't be split now; it may grow to 1.5 times the limit.
   local has_halves = at == FIRST_KEY + 3 * member
   is_full = id >= max_members
   if is_full or not at or not has_halves and redis.call('HLEN', KEYS[at]) >= 1.5 * most_entries
@@ -178,7 +176,7 @@ for _, member in ipairs(unknown) do
 end
 answers = table.concat(answers)
 
--- Without a change no token is noted: sent again, the call would find the same.
+-- Without a change the answer is not kept, because a resent call finds the same.
 local status = is_full and 6 or 0
 if not changes then return {status, answers, splits, members, missing_bitmaps} end
 

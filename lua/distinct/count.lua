@@ -1,40 +1,40 @@
--- distinct_count: how many distinct members do these counters have together ('or'), in common ('and'), or in an odd
--- number of them ('xor')? An operand is one counter: one slice of it, or several, which it has together.
+-- count: the number of distinct members in any of these operands ('or'), in all ('and'), or in an odd number of them
+-- ('xor'). An operand is the union of some slices of one counter.
 --
--- Chunk by chunk (distinct_add.lua says what those are). Those that are sorted ids in all the directories are counted
--- at once; the others when the caller comes again with their bitmaps' keys. A call ends after about 2 ms of work, within
--- a chunk too, and says from which id on the next one is to go on: what is added meanwhile before that is not counted.
+-- It counts chunk by chunk (see add.lua). Chunks of sorted ids only are counted at once; the others when the client calls
+-- again with their bitmaps in KEYS. A call ends after about 2 ms of work, within a chunk too, and replies the id from which
+-- the next call continues: what is added before that id meanwhile is not counted.
 --
 -- KEYS[1]    the mapping's parameters
 -- KEYS[2]    the mapping's layout, which begins with its generation
--- KEYS[3]    how many ids the mapping has given
+-- KEYS[3]    the number of ids that the mapping has given
 -- KEYS[4]    the parameters of the mapping's counters, by name
--- KEYS[5..]  the directories of the first operand's slices, then those of the second one, ...; then one scratch key
---            more than operands; then for each id in ARGV the bitmaps of all slices
+-- KEYS[5..]  the directories of the first operand's slices, of the second one's, ...; then a scratch key for each operand,
+--            and one more; then for each id in ARGV the bitmaps of all slices
 --
--- ARGV[1]    the mapping's parameters, as the caller knows them
+-- ARGV[1]    the mapping's parameters, as the client knows them
 -- ARGV[2]    'or', 'and' or 'xor'
--- ARGV[3]    when the current slice begins, as the caller believes (ms)
+-- ARGV[3]    when the current slice begins, as the client believes (ms)
 -- ARGV[4]    when it ends (ms)
--- ARGV[5]    how many slices the operands have: '1 7 1'
--- ARGV[6]    how many counters there are
--- ARGV[7]    the first id that is to be looked at, where the caller names none
--- ARGV[8]    the mapping's generation, as the call before this one found it; '': this is the first one
--- ARGV[9..]  for each counter, its name, the parameters that the caller works with, and which directory must be there if
---            the counter is (1: the first one; 0: none must); then for each chunk whose bitmaps are in KEYS the first of
---            its ids that is to be looked at: only these chunks are
+-- ARGV[5]    the number of slices of each operand: '1 7 1'
+-- ARGV[6]    the number of counters
+-- ARGV[7]    the id from which the count continues, if the call names no chunks
+-- ARGV[8]    the mapping's generation in the reply to the call before this one; '': this is the first call
+-- ARGV[9..]  for each counter, its name, its parameters, and the directory that must exist if the counter does (1: the
+--            first one; 0: none); then for each chunk whose bitmaps are in KEYS, the id from which to count it. If
+--            there are such chunks, only these are counted
 --
--- Reply      {0, count, next, left, generation}  how many there are among the ids that were looked at; from which id on
---                             they remain to be (-1: from none); and from which id on the chunks do that need bitmaps,
---                             or for which there was no time
+-- Reply      {0, count, next, left, generation}  count: of the ids that were looked at. next: the id from which the
+--                             count continues (-1: nowhere). left: for each chunk that needs bitmaps, or more time, the
+--                             id from which its count continues
 --            {1, now}         the server's clock (ms) is not within ARGV[3..4]
---            {2, parameters}  the mapping is stored with others
---            {2, parameters, counter}  this counter is, the first in ARGV being number 0
---            {5, generation}  the generation is another one than before
---            {7, generation, slice}  this slice, the first in KEYS being number 0, has ids of this generation, which
---                             is not the mapping's
---            {8, key}         the key holds what is not tbloom's, or what it held is lost
--- Errors     WRONGTYPE; OOM and READONLY, where bitmaps have to be put together in scratch keys
+--            {2, parameters}  the mapping is stored with other parameters
+--            {2, parameters, counter}  this counter is stored with other parameters; the first in ARGV is number 0
+--            {5, generation}  the generation is not ARGV[8]
+--            {7, generation, slice}  this slice has ids of this generation, which is not the mapping's; the first in
+--                             KEYS is number 0
+--            {8, key}         the key's value is not tbloom's, or missing where there must be one
+-- Errors     WRONGTYPE; OOM and READONLY, if bitmaps have to be combined in scratch keys
 
 local mapping_key, layout_key, members_key, counters_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local FIRST_KEY, FIRST_COUNTER, CHUNK = 5, 9, 65536
@@ -43,26 +43,26 @@ local counters, first_id, known_generation = tonumber(ARGV[6]), tonumber(ARGV[7]
 local FIRST_NAMED = FIRST_COUNTER + 3 * counters
 local is_named = #ARGV >= FIRST_NAMED
 -- In units of about 0.1 us.
-local MOST_WORK, PER_ENTRY, PER_SEARCH, PER_BITMAP, PER_BIT, work = 20000, 10, 20, 60, 5, 0
--- So many ids of a chunk are put together at once.
-local MOST_IDS = 5000
--- Directories with more fields together are not listed; what is looked at then is so many chunks that there may be.
-local MOST_FIELDS = 1024
--- So many bitmaps the caller is to bring for the next call.
-local MOST_BITMAPS = 1000
+local MAX_WORK, PER_ENTRY, PER_SEARCH, PER_BITMAP, PER_BIT, work = 20000, 10, 20, 60, 5, 0
+-- The limit of ids that are combined in one range of a chunk.
+local MAX_IDS = 5000
+-- Directories with more fields together are not listed; a call then tries this number of chunk numbers.
+local MAX_FIELDS = 1024
+-- The limit of bitmaps for the next call.
+local MAX_BITMAPS = 1000
 
-local refusal = other_parameters(mapping_key, mapping, true)
+local refusal = disagreement(mapping_key, mapping, true)
 if refusal then return refusal end
-local must_be_there = {}
+local must_exist = {}
 for i = FIRST_COUNTER, FIRST_NAMED - 1, 3 do
   local stored = redis.call('HGET', counters_key, ARGV[i])
   if stored and stored ~= ARGV[i + 1] then return {2, stored, (i - FIRST_COUNTER) / 3} end
-  if stored then must_be_there[tonumber(ARGV[i + 2])] = true end
+  if stored then must_exist[tonumber(ARGV[i + 2])] = true end
 end
 local now = server_time()
 if now < begins or now >= ends then return {1, now} end
 
--- Of each operand, the indexes of its slices, 1 and up; then where the scratch keys and the bitmaps begin in KEYS.
+-- For each operand, the numbers of its slices, from 1 on; then the first scratch key and the first bitmap in KEYS.
 local operands, slices = {}, 0
 for size in string.gmatch(ARGV[5], '%d+') do
   local operand = {}
@@ -80,17 +80,17 @@ if known_generation ~= '' and known_generation ~= generation then return {5, gen
 for slice = 1, slices do
   local of, n = unpack(redis.call('HMGET', directory_of(slice), 'of', 'n'))
   if of and of ~= generation then return {7, of, slice - 1} end
-  if (of or n or must_be_there[slice]) and not is_number(n or '') then return {8, directory_of(slice)} end
+  if (of or n or must_exist[slice]) and not is_number(n or '') then return {8, directory_of(slice)} end
   if slices == 1 then return {0, tonumber(n or 0), -1, {}, generation} end
 end
--- What slices have together needs no operands.
+-- A union needs no operands, only slices.
 if operation == 'or' or #operands == 1 then
   operation, operands = 'or', {{}}
   for slice = 1, slices do operands[1][slice] = slice end
 end
 
--- The first ids of the chunks to be looked at: those that are named; else those of the chunks that a directory has. All
--- that several operands have in common is in the one with the fewest.
+-- The id from which to count each chunk: of the chunks that the call names, or that a directory has. For 'and', the operand
+-- with the fewest chunks has all that are needed.
 local function list_chunks()
   local found = {}
   if is_named then
@@ -110,9 +110,9 @@ local function list_chunks()
     end
   end
   local first = math.floor(first_id / CHUNK)
-  if fewest > MOST_FIELDS then
+  if fewest > MAX_FIELDS then
     local newest = math.floor(((tonumber(redis.call('GET', members_key) or '') or 2 ^ 32) - 1) / CHUNK)
-    local last = math.min(first + MOST_FIELDS - 1, newest)
+    local last = math.min(first + MAX_FIELDS - 1, newest)
     for chunk = first, last do found[#found + 1] = math.max(chunk * CHUNK, first_id) end
     return found, last < newest and (last + 1) * CHUNK or -1
   end
@@ -132,11 +132,11 @@ local function list_chunks()
   return found, -1
 end
 
--- In scratch keys there is something until the end of the script, so nothing may raise an error from then on.
+-- The script removes the scratch keys at its end, so nothing may raise an error from here on.
 local used, refused = {}, nil
 local function combine(name, scratch, bitmaps)
   if not next(used) then
-    for i = FIRST_SCRATCH, FIRST_BITMAP - 1 do redis.call('GETBIT', KEYS[i], 0) end -- WRONGTYPE: not ours
+    for i = FIRST_SCRATCH, FIRST_BITMAP - 1 do redis.call('GETBIT', KEYS[i], 0) end -- WRONGTYPE: another program's
   end
   -- Lua passes 8,000 words to a command at most.
   redis.call('BITOP', name, scratch, unpack(bitmaps, 1, math.min(1000, #bitmaps)))
@@ -147,7 +147,7 @@ local function combine(name, scratch, bitmaps)
   work = work + PER_BITMAP * #bitmaps
 end
 
--- How many of these ids a bitmap has.
+-- The number of these ids in a bitmap.
 local function count_bits(bitmap, ids)
   local arguments, masks, n = {}, {}, 0
   local function read()
@@ -168,7 +168,7 @@ local function count_bits(bitmap, ids)
   return n
 end
 
--- How many two entries of a chunk have in common, each of them sorted ids or a bitmap (and its key).
+-- The number of ids that two entries of a chunk have in common. Each is sorted ids, or a bitmap with a key.
 local function count_common(one, one_key, other, other_key, result)
   local is_sorted, other_is_sorted = string.byte(one) == 58, string.byte(other) == 58
   if not is_sorted and not other_is_sorted then
@@ -207,7 +207,7 @@ local function count_common(one, one_key, other, other_key, result)
   return n
 end
 
--- What some slices have together in a range of a chunk: their distinct sorted ids, and the bitmaps' keys.
+-- The union of some slices in a range of a chunk: the distinct ids of the sorted ones, and the keys of the bitmaps.
 local function together(entries, keys, operand, from, to)
   local sorted, ids, is_there, bitmaps = {}, {}, {}, {}
   for _, slice in ipairs(operand) do
@@ -225,7 +225,7 @@ local function together(entries, keys, operand, from, to)
   return ids, bitmaps
 end
 
--- The three sums over a range of a chunk. Each operand is ids, or a bitmap.
+-- The three operations on a range of a chunk. Each operand is a list of ids, or a bitmap.
 local function union(ids, bitmaps, result, from, to)
   if #bitmaps == 0 then return #ids end
   local bitmap = bitmaps[1]
@@ -289,30 +289,30 @@ local function count_range(entries, keys, from, to)
   return (operation == 'and' and intersection or difference)(all, bitmaps, result, from, to)
 end
 
--- Where a range of a chunk ends that begins here, and has not too many of these lists' ids. (Ranges of whole bytes of a
--- bitmap, so that BITCOUNT can count them.)
+-- The end of a range of a chunk that begins at from and has few enough ids of these lists. It ends with a byte of a bitmap,
+-- so that BITCOUNT can count it.
 local function end_of_range(lists, ids, from)
   local width = CHUNK
-  while width > 8 and (from % width > 0 or width * ids > MOST_IDS * CHUNK) do width = width / 2 end
+  while width > 8 and (from % width > 0 or width * ids > MAX_IDS * CHUNK) do width = width / 2 end
   while width > 8 do
     local n = 0
     for _, list in ipairs(lists) do n = n + position_of(list, from + width) - position_of(list, from) end
     work = work + 2 * PER_SEARCH * #lists
-    if n <= MOST_IDS then break end
+    if n <= MAX_IDS then break end
     width = width / 2
   end
   return from + width
 end
 
--- What is to be replied about a key that is no bitmap, or is lost; nil where it is one.
+-- The reply about a key that is no bitmap, or is missing; nil if it is a bitmap.
 local function refusal_of(bitmap)
-  local found = redis.pcall('GETBIT', bitmap, 0) -- no STRLEN: a server may keep bitmaps in a way of its own
+  local found = redis.pcall('GETBIT', bitmap, 0) -- no STRLEN: a server may store bitmaps in another form
   if type(found) == 'table' then return found end
   if redis.call('EXISTS', bitmap) == 0 then return {8, bitmap} end
 end
 
--- How many the chunk of an id has from that one on, and with which id to go on, if there was not the time for all.
--- Nil: its bitmaps are needed. keys: those of all slices.
+-- The count of an id's chunk from that id on, and the id from which it continues if there was too little time. Nil: its
+-- bitmaps are needed. keys: the bitmaps of all slices.
 local function count_chunk(id, keys)
   local chunk, from = math.floor(id / CHUNK), id % CHUNK
   local entries, there, sizes, has_bitmap, in_operands = {}, {}, {}, false, 0
@@ -347,7 +347,7 @@ local function count_chunk(id, keys)
   repeat
     local to = end_of_range(lists, listed, from)
     n, from = n + count_range(entries, keys, from, to), to
-  until from == CHUNK or work > MOST_WORK
+  until from == CHUNK or work > MAX_WORK
   return n, from < CHUNK and chunk * CHUNK + from or nil
 end
 
@@ -355,7 +355,7 @@ local to_do, following = list_chunks()
 local count, left = 0, {}
 for i, id in ipairs(to_do) do
   local n, going_on
-  local has_time = work <= MOST_WORK and #left * slices < MOST_BITMAPS
+  local has_time = work <= MAX_WORK and #left * slices < MAX_BITMAPS
   if has_time then
     local keys
     if is_named then

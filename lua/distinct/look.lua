@@ -1,9 +1,9 @@
--- distinct_look: what one slice of a counter consists of, and what time it is.
+-- look: the contents of one slice of a counter, and the server's time.
 --
--- KEYS[1]    the slice's directory (distinct_add.lua says what it holds)
+-- KEYS[1]    the slice's directory (see add.lua)
 --
--- Reply      {now, count, sorted, bitmaps}  the server's clock (ms); how many members are counted; how many chunks are
---                             sorted ids; and the numbers of those that are bitmaps
+-- Reply      {now, count, sorted, bitmaps}  the server's clock (ms), the number of members, the number of chunks that are
+--                             sorted ids, and the chunks that are bitmaps
 -- Errors     WRONGTYPE
 
 local bitmaps, sorted = bitmaps_in(KEYS[1])

@@ -1,4 +1,4 @@
--- distinct_swept: the buckets of a layout that a mapping has forgotten are deleted, so the layout goes too.
+-- swept: removes a mapping's former layout, once its buckets are deleted.
 --
 -- KEYS[1]    that layout
 --

@@ -1,5 +1,5 @@
--- distinct_usage: how much memory some keys of a mapping take, overhead included. All fields are looked at: those of a
--- directory have from 3 bytes to 8 KB.
+-- usage: the memory of some keys, overhead included. It samples all fields, because those of a directory have 3 bytes to
+-- 8 KB each.
 --
 -- KEYS[1]    a key
 -- KEYS[2..]  further ones

@@ -1,8 +1,8 @@
--- server: what the server that holds a filter, or a shard of it, says of its memory. Changes nothing.
+-- server: the memory section of INFO, from the server that has this key. Changes nothing.
 --
--- KEYS[1]    any of the filter's keys, by which a cluster finds the node
+-- KEYS[1]    any of the store's keys, by which a cluster finds the node
 --
--- Reply      {0, text}        the section "memory" of INFO
+-- Reply      {0, text}        the section
 -- Errors     none
 
 return {0, redis.call('INFO', 'memory')}

@@ -1,36 +1,36 @@
--- exact_add: which of these items are new? Those that are, are remembered for as long as the caller says.
+-- add: which of these items are new? Remembers the new ones for the given time.
 --
--- An exact filter's items are spread over buckets: small sorted sets, fingerprint -> when it expires. A bucket that
--- gets too large is split into two halves; the layout has a bit for each bucket that was (extendible hashing:
--- R. Fagin et al., 1979). After the token, the parameters and the layout's generation, (1) all items are looked up,
--- (2) those that are missing are added, and (3) the dead are swept out of some more buckets.
+-- The items are spread over buckets: small sorted sets, fingerprint -> time at which it expires. A bucket that gets too
+-- large is split into two halves; the layout has a bit for each bucket that has been split (extendible hashing: R. Fagin
+-- et al., 1979). The script checks the token, the parameters and the generation. Then it (1) looks up all items, (2) adds
+-- those that are missing, and (3) sweeps dead entries out of some more buckets.
 --
--- KEYS[1]    the caller's lane: the token and the answer of its last call that changed something
+-- KEYS[1]    the client's lane: the number and the answer of its last call that changed something
 -- KEYS[2]    the filter's parameters
--- KEYS[3]    the layout: the generation, 16 digits; then the bits, one for each bucket, from number 0 on
--- KEYS[4..]  for each item, the bucket that the caller knows, and that one's two halves; then buckets to be swept
+-- KEYS[3]    the layout: the generation, 16 digits; then a bit for each bucket, from number 0 on
+-- KEYS[4..]  for each item, the bucket that the client knows, and that bucket's halves; then the buckets to sweep
 --
--- ARGV[1]    this call's number in its lane; with the lane's name, its token
--- ARGV[2]    the parameters that the caller works with
--- ARGV[3]    1: the parameters may be stored where there are none; 0: they must be agreed on first (exact_open.lua)
--- ARGV[4]    the generation that the caller knows, or proposes: when it begins (us)
--- ARGV[5]    for how long the items are remembered (ms)
--- ARGV[6]    how long a lane is kept at most (ms)
--- ARGV[7]    with more entries than this, a bucket is split
--- ARGV[8]    up to which number buckets are split
--- ARGV[9]    1: the generation is a new one, for where there is none
--- ARGV[10]   how many items there are
+-- ARGV[1]    this call's number in the lane; with the lane's name, its token
+-- ARGV[2]    the client's parameters
+-- ARGV[3]    1: the parameters may be stored if there are none; 0: they must be compared first (open.lua)
+-- ARGV[4]    the generation that the client knows or proposes: the time of its beginning (us)
+-- ARGV[5]    how long the items are remembered (ms)
+-- ARGV[6]    how long a lane's answer is kept at most (ms)
+-- ARGV[7]    the limit of entries in a bucket; with more it is split
+-- ARGV[8]    the number of the last bucket that may be split
+-- ARGV[9]    1: the generation is a proposal, for the case that none is stored
+-- ARGV[10]   the number of items
 -- ARGV[11..]  for each item, the number of the half that it belongs to, and its fingerprint, 16 bytes; then the
---            numbers of the buckets to be swept
+--            numbers of the buckets to sweep
 --
--- Reply      {0, answers, splits, dead, left}  a character per item: 0 seen, 1 new; 2 not added: the half that it belongs
---                             to has been split too, or must be: read the layout and ask again. Of the buckets that
---                             the caller knows, the numbers of those that have been split. How many dead entries were
---                             swept out of the extra buckets, and how many entries are left in those
---            {2, parameters}  the filter is stored with others; nothing changed
---            {3, number}      the lane is further on: this is a stray copy of an answered call; nothing changed
---            {4, ''}          no parameters are stored here, and the caller has not agreed on them; nothing changed
---            {5, generation}  the generation is another one; nothing changed
+-- Reply      {0, answers, splits, dead, left}  answers: a character per item: 0 seen; 1 new; 2 not added, because the
+--                             half that it belongs to has been split, or must be: read the layout and send it again.
+--                             splits: those of the client's buckets that have been split. dead, left: the numbers of
+--                             entries that were swept out of the last buckets in KEYS, and that are left in them
+--            {2, parameters}  the filter is stored with other parameters; nothing changed
+--            {3, number}      the lane has had a later call, so this is a stray copy of an answered one; nothing changed
+--            {4, ''}          no parameters are stored here, and the client has not compared its own; nothing changed
+--            {5, generation}  another generation is stored; nothing changed
 -- Errors     WRONGTYPE, OOM, READONLY, all of them before anything is changed
 
 local lane_key, config_key, layout_key, FIRST_KEY, FIRST_ITEM = KEYS[1], KEYS[2], KEYS[3], 4, 11
@@ -38,12 +38,12 @@ local number, config, agreed, generation = tonumber(ARGV[1]), ARGV[2], ARGV[3] =
 local ttl, lane_ttl, most_entries, last_bucket = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 local is_new, items = ARGV[9] == '1', tonumber(ARGV[10])
 
--- The token comes first: a call that is sent again gets its first answer, whatever has changed since.
-local answered, last = told_before(lane_key, number)
+-- The token comes first: a resent call gets its first answer, even if something has changed since.
+local answered, last = earlier_answer(lane_key, number)
 if answered then return {0, answered, {}, 0, 0} end
 if last then return {3, last} end
 
-local refusal = other_parameters(config_key, config, agreed)
+local refusal = disagreement(config_key, config, agreed)
 if refusal then return refusal end
 local stored_generation = generation_of(layout_key)
 if stored_generation ~= generation and not (is_new and stored_generation == '') then return {5, stored_generation} end
@@ -56,7 +56,7 @@ local function fingerprint_of(item)
   return ARGV[FIRST_ITEM + 2 * item + 1]
 end
 
--- (1) What is seen can be told also where nothing can be written.
+-- (1) Seen items get their answer also on a server that refuses writes.
 local now = server_time()
 local entry_now = since(generation, now)
 local answers, missing, places, buckets = {}, {}, {}, {}
@@ -72,14 +72,14 @@ for item = 0, items - 1 do
   end
 end
 
--- (2) Without memory, and on a replica, the first write is refused, so that is one that changes nothing.
+-- (2) Out of memory, and on a replica, the server refuses the first write, so that one changes nothing.
 if #missing > 0 then redis.call('SETRANGE', layout_key, 0, '') end
 local new, has_split = 0, false
 for _, item in ipairs(missing) do
   local at, bucket = places[item], buckets[item]
   if has_split then at, bucket = place_of(item) end -- it may have moved
-  -- Of a half the caller has no halves, so it can't be split now. It may grow to 1.5 times the size, which is still
-  -- compact (a listpack of 128 entries at most); for more, the caller comes again with its halves.
+  -- KEYS has no halves of a half, so it can't be split now. It may grow to 1.5 times the limit, which is still compact (a
+  -- listpack of at most 128 entries); beyond that the client must call again with the half's own halves.
   local has_halves = at == FIRST_KEY + 3 * item
   if at then redis.call('ZREMRANGEBYSCORE', KEYS[at], '-inf', entry_now) end
   if not at or not has_halves and redis.call('ZCARD', KEYS[at]) >= 1.5 * most_entries then
@@ -96,7 +96,7 @@ for _, item in ipairs(missing) do
 end
 answers = table.concat(answers)
 
--- (3) Also where nothing is new: this changes no answer.
+-- (3) The sweep changes no answer, so it needs no token.
 local dead, left = 0, 0
 local first_swept_key, first_swept = FIRST_KEY + 3 * items, FIRST_ITEM + 2 * items
 for i = 0, #KEYS - first_swept_key do
@@ -106,11 +106,11 @@ for i = 0, #KEYS - first_swept_key do
   if is_split(layout_key, bucket) then splits[#splits + 1] = bucket end
 end
 
--- Without a new item no token is noted: sent again, the call would find the same. (Unless it comes so late that an
--- item has expired meanwhile. See docs/guarantees.md.)
+-- Without a new item the answer is not kept, because a resent call finds the same. (Unless an item has expired by then:
+-- see docs/guarantees.md.)
 if new == 0 then return {0, answers, splits, dead, left} end
 
--- Parameters and layout outlive the items; for twice as long as they must, so that this is seldom done.
+-- Parameters and layout must outlive the items. They get twice the time, so that this write is rare.
 if ends_before(config_key, ttl) then redis.call('SET', config_key, config, 'PX', 2 * ttl) end
 if stored_generation == '' then redis.call('SETRANGE', layout_key, 0, generation) end
 if stored_generation == '' or ends_before(layout_key, ttl) then redis.call('PEXPIRE', layout_key, 2 * ttl) end

@@ -1,11 +1,11 @@
--- exact_count: what some buckets of an exact filter hold.
+-- count: what some buckets hold.
 --
 -- KEYS[1]    a bucket
 -- KEYS[2..]  further ones
 --
--- ARGV[1]    their generation
+-- ARGV[1]    the buckets' generation
 --
--- Reply      {items, dead, bytes}  items that have not expired, entries that have, and the memory of both
+-- Reply      {items, dead, bytes}  live items, expired entries, and the memory of both
 -- Errors     WRONGTYPE
 
 local now = since(ARGV[1], server_time())

@@ -1,12 +1,12 @@
--- exact_open: agree on a sharded exact filter's parameters. The shards keep copies; this is where they are compared.
+-- open: compares the parameters of a filter with several shards. The shards have copies of them.
 --
--- KEYS[1]    the filter's parameters, found by its name alone
+-- KEYS[1]    the filter's parameters; this key follows from the name alone
 --
--- ARGV[1]    the parameters that the caller works with
--- ARGV[2]    for how long the caller's items are remembered (ms); it comes again in half that time. 0: store nothing
+-- ARGV[1]    the client's parameters
+-- ARGV[2]    how long the client's items are remembered (ms); it calls again after half that time. 0: store nothing
 --
--- Reply      {0, ''}          agreed
---            {2, parameters}  the filter is stored with others; nothing changed
+-- Reply      {0, ''}          the parameters are the same, or there were none
+--            {2, parameters}  the filter is stored with other parameters; nothing changed
 -- Errors     WRONGTYPE, OOM, READONLY, all of them before anything is changed
 
 local root, config, ttl = KEYS[1], ARGV[1], tonumber(ARGV[2])

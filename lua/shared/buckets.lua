@@ -1,23 +1,23 @@
--- the tree of buckets that the exact store and the mapping of distinct counters keep their entries in.
+-- the tree of buckets of an exact filter, or of a mapping.
 
--- Of a layout of buckets, the generation; '' where there is no layout.
+-- The generation of a layout; '' if there is no layout.
 local function generation_of(layout_key)
   return redis.call('GETRANGE', layout_key, 0, 15)
 end
 
--- A time (ms) as the entries of a generation have it: from its beginning, because small numbers take less room.
+-- A time (ms) from the beginning of a generation, as its entries store it: small numbers take less memory.
 local function since(generation, time)
   return time - math.floor(tonumber(generation) / 1000)
 end
 
--- Whether a bucket has been split in two: the layout has a bit for each that has.
+-- Whether a bucket has been split.
 local function is_split(layout_key, bucket)
   return redis.call('GETBIT', layout_key, 128 + bucket) == 1
 end
 
--- Where an item is: the index of the key of its bucket, and the bucket's number. Its keys, from KEYS[first] on, are the
--- bucket that the caller knows, and that one's two halves, of which the item belongs to number half. Nil: elsewhere.
--- If the bucket has been split, that is noted.
+-- The index in KEYS of an item's bucket, and the bucket's number; nil if the bucket is not in KEYS. From KEYS[first] on
+-- there are the bucket that the client knows, and its two halves; the item belongs to number half. If the bucket has been
+-- split, it is appended to splits.
 local function place(layout_key, first, half, splits)
   local bucket = math.floor(half / 2)
   if bucket > 1 and not is_split(layout_key, math.floor(bucket / 2)) then return nil end
@@ -26,8 +26,8 @@ local function place(layout_key, first, half, splits)
   if not is_split(layout_key, half) then return first + 1 + half % 2, half end
 end
 
--- Of the two halves of a bucket, 0 or 1: the one that an item belongs to. The numbers of buckets are those of a tree:
--- 1, then its halves 2 and 3, then theirs; each level goes by a further one of the fingerprint's last 48 bits.
+-- The half of a bucket that an item belongs to, 0 or 1. Bucket 1 has the halves 2 and 3, these have 4, 5, 6 and 7; each
+-- level goes by one more of the fingerprint's last 48 bits.
 local function half_of(fingerprint, bucket)
   local a, b, c, d, e, f = string.byte(fingerprint, 11, 16)
   local bits = ((((a * 256 + b) * 256 + c) * 256 + d) * 256 + e) * 256 + f
@@ -36,15 +36,15 @@ local function half_of(fingerprint, bucket)
   return math.floor(bits / step) % 2
 end
 
--- Has a bucket of so many entries live on until after then. A second longer, because PTTL goes by when the script
--- began. If it has no TTL and is not a new one, somebody took it away: it goes when its last entry is swept.
+-- Extends a bucket's TTL to one second after expires, because PTTL goes by the time at which the script began. A bucket
+-- without TTL that is not new has lost it to another program; it goes when its last entry is swept.
 local function keep_bucket(key, entries, expires, now)
   local left, least = redis.call('PTTL', key), expires + 1000 - now
   if left < least and (left >= 0 or entries == 1) then redis.call('PEXPIREAT', key, now + least) end
 end
 
--- Splits the bucket KEYS[at], a sorted set or a hash, into its halves, the two keys after it, and notes that. Nil: one of
--- them is something else.
+-- Splits the bucket KEYS[at], a sorted set or a hash, into its halves, the two keys after it. Nil: one of the halves is
+-- of another type.
 local function split(layout_key, at, bucket, splits, is_hash)
   for half = 1, 2 do
     if type(redis.pcall(is_hash and 'HLEN' or 'ZCARD', KEYS[at + half])) ~= 'number' then return end

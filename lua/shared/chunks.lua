@@ -1,7 +1,7 @@
 -- the chunks of a distinct counter: 65,536 ids each, sorted or as a bitmap.
 
--- Appends to a list the ids of a chunk that are sorted in a string, two bytes each after a ':': all, or those after
--- the first so many, up to number so many.
+-- Appends to a list the sorted ids of a chunk (a string: ':', then two bytes each): all, or number after + 1 to number
+-- up_to.
 local function append_ids(sorted, ids, after, up_to)
   local n, last = #ids, 1 + 2 * (up_to or (#sorted - 1) / 2)
   for from = 2 + 2 * (after or 0), last, 200 do
@@ -13,20 +13,20 @@ local function append_ids(sorted, ids, after, up_to)
   end
 end
 
--- How many of the sorted ids, two bytes each after a ':', are less than this one; and whether it is among them.
+-- The number of sorted ids that are less than this one, and whether it is among them.
 local function position_of(sorted, low)
   local from, to = 0, (#sorted - 1) / 2
   while from < to do
     local middle = math.floor((from + to) / 2)
     local high_byte, low_byte = string.byte(sorted, 2 + 2 * middle, 3 + 2 * middle)
-    local there = high_byte * 256 + low_byte
-    if there == low then return middle, true end
-    if there < low then from = middle + 1 else to = middle end
+    local found = high_byte * 256 + low_byte
+    if found == low then return middle, true end
+    if found < low then from = middle + 1 else to = middle end
   end
   return from, false
 end
 
--- The words of 32 bits, by number, that have just these bits of a bitmap.
+-- The 32-bit words of a bitmap that has just these bits, by number.
 local function words_of(ids)
   local words = {}
   for _, id in ipairs(ids) do
@@ -36,10 +36,10 @@ local function words_of(ids)
   return words
 end
 
--- Sets these bits in a bitmap that is new, by words: twice as fast as one by one, and more where they are near.
+-- Sets these bits in a new bitmap, word by word: at least twice as fast as bit by bit.
 local function set_bits(key, ids)
   local arguments = {}
-  redis.call('SETBIT', key, 65535, 0) -- so that it gets its whole size at once
+  redis.call('SETBIT', key, 65535, 0) -- allocates the whole size at once
   for word, value in pairs(words_of(ids)) do
     local n = #arguments
     arguments[n + 1], arguments[n + 2], arguments[n + 3] = 'SET', 'u32', '#' .. word
@@ -52,12 +52,12 @@ local function set_bits(key, ids)
   if #arguments > 0 then redis.call('BITFIELD', key, unpack(arguments)) end
 end
 
--- Whether a text is a whole number, as tbloom writes one.
+-- Whether a text is a whole number as tbloom writes it.
 local function is_number(text)
   return string.find(text, '^%d+$') ~= nil and #text < 17
 end
 
--- How many ids an entry of a directory tells of, and whether they are in it, sorted; nil: it is none of ours.
+-- The number of ids that an entry of a directory stands for, and whether it holds them, sorted; nil: it is not tbloom's.
 local function size_of(entry)
   if string.byte(entry) == 58 then
     if #entry % 2 == 1 and #entry <= 8193 then return (#entry - 1) / 2, true end
@@ -67,8 +67,8 @@ local function size_of(entry)
   end
 end
 
--- Of a directory of chunks: the numbers of those that are bitmaps, and how many the others are. Most values aren't
--- read: more than 4,096 ids are a number of 4 or 5 digits, and sorted ones may be 8 KB.
+-- The chunks of a directory that are bitmaps, and the number of the others. The entry of a bitmap is a number of 4 or 5
+-- digits, so entries of other lengths, which may have 8 KB, are not read.
 local function bitmaps_in(directory)
   local bitmaps, sorted = {}, 0
   for _, field in ipairs(redis.call('HKEYS', directory)) do

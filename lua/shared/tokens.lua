@@ -1,10 +1,10 @@
--- the last answer of a client's lane.
+-- the answer to a lane's last call.
 
--- The answer to this call, if the lane has it; else the number of a later call, if the lane is that far.
-local function told_before(lane_key, number)
-  local told = redis.call('GET', lane_key)
-  if not told then return nil end
-  local last, answers = string.match(told, '^(%d+):(%d*)$')
+-- The answer to the call with this number, if the lane has it; else nil, and the last number if that is higher.
+local function earlier_answer(lane_key, number)
+  local kept = redis.call('GET', lane_key)
+  if not kept then return nil end
+  local last, answers = string.match(kept, '^(%d+):(%d*)$')
   last = tonumber(last) or 0
   if last == number then return answers end
   return nil, last > number and last or nil

@@ -1,4 +1,4 @@
-"""What the sync and the async class share: construction, and their parameters."""
+"""The base of ``TimeBloom`` and ``AsyncTimeBloom``."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ from tbloom.bloom.cache import LocalCache
 from tbloom.bloom.config import Config, Parameters, configure
 from tbloom.bloom.protocol import Protocol
 from tbloom.bloom.sizing import shards_for
-from tbloom.engine.client import Caller, Client, seconds
+from tbloom.engine.client import Client, Store, seconds
+from tbloom.engine.parameters import refuse_old_names
 from tbloom.errors import ConfigError
 from tbloom.items import Item
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-#: For so long (s) a session counts as alive without another sign of life.
+#: How long (s) a session counts as alive after its last heartbeat.
 SESSION_TTL = 60.0
 _LONGEST_SESSION = 86400.0
-#: What is remembered at home is forgotten after so many seconds.
+#: Default lifetime of the local cache, in seconds.
 CACHE_TTL = 60.0
 _MAX_CACHE_SIZE = 100_000_000
 
 
 class Arguments(Parameters, total=False):
-    """What a class may be given beside the client and the name: some are the client's own affair."""
+    """The optional arguments of both classes; those below are not stored, and clients may differ in them."""
 
     retry_for: float | None
     on_error: str
@@ -34,8 +35,10 @@ class Arguments(Parameters, total=False):
     cache_ttl: float
 
 
-class Base(Caller[Client]):
+class Base(Store[Client, Config]):
     """A filter, its client and its protocol."""
+
+    _protocol: Protocol
 
     def __init__(
         self,
@@ -51,12 +54,12 @@ class Base(Caller[Client]):
     ) -> None:
         """A filter that remembers items for the newest ``slices`` periods of ``granularity``.
 
-        :param client: a redis-py client; it stays the caller's to close.
-        :param name: the filter's name: all who give the same name share it.
+        :param client: a redis-py client; the caller closes it.
+        :param name: the filter's name; clients with the same name share the filter.
         :param granularity: ``"h"``, ``"d"`` (the default), ``"w"`` (ISO week) or ``"m"`` in the time
             zone ``tz``; or a fixed length counted from the epoch, such as ``"15min"`` or a
             ``timedelta``.
-        :param slices: how many periods, the current one included (7). An item is remembered for at
+        :param slices: the number of periods, the current one included (7). An item is remembered for at
             least ``slices - 1`` of them, at most ``slices``.
         :param capacity: distinct items expected per slice. None, the default: 1,000,000, or what
             ``bits`` and ``hashes`` hold at ``error_rate``.
@@ -70,21 +73,22 @@ class Base(Caller[Client]):
             parts, and the error rate is kept; False: ``FilterFull`` is raised.
         :param bits: size of a slice, in place of the one that ``capacity`` leads to; needs ``hashes``.
         :param hashes: bits per item.
-        :param retry_for: for how long (seconds) a call that fails is sent again, before its error comes
-            through or ``on_error`` decides. None, the default: 5 with a client that ``from_url`` made,
-            40 on a cluster or through a Sentinel, else 0, which leaves it to the client.
-        :param on_error: what is done then: ``"raise"``, the default; ``"schedule"``: items are taken
-            for new; ``"drop"``: for seen. The server is asked again every 10 seconds.
-        :param session_ttl: for how long (seconds) a process that claims items counts as alive without
-            a sign of life (60).
-        :param cache_size: how many items that are seen are remembered in this process, so that Redis is
-            not asked for them again (0); about 100 bytes each.
-        :param cache_ttl: for how long (seconds) at most (60): so late a ``clear()`` by another client may
-            be noticed.
-        :raises ConfigError: where an argument can't be right.
+        :param retry_for: how long (seconds) a failed call is retried, before its error is raised or
+            ``on_error`` decides. None, the default: 5 with a client that ``from_url`` made, 40 on a cluster
+            or through a Sentinel, else 0, which leaves retries to the client.
+        :param on_error: what follows then: ``"raise"``, the default; ``"schedule"``: items count as new;
+            ``"drop"``: as seen. The server is tried again every 10 seconds.
+        :param session_ttl: how long (seconds) a process that claims items counts as alive after its last
+            heartbeat (60).
+        :param cache_size: the number of seen items that this process remembers, without another request
+            for them (0); about 100 bytes each.
+        :param cache_ttl: how long (seconds) it remembers them (60); it notices another client's ``clear()``
+            after this time at the latest.
+        :raises ConfigError: if an argument can't be right.
         """
+        refuse_old_names(parameters, Parameters.__annotations__)
         super().__init__(client, name, retry_for=retry_for, on_error=on_error)
-        #: For how long (s) a session counts as alive without a sign of life.
+        #: How long (s) a session counts as alive after its last heartbeat.
         self.session_ttl = seconds("session_ttl", session_ttl, 1, _LONGEST_SESSION)
         self._adopts_shards = parameters.get("shards") is None
         config = configure(name, **parameters)
@@ -99,7 +103,7 @@ class Base(Caller[Client]):
 
     @property
     def cache_hits(self) -> int:
-        """How many answers came from the memory at home."""
+        """The number of answers from the local cache."""
         return self._protocol.cache.hits
 
     @property
@@ -108,30 +112,17 @@ class Base(Caller[Client]):
         return self._protocol.claims.own.session
 
     def hand_over(self, items: Iterable[Item]) -> None:
-        """Another process goes on with these: it claims them with this session as ``previous_owner``. The
-        session keeps the claims alive, and answers "busy" for them no more by itself."""
+        """Hands claimed items over to another process, which claims them with this session as
+        ``previous_owner``. Until then this session keeps the claims alive, and asks Redis about them."""
         self._protocol.hand_over(items)
 
     def _beat_seconds(self) -> float:
-        """How often a session gives a sign of life: a few may get lost."""
+        """The time between two heartbeats (s); three may get lost."""
         return self.session_ttl / 4
 
     def _spread(self, masters: int) -> None:
-        """On a cluster of so many masters, chooses a number of shards that spreads evenly."""
+        """Chooses a number of shards that spreads evenly over the cluster's masters."""
         super()._spread(masters)
         shards = shards_for(self.config.bits, masters)
         if self._adopts_shards and shards != self.config.shards:
             self._protocol.use_shards(shards)
-
-    @property
-    def name(self) -> str:
-        """The filter's name."""
-        return self._protocol.config.name
-
-    @property
-    def config(self) -> Config:
-        """The filter's parameters, the derived ones too."""
-        return self._protocol.config
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.config!r}>"

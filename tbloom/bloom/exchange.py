@@ -1,8 +1,4 @@
-"""One client's conversation with the server about one filter: who is asked what, until all have answers.
-
-What the server may reply besides an answer: its clock, other parameters, another layout. Each is
-learnt, and the question asked again.
-"""
+"""One client's calls to one filter; a reply may correct the client's clock, or its layout of the filter."""
 
 from __future__ import annotations
 
@@ -17,23 +13,12 @@ from tbloom.bloom.script_calls import ShardCalls, SliceCalls
 from tbloom.engine.batches import Batch
 from tbloom.engine.clock import ServerClock
 from tbloom.engine.exchange import Exchange
-from tbloom.engine.flow import (
-    CALLS_AT_ONCE,
-    Flow,
-    ScriptCall,
-    Status,
-    chunks,
-    text,
-)
+from tbloom.engine.flow import Flow, ScriptCall, Status, chunks, text
 from tbloom.engine.keys import by_shard, shard_of
 from tbloom.errors import ConfigMismatch, FilterFull, TBloomError
 
-#: A slice changes between question and correction once, by chance twice. More often, without any
-#: answer, means that the server's clock runs away.
-_MAX_CORRECTIONS = 16
-
-#: One script call may ask for about so many bits. Measured on Redis 7.0: 0.4 us each, 1.2 ms in all.
-#: Of several calls, a client of ours works each out while the server has the one before.
+#: The limit of bits that one script call looks at. Measured on Redis 7.0: 0.4 us each, 1.2 ms in all.
+#: The client computes the next call while the server executes one.
 _BITS_PER_CALL = 3_000
 
 logger = logging.getLogger(__name__)
@@ -41,13 +26,13 @@ _CallFor = Callable[[SliceCalls, Batch], ScriptCall]
 
 
 def items_per_call(config: Config, shard: ShardCalls) -> int:
-    """How many items one call may ask for. (Of the items of one call, none sees another's bits.)"""
+    """The limit of items in one call."""
     hashes = config.hashes * len(shard.hashers)
     return max(1, _BITS_PER_CALL // (2 * (hashes + len(shard.keys))))
 
 
 class FilterExchange(Exchange):
-    """What a client has learnt about a filter, and its tokens."""
+    """What a client knows of a filter, and its calls."""
 
     def __init__(self, config: Config) -> None:
         super().__init__(config.name)
@@ -58,7 +43,7 @@ class FilterExchange(Exchange):
         self._layouts: dict[int, Layout] = {}
 
     def batches(self, digests: Iterable[int], label: str | None = None) -> list[Batch]:
-        """The distinct digests, by shard, in batches of what one call may carry; for the slice of that label."""
+        """The distinct digests, by shard, in batches for one call each; ``label``: of the slice that they go into."""
         return [
             Batch(list(some), shard, label=label)
             for shard, keys in by_shard(digests, self.config.shards).items()
@@ -66,73 +51,52 @@ class FilterExchange(Exchange):
         ]
 
     def batch_of(self, digest: int) -> Batch:
-        """A batch of one."""
+        """A batch of one item."""
         return Batch([digest], shard_of(digest, self.config.shards))
 
     def change(
         self, batches: list[Batch], call: _CallFor, *, store: bool | None = True
     ) -> Flow[None]:
-        """Asks with tokens, and notes whose answers got lost."""
-        yield from self.settle(batches, self.ask(batches, call, store=store))
+        """``ask`` with tokens; keeps pending answers."""
+        return self.with_tokens(batches, self.ask(batches, call, store=store))
 
     def ask(self, batches: list[Batch], call: _CallFor, *, store: bool | None) -> Flow[None]:
-        """Sends the batches' calls until each has its answers.
+        """Sends the batches' calls until each item has its answer.
 
-        ``store``: whether parameters may be stored where there are none; None: they don't matter.
+        ``store``: parameters are stored if there are none; None: the parameters don't matter.
         """
-        for some in chunks(list(batches), CALLS_AT_ONCE):  # batches gets more meanwhile
-            pending, corrections = list(some), 0
-            while pending:
-                if corrections > _MAX_CORRECTIONS:
-                    raise TBloomError(
-                        f"the server's clock left the current slice {_MAX_CORRECTIONS} times in a row"
-                    )
-                corrections += 1
-                plan = self.current_plan()
-                if not self._is_prepared(plan, store=store) and not (
-                    yield from self._prepare(plan, pending, store=store)
-                ):
-                    continue
-                answered = yield from self._send(plan, pending, call)
-                if answered:
-                    corrections = 0
-                rest = self._left_over(answered)
-                batches += rest
-                if len(answered) < len(pending):
-                    rest = [batch for batch in pending if batch not in answered] + rest
-                pending = rest
 
-    def _send(self, plan: SliceCalls, batches: list[Batch], call: _CallFor) -> Flow[list[Batch]]:
-        """Sends one call for each batch; returns those that are done."""
-        calls = [call(plan, batch) for batch in batches]
-        return (
-            yield from self._deliver(
-                calls, batches, lambda batch, reply: self._accept(plan, batch, *reply)
-            )
-        )
+        def prepare(pending: list[Batch]) -> Flow[bool] | None:
+            plan = self.current_plan()
+            for batch in pending:
+                batch.known = plan
+            if self._is_prepared(plan, store=store):
+                return None
+            return self._prepare(plan, pending, store=store)
+
+        return self.ask_until_answered(batches, lambda batch: call(batch.known, batch), prepare)
 
     def _is_prepared(self, plan: SliceCalls, *, store: bool | None) -> bool:
-        """Whether it is plain that nothing has to be done first."""
+        """Whether nothing has to be done before the calls."""
         return store is None or (
             (self.config.shards == 1 or self._agreed in ((plan, True), (plan, store)))
             and not (store and self._layouts)
         )
 
     def _prepare(self, plan: SliceCalls, pending: list[Batch], *, store: bool | None) -> Flow[bool]:
-        """What has to be done once a slice. False: to be tried again, with the plan of another time."""
-        # One shard's script compares the parameters itself.
+        """Prepares a slice, once. False: another slice is current, or the layout has changed."""
+        # The script of a single shard compares the parameters itself.
         if self.config.shards > 1 and self._agreed not in ((plan, True), (plan, store)):
+            opening = [Batch([], known=plan)]
             if not (
-                yield from self._send(
-                    plan, [Batch([])], lambda plan, _: plan.open(store=bool(store))
-                )
+                yield from self._deliver([plan.open(store=bool(store))], opening, self._accept)
             ):
                 return False
             self._agreed = (plan, bool(store))
         return not (store and self._layouts) or (yield from self._begin_slices(plan, pending))
 
     def _begin_slices(self, plan: SliceCalls, pending: list[Batch]) -> Flow[bool]:
-        """Where slices have grown, one that begins has room for what the last one held."""
+        """Begins the current slice with room for what the last one held, in shards whose slices have grown."""
         items: dict[int, int] = {}
         for shard in {batch.shard for batch in pending}:
             last = plan.must_begin_after(shard)
@@ -141,28 +105,25 @@ class FilterExchange(Exchange):
                 items[shard] = yield from count
         if not items:
             return True
-        yield from self._send(
-            plan,
-            [Batch([], shard) for shard in items],
-            lambda plan, batch: plan.begin(batch.shard, items[batch.shard]),
+        calls = [plan.begin(shard, held) for shard, held in items.items()]
+        yield from self._deliver(
+            calls, [Batch([], shard, known=plan) for shard in items], self._accept
         )
-        # Another client may have changed the layout first, and not begun the slice either.
+        # Another client may have changed the layout first, without beginning the slice.
         return all(plan.must_begin_after(shard) is None for shard in items)
 
-    def _left_over(self, batches: list[Batch]) -> list[Batch]:
-        """New batches of the items that calls left unanswered because a part became full."""
-        rest = []
-        for batch in batches:
-            if batch.answers is not None and len(batch.answers) < len(batch.digests):
-                left = batch.digests[len(batch.answers) :]
-                del batch.digests[len(batch.answers) :]
-                rest += self._rest_of(batch, left)
-        return rest
+    def _rest_of(self, batch: Batch) -> list[Batch]:
+        """The items without an answer, because the part before them became full."""
+        if batch.answers is None or len(batch.answers) == len(batch.digests):
+            return []
+        left = batch.digests[len(batch.answers) :]
+        del batch.digests[len(batch.answers) :]
+        return self._batch_of_rest(batch, left)
 
-    def _accept(
-        self, plan: SliceCalls, batch: Batch, status: int, payload: Any, dropped: int = 0
-    ) -> bool:
-        """Takes a script's reply; False: to be asked again."""
+    def _accept(self, batch: Batch, reply: Any) -> bool:
+        """Takes a script's reply; False: the call must be made anew."""
+        status, payload, dropped = reply if len(reply) > 2 else (*reply, 0)  # noqa: PLR2004 - an optional third
+        plan: SliceCalls = batch.known
         if dropped:
             logger.warning(
                 "filter %r: the server has dropped the slice %s early, so what it held is forgotten; "
@@ -172,7 +133,7 @@ class FilterExchange(Exchange):
             )
         if status == Status.OK:
             if batch.digests:
-                batch.answers = self._answers(batch, payload, all_of_them=False)
+                batch.answers = self._answers(batch, payload)
             return True
         if status == Status.CLOCK:
             self.clock.learn(payload)
@@ -181,7 +142,7 @@ class FilterExchange(Exchange):
             plan.learn_layout(batch.shard, text(payload))
             return False
         if status == Status.FULL:
-            batch.answers = self._answers(batch, payload, all_of_them=False)
+            batch.answers = self._answers(batch, payload)
             raise FilterFull(self.config.name, self.config.capacity)
         if status == Status.MISMATCH:
             stored = text(payload)
@@ -190,11 +151,11 @@ class FilterExchange(Exchange):
             self._agreed, batch.agreed = None, True
             return False
         if status == Status.STRAY and not batch.digests:
-            return True  # a clear that was done already
+            return True  # a clear that was executed before
         raise TBloomError(f"filter {self.config.name!r}: the server takes a call for a stray copy")
 
     def current_plan(self) -> SliceCalls:
-        """The plan for the server's time, as far as known."""
+        """The calls of the slice that the client believes current."""
         plan, now = self._plan, self.clock.now()
         if plan is None or not plan.fits(now):
             plan = self._plan = SliceCalls(self.config, now, self._layouts)

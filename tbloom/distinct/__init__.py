@@ -1,4 +1,4 @@
-"""Exact distinct counts: how many members, and how many of them two counters share."""
+"""Distinct counters: exact counts of members, and of those that several counters have in common."""
 
 from tbloom.distinct.aio import AsyncCounterSlices, AsyncDistinctCounter
 from tbloom.distinct.info import CountedSlice, CounterInfo

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class AsyncCombined(Counted):
-    """What counters and their slices have in common."""
+    """The counts of several operands."""
 
     async def count_and(self, *others: Counted) -> int:
         """See ``DistinctCounter.count_and``."""
@@ -48,7 +48,7 @@ class AsyncCounterSlices(AsyncCombined):
         self._selection = selection
 
     async def count(self) -> int:
-        """How many distinct members these slices have together."""
+        """The number of distinct members in these slices together."""
         return await self._count("or", [self._selection])
 
     async def _count(self, operation: str, operands: list[Selection]) -> int:

@@ -1,4 +1,4 @@
-"""The flow behind the counts: chunk by chunk, until all are counted."""
+"""The flow of a count, chunk by chunk."""
 
 from __future__ import annotations
 
@@ -7,33 +7,29 @@ from collections.abc import Sequence
 from tbloom.distinct.config import ALWAYS, STORED_MAPPING
 from tbloom.distinct.exchange import CHUNK, CountExchange, refusal
 from tbloom.distinct.selection import Selection
+from tbloom.engine.exchange import CLOCK_CHANGED, MAX_CORRECTIONS, too_many_corrections
 from tbloom.engine.flow import Flow, ScriptCall, Status, deliver, text
 from tbloom.engine.scripts import Script
-from tbloom.errors import TBloomError
 
 _COUNT = Script("distinct/count")
 
-#: A slice may end while its chunks are counted. More often means that the server's clock runs away.
-_MAX_CORRECTIONS = 16
-#: How many bitmaps one call may bring.
+#: The limit of bitmaps in one call.
 _BITMAPS_PER_CALL = 1000
 
 
 def count(exchange: CountExchange, operation: str, operands: Sequence[Selection]) -> Flow[int]:
-    """How many members the operands have together (``or``), in common (``and``), in an odd number of them (``xor``)."""
-    for _ in range(_MAX_CORRECTIONS):
+    """The number of members in any operand (``or``), in all (``and``), or in an odd number of them (``xor``)."""
+    for _ in range(MAX_CORRECTIONS):
         counted = yield from _count_at(exchange, operation, operands)
         if counted is not None:
             return counted
-    raise TBloomError(
-        f"the server's clock left the current slice {_MAX_CORRECTIONS} times in a row"
-    )
+    raise too_many_corrections(exchange.config.name, CLOCK_CHANGED)
 
 
 def _count_at(
     exchange: CountExchange, operation: str, operands: Sequence[Selection]
 ) -> Flow[int | None]:
-    """The same with the slices that are live now, as far as known; None: others are."""
+    """The same with the slices that the client believes live; None: others are, or the mapping was cleared."""
     keys, now = exchange.config.keys, exchange.clock.now()
     labels = [operand.labels(now) for operand in operands]
     slices = [
@@ -92,10 +88,10 @@ def _count_at(
         [[status, payload, *more]] = yield from deliver([call])
         if status == Status.CLOCK:
             exchange.clock.learn(payload)
-        if status in (Status.CLOCK, Status.LAYOUT):  # or the mapping was cleared
+        if status in (Status.CLOCK, Status.LAYOUT):
             return None
         if status != Status.OK:
-            those = configs if status == Status.FOREIGN else counters
+            those = configs if status == Status.OTHER_IDS else counters
             raise refusal(those[more[0] if more else 0], status, payload, *more)
         reached, rest, generation = more[0], more[1], text(more[2])
         total += payload

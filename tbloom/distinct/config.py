@@ -1,4 +1,4 @@
-"""What all who share a mapping, or one of its counters, must agree on."""
+"""The parameters that all clients of a mapping, or of one of its counters, must agree on."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ from tbloom.window import Slice, Window
 
 KIND = "mapping"
 LAYOUT = 1
-#: What the server keeps of a mapping's parameters.
+#: A mapping's parameters as the server stores them.
 STORED_MAPPING = json.dumps(
     {"layout": LAYOUT, "kind": KIND, "hash": FINGERPRINT_NAME}, separators=(",", ":")
 )
 #: The label of the only slice of a counter without slices.
 WHOLE = "all"
-#: That slice: any instant lies in it (ms).
+#: That slice, which contains any instant (ms).
 ALWAYS = Slice(WHOLE, 0, 1 << 53)
-#: Ids are given up to this number.
-MOST_MEMBERS = 1 << 32
-#: What its slices go by.
+#: The limit of ids in a mapping.
+MAX_MEMBERS = 1 << 32
+#: The parameters of a counter's slices.
 PARAMETERS = ("granularity", "slices", "tz")
 
 
 @dataclass(frozen=True, slots=True)
 class CounterConfig:
-    """The parameters of one counter; raises ConfigError where they make no sense."""
+    """The parameters of one counter; raises ConfigError for impossible ones."""
 
     name: str
     mapping: str = "ids"
     granularity: str | timedelta | None = None
     slices: int | None = None
     tz: str = "UTC"
-    #: None: it is not sliced.
+    #: None: the counter has no slices.
     window: Window | None = field(init=False, repr=False, compare=False)
     keys: Keys = field(init=False, repr=False, compare=False)
-    #: What the server keeps of it, to compare other clients' parameters with.
+    #: The parameters as the server stores them.
     stored: str = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -64,17 +64,17 @@ class CounterConfig:
         object.__setattr__(self, "stored", json.dumps(values, separators=(",", ":")))
 
     def differences(self, stored: str) -> dict[str, tuple[Any, Any]]:
-        """Each parameter that ``stored`` has another value for: (stored, ours)."""
+        """The parameters that differ from ``stored``: (stored, ours)."""
         return differences(stored, self.stored)
 
 
 def mapping_differences(stored: str) -> dict[str, tuple[Any, Any]]:
-    """Each parameter of a mapping that ``stored`` has another value for: (stored, ours)."""
+    """The parameters of a mapping that differ from ``stored``: (stored, ours)."""
     return differences(stored, STORED_MAPPING)
 
 
 def from_stored(name: str, mapping: str, stored: str) -> CounterConfig:
-    """The parameters of a stored counter; raises ConfigError where they can't be read."""
+    """The parameters of a stored counter; raises ConfigError if they can't be read."""
     values = read_stored(stored)
     try:
         config = CounterConfig(name, mapping, **values)

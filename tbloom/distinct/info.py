@@ -1,4 +1,4 @@
-"""What ``info()`` tells about a distinct counter, and its mapping."""
+"""The result of ``info()`` of a distinct counter."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class CountedSlice:
-    """One slice of a counter; of one without slices, all of it."""
+    """One slice of a counter; for one without slices, the whole counter."""
 
     label: str
     #: Distinct members.
     count: int
-    #: Chunks that are kept as sorted ids, and as bitmaps.
+    #: Chunks of sorted ids, and chunks that are bitmaps.
     sorted_chunks: int
     bitmap_chunks: int
     #: Memory in Redis, overhead included.
@@ -21,7 +21,7 @@ class CountedSlice:
 
 @dataclass(frozen=True, slots=True)
 class CounterInfo:
-    """A distinct counter, and the mapping that it shares with others."""
+    """The contents of a distinct counter, and of its mapping."""
 
     name: str
     mapping: str
@@ -30,9 +30,9 @@ class CounterInfo:
     count: int
     #: The live slices, oldest first.
     slices: tuple[CountedSlice, ...]
-    #: The members that the mapping has given an id to.
+    #: Members with an id in the mapping.
     members: int
-    #: The mapping's memory in Redis, overhead included; ``buckets``: the hashes that it is spread over.
+    #: The mapping's memory in Redis, overhead included; ``buckets``: the number of its hashes.
     mapping_bytes: int
     buckets: int
     #: See ``TimeBloom.warnings``.

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 from tbloom.distinct import algebra
 from tbloom.distinct.config import CounterConfig
 from tbloom.distinct.exchange import CountExchange, refusal
 from tbloom.distinct.info import CountedSlice, CounterInfo
 from tbloom.distinct.selection import Selection, select
-from tbloom.distinct.storage import bucket_keys, clear_counter, clear_mapping, look, memory
+from tbloom.distinct.storage import clear_counter, clear_mapping, look, memory
+from tbloom.engine.buckets import bucket_keys
 from tbloom.engine.flow import Command, Flow, Status, deliver, text
 from tbloom.engine.server import evictions
 from tbloom.engine.tree import read_tree
@@ -32,14 +34,13 @@ class CountProtocol:
         return answers[key]
 
     def add_many(self, members: Iterable[Item]) -> Flow[list[bool]]:
-        """Which of the members are counted for the first time? Of a repeated one, the first."""
+        """Which of the members are counted for the first time? A repeat within the call is not."""
         digests = digests_of(members, fingerprint, argument="members")
         answers = yield from self._add(digests)
         return [answers.pop(digest, False) for digest in digests]
 
     def count(self, operation: str, operands: Sequence[Selection]) -> Flow[int]:
-        """How many members the operands have together (``or``), in common (``and``), in an odd number of them
-        (``xor``)."""
+        """The number of members in any operand (``or``), in all (``and``), or in an odd number of them (``xor``)."""
         for i, operand in enumerate(operands[1:]):
             if operand.config.mapping != self.config.mapping:
                 expected = f"a counter of the same mapping, {self.config.mapping!r}"
@@ -47,7 +48,7 @@ class CountProtocol:
         return (yield from algebra.count(self._exchange, operation, operands))
 
     def clear(self, *, mapping: bool) -> Flow[None]:
-        """Forget what is counted; with ``mapping``, the ids and all other counters too."""
+        """Forgets what is counted; with ``mapping``, the ids and all other counters too."""
         flow = clear_mapping if mapping else clear_counter
         yield from flow(self._exchange)
 
@@ -65,7 +66,10 @@ class CountProtocol:
         [members] = yield from deliver([Command(("GET", keys.members()))])
         if members is not None and not re.fullmatch("[0-9]{1,16}", text(members)):
             raise refusal(config, Status.DAMAGED, keys.members())
-        buckets = bucket_keys(config, (yield from read_tree(config.mapping, keys.layout())))
+        tree = yield from read_tree(config.mapping, keys.layout())
+        buckets = [
+            key for some in bucket_keys(partial(keys.ids, tree.generation), tree) for key in some
+        ]
         others = [keys.config(), keys.layout(), keys.members(), keys.counters(), keys.forgotten()]
         return CounterInfo(
             name=config.name,

@@ -1,4 +1,4 @@
-"""What of a counter is counted: all of it, its newest slices, or a certain one."""
+"""The part of a counter that is counted: all of it, its newest slices, or one slice."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Selection:
         return [slice.label for slice in window.live(now, self.newest)]
 
     def current(self, now: int) -> Slice | None:
-        """The slice that must be current for ``labels`` to be right; None: they always are."""
+        """The slice that must be current so that ``labels`` is right; None: it is always right."""
         window = self.config.window
         return window.slice_at(now) if self.label is None and window is not None else None
 
@@ -45,7 +45,7 @@ def select(config: CounterConfig, within: int | None = None) -> Selection:
 
 
 def select_at(config: CounterConfig, at: datetime | str) -> Selection:
-    """The slice that ``at`` lies in, or that is called so."""
+    """The slice that contains ``at``, or that has this label."""
     if config.window is None:
         raise ConfigError("at", at, _NO_SLICES)
     if isinstance(at, str) and config.window.is_label(at):

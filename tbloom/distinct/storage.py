@@ -1,4 +1,4 @@
-"""What counters and their mapping have stored: looked at, and removed."""
+"""Reads and clears what counters and their mapping have stored."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import NamedTuple
 from tbloom.distinct.config import WHOLE, CounterConfig, from_stored
 from tbloom.distinct.exchange import CountExchange
 from tbloom.engine.batches import Batch
+from tbloom.engine.buckets import bucket_keys
 from tbloom.engine.flow import CALLS_AT_ONCE, Command, Flow, ScriptCall, chunks, deliver, text
 from tbloom.engine.scripts import Script
 from tbloom.engine.tree import Tree, read_tree
@@ -18,14 +19,14 @@ _LOOK = Script("distinct/look")
 _SWEPT = Script("distinct/swept")
 _USAGE = Script("distinct/usage")
 
-#: Keys that one command looks at, or deletes: less than a millisecond's work.
+#: Keys whose memory one call adds up: less than a millisecond's work.
 _KEYS_PER_CALL = 100
-#: So many chunks are cleared in one call, or those of one slice; about 3 us each.
-_MOST_CHUNKS = 5000
+#: The limit of chunks that one call clears, unless one slice has more; about 3 us each.
+_MAX_CHUNKS = 5000
 
 
 class StoredSlice(NamedTuple):
-    """One slice of a counter, as it is stored."""
+    """What is stored of one slice."""
 
     members: int
     sorted_chunks: int
@@ -33,11 +34,11 @@ class StoredSlice(NamedTuple):
 
 
 def look(exchange: CountExchange, *, ahead: bool = False) -> Flow[dict[str, StoredSlice]]:
-    """The live slices, by label, oldest first; ``ahead``: those that come next too."""
+    """The live slices by label, oldest first; with ``ahead``, the next ones too."""
     window, found = exchange.config.window, (yield from _look_at(exchange, [WHOLE]))
     if window is None:
         return found
-    now = exchange.clock.now()  # which that look has told
+    now = exchange.clock.now()  # from the reply above
     slices = window.live(now) + (window.ahead(now) if ahead else [])
     return (yield from _look_at(exchange, [slice.label for slice in slices]))
 
@@ -74,26 +75,27 @@ def clear_counter(exchange: CountExchange) -> Flow[None]:
 
 def _clear(exchange: CountExchange) -> Flow[None]:
     exchange.forget()
-    while not (yield from exchange.tell(*(yield from _clear_calls(exchange)))):
+    while not (yield from exchange.clear(*(yield from _clear_calls(exchange)))):
         pass
 
 
 def _clear_calls(
     exchange: CountExchange,
 ) -> Flow[list[Callable[[Batch], ScriptCall]]]:
-    """They clear the counter, unless more of its chunks are bitmaps by then: one call, if its chunks are not too many."""
-    # A slice that comes next may begin meanwhile, or have begun before the server's clock was set back.
+    """The calls that clear the counter: one, unless it has too many chunks. The server refuses them if there are more
+    bitmaps by then."""
+    # The next slice may begin meanwhile, or have begun before the server's clock was set back.
     found = yield from look(exchange, ahead=True)
     groups: list[dict[str, list[int]]] = [{}]
     size = 0
     for label, stored in found.items():
-        chunks_there = stored.sorted_chunks + len(stored.bitmaps)
-        if groups[-1] and size + chunks_there > _MOST_CHUNKS:
+        own_chunks = stored.sorted_chunks + len(stored.bitmaps)
+        if groups[-1] and size + own_chunks > _MAX_CHUNKS:
             groups.append({})
             size = 0
         groups[-1][label] = stored.bitmaps
-        size += chunks_there
-    # The last call has all slices in its keys, so that it is refused too where one before it was.
+        size += own_chunks
+    # The last call has all slices in its keys, so that it is refused too if an earlier one was.
     groups[-1] = {**{label: [] for group in groups for label in group}, **groups[-1]}
     return [
         partial(exchange.clear_call, slices=group, last=group is groups[-1]) for group in groups
@@ -108,38 +110,31 @@ def clear_mapping(exchange: CountExchange) -> Flow[None]:
         yield from _sweep(config)  # what an earlier call may have left
         for counter in (yield from counters_of(config.mapping)).values():
             yield from _clear(CountExchange(counter))
-        # Others may go on, so the last counters are cleared, and the ids forgotten, by calls that go together.
+        # Other clients may still add, so the last counters are cleared in the same flight as the ids.
         calls = []
         for counter in (yield from counters_of(config.mapping)).values():
             calls += yield from _clear_calls(CountExchange(counter))
         exchange.forget()
-        is_forgotten = yield from exchange.tell(*calls, exchange.forget_call)
+        is_forgotten = yield from exchange.clear(*calls, exchange.forget_call)
     yield from _sweep(config)
 
 
 def _sweep(config: CounterConfig) -> Flow[None]:
-    """Deletes the buckets that the mapping has forgotten, and then what tells of them."""
+    """Deletes the buckets of the mapping's former layout, and then that layout."""
     key = config.keys.forgotten()
     try:
         tree = yield from read_tree(config.mapping, key)
-    except TBloomError:  # somebody has written there: it tells of no buckets
+    except TBloomError:  # another program's value, which names no buckets
         tree = Tree("")
         yield from deliver([Command(("UNLINK", key))])
-    for some in chunks(bucket_keys(config, tree), _KEYS_PER_CALL):
+    for some in bucket_keys(partial(config.keys.ids, tree.generation), tree):
         yield from deliver([Command(("UNLINK", *some))])
     if tree.generation:
         yield from deliver([ScriptCall(_SWEPT, (key,), (tree.generation,))])
 
 
-def bucket_keys(config: CounterConfig, tree: Tree) -> list[str]:
-    """The keys of all of the mapping's buckets."""
-    if not tree.generation:
-        return []
-    return [config.keys.ids(tree.generation, bucket) for bucket in tree.buckets()]
-
-
 def memory(keys: list[str]) -> Flow[int]:
-    """What the keys take in Redis, overhead included."""
+    """The memory of the keys in Redis, overhead included (bytes)."""
     calls = [ScriptCall(_USAGE, tuple(some), ()) for some in chunks(keys, _KEYS_PER_CALL)]
     taken = 0
     for some in chunks(calls, CALLS_AT_ONCE):

@@ -22,24 +22,24 @@ if TYPE_CHECKING:
 
 
 class Combined(Counted):
-    """What counters and their slices have in common."""
+    """The counts of several operands."""
 
     def count_and(self, *others: Counted) -> int:
-        """How many members are counted here and in each of the others.
+        """The number of members that are counted here and in each of the others.
 
-        Here as there, all live slices of a counter with slices; others of them by ``within`` and ``slice``. What is
-        added, or cleared, while it counts may be missing.
+        For a counter with slices, these are all live ones; ``within`` and ``slice`` choose some. What is added or cleared
+        during the count may be missing.
 
-        :param others: counters of the same mapping, or slices of such; they are looked for on this counter's server.
+        :param others: counters of the same mapping, or slices of them; they are read on this counter's server.
         """
         return self._count("and", self._with(others))
 
     def count_or(self, *others: Counted) -> int:
-        """How many members are counted here or in any of the others; see ``count_and``."""
+        """The number of members that are counted here or in any of the others; see ``count_and``."""
         return self._count("or", self._with(others))
 
     def count_xor(self, *others: Counted) -> int:
-        """How many members are counted in an odd number of these; of two, in one and not in the other; see
+        """The number of members that are counted in an odd number of these: of two, in one and not in the other; see
         ``count_and``."""
         return self._count("xor", self._with(others))
 
@@ -56,7 +56,7 @@ class CounterSlices(Combined):
         self._selection = selection
 
     def count(self) -> int:
-        """How many distinct members these slices have together."""
+        """The number of distinct members in these slices together."""
         return self._count("or", [self._selection])
 
     def _count(self, operation: str, operands: list[Selection]) -> int:
@@ -64,11 +64,11 @@ class CounterSlices(Combined):
 
 
 class DistinctCounter(CounterBase["redis.Redis | redis.RedisCluster"], SyncDriver, Combined):
-    """How many distinct members there are, exactly; and how many of them several counters share.
+    """An exact count of distinct members, and of the members that several counters have in common.
 
-    A member gets a number, its id, from a mapping that counters share; a counter is a Roaring bitmap of ids: some 2
-    bytes for each of few members, 8 KB for up to 65,536 of many. With ``granularity`` and ``slices`` it counts by
-    hour, day, week or month, and forgets by itself; what the mapping has given an id to stays there.
+    A mapping, which counters share, gives each member a number, its id. A counter is a Roaring bitmap of ids: some 2
+    bytes a member while they are few, at most 8 KB for each 65,536 ids. With ``granularity`` and ``slices`` it counts by
+    hour, day, week or month, and forgets by itself; the ids stay in the mapping.
     Safe to use from many threads, and after a fork. Each verb may raise redis-py's errors, ``ConfigMismatch`` where the
     name is stored with other parameters, and ``ConfigError`` for an argument that can't be right, such as an empty
     member.
@@ -100,28 +100,28 @@ class DistinctCounter(CounterBase["redis.Redis | redis.RedisCluster"], SyncDrive
         return self._run(self._protocol.add(member))
 
     def add_many(self, members: Iterable[Item]) -> list[bool]:
-        """``add`` for each member, in order; one that comes twice is counted the first time."""
+        """``add`` for each member, in order; a repeat within the call is not counted."""
         return self._run(self._protocol.add_many(members))
 
     def count(self, within: int | None = None) -> int:
-        """How many distinct members there are, in all live slices together.
+        """The number of distinct members in all live slices together.
 
-        :param within: the newest so many slices only.
+        :param within: the number of newest slices that are counted; None, the default: all.
         """
         return self._count("or", [select(self.config, within)])
 
     def within(self, slices: int) -> CounterSlices:
-        """The newest so many slices, to be counted and combined."""
+        """The newest ``slices`` slices, for counts of their own."""
         return CounterSlices(self, select(self.config, slices))
 
     def slice(self, at: datetime | str) -> CounterSlices:
-        """The slice that the instant lies in (a datetime with a time zone), or that has this label, to be counted and
-        combined. One that is not in the window counts 0."""
+        """The slice that contains the instant (a datetime with a time zone), or that has this label, for counts of its own.
+        A slice outside the window counts 0."""
         return CounterSlices(self, select_at(self.config, at))
 
     def info(self) -> CounterInfo:
         """What the counter and its mapping hold. Takes the server some 2 us a bucket of the mapping (about 55 members),
-        100 buckets at a time, and 3 us a chunk, those of a slice at a time."""
+        100 buckets a call, and 3 us a chunk, one slice a call."""
         return self._run(self._protocol.info())
 
     def warnings(self) -> list[str]:
@@ -129,11 +129,11 @@ class DistinctCounter(CounterBase["redis.Redis | redis.RedisCluster"], SyncDrive
         return self._run(self._protocol.warnings())
 
     def clear(self, *, mapping: bool = False) -> None:
-        """Forgets what is counted, for everybody; at once, unless slices have more than 5,000 chunks together: then some
-        of them after others. Ids stay: other counters may have counted them.
+        """Forgets what is counted, for all clients; at once, unless the slices have more than 5,000 chunks together: then
+        one slice after another. The ids stay, because other counters may count them.
 
-        :param mapping: True: forgets all counters of the mapping, one after another, and then its ids. If that ends in
-            an error, call it again.
+        :param mapping: True: forgets all counters of the mapping, one after another, and then its ids. After an error,
+            call it again.
         """
         self._run(self._protocol.clear(mapping=mapping))
 

@@ -1,4 +1,4 @@
-"""How tasks of an event loop send a flow's calls."""
+"""The driver for asyncio: sends a flow's calls."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from redis import RedisError, asyncio
 from redis.asyncio.retry import Retry
 
-from tbloom.engine.client import Caller
+from tbloom.engine.client import Store
 from tbloom.engine.flow import Call, Flow
 from tbloom.engine.retries import as_redis_error, have_failed
 from tbloom.engine.urls import make_client, parse_url
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class AsyncDriver(Caller["asyncio.Redis | asyncio.RedisCluster"]):
+class AsyncDriver(Store["asyncio.Redis | asyncio.RedisCluster", Any]):
     """Sends calls, and awaits the replies."""
 
     _CLIENTS = (asyncio.Redis, asyncio.RedisCluster)
@@ -47,7 +47,7 @@ class AsyncDriver(Caller["asyncio.Redis | asyncio.RedisCluster"]):
         return seen
 
     async def _meet_cluster(self) -> None:
-        """An asyncio client knows its cluster's masters only once it has been there."""
+        """Counts the cluster's masters, which an asyncio client knows after its first connection only."""
         if isinstance(self.client, asyncio.RedisCluster):
             try:
                 await self.client.initialize()
@@ -70,7 +70,7 @@ class AsyncDriver(Caller["asyncio.Redis | asyncio.RedisCluster"]):
         await self.aclose()
 
     async def _run(self, flow: Flow[T], *guess: T) -> T:
-        """The flow's answer; with a ``guess``, that while the server does not answer."""
+        """The flow's answer; during an outage the ``guess``, if there is one."""
         asked = False
         try:
             try:
@@ -87,25 +87,25 @@ class AsyncDriver(Caller["asyncio.Redis | asyncio.RedisCluster"]):
                 answer: T = stop.value
                 return answer
             except (RedisError, TBloomError) as error:
-                if not self._is_lost(error, asked=asked) or not guess:
+                if not self._note_error(error, asked=asked) or not guess:
                     raise
-            self._told_by_guess(flow)
+            self._note_guess(flow)
             return guess[0]
         finally:
-            flow.close()  # tells it of an error or a cancellation here
+            flow.close()  # so that it notes an error or a cancellation
 
     async def _send(self, calls: Sequence[Call]) -> Sequence[Any]:
-        began, replies = monotonic(), await self._exchange(calls)
+        began, replies = monotonic(), await self._send_once(calls)
         if not have_failed(replies):
             return replies
-        trip = self._trip(calls, began)
-        trip.take(replies)
-        while trip.pending:
-            await sleep(trip.pause)
-            trip.take(await self._exchange(trip.pending))
-        return trip.replies
+        retries = self._retries(calls, began)
+        retries.take(replies)
+        while retries.pending:
+            await sleep(retries.pause)
+            retries.take(await self._send_once(retries.pending))
+        return retries.replies
 
-    async def _exchange(self, calls: Sequence[Call]) -> Sequence[Any]:
+    async def _send_once(self, calls: Sequence[Call]) -> Sequence[Any]:
         """Sends the calls once; the reply, or redis-py's error, to each."""
         try:
             if len(calls) == 1:
@@ -115,5 +115,5 @@ class AsyncDriver(Caller["asyncio.Redis | asyncio.RedisCluster"]):
                     pipeline.execute_command(*call.words)
                 replies: Sequence[Any] = await pipeline.execute(raise_on_error=False)
                 return replies
-        except Exception as error:  # noqa: BLE001 - Trip raises those that are not for it
+        except Exception as error:  # noqa: BLE001 - Retries raises what is not retried
             return [error] * len(calls)

@@ -1,4 +1,4 @@
-"""The items of one script call, and those whose answers never reached their caller."""
+"""The items of one script call, and the pending answers of a client."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 
 from tbloom.engine.tokens import Lane
 
-#: The answer for an item that has to be asked for again, at another place.
+#: The answer for an item that is in another bucket than the client thought; it is sent again.
 MOVED = "2"
-#: So many items, or claims, that nobody was told of are kept in mind at most; the oldest go first.
+#: The limit of pending answers, and of claims whose answers got lost; the oldest are dropped first.
 MAX_PENDING = 100_000
 
 
@@ -25,27 +25,26 @@ class Batch:
     lane: Lane | None = None
     number: int = 0
     answers: str | None = None
-    #: The slice that its items go into, if that is not the current one.
+    #: The slice that its items go into; None: the current one.
     label: str | None = None
-    #: For how long its items are remembered (ms), where the call says so.
+    #: How long its items are remembered (ms), in a store where an add says so.
     ttl: int = 0
-    #: What was known of where its items belong when it was sent last, for stores that learn that from replies.
+    #: What its last call was made from: a slice's calls, or a tree of buckets.
     known: Any = None
-    #: Whether it was sent and no reply came.
+    #: It was sent, and no reply has come.
     in_doubt: bool = False
-    #: Whether the filter's parameters were compared after the server asked for it.
+    #: The parameters were compared after the server asked for it.
     agreed: bool = False
-    #: Whether an earlier call with these items ended untold; and those of them that are asked for now.
+    #: It is sent again for pending answers; and for which ones now.
     again: bool = False
     wanted: set[int] = field(default_factory=set)
 
 
 class PendingAnswers:
-    """Items that may have been added by calls that ended in an error or were cancelled.
+    """Items that were new, or may have been, in calls that ended in an error or were cancelled.
 
-    Their caller was never told what they are. Whoever of this client adds them next must get the
-    first answer, so their call is made again with its own token, which the server knows for as
-    long as it keeps the lane.
+    The next call of this client with one of them must get that first answer. So the call is sent again with its own
+    token, which the server knows for ``LANE_TTL_MS``.
     """
 
     __slots__ = ("_batches",)
@@ -57,30 +56,30 @@ class PendingAnswers:
         return digest in self._batches
 
     def keep(self, batches: Iterable[Batch]) -> None:
-        """Notes the items of a call that ended untold: the new ones, and those in doubt."""
+        """Keeps the new items of failed calls, and all items of those without a reply."""
         for batch in batches:
             answers = batch.answers or ("1" * len(batch.digests) if batch.in_doubt else "")
             # Fewer answers than items: the rest was not added.
             for digest, answer in zip(batch.digests, answers, strict=False):
-                # Of a batch that was asked again, the others were told before, or are still noted.
+                # The other items of a repeated batch have their answers, or are still kept.
                 if answer == "1" and (not batch.again or digest in batch.wanted):
                     self._batches[digest] = batch
         cut(self._batches)
 
     def take(self, digests: Iterable[int]) -> dict[int, Batch]:
-        """Those of the digests that are untold, with their batches; they are the caller's now.
+        """Removes the pending ones among the digests, and returns a copy of the batch of each.
 
-        A batch of which others take some too is copied for each.
+        Several threads may take items of one batch, so each sends a copy of it.
         """
         taken: dict[int, Batch] = {}
         copies: dict[int, Batch] = {}
         if self._batches:
             for digest in digests:
                 batch = self._batches.pop(digest, None)
-                # A forked process leaves its parent's to the parent.
+                # A forked process leaves its parent's items to the parent.
                 if batch is None or batch.lane is None or not batch.lane.is_ours():
                     continue
-                if digest in batch.digests:  # else a part became full before its turn came
+                if digest in batch.digests:  # else the part became full before this item
                     own = copies.get(id(batch))
                     if own is None:
                         own = replace(batch, digests=[*batch.digests], again=True, wanted=set())
@@ -90,16 +89,16 @@ class PendingAnswers:
         return taken
 
 
-def cut(untold: dict[int, Any]) -> None:
-    """Drops the oldest items, if there are too many."""
-    with suppress(RuntimeError):  # another thread changes it, and will cut it too
-        # All at once: to look for the first one again and again takes quadratic time.
-        for digest in list(islice(untold, max(0, len(untold) - MAX_PENDING))):
-            untold.pop(digest, None)
+def cut(pending: dict[int, Any]) -> None:
+    """Drops the oldest items beyond ``MAX_PENDING``."""
+    with suppress(RuntimeError):  # another thread changes it, and cuts it too
+        # One pass: looking for the first item each time takes quadratic time.
+        for digest in list(islice(pending, max(0, len(pending) - MAX_PENDING))):
+            pending.pop(digest, None)
 
 
 def answers_of(batches: Iterable[Batch]) -> dict[int, bool]:
-    """Which of the items are new, as far as that was answered."""
+    """The answers to the items that have one; True: new."""
     return {
         digest: answer == "1"
         for batch in batches

@@ -1,79 +1,111 @@
-"""Conversations about stores that keep their items in buckets (see ``tbloom.engine.tree``)."""
+"""Calls to stores that keep their items in buckets (see ``tbloom.engine.tree``)."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from tbloom.engine.batches import MOVED, Batch
+from tbloom.engine.batches import MOVED, Batch, PendingAnswers
 from tbloom.engine.exchange import Exchange
-from tbloom.engine.flow import CALLS_AT_ONCE, Flow, ScriptCall, chunks
-from tbloom.errors import TBloomError
+from tbloom.engine.flow import Flow, ScriptCall, chunks
+from tbloom.engine.keys import Keys
+from tbloom.engine.tree import Tree, new_generation, read_tree
 
-#: Buckets are split while a call is under way, and a clear() may come between. More often, without any
-#: answer, means that something else changes the layout.
-_MAX_CORRECTIONS = 16
+#: Buckets that one command reads or deletes: less than a millisecond's work.
+_BUCKETS_PER_CALL = 100
 
 
-class Bucketed(Exchange):
-    """Asks until each item has its answer, learning meanwhile where the items belong."""
+class BucketExchange(Exchange):
+    """The trees of a store's shards, as far as the client knows them, and its calls."""
 
-    #: What changes while it asks.
-    _changing = "its layout changed"
+    _change = "its layout changed"
+
+    def __init__(self, name: str, keys: Keys, owner: str, remedy: str) -> None:
+        """``owner``, ``remedy``: whose layout it is, and what its user can do if that is damaged."""
+        super().__init__(name)
+        self._keys, self._owner, self._remedy = keys, owner, remedy
+        self._trees: dict[int, Tree] = {}
+        #: The shards whose layout must be read before the next call.
+        self._outdated: set[int] = set()
 
     def change(self, batches: list[Batch], call: Callable[[Batch], ScriptCall]) -> Flow[None]:
-        """Asks with tokens, and notes whose answers got lost."""
-        yield from self.settle(batches, self.ask(batches, call))
+        """``ask`` with tokens; keeps pending answers."""
+        return self.with_tokens(batches, self.ask(batches, call))
 
     def ask(self, batches: list[Batch], call: Callable[[Batch], ScriptCall]) -> Flow[None]:
         """Sends the batches' calls until each item has its answer."""
-        for some in chunks(list(batches), CALLS_AT_ONCE):  # batches gets more meanwhile
-            pending, corrections = list(some), 0
-            while pending:
-                if corrections > _MAX_CORRECTIONS:
-                    raise TBloomError(
-                        f"{self._name!r}: {self._changing} {_MAX_CORRECTIONS} times in a row"
-                    )
-                corrections += 1
-                yield from self._prepare(pending)
-                calls = [call(batch) for batch in pending]
-                answered = yield from self._deliver(calls, pending, self._accept)
-                rest = self._left_over(answered)
-                if _items_of(rest) < _items_of(answered):  # so some have their answers
-                    corrections = 0
-                batches += rest
-                pending = [batch for batch in pending if batch not in answered] + rest
-                yield from self._refresh(pending)
+        return self.ask_until_answered(batches, call, self._prepare)
 
-    def _prepare(self, batches: list[Batch]) -> Flow[None]:  # noqa: ARG002 - subclasses may have to do something
-        """What has to be done before these are asked."""
-        yield from ()
+    def forget(self) -> None:
+        """The store is cleared, so no pending answer holds any more."""
+        self.pending_answers = PendingAnswers()
+
+    def _prepare(self, batches: list[Batch]) -> Flow[bool] | None:
+        """Reads the layouts that have changed."""
+        outdated = self._outdated.intersection(batch.shard for batch in batches)
+        return self._read_layouts(outdated) if outdated else None
+
+    def _read_layouts(self, shards: set[int]) -> Flow[bool]:
+        for shard in shards:
+            self._outdated.discard(shard)
+            key = self._keys.layout(shard)
+            self._trees[shard] = yield from read_tree(self._owner, key, self._remedy)
+        return True
+
+    def _tree(self, shard: int = 0) -> Tree:
+        """The shard's tree; without a generation if the client knows of none."""
+        return self._trees.get(shard) or self._trees.setdefault(shard, Tree(""))
+
+    def _tree_to_change(self, shard: int = 0) -> tuple[Tree, bool]:
+        """The shard's tree, and whether this call proposes it, because the client knows of none.
+
+        A proposal is for one call only: after a ``clear()``, an old generation must not come back.
+        """
+        tree = self._tree(shard)
+        if tree.generation:
+            return tree, False
+        tree = self._trees[shard] = Tree(new_generation())
+        return tree, True
+
+    def _lane(self, batch: Batch) -> str:
+        """The key of the batch's lane."""
+        lane = batch.lane
+        assert lane is not None  # noqa: S101 - it was given a token
+        return self._keys.lane(lane.client, lane.lane, batch.shard)
 
     @abstractmethod
-    def _accept(self, batch: Batch, reply: Any) -> bool:
-        """Takes a script's reply; False: to be asked again."""
+    def _known_of(self, batch: Batch) -> Any:
+        """What the next call with the batch's moved items goes by (``Batch.known``)."""
 
-    @abstractmethod
-    def _moved(self, batch: Batch) -> Any:
-        """Some of the batch's items belong elsewhere than was thought; what is known of where (``Batch.known``)."""
-
-    @abstractmethod
-    def _refresh(self, batches: list[Batch]) -> Flow[None]:
-        """Reads anew what these need that is outdated."""
-
-    def _left_over(self, batches: list[Batch]) -> list[Batch]:
-        """New batches of the items that belong elsewhere."""
-        rest = []
-        for batch in batches:
-            answers = batch.answers or ""
-            if MOVED in answers:
-                known, pairs = self._moved(batch), zip(batch.digests, answers, strict=True)
-                for left in self._rest_of(batch, [key for key, answer in pairs if answer == MOVED]):
-                    left.known = known
-                    rest.append(left)
+    def _rest_of(self, batch: Batch) -> list[Batch]:
+        """The items that are in other buckets than the client thought."""
+        answers = batch.answers or ""
+        if MOVED not in answers:
+            return []
+        known, pairs = self._known_of(batch), zip(batch.digests, answers, strict=True)
+        rest = self._batch_of_rest(batch, [key for key, answer in pairs if answer == MOVED])
+        for more in rest:
+            more.known = known
         return rest
 
 
-def _items_of(batches: list[Batch]) -> int:
-    return sum(len(batch.digests) for batch in batches)
+def keys_of_halves(key: Callable[[int], str], halves: list[int]) -> Iterator[str]:
+    """For each item, by the half that it belongs to: its bucket's key, and those of both halves."""
+    for half in halves:
+        yield key(half >> 1)
+        yield key(half & ~1)
+        yield key(half | 1)
+
+
+def halves_and_fingerprints(halves: list[int], digests: list[int]) -> Iterator[Any]:
+    """For each item, the half that it belongs to, and its fingerprint of 16 bytes."""
+    for half, digest in zip(halves, digests, strict=True):
+        yield half
+        yield digest.to_bytes(16, "big")
+
+
+def bucket_keys(key: Callable[[int], str], tree: Tree) -> list[tuple[str, ...]]:
+    """The keys of all of a tree's buckets, in groups for one command each."""
+    buckets = [*tree.buckets()] if tree.generation else []
+    return [tuple(map(key, some)) for some in chunks(buckets, _BUCKETS_PER_CALL)]

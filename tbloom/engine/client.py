@@ -1,4 +1,4 @@
-"""What all classes share that call a server: their client, and how they behave while it does not answer."""
+"""What all stores share: their redis-py client, their parameters, and what they do during an outage."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 from tbloom.engine.flow import Call, Flow
-from tbloom.engine.outage import CircuitBreaker, Guessed
-from tbloom.engine.retries import Trip, is_outage
+from tbloom.engine.outage import AnsweredWithoutServer, CircuitBreaker
+from tbloom.engine.retries import Retries, is_outage
 from tbloom.errors import ConfigError
 from tbloom.items import Item
 
 Client = TypeVar("Client")
+Config = TypeVar("Config")
 T = TypeVar("T")
 
-#: So long (s) a call is sent again to a single server; a restart may take that.
+#: How long (s) a call is retried on a single server; a restart may take that.
 RETRY_FOR = 5.0
-#: The same for a cluster, or through a Sentinel. A failover takes some seconds more than their time-outs
-#: (cluster-node-timeout, down-after-milliseconds): 15 and 30 s as they come.
+#: The same on a cluster, or through a Sentinel. A failover takes some seconds more than their time-outs
+#: (cluster-node-timeout: 15 s by default; down-after-milliseconds: 30 s).
 RETRY_FOR_FAILOVER = 40.0
 _MAX_RETRY_FOR = 3600.0
 
@@ -30,12 +31,13 @@ def seconds(argument: str, value: Any, least: float, most: float) -> float:
     raise ConfigError(argument, value, f"a number of seconds from {least:g} to {most:g}")
 
 
-class Caller(Generic[Client]):
-    """A client, and what is done while its server does not answer; the drivers send the calls."""
+class Store(Generic[Client, Config]):
+    """A store: its client, its parameters and its circuit breaker. The drivers (``sync``, ``aio``) send its calls."""
 
-    #: The redis-py classes that the subclass works with, and the class for the others.
+    #: The redis-py classes that the subclass works with, and its twin for the others.
     _CLIENTS: tuple[type, ...]
     _OTHER: str
+    _protocol: Any
 
     def __init__(
         self, client: Client, name: str, *, retry_for: float | None, on_error: str
@@ -50,7 +52,7 @@ class Caller(Generic[Client]):
         self.client: Client = client
         self._owned = False
         self._is_cluster = False
-        # A call that redis-py resends goes to the address that the first one had: Sentinel is not asked.
+        # A retry by redis-py goes to the address of the first try, without asking the Sentinel.
         fails_over = hasattr(getattr(client, "connection_pool", None), "sentinel_manager")
         self._retry_for = RETRY_FOR_FAILOVER if fails_over else 0.0
         self._retry_for_is_given = retry_for is not None
@@ -59,20 +61,35 @@ class Caller(Generic[Client]):
         #: What happens while the server does not answer.
         self.circuit = CircuitBreaker(name, on_error)
 
+    @property
+    def name(self) -> str:
+        """The store's name."""
+        name: str = self._protocol.config.name
+        return name
+
+    @property
+    def config(self) -> Config:
+        """The store's parameters, the derived ones too."""
+        config: Config = self._protocol.config
+        return config
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.config!r}>"
+
     def _own_client(self) -> None:
-        """The client was made by ``from_url``."""
+        """Notes that ``from_url`` made the client."""
         self._owned = True
         if not self._retry_for_is_given and not self._retry_for:
             self._retry_for = RETRY_FOR
 
-    def _spread(self, masters: int) -> None:  # noqa: ARG002 - subclasses may have use for it
-        """The client is that of a cluster with so many masters."""
+    def _spread(self, masters: int) -> None:  # noqa: ARG002 - a subclass uses it
+        """Notes that the client is that of a cluster."""
         self._is_cluster = True
         if not self._retry_for_is_given:
             self._retry_for = RETRY_FOR_FAILOVER
 
-    def _is_lost(self, error: Exception, *, asked: bool) -> bool:
-        """Whether a call's error says that the server is lost for now; the circuit is told."""
+    def _note_error(self, error: Exception, *, asked: bool) -> bool:
+        """Notes a call's error in the circuit breaker; returns whether it is an outage."""
         if is_outage(error):
             self.circuit.failed(error)
             return True
@@ -80,28 +97,28 @@ class Caller(Generic[Client]):
             self.circuit.worked()
         return False
 
-    def _told_by_guess(self, flow: Flow[Any]) -> None:
-        """Lets the flow know that its caller was told something, before it is closed."""
+    def _note_guess(self, flow: Flow[Any]) -> None:
+        """Notes an answer without the server; the flow learns of "new" before it is closed."""
         self.circuit.answers += 1
         if self.circuit.on_error == "schedule":
-            with suppress(Guessed, StopIteration):
-                flow.throw(Guessed())
+            with suppress(AnsweredWithoutServer, StopIteration):
+                flow.throw(AnsweredWithoutServer())
 
     def _guess(self, *, schedule: T, drop: T) -> tuple[T, ...]:
-        """What is answered while the server does not; nothing where its error comes through."""
+        """The answer during an outage; nothing with ``on_error="raise"``."""
         return {"schedule": (schedule,), "drop": (drop,)}.get(self.circuit.on_error, ())
 
     def _guess_many(
         self, items: Iterable[Item], *, schedule: T, drop: T
     ) -> tuple[Iterable[Item], tuple[list[T], ...]]:
-        """The same for many items, which may come from an iterator."""
+        """The same for many items, which may come from an iterator: the items, and their answers."""
         guess = self._guess(schedule=schedule, drop=drop)
         if not guess or isinstance(items, str | bytes) or not isinstance(items, Iterable):
-            return items, ()  # the protocol knows what is wrong with them
+            return items, ()  # the protocol raises the error
         items = list(items)
         return items, (list(guess) * len(items),)
 
-    def _trip(self, calls: Sequence[Call], began: float) -> Trip:
-        """A server that is lost is only knocked at."""
+    def _retries(self, calls: Sequence[Call], began: float) -> Retries:
+        """The retries of calls; none while the circuit is open."""
         retry_for = 0.0 if self.circuit.is_open else self._retry_for
-        return Trip(calls, retry_for, began, is_cluster=self._is_cluster)
+        return Retries(calls, retry_for, began, is_cluster=self._is_cluster)

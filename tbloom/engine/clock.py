@@ -1,4 +1,4 @@
-"""What a client believes the server's clock to say."""
+"""The server's clock, as far as a client knows it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import time
 
 
 class ServerClock:
-    """The last time the server told, carried on by this machine's monotonic clock.
+    """The server's last known time, plus what has passed since by this machine's monotonic clock.
 
-    It starts from this machine's wall clock, which only has to be right to
-    save the first correction; steps of that clock later don't matter.
+    It starts from this machine's wall clock. If that is wrong, the server corrects the first call.
     """
 
     __slots__ = ("_ahead",)
@@ -22,5 +21,5 @@ class ServerClock:
         return time.monotonic_ns() // 1_000_000 + self._ahead
 
     def learn(self, server_ms: int) -> None:
-        """Takes over what the server just said."""
+        """Takes over the server's time (ms)."""
         self._ahead = server_ms - time.monotonic_ns() // 1_000_000

@@ -1,9 +1,8 @@
-"""Calls to the server and their replies, as data; and what every flow does about error replies.
+"""Requests to the server and their replies, as data; and what every flow does about error replies.
 
-A *flow* is a generator that yields calls and is sent their replies. A driver
-(``sync``, ``aio``) sends the calls of one ``yield`` together and in order, and
-hands back a reply for each: what redis-py returned, or a ``Failure`` where the
-server said no. A lost connection is the driver's to raise.
+A *flow* is a generator that yields calls and is sent their replies. A driver (``sync``, ``aio``) sends the calls of one
+``yield`` together and in order. It returns a reply for each: redis-py's, or a ``Failure`` for an error reply. A connection
+error is raised by the driver.
 """
 
 from __future__ import annotations
@@ -17,22 +16,32 @@ from tbloom.engine.scripts import Script
 from tbloom.errors import ServerTooOld
 
 OLDEST_SERVER = (6, 2)
-#: Calls that a flow may have under way at once.
+#: The calls that a flow yields at once, at most.
 CALLS_AT_ONCE = 32
 
 
 class Status(IntEnum):
-    """How a script's reply begins; the scripts' headers say what each means."""
+    """How a script's reply begins. Only OK and FULL replies have answers; the others have changed nothing."""
 
     OK = 0
+    #: The server's clock is not within the slice that the client believes current.
     CLOCK = 1
+    #: Other parameters are stored.
     MISMATCH = 2
+    #: The token's lane has had a later call, so this is a late copy of a call that was answered.
     STRAY = 3
+    #: No parameters are stored, and the client has not compared its own elsewhere.
     UNKNOWN = 4
+    #: The stored layout is not the one that the client knows.
     LAYOUT = 5
+    #: There is no room for a new item.
     FULL = 6
-    FOREIGN = 7
+    #: A counter holds ids of another generation than its mapping.
+    OTHER_IDS = 7
+    #: A key's value is not tbloom's, or missing where there must be one.
     DAMAGED = 8
+    #: A mapping has counters, or buckets that are still to be deleted.
+    IN_USE = 9
 
 
 class Command(NamedTuple):
@@ -42,12 +51,12 @@ class Command(NamedTuple):
 
 
 class ScriptCall(NamedTuple):
-    """A call of one of our scripts, by its hash; ``in_full``: with its text, which loads it."""
+    """A call of one of tbloom's scripts by its hash; ``in_full``: by its text, which loads it."""
 
     script: Script
     keys: tuple[str, ...]
     args: tuple[Any, ...]
-    #: More arguments, made when the call is sent.
+    #: Further arguments, computed when the call is sent.
     items: Iterable[Any] = ()
     in_full: bool = False
 
@@ -64,7 +73,7 @@ class ScriptCall(NamedTuple):
 class Failure(NamedTuple):
     """An error reply: its code, such as ``NOSCRIPT``, and redis-py's error for it.
 
-    ``in_doubt``: an earlier copy of the call got no reply, and may have been executed.
+    ``in_doubt``: an earlier copy of the call got no reply, so the server may have executed that one.
     """
 
     code: str
@@ -78,7 +87,7 @@ Flow = Generator[Sequence[Call], Sequence[Any], T]
 
 
 def deliver(calls: Sequence[Call]) -> Flow[Sequence[Any]]:
-    """The replies to the calls, none of them a Failure: raises the server's first error."""
+    """The replies to the calls; raises the first error among them."""
     replies = yield calls
     if Failure in map(type, replies):
         replies = yield from again_in_full(calls, replies)
@@ -87,8 +96,8 @@ def deliver(calls: Sequence[Call]) -> Flow[Sequence[Any]]:
 
 
 def again_in_full(calls: Sequence[Call], replies: Sequence[Any]) -> Flow[Sequence[Any]]:
-    """The replies; scripts that the server has forgotten (SCRIPT FLUSH, a restart, a failover) are sent
-    once more, with their text."""
+    """The replies, after another try with the text of each script that the server does not know (after a SCRIPT FLUSH, a
+    restart or a failover)."""
     forgotten = {
         i: call._replace(in_full=True)
         for i, (call, reply) in enumerate(zip(calls, replies, strict=True))
@@ -104,7 +113,7 @@ def again_in_full(calls: Sequence[Call], replies: Sequence[Any]) -> Flow[Sequenc
 
 
 def raise_first(calls: Sequence[Call], replies: Sequence[Any]) -> Flow[None]:
-    """Raises the first error among the replies, if there is one."""
+    """Raises the first error among the replies."""
     for call, reply in zip(calls, replies, strict=True):
         if isinstance(reply, Failure):
             yield from _raise(call, reply)
@@ -117,13 +126,13 @@ def chunks(sequence: Sequence[T], size: int) -> Iterator[Sequence[T]]:
 
 
 def text(reply: str | bytes) -> str:
-    """A client with decode_responses returns str, one without returns bytes."""
-    # (A text that is not UTF-8 is somebody else's, and no text of ours.)
+    """The reply as str; with decode_responses it is one already."""
+    # What is not UTF-8 was written by another program.
     return reply if isinstance(reply, str) else reply.decode(errors="replace")
 
 
 def _raise(call: Call, failure: Failure) -> Flow[None]:
-    """Raises the server's error, or one that says more."""
+    """Raises the server's error, or one that names its cause."""
     error = failure.error
     if failure.code == "WRONGTYPE":
         keys = call.keys if isinstance(call, ScriptCall) else call.words[1:2]

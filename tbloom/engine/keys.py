@@ -1,7 +1,7 @@
 """Every key name that tbloom uses.
 
-All keys of a shard share one hash tag, so a script finds them on one node of a
-cluster: ``{news}:20190508`` with one shard, ``{news:3}:20190508`` with more.
+All keys of a shard share one hash tag, so they are on one node of a cluster: ``{news}:20190508`` with one shard,
+``{news:3}:20190508`` with several.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from tbloom.errors import ConfigError
 
 #: The hash slots of a Redis Cluster.
 SLOTS = 1 << 14
-# More shards than this are spread evenly by chance alone.
+# More shards than this spread evenly by chance.
 _SEGMENTS = 256
-# ... and as many colons as there may be, so that no two names have the same stem.
+# Any number of colons at the end, so that no two names have the same stem.
 _LIKE_A_SHARD = re.compile(r":[0-9]+(\.[0-9]+)?:*\Z")
-#: All keys that have a filter's parameters, and its shards' copies of them, for SCAN.
+#: A pattern for SCAN: the keys of all filters' parameters, and the shards' copies.
 CONFIGS = "{*}:config"
 _BUCKET = re.compile(r"\}:exact:\d+:\d+\Z", re.ASCII)
 _REGISTER, _CLAIMS, _SESSIONS, _COUNTERS = _HASHES = (
@@ -32,8 +32,8 @@ _IDS_OR_CHUNKS = re.compile(r"\}:(ids|chunks):")
 
 
 def check_name(name: str, argument: str = "name") -> str:
-    """The name, if it can be one; ``argument`` names it in the ConfigError if it can't."""
-    # A name that UTF-8 can't encode has a lone surrogate in it.
+    """The name, if it is valid; else raises ConfigError for ``argument``."""
+    # UTF-8 can't encode lone surrogates.
     if not isinstance(name, str) or not name or re.search("[{}\ud800-\udfff]", name):
         raise ConfigError(argument, name, "a str that is not empty and has no braces")
     return name
@@ -50,7 +50,7 @@ class Keys:
         stem = f"{name}:" if _LIKE_A_SHARD.search(name) else name
         self._shards = shards
         self._tags: dict[int, str] = {}
-        #: The parameters that the filter was made with, found by name alone.
+        #: The store's parameters; this key follows from the name alone.
         self.root = f"{{{stem}}}:config"
         if shards == 1:
             self._tags[0] = f"{{{stem}}}"
@@ -60,7 +60,7 @@ class Keys:
         return f"{self._tag(shard)}:{label}:{part}" if part else f"{self._tag(shard)}:{label}"
 
     def incoming(self, label: str, shard: int, part: int, token: str) -> str:
-        """The same while it is taken in from elsewhere; ``token``: whoever does that."""
+        """The same during an import; ``token``: of the client that imports."""
         return f"{self.slice(label, shard, part)}:incoming:{token}"
 
     def bucket(self, generation: str, number: int, shard: int = 0) -> str:
@@ -68,28 +68,27 @@ class Keys:
         return f"{self._tag(shard)}:exact:{generation}:{number}"
 
     def layout(self, shard: int = 0) -> str:
-        """The parts of those slices that have not just the one that every slice begins with; of an exact
-        filter or a mapping, which buckets there are."""
+        """The parts of slices that have grown; of an exact filter or a mapping, its tree of buckets."""
         return f"{self._tag(shard)}:layout"
 
     def register(self, shard: int = 0) -> str:
-        """Which parts there must be, and until when."""
+        """The parts that exist, and when each expires."""
         return self._tag(shard)[:-1] + _REGISTER
 
     def claims(self, shard: int = 0) -> str:
-        """The items that somebody works on, and who does."""
+        """The claimed items, and the session of each."""
         return self._tag(shard)[:-1] + _CLAIMS
 
     def sessions(self, shard: int = 0) -> str:
-        """Who holds claims, and until when each counts as alive."""
+        """The sessions that hold claims, and until when each counts as alive."""
         return self._tag(shard)[:-1] + _SESSIONS
 
     def config(self, shard: int = 0) -> str:
-        """The parameters once more, where the shard's scripts can read them."""
+        """The shard's copy of the parameters, for its scripts."""
         return f"{self._tag(shard)}:config"
 
     def lane(self, client: str, lane: int, shard: int = 0) -> str:
-        """The last token and answer of one lane of one client."""
+        """The number and the answer of a lane's last call."""
         return f"{self._tag(shard)}:lane:{client}:{lane}"
 
     def ids(self, generation: str, bucket: int) -> str:
@@ -97,11 +96,11 @@ class Keys:
         return f"{self._tag(0)}:ids:{generation}:{bucket}"
 
     def members(self) -> str:
-        """How many ids a mapping has given."""
+        """The number of ids that a mapping has given."""
         return f"{self._tag(0)}:members"
 
     def forgotten(self) -> str:
-        """A former layout of a mapping, for as long as there are buckets that it tells of."""
+        """A mapping's former layout, until its buckets are deleted."""
         return f"{self._tag(0)}:forgotten"
 
     def counters(self) -> str:
@@ -109,15 +108,15 @@ class Keys:
         return self._tag(0)[:-1] + _COUNTERS
 
     def directory(self, counter: str, label: str) -> str:
-        """The directory of one slice of a counter: its chunks, those that are small whole."""
+        """The directory of one slice of a counter: its small chunks, and the sizes of its bitmaps."""
         return f"{self._tag(0)}:chunks:{counter}:{label}"
 
     def bitmap(self, counter: str, label: str, chunk: int) -> str:
-        """One of the slice's chunks that are bitmaps."""
+        """A chunk of the slice that is a bitmap."""
         return f"{self._tag(0)}:bitmap:{counter}:{label}:{chunk}"
 
     def scratch(self, number: int) -> str:
-        """A bitmap that is there while a script runs."""
+        """A bitmap that exists while a script runs."""
         return f"{self._tag(0)}:scratch:{number}"
 
     def _tag(self, shard: int) -> str:
@@ -129,8 +128,8 @@ class Keys:
     def _even_tag(self, shard: int) -> str:
         """``{news:3}``, or the first of ``{news:3.1}``, ``{news:3.2}``, ... in the shard's part of the slots.
 
-        Left to chance, some nodes of a cluster would get twice the shards of others. A master
-        usually has one range of slots, so shards in step with the slots spread evenly over masters.
+        By chance, some nodes of a cluster would get twice the shards of others. A master usually has one range of slots,
+        so shards in the order of the slots spread evenly over masters.
         """
         stem = self.root[: -len("}:config")]
         segments = min(self._shards, _SEGMENTS)
@@ -144,7 +143,7 @@ class Keys:
 
 
 def name_of(key: str) -> str | None:
-    """The name of the filter whose parameters are in this key; None where there is none, or only a shard's copy."""
+    """The name of the store whose parameters are in this key; None if it is a shard's copy, or another key."""
     stem = key[1 : -len("}:config")]
     for name in (stem, stem[:-1]):
         with suppress(ConfigError):
@@ -166,12 +165,12 @@ def slot(tag: str) -> int:
 
 
 def shard_of(digest: int, shards: int) -> int:
-    """Which shard the item with this digest belongs to, 0 .. shards-1."""
+    """The shard of the item with this digest, 0 .. shards-1."""
     return (digest >> 96) * shards >> 32
 
 
 def by_shard(digests: Iterable[int], shards: int) -> dict[int, list[int]]:
-    """The distinct digests, in order, by the shard that they belong to."""
+    """The distinct digests by shard, in order."""
     found: dict[int, list[int]] = {}
     for key in dict.fromkeys(digests):
         found.setdefault(shard_of(key, shards), []).append(key)

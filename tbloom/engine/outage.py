@@ -1,4 +1,4 @@
-"""What is done while the server does not answer: decide without it, and ask it again now and then."""
+"""The circuit breaker: during an outage, answers are given without the server, which is tried now and then."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from tbloom.errors import ConfigError
 
 logger = logging.getLogger(__name__)
 
-#: What an item is taken for while the server does not answer: nothing (the error comes through), new, or seen.
+#: During an outage: raise the error, answer "new", or answer "seen".
 ON_ERROR = ("raise", "schedule", "drop")
-#: After an error, the server is left alone for so long (s).
+#: The time between two tries of a server that does not answer (s).
 HOLD_OFF = 10.0
 
 
-class Guessed(Exception):
-    """Thrown into a flow whose caller was told that its items are new, because the server did not answer."""
+class AnsweredWithoutServer(Exception):
+    """Thrown into a flow after "new" was answered in place of the server, so that its items are not pending."""
 
 
 class CircuitBreaker:
-    """Lets every call through while the server answers, and one now and then while it does not.
+    """Lets every call through while the server answers, and one every 10 seconds during an outage.
 
-    It says once that the server is lost, and once that it is back.
+    It logs the beginning and the end of an outage once each.
     """
 
     def __init__(self, name: str, on_error: str) -> None:
         if on_error not in ON_ERROR:
             raise ConfigError("on_error", on_error, " or ".join(map(repr, ON_ERROR)))
         self.on_error = on_error
-        #: Calls that ended in an error, and answers that were given without the server.
+        #: Calls that ended in an error, and calls that were answered without the server.
         self.errors = 0
         self.answers = 0
         self._name = name
@@ -37,27 +37,27 @@ class CircuitBreaker:
 
     @property
     def is_open(self) -> bool:
-        """Whether the server did not answer when it was asked last."""
+        """Whether the last call ended in an error."""
         return self._next_try is not None
 
     def lets_through(self) -> bool:
-        """Whether a call is to be made now."""
+        """Whether a call may be sent now."""
         if self._next_try is None or self.on_error == "raise":
             return True
         now = time.monotonic()
         if now < self._next_try:
             return False
-        self._next_try = now + HOLD_OFF  # the others wait for how this one ends
+        self._next_try = now + HOLD_OFF  # other calls wait for the result of this one
         return True
 
     def worked(self) -> None:
-        """The server has answered."""
+        """Closes the circuit: the server has answered."""
         if self._next_try is not None:
             self._next_try = None
             logger.info("filter %r: the server answers again", self._name)
 
     def failed(self, error: Exception) -> None:
-        """The server has not answered."""
+        """Counts an error, and opens the circuit."""
         self.errors += 1
         if self.on_error == "raise":
             return

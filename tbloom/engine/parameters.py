@@ -1,32 +1,45 @@
-"""The parameters that are stored with a store, so that other clients can compare theirs."""
+"""The parameters that are stored with a store and compared by its clients; and arguments that have other names now."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 from tbloom.engine.keys import Keys
+from tbloom.errors import ConfigError
+
+#: The arguments of stores that have another name now.
+RENAMED = {"home_size": "cache_size", "home_age": "cache_ttl", "patience": "retry_for"}
+
+
+def refuse_old_names(arguments: Mapping[str, object], known: Iterable[str] = ()) -> None:
+    """Raises ConfigError for an argument with an old name, and TypeError for one that is not ``known``."""
+    for name in arguments.keys() - {*known}:
+        if name in RENAMED:
+            raise ConfigError(name, arguments[name], f"its new name, {RENAMED[name]}")
+        raise TypeError(f"unexpected keyword argument {name!r}")
 
 
 def differences(stored: str, ours: str) -> dict[str, tuple[Any, Any]]:
-    """Each parameter that differs between two texts that are stored with filters: (stored, ours)."""
+    """The parameters that differ between two stored texts: (stored, ours)."""
     theirs, own = read_stored(stored), read_stored(ours)
     kinds = theirs.get("kind"), own.get("kind")
     if "hash" in theirs and kinds[0] != kinds[1]:
-        return {"kind": kinds}  # stores of two kinds have nothing to compare
+        return {"kind": kinds}  # two kinds of stores have no parameters in common
     differing = {
         name: (theirs.get(name), own.get(name))
         for name in sorted(theirs.keys() | own.keys())
         if theirs.get(name) != own.get(name)
     }
     if not differing and stored != ours:
-        # The same values in another spelling, true for 1 say: that wasn't tbloom.
+        # The same values in another spelling, such as true for 1, which tbloom does not write.
         return {"stored": (stored, ours)}
     return differing
 
 
 class Guarded(Protocol):
-    """Parameters that are stored, and compared with those of other clients."""
+    """The parameters of a store."""
 
     @property
     def name(self) -> str:
@@ -41,13 +54,13 @@ class Guarded(Protocol):
         """The parameters as they are stored."""
 
     def differences(self, stored: str) -> dict[str, tuple[Any, Any]]:
-        """Each that ``stored`` has another value for: (stored, ours)."""
+        """The parameters that differ from ``stored``: (stored, ours)."""
 
 
 def read_stored(stored: str) -> dict[str, Any]:
-    """The parameters in what is stored, by name; under "stored" what is not tbloom's."""
+    """The stored parameters by name; a text that is not tbloom's under the name "stored"."""
     try:
         values = json.loads(stored)
-    except (ValueError, RecursionError):  # somebody else's text, or one made to be deeply nested
+    except (ValueError, RecursionError):  # another program's text, or one with very deep nesting
         values = None
     return values if isinstance(values, dict) else {"stored": stored}

@@ -1,4 +1,4 @@
-"""redis-py's errors: which of them are Failures, which pass, and which calls are worth sending again."""
+"""redis-py's errors: which are error replies, which are outages, and after which a call is sent again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tbloom.engine.flow import Call, Failure
 
 
 def backoff() -> ExponentialBackoff:
-    """How long to wait before a resend: 10 ms, doubled each time, at most a second."""
+    """The pauses between retries: 10 ms, doubled each time, at most a second."""
     return ExponentialBackoff(cap=1, base=0.01)
 
 
@@ -40,39 +40,44 @@ def failure(error: exceptions.ResponseError) -> Failure:
     return Failure("WRONGTYPE" if str(error).startswith("WRONGTYPE") else "ERR", error)
 
 
-# Errors that mean "ask again": slots are on the move, or a master is gone and its replica has not taken
-# over yet.
-_ASK_AGAIN = (
+# After these a call is sent again: the connection failed, slots are moving to another node, or a failover
+# is under way.
+_RETRIED = (
     exceptions.ConnectionError,
     exceptions.TimeoutError,
     exceptions.AskError,  # MovedError too
     exceptions.TryAgainError,
     exceptions.ClusterError,  # ClusterDownError too
 )
-# The same of a cluster's client. The first: no node answers, or not all slots are covered. The others:
-# redis-py 8.1 stumbles over connections that another task or thread has closed, and over slots that
-# are on their way to a node that it hasn't met.
-_STUMBLES = (exceptions.RedisClusterException, AttributeError, KeyError, RuntimeError)
+# On a cluster after these too. RedisClusterException: no node answers, or some slots have no node. The
+# others are bugs of redis-py 8.1: another task or thread closes the connection that it uses, or slots move to a node
+# that it does not know yet.
+_RETRIED_ON_CLUSTER = (
+    exceptions.RedisClusterException,
+    AttributeError,
+    KeyError,
+    RuntimeError,
+)
 _FINAL = (exceptions.AuthenticationError, exceptions.AuthorizationError)
 
 
-# Error replies that say something about this moment's server, not about the call.
-_PASSING = re.compile(
+# Error replies about the server's present state, not about the call.
+_OUTAGE_CODES = re.compile(
     "OOM|READONLY|LOADING|BUSY|MISCONF|MASTERDOWN|NOREPLICAS|CLUSTERDOWN|TRYAGAIN|UNBLOCKED"
 )
-_PASSING_CLASSES = (exceptions.OutOfMemoryError, exceptions.ReadOnlyError, *_ASK_AGAIN)
+_OUTAGES = (exceptions.OutOfMemoryError, exceptions.ReadOnlyError, *_RETRIED)
 
 
 def is_outage(error: Exception) -> bool:
-    """Whether the server may do later what it does not do now, so that ``on_error`` decides."""
+    """Whether the error may pass by itself, so that ``on_error`` decides."""
     if isinstance(error, _FINAL):
         return False
-    return isinstance(error, _PASSING_CLASSES) or bool(_PASSING.match(str(error)))
+    return isinstance(error, _OUTAGES) or bool(_OUTAGE_CODES.match(str(error)))
 
 
 def as_redis_error(error: Exception) -> Exception:
-    """The error, or one that ``except RedisError`` catches, as RedisClusterException is not."""
-    if isinstance(error, _STUMBLES):
+    """The error; a ConnectionError for those that ``except RedisError`` would not catch, such as RedisClusterException."""
+    if isinstance(error, _RETRIED_ON_CLUSTER):
         lost = exceptions.ConnectionError(str(error))
         lost.__cause__ = error
         return lost
@@ -80,17 +85,18 @@ def as_redis_error(error: Exception) -> Exception:
 
 
 def have_failed(replies: Sequence[Any]) -> bool:
-    """Whether one of the replies is an error. (Most often none is, and there is but one reply.)"""
-    for reply in replies:  # noqa: SIM110 - any() would take four times as long
+    """Whether one of the replies is an error."""
+    for reply in replies:  # noqa: SIM110 - any() takes four times as long for the usual single reply
         if isinstance(reply, Exception):
             return True
     return False
 
 
-class Trip:
-    """Calls that are sent together, and what came back.
+class Retries:
+    """Calls that are sent together, their replies, and which of them are sent again.
 
-    It ``began`` by ``time.monotonic``. ``pending`` are those to be sent again, after ``pause`` seconds.
+    ``began``: when they were sent first (``time.monotonic``). ``pending``: the calls that are sent again, after ``pause``
+    seconds.
     """
 
     __slots__ = ("_deadline", "_is_cluster", "_pauses", "_places", "pause", "pending", "replies")
@@ -106,24 +112,26 @@ class Trip:
         self._pauses = 0
         self._deadline = began + retry_for if retry_for else 0.0
 
-    def _may_pass(self, error: Exception) -> bool:
+    def _is_retried(self, error: Exception) -> bool:
         if isinstance(error, _FINAL):
             return False
-        return isinstance(error, _ASK_AGAIN) or (self._is_cluster and isinstance(error, _STUMBLES))
+        return isinstance(error, _RETRIED) or (
+            self._is_cluster and isinstance(error, _RETRIED_ON_CLUSTER)
+        )
 
     def take(self, replies: Sequence[Any]) -> None:
-        """Takes the reply, or redis-py's error, to each call that was pending.
+        """Takes the reply, or redis-py's error, to each pending call.
 
-        Error replies become Failures. Other errors are raised, once there is no more retry_for.
+        Error replies become Failures. Other errors are raised once ``retry_for`` is over.
         """
         again = []
         for place, reply in zip(self._places, replies, strict=True):
             if not isinstance(reply, Exception):
                 self.replies[place] = reply
-            elif self._may_pass(reply) and time.monotonic() < self._deadline:
+            elif self._is_retried(reply) and time.monotonic() < self._deadline:
                 again.append(place)
             elif isinstance(reply, exceptions.ResponseError):
-                # Of a call that is sent again, the first copy may have been executed.
+                # The server may have executed the first copy of a call that was sent again.
                 self.replies[place] = failure(reply)._replace(in_doubt=self._pauses > 0)
             else:
                 raise as_redis_error(reply) if self._is_cluster else reply

@@ -1,4 +1,4 @@
-"""The Lua scripts, with the hash that EVALSHA knows them by."""
+"""The Lua scripts and their hashes for EVALSHA."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ class Script:
 
     @cached_property
     def text(self) -> str:
-        """The script, after the functions of ``lua/shared`` that it calls. (Not all of them: each one costs
-        every call of the script some time.)"""
+        """The script, after those functions of ``lua/shared`` that it calls; each one more would cost every call time."""
         body = _read(self.name)
         return "\n\n".join([*_called_in(body, {}).values(), body])
 
@@ -33,7 +32,7 @@ class Script:
 
 
 def _called_in(text: str, found: dict[str, str]) -> dict[str, str]:
-    """``found``, and the shared functions that the text calls, each after those that it calls itself."""
+    """``found`` and the shared functions that the text calls, each after the ones that it needs."""
     for name, function in _shared().items():
         if name not in found and re.search(rf"(?<!function )\b{name}\(", text):
             _called_in(function, found)

@@ -1,4 +1,4 @@
-"""What is asked of a server before a store is trusted to it."""
+"""Checks of a server: stored parameters, and whether it evicts keys."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def check_stored(config: Guarded) -> Flow[None]:
 
 
 def evictions(keys: list[str]) -> Flow[list[str]]:
-    """What is to be said of those servers, among the ones that these keys are on, that drop keys."""
+    """A warning for each kind of server with these keys that evicts keys when its memory is full."""
     found: dict[str, None] = {}
     for some in chunks(keys, CALLS_AT_ONCE):
         for _, section in (yield from deliver([ScriptCall(_SERVER, (key,), ()) for key in some])):

@@ -1,4 +1,4 @@
-"""How threads and processes send a flow's calls."""
+"""The driver for threads and processes: sends a flow's calls."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import redis
 from redis.retry import Retry
 
-from tbloom.engine.client import Caller
-from tbloom.engine.connections import Wire, target
+from tbloom.engine.client import Store
+from tbloom.engine.connections import KeptConnections, node_option
 from tbloom.engine.flow import Call, Flow
 from tbloom.engine.retries import have_failed
 from tbloom.engine.urls import make_client, parse_url
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class SyncDriver(Caller["redis.Redis | redis.RedisCluster"]):
+class SyncDriver(Store["redis.Redis | redis.RedisCluster", Any]):
     """Sends calls, and waits for the replies."""
 
     _CLIENTS = (redis.Redis, redis.RedisCluster)
-    _wire: Wire | None = None
+    _kept: KeptConnections | None = None
 
     @classmethod
     def _from_url(cls, url: str, name: str, arguments: Mapping[str, Any]) -> Self:
@@ -44,7 +44,7 @@ class SyncDriver(Caller["redis.Redis | redis.RedisCluster"]):
     def close(self) -> None:
         """Closes the client, if ``from_url`` made it."""
         self._retry_for = 0.0
-        self.keep_connections()  # none from now on
+        self.keep_connections()  # retry_for is 0 now, so none
         if self._owned:
             self.client.close()
 
@@ -55,14 +55,17 @@ class SyncDriver(Caller["redis.Redis | redis.RedisCluster"]):
         self.close()
 
     def keep_connections(self) -> None:
-        """Keeps connections from call to call, for a client that nobody else uses, as ``from_url``'s; with
-        ``retry_for`` 0 none, because a kept one may be lost unnoticed."""
-        before, self._wire = self._wire, Wire.of(self.client) if self._retry_for else None
+        """Keeps connections from call to call, if nothing else uses the client. With ``retry_for=0`` it keeps none,
+        because the server may have closed a kept one unnoticed."""
+        before, self._kept = (
+            self._kept,
+            KeptConnections.of(self.client) if self._retry_for else None,
+        )
         if before is not None:
             before.let_go()
 
     def _run(self, flow: Flow[T], *guess: T) -> T:
-        """The flow's answer; with a ``guess``, that while the server does not answer."""
+        """The flow's answer; during an outage the ``guess``, if there is one."""
         asked = False
         try:
             try:
@@ -77,36 +80,36 @@ class SyncDriver(Caller["redis.Redis | redis.RedisCluster"]):
                 answer: T = stop.value
                 return answer
             except (redis.RedisError, TBloomError) as error:
-                if not self._is_lost(error, asked=asked) or not guess:
+                if not self._note_error(error, asked=asked) or not guess:
                     raise
-            self._told_by_guess(flow)
+            self._note_guess(flow)
             return guess[0]
         finally:
-            flow.close()  # tells it of an error or a cancellation here
+            flow.close()  # so that it notes an error or a cancellation
 
     def _send(self, calls: Sequence[Call]) -> Sequence[Any]:
-        began, replies = monotonic(), self._exchange(calls)
+        began, replies = monotonic(), self._send_once(calls)
         if not have_failed(replies):
             return replies
-        trip = self._trip(calls, began)
-        trip.take(replies)
-        while trip.pending:
-            sleep(trip.pause)
-            trip.take(self._exchange(trip.pending))
-        return trip.replies
+        retries = self._retries(calls, began)
+        retries.take(replies)
+        while retries.pending:
+            sleep(retries.pause)
+            retries.take(self._send_once(retries.pending))
+        return retries.replies
 
-    def _exchange(self, calls: Sequence[Call]) -> Sequence[Any]:
+    def _send_once(self, calls: Sequence[Call]) -> Sequence[Any]:
         """Sends the calls once; the reply, or redis-py's error, to each."""
         try:
-            wire = self._wire
-            if wire is not None and (told := wire.exchange(calls)):
-                return told
+            kept = self._kept
+            if kept is not None and (kept_replies := kept.send(calls)):
+                return kept_replies
             if len(calls) == 1:
                 return [self.client.execute_command(*calls[0].words)]  # type: ignore[no-untyped-call]
             with self.client.pipeline(transaction=False) as pipeline:
                 for call in calls:
-                    pipeline.execute_command(*call.words, **target(self.client, call))
+                    pipeline.execute_command(*call.words, **node_option(self.client, call))
                 replies: Sequence[Any] = pipeline.execute(raise_on_error=False)
                 return replies
-        except Exception as error:  # noqa: BLE001 - Trip raises those that are not for it
+        except Exception as error:  # noqa: BLE001 - Retries raises what is not retried
             return [error] * len(calls)

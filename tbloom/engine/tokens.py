@@ -1,10 +1,9 @@
-"""Tokens that make a call safe to send again.
+"""Tokens that make a call safe to resend.
 
-A call carries (client, lane, number), and the server keeps the answer of a
-lane's last call. That is enough because a lane carries one call at a time:
-whoever makes a call takes a free lane, or opens one more, and gives it back
-once the call is answered. A lane whose call ended without an answer is never
-used again: a stray copy of that call may still be on its way.
+A token is (client, lane, number). The server keeps the answer to the last call of each lane, and gives it again to a call
+with the same number. One answer is enough, because a lane has one call at a time: a call takes a free lane, or a new one,
+and frees it once the answer is here. A lane whose call got no answer is never used again, because a late copy of that
+call may still arrive.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ import secrets
 from collections import deque
 from itertools import count
 
-#: How long the server keeps a lane's answer: longer than any retry takes (redis-py's default is
-#: 10 resends of at most 5 s each, scrapy-redis' time-out is 30 s).
+#: How long the server keeps a lane's answer (ms): longer than all retries take (redis-py's default: 10 of at most 5 s
+#: each; the time-out of scrapy-redis: 30 s).
 LANE_TTL_MS = 3_600_000
 
 
@@ -36,12 +35,12 @@ class Lane:
         return self.number
 
     def is_ours(self) -> bool:
-        """Whether it belongs to this process, not to one that this was forked from."""
+        """Whether this process made it, not one that this process was forked from."""
         return self.pid == os.getpid()
 
 
 class _Identity:
-    """A client's name and its lanes, as they are in one process."""
+    """A client's name and its lanes in one process."""
 
     __slots__ = ("client", "free", "pid", "unused")
 
@@ -52,12 +51,11 @@ class _Identity:
         self.unused = count()
 
 
-class Lanes:
+class LanePool:
     """The lanes of one client, for any number of threads and tasks.
 
-    A forked process becomes a client of its own. No lock is needed: a lane is taken and given back
-    by one operation on a deque, and where two threads of a forked process meet here first, each
-    becomes a client for a moment, which is as good.
+    A forked process becomes a client of its own. No lock is needed: one operation on a deque takes or frees a lane. If two
+    threads of a new process arrive here at once, each becomes a client, and one of the two goes unused afterwards.
     """
 
     __slots__ = ("_identity",)
@@ -66,7 +64,7 @@ class Lanes:
         self._identity = _Identity()
 
     def take(self) -> Lane:
-        """A lane that nobody else uses until it is given back."""
+        """A free lane; no other call gets it until it is given back."""
         identity = self._identity
         if identity.pid != os.getpid():
             identity = self._identity = _Identity()

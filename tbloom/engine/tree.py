@@ -1,9 +1,9 @@
-"""Buckets of fingerprints, and which an item belongs to: extendible hashing.
+"""The tree of a store's buckets: extendible hashing.
 
-R. Fagin et al., "Extendible hashing: a fast access method for dynamic files", 1979. Bucket 1 is split into
-2 and 3 when it gets too large, these into 4, 5, 6 and 7, and so on: a tree, each level of which goes by a further
-bit of the fingerprint's last 48. A bit for each bucket says whether it has been split. ``lua/shared/buckets.lua``
-does the same sums in ``place`` and ``half_of``.
+R. Fagin et al., "Extendible hashing: a fast access method for dynamic files", 1979. When bucket 1 gets too large, it is
+split into 2 and 3; these into 4, 5, 6 and 7, and so on. Each level of the tree goes by one more of the fingerprint's last
+48 bits. The layout has a bit for each bucket that has been split. ``lua/shared/buckets.lua`` computes the same in ``place``
+and ``half_of``.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from collections.abc import Iterable, Iterator
 from tbloom.engine.flow import CALLS_AT_ONCE, Command, Flow, chunks, deliver, text
 from tbloom.errors import TBloomError
 
-#: Buckets are split up to this number, so that items made to be in one bucket can't make the layout larger.
+#: The last bucket that may be split. It bounds the layout, also for items that were made to share one bucket.
 LAST_BUCKET = 1 << 26
-#: The layout begins with the generation, so many digits; its bits are read so many words at a time.
+#: The digits of the generation, which the layout begins with; the 64-bit words of its bits that one command reads.
 _GENERATION, _WORDS = 16, 1000
 _LONGEST = _GENERATION + LAST_BUCKET // 8
-#: The bits of a fingerprint that choose its bucket; the uppermost ones choose its shard.
+#: How many of a fingerprint's bits choose its bucket: the last ones. (The first ones choose its shard.)
 BITS = 48
 _MASK = (1 << BITS) - 1
 
 
 class Tree:
-    """The buckets of a shard, or a mapping, as far as known; ``generation``: since which clear() they are, 16 digits."""
+    """The buckets of a shard, or of a mapping, as far as known; ``generation``: when they began (us), 16 digits."""
 
     __slots__ = ("_level", "_splits", "generation")
 
     def __init__(self, generation: str, splits: bytes = b"") -> None:
         self.generation = generation
         self._splits = bytearray(splits)
-        self._level = 0  # where the last search ended: the next one will end near
+        self._level = 0  # the last search ended here; the next one ends nearby
 
     def note_splits(self, buckets: Iterable[int]) -> None:
-        """These have been split."""
+        """Notes that these buckets have been split."""
         for bucket in buckets:
             missing = bucket // 8 + 1 - len(self._splits)
             if missing > 0:
@@ -44,7 +44,7 @@ class Tree:
             self._splits[bucket // 8] |= 0x80 >> bucket % 8
 
     def half_of(self, fingerprint: int) -> int:
-        """Of the two halves of the item's bucket, the number of the one that the item belongs to."""
+        """The number of the half of its bucket that the item belongs to."""
         path = (1 << BITS) | (fingerprint & _MASK)
         level = self._level
         while level and not self._is_split(path >> (BITS + 1 - level)):
@@ -61,7 +61,7 @@ class Tree:
         return bucket, (position - position % width + width) & _MASK
 
     def buckets(self) -> Iterator[int]:
-        """All that there are."""
+        """All buckets."""
         position = 0
         while True:
             bucket, position = self.bucket_after(position)
@@ -75,12 +75,12 @@ class Tree:
 
 
 def new_generation() -> str:
-    """What the buckets of a store are called by that begins now."""
+    """The generation of buckets that begin now."""
     return f"{time.time_ns() // 1000:0{_GENERATION}}"
 
 
 def read_tree(name: str, key: str, remedy: str = "clear()") -> Flow[Tree]:
-    """The buckets that a layout's key tells of; without a generation where there are none.
+    """The tree that a layout's key describes; without a generation if there is no such key.
 
     ``name``: the store's; ``remedy``: what its user can do about a key that is no layout.
     """
@@ -94,7 +94,7 @@ def read_tree(name: str, key: str, remedy: str = "clear()") -> Flow[Tree]:
             f"{name!r}: key {key!r} holds {generation!r}..., which is not a layout of "
             f"tbloom's; {remedy} it"
         )
-    # As numbers: a client with decode_responses could not read them otherwise.
+    # As numbers, because a client with decode_responses can't read bytes.
     words = [f"#{i}" for i in range(_GENERATION // 8, -(-size // 8))]
     calls = [
         Command(("BITFIELD_RO", key, *(term for word in some for term in ("GET", "i64", word))))

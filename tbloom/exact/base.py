@@ -1,21 +1,25 @@
-"""What ``ExactFilter`` and ``AsyncExactFilter`` share."""
+"""The base of ``ExactFilter`` and ``AsyncExactFilter``."""
 
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
-from tbloom.engine.client import Caller, Client
+from tbloom.engine.client import Client, Store
+from tbloom.engine.parameters import refuse_old_names
 from tbloom.exact.config import ExactConfig
 from tbloom.exact.protocol import ExactProtocol
 from tbloom.items import check_ttl
 
-#: For how long (s) an item is remembered, if nothing else is said.
+if TYPE_CHECKING:
+    from typing_extensions import Never
+
+#: How long an item is remembered by default (s).
 DEFAULT_TTL = 3600
 
 
 class ExactArguments(TypedDict, total=False):
-    """What a class may be given beside the client and the name."""
+    """The optional arguments of both classes."""
 
     ttl: float | timedelta
     shards: int
@@ -23,8 +27,10 @@ class ExactArguments(TypedDict, total=False):
     on_error: str
 
 
-class ExactBase(Caller[Client]):
+class ExactBase(Store[Client, ExactConfig]):
     """An exact filter, its client and its protocol."""
+
+    _protocol: ExactProtocol
 
     def __init__(
         self,
@@ -35,30 +41,19 @@ class ExactBase(Caller[Client]):
         shards: int = 1,
         retry_for: float | None = None,
         on_error: str = "raise",
+        **old: Never,
     ) -> None:
-        """A filter that remembers each item for as long as is said when it is added.
+        """A filter that remembers each item for a time of its own.
 
-        :param client: a redis-py client; it stays the caller's to close.
-        :param name: the filter's name: all who give the same name share it.
-        :param ttl: for how long an item is remembered, in seconds or as a ``timedelta``, from the moment
-            that it was new (3600). Clients may differ in it.
+        :param client: a redis-py client; the caller closes it.
+        :param name: the filter's name; clients with the same name share the filter.
+        :param ttl: how long an item is remembered from its first add on, in seconds or as a ``timedelta``
+            (3600). Clients may differ in it.
         :param shards: independent parts of the filter; on a cluster they spread over its nodes (1).
         :param retry_for: see ``TimeBloom``.
         :param on_error: see ``TimeBloom``.
-        :raises ConfigError: where an argument can't be right.
+        :raises ConfigError: if an argument can't be right.
         """
+        refuse_old_names(old)
         super().__init__(client, name, retry_for=retry_for, on_error=on_error)
         self._protocol = ExactProtocol(ExactConfig(name, shards), check_ttl(ttl))
-
-    @property
-    def name(self) -> str:
-        """The filter's name."""
-        return self._protocol.config.name
-
-    @property
-    def config(self) -> ExactConfig:
-        """The filter's parameters."""
-        return self._protocol.config
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.config!r}>"

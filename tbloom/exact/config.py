@@ -1,4 +1,4 @@
-"""What all who share an exact filter must agree on."""
+"""The parameters that all clients of an exact filter must agree on."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ LAYOUT = 1
 
 @dataclass(frozen=True, slots=True)
 class ExactConfig:
-    """The parameters of one exact filter; raises ConfigError where they make no sense."""
+    """The parameters of one exact filter; raises ConfigError for impossible ones."""
 
     name: str
     shards: int = 1
     keys: Keys = field(init=False, repr=False, compare=False)
-    #: What the server keeps of it, to compare other clients' parameters with.
+    #: The parameters as the server stores them.
     stored: str = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -38,12 +38,12 @@ class ExactConfig:
         object.__setattr__(self, "stored", json.dumps(values, separators=(",", ":")))
 
     def differences(self, stored: str) -> dict[str, tuple[Any, Any]]:
-        """Each parameter that ``stored`` has another value for: (stored, ours)."""
+        """The parameters that differ from ``stored``: (stored, ours)."""
         return differences(stored, self.stored)
 
 
 def from_stored(name: str, stored: str) -> ExactConfig | None:
-    """The parameters of a stored exact filter; None where it is none."""
+    """The parameters of a stored exact filter; None if the text is another one."""
     shards = read_stored(stored).get("shards")
     try:
         config = ExactConfig(name, shards)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What ``info()`` tells about an exact filter."""
+"""The result of ``info()`` of an exact filter."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ExactInfo:
-    """An exact filter, and what it holds."""
+    """The contents of an exact filter."""
 
     name: str
     shards: int
-    #: Items that are remembered.
+    #: Remembered items.
     items: int
-    #: Entries that have expired, and wait to be swept.
+    #: Expired entries that are not swept yet.
     dead: int
-    #: The sorted sets that the items may be in; empty ones take no memory.
+    #: The sorted sets of the items; empty ones take no memory.
     buckets: int
     #: Memory in Redis, overhead included.
     bytes: int
@@ -24,6 +24,5 @@ class ExactInfo:
 
     @property
     def error_rate(self) -> float:
-        """The chance that an item never added is called seen: 0, as far as anybody knows of two items with
-        the same BLAKE2b."""
+        """The chance that an item never added is called seen: 0, because no two items with the same BLAKE2b are known."""
         return 0.0

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import timedelta
+from functools import partial
 
 from tbloom.engine.batches import Batch, answers_of
+from tbloom.engine.buckets import bucket_keys
 from tbloom.engine.flow import CALLS_AT_ONCE, Command, Flow, ScriptCall, chunks, deliver, text
 from tbloom.engine.scripts import Script
 from tbloom.engine.server import check_stored, evictions
@@ -18,12 +20,9 @@ from tbloom.items import Item, check_ttl, digests_of, encode, fingerprint
 
 _COUNT = Script("exact/count")
 
-#: Buckets that one command counts, or deletes: less than a millisecond's work.
-_BUCKETS_PER_CALL = 100
-
 
 class ExactProtocol:
-    """The verbs of one filter, for one client; ``ttl``: for how long items are remembered (ms)."""
+    """The verbs of one filter, for one client; ``ttl``: how long items are remembered (ms)."""
 
     def __init__(self, config: ExactConfig, ttl: int) -> None:
         self.config = config
@@ -37,10 +36,10 @@ class ExactProtocol:
         return answers[key]
 
     def add_many(self, items: Iterable[Item], ttl: float | timedelta | None) -> Flow[list[bool]]:
-        """Which of the items are new? Of a repeated one, the first."""
+        """Which of the items are new? A repeat within the call is not."""
         lasting, digests = self._ttl_ms(ttl), digests_of(items, fingerprint)
         answers = yield from self._add(digests, lasting)
-        # Popped by its first occurrence, so that the others are told "seen".
+        # The first occurrence takes the answer; a repeat is seen.
         return [answers.pop(digest, False) for digest in digests]
 
     def contains(self, item: Item) -> Flow[bool]:
@@ -56,7 +55,7 @@ class ExactProtocol:
         return [answers[digest] for digest in digests]
 
     def clear(self) -> Flow[None]:
-        """Forget everything, also if it is stored with another number of shards."""
+        """Forgets everything, also if it is stored with another number of shards."""
         root = self.config.keys.root
         [stored] = yield from deliver([Command(("GET", root))])
         if stored is not None and text(stored) != self.config.stored:
@@ -74,7 +73,7 @@ class ExactProtocol:
         items = dead = memory = buckets = 0
         for shard in range(config.shards):
             tree = yield from read_tree(config.name, config.keys.layout(shard))
-            groups = bucket_keys(config, shard, tree)
+            groups = bucket_keys(partial(config.keys.bucket, tree.generation, shard=shard), tree)
             buckets += sum(map(len, groups))
             calls = [ScriptCall(_COUNT, keys, (tree.generation,)) for keys in groups]
             for some in chunks(calls, CALLS_AT_ONCE):
@@ -119,25 +118,16 @@ class ExactProtocol:
 def _clear(exchange: ExactExchange) -> Flow[None]:
     config = exchange.config
     if config.shards > 1:
-        # First of all: whoever adds to a shard that is cleared must agree on parameters anew.
+        # First, so that any client that adds to a cleared shard compares the parameters again.
         yield from deliver([Command(("UNLINK", config.keys.root))])
     exchange.forget()
     for shard in range(config.shards):
         try:
             tree = yield from read_tree(config.name, config.keys.layout(shard))
-        except TBloomError:  # no layout of ours: there are no buckets to be found by it
+        except TBloomError:  # not tbloom's layout, so no buckets can be found by it
             tree = Tree("")
         yield from exchange.change([Batch([], shard)], exchange.clear_call)
-        calls = [Command(("UNLINK", *keys)) for keys in bucket_keys(config, shard, tree)]
+        key = partial(config.keys.bucket, tree.generation, shard=shard)
+        calls = [Command(("UNLINK", *keys)) for keys in bucket_keys(key, tree)]
         for some in chunks(calls, CALLS_AT_ONCE):
             yield from deliver(some)
-
-
-def bucket_keys(config: ExactConfig, shard: int, tree: Tree) -> list[tuple[str, ...]]:
-    """The keys of all of a shard's buckets, in groups."""
-    if not tree.generation:
-        return []
-    return [
-        tuple(config.keys.bucket(tree.generation, bucket, shard) for bucket in some)
-        for some in chunks([*tree.buckets()], _BUCKETS_PER_CALL)
-    ]

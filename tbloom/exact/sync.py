@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 class ExactFilter(ExactBase["redis.Redis | redis.RedisCluster"], SyncDriver):
-    """A set of items, shared through Redis, that remembers each for a time of its own: exactly.
+    """An exact set of items, shared through Redis, that remembers each for a time of its own.
 
-    No item is ever taken for another one, and each expires to the millisecond, by the server's clock.
-    Its memory is freed by the adds that follow: each sweeps some of the entries that have expired, so
-    that for ten that have not there is at most one. After a long time without adds, that takes one
-    object's next 30, and one more for each 2,000 items that were held (a batch is an add for each 150
-    items). Without any adds, the items' memory goes with the last of them, and the few keys beside them
-    after as long again, an hour at least.
+    No item is taken for another one, and each expires to the millisecond by the server's clock. Later
+    adds free its memory: each sweeps some expired entries, so that there is at most one for ten live
+    ones. After a long time without adds, that state is reached by one object's next 30 adds, and one
+    more for each 2,000 items in the filter (a batch counts as an add for each 150 items). Without any
+    adds, the items' memory is freed when the last of them expires, and the few other keys after the same
+    time again, at least an hour.
     Safe to use from many threads, and after a fork. Each verb may raise redis-py's errors,
     ``ConfigMismatch`` where the name is stored with other parameters, and ``ConfigError`` for an argument
     that can't be right, such as an empty item.
@@ -52,16 +52,15 @@ class ExactFilter(ExactBase["redis.Redis | redis.RedisCluster"], SyncDriver):
     __init__.__doc__ = ExactBase.__init__.__doc__
 
     def add(self, item: Item, ttl: float | timedelta | None = None) -> bool:
-        """True: the item is new, and remembered for ``ttl`` from now on. False: it is remembered already,
-        for as long as it was. (After an error, the first call may have been the one that counts, with its
-        ``ttl``.)
+        """True: the item is new, and remembered for ``ttl`` from now on. False: it is remembered already, and its
+        time stays as it was. (After an error, the first call may have added it, with its own ``ttl``.)
 
         :param ttl: seconds, or a ``timedelta``; None, the default: the filter's.
         """
         return self._run(self._protocol.add(item, ttl), *self._guess(schedule=True, drop=False))
 
     def add_many(self, items: Iterable[Item], ttl: float | timedelta | None = None) -> list[bool]:
-        """``add`` for each item, in order; one that comes twice is seen the second time."""
+        """``add`` for each item, in order; a repeat within the call is seen."""
         items, guesses = self._guess_many(items, schedule=True, drop=False)
         return self._run(self._protocol.add_many(items, ttl), *guesses)
 
@@ -86,9 +85,9 @@ class ExactFilter(ExactBase["redis.Redis | redis.RedisCluster"], SyncDriver):
         return self._run(self._protocol.warnings())
 
     def clear(self) -> None:
-        """Forgets everything, for everybody, also if it is stored with other shards.
+        """Forgets everything, for all clients, also if it is stored with other shards.
 
-        At once, and then frees the memory; several shards one after another. If it ends in an error, call
+        A shard is cleared at once, then its memory is freed; shards follow one another. After an error, call
         it again.
         """
         self._run(self._protocol.clear())

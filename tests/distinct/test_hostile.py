@@ -368,9 +368,7 @@ def test_a_lost_layout_or_number_of_members_is_an_error(own: redis.Redis) -> Non
         own.delete(*_keys(own, part))
         before = _contents(own)
         for counter in (one, _again(own)[0]):
-            with pytest.raises(
-                TBloomError, match=r"'one': the server has lost the ids .* 'planted'"
-            ):
+            with pytest.raises(TBloomError, match=r"'one': .*the server has lost .* 'planted'"):
                 counter.add("7")
         assert before == _contents(own)
         one.clear(mapping=True)

@@ -228,8 +228,8 @@ def test_a_client_that_keeps_few_bitmaps_in_mind_is_right(
     binary: redis.Redis, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its calls are told which they need; the counts bring two at a time."""
-    monkeypatch.setattr(exchange, "_MOST_BITMAPS", 1)
-    monkeypatch.setattr(exchange, "_MOST_BITMAPS_OF_MANY", 3)
+    monkeypatch.setattr(exchange, "_MAX_BITMAPS", 1)
+    monkeypatch.setattr(exchange, "_MAX_BITMAPS_OF_MANY", 3)
     monkeypatch.setattr(algebra, "_BITMAPS_PER_CALL", 4)
     fleet, rng, members = Fleet(binary, name), random.Random(1), list[str]()
     for chunk in range(5):
@@ -271,7 +271,7 @@ def test_adds_of_many_clients_in_any_order(
     binary: redis.Redis, name: str, monkeypatch: pytest.MonkeyPatch, most_entries: int
 ) -> None:
     """The ids of each counter are scattered, because others add in between; buckets are split all the time."""
-    monkeypatch.setattr(exchange, "_MOST_ENTRIES", most_entries)
+    monkeypatch.setattr(exchange, "_MAX_ENTRIES", most_entries)
     fleet, rng = Fleet(binary, name), random.Random(most_entries)
     for _ in range(100):
         counter, most = rng.choice([("a", 9000), ("b", 9000), ("c", 3000), ("d", 400)])

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tbloom.engine.tokens import Lane, Lanes
+from tbloom.engine.tokens import Lane, LanePool
 from tests.helpers.forks import in_child, needs_fork
 
 THREADS = 8
@@ -47,7 +47,7 @@ def in_threads(work: Callable[[], None]) -> None:
 
 def test_numbers_rise() -> None:
     """A lane counts its calls, from 1, through every hand that it passes."""
-    lanes = Lanes()
+    lanes = LanePool()
     numbers = []
     for _ in range(3):
         lane = lanes.take()
@@ -58,7 +58,7 @@ def test_numbers_rise() -> None:
 
 def test_lanes_are_used_again() -> None:
     """One call after the other needs one lane, so a server keeps few keys."""
-    lanes = Lanes()
+    lanes = LanePool()
     used = set()
     for _ in range(100):
         lane = lanes.take()
@@ -69,7 +69,7 @@ def test_lanes_are_used_again() -> None:
 
 def test_taken_lanes_differ() -> None:
     """A lane that was not given back is nobody else's."""
-    lanes = Lanes()
+    lanes = LanePool()
     for lane in [lanes.take() for _ in range(10)]:
         lanes.give_back(lane)
     assert len({name(lanes.take()) for _ in range(100)}) == 100
@@ -77,13 +77,13 @@ def test_taken_lanes_differ() -> None:
 
 def test_clients_differ() -> None:
     """Every filter object is a client of its own."""
-    assert len({Lanes().take().client for _ in range(100)}) == 100
+    assert len({LanePool().take().client for _ in range(100)}) == 100
 
 
 @pytest.mark.usefixtures("eager_threads")
 def test_threads_never_share_a_lane() -> None:
     """However threads take turns, a lane is in one hand at a time and repeats no number."""
-    lanes = Lanes()
+    lanes = LanePool()
     held: set[tuple[str, int]] = set()
     lock = threading.Lock()
     shared, tokens = [], []
@@ -110,7 +110,7 @@ def test_threads_never_share_a_lane() -> None:
 @needs_fork
 def test_forked_child_is_another_client() -> None:
     """A child has a client id of its own, also where its parent had lanes to spare."""
-    lanes = Lanes()
+    lanes = LanePool()
     lane = lanes.take()
     lanes.give_back(lane)
     children = {in_child(lambda: lanes.take().client) for _ in range(3)}
@@ -122,7 +122,7 @@ def test_forked_child_is_another_client() -> None:
 @pytest.mark.parametrize("first", ["give back", "take"])
 def test_parent_s_lane_given_back_in_child(first: str) -> None:
     """A lane that was out while the process forked is the parent's: the child never uses it."""
-    lanes = Lanes()
+    lanes = LanePool()
     lane = lanes.take()
 
     def child() -> list[str]:
@@ -139,7 +139,7 @@ def test_parent_s_lane_given_back_in_child(first: str) -> None:
 @pytest.mark.usefixtures("eager_threads")
 def test_threads_of_a_forked_child() -> None:
     """Threads that are a child's first to take a lane get neither the parent's nor each other's."""
-    lanes = Lanes()
+    lanes = LanePool()
     spare = [lanes.take() for _ in range(THREADS)]
     for lane in spare:
         lanes.give_back(lane)

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tbloom import TBloomError
-from tbloom.engine import buckets
 from tbloom.engine.tree import BITS, Tree, read_tree
 from tbloom.exact import ExactFilter, exchange
 from tbloom.items import encode, fingerprint
@@ -154,7 +153,7 @@ def test_a_client_learns_the_buckets_that_others_split(client: redis.Redis, name
     seen.add_many(map(str, range(3000)))
     for i in range(2000):
         stale.add("item" if i % 2 else f"also {i}")
-    known = stale._protocol._exchange._shard(0).tree
+    known = stale._protocol._exchange._tree(0)
     assert [*_tree(seen).buckets()] == [*known.buckets()]
 
 
@@ -164,7 +163,7 @@ def test_a_split_that_two_calls_meet_is_noted_once(client: redis.Redis, name: st
     stale.add("item")
     seen.add_many(map(str, range(150)))
     assert not any(stale.add_many(map(str, range(150))))
-    known = [*stale._protocol._exchange._shard(0).tree.buckets()]
+    known = [*stale._protocol._exchange._tree(0).buckets()]
     assert [*_tree(seen).buckets()] == known
 
 
@@ -185,7 +184,7 @@ def test_a_layout_that_never_stays_ends_in_an_error(
 ) -> None:
     seen = ExactFilter(client, name)
     seen.add("a")
-    monkeypatch.setattr(exchange, "read_tree", _wrong_tree)
+    monkeypatch.setattr("tbloom.engine.buckets.read_tree", _wrong_tree)
     client.delete(f"{{{name}}}:layout")
     with pytest.raises(TBloomError, match="its layout changed 16 times in a row"):
         seen.add("b")
@@ -200,7 +199,7 @@ def _wrong_tree(*_: Any) -> Any:
 def test_small_buckets_split_all_the_time(
     client: redis.Redis, url: str, name: str, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
-    monkeypatch.setattr(exchange, "_MOST_ENTRIES", most)
+    monkeypatch.setattr(exchange, "_MAX_ENTRIES", most)
     rng, clients = random.Random(most), [ExactFilter(client, name) for _ in range(3)]
     items: list[str] = []
     for _ in range(60):
@@ -216,7 +215,7 @@ def test_items_that_were_made_for_one_bucket_are_added_too(
     client: redis.Redis, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each round of calls splits one bucket, and has room for one item more."""
-    monkeypatch.setattr(buckets, "_MAX_CORRECTIONS", 3)
+    monkeypatch.setattr("tbloom.engine.exchange.MAX_CORRECTIONS", 3)
     items = [
         item
         for item in map(str, range(60_000))

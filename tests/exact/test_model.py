@@ -39,7 +39,7 @@ def test_every_sequence_of_verbs_is_answered_as_by_a_dict(
     clockwork: Any, name: str, monkeypatch: pytest.MonkeyPatch, shards: int, seed: int
 ) -> None:
     """Buckets hold three items here, so that they are split all the time."""
-    monkeypatch.setattr(exchange, "_MOST_ENTRIES", 3)
+    monkeypatch.setattr(exchange, "_MAX_ENTRIES", 3)
     rng, model, url = random.Random(seed), Model(), clockwork.server.url
 
     def client() -> ExactFilter:

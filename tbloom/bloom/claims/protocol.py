@@ -17,7 +17,7 @@ from tbloom.bloom.exchange import FilterExchange
 from tbloom.bloom.script_calls import SliceCalls
 from tbloom.engine.batches import Batch
 from tbloom.engine.flow import Flow, ScriptCall
-from tbloom.engine.outage import Guessed
+from tbloom.engine.outage import AnsweredWithoutServer
 from tbloom.engine.scripts import Script
 from tbloom.errors import TBloomError
 
@@ -87,7 +87,7 @@ class Claims:
             yield from self.exchange.ask(
                 batches, lambda calls, batch: self._claim_call(calls, batch, terms), store=False
             )
-        except Guessed:  # the answer was "new": the client keeps the claims
+        except AnsweredWithoutServer:  # the answer was "new": the client keeps the claims
             raise
         except BaseException:  # also GeneratorExit: the driver was cancelled
             own.release_later(numbers)
