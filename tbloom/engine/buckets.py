@@ -43,7 +43,7 @@ class BucketExchange(Exchange):
 
     def _prepare(self, batches: list[Batch]) -> Flow[bool] | None:
         """Reads the layouts that have changed."""
-        outdated = self._outdated.intersection(batch.shard for batch in batches)
+        outdated = self._outdated.intersection(batch.shard for batch in batches if batch.digests)
         return self._read_layouts(outdated) if outdated else None
 
     def _read_layouts(self, shards: set[int]) -> Flow[bool]:
