@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from tbloom.engine.batches import MOVED, Batch, PendingAnswers
@@ -36,6 +36,23 @@ class BucketExchange(Exchange):
     def ask(self, batches: list[Batch], call: Callable[[Batch], ScriptCall]) -> Flow[None]:
         """Sends the batches' calls until each item has its answer."""
         return self.ask_until_answered(batches, call, self._prepare)
+
+    def add_items(self, digests: list[int], ttl: int = 0) -> Flow[dict[int, bool]]:
+        """Which items are new? Adds them for ``ttl`` ms, in a store where an add says so."""
+        return self.add(
+            digests,
+            lambda some: self.batches(some, ttl),
+            lambda batches: self.change(batches, self.add_call),
+            ttl,
+        )
+
+    @abstractmethod
+    def batches(self, digests: Iterable[int], ttl: int = 0) -> list[Batch]:
+        """The distinct digests, by shard, in batches for one call each."""
+
+    @abstractmethod
+    def add_call(self, batch: Batch) -> ScriptCall:
+        """The call that adds the batch's items; it has a token."""
 
     def forget(self) -> None:
         """The store is cleared, so no pending answer holds any more."""
