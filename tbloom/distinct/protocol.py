@@ -30,13 +30,13 @@ class CountProtocol:
     def add(self, member: Item) -> Flow[bool]:
         """Is the member counted for the first time?"""
         key = fingerprint(encode(member, "member"))
-        answers = yield from self._add([key])
+        answers = yield from self._exchange.add_items([key])
         return answers[key]
 
     def add_many(self, members: Iterable[Item]) -> Flow[list[bool]]:
         """Which of the members are counted for the first time? A repeat within the call is not."""
         digests = digests_of(members, fingerprint, argument="members")
-        answers = yield from self._add(digests)
+        answers = yield from self._exchange.add_items(digests)
         return [answers.pop(digest, False) for digest in digests]
 
     def count(self, operation: str, operands: Sequence[Selection]) -> Flow[int]:
@@ -86,13 +86,3 @@ class CountProtocol:
     def warnings(self) -> Flow[list[str]]:
         """What threatens the counter."""
         return (yield from evictions([self.config.keys.config()]))
-
-    def _add(self, digests: list[int]) -> Flow[dict[int, bool]]:
-        exchange = self._exchange
-        return (
-            yield from exchange.add(
-                digests,
-                exchange.batches,
-                lambda batches: exchange.change(batches, exchange.add_call),
-            )
-        )

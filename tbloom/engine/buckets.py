@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from tbloom.engine.batches import MOVED, Batch, PendingAnswers
@@ -37,13 +37,30 @@ class BucketExchange(Exchange):
         """Sends the batches' calls until each item has its answer."""
         return self.ask_until_answered(batches, call, self._prepare)
 
+    def add_items(self, digests: list[int], ttl: int = 0) -> Flow[dict[int, bool]]:
+        """Which items are new? Adds them for ``ttl`` ms, in a store where an add says so."""
+        return self.add(
+            digests,
+            lambda some: self.batches(some, ttl),
+            lambda batches: self.change(batches, self.add_call),
+            ttl,
+        )
+
+    @abstractmethod
+    def batches(self, digests: Iterable[int], ttl: int = 0) -> list[Batch]:
+        """The distinct digests, by shard, in batches for one call each."""
+
+    @abstractmethod
+    def add_call(self, batch: Batch) -> ScriptCall:
+        """The call that adds the batch's items; it has a token."""
+
     def forget(self) -> None:
         """The store is cleared, so no pending answer holds any more."""
         self.pending_answers = PendingAnswers()
 
     def _prepare(self, batches: list[Batch]) -> Flow[bool] | None:
         """Reads the layouts that have changed."""
-        outdated = self._outdated.intersection(batch.shard for batch in batches)
+        outdated = self._outdated.intersection(batch.shard for batch in batches if batch.digests)
         return self._read_layouts(outdated) if outdated else None
 
     def _read_layouts(self, shards: set[int]) -> Flow[bool]:

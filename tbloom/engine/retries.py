@@ -52,12 +52,8 @@ _RETRIED = (
 # On a cluster after these too. RedisClusterException: no node answers, or some slots have no node. The
 # others are bugs of redis-py 8.1: another task or thread closes the connection that it uses, or slots move to a node
 # that it does not know yet.
-_RETRIED_ON_CLUSTER = (
-    exceptions.RedisClusterException,
-    AttributeError,
-    KeyError,
-    RuntimeError,
-)
+_CLUSTER_BUGS = (AttributeError, KeyError, RuntimeError)
+_RETRIED_ON_CLUSTER = (exceptions.RedisClusterException, *_CLUSTER_BUGS)
 _FINAL = (exceptions.AuthenticationError, exceptions.AuthorizationError)
 
 

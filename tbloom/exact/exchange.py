@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections import defaultdict
 from collections.abc import Iterable
 from functools import partial
 from typing import Any
@@ -73,7 +74,7 @@ class ExactExchange(BucketExchange):
     def __init__(self, config: ExactConfig) -> None:
         super().__init__(config.name, config.keys, config.name, "clear()")
         self.config = config
-        self._sweeps: dict[int, _Sweep] = {}
+        self._sweeps: defaultdict[int, _Sweep] = defaultdict(_Sweep)
         #: Until when (``time.monotonic``) the parameters are stored, for items of which lifetime (ms).
         self._agreed: tuple[float, int] = (0.0, 0)
 
@@ -143,10 +144,7 @@ class ExactExchange(BucketExchange):
         """Notes what a reply says beside the answers."""
         batch.known.note_splits(splits)
         if swept:
-            self._sweep(batch.shard).note(*swept)
-
-    def _sweep(self, shard: int) -> _Sweep:
-        return self._sweeps.get(shard) or self._sweeps.setdefault(shard, _Sweep())
+            self._sweeps[batch.shard].note(*swept)
 
     def add_call(self, batch: Batch) -> ScriptCall:
         """``lua/exact/add.lua``; the batch has a token."""
@@ -154,7 +152,7 @@ class ExactExchange(BucketExchange):
         tree, is_new = self._tree_to_change(batch.shard)
         batch.known, halves = tree, [*map(tree.half_of, batch.digests)]
         key = partial(keys.bucket, tree.generation, shard=batch.shard)
-        swept = self._sweep(batch.shard).next_buckets(tree, len(halves))
+        swept = self._sweeps[batch.shard].next_buckets(tree, len(halves))
         return ScriptCall(
             _ADD,
             (

@@ -32,13 +32,13 @@ class ExactProtocol:
     def add(self, item: Item, ttl: float | timedelta | None) -> Flow[bool]:
         """Is the item new?"""
         key = fingerprint(encode(item))
-        answers = yield from self._add([key], self._ttl_ms(ttl))
+        answers = yield from self._exchange.add_items([key], self._ttl_ms(ttl))
         return answers[key]
 
     def add_many(self, items: Iterable[Item], ttl: float | timedelta | None) -> Flow[list[bool]]:
         """Which of the items are new? A repeat within the call is not."""
         lasting, digests = self._ttl_ms(ttl), digests_of(items, fingerprint)
-        answers = yield from self._add(digests, lasting)
+        answers = yield from self._exchange.add_items(digests, lasting)
         # The first occurrence takes the answer; a repeat is seen.
         return [answers.pop(digest, False) for digest in digests]
 
@@ -96,17 +96,6 @@ class ExactProtocol:
 
     def _ttl_ms(self, ttl: float | timedelta | None) -> int:
         return self._ttl if ttl is None else check_ttl(ttl)
-
-    def _add(self, digests: list[int], ttl: int) -> Flow[dict[int, bool]]:
-        exchange = self._exchange
-        return (
-            yield from exchange.add(
-                digests,
-                lambda some: exchange.batches(some, ttl),
-                lambda batches: exchange.change(batches, exchange.add_call),
-                ttl,
-            )
-        )
 
     def _look_up(self, digests: list[int]) -> Flow[dict[int, bool]]:
         exchange = self._exchange

@@ -151,7 +151,7 @@ def test_clear_of_many_chunks_takes_several_calls(
     begun: redis.Redis, monkeypatch: pytest.MonkeyPatch, *, mapping: bool
 ) -> None:
     """Each arrives twice, as when its reply is lost."""
-    monkeypatch.setattr("tbloom.distinct.storage._MOST_CHUNKS", 15)
+    monkeypatch.setattr("tbloom.distinct.storage._MAX_CHUNKS", 15)
     chunks = {chunk: range(4097 if chunk % 4 else 7) for chunk in range(10)}
     days, ever, other = (
         DistinctCounter(begun, name, **(DAILY if name == "days" else {}))
@@ -186,7 +186,7 @@ def test_a_bitmap_that_is_made_while_many_chunks_are_cleared_is_cleared_too(
     begun: redis.Redis, monkeypatch: pytest.MonkeyPatch, *, mapping: bool
 ) -> None:
     """The call that was to clear its slice is refused, and those after it are not."""
-    monkeypatch.setattr("tbloom.distinct.storage._MOST_CHUNKS", 1)
+    monkeypatch.setattr("tbloom.distinct.storage._MAX_CHUNKS", 1)
     days = DistinctCounter(begun, "days", **DAILY)
     label = _slices(begun, days)[-1]
 
