@@ -111,7 +111,7 @@ async def test_after_an_error_a_repeat_gets_the_first_answer(
 async def test_after_a_cancellation_a_repeat_gets_the_first_answer(url: str, name: str) -> None:
     async with AsyncTimeBloom.from_url(url, name, capacity=100_000) as seen:
         await seen.add("warm up")
-        untold = 0
+        unanswered = 0
         for i in range(300):
             adding = asyncio.create_task(seen.add(f"item {i}"))
             for _ in range(i % 7):  # gets a little further each time
@@ -120,11 +120,11 @@ async def test_after_a_cancellation_a_repeat_gets_the_first_answer(url: str, nam
             try:
                 told = await adding
             except asyncio.CancelledError:
-                untold += 1
+                unanswered += 1
                 told = await seen.add(f"item {i}")
             assert told is True
             assert await seen.add(f"item {i}") is False
-        assert untold > 0
+        assert unanswered > 0
 
 
 def test_a_forked_process_does_not_get_its_parents_answers(url: str, name: str) -> None:
@@ -208,7 +208,7 @@ def test_wrong_clocks_share_slices_with_right_ones(url: str, name: str, days_off
 def test_the_promised_error_rate_is_kept_at_capacity(
     clockwork: Any, name: str, error_rate: float, looks: int, *, grow: bool
 ) -> None:
-    """7 full slices; of so many other items at most 1.1 * error_rate are called seen."""
+    """7 full slices; of ``looks`` other items at most 1.1 * error_rate are called seen."""
     parameters = {"slices": 7, "capacity": 50_000, "error_rate": error_rate, "grow": grow}
     with TimeBloom.from_url(clockwork.server.url, name, **parameters) as seen:
         for day in range(7):

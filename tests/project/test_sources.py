@@ -17,7 +17,7 @@ from tests.helpers.making import missing
 
 @pytest.fixture
 def fast() -> Iterator[Callable[[int], redis.Redis]]:
-    """Starts a Redis at 2019-06-03 00:00:00 whose clock runs so many times too fast."""
+    """Starts a Redis at 2019-06-03 00:00:00 whose clock runs ``rate`` times too fast."""
     if not servers.FAKETIME:
         missing("Debian's package faketime")
     opened = []
