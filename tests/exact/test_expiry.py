@@ -173,7 +173,7 @@ def _calls_until_swept(seen: ExactFilter, most: int) -> tuple[int, ExactInfo]:
 
 
 def _promised(info: ExactInfo) -> int:
-    """After `adds` adds by one object, singly or in batches, at most a tenth of the living is dead."""
+    """After any number of adds by one object, singly or in batches, at most a tenth of the living is dead."""
     return 30 + info.buckets // 32
 
 
