@@ -47,6 +47,7 @@ def _urls(first: int, last: int) -> list[str]:
     return [f"https://site.example/{i}" for i in range(first, last)]
 
 
+@pytest.mark.check
 def test_experiment_a_hourly_slices(fast: Any) -> None:
     """2 hourly slices, 100 URLs an hour, 4 hours; an hour takes two seconds."""
     client = fast(1800)
