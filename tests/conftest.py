@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from shutil import which
 from typing import Any
@@ -20,7 +20,7 @@ from tbloom import AsyncTimeBloom, TimeBloom
 from tbloom.demo.localredis import LocalRedis, find_binary
 from tbloom.distinct import AsyncDistinctCounter, DistinctCounter
 from tbloom.exact import AsyncExactFilter, ExactFilter
-from tests.helpers import forked, servers
+from tests.helpers import forked, servers, website
 from tests.helpers.making import Awaited, AwaitedCounter, missing
 
 # Nothing is timed in a test; `make check` takes the profile with many examples.
@@ -208,52 +208,50 @@ def away_from_midnight() -> None:
 
 
 @pytest.fixture(params=DRIVERS)
-def make(request: pytest.FixtureRequest, url: str, name: str) -> Any:
-    """Makes a filter of the test's own name; its verbs are to be awaited."""
+def _made(request: pytest.FixtureRequest, url: str) -> Callable[..., Any]:
+    """Makes clients of a store of the test's own name; their verbs are to be awaited."""
 
-    def make(**parameters: Any) -> Any:
+    def make(sync: Any, aio: Any, *names: str, **parameters: Any) -> Any:
         address = parameters.pop("url", url)
-        filter_name = parameters.pop("name", name)
         if not parameters.pop("resend", True):
             parameters["retry_for"] = 0.0
-        parameters.setdefault("capacity", 1000)
-        if request.param == "sync":
-            return Awaited(TimeBloom.from_url(address, filter_name, **parameters))
-        return AsyncTimeBloom.from_url(address, filter_name, **parameters)
+        if request.param == "async":
+            return aio.from_url(address, *names, **parameters)
+        made = sync.from_url(address, *names, **parameters)
+        return AwaitedCounter(made) if sync is DistinctCounter else Awaited(made)
 
     return make
 
 
-@pytest.fixture(params=DRIVERS)
-def make_exact(request: pytest.FixtureRequest, url: str, name: str) -> Any:
-    """The same for exact filters."""
+@pytest.fixture
+def make(_made: Any, name: str) -> Any:
+    """Makes a TimeBloom."""
 
     def make(**parameters: Any) -> Any:
-        address = parameters.pop("url", url)
-        filter_name = parameters.pop("name", name)
-        if not parameters.pop("resend", True):
-            parameters["retry_for"] = 0.0
-        if request.param == "sync":
-            return Awaited(ExactFilter.from_url(address, filter_name, **parameters))
-        return AsyncExactFilter.from_url(address, filter_name, **parameters)
+        own = parameters.pop("name", name)
+        return _made(TimeBloom, AsyncTimeBloom, own, **{"capacity": 1000, **parameters})
 
     return make
 
 
-@pytest.fixture(params=DRIVERS)
-def make_counter(request: pytest.FixtureRequest, url: str, name: str) -> Any:
-    """The same for distinct counters, by their own names; the mapping is the test's."""
+@pytest.fixture
+def make_exact(_made: Any, name: str) -> Any:
+    """Makes an exact filter."""
+
+    def make(**parameters: Any) -> Any:
+        return _made(ExactFilter, AsyncExactFilter, parameters.pop("name", name), **parameters)
+
+    return make
+
+
+@pytest.fixture
+def make_counter(request: pytest.FixtureRequest, _made: Any, name: str) -> Any:
+    """Makes a distinct counter by its own name; the mapping is the test's."""
     request.getfixturevalue("away_from_midnight")
 
     def make(counter: str = "a", **parameters: Any) -> Any:
-        address = parameters.pop("url", url)
         mapping = parameters.pop("mapping", name)
-        if not parameters.pop("resend", True):
-            parameters["retry_for"] = 0.0
-        if request.param == "sync":
-            made = DistinctCounter.from_url(address, counter, mapping, **parameters)
-            return AwaitedCounter(made)
-        return AsyncDistinctCounter.from_url(address, counter, mapping, **parameters)
+        return _made(DistinctCounter, AsyncDistinctCounter, counter, mapping, **parameters)
 
     return make
 
@@ -272,43 +270,10 @@ def clockwork(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[server
         yield clockwork
 
 
-class _Page(BaseHTTPRequestHandler):
-    """Any page; / has links to /a and /b; /status/CODE answers with that code, /to/PATH leads to PATH, /offsite to another host,
-    and /cut says nothing (/cut/once not the first time)."""
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
-        self.do_GET()
-
-    def do_GET(self) -> None:
-        links = b'<a href="/a">a</a><a href="/b">b</a>' if self.path == "/" else b""
-        body = b"<html><title>page</title>%s</html>" % links
-        kind, _, rest = self.path[1:].partition("/")
-        if kind == "cut" and (rest != "once" or not self.server.seen.count(self.path)):
-            self.server.seen.append(self.path)
-            self.close_connection = True
-            return
-        if kind == "offsite":
-            self.send_response(302)
-            self.send_header("Location", f"http://localhost:{self.server.server_port}/other")
-            self.end_headers()
-            return
-        self.send_response(int(rest) if kind == "status" else 302 if kind == "to" else 200)
-        if kind == "to":
-            self.send_header("Location", f"/{rest}")
-        self.send_header("Content-Type", "text/html")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
-
-
 @pytest.fixture(scope="session")
 def site() -> Iterator[str]:
     """The address of a website that has every page."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Page)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), website.Page)
     server.seen = []
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}/"

@@ -59,7 +59,7 @@ def _verbs_of_a_bloom(url: str, name: str, shards: int = 1) -> None:
     size: dict[str, Any] = {"capacity": 100, "shards": shards}
     with TimeBloom.from_url(url, name, **size) as seen:
         assert [True, False] == [seen.add("a"), seen.add("a")]
-        new = seen.add_many(map(str, range(300)))  # so many that it grows
+        new = seen.add_many(map(str, range(300)))  # it grows
         assert 295 < sum(new) <= 300
         assert [True, False] == ["a" in seen, "b" in seen]
         assert all(seen.contains_many(map(str, range(300))))

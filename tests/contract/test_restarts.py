@@ -191,7 +191,7 @@ def test_an_item_is_told_new_at_most_once_in_each_life_of_the_server(
 
         _kill_again_and_again(killable, account, add)
         account.offer(seen, items)  # what the last life wasn't offered
-        account.check_told(again=KILLS * len(items))
+        account.check_answers(again=KILLS * len(items))
         assert max(account.new.values()) <= 1 + KILLS
         assert store.held(seen) == len(items)
 

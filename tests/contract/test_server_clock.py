@@ -94,7 +94,7 @@ def test_forward_over_the_whole_window_each_item_is_new_once_more(
     for time in ("3 12:00", "4 12:00", "20 12:00"):
         jumps.to(time)
         _offer_twice(account, seen, items)
-    account.check_told(again=2 * len(items))
+    account.check_answers(again=2 * len(items))
     assert max(account.new.values()) <= 3
 
 
@@ -123,8 +123,8 @@ def test_back_over_a_slice_and_forward_items_of_the_later_one_are_new_once_more(
         _offer_twice(account, seen, earlier + meanwhile)
         _offer_twice(account_of_later, seen, later)
     jumps.to("5 23:59")
-    account.check_told()
-    account_of_later.check_told(again=200)
+    account.check_answers()
+    account_of_later.check_answers(again=200)
     assert max(account_of_later.new.values()) <= 2
     assert all(seen.contains_many(earlier + meanwhile + later))
     jumps.to("6 23:59")
@@ -135,7 +135,7 @@ def test_back_over_a_slice_and_forward_items_of_the_later_one_are_new_once_more(
 def test_wherever_the_clock_jumps_what_the_window_holds_is_seen_and_nothing_else(
     jumps: Jumps, seen: TimeBloom
 ) -> None:
-    """Compared with plain sets, a set for a slice, over three days of which none leaves the window."""
+    """Compared with plain sets, a set for a slice, over three days that all stay in the window."""
     rng, held = random.Random(new_seed()), defaultdict[int, set[str]](set)
     pool, forward, back = names(3000), 0, 0
     day = 3
@@ -157,7 +157,7 @@ def test_wherever_the_clock_jumps_what_the_window_holds_is_seen_and_nothing_else
 def test_a_call_that_is_repeated_after_a_jump_gets_its_first_answer(
     jumps: Jumps, name: str, then: str, again: int
 ) -> None:
-    """Its reply was lost on 4 June at 23:59. Whoever adds the items later is told what the jump allows."""
+    """Its reply was lost on 4 June at 23:59. Any client that adds the items later gets the answers that the jump allows."""
     losing = threading.Event()
 
     def jump() -> None:
@@ -176,7 +176,7 @@ def test_a_call_that_is_repeated_after_a_jump_gets_its_first_answer(
         for _ in range(2):
             account.offer(seen, names(50), repeat_on=(redis.ConnectionError,))
         assert account.repeats == 1
-        account.check_told(again=again)
+        account.check_answers(again=again)
         jumps.to("4 23:59")
         assert all(seen.contains_many(names(50)))
 

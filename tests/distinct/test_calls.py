@@ -218,7 +218,7 @@ def test_a_bitmap_that_is_made_while_many_chunks_are_cleared_is_cleared_too(
 def test_info_tells_the_memory_of_a_directory_with_chunks_of_all_sizes(
     begun: redis.Redis, bitmaps: int
 ) -> None:
-    """Most of which the server would not look at by itself, to say how much they take."""
+    """The server alone would sample a few of them to estimate their memory."""
     rng, one = random.Random(bitmaps), DistinctCounter(begun, "one")
     _slices(begun, one)
     sizes = [*range(1, 7), *[4000] * 6] * 50 + [4100] * bitmaps

@@ -177,7 +177,7 @@ async def test_without_memory_nothing_is_changed(
         set_maxmemory(server, 0)
     for _ in range(2):
         await account.offer_async(counter, names(size))
-    account.check_told()
+    account.check_answers()
     everything = names(5000, "before")
     check(server.url, name, {"one": account.offered, "knowing": everything})
     assert (5000, held) == (await days.count(), await counter.count_and(days))
@@ -215,7 +215,7 @@ async def test_a_replica_changes_nothing_until_it_is_the_master(
         client.replicaof("NO", "ONE")
         for _ in range(2):
             await account.offer_async(counter, names(size))
-        account.check_told()
+        account.check_answers()
         check(url, name, {"one": account.offered, "few": before[:100]})
 
 

@@ -168,7 +168,7 @@ def test_a_directory_of_many_chunks_is_counted_page_by_page(binary: redis.Redis,
 def test_a_chunk_becomes_a_bitmap_with_its_4097th_id(
     binary: redis.Redis, name: str, size: int, step: int
 ) -> None:
-    """Whatever calls fill it: the last ones are of so many members; the ids are scattered."""
+    """With any size of the last calls; the ids are scattered."""
     fleet, members = Fleet(binary, name), [f"{i}" for i in range(5000)]
     fleet.add("all", members)
     some = random.Random(step).sample(members, size)

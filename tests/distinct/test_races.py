@@ -19,7 +19,7 @@ NUMBER = 20_000 if FULL else 6000
 
 
 def test_counters_that_share_a_mapping_are_told_each_for_itself(url: str, name: str) -> None:
-    """4 counters with overlapping members, two threads each: an id is given once, whoever comes first."""
+    """4 counters with overlapping members, two threads each: each id is given once."""
     members = {f"c{i}": names(NUMBER)[i * 900 : i * 900 + NUMBER // 2] for i in range(4)}
     accounts = {counter: Account() for counter in members}
 
@@ -32,7 +32,7 @@ def test_counters_that_share_a_mapping_are_told_each_for_itself(url: str, name: 
         for job in [threads.submit(work, counter, i) for i in range(2) for counter in members]:
             job.result()
     for account in accounts.values():
-        account.check_told()
+        account.check_answers()
     check(url, name, members)
     counters = [DistinctCounter.from_url(url, counter, name) for counter in members]
     sets = [{*some} for some in members.values()]
@@ -41,7 +41,7 @@ def test_counters_that_share_a_mapping_are_told_each_for_itself(url: str, name: 
     assert len(sets[0] ^ sets[1]) == counters[0].count_xor(counters[1])
 
 
-def test_a_chunk_becomes_a_bitmap_once_whoever_comes_first(url: str, name: str) -> None:
+def test_a_chunk_becomes_a_bitmap_once(url: str, name: str) -> None:
     """8 objects that know nothing of it add the members around the 4,096th."""
     with DistinctCounter.from_url(url, "one", name) as one:
         one.add_many(names(4000))
@@ -57,12 +57,12 @@ def test_a_chunk_becomes_a_bitmap_once_whoever_comes_first(url: str, name: str) 
     with ThreadPoolExecutor(8) as threads:
         for job in [threads.submit(work, seed) for seed in range(8)]:
             job.result()
-    account.check_told()
+    account.check_answers()
     check(url, name, {"one": members})
 
 
 def test_what_is_cleared_has_no_first_answer(url: str, name: str) -> None:
-    """A member that was added, untold, before a clear(), is added by the call that tells it."""
+    """A member that was added without an answer before a clear() is added by the call that answers True."""
     for mapping in (False, True):
         with (
             LossyProxy(url, lambda number: number == 2) as proxy,

@@ -93,7 +93,7 @@ def test_a_mapping_takes_32_bytes_a_member_at_most(
 
 
 def test_max_members_bounds_the_mapping_s_memory(own: redis.Redis) -> None:
-    """Whoever adds, by whatever counter: what is known goes on, what is new is refused."""
+    """By any counter: members with an id are counted, new ones are refused."""
     own.flushall()
     one = DistinctCounter(own, "one", max_members=1000)
     with pytest.raises(MappingFull, match=r"'ids'.* 1000 members"):

@@ -99,7 +99,7 @@ def _moving_slots(cluster: servers.Cluster) -> Iterator[_Mover]:
 
 
 class _Claim(NamedTuple):
-    """An item that was told new, and the time of the call."""
+    """An item that was new, and the time of the call."""
 
     item: int
     began: float
@@ -136,7 +136,7 @@ def _offer_from_threads(seen: TimeBloom, items: range, threads: Any) -> list[Any
 def _assert_only_unreplicated_items_were_new_twice(
     claims: list[_Claim], items: int, killed: float, shards: range = range(1)
 ) -> None:
-    """Each of the items was told new, and only once, but for what died with the master.
+    """Each item was new once, but for those whose writes died with the master.
 
     Redis replicates asynchronously: an answer may get out a moment before the write behind it
     reaches the replica. So an item may be new again that the dead master (of these shards) called
@@ -147,7 +147,7 @@ def _assert_only_unreplicated_items_were_new_twice(
         told[claim.item].append(claim)
     assert set(range(items)) == told.keys()
     twice = [sorted(some, key=lambda claim: claim.ended) for some in told.values() if some[1:]]
-    print(f"{len(twice)} of {items} items were told new by the master that died, and once more")
+    print(f"{len(twice)} of {items} items were new to the master that died, and once more")
     for first, *_ in twice:
         assert first.began <= killed <= first.ended + 1
         assert shard_of(digest(b"item %d" % first.item), shards.stop) in shards

@@ -22,7 +22,7 @@ ITEMS = 1_000_000 if os.environ.get("TBLOOM_FAULTS") == "full" else 100_000
 
 
 class Clock:
-    """The server's: so many seconds after START."""
+    """The server's clock, in seconds after START."""
 
     def __init__(self, clockwork: Any) -> None:
         self._clockwork = clockwork
@@ -173,7 +173,7 @@ def _calls_until_swept(seen: ExactFilter, most: int) -> tuple[int, ExactInfo]:
 
 
 def _promised(info: ExactInfo) -> int:
-    """After so many adds by one object, singly or in batches, at most a tenth of the living is dead."""
+    """After any number of adds by one object, singly or in batches, at most a tenth of the living is dead."""
     return 30 + info.buckets // 32
 
 

@@ -34,7 +34,7 @@ def new_seed() -> int:
 
 
 def names(number: int, kind: str = "item") -> list[str]:
-    """So many different items."""
+    """That number of different items."""
     return [f"{kind} {n}" for n in range(number)]
 
 
@@ -49,9 +49,9 @@ def pieces(items: list[str], seed: int) -> list[list[str]]:
 
 
 class Account:
-    """What was offered to a filter, by any number of threads or tasks, and what they were told.
+    """What was offered to a filter, by any number of threads or tasks, and the answers.
 
-    It is exact when each offer was answered, each distinct item was told new once, and the filter
+    It is exact when each offer was answered, each distinct item was new once, and the filter
     holds them all.
     """
 
@@ -74,7 +74,7 @@ class Account:
         while True:
             with suppress(*repeat_on):
                 told = seen.add_many(items) if len(items) > 1 else [seen.add(items[0])]
-                return self._tell(items, told)
+                return self._note(items, told)
             self._repeat()
 
     async def offer_async(
@@ -85,7 +85,7 @@ class Account:
         while True:
             with suppress(*repeat_on):
                 told = await seen.add_many(items) if len(items) > 1 else [await seen.add(items[0])]
-                return self._tell(items, told)
+                return self._note(items, told)
             self._repeat()
 
     def _offer(self, items: Sequence[str]) -> None:
@@ -97,30 +97,30 @@ class Account:
             self.repeats += 1
             self._before_repeat()
 
-    def _tell(self, items: Sequence[str], told: list[bool]) -> list[bool]:
+    def _note(self, items: Sequence[str], told: list[bool]) -> list[bool]:
         with self._lock:
             for item, new in zip(items, told, strict=True):
                 (self.new if new else self.seen)[item] += 1
         return told
 
-    def told_again(self) -> int:
-        """How often an item was told new that had been told new before."""
+    def new_again(self) -> int:
+        """The number of answers "new" for items that had been new before."""
         return self.new.total() - len(self.new)
 
-    def check_told(self, *, again: int = 0) -> None:
-        """Each offer has one answer; each item was told new, and at most ``again`` times too often."""
+    def check_answers(self, *, again: int = 0) -> None:
+        """Each offer has one answer; each item was new, in all at most ``again`` times too often."""
         print(
             f"{self.offered.total()} offered = {self.new.total()} new + {self.seen.total()} seen; "
-            f"{len(self.offered)} distinct, {self.told_again()} told new again (at most {again}); "
+            f"{len(self.offered)} distinct, {self.new_again()} new again (at most {again}); "
             f"{self.repeats} calls repeated"
         )
         assert self.offered == self.new + self.seen
         assert self.offered.keys() == self.new.keys()
-        assert self.told_again() <= again
+        assert self.new_again() <= again
 
     def check(self, seen: TimeBloom) -> None:
-        """Told as promised; and the filter holds each item, and each once."""
-        self.check_told()
+        """The answers are right, and the filter holds each item once."""
+        self.check_answers()
         items = list(self.offered)
         assert all(seen.contains_many(items))
         assert seen.info().items == len(items)

@@ -50,7 +50,7 @@ class TenAndHundred(Fetching, scrapy.Spider):
 
 
 class Pages(Fetching, scrapy.Spider):
-    """Asks for the pages that it is given, with their meta; after a pause of so many seconds each."""
+    """Asks for the pages that it is given, with their meta, each after a pause [s]."""
 
     pages: list[list[Any]]
     pause: float

@@ -137,6 +137,7 @@ def _do(job: dict[str, Any], descriptors: list[int]) -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.clear()
     os.environ.update(job["env"])
+    sys.path[:0] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     os.chdir(job["cwd"])
     random.seed()
     module = sys.modules[job["module"]]

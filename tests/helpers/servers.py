@@ -81,7 +81,7 @@ def _container(stack: ExitStack) -> tuple[str, str]:
 
 
 def cluster_port() -> int:
-    """A free port of whom the one for the cluster's own traffic, 10,000 further on, is free too."""
+    """A free port; the port 10,000 further on, for the traffic within the cluster, is free too."""
     while True:
         port = random.randrange(10_000, 30_000)
         try:
@@ -192,7 +192,7 @@ class Cluster:
         ]
 
     def reshard(self, source: redis.Redis, target: redis.Redis, slots: int) -> None:
-        """Moves the first so many slots of one master to another; raises CalledProcessError."""
+        """Moves the first ``slots`` slots of one master to another; raises CalledProcessError."""
         ends = ["--cluster-from", _id(source), "--cluster-to", _id(target)]
         self._cli("reshard", f"127.0.0.1:{self.port}", *ends, "--cluster-slots", str(slots))
 

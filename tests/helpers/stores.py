@@ -47,7 +47,7 @@ class Store:
 
     def check(self, account: Account, url: str, name: str, **parameters: Any) -> None:
         """The account is exact, and the store holds its items and no others."""
-        account.check_told()
+        account.check_answers()
         if self.kind == "distinct":
             ids.check(url, name, {"one": account.offered})
             return

@@ -72,6 +72,7 @@ def of_few_pages(folder: Path) -> dict[str, Any]:
     )
 
 
+@pytest.mark.check
 def test_the_section_on_pages_shows_all_its_figures(tmp_path: Path) -> None:
     found = of_few_pages(tmp_path)
     assert {"20", "40"} == {path.name for path in tmp_path.iterdir()}, (

@@ -89,7 +89,7 @@ def test_the_sdist_holds_all_that_a_build_needs(dist: Path) -> None:
 
 
 def test_without_the_extra_pages() -> None:
-    """All else works, and whoever wants pages is told what is missing, as with the extra ``metrics``."""
+    """All else works; the error names what is missing, as with the extra ``metrics``."""
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_PAGES],
         capture_output=True,

@@ -17,7 +17,7 @@ from tests.helpers.making import missing
 
 @pytest.fixture
 def fast() -> Iterator[Callable[[int], redis.Redis]]:
-    """Starts a Redis at 2019-06-03 00:00:00 whose clock runs so many times too fast."""
+    """Starts a Redis at 2019-06-03 00:00:00 whose clock runs ``rate`` times too fast."""
     if not servers.FAKETIME:
         missing("Debian's package faketime")
     opened = []
@@ -47,6 +47,7 @@ def _urls(first: int, last: int) -> list[str]:
     return [f"https://site.example/{i}" for i in range(first, last)]
 
 
+@pytest.mark.check
 def test_experiment_a_hourly_slices(fast: Any) -> None:
     """2 hourly slices, 100 URLs an hour, 4 hours; an hour takes two seconds."""
     client = fast(1800)

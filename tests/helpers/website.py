@@ -1,0 +1,39 @@
+"""The website that crawls of the tests fetch."""
+
+from __future__ import annotations
+
+from http.server import BaseHTTPRequestHandler
+from typing import Any
+
+
+class Page(BaseHTTPRequestHandler):
+    """Any page; / has links to /a and /b; /status/CODE answers with that code, /to/PATH leads to PATH, /offsite to another host,
+    and /cut says nothing (/cut/once not the first time)."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.do_GET()
+
+    def do_GET(self) -> None:
+        links = b'<a href="/a">a</a><a href="/b">b</a>' if self.path == "/" else b""
+        body = b"<html><title>page</title>%s</html>" % links
+        kind, _, rest = self.path[1:].partition("/")
+        if kind == "cut" and (rest != "once" or not self.server.seen.count(self.path)):
+            self.server.seen.append(self.path)
+            self.close_connection = True
+            return
+        if kind == "offsite":
+            self.send_response(302)
+            self.send_header("Location", f"http://localhost:{self.server.server_port}/other")
+            self.end_headers()
+            return
+        self.send_response(int(rest) if kind == "status" else 302 if kind == "to" else 200)
+        if kind == "to":
+            self.send_header("Location", f"/{rest}")
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
