@@ -148,7 +148,7 @@ def test_only_claims_of_the_dead_are_buried(
     ours: TimeBloom, theirs: TimeBloom, client: redis.Redis
 ) -> None:
     """An item that was seen when its claim was looked at may be claimed by a living session by now."""
-    bury = theirs._protocol.claims.release([digest(b"a")], "bury")
+    bury = theirs._protocol.claims.release([digest(b"a")], "dead")
     calls = next(bury)
     assert NEW is ours.claim("a")
     assert [[0, "0"]] == replies_to(client, calls)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from tbloom.engine.batches import MAX_PENDING, Batch, PendingAnswers
-from tbloom.engine.tokens import Lanes
+from tbloom.engine.tokens import LanePool
 
 
 def test_the_newest_pending_answers_are_kept() -> None:
     """As many as may be, whether they come from one call or from many."""
-    pending, lanes, more = PendingAnswers(), Lanes(), 1000
+    pending, lanes, more = PendingAnswers(), LanePool(), 1000
     for start in range(0, MAX_PENDING + more, 500):
         digests = list(range(start, start + 500))
         pending.keep([Batch(digests, lane=lanes.take(), in_doubt=True)])

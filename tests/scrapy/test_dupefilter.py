@@ -135,11 +135,3 @@ def test_the_log_says_when_the_project_overrules_the_add_on(crawl: Any) -> None:
     assert ["a"] == result["fetched"]
     assert "tbloom/new" not in result["stats"]
     assert "tbloom's add-on changes nothing" in result["log"]
-
-
-def test_a_full_filter_that_may_not_grow_ends_the_crawl(crawl: Any) -> None:
-    """It ends with a reason of its own, not as one that has finished."""
-    full = {**SCRAPY, "TBLOOM_CAPACITY": 2, "TBLOOM_GROW": False}
-    result = crawl("pages", full, ["a", "b", "c"])
-    assert "tbloom_error" == result["finish_reason"]
-    assert "c" not in result["fetched"]
