@@ -85,7 +85,7 @@ class Stores:
         ms = int(datetime.fromisoformat(at).replace(tzinfo=timezone.utc).timestamp() * 1000)
         for seen in self._made:
             if isinstance(seen, LocalBloom):
-                seen._engine.clock = lambda: ms
+                seen._protocol.clock = lambda: ms
 
     def close(self) -> None:
         self._stack.close()
