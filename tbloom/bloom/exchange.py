@@ -38,7 +38,7 @@ class FilterExchange(Exchange):
         super().__init__(config.name)
         self.config = config
         self.clock = ServerClock()
-        self._plan: SliceCalls | None = None
+        self._current: SliceCalls | None = None
         self._agreed: tuple[SliceCalls, bool] | None = None
         self._layouts: dict[int, Layout] = {}
 
@@ -47,7 +47,7 @@ class FilterExchange(Exchange):
         return [
             Batch(list(some), shard, label=label)
             for shard, keys in by_shard(digests, self.config.shards).items()
-            for some in chunks(keys, items_per_call(self.config, self.current_plan().shard(shard)))
+            for some in chunks(keys, items_per_call(self.config, self.current_calls().shard(shard)))
         ]
 
     def batch_of(self, digest: int) -> Batch:
@@ -67,50 +67,52 @@ class FilterExchange(Exchange):
         """
 
         def prepare(pending: list[Batch]) -> Flow[bool] | None:
-            plan = self.current_plan()
+            current = self.current_calls()
             for batch in pending:
-                batch.known = plan
-            if self._is_prepared(plan, store=store):
+                batch.known = current
+            if self._is_prepared(current, store=store):
                 return None
-            return self._prepare(plan, pending, store=store)
+            return self._prepare(current, pending, store=store)
 
         return self.ask_until_answered(batches, lambda batch: call(batch.known, batch), prepare)
 
-    def _is_prepared(self, plan: SliceCalls, *, store: bool | None) -> bool:
+    def _is_prepared(self, current: SliceCalls, *, store: bool | None) -> bool:
         """Whether nothing has to be done before the calls."""
         return store is None or (
-            (self.config.shards == 1 or self._agreed in ((plan, True), (plan, store)))
+            (self.config.shards == 1 or self._agreed in ((current, True), (current, store)))
             and not (store and self._layouts)
         )
 
-    def _prepare(self, plan: SliceCalls, pending: list[Batch], *, store: bool | None) -> Flow[bool]:
+    def _prepare(
+        self, current: SliceCalls, pending: list[Batch], *, store: bool | None
+    ) -> Flow[bool]:
         """Prepares a slice, once. False: another slice is current, or the layout has changed."""
         # The script of a single shard compares the parameters itself.
-        if self.config.shards > 1 and self._agreed not in ((plan, True), (plan, store)):
-            opening = [Batch([], known=plan)]
+        if self.config.shards > 1 and self._agreed not in ((current, True), (current, store)):
+            opening = [Batch([], known=current)]
             if not (
-                yield from self._deliver([plan.open(store=bool(store))], opening, self._accept)
+                yield from self._deliver([current.open(store=bool(store))], opening, self._accept)
             ):
                 return False
-            self._agreed = (plan, bool(store))
-        return not (store and self._layouts) or (yield from self._begin_slices(plan, pending))
+            self._agreed = (current, bool(store))
+        return not (store and self._layouts) or (yield from self._begin_slices(current, pending))
 
-    def _begin_slices(self, plan: SliceCalls, pending: list[Batch]) -> Flow[bool]:
+    def _begin_slices(self, current: SliceCalls, pending: list[Batch]) -> Flow[bool]:
         """Begins the current slice with room for what the last one held, in shards whose slices have grown."""
         items: dict[int, int] = {}
         for shard in {batch.shard for batch in pending}:
-            last = plan.must_begin_after(shard)
+            last = current.must_begin_after(shard)
             if last is not None:
-                count = count_items(self.config, shard, last, plan.layout(shard))
+                count = count_items(self.config, shard, last, current.layout(shard))
                 items[shard] = yield from count
         if not items:
             return True
-        calls = [plan.begin(shard, held) for shard, held in items.items()]
+        calls = [current.begin(shard, held) for shard, held in items.items()]
         yield from self._deliver(
-            calls, [Batch([], shard, known=plan) for shard in items], self._accept
+            calls, [Batch([], shard, known=current) for shard in items], self._accept
         )
         # Another client may have changed the layout first, without beginning the slice.
-        return all(plan.must_begin_after(shard) is None for shard in items)
+        return all(current.must_begin_after(shard) is None for shard in items)
 
     def _rest_of(self, batch: Batch) -> list[Batch]:
         """The items without an answer, because the part before them became full."""
@@ -123,13 +125,13 @@ class FilterExchange(Exchange):
     def _accept(self, batch: Batch, reply: Any) -> bool:
         """Takes a script's reply; False: the call must be made anew."""
         status, payload, dropped = reply if len(reply) > 2 else (*reply, 0)  # noqa: PLR2004 - an optional third
-        plan: SliceCalls = batch.known
+        current: SliceCalls = batch.known
         if dropped:
             logger.warning(
                 "filter %r: the server has dropped the slice %s early, so what it held is forgotten; "
                 "is its maxmemory-policy noeviction?",
                 self.config.name,
-                batch.label or plan.labels[0],
+                batch.label or current.labels[0],
             )
         if status == Status.OK:
             if batch.digests:
@@ -139,7 +141,7 @@ class FilterExchange(Exchange):
             self.clock.learn(payload)
             return False
         if status == Status.LAYOUT:
-            plan.learn_layout(batch.shard, text(payload))
+            current.learn_layout(batch.shard, text(payload))
             return False
         if status == Status.FULL:
             batch.answers = self._answers(batch, payload)
@@ -154,9 +156,9 @@ class FilterExchange(Exchange):
             return True  # a clear that was executed before
         raise TBloomError(f"filter {self.config.name!r}: the server takes a call for a stray copy")
 
-    def current_plan(self) -> SliceCalls:
+    def current_calls(self) -> SliceCalls:
         """The calls of the slice that the client believes current."""
-        plan, now = self._plan, self.clock.now()
-        if plan is None or not plan.fits(now):
-            plan = self._plan = SliceCalls(self.config, now, self._layouts)
-        return plan
+        current, now = self._current, self.clock.now()
+        if current is None or not current.fits(now):
+            current = self._current = SliceCalls(self.config, now, self._layouts)
+        return current

@@ -15,10 +15,10 @@ def import_many(exchange: FilterExchange, digests: list[int], label: str | None)
     how many were written. A repeated call writes nothing twice, so items that were written by a call
     whose reply got lost are not counted.
     """
-    if label is not None and label not in exchange.current_plan().labels:
+    if label is not None and label not in exchange.current_calls().labels:
         # The client's clock may be wrong.
         yield from ask_time(exchange.config, exchange.clock)
-        exchange.current_plan().check_live(label)
+        exchange.current_calls().check_live(label)
     batches = exchange.batches(digests, label)
     yield from exchange.ask(batches, commit_call, store=True)
     return sum((batch.answers or "").count("1") for batch in batches)

@@ -76,7 +76,7 @@ class Protocol:
             return False
         if key in exchange.pending_answers:
             return (yield from self._add([key], within))[key]
-        calls, batches = exchange.current_plan(), [exchange.batch_of(key)]
+        calls, batches = exchange.current_calls(), [exchange.batch_of(key)]
         yield from exchange.change(batches, lambda calls, batch: calls.add(within, batch))
         self._cache_seen([key], calls)
         return answers_of(batches)[key]
@@ -206,7 +206,7 @@ class Protocol:
 
     def _add(self, digests: list[int], within: int) -> Flow[dict[int, bool]]:
         exchange = self._exchange
-        calls = exchange.current_plan()
+        calls = exchange.current_calls()
         answers = yield from exchange.add(
             digests,
             exchange.batches,
@@ -217,7 +217,7 @@ class Protocol:
 
     def _look_up(self, digests: list[int], within: int) -> Flow[dict[int, bool]]:
         exchange = self._exchange
-        calls, batches = exchange.current_plan(), exchange.batches(digests)
+        calls, batches = exchange.current_calls(), exchange.batches(digests)
         yield from exchange.ask(
             batches, lambda calls, batch: calls.contains(within, batch), store=False
         )
@@ -228,7 +228,7 @@ class Protocol:
     def _claim(
         self, digests: list[int], within: int, notes: dict[int, str], previous_owner: str
     ) -> Flow[dict[int, Claim]]:
-        calls = self._exchange.current_plan()
+        calls = self._exchange.current_calls()
         answers = yield from self.claims.claim(digests, within, notes, previous_owner)
         self._cache_seen((key for key, answer in answers.items() if answer is Claim.SEEN), calls)
         return answers
@@ -241,11 +241,11 @@ class Protocol:
         return (
             self.cache.size > 0
             and within == self.config.slices
-            and self.cache.holds(key, self._exchange.current_plan())
+            and self.cache.holds(key, self._exchange.current_calls())
             and key not in self._exchange.pending_answers
         )
 
     def _cache_seen(self, seen: Iterable[int], calls: SliceCalls) -> None:
         # If another slice has begun meanwhile, the answers may be about the one before.
-        if self.cache.size and calls is self._exchange.current_plan():
+        if self.cache.size and calls is self._exchange.current_calls():
             self.cache.keep(seen, calls)

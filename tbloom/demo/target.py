@@ -31,7 +31,7 @@ _SECONDS_PER_LINK = 0.0005
 _MARGIN = 1.5
 # Between two requests of any crawlers to a live site.
 _POLITE_SECONDS = 0.5
-# Links on a live site's page, most of which the crawl does not reach.
+# Links on a page of a live site; the crawl follows few of them.
 _LINKS_PER_LIVE_PAGE = 50
 
 

@@ -30,22 +30,22 @@ def overview(protocol: Protocol, earlier: FilterInfo | None) -> FilterInfo:
     with protocol.store.guard, protocol.unlocked, protocol.shared:
         now, config = protocol.agree(), protocol.config
         for shard in range(config.shards):
-            plan = protocol.prepare(now, shard, begins=False)
+            current = protocol.prepare(now, shard, begins=False)
         slices = [
-            _slice_info(protocol, plan, slice, known.get(slice.label))
+            _slice_info(protocol, current, slice, known.get(slice.label))
             for slice in config.window.live(now)
         ]
     return filter_info(config, slices)
 
 
 def _slice_info(
-    protocol: Protocol, plan: SliceCalls, slice: Slice, before: SliceInfo | None
+    protocol: Protocol, current: SliceCalls, slice: Slice, before: SliceInfo | None
 ) -> SliceInfo:
     store, config = protocol.store, protocol.config
     sizes, parts = [], []
     holds = store.contents.stored == config.stored
     for shard in range(config.shards):
-        for number, own in enumerate(plan.layout(shard).parts(slice.label)):
+        for number, own in enumerate(current.layout(shard).parts(slice.label)):
             sizes.append((shard, own))
             key = key_of(slice.label, shard, number)
             parts.append(part_of(store, key, own) if holds else None)

@@ -1,4 +1,4 @@
-"""What is live now in a store, for one filter: the plan, the layouts and the parts."""
+"""What is live now in a store, for one filter: the slices, the layouts and the parts."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Live:
     def use(self, config: Config) -> None:
         """Uses other parameters."""
         self.config = config
-        self._plan: SliceCalls | None = None
+        self._current: SliceCalls | None = None
         self._layouts: dict[int, Layout] = {}
         #: The shards' parts, as they were found at this version of the store.
         self._parts: dict[int, Shard] = {}
@@ -48,10 +48,10 @@ class Live:
 
     def at_hand(self, digest: int) -> Shard | None:
         """The parts of the item's shard, if the item can be added at once; else None."""
-        plan, shards = self._plan, self.config.shards
+        current, shards = self._current, self.config.shards
         if (
-            plan is None
-            or not plan.begins <= self.clock() < plan.ends
+            current is None
+            or not current.begins <= self.clock() < current.ends
             or self._version != self.store.version
         ):
             return None
@@ -72,17 +72,17 @@ class Live:
         return now
 
     def prepare(self, now: int, shard: int, *, begins: bool) -> SliceCalls:
-        """The plan for now, with the shard's layout; ``agree`` comes first.
+        """The calls of the current slice, with the shard's layout; ``agree`` comes first.
 
         ``begins``: items are to be added, so a slice that begins gets its layout.
         """
-        plan = self.plan_at(now)
+        current = self.calls_at(now)
         text = self.layout(shard, now)
-        if plan.layout(shard).text != text:
-            self._learn(plan, shard, text)
-        if begins and (last := plan.must_begin_after(shard)) is not None:
-            self._begin_slice(now, plan, shard, last)
-        return plan
+        if current.layout(shard).text != text:
+            self._learn(current, shard, text)
+        if begins and (last := current.must_begin_after(shard)) is not None:
+            self._begin_slice(now, current, shard, last)
+        return current
 
     def drop_stale_answers(self) -> None:
         """Drops pending answers where the filter was cleared, and in a forked child: they stay the parent's."""
@@ -90,27 +90,27 @@ class Live:
             self.pending_answers.clear()
             self.era = self.store.era
 
-    def _begin_slice(self, now: int, plan: SliceCalls, shard: int, last: str) -> None:
+    def _begin_slice(self, now: int, current: SliceCalls, shard: int, last: str) -> None:
         """Gives a slice that begins room for what the last one held, where slices have grown (lua/bloom/begin_slice.lua)."""
-        layout, label = plan.layout(shard), plan.labels[0]
+        layout, label = current.layout(shard), current.labels[0]
         sizes = enumerate(layout.parts(last))
         parts = [part_of(self.store, key_of(last, shard, number), size) for number, size in sizes]
         contents = self.store.contents.copy(now)
         if key_of(label, shard, 0) in contents.parts:  # the clock was set back since it began
-            text = layout.grown(label, plan.labels)
+            text = layout.grown(label, current.labels)
         else:
-            text = layout.begun(label, plan.labels, sum(part.items for part in parts if part))
-        contents.keep_layout(shard, text, plan.expires_at(shard))
+            text = layout.begun(label, current.labels, sum(part.items for part in parts if part))
+        contents.keep_layout(shard, text, current.expires_at(shard))
         self.store.save(contents)
-        self._learn(plan, shard, text)
+        self._learn(current, shard, text)
 
     def layout(self, shard: int, now: int) -> str:
         """The stored layout of a filter with our parameters; else an empty text."""
         contents = self.store.contents
         return contents.layout(shard, now) if contents.stored == self.config.stored else ""
 
-    def _learn(self, plan: SliceCalls, shard: int, text: str) -> None:
-        plan.learn_layout(shard, text)
+    def _learn(self, current: SliceCalls, shard: int, text: str) -> None:
+        current.learn_layout(shard, text)
         self._parts.pop(shard, None)
 
     def shard(self, number: int) -> Shard:
@@ -119,26 +119,26 @@ class Live:
             self._parts, self._version = {}, self.store.version
         shard = self._parts.get(number)
         if shard is None:
-            assert self._plan is not None  # noqa: S101 - prepared
-            shard = self._parts[number] = Shard(self.store, self._plan, number)
+            assert self._current is not None  # noqa: S101 - prepared
+            shard = self._parts[number] = Shard(self.store, self._current, number)
         return shard
 
-    def plan_at(self, now: int) -> SliceCalls:
-        """The plan for now, with the layouts that are known."""
-        plan = self._plan
-        if plan is None or not plan.fits(now):
-            plan = self._plan = SliceCalls(self.config, now, self._layouts)
+    def calls_at(self, now: int) -> SliceCalls:
+        """The calls of the current slice, with the layouts that are known."""
+        current = self._current
+        if current is None or not current.fits(now):
+            current = self._current = SliceCalls(self.config, now, self._layouts)
             self._parts = {}
-        return plan
+        return current
 
     def part_for(self, now: int, shard: Shard, number: int, count: int) -> Part:
         """The current part, begun if need be. Where ``count`` items fill it, the slice gets a further one."""
-        store, plan, part = self.store, self.plan_at(now), shard.current
+        store, current, part = self.store, self.calls_at(now), shard.current
         items = part.items if part else 0
         fills = self.config.grow and items + count >= shard.size.capacity
         if part is not None and not fills:
             return part
-        contents, expires = store.contents.copy(now), plan.expires_at(number)
+        contents, expires = store.contents.copy(now), current.expires_at(number)
         if part is None:
             contents.keep(self.config.stored, expires)
             contents.parts[shard.key] = PartEntry(expires, key_bytes(shard.size.bits))

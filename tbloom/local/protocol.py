@@ -137,7 +137,7 @@ class Protocol(Live):
         self, now: int, number: int, digests: list[int], within: int, new: dict[int, Added]
     ) -> list[int]:
         """Adds the items that the current part has room for; returns those that are left."""
-        plan = self.prepare(now, number, begins=True)
+        current = self.prepare(now, number, begins=True)
         shard = self.shard(number)
         look = self._look(shard, digests, within)
         room = shard.size.capacity - (shard.current.items if shard.current else 0)
@@ -148,7 +148,7 @@ class Protocol(Live):
             part = self.part_for(now, shard, number, count)
             part.raise_count(count)
             look.add(count, part)
-            added = Added(self.era, plan.expires_at(0))
+            added = Added(self.era, current.expires_at(0))
             new.update((digests[place], added) for place in look.new[:count])
         if count == len(look.new):
             return []

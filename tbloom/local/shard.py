@@ -52,7 +52,7 @@ def _damaged(why: str) -> TBloomError:
 
 
 class Shard:
-    """The parts of one shard that are live under a plan."""
+    """The live parts of one shard."""
 
     __slots__ = (
         "_all",
@@ -66,14 +66,14 @@ class Shard:
         "size",
     )
 
-    def __init__(self, store: Store, plan: SliceCalls, number: int) -> None:
-        calls = plan.shard(number)
+    def __init__(self, store: Store, current: SliceCalls, number: int) -> None:
+        calls = current.shard(number)
         self._ends = calls.slice_ends
         #: The layout once the current part is full.
         self.grown = calls.grown
         self._all: list[tuple[Size, Part | None]] = []
-        layout, is_stored = plan.layout(number), store.contents.stored == plan.config.stored
-        for label in plan.labels:
+        layout, is_stored = current.layout(number), store.contents.stored == current.config.stored
+        for label in current.labels:
             own = layout.parts(label)
             for place in reversed(range(len(own))):
                 key = key_of(label, number, place)
@@ -81,10 +81,10 @@ class Shard:
                 self._all.append((own[place], part))
         #: The part that new items go into: its size, its name, and the part itself once it has begun.
         self.size, self.current = self._all[0]
-        self.key = key_of(plan.labels[0], number, self._ends[0] - 1)
+        self.key = key_of(current.labels[0], number, self._ends[0] - 1)
         self.hasher = hasher_of(self.size.bits, self.size.hashes)
         #: False: the current slice needs a layout before items can be added.
-        self.begun = plan.must_begin_after(number) is None
+        self.begun = current.must_begin_after(number) is None
         self._groups: dict[int, list[Group]] = {}
 
     def groups(self, within: int) -> list[Group]:

@@ -153,7 +153,7 @@ class Sessions:
     ) -> Flow[dict[int, tuple[int, dict[str, int]]]]:
         """Sends a heartbeat, or with ``ttl_ms`` None just asks; returns each shard's clock (ms) and sessions."""
         name = "" if ttl_ms is None else session or self._claims.own.session
-        slice_calls, shards = self._claims.exchange.current_plan(), list(shards)
+        slice_calls, shards = self._claims.exchange.current_calls(), list(shards)
         calls = [
             ScriptCall(
                 _HEARTBEAT,
