@@ -11,10 +11,14 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum
+from functools import lru_cache
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import redis
 from typing_extensions import Self
+
+from tbloom.engine.scripts import Script
 
 
 class Fault(Enum):
@@ -26,6 +30,13 @@ class Fault(Enum):
     LATE_REPLY = "the reply comes late"
     LATE_REQUEST = "the request comes late"
     FORGET = "the server forgets its scripts in the middle of the request"
+
+
+@lru_cache(maxsize=1)
+def _scripts() -> list[Script]:
+    lua = Path(__file__).parents[2] / "lua"
+    names = [path.relative_to(lua).with_suffix("").as_posix() for path in lua.rglob("*.lua")]
+    return [Script(name) for name in names if not name.startswith("shared/")]
 
 
 def every(n: int) -> Callable[[int], bool]:
@@ -141,10 +152,19 @@ class Proxy:
 
 
 class LossyProxy(Proxy):
-    """Loses the replies to the calls that ``lose`` picks, and has no other fault."""
+    """Loses the replies to the calls that ``lose`` picks, and has no other fault.
+
+    The server has all scripts from the start: a number means the same call whatever ran before.
+    """
 
     def __init__(self, url: str, lose: Callable[[int], bool]) -> None:
         super().__init__(url, lambda number: Fault.LOSE if lose(number) else None)
+
+    def __enter__(self) -> Self:
+        with redis.Redis.from_url(self._target_url) as client:
+            for script in _scripts():
+                client.script_load(script.text)
+        return super().__enter__()
 
     @property
     def lost(self) -> int:
