@@ -5,6 +5,8 @@ from __future__ import annotations
 import configparser
 import json
 import re
+import subprocess
+import sys
 from ast import literal_eval
 from pathlib import Path
 from typing import Any
@@ -150,3 +152,15 @@ def _described(settings: dict[str, Any]) -> list[Any]:
     own += [counter.config for counter in counters]
     others = [getattr(read, name) for name in read.__slots__ if name not in ("seen", "circuit")]
     return [*own, *others]
+
+
+@pytest.mark.check
+def test_make_test_shows_every_promise() -> None:
+    """Each row of docs/guarantees.md that names tests names one that runs in the fast tier."""
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "not check", "tests"]
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    fast = {re.sub(r"\[.*", "", line.removeprefix("tests/")) for line in found.splitlines()}
+    rows = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8").splitlines()
+    named = [set(re.findall(r"`([\w/]+\.py::\w+)`", row)) for row in rows]
+    assert [] == [tests for tests in named if tests and not tests & fast]
+    assert len([tests for tests in named if tests]) > 80
