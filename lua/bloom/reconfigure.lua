@@ -18,6 +18,7 @@
 -- Reply      {0, ''}          done, now or before
 --            {1, now}         the server's clock (ms) is not within ARGV[5..6]; nothing changed
 --            {2, parameters}  the filter is stored with neither of these parameters; nothing changed
+--            {4, ''}          no parameters are stored; nothing changed
 --            {5, layout}      the stored layout is another one; nothing changed
 -- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
 
@@ -30,7 +31,8 @@ if now < begins or now >= ends then return {1, now} end
 
 local config = redis.call('GET', config_key)
 if config == new_config then return {0, ''} end
-if config ~= old_config then return {2, config or ''} end
+if not config then return {4, ''} end
+if config ~= old_config then return {2, config} end
 if layout_key then
   local layout = redis.call('GET', layout_key) or ''
   if layout ~= old_layout then return {5, layout} end

@@ -61,7 +61,7 @@ def _change(new: Config, clock: ServerClock, stored: str, shard: int | None) -> 
             clock.learn(payload)
         elif status == Status.LAYOUT:
             layout = text(payload)
-        elif not payload:
+        elif status == Status.UNKNOWN:
             return  # the filter was cleared meanwhile
         else:
             stored = text(payload)
