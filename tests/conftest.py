@@ -3,6 +3,7 @@ from __future__ import annotations
 import functools
 import json
 import secrets
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -40,6 +41,9 @@ _deselected = pytest.StashKey[int]()
 
 def pytest_configure(config: pytest.Config) -> None:
     """Opens the server that most tests use, so that the run's first lines can say which."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell's background job: the commands that tests interrupt would inherit it.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.stash[_stack] = ExitStack()
     if config.option.collectonly:
         return

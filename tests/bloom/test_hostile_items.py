@@ -84,6 +84,7 @@ def test_a_batch_is_as_good_as_its_items_one_by_one(own: redis.Redis, items: lis
     assert [True] * len(items) == seen.contains_many(items)
 
 
+@pytest.mark.check
 def test_a_million_items_in_one_call(own: redis.Redis) -> None:
     """Measured once: 160 MB more memory at the peak.
 

@@ -85,6 +85,7 @@ def _crawl(site: str, sentinel_port: int, name: str, seed: int) -> Any:
     return json.loads(done.stdout)
 
 
+@pytest.mark.check
 def test_four_crawlers_fetch_every_page_once_though_the_master_dies(
     watched_site: _Site, name: str
 ) -> None:

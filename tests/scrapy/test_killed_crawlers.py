@@ -137,8 +137,8 @@ class Fleet:
 @pytest.mark.parametrize(
     ("kind", "queues", "restart", "times"),
     [
-        ("docs", SHARED_QUEUE, False, 20 if FULL else 1),
-        ("docs", OWN_QUEUES, True, 5 if FULL else 1),
+        pytest.param("docs", SHARED_QUEUE, False, 20 if FULL else 1, marks=pytest.mark.check),
+        pytest.param("docs", OWN_QUEUES, True, 5 if FULL else 1, marks=pytest.mark.check),
         ("tree", SHARED_QUEUE, False, 20 if FULL else 1),
         ("tree", OWN_QUEUES, True, 20 if FULL else 1),
     ],
