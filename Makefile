@@ -8,14 +8,14 @@ BIN := $(VENV)/bin
 demo: $(VENV)/.demo
 	$(BIN)/tbloom demo $(ARGS)
 
-# Every promise once, in under five minutes: two processes, each with a Redis of its own. ARGS=-n0: in one.
+# Every promise once, in under five minutes: three processes, because tests often wait, each with a Redis of its own. ARGS=-n0: in one.
 test: $(VENV)/.test
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not check" $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist worksteal -m "not check" $(ARGS)
 
 # The rest: all kinds of servers, asyncio's twins, long crawls and faults, many examples, the site, packages, browsers.
 check: $(VENV)/.test
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "check or hypothesis" --hypothesis-profile many $(ARGS)
-	TBLOOM_FAULTS=full $(BIN)/python -m pytest -n 2 --dist worksteal tests/contract -k "account or again_and_again" $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist worksteal -m "check or hypothesis" --hypothesis-profile many $(ARGS)
+	TBLOOM_FAULTS=full $(BIN)/python -m pytest -n 3 --dist worksteal tests/contract -k "account or again_and_again" $(ARGS)
 
 # All of the contract in its long form: a quarter of an hour.
 faults: $(VENV)/.test
