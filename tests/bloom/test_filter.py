@@ -16,20 +16,6 @@ from tests.helpers.making import Make
 from tests.helpers.stored import snapshot
 
 
-async def test_an_item_is_new_once(make: Make) -> None:
-    seen = make()
-    assert [True, False] == [
-        await seen.add("https://a.example/"),
-        await seen.add("https://a.example/"),
-    ]
-
-
-async def test_str_and_bytes_of_the_same_text_are_one_item(make: Make) -> None:
-    seen = make()
-    assert await seen.add("bücher") is True
-    assert await seen.add("bücher".encode()) is False
-
-
 async def test_contains_looks_and_changes_nothing(
     make: Make, client: redis.Redis, name: str
 ) -> None:
@@ -38,37 +24,6 @@ async def test_contains_looks_and_changes_nothing(
     assert [] == client.keys(f"*{name}*")
     await seen.add("a")
     assert await seen.contains("a") is True
-
-
-async def test_a_batch_answers_in_order_and_a_repeat_is_seen(make: Make) -> None:
-    seen = make()
-    await seen.add("b")
-    assert [True, False, False, True] == await seen.add_many(["a", "b", "a", "c"])
-    assert [True, False, True, True] == await seen.contains_many(["a", "x", "a", b"c"])
-
-
-async def test_a_batch_of_none_is_an_empty_list(make: Make) -> None:
-    seen = make()
-    assert ([], []) == (await seen.add_many([]), await seen.contains_many(iter([])))
-
-
-async def test_a_batch_larger_than_one_flight_is_complete(make: Make) -> None:
-    seen = make(capacity=20_000)
-    items = [f"https://a.example/{i}" for i in range(5000)]
-    assert all(await seen.add_many(items[:2500]))
-    assert [False] * 2500 + [True] * 2500 == await seen.add_many(items)
-    assert all(await seen.contains_many(items))
-
-
-async def test_clear_forgets_everything_for_everybody(
-    make: Make, client: redis.Redis, name: str
-) -> None:
-    seen, other = make(), make()
-    await seen.add("a")
-    await other.clear()
-    assert await seen.contains("a") is False
-    assert [] == [key for key in client.keys(f"*{name}*") if ":lane:" not in key]
-    assert await seen.add("a") is True
 
 
 async def test_clear_works_whatever_parameters_are_stored(make: Make) -> None:
@@ -148,20 +103,6 @@ async def test_a_mismatch_tells_what_is_stored_and_what_was_given(make: Make) ->
     assert (7, 5) == caught.value.differences["slices"]
 
 
-async def test_within_looks_at_the_newest_slices_only(clockwork: Any, make: Make) -> None:
-    seen = make(url=clockwork.server.url, slices=3)
-    await seen.add("a")
-    clockwork.set("2019-06-05 12:00:00")
-    assert [True, False, False] == [
-        await seen.contains("a"),
-        await seen.contains("a", within=2),
-        (await seen.contains_many(["a"], within=1))[0],
-    ]
-    assert await seen.add("a", within=3) is False
-    assert await seen.add("a", within=2) is True  # and so remembered in today's slice
-    assert await seen.contains("a", within=1) is True
-
-
 @pytest.mark.parametrize("within", [0, 8, -1, 1.5, True, "2"])
 async def test_within_must_be_a_number_of_slices(make: Make, within: Any) -> None:
     with pytest.raises(ConfigError, match=r"within.*from 1 to 7"):
@@ -180,11 +121,6 @@ async def test_a_bad_item_is_named_and_nothing_is_added(
     with pytest.raises(ConfigError, match=r"^items\[0\]: expected"):
         await seen.contains_many([item])
     assert [] == client.keys(f"*{name}*")
-
-
-async def test_a_single_item_is_not_taken_for_a_batch(make: Make) -> None:
-    with pytest.raises(ConfigError, match=r"^items: expected an iterable"):
-        await make().add_many("https://a.example/")
 
 
 async def test_keys_needs_a_time_zone(make: Make) -> None:

@@ -154,12 +154,6 @@ def test_any_at_is_an_instant_or_a_config_error(own: redis.Redis, at: Any) -> No
         TimeBloom(own, "fuzzed").keys(at=at)
 
 
-@pytest.mark.parametrize("items", [None, b"a", [None], [[]]])
-def test_items_that_are_none_arerefused(own: redis.Redis, items: Any) -> None:
-    with pytest.raises(ConfigError, match=r"^items"):
-        TimeBloom(own, "fuzzed").add_many(items)
-
-
 _BAD_URLS = [
     *("redis://127.0.0.1:abc", "redis://127.0.0.1:99999", "redis://[::1", "redis://127.0.0.1?db=x"),
     *("redis+cluster://127.0.0.1:abc", "redis://127.0.0.1?max_connections=-3"),

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import multiprocessing
 import os
-import random
 import threading
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from itertools import takewhile
 from typing import Any
 from unittest.mock import patch
@@ -17,35 +12,8 @@ from unittest.mock import patch
 import pytest
 import redis
 
-from tbloom import AsyncTimeBloom, TimeBloom
-from tests.helpers.account import FULL
+from tbloom import TimeBloom
 from tests.helpers.proxy import LossyProxy, every
-
-SPAWN = multiprocessing.get_context("spawn")
-
-
-def _claim(url: str, name: str, items: list[str], seed: int) -> list[str]:
-    """Adds the items in an order of its own: half one by one, half in batches."""
-    random.Random(seed).shuffle(items)
-    with TimeBloom.from_url(url, name, capacity=20_000, error_rate=1e-9) as seen:
-        half = len(items) // 2
-        claimed = [item for item in items[:half] if seen.add(item)]
-        for start in range(half, len(items), 100):
-            some = items[start : start + 100]
-            claimed += [item for item, new in zip(some, seen.add_many(some), strict=True) if new]
-    return claimed
-
-
-def test_of_eight_processes_exactly_one_is_told_new(url: str, name: str) -> None:
-    """8 processes add the same items in different orders: True exactly once per item.
-
-    (Error rate 1e-9, so that a false positive doesn't pass for a lost item.)
-    """
-    items = [f"https://site.example/{i}" for i in range(20_000 if FULL else 5000)]
-    with SPAWN.Pool(8) as pool:
-        claims = pool.starmap(_claim, [(url, name, items, seed) for seed in range(8)])
-    times = Counter(item for claimed in claims for item in claimed)
-    assert dict.fromkeys(items, 1) == times
 
 
 def test_a_lost_reply_loses_no_item(url: str, name: str) -> None:
@@ -56,112 +24,6 @@ def test_a_lost_reply_loses_no_item(url: str, name: str) -> None:
         assert [False] * 1000 == [seen.add(f"item {i}") for i in range(1000)]
         assert [True] * 5000 == seen.add_many(f"other {i}" for i in range(5000))
         assert proxy.lost >= 200
-
-
-def test_a_lost_reply_loses_no_item_of_many_threads(url: str, name: str) -> None:
-    """16 threads share one filter through the same proxy, each offering every item."""
-    items = [f"item {i}" for i in range(500)]
-    with (
-        LossyProxy(url, every(10)) as proxy,
-        TimeBloom.from_url(proxy.url, name) as seen,
-        ThreadPoolExecutor(16) as threads,
-    ):
-        answers = [threads.submit(seen.add, item) for _ in range(4) for item in items]
-        assert len(items) == sum(answer.result() for answer in answers)
-        assert proxy.lost >= 100
-
-
-async def test_a_lost_reply_loses_no_item_of_many_tasks(url: str, name: str) -> None:
-    """16 tasks share one filter through the same proxy, each offering every item."""
-    items = [f"item {i}" for i in range(500)]
-    at_once = asyncio.Semaphore(16)
-    with LossyProxy(url, every(10)) as proxy:
-        async with AsyncTimeBloom.from_url(proxy.url, name) as seen:
-
-            async def add(item: str) -> bool:
-                async with at_once:
-                    return await seen.add(item)
-
-            answers = await asyncio.gather(*(add(item) for _ in range(4) for item in items))
-        assert len(items) == sum(answers)
-        assert proxy.lost >= 100
-
-
-@pytest.mark.parametrize("group", [1, 3000])
-async def test_after_an_error_a_repeat_gets_the_first_answer(
-    make: Any, url: str, group: int
-) -> None:
-    """The caller never learnt that the items were new, so it is told when it asks again."""
-    items = [f"item {i}" for i in range(3000)]
-    # Some of the calls of each batch, while the others were answered; the client doesn't resend.
-    with LossyProxy(url, {1, 3, 4, 8, 15, 23, 50, 51, 52, 200}.__contains__) as proxy:
-        lossy = make(url=proxy.url, resend=False, capacity=10_000)
-        for i in range(0, len(items), group):
-            some = items[i : i + group]
-            answers = None
-            while answers is None:
-                with suppress(redis.ConnectionError):
-                    answers = (
-                        [await lossy.add(some[0])] if group == 1 else await lossy.add_many(some)
-                    )
-            assert [True] * group == answers
-        assert proxy.lost >= 3
-    assert not any(await make(capacity=10_000).add_many(items))
-
-
-async def test_after_a_cancellation_a_repeat_gets_the_first_answer(url: str, name: str) -> None:
-    async with AsyncTimeBloom.from_url(url, name, capacity=100_000) as seen:
-        await seen.add("warm up")
-        unanswered = 0
-        for i in range(300):
-            adding = asyncio.create_task(seen.add(f"item {i}"))
-            for _ in range(i % 7):  # gets a little further each time
-                await asyncio.sleep(0)
-            adding.cancel()
-            try:
-                told = await adding
-            except asyncio.CancelledError:
-                unanswered += 1
-                told = await seen.add(f"item {i}")
-            assert told is True
-            assert await seen.add(f"item {i}") is False
-        assert unanswered > 0
-
-
-def test_a_forked_process_does_not_get_its_parents_answers(url: str, name: str) -> None:
-    """Parent and child use the same filter object; each call keeps its own token."""
-    with TimeBloom.from_url(url, name) as seen:
-        assert seen.add("parent's") is True
-        read, write = os.pipe()
-        if os.fork() == 0:  # the child: never returns to pytest
-            answers = [seen.add("parent's"), seen.add("child's"), seen.add("both's")]
-            os.write(write, repr(answers).encode())
-            os._exit(0)
-        os.wait()
-        assert b"[False, True, True]" == os.read(read, 100)
-        assert [False, False, True] == [seen.add("child's"), seen.add("both's"), seen.add("more")]
-
-
-def test_a_stray_copy_of_an_answered_call_changes_nothing(
-    url: str, client: redis.Redis, name: str
-) -> None:
-    """A copy that the network held back arrives after the lane's next call was answered."""
-    with redis.Redis.from_url(url) as our_own, TimeBloom(our_own, name) as seen:
-        sent: list[tuple[Any, ...]] = []
-        original = our_own.execute_command
-
-        def record(*words: Any) -> Any:
-            sent.append(words)
-            return original(*words)
-
-        with patch.object(our_own, "execute_command", record):  # listens in, changes nothing
-            assert [True, True] == [seen.add("first"), seen.add("second")]
-        first, second = [words for words in sent if words[0] == "EVALSHA"][-2:]
-        [key] = [key for key in client.keys(f"*{name}*") if ":lane:" in key]
-        before = client.get(key)
-        assert 3 == original(*first)[0]
-        assert [0, b"1"] == original(*second)
-        assert before == client.get(key)
 
 
 @pytest.mark.parametrize("verb", ["add", "contains", "claim", "commit", "release"])
@@ -261,21 +123,6 @@ def test_every_key_has_a_ttl_at_every_moment(url: str, name: str) -> None:
         assert max(seen_ttls) <= 2000, part
 
 
-def test_the_parameters_live_as_long_as_the_newest_slice(clockwork: Any, name: str) -> None:
-    """Also when the server's clock was set back between two slices."""
-    with (
-        TimeBloom.from_url(clockwork.server.url, name, slices=3) as seen,
-        redis.Redis.from_url(clockwork.server.url) as client,
-    ):
-        for day in ("2019-06-03", "2019-06-05", "2019-06-04"):
-            clockwork.set(f"{day} 12:00:00")
-            assert seen.add(f"on {day}") is True
-        ends = {key: client.pttl(key) for key in client.keys("*")}
-        slices = [ttl for key, ttl in ends.items() if key.split(b":")[1].isdigit()]
-        assert len(slices) == 3
-        assert ends[f"{{{name}}}:config".encode()] == max(slices)
-
-
 def test_an_idle_filter_is_gone_after_its_window(url: str, client: redis.Redis, name: str) -> None:
     with TimeBloom.from_url(url, name, granularity="3s", slices=1, capacity=1000) as seen:
         seen.add_many(["a", "b"])
@@ -286,42 +133,18 @@ def test_an_idle_filter_is_gone_after_its_window(url: str, client: redis.Redis, 
     assert [] == client.keys(f"*{name}*")
 
 
-@pytest.mark.parametrize("batch", [False, True])
 async def test_scripts_load_themselves_when_the_server_forgot_them(
-    make: Any, client: redis.Redis, *, batch: bool
+    make: Any, client: redis.Redis
 ) -> None:
+    """All of them. (In the middle of adds: tests/contract/test_restarts.py.)"""
     seen = make(capacity=100_000)
     client.script_flush()
-    if batch:  # several calls in one pipeline, all of which meet NOSCRIPT
-        assert all(await seen.add_many(map(str, range(2000))))
-    else:
-        assert await seen.add("1") is True
+    assert await seen.add("1") is True
     client.script_flush()
     assert await seen.contains("1") is True
     client.script_flush()
     await seen.clear()
     assert await seen.contains("1") is False
-
-
-def test_scripts_may_be_forgotten_in_the_middle_of_batches(
-    url: str, client: redis.Redis, name: str
-) -> None:
-    """SCRIPT FLUSH again and again while 8 threads add batches of several calls."""
-    done = threading.Event()
-
-    def flush() -> None:
-        while not done.is_set():
-            client.script_flush()
-
-    flusher = threading.Thread(target=flush)
-    flusher.start()
-    items = [f"item {i}" for i in range(2000)]
-    with TimeBloom.from_url(url, name, capacity=100_000) as seen, ThreadPoolExecutor(8) as threads:
-        answers = [threads.submit(seen.add_many, items) for _ in range(16)]
-        new = sum(sum(answer.result()) for answer in answers)
-    done.set()
-    flusher.join()
-    assert len(items) == new
 
 
 async def test_a_call_carries_fewer_items_the_more_each_costs(
