@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import os
-import random
 import signal
 from collections import Counter
 from collections.abc import Callable
@@ -16,7 +15,7 @@ import pytest
 import redis
 
 from tbloom import AsyncTimeBloom, Claim, ConfigError, FilterFull, TimeBloom
-from tests.helpers.proxy import LossyProxy, every
+from tests.helpers.proxy import LossyProxy
 
 SPAWN = multiprocessing.get_context("spawn")
 NEW, SEEN, BUSY = Claim.NEW, Claim.SEEN, Claim.BUSY
@@ -76,27 +75,6 @@ async def test_many_items_are_answered_in_order_and_a_repeat_is_busy(make: Any) 
     assert [True, True] == await theirs.contains_many(["new", "another"])
     await theirs.release_many(["busy", "never claimed"])
     assert NEW is await ours.claim("busy")
-
-
-async def test_within_asks_the_newest_slices_only(make: Any, clockwork: Any) -> None:
-    clockwork.set("2019-06-03 12:00:00")
-    ours = make(url=clockwork.server.url)
-    await ours.add("a")
-    clockwork.set("2019-06-04 12:00:00")
-    assert SEEN is await ours.claim("a")
-    assert NEW is await ours.claim("a", within=1)
-    await ours.commit("a")
-    assert SEEN is await ours.claim("a", within=1)
-
-
-async def test_a_claim_outlives_its_slice(make: Any, clockwork: Any) -> None:
-    clockwork.set("2019-06-03 23:59:59")
-    ours, theirs = (make(url=clockwork.server.url, session_ttl=86_400) for _ in range(2))
-    assert NEW is await ours.claim("a")
-    clockwork.set("2019-06-04 00:00:01")
-    assert BUSY is await theirs.claim("a")
-    await ours.commit("a")
-    assert SEEN is await theirs.claim("a")
 
 
 def test_claiming_commits_on_success_and_releases_on_an_exception(url: str, name: str) -> None:
@@ -280,38 +258,6 @@ async def test_commits_grow_a_slice_as_adds_do(make: Any) -> None:
     assert 2000 == info.items
     assert info.slices[-1].parts > 1
     assert [True] * 2000 == await ours.contains_many(items)
-
-
-def _race(url: str, name: str, items: list[str], seed: int) -> list[str]:
-    random.Random(seed).shuffle(items)
-    won = []
-    with (
-        LossyProxy(url, every(7)) as proxy,
-        TimeBloom.from_url(proxy.url, name, capacity=20_000, error_rate=1e-9) as seen,
-    ):
-        for item in items:
-            if seen.claim(item) is NEW:
-                if random.Random(item).random() < 0.3 and seed % 2:
-                    seen.release(item)
-                else:
-                    won.append(item)
-                    seen.commit(item)
-    return won
-
-
-def test_of_four_processes_one_commits_each_item_though_replies_get_lost(
-    url: str, name: str
-) -> None:
-    """Each loses every 7th reply, two give some items back: every item is committed by exactly one."""
-    items = [f"https://site.example/{i}" for i in range(600)]
-    with SPAWN.Pool(4) as pool:
-        won = pool.starmap(_race, [(url, name, items, seed) for seed in range(4)])
-    times = Counter(item for some in won for item in some)
-    assert set(times.values()) == {1}
-    released_last = set(items) - set(times)
-    with TimeBloom.from_url(url, name, capacity=20_000, error_rate=1e-9) as seen:
-        assert {NEW} >= set(seen.claim_many(released_last))
-        assert [SEEN] * len(times) == seen.claim_many(times)
 
 
 async def test_a_claim_whose_reply_was_lost_can_be_asked_for_again(make: Any, url: str) -> None:
