@@ -92,24 +92,6 @@ async def test_a_clear_that_ends_in_an_error_is_done_by_the_next_one(
         assert turn > 2
 
 
-@pytest.mark.parametrize("mapping", [False, True])
-def test_a_clear_while_the_clock_is_set_back_forgets_later_slices_too(
-    clockwork: servers.Clockwork, *, mapping: bool
-) -> None:
-    with DistinctCounter.from_url(
-        clockwork.server.url, "one", granularity="d", slices=3
-    ) as counter:
-        clockwork.set("2019-06-05 00:00:00")
-        counter.add_many(names(5000))
-        clockwork.set("2019-06-04 00:00:00")
-        assert counter.add("a")
-        counter.clear(mapping=mapping)
-        clockwork.set("2019-06-05 00:00:00")
-        assert 0 == counter.count()
-        assert all(counter.add_many(names(10)))
-        assert 10 == counter.count()
-
-
 def test_a_crash_between_forgetting_and_deleting_is_mended_by_the_next_clear(
     own: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
