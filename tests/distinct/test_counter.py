@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import date, datetime, timedelta, timezone
 from functools import partial
+from itertools import permutations
 from typing import Any
 
 import pytest
@@ -210,32 +211,31 @@ async def test_max_members_and_patience_may_differ(make_counter: Make) -> None:
     assert not await make_counter(max_members=20, retry_for=1.0).add("a")
 
 
-async def test_filters_and_mappings_refuse_each_other(
-    make_counter: Make, make: Make, make_exact: Make, client: redis.Redis, name: str
+@pytest.mark.parametrize("shards", [1, 3])
+async def test_stores_of_other_kinds_refuse_each_other(
+    make_counter: Make, make: Make, make_exact: Make, client: redis.Redis, name: str, *, shards: int
 ) -> None:
-    for make_filter in (make, make_exact):
-        seen, users = make_filter(), make_counter()
-        clear_mapping = partial(users.clear, mapping=True)
+    makes = partial(make, shards=shards), partial(make_exact, shards=shards), make_counter
+    for first, second in permutations(makes, 2):
+        seen, other = first(), second()
         await seen.add("a")
         before = snapshot(client, name)
-        for refused in (partial(users.add, "a"), users.count, users.info, users.clear, clear_mapping):  # fmt: skip
-            with pytest.raises(ConfigMismatch, match=r"kind is .* and 'mapping' here") as caught:
+        if second is make_counter:
+            verbs = [other.count, other.info, other.clear, partial(other.clear, mapping=True)]
+        else:
+            verbs = [partial(other.contains, "a")]
+            others = [other.reconfigure] if second is makes[0] else []
+            for refused in [other.info, other.clear, *others]:
+                with pytest.raises((ConfigMismatch, ConfigError), match=r"exact|mapping|kind"):
+                    await refused()
+        for refused in [partial(other.add, "a"), *verbs]:
+            with pytest.raises(ConfigMismatch, match="kind is ") as caught:
                 await refused()
+            assert "kind" in caught.value.differences
             assert name == caught.value.name
         assert before == snapshot(client, name)
-        await seen.clear()
-
-        await users.add("a")
-        before = snapshot(client, name)
-        for refused in (partial(seen.add, "a"), partial(seen.contains, "a")):
-            with pytest.raises(ConfigMismatch, match="kind is 'mapping' there") as caught:
-                await refused()
-            assert name == caught.value.name
-        for refused in (seen.info, seen.clear):
-            with pytest.raises((ConfigMismatch, ConfigError), match="mapping"):
-                await refused()
-        assert before == snapshot(client, name)
-        await clear_mapping()
+        assert not await seen.add("a")
+        await (seen.clear(mapping=True) if first is make_counter else seen.clear())
 
 
 _NO_PARAMETERS = [

@@ -1,4 +1,4 @@
-"""Servers, clients and keys that can't do what is asked."""
+"""Servers and clients that can't do what is asked."""
 
 from __future__ import annotations
 

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import ConfigError, ConfigMismatch, TimeBloom
+from tbloom import ConfigError, ConfigMismatch
 from tbloom.exact import ExactFilter
 from tests.helpers.making import Make
-from tests.helpers.stored import snapshot
 
 each_number_of_shards = pytest.mark.parametrize("shards", [1, 3])
 
@@ -99,34 +98,6 @@ def test_a_bad_name_is_named(client: redis.Redis, name: Any) -> None:
 async def test_clients_may_differ_in_the_ttl(make_exact: Make, shards: int) -> None:
     assert await make_exact(ttl=60, shards=shards).add("a")
     assert not await make_exact(ttl=90, shards=shards).add("a")
-
-
-@each_number_of_shards
-async def test_an_exact_filter_and_one_with_slices_refuse_each_other(
-    make_exact: Make, make: Make, client: redis.Redis, name: str, shards: int
-) -> None:
-    for first, second in ((make_exact, make), (make, make_exact)):
-        seen, other = first(shards=shards), second(shards=shards)
-        await seen.add("a")
-        before = snapshot(client, name)
-        for verb in (other.add, other.contains):
-            with pytest.raises(ConfigMismatch, match="kind is ") as caught:
-                await verb("b")
-            assert {"kind"} == caught.value.differences.keys()
-        for method in (other.info, other.clear):
-            with pytest.raises((ConfigMismatch, ConfigError), match="exact"):
-                await method()
-        assert before == snapshot(client, name)
-        assert not await seen.add("a")
-        await seen.clear()
-
-
-async def test_a_filter_with_slices_can_t_be_made_of_an_exact_one(
-    client: redis.Redis, name: str
-) -> None:
-    ExactFilter(client, name).add("a")
-    with pytest.raises((ConfigMismatch, ConfigError), match="exact"):
-        TimeBloom(client, name).reconfigure()
 
 
 def test_repr_says_what_it_is(client: redis.Redis, name: str) -> None:
