@@ -190,7 +190,7 @@ def test_parameters_that_are_none_are_refused(
         expected, message = ConfigMismatch, "'planted' is stored with other parameters"
     else:
         own.hset(Keys("planted").counters(), "one", text)
-        expected, message = (ConfigError if verb.startswith("clear") else ConfigMismatch), ""
+        expected, message = (ConfigError if verb.startswith("clear") else ConfigMismatch), "'one'"
     before = _contents(own)
     with pytest.raises(expected, match=message):
         VERBS[verb](*_again(own))
