@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from datetime import date, datetime, timedelta, timezone
 from functools import partial
+from itertools import permutations
 from typing import Any
 
 import pytest
@@ -49,34 +49,6 @@ async def test_counting_looks_and_changes_nothing(
     assert before == snapshot(client, name)
 
 
-async def test_counters_are_combined(make_counter: Make) -> None:
-    a, b, c, d = (make_counter(counter) for counter in "abcd")
-    await a.add_many(["1", "2", "3", "4"])
-    await b.add_many(["3", "4", "5"])
-    await c.add_many(["4", "5", "6", "1"])
-    assert [2, 5, 3] == [await a.count_and(b), await a.count_or(b), await a.count_xor(b)]
-    assert [1, 6] == [await a.count_and(b, c), await a.count_or(b, c)]
-    assert 3 == await a.count_xor(b, c)  # 2, 4, 6
-    assert [0, 6, 3] == [
-        await a.count_and(b, c, d),
-        await a.count_or(b, c, d),
-        await a.count_xor(b, c, d),
-    ]
-
-
-async def test_a_counter_is_combined_with_itself_and_with_none(make_counter: Make) -> None:
-    users, same = make_counter(), make_counter()
-    for members in (10, 5000):  # sorted ids, then a bitmap
-        await users.add_many(map(str, range(members)))
-        assert members == await users.count_and(same) == await users.count_or(users)
-        assert [0, members] == [await users.count_xor(same), await users.count_xor(same, users)]
-        assert [members] * 3 == [
-            await users.count_and(),
-            await users.count_or(),
-            await users.count_xor(),
-        ]
-
-
 async def test_only_what_has_the_same_mapping_can_be_combined(
     make_counter: Make, name: str
 ) -> None:
@@ -114,10 +86,10 @@ async def test_clear_forgets_one_counter_for_everybody(
     assert 4500 == await users.count_and(other)
 
 
-async def test_clear_works_whatever_parameters_are_stored(make_counter: Make) -> None:
+async def test_clear_works_whatever_parameters_are_stored(make_counter: Make, url: str) -> None:
     for stored, ours in (({}, DAILY), (DAILY, {}), (DAILY, {**DAILY, "slices": 3})):
         await make_counter(**stored).add_many(map(str, range(4500)))
-        users = make_counter(**ours)
+        users = make_counter(url=f"{url}?decode_responses=true", **ours)
         with pytest.raises(ConfigMismatch):
             await users.count()
         await users.clear()
@@ -239,32 +211,31 @@ async def test_max_members_and_patience_may_differ(make_counter: Make) -> None:
     assert not await make_counter(max_members=20, retry_for=1.0).add("a")
 
 
-async def test_filters_and_mappings_refuse_each_other(
-    make_counter: Make, make: Make, make_exact: Make, client: redis.Redis, name: str
+@pytest.mark.parametrize("shards", [1, 3])
+async def test_stores_of_other_kinds_refuse_each_other(
+    make_counter: Make, make: Make, make_exact: Make, client: redis.Redis, name: str, *, shards: int
 ) -> None:
-    for make_filter in (make, make_exact):
-        seen, users = make_filter(), make_counter()
-        clear_mapping = partial(users.clear, mapping=True)
+    makes = partial(make, shards=shards), partial(make_exact, shards=shards), make_counter
+    for first, second in permutations(makes, 2):
+        seen, other = first(), second()
         await seen.add("a")
         before = snapshot(client, name)
-        for refused in (partial(users.add, "a"), users.count, users.info, users.clear, clear_mapping):  # fmt: skip
-            with pytest.raises(ConfigMismatch, match=r"kind is .* and 'mapping' here") as caught:
+        if second is make_counter:
+            verbs = [other.count, other.info, other.clear, partial(other.clear, mapping=True)]
+        else:
+            verbs = [partial(other.contains, "a")]
+            others = [other.reconfigure] if second is makes[0] else []
+            for refused in [other.info, other.clear, *others]:
+                with pytest.raises((ConfigMismatch, ConfigError), match=r"exact|mapping|kind"):
+                    await refused()
+        for refused in [partial(other.add, "a"), *verbs]:
+            with pytest.raises(ConfigMismatch, match="kind is ") as caught:
                 await refused()
+            assert "kind" in caught.value.differences
             assert name == caught.value.name
         assert before == snapshot(client, name)
-        await seen.clear()
-
-        await users.add("a")
-        before = snapshot(client, name)
-        for refused in (partial(seen.add, "a"), partial(seen.contains, "a")):
-            with pytest.raises(ConfigMismatch, match="kind is 'mapping' there") as caught:
-                await refused()
-            assert name == caught.value.name
-        for refused in (seen.info, seen.clear):
-            with pytest.raises((ConfigMismatch, ConfigError), match="mapping"):
-                await refused()
-        assert before == snapshot(client, name)
-        await clear_mapping()
+        assert not await seen.add("a")
+        await (seen.clear(mapping=True) if first is make_counter else seen.clear())
 
 
 _NO_PARAMETERS = [
@@ -392,46 +363,6 @@ async def test_those_that_have_ids_are_counted_where_the_mapping_is_full(
     assert 500 == await other.count() == (await other.info()).members
     for told in (True, False):
         assert [told] * 500 == await other.add_many(known)
-
-
-async def test_what_was_counted_before_the_mapping_was_full_is_told_once(
-    make_counter: Make,
-) -> None:
-    """A batch of several calls: the first ones are answered when a later one is refused."""
-    users, members = make_counter(max_members=400), [f"{i}" for i in range(500)]
-    for _ in range(3):
-        with pytest.raises(MappingFull):
-            await users.add_many(members)
-    assert 0 < await users.count() <= 400
-    told = 0
-    for member in members:
-        with suppress(MappingFull):
-            told += await users.add(member)
-    assert 400 == told == await users.count()
-
-
-async def test_a_client_that_decodes_replies_counts_the_same(make_counter: Make, url: str) -> None:
-    users, other = (make_counter(c, url=f"{url}?decode_responses=true") for c in "ab")
-    daily = make_counter("c", url=f"{url}?decode_responses=true", **DAILY)
-    members = [*map(str, range(5000))]
-    assert all(await users.add_many(members))
-    assert not any(await users.add_many(members))
-    assert all(await other.add_many(members[4000:]))
-    assert all(await daily.add_many(members[:10]))
-    assert [1000, 10] == [await users.count_and(other), await daily.count_and(users)]
-    assert (5000, 5000) == ((await users.info()).count, (await users.info()).members)
-    with pytest.raises(ConfigMismatch, match="slices is 7 there and 8 here"):
-        await make_counter("c", url=f"{url}?decode_responses=true", granularity="d", slices=8).count()  # fmt: skip
-    await other.clear()
-    await make_counter("c", url=f"{url}?decode_responses=true").clear()
-    assert [0, 0, 5000] == [await other.count(), await daily.count(), await users.count()]
-    await users.clear(mapping=True)
-    assert 0 == (await users.info()).members
-
-
-def test_a_client_of_the_wrong_kind_is_refused(name: str) -> None:
-    with pytest.raises(ConfigError, match=r"^client: .*\(else see AsyncDistinctCounter\)"):
-        DistinctCounter(redis.asyncio.Redis(), name)  # type: ignore[arg-type]
 
 
 def test_repr_and_properties_say_what_it_is(client: redis.Redis, name: str) -> None:

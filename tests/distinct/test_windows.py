@@ -242,25 +242,6 @@ def test_a_count_that_midnight_interrupts_is_of_the_slices_that_are_live_then(
         assert 1 == counted
 
 
-def test_clear_forgets_all_slices_of_one_counter(
-    clockwork: Any, server: redis.Redis, daily: DistinctCounter, name: str
-) -> None:
-    with DistinctCounter.from_url(clockwork.server.url, "b", name, **DAILY) as other:
-        members = [f"{i}" for i in range(5000)]
-        for day in range(3):
-            clockwork.set(MONDAY + day * DAY)
-            daily.add_many(members[: 100 + 2450 * day])
-            other.add_many(members[:4500])
-        daily.clear()
-        assert [] == [key for key in _ends(server, name) if ":a:" in key]
-        assert [0, 4500] == [daily.count(), other.count()]
-        assert [4500] * 3 == [one.count for one in other.info().slices[-3:]]
-        assert all(daily.add_many(members))
-        assert 4500 == daily.count_and(other)
-        other.clear(mapping=True)
-        assert [] == [key for key in server.keys("*") if ":lane:" not in key]
-
-
 def test_a_clock_that_is_set_back_forgets_nothing(clockwork: Any, daily: DistinctCounter) -> None:
     members = [f"{i}" for i in range(4200)]
     clockwork.set(MONDAY + DAY)

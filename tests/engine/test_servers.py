@@ -1,4 +1,4 @@
-"""Servers, clients and keys that can't do what is asked."""
+"""Servers and clients that can't do what is asked."""
 
 from __future__ import annotations
 
@@ -7,25 +7,16 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import AsyncTimeBloom, ConfigError, ServerTooOld, TimeBloom
+from tbloom import (
+    AsyncTimeBloom,
+    ConfigError,
+    DistinctCounter,
+    ExactFilter,
+    ServerTooOld,
+    TimeBloom,
+)
 from tests.helpers import servers
-from tests.helpers.making import Make, missing
-
-
-@pytest.mark.parametrize("part", ["config", "current", "older"])
-async def test_a_key_of_another_type_is_named(
-    make: Make, client: redis.Redis, name: str, part: str
-) -> None:
-    """Somebody else's list stands where a key of ours should be; nothing is changed."""
-    seen = make()
-    keys = await seen.keys()
-    key = {"config": f"{{{name}}}:config", "current": keys[-1], "older": keys[2]}[part]
-    client.rpush(key, "theirs")
-    for verb, items in (("add", "a"), ("add_many", ["a", "b"]), ("contains", "a")):
-        with pytest.raises(redis.ResponseError, match="WRONGTYPE") as caught:
-            await getattr(seen, verb)(items)
-        assert f"key '{key}' holds a list" in str(caught.value)
-    assert [key] == client.keys(f"*{name}*")
+from tests.helpers.making import missing
 
 
 def test_a_server_older_than_redis_6_2_is_refused(name: str) -> None:
@@ -45,6 +36,8 @@ def test_a_server_older_than_redis_6_2_is_refused(name: str) -> None:
         (TimeBloom, redis.asyncio.Redis),
         (TimeBloom, redis.asyncio.RedisCluster),
         (AsyncTimeBloom, redis.Redis),
+        (ExactFilter, redis.asyncio.Redis),
+        (DistinctCounter, redis.asyncio.Redis),
         (TimeBloom, object),
     ],
 )
@@ -54,13 +47,6 @@ def test_a_client_of_the_wrong_kind_is_refused(ours: Any, client: Any, name: str
         ConfigError, match=f"^client: expected a redis-py client for {ours.__name__}"
     ):
         ours(instance, name)
-
-
-@pytest.mark.parametrize("url", ["http://127.0.0.1", "", None, "127.0.0.1:6379"])
-def test_a_url_that_is_not_redis_is_refused(url: Any, name: str) -> None:
-    for ours in (TimeBloom, AsyncTimeBloom):
-        with pytest.raises(ConfigError, match=r"^url: expected a URL that starts with redis://"):
-            ours.from_url(url, name)
 
 
 def test_no_server_is_redis_pys_error(name: str) -> None:

@@ -94,14 +94,6 @@ def _milliseconds(client: redis.Redis) -> int:
     return int(seconds * 1000 + microseconds // 1000)
 
 
-def test_an_item_with_the_shortest_life_is_soon_new_again(client: redis.Redis, name: str) -> None:
-    with ExactFilter(client, name, ttl=0.001) as seen:
-        assert seen.add("a")
-        while "a" in seen:
-            pass
-        assert seen.add("a")
-
-
 def test_whose_clock_is_wrong_makes_no_difference(
     clock: Clock, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
 import redis
 
-from tbloom import ConfigError, ConfigMismatch, TimeBloom
+from tbloom import ConfigError, ConfigMismatch
 from tbloom.exact import ExactFilter
 from tests.helpers.making import Make
-from tests.helpers.stored import snapshot
 
 each_number_of_shards = pytest.mark.parametrize("shards", [1, 3])
 
@@ -24,8 +24,9 @@ async def test_clear_works_whatever_number_of_shards_is_stored(
     for stored, ours in ((3, 1), (1, 3), (2, 5)):
         await make_exact(shards=stored).add_many(items)
         seen = make_exact(shards=ours)
-        with pytest.raises(ConfigMismatch, match=f"shards is {stored} there and {ours} here"):
-            await seen.add("x")
+        for refused in (partial(seen.add, "x"), partial(seen.contains, "x"), seen.info):
+            with pytest.raises(ConfigMismatch, match=f"shards is {stored} there and {ours} here"):
+                await refused()
         await seen.clear()
         assert [] == [key for key in client.keys(f"*{name}*") if ":lane:" not in key]
         assert all(await seen.add_many(items))
@@ -93,59 +94,10 @@ def test_a_bad_name_is_named(client: redis.Redis, name: Any) -> None:
         ExactFilter(client, name)
 
 
-def test_a_client_of_the_wrong_kind_is_refused(name: str) -> None:
-    with pytest.raises(ConfigError, match=r"^client: .*ExactFilter.*\(else see AsyncExactFilter\)"):
-        ExactFilter(redis.asyncio.Redis(), name)  # type: ignore[arg-type]
-
-
 @each_number_of_shards
 async def test_clients_may_differ_in_the_ttl(make_exact: Make, shards: int) -> None:
     assert await make_exact(ttl=60, shards=shards).add("a")
     assert not await make_exact(ttl=90, shards=shards).add("a")
-
-
-@each_number_of_shards
-async def test_a_client_with_other_shards_is_refused_and_changes_nothing(
-    make_exact: Make, client: redis.Redis, name: str, shards: int
-) -> None:
-    await make_exact(shards=shards).add("a")
-    before = snapshot(client, name)
-    other = make_exact(shards=shards + 1)
-    for verb in (other.add, other.contains):
-        with pytest.raises(ConfigMismatch, match="is stored with other parameters") as caught:
-            await verb("b")
-        assert {"shards": (shards, shards + 1)} == caught.value.differences
-    with pytest.raises(ConfigMismatch):
-        await other.info()
-    assert before == snapshot(client, name)
-
-
-@each_number_of_shards
-async def test_an_exact_filter_and_one_with_slices_refuse_each_other(
-    make_exact: Make, make: Make, client: redis.Redis, name: str, shards: int
-) -> None:
-    for first, second in ((make_exact, make), (make, make_exact)):
-        seen, other = first(shards=shards), second(shards=shards)
-        await seen.add("a")
-        before = snapshot(client, name)
-        for verb in (other.add, other.contains):
-            with pytest.raises(ConfigMismatch, match="kind is ") as caught:
-                await verb("b")
-            assert {"kind"} == caught.value.differences.keys()
-        for method in (other.info, other.clear):
-            with pytest.raises((ConfigMismatch, ConfigError), match="exact"):
-                await method()
-        assert before == snapshot(client, name)
-        assert not await seen.add("a")
-        await seen.clear()
-
-
-async def test_a_filter_with_slices_can_t_be_made_of_an_exact_one(
-    client: redis.Redis, name: str
-) -> None:
-    ExactFilter(client, name).add("a")
-    with pytest.raises((ConfigMismatch, ConfigError), match="exact"):
-        TimeBloom(client, name).reconfigure()
 
 
 def test_repr_says_what_it_is(client: redis.Redis, name: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 
 from tbloom import TBloomError
 from tbloom.engine.tree import BITS, Tree, read_tree
-from tbloom.exact import ExactFilter, exchange
+from tbloom.exact import ExactFilter
 from tbloom.items import encode, fingerprint
 
 SHARED = (Path(__file__).parents[2] / "lua" / "shared" / "buckets.lua").read_text(encoding="utf-8")
@@ -167,18 +166,6 @@ def test_a_split_that_two_calls_meet_is_noted_once(client: redis.Redis, name: st
     assert [*_tree(seen).buckets()] == known
 
 
-def test_a_clear_while_calls_are_under_way_is_met_by_all(client: redis.Redis, name: str) -> None:
-    """Every call of the flight is of a generation that is gone; so are those of who had proposed it."""
-    one, other = ExactFilter(client, name), ExactFilter(client, name)
-    items = [*map(str, range(1000))]
-    for _ in range(5):
-        assert all(one.add_many(items))
-        assert not any(other.add_many(items))
-        other.clear()
-        assert not one.contains("7")
-    assert all(other.add_many(items))
-
-
 def test_a_layout_that_never_stays_ends_in_an_error(
     client: redis.Redis, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,22 +180,6 @@ def test_a_layout_that_never_stays_ends_in_an_error(
 def _wrong_tree(*_: Any) -> Any:
     yield from ()
     return Tree("0000000000000001")
-
-
-@pytest.mark.parametrize("most", [1, 3])
-def test_small_buckets_split_all_the_time(
-    client: redis.Redis, url: str, name: str, monkeypatch: pytest.MonkeyPatch, most: int
-) -> None:
-    monkeypatch.setattr(exchange, "_MAX_ENTRIES", most)
-    rng, clients = random.Random(most), [ExactFilter(client, name) for _ in range(3)]
-    items: list[str] = []
-    for _ in range(60):
-        some = [f"{rng.randrange(3000)}" for _ in range(rng.choice([1, 2, 40]))]
-        told = rng.choice(clients).add_many(some)
-        new = [item for item in dict.fromkeys(some) if item not in items]
-        assert sum(told) == len(new)
-        items += new
-    _check_layout(clients[0], url, items)
 
 
 def test_items_that_were_made_for_one_bucket_are_added_too(
