@@ -206,7 +206,7 @@ async def test_a_client_with_other_parameters_is_refused_and_changes_nothing(
     assert before == snapshot(client, name)
 
 
-async def test_max_members_and_patience_may_differ(make_counter: Make) -> None:
+async def test_max_members_and_retry_for_may_differ(make_counter: Make) -> None:
     await make_counter(max_members=10).add("a")
     assert not await make_counter(max_members=20, retry_for=1.0).add("a")
 
