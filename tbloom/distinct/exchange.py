@@ -58,9 +58,9 @@ class CountExchange(BucketExchange):
         self.config = config
         self.clock = ServerClock()
         self._max_members = max_members
-        #: The number of the mapping's members, of which generation.
+        #: The generation of the mapping, and its number of members.
         self._members: tuple[str, int] = ("", 0)
-        #: The chunks that are known to be bitmaps, of which slice.
+        #: A slice, and its chunks that are known to be bitmaps.
         self._bitmaps: tuple[str, frozenset[int]] = ("", frozenset())
         #: The current slice, and when it leaves the window (ms; 0: never).
         self._current: tuple[Slice, int] = (ALWAYS, 0)

@@ -75,7 +75,7 @@ class ExactExchange(BucketExchange):
         super().__init__(config.name, config.keys, config.name, "clear()")
         self.config = config
         self._sweeps: defaultdict[int, _Sweep] = defaultdict(_Sweep)
-        #: Until when (``time.monotonic``) the parameters are stored, for items of which lifetime (ms).
+        #: The parameters are known to be stored until then (``time.monotonic``), for items of this lifetime (ms).
         self._agreed: tuple[float, int] = (0.0, 0)
 
     def batches(self, digests: Iterable[int], ttl: int = 0) -> list[Batch]:
