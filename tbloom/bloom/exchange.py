@@ -98,7 +98,7 @@ class FilterExchange(Exchange):
         return not (store and self._layouts) or (yield from self._begin_slices(current, pending))
 
     def _begin_slices(self, current: SliceCalls, pending: list[Batch]) -> Flow[bool]:
-        """Begins the current slice with room for what the last one held, in shards whose slices have grown."""
+        """Begins the current slice with room for as many items as the last one held, in shards that have grown."""
         items: dict[int, int] = {}
         for shard in {batch.shard for batch in pending}:
             last = current.must_begin_after(shard)

@@ -187,7 +187,7 @@ class Protocol:
         yield from reconfigure(self.config, self._exchange.clock)
 
     def keys(self, at: datetime | None = None) -> Flow[list[str]]:
-        """The (first) keys of the slices that are live at ``at``, or now, oldest first."""
+        """The keys of the slices that are live at ``at``, or now, oldest first; the first part's of a slice that grew."""
         exchange, at = self._exchange, check_at(at)
         if at is None:
             yield from ask_time(self.config, exchange.clock)

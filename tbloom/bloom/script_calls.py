@@ -179,7 +179,7 @@ class SliceCalls:
         return calls
 
     def add(self, within: int, batch: Batch) -> ScriptCall:
-        """``lua/bloom/add.lua``; the batch has a lane."""
+        """``lua/bloom/add.lua``; the batch has a token."""
         shard = self.shard(batch.shard)
         terms = shard.add_terms.get((within, batch.agreed))
         if terms is None:
@@ -240,7 +240,7 @@ class SliceCalls:
         )
 
     def clear(self, batch: Batch) -> ScriptCall:
-        """``lua/bloom/clear.lua``; the batch has a lane, and no items."""
+        """``lua/bloom/clear.lua``; the batch has a token, and no items."""
         keys, shard = self.config.keys, self.shard(batch.shard)
         return ScriptCall(
             _CLEAR,

@@ -188,7 +188,7 @@ class TimeBloom(Base["redis.Redis | redis.RedisCluster"], SyncDriver):
         self._run(self._protocol.sessions.pause())
 
     def end_session(self) -> None:
-        """Ends this session: what it still claims is as a dead session's. The next claim begins another one."""
+        """Ends this session. Its remaining claims are treated as a dead session's. The next claim begins another one."""
         self._run(self._protocol.sessions.end())
 
     def import_many(self, items: Iterable[Item], label: str | None = None) -> int:

@@ -110,7 +110,7 @@ def clear_mapping(exchange: CountExchange) -> Flow[None]:
         yield from _sweep(config)  # what an earlier call may have left
         for counter in (yield from counters_of(config.mapping)).values():
             yield from _clear(CountExchange(counter))
-        # Other clients may still add, so the last counters are cleared in the same flight as the ids.
+        # Other clients may still add, so the last counters are cleared together with the ids.
         calls = []
         for counter in (yield from counters_of(config.mapping)).values():
             calls += yield from _clear_calls(CountExchange(counter))

@@ -27,7 +27,7 @@ class Batch:
     answers: str | None = None
     #: The slice that its items go into; None: the current one.
     label: str | None = None
-    #: How long its items are remembered (ms), in a store where an add says so.
+    #: How long its items are remembered (ms); 0 where the call sets no TTL.
     ttl: int = 0
     #: What its last call was made from: a slice's calls, or a tree of buckets.
     known: Any = None
@@ -35,8 +35,9 @@ class Batch:
     in_doubt: bool = False
     #: The parameters were compared after the server asked for it.
     agreed: bool = False
-    #: It is sent again for pending answers; and for which ones now.
+    #: A copy that is sent again for pending answers.
     again: bool = False
+    #: The digests whose pending answers the copy is sent for.
     wanted: set[int] = field(default_factory=set)
 
 
@@ -61,7 +62,7 @@ class PendingAnswers:
             answers = batch.answers or ("1" * len(batch.digests) if batch.in_doubt else "")
             # Fewer answers than items: the rest was not added.
             for digest, answer in zip(batch.digests, answers, strict=False):
-                # The other items of a repeated batch have their answers, or are still kept.
+                # Of a repeated batch only the wanted items: the others have their answers, or are still kept.
                 if answer == "1" and (not batch.again or digest in batch.wanted):
                     self._batches[digest] = batch
         cut(self._batches)

@@ -38,7 +38,7 @@ class BucketExchange(Exchange):
         return self.ask_until_answered(batches, call, self._prepare)
 
     def add_items(self, digests: list[int], ttl: int = 0) -> Flow[dict[int, bool]]:
-        """Which items are new? Adds them for ``ttl`` ms, in a store where an add says so."""
+        """Which items are new? Adds them, for ``ttl`` ms if the store has a TTL per item."""
         return self.add(
             digests,
             lambda some: self.batches(some, ttl),

@@ -98,7 +98,7 @@ class Store(Generic[Client, Config]):
         return False
 
     def _note_guess(self, flow: Flow[Any]) -> None:
-        """Notes an answer without the server; the flow learns of "new" before it is closed."""
+        """Counts an answer given without the server. If it is "new", throws AnsweredWithoutServer into the flow."""
         self.circuit.answers += 1
         if self.circuit.on_error == "schedule":
             with suppress(AnsweredWithoutServer, StopIteration):
@@ -111,7 +111,7 @@ class Store(Generic[Client, Config]):
     def _guess_many(
         self, items: Iterable[Item], *, schedule: T, drop: T
     ) -> tuple[Iterable[Item], tuple[list[T], ...]]:
-        """The same for many items, which may come from an iterator: the items, and their answers."""
+        """The items, and the answers for all of them during an outage. An iterator is read into a list."""
         guess = self._guess(schedule=schedule, drop=drop)
         if not guess or isinstance(items, str | bytes) or not isinstance(items, Iterable):
             return items, ()  # the protocol raises the error

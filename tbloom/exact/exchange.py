@@ -98,8 +98,8 @@ class ExactExchange(BucketExchange):
         return self._agree(batches, super()._prepare(batches))
 
     def _agree(self, batches: list[Batch], reading: Flow[bool] | None) -> Flow[bool]:
-        """Compares the parameters at the filter's root key, if that is due. For an add, they are stored there for longer
-        than any item lives that is added before the next time."""
+        """Compares the parameters at the filter's root key, if that is due. An add also stores them there, until after
+        the last expiry of all items added before the next comparison."""
         if reading is not None:
             yield from reading
         ttl = max(batch.ttl for batch in batches)
@@ -116,7 +116,7 @@ class ExactExchange(BucketExchange):
         return True
 
     def _known_of(self, batch: Batch) -> None:
-        """Nothing, but the layout must be read again."""
+        """Returns None, and marks the layout to be read again before the next call."""
         self._outdated.add(batch.shard)
 
     def _accept(self, batch: Batch, reply: Any) -> bool:

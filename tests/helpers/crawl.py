@@ -1,6 +1,6 @@
 """One crawl in a process of its own: settings and the spider's arguments come as JSON.
 
-    python tests/crawl.py '{"spider": "ten_and_hundred", "site": "http://...", "settings": {...}}'
+    python tests/helpers/crawl.py '{"spider": "ten_and_hundred", "site": "http://...", "settings": {...}}'
 
 Prints one JSON line: the pages fetched, the stats, and the log.
 """

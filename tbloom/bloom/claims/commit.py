@@ -19,7 +19,7 @@ def fingerprint_of(digest: int) -> bytes:
 
 
 def commit_call(calls: SliceCalls, batch: Batch, session: str = "") -> ScriptCall:
-    """``lua/bloom/claims/commit.lua``: into the batch's slice, or the current one; without a session no claims end."""
+    """``lua/bloom/claims/commit.lua``: writes into the batch's slice, or the current one. Without a session it ends no claims."""
     shard, label = calls.shard(batch.shard), batch.label or calls.labels[0]
     terms = shard.commit_terms.get((label, batch.agreed))
     if terms is None:

@@ -29,7 +29,8 @@ def run_in_thread(method: WeakMethod[Callable[[], None]], closed: Event, interva
         try:
             send()
         except Exception as error:  # noqa: BLE001 - the next one may succeed
-            failing = _log(error, failing)
+            _log(error, failing)
+            failing = True
         else:
             failing = False
         pause = interval / _SOONER if failing else interval
@@ -49,14 +50,14 @@ async def run_in_task(
         try:
             await send()
         except Exception as error:  # noqa: BLE001 - the next one may succeed
-            failing = _log(error, failing)
+            _log(error, failing)
+            failing = True
         else:
             failing = False
         pause = interval / _SOONER if failing else interval
         del send
 
 
-def _log(error: Exception, failing: bool) -> bool:  # noqa: FBT001 - a state, not an option
+def _log(error: Exception, failing: bool) -> None:  # noqa: FBT001 - a state, not an option
     if not failing:
         logger.warning("a heartbeat failed; until one succeeds, claims may be lost: %s", error)
-    return True

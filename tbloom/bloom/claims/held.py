@@ -42,7 +42,7 @@ class HeldClaims:
 
     @property
     def is_busy(self) -> bool:
-        """True if there are claims, or calls to be made again."""
+        """True if there are claims, or calls to repeat."""
         return bool(self.claimed or self.to_release or self.to_commit)
 
     def forget(self) -> None:
@@ -75,6 +75,6 @@ class HeldClaims:
         cut(self.to_release)
 
     def commit_later(self, digests: Iterable[int]) -> None:
-        """Notes items that are done, and that the server may not know to be done."""
+        """Notes items whose work is done, but whose commit may not have reached the server."""
         self.to_commit.update(dict.fromkeys(digests))
         cut(self.to_commit)

@@ -1,8 +1,7 @@
 """Claims: leases on items. A claimed item is seen once the work on it is done, not before.
 
-Each shard has one hash of claims, with an entry for each claimed item, and one of sessions. A session
-is one process's use of one filter object, kept alive by heartbeats. Once it has missed them for too
-long, its claims are free; those with a note wait to be taken over.
+Each shard has one hash of claims, with an entry for each claimed item, and one of sessions
+(see ``sessions``).
 """
 
 from __future__ import annotations
@@ -128,7 +127,7 @@ class Claims:
         yield from self._release(own, numbers, how)
 
     def retry_failed(self) -> Flow[None]:
-        """Makes calls again that ended in an error: commits, and releases claims that the client does not know of.
+        """Repeats commits that ended in an error, and releases claims whose answers got lost.
 
         Claims with a note wait to be taken over.
         """
@@ -159,7 +158,7 @@ class Claims:
             own.release_later({key: n for key, n in numbers.items() if n and key not in done})
             raise
 
-    def hashes(self, shard: int) -> tuple[str, str]:
+    def keys_of(self, shard: int) -> tuple[str, str]:
         """The keys of a shard's claims, and of its sessions."""
         keys = self.exchange.config.keys
         return keys.claims(shard), keys.sessions(shard)
@@ -182,7 +181,7 @@ class Claims:
             (
                 keys.config(batch.shard),
                 keys.layout(batch.shard),
-                *self.hashes(batch.shard),
+                *self.keys_of(batch.shard),
                 *shard.keys[:parts],
             ),
             (
@@ -208,7 +207,7 @@ class Claims:
         items = ((fingerprint_of(digest), numbers[digest]) for digest in batch.digests)
         return ScriptCall(
             _RELEASE,
-            self.hashes(batch.shard),
+            self.keys_of(batch.shard),
             (session, how, *(word for words in items for word in words)),
         )
 

@@ -50,7 +50,7 @@ class Sessions:
         return own.is_busy or bool(own.shards)
 
     def send_heartbeat(self) -> Flow[None]:
-        """Keeps the session alive, cleans up after dead ones, and makes calls again that ended in an error."""
+        """Keeps the session alive, cleans up after dead ones, and repeats calls that ended in an error."""
         known = yield from self._heartbeat(self._claims.own.shards, self._claims.ttl_ms)
         if any(until <= now for now, others in known.values() for until in others.values()):
             yield from self._search(known, 0, "")
@@ -75,7 +75,7 @@ class Sessions:
             own.shards.clear()
 
     def end(self) -> Flow[None]:
-        """Ends the session: what it still claims is as a dead session's."""
+        """Ends the session. Its remaining claims are treated as a dead session's."""
         try:
             yield from self._claims.retry_failed()
         finally:
@@ -138,7 +138,7 @@ class Sessions:
         self, shard: int, search: _Search, forget: Iterable[str | int] = (), *, wanted: bool
     ) -> Flow[tuple[str, int, dict[int, tuple[int, str]]]]:
         """The next cursor, the number of claims left, and the claims to take over: slices and note."""
-        keys, cursor = self._claims.hashes(shard), search.cursor or "0"
+        keys, cursor = self._claims.keys_of(shard), search.cursor or "0"
         words = (cursor, _PAGE, int(wanted), search.prefix, *forget)
         [[_, (next_, left, *found)]] = yield from deliver([ScriptCall(_ABANDONED, keys, words)])
         rows = zip(found[::3], found[1::3], found[2::3], strict=True)
@@ -157,7 +157,7 @@ class Sessions:
         calls = [
             ScriptCall(
                 _HEARTBEAT,
-                self._claims.hashes(shard),
+                self._claims.keys_of(shard),
                 (name, ttl_ms or 0, slice_calls.expires_at(shard)),
             )
             for shard in shards

@@ -1,4 +1,4 @@
-"""Take over the requests that dead crawlers have left."""
+"""Takes over the requests that dead crawlers have left."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class TakeOver:
     ) -> None:
         self._crawler, self._seen, self._schedule = crawler, seen, schedule
         self._next_look = 0.0
-        #: While this crawl is idle: the sessions without a heartbeat since, and when each expires.
+        #: The sessions without a heartbeat since this crawl became idle, and when each expires.
         self._silent: dict[str, int] | None = None
 
     def is_due(self) -> bool:
@@ -65,7 +65,7 @@ class TakeOver:
         return bool(texts)
 
     def are_all_alive(self) -> bool:
-        """Every other session has sent a heartbeat since this crawl is idle.
+        """Every other session has sent a heartbeat since this crawl became idle.
 
         A session with a heartbeat does its own work; one without is dead soon.
         """

@@ -1,4 +1,4 @@
-"""Gather the requests that a callback, or the start, yields without waiting, and ask for them in one call."""
+"""Gathers the requests that a callback, or the start, yields without waiting, and asks for them in one call."""
 
 from __future__ import annotations
 
