@@ -177,11 +177,12 @@ def test_each_item_is_new_once_while_slots_move_and_a_master_dies(moving_name: s
                 sleep(0.1)
             before, killed = mover.moves, time()
             cluster.kill(masters[2])
+            while mover.moves == before:  # slots move again once a replica has taken over
+                sleep(0.1)
             claims = [claim for _ in processes for claim in queue.get()]
             for process in processes:
                 process.join()
         assert before >= 2
-        assert mover.moves > before
         _assert_only_unreplicated_items_were_new_twice(claims, items, killed, range(8, 12))
 
 
