@@ -21,7 +21,7 @@ class Script:
 
     @cached_property
     def text(self) -> str:
-        """The script, after those functions of ``lua/shared`` that it calls; each one more would cost every call time."""
+        """The script, after the functions of ``lua/shared`` that it calls; others would cost time in every call."""
         body = _read(self.name)
         return "\n\n".join([*_called_in(body, {}).values(), body])
 
