@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from hashlib import blake2b
 from typing import TypeVar
 
-from mmh3 import mmh3_x64_128_uintdigest
+from mmh3 import mmh3_x64_128_digest
 
 from tbloom.errors import ConfigError
 
@@ -17,6 +17,7 @@ HASH_NAME = "mmh3_x64_128"
 
 Item = str | bytes
 T = TypeVar("T")
+D = TypeVar("D")
 
 #: Stored with a store that uses ``fingerprint``.
 FINGERPRINT_NAME = "blake2b_16"
@@ -41,9 +42,9 @@ def encode(item: Item, argument: str = "item") -> bytes:
         raise ConfigError(argument, item, "a str that UTF-8 can encode, or bytes") from None
 
 
-def digest(data: bytes) -> int:
-    """The 128-bit mmh3 (x64 variant, seed 0) of ``data``."""
-    return mmh3_x64_128_uintdigest(data)
+def digest(item: Item) -> bytes:
+    """The item's 128-bit mmh3 (x64 variant, seed 0)."""
+    return mmh3_x64_128_digest(encode(item))
 
 
 def fingerprint(data: bytes) -> int:
@@ -89,15 +90,20 @@ def rereadable(values: Iterable[T]) -> Iterable[T]:
 
 def digests_of(
     items: Iterable[Item],
-    digest: Callable[[bytes], int] = digest,
+    digest: Callable[[bytes], D] = mmh3_x64_128_digest,  # type: ignore[assignment]
     first: int = 0,
     argument: str = "items",
-) -> list[int]:
+) -> list[D]:
     """The items' digests, in order; for errors, ``first`` is the first one's number and ``argument`` their name."""
-    return [
-        digest(encode(item, f"{argument}[{i}]"))
-        for i, item in enumerate(check_items(items, argument), first)
-    ]
+    items = rereadable(check_items(items, argument))
+    try:
+        data = [item.encode() if type(item) is str else item for item in items]
+    except UnicodeEncodeError:
+        data = []
+    # Item by item takes twice as long.
+    if {*map(type, data)} != {bytes} or b"" in data:
+        data = [encode(item, f"{argument}[{i}]") for i, item in enumerate(items, first)]
+    return [*map(digest, data)]
 
 
 def check_ttl(ttl: float | timedelta) -> int:
@@ -119,7 +125,7 @@ def check_note(note: str, argument: str = "note") -> str:
     return note
 
 
-def check_notes(digests: list[int], notes: Iterable[str] | None) -> dict[int, str]:
+def check_notes(digests: list[bytes], notes: Iterable[str] | None) -> dict[bytes, str]:
     """The notes, by their items' digests."""
     if notes is None:
         return {}

@@ -15,7 +15,7 @@ from tbloom.errors import ConfigError
 from tbloom.items import HASH_NAME
 from tbloom.window import Window
 
-LAYOUT = 1
+LAYOUT = 2
 DEFAULT_CAPACITY = 1_000_000
 MAX_SHARDS = SLOTS
 _MAX_ITEMS = 10**15
@@ -40,7 +40,7 @@ def _check_rate(value: object) -> None:
 class Config:
     """The parameters of one filter; raises ConfigError where they make no sense.
 
-    ``capacity``, ``bits`` and ``hashes`` are those of one slice.
+    ``capacity``, ``bits`` and ``hashes`` are those of one slice; ``bits`` is rounded up to whole blocks.
     """
 
     name: str
@@ -64,6 +64,7 @@ class Config:
         _check("capacity", self.capacity, _MAX_ITEMS)
         _check("bits", self.bits, _MAX_BITS)
         _check("hashes", self.hashes, sizing.MAX_HASHES)
+        object.__setattr__(self, "bits", sizing.whole_blocks(self.bits, self.hashes))
         _check("shards", self.shards, MAX_SHARDS)
         if not isinstance(self.grow, bool):
             raise ConfigError("grow", self.grow, "True or False")
@@ -98,7 +99,8 @@ class Config:
     @property
     def shard_bits(self) -> int:
         """The bits of one shard of a slice, in proportion to its capacity."""
-        return -(-self.bits * self.shard_capacity // self.capacity)
+        bits = -(-self.bits * self.shard_capacity // self.capacity)
+        return sizing.whole_blocks(bits, self.hashes)
 
     def _parameters(self) -> dict[str, Any]:
         return {

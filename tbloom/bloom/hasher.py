@@ -1,42 +1,56 @@
-"""The bit offsets of an item.
+"""From an item to its bits: its columns, its block, and its shard (docs/format.md).
 
-One 128-bit mmh3 of the item decides both: the top 32 bits choose the shard,
-the other 96 make the offsets, so that the items of one shard are as well
-spread as all items are.
-
-The offsets are the words of one long product. The 96 bits are multiplied by
-``hashes`` fixed random 64-bit words, written one after the other as one long
-number (multiply-shift hashing: Dietzfelbinger et al., "A reliable randomized
-algorithm for the closest-pair problem", 1997, one multiplier per offset), and each 64-bit word w of
-the result becomes the offset floor(w * bits / 2^64): uniform over any number
-of bits. Unlike double hashing, which derives all offsets from two numbers,
-this keeps the textbook false positive rate for filters of a few dozen items too.
+An item is known by its digest, a 128-bit mmh3. The digest's bytes are the columns, one for each row of a
+block. (More than 16 rows take further digests of the digest.) Two 32-bit mmh3 of the digest choose the
+block and the shard, by multiply-and-shift (Lemire, "Fast random integer generation in an interval", 2019):
+floor(hash * n / 2^32) is uniform over 0 .. n-1, for any n that is small beside 2^32.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from hashlib import shake_256
-from struct import Struct
+from collections.abc import Iterable
 
-_OFFSET_MASK = (1 << 96) - 1
-_MULTIPLIER_SEED = b"tbloom"  # never change it: see HASH_NAME
+from mmh3 import mmh3_32_digest, mmh3_32_uintdigest, mmh3_x64_128_digest
+
+#: The columns that one digest has.
+COLUMNS_PER_DIGEST = 16
+_BLOCK_SEED, _SHARD_SEED = 0, 1
 
 
-class Hasher:
-    """The bit offsets of an item in a slice of ``bits`` bits."""
+def digests_for(hashes: int) -> int:
+    """The number of digests whose bytes are the columns of ``hashes`` rows."""
+    return -(-hashes // COLUMNS_PER_DIGEST)
 
-    __slots__ = ("_words", "bits", "hashes", "multiplier")
 
-    def __init__(self, bits: int, hashes: int) -> None:
-        self.bits, self.hashes = bits, hashes
-        words = shake_256(_MULTIPLIER_SEED).digest(8 * hashes)
-        self.multiplier = int.from_bytes(words, "little")
-        # The product's lowest word depends on the low half of the digest only: it is left out.
-        self._words = Struct(f"<8x{hashes}Q8x")
+def packed(digests: Iterable[bytes], count: int) -> bytes:
+    """The items as scripts take them: each its columns, ``16 * count`` bytes, and the 4 bytes that choose its block."""
+    if count == 1:
+        return b"".join([digest + mmh3_32_digest(digest, _BLOCK_SEED) for digest in digests])
+    return b"".join(
+        columns_of(digest, count) + mmh3_32_digest(digest, _BLOCK_SEED) for digest in digests
+    )
 
-    def offsets(self, digest: int) -> Sequence[int]:
-        """The bit offsets of the item with this digest, each in 0 .. bits-1."""
-        bits, words = self.bits, self._words
-        product = (digest & _OFFSET_MASK) * self.multiplier
-        return [word * bits >> 64 for word in words.unpack(product.to_bytes(words.size, "little"))]
+
+def columns_of(digest: bytes, count: int) -> bytes:
+    """The item's column in each row, from ``count`` digests."""
+    return digest + b"".join(mmh3_x64_128_digest(digest, seed) for seed in range(1, count))
+
+
+def block_of(digest: bytes, blocks: int) -> int:
+    """The number of the item's block, 0 .. blocks-1."""
+    return mmh3_32_uintdigest(digest, _BLOCK_SEED) * blocks >> 32
+
+
+def shard_of(digest: bytes, shards: int) -> int:
+    """The item's shard, 0 .. shards-1."""
+    return mmh3_32_uintdigest(digest, _SHARD_SEED) * shards >> 32
+
+
+def by_shard(digests: Iterable[bytes], shards: int) -> dict[int, list[bytes]]:
+    """The distinct digests by shard, in order."""
+    if shards == 1:
+        return {0: [*dict.fromkeys(digests)]}
+    found: dict[int, list[bytes]] = {}
+    for digest in dict.fromkeys(digests):
+        found.setdefault(shard_of(digest, shards), []).append(digest)
+    return found

@@ -32,6 +32,11 @@ class Part(NamedTuple):
     bits: int
     hashes: int
 
+    @property
+    def blocks(self) -> int:
+        """The number of its blocks."""
+        return self.bits // (self.hashes * sizing.COLUMNS)
+
 
 class Layout:
     """The parts of a shard's slices."""
@@ -93,7 +98,7 @@ class Layout:
         capacity = config.shard_capacity << (level + number)
         bits, hashes = sizing.choose(capacity, rate)
         if bits > sizing.MAX_BITS_PER_KEY:
-            bits = sizing.MAX_BITS_PER_KEY
+            bits = sizing.whole_blocks(sizing.MAX_BITS_PER_KEY, hashes)
             capacity = sizing.items_at(rate, bits, hashes)
         return Part(capacity, bits, hashes)
 
@@ -122,6 +127,7 @@ def _read(config: Config, text: str) -> dict[str, list[Part]]:
                 part.capacity
                 and 1 <= part.bits <= MAX_SHARD_BITS
                 and 1 <= part.hashes <= sizing.MAX_HASHES
+                and part.bits == sizing.whole_blocks(part.bits, part.hashes)
                 for part in parts
             )
         ):
