@@ -17,12 +17,11 @@
 -- ARGV[8]    the client's layout
 -- ARGV[9]    the layout with one more part for the current slice, used when the current part is full; '': never grow
 -- ARGV[10]   the capacity of the current part (items)
--- ARGV[11]   the position of the current part's last bit
--- ARGV[12]   which of an item's positions belong to each part from KEYS[5] on (sizes_of in shared/parts.lua)
--- ARGV[13..] the items' positions
+-- ARGV[11]   the sizes of the parts from KEYS[5] on (groups_of in shared/blocks.lua)
+-- ARGV[12]   the items (item_at in shared/blocks.lua)
 --
 -- Reply      {0, answers}     a character per item: 1 new, 0 seen. Fewer characters than items: the current part is
---                             full, or the bits are too many for one command; the client sends the rest again
+--                             full; the client sends the rest again
 --            {0, answers, 1}  the same; the server had dropped the current part early, and it was made anew
 --            {1, now}         the server's clock (ms) is not within ARGV[3..4]; nothing changed
 --            {2, parameters}  the filter is stored with other parameters; nothing changed
@@ -32,14 +31,11 @@
 --            {6, answers}     the slice is full and may not grow: the item after these is new, and was not added
 -- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
 
-local lane_key, config_key, layout_key, register, current = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local FIRST_PART, FIRST_ITEM = 5, 13
+local lane_key, config_key, layout_key, register, CURRENT = KEYS[1], KEYS[2], KEYS[3], KEYS[4], 5
 local number, config = tonumber(ARGV[1]), ARGV[2]
 local begins, ends, expires = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local lane_ttl, agreed = tonumber(ARGV[6]), ARGV[7] == '1'
-local layout, grown_layout, capacity = ARGV[8], ARGV[9], tonumber(ARGV[10])
-local last_position = ARGV[11]
-local begins_at, counts, stride = sizes_of(ARGV[12], #KEYS - FIRST_PART + 1)
+local layout, grown_layout, capacity, sizes, items = ARGV[8], ARGV[9], tonumber(ARGV[10]), ARGV[11], ARGV[12]
 local grows = grown_layout ~= ''
 
 -- The token comes first: a call that is sent again gets its first answer, whatever has changed since.
@@ -61,14 +57,15 @@ if not stored[1] and not agreed then return {4, ''} end
 local stored_layout = redis.call('GET', layout_key) or ''
 if stored_layout ~= layout then return {5, stored_layout} end
 
--- First all looks, then all changes: the items of one call do not see each other's bits.
-local answers, change, status = {}, {part = current, capacity = capacity, grows = grows, items = 0, words = {}}, nil
-for item = FIRST_ITEM, #ARGV, stride do
-  local first = item + begins_at[1]
-  local zero = first_zero(current, first, counts[1])
-  local seen = not zero or is_in_any(FIRST_PART, item, begins_at, counts, 2)
+-- First all looks, then all changes.
+local groups, item_bytes = groups_of(sizes, CURRENT)
+local change, answers, status = new_change(CURRENT, groups[1], capacity, grows), {}, nil
+for at = 1, #items, item_bytes do
+  local columns = item_at(items, at, item_bytes, groups)
+  local block = block_of(change)
+  local seen = are_set(block, columns, 1, groups[1].rows) or is_in_any(groups, columns, CURRENT)
   if not seen then
-    status = note_new(change, zero, first + counts[1] - 1)
+    status = note_new(change, block, columns)
     if status then break end
   end
   answers[#answers + 1] = seen and '0' or '1'
@@ -78,8 +75,8 @@ status, answers = status or 0, table.concat(answers)
 -- Without a new item nothing changes, so the call is safe to send again without a token.
 if change.items == 0 then return {status, answers} end
 
-local items, dropped = insert(change, last_position, expires, now, register, config_key, config, stored[1])
+local held, dropped = insert(change, expires, now, register, config_key, config, stored[1])
 -- Every later call has to know the new part.
-if grows and items >= capacity then keep(layout_key, grown_layout, expires, now) end
+if grows and held >= capacity then keep(layout_key, grown_layout, expires, now) end
 redis.call('SET', lane_key, ARGV[1] .. ':' .. answers, 'PX', math.min(lane_ttl, expires - now))
 return {status, answers, dropped and 1 or nil}

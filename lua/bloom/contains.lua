@@ -9,8 +9,8 @@
 -- ARGV[3]    when it ends (ms)
 -- ARGV[4]    1: a filter without parameters is empty; 0: its parameters may be elsewhere (open.lua)
 -- ARGV[5]    the client's layout
--- ARGV[6]    which of an item's positions belong to each part from KEYS[3] on (sizes_of in shared/parts.lua)
--- ARGV[7..]  the items' positions
+-- ARGV[6]    the sizes of the parts from KEYS[3] on (groups_of in shared/blocks.lua)
+-- ARGV[7]    the items (item_at in shared/blocks.lua)
 --
 -- Reply      {0, answers}     a character per item: 1 seen, 0 not
 --            {1, now}         the server's clock (ms) is not within ARGV[2..3]
@@ -21,8 +21,7 @@
 
 local config_key, layout_key, FIRST_PART = KEYS[1], KEYS[2], 3
 local config, begins, ends = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
-local agreed, layout = ARGV[4] == '1', ARGV[5]
-local FIRST_ITEM = 7
+local agreed, layout, sizes, items = ARGV[4] == '1', ARGV[5], ARGV[6], ARGV[7]
 
 local now = server_time()
 if now < begins or now >= ends then return {1, now} end
@@ -30,10 +29,10 @@ if now < begins or now >= ends then return {1, now} end
 local reply = disagreement(config_key, config, agreed, layout_key, layout)
 if reply then return reply end
 
-local begins_at, counts, stride = sizes_of(ARGV[6], #KEYS - FIRST_PART + 1)
+local groups, item_bytes = groups_of(sizes, FIRST_PART)
 local answers = {}
-for item = FIRST_ITEM, #ARGV, stride do
-  local seen = is_in_any(FIRST_PART, item, begins_at, counts, 1)
+for at = 1, #items, item_bytes do
+  local seen = is_in_any(groups, item_at(items, at, item_bytes, groups))
   answers[#answers + 1] = seen and '1' or '0'
 end
 return {0, table.concat(answers)}

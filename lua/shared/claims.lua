@@ -6,8 +6,8 @@ local function claim_parts(claim)
 end
 
 -- The fields of an item's claim; nil if it has none.
-local function owner_of(claims, fingerprint)
-  local claim = redis.call('HGET', claims, fingerprint)
+local function owner_of(claims, digest)
+  local claim = redis.call('HGET', claims, digest)
   if claim then return claim_parts(claim) end
 end
 

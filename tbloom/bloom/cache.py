@@ -21,8 +21,8 @@ class _Generations:
 
     def __init__(self, slice: object) -> None:
         self.slice = slice
-        self.young: set[int] = set()
-        self.old: set[int] = set()
+        self.young: set[bytes] = set()
+        self.old: set[bytes] = set()
         self.begun = time.monotonic()
 
 
@@ -41,7 +41,7 @@ class LocalCache:
         """Forgets everything."""
         self._generations = _Generations(None)
 
-    def holds(self, digest: int, slice: object) -> bool:
+    def holds(self, digest: bytes, slice: object) -> bool:
         """True if the cache has the item, for this current slice."""
         known = self._generations
         if slice is not known.slice:
@@ -55,7 +55,7 @@ class LocalCache:
         self.hits += 1
         return True
 
-    def keep(self, digests: Iterable[int], slice: object) -> None:
+    def keep(self, digests: Iterable[bytes], slice: object) -> None:
         """Keeps items that are in the filter, as the server answered while this slice was current."""
         known = self._generations
         if slice is not known.slice:

@@ -8,7 +8,7 @@ from tbloom.bloom.info import ask_time
 from tbloom.engine.flow import Flow
 
 
-def import_many(exchange: FilterExchange, digests: list[int], label: str | None) -> Flow[int]:
+def import_many(exchange: FilterExchange, digests: list[bytes], label: str | None) -> Flow[int]:
     """Remembers the items in the slice with that label, or with None in the current one.
 
     Items that this slice or a newer one holds are not written: they stay at least as long. Returns

@@ -32,7 +32,6 @@ from tbloom.items import (
     check_within,
     digest,
     digests_of,
-    encode,
 )
 from tbloom.window import to_ms
 
@@ -71,7 +70,7 @@ class Protocol:
     def add(self, item: Item, within: int | None = None) -> Flow[bool]:
         """Is the item new? Remembers it."""
         within = check_within(within, self.config.slices)
-        key, exchange = digest(encode(item)), self._exchange
+        key, exchange = digest(item), self._exchange
         if self._is_cached(key, within):
             return False
         if key in exchange.pending_answers:
@@ -90,7 +89,7 @@ class Protocol:
 
     def contains(self, item: Item, within: int | None = None) -> Flow[bool]:
         """Has the item been seen?"""
-        within, key = check_within(within, self.config.slices), digest(encode(item))
+        within, key = check_within(within, self.config.slices), digest(item)
         if self._is_cached(key, within):
             return True
         return (yield from self._look_up([key], within))[key]
@@ -105,7 +104,7 @@ class Protocol:
         self, item: Item, within: int | None = None, note: str = "", previous_owner: str = ""
     ) -> Flow[Claim]:
         """Claims the item, if it is new and no living session claims it."""
-        within, key = check_within(within, self.config.slices), digest(encode(item))
+        within, key = check_within(within, self.config.slices), digest(item)
         notes = {key: check_note(note)}
         if self._is_cached(key, within):
             return Claim.SEEN
@@ -132,7 +131,7 @@ class Protocol:
 
     def commit(self, item: Item) -> Flow[None]:
         """The work on the item is done."""
-        yield from self.claims.commit([digest(encode(item))])
+        yield from self.claims.commit([digest(item)])
 
     def commit_many(self, items: Iterable[Item]) -> Flow[None]:
         """The work on the items is done."""
@@ -140,7 +139,7 @@ class Protocol:
 
     def release(self, item: Item) -> Flow[None]:
         """The work on the item was not done."""
-        yield from self.claims.release([digest(encode(item))])
+        yield from self.claims.release([digest(item)])
 
     def release_many(self, items: Iterable[Item], how: str = "release") -> Flow[None]:
         """The work on the items was not done. For ``how`` see ``lua/bloom/claims/release.lua``."""
@@ -204,7 +203,7 @@ class Protocol:
         """What the filter holds."""
         return (yield from read_info(self.config, self._exchange.clock, earlier))
 
-    def _add(self, digests: list[int], within: int) -> Flow[dict[int, bool]]:
+    def _add(self, digests: list[bytes], within: int) -> Flow[dict[bytes, bool]]:
         exchange = self._exchange
         calls = exchange.current_calls()
         answers = yield from exchange.add(
@@ -215,7 +214,7 @@ class Protocol:
         self._cache_seen(answers, calls)
         return answers
 
-    def _look_up(self, digests: list[int], within: int) -> Flow[dict[int, bool]]:
+    def _look_up(self, digests: list[bytes], within: int) -> Flow[dict[bytes, bool]]:
         exchange = self._exchange
         calls, batches = exchange.current_calls(), exchange.batches(digests)
         yield from exchange.ask(
@@ -226,17 +225,17 @@ class Protocol:
         return answers
 
     def _claim(
-        self, digests: list[int], within: int, notes: dict[int, str], previous_owner: str
-    ) -> Flow[dict[int, Claim]]:
+        self, digests: list[bytes], within: int, notes: dict[bytes, str], previous_owner: str
+    ) -> Flow[dict[bytes, Claim]]:
         calls = self._exchange.current_calls()
         answers = yield from self.claims.claim(digests, within, notes, previous_owner)
         self._cache_seen((key for key, answer in answers.items() if answer is Claim.SEEN), calls)
         return answers
 
-    def _not_cached(self, digests: list[int], within: int) -> list[int]:
+    def _not_cached(self, digests: list[bytes], within: int) -> list[bytes]:
         return [key for key in digests if not self._is_cached(key, within)]
 
-    def _is_cached(self, key: int, within: int) -> bool:
+    def _is_cached(self, key: bytes, within: int) -> bool:
         """True if the local cache has the item, and no answer for it is pending."""
         return (
             self.cache.size > 0
@@ -245,7 +244,7 @@ class Protocol:
             and key not in self._exchange.pending_answers
         )
 
-    def _cache_seen(self, seen: Iterable[int], calls: SliceCalls) -> None:
+    def _cache_seen(self, seen: Iterable[bytes], calls: SliceCalls) -> None:
         # If another slice has begun meanwhile, the answers may be about the one before.
         if self.cache.size and calls is self._exchange.current_calls():
             self.cache.keep(seen, calls)

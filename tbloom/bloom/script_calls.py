@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-from itertools import accumulate, chain
-from typing import TYPE_CHECKING, Any
+from collections.abc import Hashable, Iterable
+from itertools import groupby
 
 from tbloom.bloom.config import Config
-from tbloom.bloom.hasher import Hasher
+from tbloom.bloom.hasher import digests_for, packed
 from tbloom.bloom.layout import Layout, Part
-from tbloom.bloom.sizing import HEADER_BITS
 from tbloom.engine.batches import Batch
-from tbloom.engine.flow import ScriptCall
+from tbloom.engine.flow import CallTemplate, ScriptCall
 from tbloom.engine.scripts import Script
 from tbloom.engine.tokens import LANE_TTL_MS
 from tbloom.errors import ConfigError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-#: The keys, and the arguments, that several calls of a script share.
-Terms = tuple[tuple[str, ...], tuple[Any, ...]]
 
 _ADD = Script("bloom/add")
 _CONTAINS = Script("bloom/contains")
@@ -43,79 +35,41 @@ def leaves(config: Config, expires: int, shard: int | None) -> int:
     return expires + (_SPREAD if shard is None else shard % _SPREAD) * _SPREAD_MS
 
 
-@lru_cache(maxsize=1024)
-def hasher_of(bits: int, hashes: int) -> Hasher:
-    """The hasher for parts of this size, shared by all filters."""
-    return Hasher(bits, hashes)
-
-
 class ShardCalls:
-    """The parts of one shard's live slices, newest first."""
+    """The parts of one shard's live slices, newest first, and what its calls have in common."""
 
-    __slots__ = (
-        "_sizes",
-        "_used",
-        "add_terms",
-        "commit_terms",
-        "current",
-        "grown",
-        "hashers",
-        "keys",
-        "layout",
-        "slice_ends",
-    )
+    __slots__ = ("_digests", "_parts", "current", "grown", "keys", "layout", "slice_ends", "templates")
 
     def __init__(self, config: Config, shard: int, labels: list[str], layout: Layout) -> None:
         self.keys: list[str] = []
         #: For each slice, newest first: the number of keys that it and the newer ones have.
         self.slice_ends: list[int] = []
-        parts: list[Part] = []
+        self._parts: list[Part] = []
         for label in labels:
             own = layout.parts(label)
-            parts += reversed(own)
+            self._parts += reversed(own)
             numbers = reversed(range(len(own)))
             self.keys += [config.keys.slice(label, shard, number) for number in numbers]
-            self.slice_ends.append(len(parts))
-        self.current = parts[0]
+            self.slice_ends.append(len(self._parts))
+        self.current = self._parts[0]
         self.layout = layout
         #: The layout for when the current part is full.
         self.grown = layout.grown(labels[0], labels) if config.grow else ""
-        sizes = list(dict.fromkeys((part.bits, part.hashes) for part in parts))
-        self.hashers = [hasher_of(*size) for size in sizes]
-        begins = dict(zip(sizes, accumulate((size[1] for size in sizes), initial=0), strict=False))
-        self._sizes = [f"{begins[part.bits, part.hashes]} {part.hashes}" for part in parts]
-        # The number of hashers that the newest part needs, the newest two parts, ...
-        places = {size: place for place, size in enumerate(sizes, 1)}
-        self._used = list(accumulate((places[part.bits, part.hashes] for part in parts), max))
-        #: Keys and arguments that are the same in each call of ``lua/bloom/add.lua``, by (within, agreed).
-        self.add_terms: dict[tuple[int, bool], Terms] = {}
-        #: The same for ``lua/bloom/claims/commit.lua``, by (label, agreed).
-        self.commit_terms: dict[tuple[str, bool], Terms] = {}
+        #: By what they are made from.
+        self.templates: dict[Hashable, CallTemplate] = {}
+        self._digests = {
+            parts: digests_for(max(part.hashes for part in self._parts[:parts]))
+            for parts in self.slice_ends
+        }
 
     def sizes(self, parts: int) -> str:
-        """Which of an item's positions belong to each of the newest ``parts`` parts, for the scripts' ``sizes_of``."""
-        if len(self.hashers) == 1:
-            return self._sizes[0][2:]
-        return " ".join(self._sizes[:parts])
+        """The sizes of the newest ``parts`` parts, for the scripts' ``groups_of``."""
+        like = groupby(self._parts[:parts], lambda part: f"{part.blocks}:{part.hashes}")
+        return " ".join(f"{size}:{sum(1 for _ in group)}" for size, group in like)
 
-    def positions(self, digest: int, parts: int) -> list[int]:
-        """The positions of an item's bits in the keys of the newest ``parts`` parts, size by size."""
-        hashers = self.hashers[: self._used[parts - 1]]
-        return [HEADER_BITS + bit for hasher in hashers for bit in hasher.offsets(digest)]
-
-
-class Positions:
-    """The positions of some items' bits in a shard's newest parts, computed at each iteration."""
-
-    __slots__ = ("_digests", "_parts", "_shard")
-
-    def __init__(self, shard: ShardCalls, digests: list[int], parts: int) -> None:
-        self._shard, self._digests, self._parts = shard, digests, parts
-
-    def __iter__(self) -> Iterator[int]:
-        return chain.from_iterable(
-            self._shard.positions(digest, self._parts) for digest in self._digests
-        )
+    def packed(self, digests: Iterable[bytes], parts: int) -> bytes:
+        """The items, for the scripts' ``item_at``, which looks for them in the newest ``parts`` parts."""
+        return packed(digests, self._digests[parts])
 
 
 class SliceCalls:
@@ -181,29 +135,23 @@ class SliceCalls:
     def add(self, within: int, batch: Batch) -> ScriptCall:
         """``lua/bloom/add.lua``; the batch has a token."""
         shard = self.shard(batch.shard)
-        terms = shard.add_terms.get((within, batch.agreed))
-        if terms is None:
-            terms = shard.add_terms[within, batch.agreed] = self._add_terms(within, batch)
-        keys, args = terms
-        return ScriptCall(
-            _ADD,
-            (self._lane(batch), *keys),
-            (batch.number, *args),
-            Positions(shard, batch.digests, shard.slice_ends[within - 1]),
-        )
-
-    def _add_terms(self, within: int, batch: Batch) -> Terms:
-        config, shard = self.config, self.shard(batch.shard)
         parts = shard.slice_ends[within - 1]
-        return (
+        template = shard.templates.get((_ADD, within, batch.agreed)) or self._new_add(within, batch)
+        return template.fill(shard.packed(batch.digests, parts), batch.token)
+
+    def _new_add(self, within: int, batch: Batch) -> CallTemplate:
+        keys, shard = self.config.keys, self.shard(batch.shard)
+        parts = shard.slice_ends[within - 1]
+        template = shard.templates[_ADD, within, batch.agreed] = CallTemplate(
+            _ADD,
             (
-                config.keys.config(batch.shard),
-                config.keys.layout(batch.shard),
-                config.keys.register(batch.shard),
+                keys.config(batch.shard),
+                keys.layout(batch.shard),
+                keys.register(batch.shard),
                 *shard.keys[:parts],
             ),
             (
-                config.stored,
+                self.config.stored,
                 self.begins,
                 self.ends,
                 self.expires_at(batch.shard),
@@ -212,41 +160,41 @@ class SliceCalls:
                 shard.layout.text,
                 shard.grown,
                 shard.current.capacity,
-                HEADER_BITS + shard.current.bits - 1,
                 shard.sizes(parts),
             ),
+            lanes=keys.lanes(batch.shard),
         )
+        return template
 
     def contains(self, within: int, batch: Batch) -> ScriptCall:
         """``lua/bloom/contains.lua``."""
-        config, shard = self.config, self.shard(batch.shard)
-        keys = shard.slice_ends[within - 1]
-        return ScriptCall(
-            _CONTAINS,
-            (
-                config.keys.config(batch.shard),
-                config.keys.layout(batch.shard),
-                *shard.keys[:keys],
-            ),
-            (
-                config.stored,
-                self.begins,
-                self.ends,
-                self.agreed(batch),
-                shard.layout.text,
-                shard.sizes(keys),
-            ),
-            Positions(shard, batch.digests, keys),
-        )
+        keys, shard = self.config.keys, self.shard(batch.shard)
+        parts = shard.slice_ends[within - 1]
+        template = shard.templates.get((_CONTAINS, within, batch.agreed))
+        if template is None:
+            template = shard.templates[_CONTAINS, within, batch.agreed] = CallTemplate(
+                _CONTAINS,
+                (keys.config(batch.shard), keys.layout(batch.shard), *shard.keys[:parts]),
+                (
+                    self.config.stored,
+                    self.begins,
+                    self.ends,
+                    self.agreed(batch),
+                    shard.layout.text,
+                    shard.sizes(parts),
+                ),
+            )
+        return template.fill(shard.packed(batch.digests, parts))
 
     def clear(self, batch: Batch) -> ScriptCall:
         """``lua/bloom/clear.lua``; the batch has a token, and no items."""
         keys, shard = self.config.keys, self.shard(batch.shard)
+        assert batch.token is not None  # noqa: S101 - the exchange has given it one
         return ScriptCall(
             _CLEAR,
             (
                 keys.config(batch.shard),
-                self._lane(batch),
+                keys.lanes(batch.shard) + batch.token.name,
                 keys.layout(batch.shard),
                 keys.register(batch.shard),
                 keys.claims(batch.shard),
@@ -290,8 +238,3 @@ class SliceCalls:
         """1: the client has agreed on the filter's parameters."""
         # A single shard's script compares them itself.
         return int(batch.agreed or self.config.shards == 1)
-
-    def _lane(self, batch: Batch) -> str:
-        lane = batch.lane
-        assert lane is not None  # noqa: S101 - the protocol has taken one
-        return self.config.keys.lane(lane.client, lane.lane, batch.shard)

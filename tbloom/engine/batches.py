@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -20,10 +21,10 @@ MAX_PENDING = 100_000
 class Batch:
     """The items of one script call, by their digests; ``answers`` has a character for each, once known."""
 
-    digests: list[int]
+    digests: list[Any]
     shard: int = 0
-    lane: Lane | None = None
-    number: int = 0
+    #: The lane with the number of this call, and no later one: what makes the call safe to resend.
+    token: Lane | None = None
     answers: str | None = None
     #: The slice that its items go into; None: the current one.
     label: str | None = None
@@ -35,62 +36,68 @@ class Batch:
     in_doubt: bool = False
     #: The parameters were compared after the server asked for it.
     agreed: bool = False
-    #: A copy that is sent again for pending answers.
-    again: bool = False
-    #: The digests whose pending answers the copy is sent for.
-    wanted: set[int] = field(default_factory=set)
+
+    @property
+    def number(self) -> int:
+        """The number of its call."""
+        assert self.token is not None  # noqa: S101 - the exchange has given it one
+        return self.token.number
 
 
 class PendingAnswers:
-    """Items that were new, or may have been, in calls that ended in an error or were cancelled.
+    """Answers that did not reach the caller: of calls that ended in an error, or were cancelled.
 
-    The next call of this client with one of them must get that first answer. So the call is sent again with its own
-    token, which the server knows for ``LANE_TTL_MS``.
+    The next call of this client with such an item must get that first answer. Where it is not known, the batch is sent
+    again as it was, with its token, by which the server knows its answers for ``LANE_TTL_MS``.
     """
 
-    __slots__ = ("_batches",)
+    __slots__ = ("_in_doubt", "_new")
 
     def __init__(self) -> None:
-        self._batches: dict[int, Batch] = {}
+        #: By digest, the batches without a reply that have it.
+        self._in_doubt: dict[Any, list[Batch]] = {}
+        #: The items known to be new, and the process that asked.
+        self._new: dict[Any, int] = {}
 
-    def __contains__(self, digest: int) -> bool:
-        return digest in self._batches
+    def __bool__(self) -> bool:
+        return bool(self._in_doubt or self._new)
+
+    def __contains__(self, digest: Any) -> bool:
+        return digest in self._in_doubt or digest in self._new
 
     def keep(self, batches: Iterable[Batch]) -> None:
-        """Keeps the new items of failed calls, and all items of those without a reply."""
+        """Keeps the new items of failed calls, and the batches without a reply."""
         for batch in batches:
-            answers = batch.answers or ("1" * len(batch.digests) if batch.in_doubt else "")
-            # Fewer answers than items: the rest was not added.
-            for digest, answer in zip(batch.digests, answers, strict=False):
-                # Of a repeated batch only the wanted items: the others have their answers, or are still kept.
-                if answer == "1" and (not batch.again or digest in batch.wanted):
-                    self._batches[digest] = batch
-        cut(self._batches)
+            if batch.answers is not None:
+                self.keep_new(answers_of([batch]))
+            elif batch.in_doubt:
+                for digest in batch.digests:
+                    self._in_doubt.setdefault(digest, []).append(batch)
+        cut(self._in_doubt)
 
-    def take(self, digests: Iterable[int]) -> dict[int, Batch]:
-        """Removes the pending ones among the digests, and returns a copy of the batch of each.
+    def keep_new(self, answers: dict[Any, bool]) -> None:
+        """Keeps the new ones among these answers."""
+        self._new.update(dict.fromkeys((key for key, new in answers.items() if new), os.getpid()))
+        cut(self._new)
 
-        Several threads may take items of one batch, so each sends a copy of it.
-        """
-        taken: dict[int, Batch] = {}
-        copies: dict[int, Batch] = {}
-        if self._batches:
-            for digest in digests:
-                batch = self._batches.pop(digest, None)
-                # A forked process leaves its parent's items to the parent.
-                if batch is None or batch.lane is None or not batch.lane.is_ours():
-                    continue
-                if digest in batch.digests:  # else the part became full before this item
-                    own = copies.get(id(batch))
-                    if own is None:
-                        own = replace(batch, digests=[*batch.digests], again=True, wanted=set())
-                        own.agreed, copies[id(batch)] = False, own
-                    taken[digest] = own
-                    own.wanted.add(digest)
-        return taken
+    def take_batches(self, digests: Iterable[Any]) -> list[Batch]:
+        """Removes the batches without a reply that have one of these items."""
+        batches = {id(batch): batch for key in digests for batch in self._in_doubt.get(key, ())}
+        for batch in batches.values():
+            for key in batch.digests:
+                with suppress(KeyError, ValueError):  # another thread has taken it
+                    self._in_doubt[key].remove(batch)
+                    if not self._in_doubt[key]:
+                        del self._in_doubt[key]
+        # A forked process leaves its parent's batches to the parent.
+        return [batch for batch in batches.values() if batch.token and batch.token.is_ours()]
+
+    def take_new(self, digests: Iterable[Any]) -> dict[Any, bool]:
+        """Removes the items that are known to be new, and answers for them."""
+        return {key: True for key in digests if self._new.pop(key, 0) == os.getpid()}
 
 
-def cut(pending: dict[int, Any]) -> None:
+def cut(pending: dict[Any, Any]) -> None:
     """Drops the oldest items beyond ``MAX_PENDING``."""
     with suppress(RuntimeError):  # another thread changes it, and cuts it too
         # One pass: looking for the first item each time takes quadratic time.
@@ -98,11 +105,11 @@ def cut(pending: dict[int, Any]) -> None:
             pending.pop(digest, None)
 
 
-def answers_of(batches: Iterable[Batch]) -> dict[int, bool]:
-    """The answers to the items that have one; True: new."""
-    return {
-        digest: answer == "1"
-        for batch in batches
-        for digest, answer in zip(batch.digests, batch.answers or "", strict=True)
-        if answer != MOVED
-    }
+def answers_of(batches: Iterable[Batch]) -> dict[Any, bool]:
+    """The answers to the items that have one; True: new, in any of the batches."""
+    answers: dict[Any, bool] = {}
+    for batch in batches:
+        for digest, answer in zip(batch.digests, batch.answers or "", strict=False):
+            if answer != MOVED:
+                answers[digest] = answer == "1" or answers.get(digest, False)
+    return answers

@@ -87,9 +87,8 @@ class BucketExchange(Exchange):
 
     def _lane(self, batch: Batch) -> str:
         """The key of the batch's lane."""
-        lane = batch.lane
-        assert lane is not None  # noqa: S101 - it was given a token
-        return self._keys.lane(lane.client, lane.lane, batch.shard)
+        assert batch.token is not None  # noqa: S101 - it was given one
+        return self._keys.lanes(batch.shard) + batch.token.name
 
     @abstractmethod
     def _known_of(self, batch: Batch) -> Any:

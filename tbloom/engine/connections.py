@@ -55,7 +55,7 @@ class KeptConnections:
         connection, replies = self._take(), list[Any]()
         try:
             # One packed command for all: between two, redis-py might reconnect, or check its health.
-            connection.send_packed_command(_packed(connection, calls))
+            connection.send_packed_command(_packed(calls))
             for _ in calls:
                 replies.append(_reply(connection))
         except BaseException as error:
@@ -96,21 +96,9 @@ def node_option(client: Any, call: Call) -> dict[str, Any]:
     return {}
 
 
-def _packed(connection: Any, calls: Sequence[Call]) -> Iterable[bytes]:
+def _packed(calls: Sequence[ScriptCall]) -> Iterable[bytes]:
     """The calls' bytes."""
-    if pack_command is None:
-        packed: Iterable[bytes] = connection.pack_commands([call.words for call in calls])
-        return packed
-    # redis-py calls hiredis too, with more time around that call than in it.
-    return _bundles(calls) if len(calls) > 1 else (pack_command(calls[0].words),)
-
-
-def _bundles(calls: Sequence[Call]) -> Iterator[bytes]:
-    """Bundles of 1, 2, 4, ... calls: while the server executes one, the next is packed."""
-    first, size = 0, 1
-    while first < len(calls):
-        yield b"".join(pack_command(call.words) for call in calls[first : first + size])
-        first, size = first + size, 2 * size
+    return [call.packed for call in calls]
 
 
 def _reply(connection: Any) -> Any:

@@ -47,7 +47,8 @@ class Exchange:
     def with_tokens(self, batches: list[Batch], asking: Flow[None]) -> Flow[None]:
         """Runs the flow with a token for each batch; keeps pending answers if it fails. It may add batches."""
         for batch in batches:
-            self._give_token(batch)
+            if batch.token is None:
+                batch.token = self._lanes.take()
         try:
             yield from asking
         except AnsweredWithoutServer:
@@ -56,8 +57,8 @@ class Exchange:
             self.pending_answers.keep(batches)
             raise
         for batch in batches:
-            if batch.lane is not None and not batch.again:
-                self._lanes.give_back(batch.lane)
+            if batch.token is not None:
+                self._lanes.give_back(batch.token)
 
     def ask_until_answered(
         self,
@@ -89,30 +90,26 @@ class Exchange:
 
     def add(
         self,
-        digests: list[int],
-        split: Callable[[Iterable[int]], list[Batch]],
+        digests: list[Any],
+        split: Callable[[Iterable[Any]], list[Batch]],
         change: Callable[[list[Batch]], Flow[None]],
         ttl: int = 0,
-    ) -> Flow[dict[int, bool]]:
-        """Which items are new? The calls of pending answers are sent again with their own tokens."""
-        pending = self.pending_answers.take(digests)
-        batches = split(digest for digest in digests if digest not in pending)
-        again = {id(batch): batch for batch in pending.values()}.values()
-        for batch in again:
-            batch.ttl = ttl  # holds if the server has not executed the call yet
-        batches += again
+    ) -> Flow[dict[Any, bool]]:
+        """Which items are new?"""
+        pending, answers = self.pending_answers, dict[Any, bool]()
+        if pending:
+            again = pending.take_batches(digests)
+            for batch in again:
+                batch.ttl = ttl  # holds if the server has not executed the call yet
+            # The answers to other items stay pending.
+            yield from change(again)
+            pending.keep_new(answers_of(again))
+            answers = dict.fromkeys(answers_of(again).keys() & {*digests}, False)
+            answers |= pending.take_new(digests)
+            digests = [digest for digest in digests if digest not in answers]
+        batches = split(digests)
         yield from change(batches)
-        # The other items of those batches have their answers, or are still pending.
-        answers = {
-            key: new
-            for batch in again
-            for key, new in answers_of([batch]).items()
-            if key in batch.wanted
-        }
-        answers |= answers_of(batch for batch in batches if not batch.again)
-        missing = [digest for digest in digests if digest not in answers] if pending else []
-        if missing:
-            answers |= yield from self.add(missing, split, change, ttl)
+        answers |= answers_of(batches)
         return answers
 
     @abstractmethod
@@ -122,11 +119,6 @@ class Exchange:
     @abstractmethod
     def _rest_of(self, batch: Batch) -> list[Batch]:
         """A batch of the items that got no answer, if there are any."""
-
-    def _give_token(self, batch: Batch) -> None:
-        if batch.lane is None:
-            batch.lane = self._lanes.take()
-            batch.number = batch.lane.next_number()
 
     def _deliver(
         self,
@@ -159,16 +151,12 @@ class Exchange:
             raise errors[0]
         return done
 
-    def _batch_of_rest(self, batch: Batch, digests: list[int]) -> list[Batch]:
+    def _batch_of_rest(self, batch: Batch, digests: list[Any]) -> list[Batch]:
         """A batch like this one for the digests, if there are any."""
-        if batch.again:
-            digests = [digest for digest in digests if digest in batch.wanted]
         if not digests:
             return []
-        rest = Batch(digests, batch.shard, label=batch.label, ttl=batch.ttl)
-        if batch.lane is not None:
-            self._give_token(rest)
-        return [rest]
+        token = self._lanes.take() if batch.token else None
+        return [Batch(digests, batch.shard, token, label=batch.label, ttl=batch.ttl)]
 
     def _answers(self, batch: Batch, payload: Any, *, complete: bool = False) -> str:
         """A character for each item; unless ``complete``, for the first ones at least."""

@@ -7,12 +7,13 @@ error is raised by the driver.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple, TypeVar
 
 from tbloom.engine.keys import kind_of
 from tbloom.engine.scripts import Script
+from tbloom.engine.tokens import Lane
 from tbloom.errors import ServerTooOld
 
 OLDEST_SERVER = (6, 2)
@@ -54,11 +55,11 @@ class ScriptCall(NamedTuple):
     """A call of one of tbloom's scripts by its hash; ``in_full``: by its text, which loads it."""
 
     script: Script
-    keys: tuple[str, ...]
+    keys: tuple[Any, ...]
     args: tuple[Any, ...]
-    #: Further arguments, computed when the call is sent.
-    items: Iterable[Any] = ()
     in_full: bool = False
+    #: The command in RESP, where that is known.
+    prepared: bytes = b""
 
     @property
     def words(self) -> tuple[Any, ...]:
@@ -67,7 +68,68 @@ class ScriptCall(NamedTuple):
             head = ("EVAL", self.script.text, len(self.keys))
         else:
             head = ("EVALSHA", self.script.sha, len(self.keys))
-        return (*head, *self.keys, *self.args, *self.items)
+        return (*head, *self.keys, *self.args)
+
+    @property
+    def packed(self) -> bytes:
+        """The command in RESP, the protocol between client and server."""
+        return self.prepared or pack(self.words)
+
+    def with_text(self) -> ScriptCall:
+        """The same call by the script's text."""
+        return self._replace(in_full=True, prepared=b"")
+
+
+class CallTemplate:
+    """What all calls of a script have in common; the items differ, and the token.
+
+    The items are the last argument. With a token, the lane's key is the first key, and the call's number is the first
+    argument; ``lanes``: what the lane's key begins with.
+    """
+
+    __slots__ = ("_after_key", "_after_number", "_args", "_before", "_keys", "_lanes", "_script")
+
+    def __init__(
+        self, script: Script, keys: tuple[str, ...], args: tuple[Any, ...], *, lanes: str = ""
+    ) -> None:
+        self._script, self._keys, self._args, self._lanes = script, keys, args, lanes
+        own = 1 if lanes else 0
+        words = ("EVALSHA", script.sha, len(keys) + own)
+        self._before = b"*%d\r\n" % (4 + len(keys) + len(args) + 2 * own) + _bulks(words)
+        self._after_key, self._after_number = _bulks(keys), _bulks(args)
+
+    def fill(self, items: bytes, token: Lane | None = None) -> ScriptCall:
+        """The call for these items."""
+        if token is None:
+            return ScriptCall(
+                self._script,
+                self._keys,
+                (*self._args, items),
+                prepared=b"%b%b%b$%d\r\n%b\r\n"
+                % (self._before, self._after_key, self._after_number, len(items), items),
+            )
+        key, number = (self._lanes + token.name).encode(), b"%d" % token.number
+        return ScriptCall(
+            self._script,
+            (key, *self._keys),
+            (number, *self._args, items),
+            prepared=b"%b$%d\r\n%b\r\n%b$%d\r\n%b\r\n%b$%d\r\n%b\r\n"
+            % (
+                *(self._before, len(key), key),
+                *(self._after_key, len(number), number),
+                *(self._after_number, len(items), items),
+            ),
+        )
+
+
+def pack(words: Sequence[Any]) -> bytes:
+    """The command in RESP."""
+    return b"*%d\r\n" % len(words) + _bulks(words)
+
+
+def _bulks(words: Sequence[Any]) -> bytes:
+    data = [word if isinstance(word, bytes) else str(word).encode() for word in words]
+    return b"".join([b"$%d\r\n%b\r\n" % (len(word), word) for word in data])
 
 
 class Failure(NamedTuple):
@@ -99,7 +161,7 @@ def again_in_full(calls: Sequence[Call], replies: Sequence[Any]) -> Flow[Sequenc
     """The replies, after another try with the text of each script that the server does not know (after a SCRIPT FLUSH, a
     restart or a failover)."""
     forgotten = {
-        i: call._replace(in_full=True)
+        i: call.with_text()
         for i, (call, reply) in enumerate(zip(calls, replies, strict=True))
         if isinstance(call, ScriptCall) and isinstance(reply, Failure) and reply.code == "NOSCRIPT"
     }
@@ -140,7 +202,7 @@ def _raise(call: Call, failure: Failure) -> Flow[None]:
         for key, reply in zip(keys, types, strict=True):
             kind = "" if isinstance(reply, Failure) else text(reply)
             if kind not in ("", "none", kind_of(text(key))):
-                explanation = f"WRONGTYPE key {key!r} holds a {kind}, which is not tbloom's"
+                explanation = f"WRONGTYPE key {text(key)!r} holds a {kind}, which is not tbloom's"
                 raise type(error)(explanation) from error
     elif failure.code == "ERR":
         [server] = yield [Command(("INFO", "server"))]

@@ -87,9 +87,9 @@ class Keys:
         """The shard's copy of the parameters, for its scripts."""
         return f"{self._tag(shard)}:config"
 
-    def lane(self, client: str, lane: int, shard: int = 0) -> str:
-        """The number and the answer of a lane's last call."""
-        return f"{self._tag(shard)}:lane:{client}:{lane}"
+    def lanes(self, shard: int = 0) -> str:
+        """What the keys of lanes begin with: the number and the answer of a lane's last call. The lane's name follows."""
+        return f"{self._tag(shard)}:lane:"
 
     def ids(self, generation: str, bucket: int) -> str:
         """One of the buckets that a mapping's ids are spread over."""

@@ -42,11 +42,11 @@ def _called_in(text: str, found: dict[str, str]) -> dict[str, str]:
 
 @lru_cache(maxsize=1)
 def _shared() -> dict[str, str]:
-    """The functions of ``lua/shared``, with their comments, by name."""
+    """The functions of ``lua/shared``, and its short names for others, with their comments, by name."""
     functions = {}
     for path in sorted(_folder().joinpath("shared").iterdir(), key=lambda path: path.name):
         for paragraph in path.read_text(encoding="utf-8").strip().split("\n\n")[1:]:
-            functions[re.findall(r"^local function (\w+)", paragraph, re.MULTILINE)[0]] = paragraph
+            functions[re.findall(r"^local (?:function )?(\w+)", paragraph, re.MULTILINE)[0]] = paragraph
     return functions
 
 

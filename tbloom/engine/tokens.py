@@ -1,8 +1,8 @@
 """Tokens that make a call safe to resend.
 
-A token is (client, lane, number). The server keeps the answer to the last call of each lane, and gives it again to a call
-with the same number. One answer is enough, because a lane has one call at a time: a call takes a free lane, or a new one,
-and frees it once the answer is here. A lane whose call got no answer is never used again, because a late copy of that
+A token is a lane's name and a number. The server keeps the answer to the last call of each lane, and gives it again to a
+call with the same number. One answer is enough, because a lane has one call at a time: a call takes a free lane, or a new
+one, and frees it once the answer is here. A lane whose call got no answer is never used again, because a late copy of that
 call may still arrive.
 """
 
@@ -19,20 +19,14 @@ LANE_TTL_MS = 3_600_000
 
 
 class Lane:
-    """One lane of one client."""
+    """One lane of one client, in the process ``pid``; ``number``: of its present call, or its last one."""
 
-    __slots__ = ("client", "lane", "number", "pid")
+    __slots__ = ("name", "number", "pid")
 
-    def __init__(self, client: str, lane: int, pid: int) -> None:
-        self.client = client
-        self.lane = lane
+    def __init__(self, name: str, pid: int) -> None:
+        self.name = name
         self.pid = pid
         self.number = 0
-
-    def next_number(self) -> int:
-        """The number of the lane's next call."""
-        self.number += 1
-        return self.number
 
     def is_ours(self) -> bool:
         """Whether this process made it, not one that this process was forked from."""
@@ -64,17 +58,19 @@ class LanePool:
         self._identity = _Identity()
 
     def take(self) -> Lane:
-        """A free lane; no other call gets it until it is given back."""
+        """A free lane, with the number of its next call; no other call gets it until it is given back."""
         identity = self._identity
         if identity.pid != os.getpid():
             identity = self._identity = _Identity()
         try:
-            return identity.free.pop()
+            lane = identity.free.pop()
         except IndexError:
-            return Lane(identity.client, next(identity.unused), identity.pid)
+            lane = Lane(f"{identity.client}:{next(identity.unused)}", identity.pid)
+        lane.number += 1
+        return lane
 
     def give_back(self, lane: Lane) -> None:
         """Frees the lane for the next call."""
         identity = self._identity
-        if lane.client == identity.client:
+        if lane.pid == identity.pid:
             identity.free.append(lane)

@@ -1,7 +1,7 @@
 -- abandoned: find claims of dead sessions. Looks at one page of the claims: drops those without a note, and returns
 -- those with one, so that the client may claim them and do the work.
 --
--- KEYS[1]    the claims: fingerprint -> session, number, slices, note
+-- KEYS[1]    the claims: digest -> session, number, slices, note
 -- KEYS[2]    the sessions that hold claims -> until when each counts as alive (ms)
 --
 -- ARGV[1]    the cursor: '0', or what the last call replied
@@ -11,8 +11,8 @@
 -- ARGV[5..]  two for each session whose claims have all been handled: its name, and until when it counted as alive
 --            then. A session without a heartbeat since is forgotten
 --
--- Reply      {0, {cursor, left, fingerprint, slices, note, ...}}  cursor: '0' at the end; left: the number of claims
---                             with a note that are not returned; fingerprints in hexadecimal
+-- Reply      {0, {cursor, left, digest, slices, note, ...}}  cursor: '0' at the end; left: the number of claims
+--                             with a note that are not returned; digests in hexadecimal
 -- Errors     WRONGTYPE, READONLY, before anything is changed
 
 local claims, sessions = KEYS[1], KEYS[2]
@@ -30,15 +30,15 @@ for i = FIRST_HANDLED, #ARGV, 2 do
 end
 local found = {page[1], 0}
 for i = 1, #page[2], 2 do
-  local fingerprint, owner, _, within, note = page[2][i], claim_parts(page[2][i + 1])
+  local digest, owner, _, within, note = page[2][i], claim_parts(page[2][i + 1])
   if (alive_until[owner] or 0) <= now then
     if note == '' then
-      redis.call('HDEL', claims, fingerprint)
+      redis.call('HDEL', claims, digest)
     elseif not wanted or string.sub(note, 1, #prefix) ~= prefix then
       found[2] = found[2] + 1
     else
       local n = #found
-      found[n + 1] = string.gsub(fingerprint, '.', function(byte) return string.format('%02x', string.byte(byte)) end)
+      found[n + 1] = string.gsub(digest, '.', function(byte) return string.format('%02x', string.byte(byte)) end)
       found[n + 2], found[n + 3] = within, note
     end
   end

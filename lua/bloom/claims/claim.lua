@@ -2,7 +2,7 @@
 --
 -- KEYS[1]    the filter's parameters
 -- KEYS[2]    the layout: the parts of the slices that have other parts than the usual one
--- KEYS[3]    the claims: fingerprint -> session, number, slices, note
+-- KEYS[3]    the claims: digest -> session, number, slices, note
 -- KEYS[4]    the sessions that hold claims -> until when each counts as alive (ms)
 -- KEYS[5..]  all parts of live slices, newest first
 --
@@ -12,13 +12,13 @@
 -- ARGV[4]    when it leaves the window (ms)
 -- ARGV[5]    1: a filter without parameters is empty; 0: its parameters may be elsewhere (open.lua)
 -- ARGV[6]    the client's layout
--- ARGV[7]    which of an item's positions belong to each part from KEYS[5] on (sizes_of in shared/parts.lua)
+-- ARGV[7]    the sizes of the parts from KEYS[5] on (groups_of in shared/blocks.lua)
 -- ARGV[8]    the client's session, 16 characters
 -- ARGV[9]    how long it counts as alive without another heartbeat (ms)
 -- ARGV[10]   the number of newest slices that are asked, 4 characters; kept with the claims
 -- ARGV[11]   the previous owner: a session that has handed these items over; '': none
--- ARGV[12..] for each item its fingerprint, the number of the call that claims it, 8 characters, a note to keep
---            with the claim, and its positions
+-- ARGV[12]   the items (item_at in shared/blocks.lua); the first 16 bytes of each are its digest
+-- ARGV[13..] two for each item: the number of the call that claims it, 8 characters, and a note to keep with the claim
 --
 -- Reply      {0, answers}     a character per item: 1 new, and now claimed; 0 seen; 2 claimed by a living session
 --            {1, now}         the server's clock (ms) is not within ARGV[2..3]; nothing changed
@@ -32,8 +32,9 @@
 local config_key, layout_key, claims, sessions, FIRST_PART = KEYS[1], KEYS[2], KEYS[3], KEYS[4], 5
 local config, begins, ends, expires = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local agreed, layout = ARGV[5] == '1', ARGV[6]
-local begins_at, counts, stride = sizes_of(ARGV[7], #KEYS - FIRST_PART + 1)
-local session, life, within, previous_owner, FIRST_ITEM = ARGV[8], tonumber(ARGV[9]), ARGV[10], ARGV[11], 12
+local groups, item_bytes = groups_of(ARGV[7], FIRST_PART)
+local session, life, within, previous_owner = ARGV[8], tonumber(ARGV[9]), ARGV[10], ARGV[11]
+local items, FIRST_NUMBER = ARGV[12], 13
 
 local now = server_time()
 if now < begins or now >= ends then return {1, now} end
@@ -45,15 +46,16 @@ local alive_until = tonumber(redis.call('HGET', sessions, session) or 0)
 redis.call('HLEN', claims)
 
 local answers, any_new = {}, false
-for item = FIRST_ITEM, #ARGV, 3 + stride do
-  local fingerprint, number, note = ARGV[item], ARGV[item + 1], ARGV[item + 2]
+for at = 1, #items, item_bytes do
   local answer = '0'
-  if not is_in_any(FIRST_PART, item + 3, begins_at, counts, 1) then
-    local owner, claimed_as = owner_of(claims, fingerprint)
+  if not is_in_any(groups, item_at(items, at, item_bytes, groups)) then
+    local digest, argument = sub(items, at, at + 15), FIRST_NUMBER + 2 * #answers
+    local number, note = ARGV[argument], ARGV[argument + 1]
+    local owner, claimed_as = owner_of(claims, digest)
     local again = owner == session and claimed_as == number
     if not owner or again or owner == previous_owner or not is_alive(sessions, owner, now) then
       answer, any_new = '1', true
-      redis.call('HSET', claims, fingerprint, session .. number .. within .. note)
+      redis.call('HSET', claims, digest, session .. number .. within .. note)
     else
       answer = '2'
     end

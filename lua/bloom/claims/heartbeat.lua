@@ -1,6 +1,6 @@
 -- heartbeat: keep a session alive, or end it; returns all sessions.
 --
--- KEYS[1]    the claims: fingerprint -> session, number, slices, note
+-- KEYS[1]    the claims: digest -> session, number, slices, note
 -- KEYS[2]    the sessions that hold claims -> until when each counts as alive (ms)
 --
 -- ARGV[1]    the client's session, 16 characters; '': only return the sessions

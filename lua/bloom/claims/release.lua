@@ -1,12 +1,12 @@
 -- release: the work on these items was not done. Ends their claims.
 --
--- KEYS[1]    the claims: fingerprint -> session, number, slices, note
+-- KEYS[1]    the claims: digest -> session, number, slices, note
 -- KEYS[2]    the sessions that hold claims -> until when each counts as alive (ms)
 --
 -- ARGV[1]    the client's session, 16 characters
 -- ARGV[2]    'release': the client's claims are deleted. 'abandon': its claims with a note stay, for other sessions to
 --            take over. 'dead': not the client's claims, but those of dead sessions are deleted; their items are seen
--- ARGV[3..]  two for each item: its fingerprint, and the number of the claim, 8 characters; '': any number
+-- ARGV[3..]  two for each item: its digest, and the number of the claim, 8 characters; '': any number
 --
 -- Reply      {0, answers}     a character per item: 1 its claim was ended, 0 it has no such claim
 -- Errors     WRONGTYPE, OOM, READONLY, before anything is changed
@@ -21,8 +21,8 @@ redis.call('HLEN', sessions)
 
 local answers = {}
 for item = FIRST_ITEM, #ARGV, 2 do
-  local fingerprint, number = ARGV[item], ARGV[item + 1]
-  local owner, claimed_as, within, note = owner_of(claims, fingerprint)
+  local digest, number = ARGV[item], ARGV[item + 1]
+  local owner, claimed_as, within, note = owner_of(claims, digest)
   local ends
   if how == 'dead' then
     ends = owner and not is_alive(sessions, owner, now)
@@ -30,11 +30,11 @@ for item = FIRST_ITEM, #ARGV, 2 do
     ends = owner == session and (number == '' or number == claimed_as)
   end
   if ends and how == 'abandon' and note ~= '' then
-    redis.call('HSET', claims, fingerprint, NOBODY .. claimed_as .. within .. note)
+    redis.call('HSET', claims, digest, NOBODY .. claimed_as .. within .. note)
     -- Enters a dead session, so that others search for its claims. (Without the key they search in any case.)
     if redis.call('EXISTS', sessions) == 1 then redis.call('HSET', sessions, NOBODY, now) end
   elseif ends then
-    redis.call('HDEL', claims, fingerprint)
+    redis.call('HDEL', claims, digest)
   end
   answers[#answers + 1] = ends and '1' or '0'
 end

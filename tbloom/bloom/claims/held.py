@@ -29,11 +29,11 @@ class HeldClaims:
         self.pid = os.getpid()
         self.session = secrets.token_hex(8)
         #: The claimed items, each with the number of the call that claimed it.
-        self.claimed: dict[int, str] = {}
+        self.claimed: dict[bytes, str] = {}
         #: Claims to be released: their call ended in an error, so the client does not know of them.
-        self.to_release: dict[int, str] = {}
+        self.to_release: dict[bytes, str] = {}
         #: Items to be committed: their commit ended in an error.
-        self.to_commit: dict[int, None] = {}
+        self.to_commit: dict[bytes, None] = {}
         #: True if other sessions are to end claims of this one.
         self.handed_over = False
         #: The shards that know the session.
@@ -52,14 +52,14 @@ class HeldClaims:
         self.to_release.clear()
         self.to_commit.clear()
 
-    def reserve(self, digests: Iterable[int], *, handed_over: bool) -> dict[int, str]:
+    def reserve(self, digests: Iterable[bytes], *, handed_over: bool) -> dict[bytes, str]:
         """Reserves items before the server is asked, so that no other thread or task here claims them.
 
         Returns those that it got, with their numbers. An item whose call ended in an error keeps
         that call's number, by which the server knows it. With ``handed_over``, items that are claimed
         here are claimed again.
         """
-        number, reserved = f"{next(self._numbers) % (1 << 32):08x}", dict[int, str]()
+        number, reserved = f"{next(self._numbers) % (1 << 32):08x}", dict[bytes, str]()
         for digest in digests:
             if handed_over:
                 self.claimed.pop(digest, None)
@@ -67,14 +67,14 @@ class HeldClaims:
                 reserved[digest] = self.claimed[digest] = self.to_release.pop(digest, number)
         return reserved
 
-    def release_later(self, numbers: Mapping[int, str]) -> None:
+    def release_later(self, numbers: Mapping[bytes, str]) -> None:
         """Notes claims that the server may hold, and the client does not know of."""
         for digest, number in numbers.items():
             self.claimed.pop(digest, None)
             self.to_release[digest] = number
         cut(self.to_release)
 
-    def commit_later(self, digests: Iterable[int]) -> None:
+    def commit_later(self, digests: Iterable[bytes]) -> None:
         """Notes items whose work is done, but whose commit may not have reached the server."""
         self.to_commit.update(dict.fromkeys(digests))
         cut(self.to_commit)

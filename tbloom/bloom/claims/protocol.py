@@ -10,7 +10,7 @@ import os
 from collections.abc import Generator, Iterable, Mapping
 from typing import NamedTuple
 
-from tbloom.bloom.claims.commit import commit_call, fingerprint_of
+from tbloom.bloom.claims.commit import commit_call
 from tbloom.bloom.claims.held import Claim, HeldClaims
 from tbloom.bloom.exchange import FilterExchange
 from tbloom.bloom.script_calls import SliceCalls
@@ -31,9 +31,9 @@ class _Terms(NamedTuple):
 
     session: str
     ttl_ms: int
-    numbers: Mapping[int, str]
+    numbers: Mapping[bytes, str]
     within: int
-    notes: Mapping[int, str]
+    notes: Mapping[bytes, str]
     previous_owner: str
 
 
@@ -57,7 +57,7 @@ class Claims:
         self.exchange = exchange
         self._held.shards.clear()
 
-    def hand_over(self, digests: Iterable[int]) -> None:
+    def hand_over(self, digests: Iterable[bytes]) -> None:
         """Leaves these claims to other sessions to end; this session keeps them alive until then."""
         own = self.own
         own.handed_over = True
@@ -71,11 +71,11 @@ class Claims:
 
     def claim(
         self,
-        digests: Iterable[int],
+        digests: Iterable[bytes],
         within: int,
-        notes: Mapping[int, str],
+        notes: Mapping[bytes, str],
         previous_owner: str = "",
-    ) -> Flow[dict[int, Claim]]:
+    ) -> Flow[dict[bytes, Claim]]:
         """Claims those of the items that are new."""
         own, digests = self.own, list(dict.fromkeys(digests))
         numbers = own.reserve(digests, handed_over=bool(previous_owner))
@@ -99,7 +99,7 @@ class Claims:
                 own.claimed.pop(digest, None)
         return answers
 
-    def commit(self, digests: Iterable[int]) -> Flow[None]:
+    def commit(self, digests: Iterable[bytes]) -> Flow[None]:
         """The work is done: the items are seen from now on."""
         own, batches = self.own, self.exchange.batches(digests)
         try:
@@ -118,9 +118,9 @@ class Claims:
                 own.claimed.pop(digest, None)
                 own.to_commit.pop(digest, None)
 
-    def release(self, digests: Iterable[int], how: str = "release") -> Flow[None]:
+    def release(self, digests: Iterable[bytes], how: str = "release") -> Flow[None]:
         """The work was not done. For ``how`` see ``lua/bloom/claims/release.lua``."""
-        own, numbers = self.own, dict[int, str]()
+        own, numbers = self.own, dict[bytes, str]()
         for digest in digests:
             own.to_commit.pop(digest, None)
             numbers[digest] = own.claimed.pop(digest, "")
@@ -145,7 +145,7 @@ class Claims:
                 own.to_commit.pop(digest, None)
             raise
 
-    def _release(self, own: HeldClaims, numbers: dict[int, str], how: str) -> Flow[None]:
+    def _release(self, own: HeldClaims, numbers: dict[bytes, str], how: str) -> Flow[None]:
         batches = self.exchange.batches(numbers)
         try:
             yield from self.exchange.ask(
@@ -167,15 +167,7 @@ class Claims:
         """``lua/bloom/claims/claim.lua``."""
         keys, shard = calls.config.keys, calls.shard(batch.shard)
         parts = shard.slice_ends[terms.within - 1]
-        items = (
-            (
-                fingerprint_of(key),
-                terms.numbers[key],
-                terms.notes.get(key, ""),
-                *shard.positions(key, parts),
-            )
-            for key in batch.digests
-        )
+        words = ((terms.numbers[key], terms.notes.get(key, "")) for key in batch.digests)
         return ScriptCall(
             _CLAIM,
             (
@@ -196,23 +188,24 @@ class Claims:
                 terms.ttl_ms,
                 f"{terms.within:04x}",
                 terms.previous_owner,
-                *(word for words in items for word in words),
+                shard.packed(batch.digests, parts),
+                *(word for pair in words for word in pair),
             ),
         )
 
     def _release_call(
-        self, batch: Batch, session: str, numbers: Mapping[int, str], how: str
+        self, batch: Batch, session: str, numbers: Mapping[bytes, str], how: str
     ) -> ScriptCall:
         """``lua/bloom/claims/release.lua``."""
-        items = ((fingerprint_of(digest), numbers[digest]) for digest in batch.digests)
+        words = ((digest, numbers[digest]) for digest in batch.digests)
         return ScriptCall(
             _RELEASE,
             self.keys_of(batch.shard),
-            (session, how, *(word for words in items for word in words)),
+            (session, how, *(word for pair in words for word in pair)),
         )
 
 
-def _answered(batches: list[Batch]) -> Generator[tuple[int, str]]:
+def _answered(batches: list[Batch]) -> Generator[tuple[bytes, str]]:
     """The items that have an answer. (A batch may have fewer answers than items.)"""
     for batch in batches:
         yield from zip(batch.digests, batch.answers or "", strict=False)

@@ -92,7 +92,7 @@ class Sessions:
         self, known: dict[int, tuple[int, dict[str, int]]], limit: int, prefix: str
     ) -> Flow[list[str]]:
         """``take_over`` among these sessions. With a limit of 0 it only drops claims without a note."""
-        own, taken = self._claims.own, dict[int, str]()
+        own, taken = self._claims.own, dict[bytes, str]()
         try:
             for shard, (now, sessions) in known.items():
                 dead = {session: until for session, until in sessions.items() if until <= now}
@@ -111,7 +111,7 @@ class Sessions:
         return list(taken.values())
 
     def _take_page(
-        self, shard: int, search: _Search, limit: int, taken: dict[int, str]
+        self, shard: int, search: _Search, limit: int, taken: dict[bytes, str]
     ) -> Flow[None]:
         """Takes over the next page's claims, up to the limit."""
         next_, left, found = yield from self._abandoned(shard, search, wanted=limit > 0)
@@ -136,7 +136,7 @@ class Sessions:
 
     def _abandoned(
         self, shard: int, search: _Search, forget: Iterable[str | int] = (), *, wanted: bool
-    ) -> Flow[tuple[str, int, dict[int, tuple[int, str]]]]:
+    ) -> Flow[tuple[str, int, dict[bytes, tuple[int, str]]]]:
         """The next cursor, the number of claims left, and the claims to take over: slices and note."""
         keys, cursor = self._claims.keys_of(shard), search.cursor or "0"
         words = (cursor, _PAGE, int(wanted), search.prefix, *forget)
@@ -145,7 +145,7 @@ class Sessions:
         return (
             text(next_),
             left,
-            {int(text(key), 16): (int(text(within), 16), text(note)) for key, within, note in rows},
+            {bytes.fromhex(text(key)): (int(text(within), 16), text(note)) for key, within, note in rows},
         )
 
     def _heartbeat(
