@@ -105,6 +105,21 @@ class FileStore:
         """A forked child shares the file with its parent, and leaves pending answers to it."""
         return self.contents.epoch, self._pid
 
+    @property
+    def unlocked(self) -> Unlocked:
+        """Ends the lock where a signal's exception has kept the inner ``Locked`` from it."""
+        return Unlocked(self)
+
+    @property
+    def shared(self) -> Locked:
+        """Locks out processes that write."""
+        return Locked(self, exclusive=False)
+
+    @property
+    def exclusive(self) -> Locked:
+        """Locks out all other processes."""
+        return Locked(self, exclusive=True)
+
     def lock(self, *, exclusive: bool) -> None:
         """Waits for the file's lock, and reads the directory if another process has changed it."""
         if self._fd < 0:
@@ -285,3 +300,37 @@ class FileStore:
             f"the file {self.path!r} is damaged: {why}; put back a copy of it, or delete it, and with it "
             "what the filter has seen"
         )
+
+
+class Unlocked:
+    """Unlocks a store at the end of a ``with``, where a signal's exception has kept the inner ``Locked`` from it."""
+
+    __slots__ = ("_store",)
+
+    def __init__(self, store: FileStore) -> None:
+        self._store = store
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        self._store.unlock()
+
+
+class Locked:
+    """The lock of a store, for a ``with`` that stands inside that of the guard."""
+
+    __slots__ = ("_exclusive", "_store")
+
+    def __init__(self, store: FileStore, *, exclusive: bool) -> None:
+        self._store, self._exclusive = store, exclusive
+
+    def __enter__(self) -> None:
+        try:
+            self._store.lock(exclusive=self._exclusive)
+        except BaseException:  # also KeyboardInterrupt right after it was locked
+            self._store.unlock()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self._store.unlock()

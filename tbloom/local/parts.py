@@ -6,6 +6,8 @@ answered, and has answered none that is not counted.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tbloom.bloom.sizing import HEADER_BITS
 
 #: The bytes before the first block: the count, in the machine's own byte order.
@@ -33,6 +35,12 @@ class Part:
     def raise_count(self, items: int) -> None:
         """Counts this many more items, which are added next."""
         self._count[0] += items
+
+    def set(self, start: int, bits: Iterable[tuple[int, int]]) -> None:
+        """Sets these bits (bytes, and the bit in each) in the block that begins at ``start``."""
+        block = self.buffer[start:]
+        for place, bit in bits:
+            block[place] |= bit
 
     def set_bits(self) -> int:
         """The number of bits that are 1."""

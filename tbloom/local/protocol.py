@@ -69,8 +69,8 @@ class Protocol(Live):
 
     def add(self, item: Item, within: int | None) -> bool:
         """Adds the item; True: it is new."""
-        key, within = digest(item), check_within(within, self.config.slices)
-        with self.store.guard, self.unlocked, self.exclusive:
+        key, within, store = digest(item), check_within(within, self.config.slices), self.store
+        with store.guard, store.unlocked, store.exclusive:
             shard = None if key in self.pending_answers else self.at_hand(key)
             new = None if shard is None else shard.add(key, within)
         return finish(self._add_digests([key], within))[0] if new is None else new
@@ -82,11 +82,11 @@ class Protocol(Live):
 
     def contains(self, item: Item, within: int | None) -> bool:
         """True: the item has been seen."""
-        key, within = digest(item), check_within(within, self.config.slices)
-        with self.store.guard, self.unlocked, self.shared:
+        key, within, store = digest(item), check_within(within, self.config.slices), self.store
+        with store.guard, store.unlocked, store.shared:
             shard = self.at_hand(key)
             if shard is not None:
-                return shard.holds(key, within)
+                return shard.look(key, within) is None
         return finish(self._find([key], within))[0]
 
     def contains_many(self, items: Iterable[Item], within: int | None) -> Steps[list[bool]]:
@@ -96,8 +96,9 @@ class Protocol(Live):
 
     def clear(self) -> None:
         """Forgets everything."""
-        with self.store.guard, self.unlocked, self.exclusive:
-            self.store.save(self.store.contents.cleared())
+        store = self.store
+        with store.guard, store.unlocked, store.exclusive:
+            store.save(store.contents.cleared())
 
     def close(self) -> None:
         """Releases what the store holds."""
@@ -118,9 +119,9 @@ class Protocol(Live):
 
     def _add_new(self, digests: list[bytes], within: int, new: dict[bytes, Added]) -> Steps[None]:
         """Adds the items, and puts the new ones into ``new``."""
-        config, waiting = None, [(0, digests)]
+        store, config, waiting = self.store, None, [(0, digests)]
         while waiting:
-            with self.store.guard, self.unlocked, self.exclusive:
+            with store.guard, store.unlocked, store.exclusive:
                 now = self.agree()
                 if (
                     config is not self.config
@@ -157,9 +158,9 @@ class Protocol(Live):
         return digests[look.new[count] :]
 
     def _find(self, digests: list[bytes], within: int) -> Steps[list[bool]]:
-        unseen, config, waiting = set[bytes](), None, [(0, digests)]
+        unseen, store, config, waiting = set[bytes](), self.store, None, [(0, digests)]
         while waiting:
-            with self.store.guard, self.unlocked, self.shared:
+            with store.guard, store.unlocked, store.shared:
                 now = self.agree()
                 if config is not self.config:  # see _add_new
                     config, waiting = self.config, self._batches(waiting)
@@ -184,7 +185,8 @@ class Protocol(Live):
         """The items that an earlier call added and whose answer is pending; this call gives it."""
         if not self.pending_answers or self.pending_answers.keys().isdisjoint(digests):
             return {}
-        with self.store.guard, self.unlocked, self.shared:
+        store = self.store
+        with store.guard, store.unlocked, store.shared:
             self.drop_stale_answers()
             now, pending, era = self.clock(), self.pending_answers, self.era
             return {key: Added(era, end) for key in digests if (end := pending.pop(key, 0)) > now}

@@ -5,7 +5,9 @@ The two kinds of looks answer alike: with numpy, for all items together; without
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from functools import lru_cache
+from operator import getitem
+from typing import TYPE_CHECKING, Protocol
 
 from tbloom.bloom.hasher import block_of, columns_of, digests_for
 from tbloom.bloom.script_calls import SliceCalls
@@ -20,23 +22,51 @@ if TYPE_CHECKING:
 
 #: The bytes of a row.
 ROW = COLUMNS // 8
-#: By column, its byte in the row, and its bit there.
-BYTES = bytes(column >> 3 for column in range(COLUMNS))
-BITS = bytes(128 >> (column & 7) for column in range(COLUMNS))
+#: An item's bits in its block: the byte, and the bit's value in it.
+Bits = list[tuple[int, int]]
 
 
-class Group(NamedTuple):
+@lru_cache(maxsize=64)
+def _bits_by_column(hashes: int) -> list[Bits]:
+    """For each row, the bits of its columns. (To look them up takes a third of the time to compute them.)"""
+    return [
+        [(row * ROW + (column >> 3), 128 >> (column & 7)) for column in range(COLUMNS)]
+        for row in range(hashes)
+    ]
+
+
+class Group:
     """Parts of one size."""
 
-    blocks: int
-    #: The bytes of a block.
-    size: int
-    buffers: list[memoryview]
+    __slots__ = ("_by_column", "blocks", "buffers", "digests", "hashes")
 
-    def block(self, digest: bytes) -> range:
-        """Where the rows of the item's block begin."""
-        start = HEADER + block_of(digest, self.blocks) * self.size
-        return range(start, start + self.size, ROW)
+    def __init__(self, size: Size) -> None:
+        self.blocks, self.hashes = size.blocks, size.hashes
+        #: The digests whose bytes are an item's columns.
+        self.digests = digests_for(size.hashes)
+        self.buffers: list[memoryview] = []
+        self._by_column = _bits_by_column(size.hashes)
+
+    def place(self, digest: bytes) -> tuple[int, Bits]:
+        """Where the item's block begins in a part, and its bits there."""
+        columns = digest if self.digests == 1 else columns_of(digest, self.digests)
+        start = HEADER + block_of(digest, self.blocks) * self.hashes * ROW
+        return start, [*map(getitem, self._by_column, columns)]
+
+    def holds(self, start: int, bits: Bits) -> bool:
+        """True: one of the parts has the bits in the block that begins at ``start``."""
+        first, one = bits[0]
+        first += start
+        for buffer in self.buffers:
+            # Most items that a part does not hold show it in the first row.
+            if buffer[first] & one:
+                block = buffer[start:]
+                for place, bit in bits:
+                    if not block[place] & bit:
+                        break
+                else:
+                    return True
+        return False
 
 
 def key_of(label: str, shard: int, number: int) -> str:
@@ -66,7 +96,7 @@ def _damaged(why: str) -> TBloomError:
 class Shard:
     """The live parts of one shard."""
 
-    __slots__ = ("_all", "_digests", "_ends", "_groups", "begun", "current", "grown", "key", "size")
+    __slots__ = ("_all", "_ends", "_groups", "begun", "current", "grown", "key", "size")
 
     def __init__(self, store: Store, current: SliceCalls, number: int) -> None:
         calls = current.shard(number)
@@ -86,7 +116,6 @@ class Shard:
         self.key = key_of(current.labels[0], number, self._ends[0] - 1)
         #: False: the current slice needs a layout before items can be added.
         self.begun = current.must_begin_after(number) is None
-        self._digests = digests_for(max(size.hashes for size, _ in self._all))
         self._groups: dict[int, list[Group]] = {}
 
     def groups(self, within: int) -> list[Group]:
@@ -95,51 +124,34 @@ class Shard:
         if groups is None:
             sizes: dict[tuple[int, int], Group] = {}
             for size, part in self._all[: self._ends[within - 1]]:
-                group = sizes.setdefault(size[1:], Group(size.blocks, ROW * size.hashes, []))
+                group = sizes.setdefault(size[1:], Group(size))
                 if part is not None:
                     group.buffers.append(part.buffer)
             groups = self._groups[within] = list(sizes.values())
         return groups
 
-    def columns(self, digest: bytes) -> bytes:
-        """The item's columns, for the part with most rows."""
-        return digest if self._digests == 1 else columns_of(digest, self._digests)
-
-    def holds(self, digest: bytes, within: int) -> bool:
-        """True: a part of the newest ``within`` slices has the item."""
-        columns = self.columns(digest)
-        places, bits = columns.translate(BYTES), columns.translate(BITS)
-        place, bit = places[0], bits[0]
-        for group in self.groups(within):
-            rows = group.block(digest)
-            first = rows.start + place
-            for buffer in group.buffers:
-                # Most items that a part does not hold show it in the first row.
-                if buffer[first] & bit:
-                    for at, own, one in zip(rows, places, bits):  # noqa: B905 - columns are left over
-                        if not buffer[at + own] & one:
-                            break
-                    else:
-                        return True
-        return False
+    def look(self, digest: bytes, within: int) -> tuple[int, Bits] | None:
+        """The place of a new item in the current part; None: a part of the newest ``within`` slices has it."""
+        groups = self.groups(within)
+        place = groups[0].place(digest)
+        if groups[0].holds(*place):
+            return None
+        for group in groups[1:]:
+            if group.holds(*group.place(digest)):
+                return None
+        return place
 
     def add(self, digest: bytes, within: int) -> bool | None:
         """Adds the item; True: it is new. None: nothing is done, because more than bits must change."""
-        if self.holds(digest, within):
+        place = self.look(digest, within)
+        if place is None:
             return False
         current = self.current
         if current is None or current.items + 1 >= self.size.capacity:
             return None
         current.raise_count(1)
-        self.set_bits(current, digest)
+        current.set(*place)
         return True
-
-    def set_bits(self, current: Part, digest: bytes) -> None:
-        """Sets the item's bits in the current part."""
-        columns, buffer = self.columns(digest), current.buffer
-        rows = self.groups(1)[0].block(digest)
-        for at, place, bit in zip(rows, columns.translate(BYTES), columns.translate(BITS)):  # noqa: B905 - as above
-            buffer[at + place] |= bit
 
 
 class Look(Protocol):
@@ -156,11 +168,11 @@ class PlainLook:
     """A look, item by item."""
 
     def __init__(self, shard: Shard, digests: list[bytes], within: int) -> None:
-        self._shard, self._digests = shard, digests
-        holds = shard.holds
-        self.new = [i for i, digest in enumerate(digests) if not holds(digest, within)]
+        places = [shard.look(digest, within) for digest in digests]
+        self.new = [i for i, place in enumerate(places) if place]
+        self._places = list(filter(None, places))
 
     def add(self, count: int, current: Part) -> None:
         """Sets the bits of the first ``count`` new items."""
-        for place in self.new[:count]:
-            self._shard.set_bits(current, self._digests[place])
+        for place in self._places[:count]:
+            current.set(*place)
