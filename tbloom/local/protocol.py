@@ -150,7 +150,7 @@ class Protocol(Live):
             part.raise_count(count)
             look.add(count, part)
             added = Added(self.era, current.expires_at(0))
-            new.update((digests[place], added) for place in look.new[:count])
+            new.update(dict.fromkeys([digests[place] for place in look.new[:count]], added))
         if count == len(look.new):
             return []
         if not self.config.grow:

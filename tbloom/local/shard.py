@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from functools import lru_cache
 from operator import getitem
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from tbloom.bloom.hasher import block_of, columns_of, digests_for
+from mmh3 import mmh3_32_uintdigest
+
+from tbloom.bloom.hasher import columns_of, digests_for
 from tbloom.bloom.script_calls import SliceCalls
 from tbloom.bloom.sizing import COLUMNS, key_bytes
 from tbloom.errors import TBloomError
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 ROW = COLUMNS // 8
 #: An item's bits in its block: the byte, and the bit's value in it.
 Bits = list[tuple[int, int]]
+#: Where an item's block begins in a part, and its bits there.
+Place = tuple[int, Bits]
 
 
 @lru_cache(maxsize=64)
@@ -35,38 +39,15 @@ def _bits_by_column(hashes: int) -> list[Bits]:
     ]
 
 
-class Group:
+class Group(NamedTuple):
     """Parts of one size."""
 
-    __slots__ = ("_by_column", "blocks", "buffers", "digests", "hashes")
-
-    def __init__(self, size: Size) -> None:
-        self.blocks, self.hashes = size.blocks, size.hashes
-        #: The digests whose bytes are an item's columns.
-        self.digests = digests_for(size.hashes)
-        self.buffers: list[memoryview] = []
-        self._by_column = _bits_by_column(size.hashes)
-
-    def place(self, digest: bytes) -> tuple[int, Bits]:
-        """Where the item's block begins in a part, and its bits there."""
-        columns = digest if self.digests == 1 else columns_of(digest, self.digests)
-        start = HEADER + block_of(digest, self.blocks) * self.hashes * ROW
-        return start, [*map(getitem, self._by_column, columns)]
-
-    def holds(self, start: int, bits: Bits) -> bool:
-        """True: one of the parts has the bits in the block that begins at ``start``."""
-        first, one = bits[0]
-        first += start
-        for buffer in self.buffers:
-            # Most items that a part does not hold show it in the first row.
-            if buffer[first] & one:
-                block = buffer[start:]
-                for place, bit in bits:
-                    if not block[place] & bit:
-                        break
-                else:
-                    return True
-        return False
+    blocks: int
+    hashes: int
+    #: The digests whose bytes are an item's columns.
+    digests: int
+    by_column: list[Bits]
+    buffers: list[memoryview]
 
 
 def key_of(label: str, shard: int, number: int) -> str:
@@ -124,29 +105,40 @@ class Shard:
         if groups is None:
             sizes: dict[tuple[int, int], Group] = {}
             for size, part in self._all[: self._ends[within - 1]]:
-                group = sizes.setdefault(size[1:], Group(size))
+                hashes = size.hashes
+                new = Group(size.blocks, hashes, digests_for(hashes), _bits_by_column(hashes), [])
+                group = sizes.setdefault(size[1:], new)
                 if part is not None:
                     group.buffers.append(part.buffer)
             groups = self._groups[within] = list(sizes.values())
         return groups
 
-    def look(self, digest: bytes, within: int) -> tuple[int, Bits] | None:
+    def look(self, digest: bytes, within: int) -> Place | None:
         """The place of a new item in the current part; None: a part of the newest ``within`` slices has it."""
-        groups = self.groups(within)
-        place = groups[0].place(digest)
-        if groups[0].holds(*place):
-            return None
-        for group in groups[1:]:
-            if group.holds(*group.place(digest)):
-                return None
+        place, hash = None, mmh3_32_uintdigest(digest)
+        for blocks, hashes, digests, by_column, buffers in self.groups(within):
+            start = HEADER + (hash * blocks >> 32) * hashes * ROW  # hasher.block_of
+            columns = digest if digests == 1 else columns_of(digest, digests)
+            bits = [*map(getitem, by_column, columns)]
+            place = place or (start, bits)
+            first, one = bits[0]
+            first += start
+            for buffer in buffers:
+                # Most items that a part does not hold show it in the first row.
+                if buffer[first] & one:
+                    block = buffer[start:]
+                    for at, bit in bits:
+                        if not block[at] & bit:
+                            break
+                    else:
+                        return None
         return place
 
     def add(self, digest: bytes, within: int) -> bool | None:
         """Adds the item; True: it is new. None: nothing is done, because more than bits must change."""
-        place = self.look(digest, within)
+        place, current = self.look(digest, within), self.current
         if place is None:
             return False
-        current = self.current
         if current is None or current.items + 1 >= self.size.capacity:
             return None
         current.raise_count(1)

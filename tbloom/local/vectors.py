@@ -11,7 +11,7 @@ from tbloom.local.parts import HEADER, Part
 from tbloom.local.shard import ROW, Group, Shard
 
 #: Rows that are looked at together: most items that a part does not hold show it in the first one.
-_STAGES = (slice(0, 1), slice(1, 4), slice(4, None))
+_FIRST, *_STAGES = 0, slice(1, 3), slice(3, None)
 
 
 class VectorLook:
@@ -21,16 +21,17 @@ class VectorLook:
         hashes = np.frombuffer(b"".join(map(mmh3_32_digest, digests)), "<u4").astype(np.uint64)
         own, *others = shard.groups(within)
         self._places = _Places(own, digests, hashes)
-        unseen = self._places.unseen(own, np.arange(len(digests)))
+        is_new = np.ones(len(digests), np.bool_)
+        self._places.find_in(own, is_new)
         for group in others:
             if group.buffers:
-                unseen = _Places(group, digests, hashes).unseen(group, unseen)
-        self._unseen = unseen
-        self.new: list[int] = unseen.tolist()
+                _Places(group, digests, hashes).find_in(group, is_new)
+        self._new = is_new.nonzero()[0]
+        self.new: list[int] = self._new.tolist()
 
     def add(self, count: int, current: Part) -> None:
         """Sets the bits of the first ``count`` new items."""
-        self._places.set_in(current, self._unseen[:count])
+        self._places.set_in(current, self._new[:count])
 
 
 class _Places:
@@ -49,24 +50,22 @@ class _Places:
         self._bytes = (columns >> 3) + (blocks * (group.hashes * ROW) + HEADER) + rows
         self._bits = np.uint8(128) >> (columns & 7)
 
-    def unseen(self, group: Group, items: NDArray[np.intp]) -> NDArray[np.intp]:
-        """Those of the items that no part of the group holds."""
+    def find_in(self, group: Group, is_new: NDArray[np.bool_]) -> None:
+        """Takes the items that a part of the group holds from ``is_new``."""
         for buffer in group.buffers:
-            part, held = np.frombuffer(buffer, np.uint8), items
+            part = np.frombuffer(buffer, np.uint8)
+            held = (part.take(self._bytes[_FIRST]) & self._bits[_FIRST]).nonzero()[0]
             for rows in _STAGES:
-                if len(held):
-                    set = part[self._bytes[rows].take(held, 1)] & self._bits[rows].take(held, 1)
-                    held = held[set.all(0)]
-            if len(held):
-                is_new = np.ones(self._bytes.shape[1], np.bool_)
-                is_new[held] = False
-                items = items[is_new[items]]
-        return items
+                set = part.take(self._bytes[rows].take(held, 1)) & self._bits[rows].take(held, 1)
+                held = held[set.all(0)]
+            is_new[held] = False
 
     def set_in(self, part: Part, items: NDArray[np.intp]) -> None:
         """Sets the items' bits in the part."""
-        np.bitwise_or.at(
-            np.frombuffer(part.buffer, np.uint8),
-            self._bytes.take(items, 1).ravel(),
-            self._bits.take(items, 1).ravel(),
-        )
+        own = np.frombuffer(part.buffer, np.uint8)
+        at, bits = self._bytes.take(items, 1).ravel(), self._bits.take(items, 1).ravel()
+        while len(at):
+            own[at] |= bits
+            # Of several bits of one byte, only one was set. (This takes half the time of np.bitwise_or.at.)
+            lost = own[at] & bits == 0
+            at, bits = at[lost], bits[lost]
