@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tbloom.bloom.config import Config
+from tbloom.bloom.hasher import shard_of
 from tbloom.bloom.layout import Layout
 from tbloom.bloom.script_calls import SliceCalls
 from tbloom.bloom.sizing import key_bytes
-from tbloom.bloom.hasher import shard_of
 from tbloom.errors import ConfigMismatch
 from tbloom.local.contents import PartEntry
 from tbloom.local.memory import Store

@@ -23,14 +23,12 @@ _stores: weakref.WeakSet[Store] = weakref.WeakSet()
 class Store(Protocol):
     """The contents of a filter."""
 
-    #: ``with store.guard, store.unlocked, store.shared`` (or ``exclusive``): a look (or a change) that is atomic to all
-    #: others, in this process and in those that share the store.
-    guard: Lock
     version: int
 
     @property
-    def unlocked(self) -> Lock:
-        """Ends the store's lock where a signal's exception has kept ``shared`` or ``exclusive`` from it."""
+    def guard(self) -> Lock:
+        """``with store.guard, store.shared`` (or ``exclusive``): a look (or a change) that is atomic to all others, in
+        this process and in those that share the store."""
 
     @property
     def shared(self) -> Lock:
@@ -121,5 +119,5 @@ class MemoryStore:
 
     def after_fork(self) -> None:
         """Makes a new guard: a thread that is gone may have held the old one."""
-        # No other process has the store, so one lock does for all. (Locks in Python would take a tenth of an add.)
-        self.guard = self.unlocked = self.shared = self.exclusive = threading.RLock()
+        # No other process has the store, so the others are the guard once more: it costs nothing.
+        self.guard = self.shared = self.exclusive = threading.RLock()

@@ -18,23 +18,20 @@ _COUNT_BYTES = 1 << 16
 class Part:
     """One part of a slice, where its bits are kept."""
 
-    __slots__ = ("_count", "buffer", "expires")
+    __slots__ = ("buffer", "count", "expires")
 
     def __init__(self, buffer: memoryview, expires: int) -> None:
         #: When its slice leaves the window (ms).
         self.expires = expires
         #: All its bytes.
         self.buffer = buffer
-        self._count = buffer[:HEADER].cast("Q")
+        #: The number of items added, as its only element.
+        self.count = buffer[:HEADER].cast("Q")
 
     @property
     def items(self) -> int:
         """The number of items added."""
-        return self._count[0]
-
-    def raise_count(self, items: int) -> None:
-        """Counts this many more items, which are added next."""
-        self._count[0] += items
+        return self.count[0]
 
     def set(self, start: int, bits: Iterable[tuple[int, int]]) -> None:
         """Sets these bits (bytes, and the bit in each) in the block that begins at ``start``."""

@@ -14,9 +14,9 @@ from itertools import islice
 from typing import NamedTuple, TypeVar
 
 from tbloom.bloom.config import Config
+from tbloom.bloom.hasher import by_shard
 from tbloom.engine.batches import cut
 from tbloom.engine.flow import chunks
-from tbloom.bloom.hasher import by_shard
 from tbloom.engine.tokens import LANE_TTL_MS
 from tbloom.errors import FilterFull
 from tbloom.items import Item, check_items, check_within, digest, digests_of
@@ -69,8 +69,9 @@ class Protocol(Live):
 
     def add(self, item: Item, within: int | None) -> bool:
         """Adds the item; True: it is new."""
-        key, within, store = digest(item), check_within(within, self.config.slices), self.store
-        with store.guard, store.unlocked, store.exclusive:
+        key, slices = digest(item), self.config.slices
+        within = slices if within is None else check_within(within, slices)
+        with self.store.guard, self.store.exclusive:
             shard = None if key in self.pending_answers else self.at_hand(key)
             new = None if shard is None else shard.add(key, within)
         return finish(self._add_digests([key], within))[0] if new is None else new
@@ -82,8 +83,9 @@ class Protocol(Live):
 
     def contains(self, item: Item, within: int | None) -> bool:
         """True: the item has been seen."""
-        key, within, store = digest(item), check_within(within, self.config.slices), self.store
-        with store.guard, store.unlocked, store.shared:
+        key, slices = digest(item), self.config.slices
+        within = slices if within is None else check_within(within, slices)
+        with self.store.guard, self.store.shared:
             shard = self.at_hand(key)
             if shard is not None:
                 return shard.look(key, within) is None
@@ -96,9 +98,8 @@ class Protocol(Live):
 
     def clear(self) -> None:
         """Forgets everything."""
-        store = self.store
-        with store.guard, store.unlocked, store.exclusive:
-            store.save(store.contents.cleared())
+        with self.store.guard, self.store.exclusive:
+            self.store.save(self.store.contents.cleared())
 
     def close(self) -> None:
         """Releases what the store holds."""
@@ -119,9 +120,9 @@ class Protocol(Live):
 
     def _add_new(self, digests: list[bytes], within: int, new: dict[bytes, Added]) -> Steps[None]:
         """Adds the items, and puts the new ones into ``new``."""
-        store, config, waiting = self.store, None, [(0, digests)]
+        config, waiting = None, [(0, digests)]
         while waiting:
-            with store.guard, store.unlocked, store.exclusive:
+            with self.store.guard, self.store.exclusive:
                 now = self.agree()
                 if (
                     config is not self.config
@@ -147,7 +148,7 @@ class Protocol(Live):
         count = min(len(look.new), max(room, 0))
         if count:
             part = self.part_for(now, shard, number, count)
-            part.raise_count(count)
+            part.count[0] += count
             look.add(count, part)
             added = Added(self.era, current.expires_at(0))
             new.update(dict.fromkeys([digests[place] for place in look.new[:count]], added))
@@ -158,9 +159,9 @@ class Protocol(Live):
         return digests[look.new[count] :]
 
     def _find(self, digests: list[bytes], within: int) -> Steps[list[bool]]:
-        unseen, store, config, waiting = set[bytes](), self.store, None, [(0, digests)]
+        unseen, config, waiting = set[bytes](), None, [(0, digests)]
         while waiting:
-            with store.guard, store.unlocked, store.shared:
+            with self.store.guard, self.store.shared:
                 now = self.agree()
                 if config is not self.config:  # see _add_new
                     config, waiting = self.config, self._batches(waiting)
@@ -185,8 +186,7 @@ class Protocol(Live):
         """The items that an earlier call added and whose answer is pending; this call gives it."""
         if not self.pending_answers or self.pending_answers.keys().isdisjoint(digests):
             return {}
-        store = self.store
-        with store.guard, store.unlocked, store.shared:
+        with self.store.guard, self.store.shared:
             self.drop_stale_answers()
             now, pending, era = self.clock(), self.pending_answers, self.era
             return {key: Added(era, end) for key in digests if (end := pending.pop(key, 0)) > now}

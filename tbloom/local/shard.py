@@ -116,7 +116,9 @@ class Shard:
     def look(self, digest: bytes, within: int) -> Place | None:
         """The place of a new item in the current part; None: a part of the newest ``within`` slices has it."""
         place, hash = None, mmh3_32_uintdigest(digest)
-        for blocks, hashes, digests, by_column, buffers in self.groups(within):
+        for blocks, hashes, digests, by_column, buffers in self._groups.get(within) or self.groups(
+            within
+        ):
             start = HEADER + (hash * blocks >> 32) * hashes * ROW  # hasher.block_of
             columns = digest if digests == 1 else columns_of(digest, digests)
             bits = [*map(getitem, by_column, columns)]
@@ -139,9 +141,9 @@ class Shard:
         place, current = self.look(digest, within), self.current
         if place is None:
             return False
-        if current is None or current.items + 1 >= self.size.capacity:
+        if current is None or current.count[0] + 1 >= self.size.capacity:
             return None
-        current.raise_count(1)
+        current.count[0] += 1
         current.set(*place)
         return True
 
