@@ -97,11 +97,11 @@ def digests_of(
     """The items' digests, in order; for errors, ``first`` is the first one's number and ``argument`` their name."""
     items = rereadable(check_items(items, argument))
     try:
-        data = [item.encode() if type(item) is str else item for item in items]
-    except UnicodeEncodeError:
-        data = []
+        data = [*map(str.encode, items)]  # type: ignore[arg-type]
+    except (TypeError, UnicodeEncodeError):
+        data = list(items) if {*map(type, items)} == {bytes} else [b""]  # type: ignore[arg-type]
     # Item by item takes twice as long.
-    if {*map(type, data)} != {bytes} or b"" in data:
+    if not all(data):
         data = [encode(item, f"{argument}[{i}]") for i, item in enumerate(items, first)]
     return [*map(digest, data)]
 
