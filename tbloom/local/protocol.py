@@ -10,7 +10,7 @@ get their turn.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable
-from itertools import islice
+from itertools import chain, islice
 from typing import NamedTuple, TypeVar
 
 from tbloom.bloom.config import Config
@@ -175,7 +175,7 @@ class Protocol(Live):
 
     def _batches(self, waiting: list[Batch]) -> list[Batch]:
         """The distinct items by shard, in looks; the first one comes last."""
-        keys = [key for _, batch in reversed(waiting) for key in batch]
+        keys = chain.from_iterable(batch for _, batch in reversed(waiting))
         return [
             (shard, list(batch))
             for shard, own in by_shard(keys, self.config.shards).items()
