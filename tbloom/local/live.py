@@ -44,13 +44,14 @@ class Live:
 
     def at_hand(self, digest: bytes) -> Shard | None:
         """The parts of the item's shard, if the item can be added at once; else None."""
-        current, shards = self._current, self.config.shards
+        current = self._current
         if (
             current is None
-            or not current.begins <= self.clock() < current.ends
             or self._version != self.store.version
+            or not current.begins <= self.clock() < current.ends
         ):
             return None
+        shards = self.config.shards
         shard = self._parts.get(shard_of(digest, shards) if shards > 1 else 0)
         return shard if shard is not None and shard.begun else None
 

@@ -44,6 +44,8 @@ class Group(NamedTuple):
 
     blocks: int
     hashes: int
+    #: The bytes of a block.
+    block_bytes: int
     #: The digests whose bytes are an item's columns.
     digests: int
     by_column: list[Bits]
@@ -106,7 +108,8 @@ class Shard:
             sizes: dict[tuple[int, int], Group] = {}
             for size, part in self._all[: self._ends[within - 1]]:
                 hashes = size.hashes
-                new = Group(size.blocks, hashes, digests_for(hashes), _bits_by_column(hashes), [])
+                columns = digests_for(hashes), _bits_by_column(hashes)
+                new = Group(size.blocks, hashes, hashes * ROW, *columns, [])
                 group = sizes.setdefault(size[1:], new)
                 if part is not None:
                     group.buffers.append(part.buffer)
@@ -116,10 +119,10 @@ class Shard:
     def look(self, digest: bytes, within: int) -> Place | None:
         """The place of a new item in the current part; None: a part of the newest ``within`` slices has it."""
         place, hash = None, mmh3_32_uintdigest(digest)
-        for blocks, hashes, digests, by_column, buffers in self._groups.get(within) or self.groups(
+        for blocks, _, block_bytes, digests, by_column, buffers in self._groups.get(within) or self.groups(
             within
         ):
-            start = HEADER + (hash * blocks >> 32) * hashes * ROW  # hasher.block_of
+            start = HEADER + (hash * blocks >> 32) * block_bytes  # hasher.block_of
             columns = digest if digests == 1 else columns_of(digest, digests)
             bits = [*map(getitem, by_column, columns)]
             place = place or (start, bits)
@@ -141,9 +144,9 @@ class Shard:
         place, current = self.look(digest, within), self.current
         if place is None:
             return False
-        if current is None or current.count[0] + 1 >= self.size.capacity:
+        if current is None or (items := current.count[0] + 1) >= self.size.capacity:
             return None
-        current.count[0] += 1
+        current.count[0] = items
         current.set(*place)
         return True
 

@@ -47,7 +47,7 @@ class _Places:
         blocks = (hashes * np.uint64(group.blocks) >> np.uint64(32)).astype(np.intp)
         rows = np.arange(group.hashes)[:, None] * ROW
         #: Each bit's byte, and the bit's value in it.
-        self._bytes = (columns >> 3) + (blocks * (group.hashes * ROW) + HEADER) + rows
+        self._bytes = (columns >> 3) + (blocks * group.block_bytes + HEADER) + rows
         self._bits = np.uint8(128) >> (columns & 7)
 
     def find_in(self, group: Group, is_new: NDArray[np.bool_]) -> None:
