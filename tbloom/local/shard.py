@@ -119,9 +119,8 @@ class Shard:
     def look(self, digest: bytes, within: int) -> Place | None:
         """The place of a new item in the current part; None: a part of the newest ``within`` slices has it."""
         place, hash = None, mmh3_32_uintdigest(digest)
-        for blocks, _, block_bytes, digests, by_column, buffers in self._groups.get(within) or self.groups(
-            within
-        ):
+        groups = self._groups.get(within) or self.groups(within)
+        for blocks, _, block_bytes, digests, by_column, buffers in groups:
             start = HEADER + (hash * blocks >> 32) * block_bytes  # hasher.block_of
             columns = digest if digests == 1 else columns_of(digest, digests)
             bits = [*map(getitem, by_column, columns)]
