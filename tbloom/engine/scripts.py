@@ -34,7 +34,7 @@ class Script:
 def _called_in(text: str, found: dict[str, str]) -> dict[str, str]:
     """``found`` and the shared functions that the text calls, each after the ones that it needs."""
     for name, function in _shared().items():
-        if name not in found and re.search(rf"(?<!function )\b{name}\(", text):
+        if name not in found and function is not text and re.search(rf"(?<!function )\b{name}[(\[]", text):
             _called_in(function, found)
             found[name] = function
     return found
