@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from hashlib import blake2b
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from mmh3 import mmh3_x64_128_digest
 
@@ -17,7 +17,6 @@ HASH_NAME = "mmh3_x64_128"
 
 Item = str | bytes
 T = TypeVar("T")
-D = TypeVar("D")
 
 #: Stored with a store that uses ``fingerprint``.
 FINGERPRINT_NAME = "blake2b_16"
@@ -88,22 +87,27 @@ def rereadable(values: Iterable[T]) -> Iterable[T]:
     return list(values) if isinstance(values, Iterator) else values
 
 
-def digests_of(
-    items: Iterable[Item],
-    digest: Callable[[bytes], D] = mmh3_x64_128_digest,  # type: ignore[assignment]
-    first: int = 0,
-    argument: str = "items",
-) -> list[D]:
-    """The items' digests, in order; for errors, ``first`` is the first one's number and ``argument`` their name."""
+def encode_all(items: Iterable[Item], argument: str = "items", first: int = 0) -> list[bytes]:
+    """The bytes of each item; for errors, ``first`` is the first one's number and ``argument`` their name."""
     items = rereadable(check_items(items, argument))
     try:
         data = [item.encode() if type(item) is str else item for item in items]
     except UnicodeEncodeError:
         data = []
-    # Item by item takes twice as long.
+    # One by one takes twice as long.
     if {*map(type, data)} != {bytes} or b"" in data:
-        data = [encode(item, f"{argument}[{i}]") for i, item in enumerate(items, first)]
-    return [*map(digest, data)]
+        return [encode(item, f"{argument}[{i}]") for i, item in enumerate(items, first)]
+    return cast("list[bytes]", data)
+
+
+def digests_of(items: Iterable[Item], first: int = 0) -> list[bytes]:
+    """The digest of each item; for errors, ``first`` is the first one's number."""
+    return [*map(mmh3_x64_128_digest, encode_all(items, first=first))]
+
+
+def fingerprints_of(items: Iterable[Item], argument: str = "items") -> list[int]:
+    """The fingerprint of each item; ``argument`` names them in errors."""
+    return [*map(fingerprint, encode_all(items, argument))]
 
 
 def check_ttl(ttl: float | timedelta) -> int:

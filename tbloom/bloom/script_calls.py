@@ -38,7 +38,16 @@ def leaves(config: Config, expires: int, shard: int | None) -> int:
 class ShardCalls:
     """The parts of one shard's live slices, newest first, and what its calls have in common."""
 
-    __slots__ = ("_digests", "_parts", "current", "grown", "keys", "layout", "slice_ends", "templates")
+    __slots__ = (
+        "_digests",
+        "_parts",
+        "current",
+        "grown",
+        "keys",
+        "layout",
+        "slice_ends",
+        "templates",
+    )
 
     def __init__(self, config: Config, shard: int, labels: list[str], layout: Layout) -> None:
         self.keys: list[str] = []

@@ -65,9 +65,15 @@ class CountExchange(BucketExchange):
         #: The current slice, and when it leaves the window (ms; 0: never).
         self._current: tuple[Slice, int] = (ALWAYS, 0)
 
-    def ask(self, batches: list[Batch], call: Callable[[Batch], ScriptCall]) -> Flow[None]:
+    def ask(
+        self,
+        batches: list[Batch],
+        call: Callable[[Batch], ScriptCall],
+        *,
+        store: bool | None = False,
+    ) -> Flow[None]:
         """Sends the batches' calls; raises MappingFull once all members that have an id are counted."""
-        yield from super().ask(batches, call)
+        yield from super().ask(batches, call, store=store)
         if any(_REFUSED in (batch.answers or "") for batch in batches):
             raise MappingFull(self.config.mapping, self._max_members)
 

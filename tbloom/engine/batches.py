@@ -32,8 +32,8 @@ class Batch:
     ttl: int = 0
     #: What its last call was made from: a slice's calls, or a tree of buckets.
     known: Any = None
-    #: It was sent, and no reply has come.
-    in_doubt: bool = False
+    #: The copies of its call that were sent, and to which no reply has come.
+    copies: int = 0
     #: The parameters were compared after the server asked for it.
     agreed: bool = False
 
@@ -70,7 +70,7 @@ class PendingAnswers:
         for batch in batches:
             if batch.answers is not None:
                 self.keep_new(answers_of([batch]))
-            elif batch.in_doubt:
+            elif batch.copies:
                 for digest in batch.digests:
                     self._in_doubt.setdefault(digest, []).append(batch)
         cut(self._in_doubt)

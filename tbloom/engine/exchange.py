@@ -14,7 +14,6 @@ from tbloom.engine.flow import (
     Flow,
     ScriptCall,
     again_in_full,
-    chunks,
     raise_first,
     text,
 )
@@ -44,11 +43,20 @@ class Exchange:
         self.pending_answers = PendingAnswers()
         self._lanes = LanePool()
 
+    def change(
+        self,
+        batches: list[Batch],
+        call: Callable[[Batch], ScriptCall],
+        *,
+        store: bool | None = True,
+    ) -> Flow[None]:
+        """``ask`` with tokens; keeps pending answers."""
+        return self.with_tokens(batches, self.ask(batches, call, store=store))
+
     def with_tokens(self, batches: list[Batch], asking: Flow[None]) -> Flow[None]:
         """Runs the flow with a token for each batch; keeps pending answers if it fails. It may add batches."""
         for batch in batches:
-            if batch.token is None:
-                batch.token = self._lanes.take()
+            batch.token = batch.token or self._lanes.take()
         try:
             yield from asking
         except AnsweredWithoutServer:
@@ -60,57 +68,57 @@ class Exchange:
             if batch.token is not None:
                 self._lanes.give_back(batch.token)
 
-    def ask_until_answered(
+    def ask(
         self,
         batches: list[Batch],
         call: Callable[[Batch], ScriptCall],
-        prepare: Callable[[list[Batch]], Flow[bool] | None],
+        *,
+        store: bool | None = False,
     ) -> Flow[None]:
-        """Sends a call for each batch until each item has its answer.
+        """Sends a call for each batch until each item has its answer; adds batches of items that must be sent again.
 
-        ``prepare`` returns None, or a flow that comes before the calls; if that returns False, it is run again.
+        ``store``: parameters are stored where there are none; None: the parameters don't matter.
         """
-        for some in chunks(list(batches), CALLS_AT_ONCE):  # batches are added meanwhile
-            pending, corrections = list(some), 0
+        asked = [*batches]
+        for start in range(0, len(asked), CALLS_AT_ONCE):
+            pending, corrections = asked[start : start + CALLS_AT_ONCE], 0
             while pending:
                 if corrections > MAX_CORRECTIONS:
                     raise too_many_corrections(self._name, self._change)
                 corrections += 1
-                preparing = prepare(pending)
+                preparing = self._prepare(pending, store=store)
                 if preparing is not None and not (yield from preparing):
                     continue
-                asked = _items_in(pending)
                 calls = [call(batch) for batch in pending]
-                done = yield from self._deliver(calls, pending, self._accept)
-                rest = [more for batch in done for more in self._rest_of(batch)]
-                batches += rest
-                pending = [batch for batch in pending if batch not in done] + rest
-                if pending and _items_in(pending) < asked:
-                    corrections = 0
+                left = yield from self._deliver(calls, pending, self._accept)
+                if left:
+                    batches += [batch for batch in left if batch not in pending]
+                    corrections = corrections if _items_in(left) == _items_in(pending) else 0
+                pending = left
 
     def add(
         self,
         digests: list[Any],
         split: Callable[[Iterable[Any]], list[Batch]],
-        change: Callable[[list[Batch]], Flow[None]],
-        ttl: int = 0,
+        call: Callable[[Batch], ScriptCall],
     ) -> Flow[dict[Any, bool]]:
         """Which items are new?"""
         pending, answers = self.pending_answers, dict[Any, bool]()
+        again = pending.take_batches(digests)
+        if again:
+            yield from self.change(again, call)
+            answers = answers_of(again)
+            pending.keep_new(answers)  # those of other items stay pending
         if pending:
-            again = pending.take_batches(digests)
-            for batch in again:
-                batch.ttl = ttl  # holds if the server has not executed the call yet
-            # The answers to other items stay pending.
-            yield from change(again)
-            pending.keep_new(answers_of(again))
-            answers = dict.fromkeys(answers_of(again).keys() & {*digests}, False)
-            answers |= pending.take_new(digests)
-            digests = [digest for digest in digests if digest not in answers]
-        batches = split(digests)
-        yield from change(batches)
+            answers = {key: False for key in digests if key in answers} | pending.take_new(digests)
+        batches = split(key for key in digests if key not in answers)
+        yield from self.change(batches, call)
         answers |= answers_of(batches)
         return answers
+
+    @abstractmethod
+    def _prepare(self, batches: list[Batch], *, store: bool | None) -> Flow[bool] | None:
+        """None, or a flow that comes before the batches' calls; if that returns False, another one is needed."""
 
     @abstractmethod
     def _accept(self, batch: Batch, reply: Any) -> bool:
@@ -121,35 +129,30 @@ class Exchange:
         """A batch of the items that got no answer, if there are any."""
 
     def _deliver(
-        self,
-        calls: Sequence[Call],
-        batches: Sequence[Batch],
-        accept: Callable[[Batch, Any], bool],
+        self, calls: Sequence[Call], batches: Sequence[Batch], accept: Callable[[Batch, Any], bool]
     ) -> Flow[list[Batch]]:
-        """Sends a call for each batch; returns the batches whose replies were accepted."""
-        doubted = [batch.in_doubt for batch in batches]
+        """Sends a call for each batch; returns the batches that must be asked again, or further."""
         for batch in batches:
-            batch.in_doubt = True
+            batch.copies += 1
         replies = yield calls
         failed = Failure in map(type, replies)
         if failed:
             replies = yield from again_in_full(calls, replies)
-        done, errors = [], []
-        for batch, reply, was_in_doubt in zip(batches, replies, doubted, strict=True):
-            if isinstance(reply, Failure):  # the server may have executed an earlier copy
-                batch.in_doubt = was_in_doubt or reply.in_doubt
+        left, errors = list[Batch](), []
+        for batch, reply in zip(batches, replies, strict=True):
+            if isinstance(reply, Failure):
+                batch.copies -= not reply.in_doubt  # the server may have executed an earlier copy
                 continue
-            batch.in_doubt = False
+            batch.copies = 0
             try:
-                if accept(batch, reply):
-                    done.append(batch)
+                left += self._rest_of(batch) if accept(batch, reply) else [batch]
             except TBloomError as error:  # raised after all replies were accepted
                 errors.append(error)
         if failed:
             yield from raise_first(calls, replies)
         if errors:
             raise errors[0]
-        return done
+        return left
 
     def _batch_of_rest(self, batch: Batch, digests: list[Any]) -> list[Batch]:
         """A batch like this one for the digests, if there are any."""

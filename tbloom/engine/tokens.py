@@ -12,6 +12,7 @@ import os
 import secrets
 from collections import deque
 from itertools import count
+from weakref import WeakSet
 
 #: How long the server keeps a lane's answer (ms): longer than all retries take (redis-py's default: 10 of at most 5 s
 #: each; the time-out of scrapy-redis: 30 s).
@@ -19,13 +20,13 @@ LANE_TTL_MS = 3_600_000
 
 
 class Lane:
-    """One lane of one client, in the process ``pid``; ``number``: of its present call, or its last one."""
+    """One lane of a client, in the process ``pid``; ``number``: of its present call, or its last one."""
 
     __slots__ = ("name", "number", "pid")
 
-    def __init__(self, name: str, pid: int) -> None:
+    def __init__(self, name: str) -> None:
         self.name = name
-        self.pid = pid
+        self.pid = os.getpid()
         self.number = 0
 
     def is_ours(self) -> bool:
@@ -33,44 +34,46 @@ class Lane:
         return self.pid == os.getpid()
 
 
-class _Identity:
-    """A client's name and its lanes in one process."""
-
-    __slots__ = ("client", "free", "pid", "unused")
-
-    def __init__(self) -> None:
-        self.pid = os.getpid()
-        self.client = secrets.token_hex(8)
-        self.free: deque[Lane] = deque()
-        self.unused = count()
-
-
 class LanePool:
-    """The lanes of one client, for any number of threads and tasks.
+    """The lanes of one client, for any number of threads and tasks; a forked process becomes a client of its own.
 
-    A forked process becomes a client of its own. No lock is needed: one operation on a deque takes or frees a lane. If two
-    threads of a new process arrive here at once, each becomes a client, and one of the two goes unused afterwards.
+    No lock is needed: one operation on a deque takes or frees a lane.
     """
 
-    __slots__ = ("_identity",)
+    __slots__ = ("__weakref__", "_client", "_free", "_unused")
 
     def __init__(self) -> None:
-        self._identity = _Identity()
+        self._begin()
+        _pools.add(self)
+
+    def _begin(self) -> None:
+        """Becomes another client."""
+        self._client = secrets.token_hex(8)
+        self._free: deque[Lane] = deque()
+        self._unused = count()
 
     def take(self) -> Lane:
         """A free lane, with the number of its next call; no other call gets it until it is given back."""
-        identity = self._identity
-        if identity.pid != os.getpid():
-            identity = self._identity = _Identity()
         try:
-            lane = identity.free.pop()
+            lane = self._free.pop()
         except IndexError:
-            lane = Lane(f"{identity.client}:{next(identity.unused)}", identity.pid)
+            lane = Lane(f"{self._client}:{next(self._unused)}")
         lane.number += 1
         return lane
 
     def give_back(self, lane: Lane) -> None:
         """Frees the lane for the next call."""
-        identity = self._identity
-        if lane.pid == identity.pid:
-            identity.free.append(lane)
+        if lane.is_ours():
+            self._free.append(lane)
+
+
+_pools: WeakSet[LanePool] = WeakSet()
+
+
+def _begin_all() -> None:
+    for pool in _pools:
+        pool._begin()  # noqa: SLF001 - its own module
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_all)

@@ -16,7 +16,7 @@ from tbloom.errors import ConfigMismatch, TBloomError
 from tbloom.exact.config import ExactConfig, from_stored
 from tbloom.exact.exchange import ExactExchange
 from tbloom.exact.info import ExactInfo
-from tbloom.items import Item, check_ttl, digests_of, encode, fingerprint
+from tbloom.items import Item, check_ttl, encode, fingerprint, fingerprints_of
 
 _COUNT = Script("exact/count")
 
@@ -37,7 +37,7 @@ class ExactProtocol:
 
     def add_many(self, items: Iterable[Item], ttl: float | timedelta | None) -> Flow[list[bool]]:
         """Which of the items are new? A repeat within the call is not."""
-        lasting, digests = self._ttl_ms(ttl), digests_of(items, fingerprint)
+        lasting, digests = self._ttl_ms(ttl), fingerprints_of(items)
         answers = yield from self._exchange.add_items(digests, lasting)
         # The first occurrence takes the answer; a repeat is seen.
         return [answers.pop(digest, False) for digest in digests]
@@ -50,7 +50,7 @@ class ExactProtocol:
 
     def contains_many(self, items: Iterable[Item]) -> Flow[list[bool]]:
         """Which of the items have been seen?"""
-        digests = digests_of(items, fingerprint)
+        digests = fingerprints_of(items)
         answers = yield from self._look_up(digests)
         return [answers[digest] for digest in digests]
 

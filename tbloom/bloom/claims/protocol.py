@@ -84,7 +84,7 @@ class Claims:
         terms = _Terms(own.session, self.ttl_ms, numbers, within, notes, previous_owner)
         try:
             yield from self.exchange.ask(
-                batches, lambda calls, batch: self._claim_call(calls, batch, terms), store=False
+                batches, lambda batch: self._claim_call(batch.known, batch, terms)
             )
         except AnsweredWithoutServer:  # the answer was "new": the client keeps the claims
             raise
@@ -105,7 +105,7 @@ class Claims:
         try:
             yield from self.exchange.ask(
                 batches,
-                lambda calls, batch: commit_call(calls, batch, own.session),
+                lambda batch: commit_call(batch.known, batch, own.session),
                 store=True,
             )
         except TBloomError:
@@ -150,7 +150,7 @@ class Claims:
         try:
             yield from self.exchange.ask(
                 batches,
-                lambda _, batch: self._release_call(batch, own.session, numbers, how),
+                lambda batch: self._release_call(batch, own.session, numbers, how),
                 store=None,
             )
         except BaseException:
