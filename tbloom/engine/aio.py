@@ -12,7 +12,7 @@ from redis.asyncio.retry import Retry
 
 from tbloom.engine.client import Store
 from tbloom.engine.flow import Call, Flow
-from tbloom.engine.retries import as_redis_error, have_failed
+from tbloom.engine.retries import as_redis_error
 from tbloom.engine.urls import make_client, parse_url
 from tbloom.errors import TBloomError
 
@@ -96,7 +96,10 @@ class AsyncDriver(Store["asyncio.Redis | asyncio.RedisCluster", Any]):
 
     async def _send(self, calls: Sequence[Call]) -> Sequence[Any]:
         began, replies = monotonic(), await self._send_once(calls)
-        if not have_failed(replies):
+        for reply in replies:
+            if isinstance(reply, Exception):
+                break
+        else:
             return replies
         retries = self._retries(calls, began)
         retries.take(replies)

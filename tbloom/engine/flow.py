@@ -15,6 +15,19 @@ from tbloom.engine.keys import kind_of
 from tbloom.engine.scripts import Script
 from tbloom.errors import ServerTooOld
 
+
+def pack_words(words: tuple[Any, ...]) -> bytes:
+    """The words in the server's protocol, as hiredis packs them."""
+    encoded = [word if isinstance(word, bytes) else str(word).encode() for word in words]
+    packed = [b"$%d\r\n%b\r\n" % (len(word), word) for word in encoded]
+    return b"*%d\r\n%b" % (len(packed), b"".join(packed))
+
+
+try:
+    from hiredis import pack_command
+except ImportError:  # it is optional
+    pack_command = pack_words  # type: ignore[assignment]
+
 OLDEST_SERVER = (6, 2)
 #: The calls that a flow yields at once, at most.
 CALLS_AT_ONCE = 32
@@ -68,6 +81,12 @@ class ScriptCall(NamedTuple):
         else:
             head = ("EVALSHA", self.script.sha, len(self.keys))
         return (*head, *self.keys, *self.args, *self.items)
+
+    @property
+    def packed(self) -> bytes:
+        """The words in the server's protocol."""
+        packed: bytes = pack_command(self.words)
+        return packed
 
 
 class Failure(NamedTuple):
