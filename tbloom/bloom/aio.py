@@ -180,7 +180,8 @@ class AsyncTimeBloom(Base["asyncio.Redis | asyncio.RedisCluster"], AsyncDriver):
         """See ``TimeBloom.close``."""
         if self._heartbeat is not None:
             self._heartbeat.cancel()
-        self._heartbeat, self._retry_for = None, 0.0
+        self._heartbeat = None
+        await self._let_go()
         with suppress(RedisError, TBloomError):  # without it the session ends by its TTL
             await self.end_session()
         await super().aclose()

@@ -12,7 +12,8 @@ from redis.asyncio.retry import Retry
 
 from tbloom.engine.client import Store
 from tbloom.engine.flow import Call, Flow
-from tbloom.engine.retries import as_redis_error, have_failed
+from tbloom.engine.pipeline import KeptPipeline
+from tbloom.engine.retries import as_redis_error
 from tbloom.engine.urls import make_client, parse_url
 from tbloom.errors import TBloomError
 
@@ -26,6 +27,7 @@ class AsyncDriver(Store["asyncio.Redis | asyncio.RedisCluster", Any]):
     """Sends calls, and awaits the replies."""
 
     _CLIENTS = (asyncio.Redis, asyncio.RedisCluster)
+    _kept: KeptPipeline | None = None
 
     def __init__(
         self,
@@ -44,6 +46,8 @@ class AsyncDriver(Store["asyncio.Redis | asyncio.RedisCluster", Any]):
         kind = asyncio.RedisCluster if cluster else asyncio.Redis
         seen = cls(make_client(kind.from_url, Retry, address), name, **arguments)
         seen._own_client()
+        if seen._retry_for:  # the server may have closed the kept connection unnoticed
+            seen._kept = KeptPipeline.of(seen.client)
         return seen
 
     async def _meet_cluster(self) -> None:
@@ -59,9 +63,16 @@ class AsyncDriver(Store["asyncio.Redis | asyncio.RedisCluster", Any]):
 
     async def aclose(self) -> None:
         """Closes the client, if ``from_url`` made it."""
-        self._retry_for = 0.0
+        await self._let_go()
         if self._owned:
             await self.client.aclose()
+
+    async def _let_go(self) -> None:
+        """Ends retries, and with them the kept connection."""
+        self._retry_for = 0.0
+        if self._kept is not None:
+            kept, self._kept = self._kept, None
+            await kept.let_go()
 
     async def __aenter__(self) -> Self:
         return self
@@ -96,7 +107,10 @@ class AsyncDriver(Store["asyncio.Redis | asyncio.RedisCluster", Any]):
 
     async def _send(self, calls: Sequence[Call]) -> Sequence[Any]:
         began, replies = monotonic(), await self._send_once(calls)
-        if not have_failed(replies):
+        for reply in replies:
+            if isinstance(reply, Exception):
+                break
+        else:
             return replies
         retries = self._retries(calls, began)
         retries.take(replies)
@@ -108,6 +122,9 @@ class AsyncDriver(Store["asyncio.Redis | asyncio.RedisCluster", Any]):
     async def _send_once(self, calls: Sequence[Call]) -> Sequence[Any]:
         """Sends the calls once; the reply, or redis-py's error, to each."""
         try:
+            kept = self._kept
+            if kept is not None and (kept_replies := await kept.send(calls)):
+                return kept_replies
             if len(calls) == 1:
                 return [await self.client.execute_command(*calls[0].words)]
             async with self.client.pipeline(transaction=False) as pipeline:

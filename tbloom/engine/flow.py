@@ -16,6 +16,12 @@ from tbloom.engine.scripts import Script
 from tbloom.engine.tokens import Lane
 from tbloom.errors import ServerTooOld
 
+
+try:
+    from hiredis import pack_command
+except ImportError:  # it is optional
+    pack_command = None  # type: ignore[assignment]
+
 OLDEST_SERVER = (6, 2)
 #: The calls that a flow yields at once, at most.
 CALLS_AT_ONCE = 32
@@ -124,7 +130,10 @@ class CallTemplate:
 
 def pack(words: Sequence[Any]) -> bytes:
     """The command in RESP."""
-    return b"*%d\r\n" % len(words) + _bulks(words)
+    if pack_command is None:
+        return b"*%d\r\n%b" % (len(words), _bulks(words))
+    packed: bytes = pack_command(words)
+    return packed
 
 
 def _bulks(words: Sequence[Any]) -> bytes:

@@ -12,7 +12,6 @@ from redis.retry import Retry
 from tbloom.engine.client import Store
 from tbloom.engine.connections import KeptConnections, node_option
 from tbloom.engine.flow import Call, Flow
-from tbloom.engine.retries import have_failed
 from tbloom.engine.urls import make_client, parse_url
 from tbloom.errors import TBloomError
 
@@ -89,7 +88,10 @@ class SyncDriver(Store["redis.Redis | redis.RedisCluster", Any]):
 
     def _send(self, calls: Sequence[Call]) -> Sequence[Any]:
         began, replies = monotonic(), self._send_once(calls)
-        if not have_failed(replies):
+        for reply in replies:
+            if isinstance(reply, Exception):
+                break
+        else:
             return replies
         retries = self._retries(calls, began)
         retries.take(replies)

@@ -14,8 +14,8 @@ import pytest
 import redis
 
 from tbloom import Claim, TimeBloom
-from tbloom.engine.connections import _bundles
-from tbloom.engine.flow import ScriptCall
+from tbloom.engine.connections import bundles
+from tbloom.engine.flow import ScriptCall, pack_words
 from tbloom.engine.scripts import Script
 from tests.helpers.forks import in_child, needs_fork
 from tests.helpers.proxy import Fault, Proxy
@@ -53,7 +53,7 @@ def test_calls_are_made_when_it_is_their_turn() -> None:
             return iter([self.number])
 
     calls = [ScriptCall(Script("bloom/add"), ("key",), (), Late(number)) for number in range(8)]
-    assert [1, 3, 7, 8] == [len(made) for _ in _bundles(calls)]
+    assert [1, 3, 7, 8] == [len(made) for _ in bundles(calls)]
 
 
 def test_one_connection_serves_all_calls(url: str, name: str, client: redis.Redis) -> None:
@@ -206,7 +206,7 @@ def test_every_protocol(
     url: str, name: str, query: str, packer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if packer != "hiredis":  # as where it is not installed
-        monkeypatch.setattr("tbloom.engine.connections.pack_command", None)
+        monkeypatch.setattr("tbloom.engine.flow.pack_command", pack_words)
     with TimeBloom.from_url(f"{url}?{query}", name) as seen:
         assert seen.add_many(map(str, range(500))) == [True] * 500
         assert seen.add_many(map(str, range(250, 750))) == [False] * 250 + [True] * 250
