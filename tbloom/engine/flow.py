@@ -16,7 +16,6 @@ from tbloom.engine.scripts import Script
 from tbloom.engine.tokens import Lane
 from tbloom.errors import ServerTooOld
 
-
 try:
     from hiredis import pack_command
 except ImportError:  # it is optional
@@ -132,7 +131,7 @@ def pack(words: Sequence[Any]) -> bytes:
     """The command in RESP."""
     if pack_command is None:
         return b"*%d\r\n%b" % (len(words), _bulks(words))
-    packed: bytes = pack_command(words)
+    packed: bytes = pack_command(tuple(words))
     return packed
 
 
