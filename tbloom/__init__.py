@@ -20,9 +20,8 @@ from tbloom.errors import (
     TBloomError,
 )
 from tbloom.exact import AsyncExactFilter, ExactFilter, ExactInfo
-
-# from tbloom.local.aio import AsyncLocalBloom
-# from tbloom.local.sync import LocalBloom
+from tbloom.local.aio import AsyncLocalBloom
+from tbloom.local.sync import LocalBloom
 from tbloom.version import __version__
 
 __all__ = [

@@ -52,7 +52,7 @@ def _slice_info(
     begun = [part for part in parts if part is not None]
     expires = max((part.expires for part in begun), default=None)
     leaves = None if expires is None else from_ms(expires, config.window.zone)
-    items, size = sum(part.items for part in begun), sum(part.size for part in begun)
+    items, size = sum(part.items for part in begun), sum(len(part.buffer) for part in begun)
     if before and is_unchanged(config, before, items, size, len(parts)):
         return replace(before, expires=leaves)
     held = [

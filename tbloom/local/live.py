@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tbloom.bloom.config import Config
+from tbloom.bloom.hasher import shard_of
 from tbloom.bloom.layout import Layout
 from tbloom.bloom.script_calls import SliceCalls
 from tbloom.bloom.sizing import key_bytes
-from tbloom.engine.keys import shard_of
 from tbloom.errors import ConfigMismatch
 from tbloom.local.contents import PartEntry
 from tbloom.local.memory import Locked, Store, Unlocked
@@ -32,7 +32,7 @@ class Live:
         #: The time (ms). Tests set it.
         self.clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000
         #: New items whose answer never reached the client, and how long (ms) it is kept for the next call: as on Redis.
-        self.pending_answers: dict[int, int] = {}
+        self.pending_answers: dict[bytes, int] = {}
         #: The store's era in which they were added.
         self.era = store.era
         self.use(config)
@@ -46,7 +46,7 @@ class Live:
         self._parts: dict[int, Shard] = {}
         self._version = self.store.version
 
-    def at_hand(self, digest: int) -> Shard | None:
+    def at_hand(self, digest: bytes) -> Shard | None:
         """The parts of the item's shard, if the item can be added at once; else None."""
         current, shards = self._current, self.config.shards
         if (

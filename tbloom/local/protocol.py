@@ -14,12 +14,12 @@ from itertools import islice
 from typing import NamedTuple, TypeVar
 
 from tbloom.bloom.config import Config
+from tbloom.bloom.hasher import by_shard
 from tbloom.engine.batches import cut
 from tbloom.engine.flow import chunks
-from tbloom.engine.keys import by_shard
 from tbloom.engine.tokens import LANE_TTL_MS
 from tbloom.errors import FilterFull
-from tbloom.items import Item, check_items, check_within, digest, digests_of, encode
+from tbloom.items import Item, check_items, check_within, digest, digests_of
 from tbloom.local.live import Live
 from tbloom.local.memory import Store
 from tbloom.local.shard import Look, PlainLook, Shard
@@ -27,7 +27,7 @@ from tbloom.local.shard import Look, PlainLook, Shard
 T = TypeVar("T")
 Steps = Generator[None, None, T]
 #: Items of one look, with their shard.
-Batch = tuple[int, list[int]]
+Batch = tuple[int, list[bytes]]
 
 #: Items that are looked at under one lock.
 _LOOK_AT_ONCE = 2500
@@ -37,14 +37,14 @@ _HASHED_AT_ONCE = 10_000
 _MIN_VECTOR = 8
 
 
-def choose_look() -> Callable[[Shard, list[int], int], Look]:
+def choose_look() -> Callable[[Shard, list[bytes], int], Look]:
     """How items are looked at: together, where numpy is installed and there are enough of them."""
     try:
         from tbloom.local.vectors import VectorLook  # noqa: PLC0415 - numpy is optional
     except ImportError:
         return PlainLook
 
-    def look(shard: Shard, digests: list[int], within: int) -> Look:
+    def look(shard: Shard, digests: list[bytes], within: int) -> Look:
         kind = PlainLook if len(digests) < _MIN_VECTOR else VectorLook
         return kind(shard, digests, within)
 
@@ -69,7 +69,7 @@ class Protocol(Live):
 
     def add(self, item: Item, within: int | None) -> bool:
         """Adds the item; True: it is new."""
-        key, within = digest(encode(item)), check_within(within, self.config.slices)
+        key, within = digest(item), check_within(within, self.config.slices)
         with self.store.guard, self.unlocked, self.exclusive:
             shard = None if key in self.pending_answers else self.at_hand(key)
             new = None if shard is None else shard.add(key, within)
@@ -82,11 +82,11 @@ class Protocol(Live):
 
     def contains(self, item: Item, within: int | None) -> bool:
         """True: the item has been seen."""
-        key, within = digest(encode(item)), check_within(within, self.config.slices)
+        key, within = digest(item), check_within(within, self.config.slices)
         with self.store.guard, self.unlocked, self.shared:
             shard = self.at_hand(key)
             if shard is not None:
-                return shard.holds(key, shard.hasher.offsets(key), within)
+                return shard.holds(key, within)
         return finish(self._find([key], within))[0]
 
     def contains_many(self, items: Iterable[Item], within: int | None) -> Steps[list[bool]]:
@@ -105,7 +105,7 @@ class Protocol(Live):
             self.store.close()
             self.use(self.config)  # drops views of what is closed
 
-    def _add_digests(self, digests: list[int], within: int) -> Steps[list[bool]]:
+    def _add_digests(self, digests: list[bytes], within: int) -> Steps[list[bool]]:
         new = self._take_pending(digests)
         try:
             asked = [key for key in digests if key not in new] if new else digests
@@ -116,7 +116,7 @@ class Protocol(Live):
         # The first occurrence takes the answer; the others are "seen".
         return [new.pop(key, None) is not None for key in digests]
 
-    def _add_new(self, digests: list[int], within: int, new: dict[int, Added]) -> Steps[None]:
+    def _add_new(self, digests: list[bytes], within: int, new: dict[bytes, Added]) -> Steps[None]:
         """Adds the items, and puts the new ones into ``new``."""
         config, waiting = None, [(0, digests)]
         while waiting:
@@ -134,8 +134,8 @@ class Protocol(Live):
             yield
 
     def _add_batch(
-        self, now: int, number: int, digests: list[int], within: int, new: dict[int, Added]
-    ) -> list[int]:
+        self, now: int, number: int, digests: list[bytes], within: int, new: dict[bytes, Added]
+    ) -> list[bytes]:
         """Adds the items that the current part has room for; returns those that are left."""
         current = self.prepare(now, number, begins=True)
         shard = self.shard(number)
@@ -156,8 +156,8 @@ class Protocol(Live):
             raise FilterFull(self.config.name, self.config.capacity)
         return digests[look.new[count] :]
 
-    def _find(self, digests: list[int], within: int) -> Steps[list[bool]]:
-        unseen, config, waiting = set[int](), None, [(0, digests)]
+    def _find(self, digests: list[bytes], within: int) -> Steps[list[bool]]:
+        unseen, config, waiting = set[bytes](), None, [(0, digests)]
         while waiting:
             with self.store.guard, self.unlocked, self.shared:
                 now = self.agree()
@@ -180,7 +180,7 @@ class Protocol(Live):
             for batch in chunks(own, _LOOK_AT_ONCE)
         ][::-1]
 
-    def _take_pending(self, digests: list[int]) -> dict[int, Added]:
+    def _take_pending(self, digests: list[bytes]) -> dict[bytes, Added]:
         """The items that an earlier call added and whose answer is pending; this call gives it."""
         if not self.pending_answers or self.pending_answers.keys().isdisjoint(digests):
             return {}
@@ -189,7 +189,7 @@ class Protocol(Live):
             now, pending, era = self.clock(), self.pending_answers, self.era
             return {key: Added(era, end) for key in digests if (end := pending.pop(key, 0)) > now}
 
-    def _keep_pending(self, new: dict[int, Added]) -> None:
+    def _keep_pending(self, new: dict[bytes, Added]) -> None:
         """Keeps the answers of a call that ended in an error, for the next one that asks. Takes no lock: the garbage
         collector may run it anywhere, as the end of a task that is not awaited."""
         now, pending = self.clock(), self.pending_answers
@@ -202,9 +202,9 @@ class Protocol(Live):
         cut(pending)
 
 
-def _digests_of(items: Iterable[Item]) -> Steps[list[int]]:
+def _digests_of(items: Iterable[Item]) -> Steps[list[bytes]]:
     """The items' digests, in order."""
-    rest, digests = iter(check_items(items)), list[int]()
+    rest, digests = iter(check_items(items)), list[bytes]()
     while some := list(islice(rest, _HASHED_AT_ONCE)):
         if digests:
             yield
