@@ -77,7 +77,7 @@ class CountExchange(BucketExchange):
         if any(_REFUSED in (batch.answers or "") for batch in batches):
             raise MappingFull(self.config.mapping, self._max_members)
 
-    def batches(self, digests: Iterable[int], ttl: int = 0) -> list[Batch]:  # noqa: ARG002 - members stay
+    def batches(self, digests: Iterable[int]) -> list[Batch]:
         """The distinct digests, in batches for one call each."""
         return [Batch([*some]) for some in chunks([*dict.fromkeys(digests)], _MEMBERS_PER_CALL)]
 

@@ -31,10 +31,17 @@ class BucketExchange(Exchange):
 
     def add_items(self, digests: list[int], ttl: int = 0) -> Flow[dict[int, bool]]:
         """Which items are new? Adds them, for ``ttl`` ms if the store has a TTL per item."""
-        return self.add(digests, lambda some: self.batches(some, ttl), self.add_call)
+
+        def call(batch: Batch) -> ScriptCall:
+            batch.ttl = (
+                ttl  # in a pending one too: it holds if the server has not executed that yet
+            )
+            return self.add_call(batch)
+
+        return self.add(digests, self.batches, call)
 
     @abstractmethod
-    def batches(self, digests: Iterable[int], ttl: int = 0) -> list[Batch]:
+    def batches(self, digests: Iterable[int]) -> list[Batch]:
         """The distinct digests, by shard, in batches for one call each."""
 
     @abstractmethod

@@ -102,19 +102,16 @@ class Exchange:
         split: Callable[[Iterable[Any]], list[Batch]],
         call: Callable[[Batch], ScriptCall],
     ) -> Flow[dict[Any, bool]]:
-        """Which items are new?"""
-        pending, answers = self.pending_answers, dict[Any, bool]()
-        again = pending.take_batches(digests)
+        """Which items are new? An item without an answer is seen."""
+        pending, again = self.pending_answers, self.pending_answers.take_batches(digests)
         if again:
             yield from self.change(again, call)
-            answers = answers_of(again)
-            pending.keep_new(answers)  # those of other items stay pending
-        if pending:
-            answers = {key: False for key in digests if key in answers} | pending.take_new(digests)
-        batches = split(key for key in digests if key not in answers)
+            pending.keep_new(answers_of(again))
+        done = {key for batch in again for key in batch.digests}
+        batches = split(key for key in digests if key not in done and key not in pending)
         yield from self.change(batches, call)
-        answers |= answers_of(batches)
-        return answers
+        # Taken last, because the calls may fail. What other callers wait for stays pending.
+        return answers_of(batches) | pending.take_new(digests)
 
     @abstractmethod
     def _prepare(self, batches: list[Batch], *, store: bool | None) -> Flow[bool] | None:

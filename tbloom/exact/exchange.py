@@ -78,10 +78,10 @@ class ExactExchange(BucketExchange):
         #: The parameters are known to be stored until then (``time.monotonic``), for items of this lifetime (ms).
         self._agreed: tuple[float, int] = (0.0, 0)
 
-    def batches(self, digests: Iterable[int], ttl: int = 0) -> list[Batch]:
+    def batches(self, digests: Iterable[int]) -> list[Batch]:
         """The distinct digests, by shard, in batches for one call each."""
         return [
-            Batch(list(some), shard, ttl=ttl)
+            Batch(list(some), shard)
             for shard, keys in by_shard(digests, self.config.shards).items()
             for some in chunks(keys, _ITEMS_PER_CALL)
         ]

@@ -33,7 +33,7 @@ class ExactProtocol:
         """Is the item new?"""
         key = fingerprint(encode(item))
         answers = yield from self._exchange.add_items([key], self._ttl_ms(ttl))
-        return answers[key]
+        return answers.get(key, False)
 
     def add_many(self, items: Iterable[Item], ttl: float | timedelta | None) -> Flow[list[bool]]:
         """Which of the items are new? A repeat within the call is not."""

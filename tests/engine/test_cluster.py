@@ -255,6 +255,8 @@ def test_a_batch_is_one_trip_per_node(cluster: servers.Cluster, name: str) -> No
         "set",
         "time",
         "getbit",
+        "getrange",
+        "setrange",
         "bitfield",
         "bitfield_ro",
         "pexpireat",
