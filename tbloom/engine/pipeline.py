@@ -162,6 +162,8 @@ class KeptPipeline:
         if pipeline is None or pipeline.error is not None:
             if self._opening is None or self._opening.done():
                 self._opening = loop.create_task(self._open())
+                # All tasks may have been cancelled before it fails.
+                self._opening.add_done_callback(lambda task: task.cancelled() or task.exception())
             # All tasks wait for one, and none that is cancelled takes it from the others.
             pipeline = await asyncio.shield(self._opening)
         return await pipeline.send(calls)

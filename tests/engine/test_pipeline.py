@@ -10,6 +10,7 @@ from contextlib import suppress
 
 import pytest
 import redis
+import redis.asyncio
 
 from tbloom import AsyncTimeBloom, Claim, TimeBloom
 from tbloom.demo.localredis import LocalRedis, find_binary, free_port
@@ -18,6 +19,9 @@ from tests.helpers.forks import in_child, needs_fork
 from tests.helpers.making import missing
 from tests.helpers.proxy import Fault, Proxy
 
+pytestmark = pytest.mark.skipif(
+    not hasattr(redis.Connection, "should_reconnect"), reason="redis-py is older than 7"
+)
 TASKS = 100
 
 
@@ -236,3 +240,18 @@ async def test_close_over_a_connection_that_the_server_has_closed(
     assert [] == connections(client, name)
     with TimeBloom.from_url(url, name, error_rate=1e-9) as other:
         assert other.claim("a") is Claim.NEW
+
+
+async def test_without_retries_or_in_a_caller_s_client_none_is_kept(
+    url: str, name: str, client: redis.Redis
+) -> None:
+    """The server may have closed it unnoticed; and other code may need it."""
+    async with AsyncTimeBloom.from_url(f"{url}?client_name={name}", name, retry_for=0) as seen:
+        assert await seen.add("a")
+        assert await seen.client.ping()
+        assert len(connections(client, name)) == 1
+    pool = redis.asyncio.BlockingConnectionPool.from_url(url, max_connections=1, timeout=1)
+    async with redis.asyncio.Redis(connection_pool=pool) as own:
+        seen = AsyncTimeBloom(own, name, retry_for=5)
+        assert not await seen.add("a")
+        assert await own.ping()
