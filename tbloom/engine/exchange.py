@@ -18,7 +18,6 @@ from tbloom.engine.flow import (
     raise_first,
     text,
 )
-from tbloom.engine.outage import AnsweredWithoutServer
 from tbloom.engine.tokens import LanePool
 from tbloom.errors import TBloomError
 
@@ -50,8 +49,6 @@ class Exchange:
             self._give_token(batch)
         try:
             yield from asking
-        except AnsweredWithoutServer:
-            raise
         except BaseException:  # GeneratorExit too, after a cancellation
             self.pending_answers.keep(batches)
             raise
