@@ -143,6 +143,12 @@ class Protocol:
         """The work on the items was not done. For ``how`` see ``lua/bloom/claims/release.lua``."""
         yield from self.claims.release(digests_of(items), how)
 
+    def assume_new(self, items: Iterable[Item]) -> None:
+        """Drops the items' lost answers, and holds their claims."""
+        digests = digests_of(items)
+        self._exchange.pending_answers.take(digests)
+        self.claims.own.hold(digests)
+
     def hand_over(self, items: Iterable[Item]) -> None:
         """Leaves these claims to another process."""
         self.claims.hand_over(digests_of(items))

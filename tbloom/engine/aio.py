@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from redis import RedisError, asyncio
+from redis import asyncio
 from redis.asyncio.retry import Retry
 
 from tbloom.engine.client import Store
@@ -15,7 +15,6 @@ from tbloom.engine.flow import Call, Flow
 from tbloom.engine.pipeline import KeptPipeline
 from tbloom.engine.retries import as_redis_error
 from tbloom.engine.urls import make_client, parse_url
-from tbloom.errors import TBloomError
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -30,21 +29,17 @@ class AsyncDriver(Store["asyncio.Redis | asyncio.RedisCluster", Any]):
     _kept: KeptPipeline | None = None
 
     def __init__(
-        self,
-        client: asyncio.Redis | asyncio.RedisCluster,
-        name: str,
-        *,
-        retry_for: float | None,
-        on_error: str,
+        self, client: asyncio.Redis | asyncio.RedisCluster, *, retry_for: float | None
     ) -> None:
-        super().__init__(client, name, retry_for=retry_for, on_error=on_error)
+        super().__init__(client, retry_for=retry_for)
         self._cluster_unknown = isinstance(client, asyncio.RedisCluster)
 
     @classmethod
     def _from_url(cls, url: str, name: str, arguments: Mapping[str, Any]) -> Self:
         address, cluster = parse_url(url)
         kind = asyncio.RedisCluster if cluster else asyncio.Redis
-        seen = cls(make_client(kind.from_url, Retry, address), name, **arguments)
+        made = make_client(kind.from_url, Retry, address)
+        seen = cls(made, name, **arguments)  # type: ignore[call-arg,arg-type] # a store's own arguments
         seen._own_client()
         if seen._retry_for:  # the server may have closed the kept connection unnoticed
             seen._kept = KeptPipeline.of(seen.client)
@@ -80,28 +75,17 @@ class AsyncDriver(Store["asyncio.Redis | asyncio.RedisCluster", Any]):
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
-    async def _run(self, flow: Flow[T], *guess: T) -> T:
-        """The flow's answer; during an outage the ``guess``, if there is one."""
-        asked = False
+    async def _run(self, flow: Flow[T]) -> T:
+        """The flow's answer."""
         try:
-            try:
-                if self._cluster_unknown:
-                    await self._meet_cluster()
-                calls = next(flow)
-                while not guess or asked or self.circuit.lets_through():
-                    replies = await self._send(calls)
-                    asked = True
-                    calls = flow.send(replies)
-            except StopIteration as stop:
-                if asked:
-                    self.circuit.worked()
-                answer: T = stop.value
-                return answer
-            except (RedisError, TBloomError) as error:
-                if not self._note_error(error, asked=asked) or not guess:
-                    raise
-            self._note_guess(flow)
-            return guess[0]
+            if self._cluster_unknown:
+                await self._meet_cluster()
+            calls = next(flow)
+            while True:
+                calls = flow.send(await self._send(calls))
+        except StopIteration as stop:
+            answer: T = stop.value
+            return answer
         finally:
             flow.close()  # so that it notes an error or a cancellation
 

@@ -17,7 +17,6 @@ from tbloom.engine.flow import (
     raise_first,
     text,
 )
-from tbloom.engine.outage import AnsweredWithoutServer
 from tbloom.engine.tokens import LanePool
 from tbloom.errors import TBloomError
 
@@ -59,8 +58,6 @@ class Exchange:
             batch.token = batch.token or self._lanes.take()
         try:
             yield from asking
-        except AnsweredWithoutServer:
-            raise
         except BaseException:  # GeneratorExit too, after a cancellation
             self.pending_answers.keep(batches)
             raise

@@ -65,7 +65,7 @@ _OUTAGES = (exceptions.OutOfMemoryError, exceptions.ReadOnlyError, *_RETRIED)
 
 
 def is_outage(error: Exception) -> bool:
-    """Whether the error may pass by itself, so that ``on_error`` decides."""
+    """Whether the error may pass by itself."""
     if isinstance(error, _FINAL):
         return False
     return isinstance(error, _OUTAGES) or bool(_OUTAGE_CODES.match(str(error)))

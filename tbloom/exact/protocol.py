@@ -42,6 +42,10 @@ class ExactProtocol:
         # The first occurrence takes the answer; a repeat is seen.
         return [answers.pop(digest, False) for digest in digests]
 
+    def assume_new(self, items: Iterable[Item]) -> None:
+        """Drops the items' lost answers."""
+        self._exchange.pending_answers.take(digests_of(items, fingerprint))
+
     def contains(self, item: Item) -> Flow[bool]:
         """Has the item been seen?"""
         key = fingerprint(encode(item))

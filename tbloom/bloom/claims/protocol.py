@@ -16,7 +16,6 @@ from tbloom.bloom.exchange import FilterExchange
 from tbloom.bloom.script_calls import SliceCalls
 from tbloom.engine.batches import Batch
 from tbloom.engine.flow import Flow, ScriptCall
-from tbloom.engine.outage import AnsweredWithoutServer
 from tbloom.engine.scripts import Script
 from tbloom.errors import TBloomError
 
@@ -86,8 +85,6 @@ class Claims:
             yield from self.exchange.ask(
                 batches, lambda batch: self._claim_call(batch.known, batch, terms)
             )
-        except AnsweredWithoutServer:  # the answer was "new": the client keeps the claims
-            raise
         except BaseException:  # also GeneratorExit: the driver was cancelled
             own.release_later(numbers)
             raise
