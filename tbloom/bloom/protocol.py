@@ -146,7 +146,7 @@ class Protocol:
     def assume_new(self, items: Iterable[Item]) -> None:
         """Drops the items' lost answers, and holds their claims."""
         digests = digests_of(items)
-        self._exchange.pending_answers.take(digests)
+        self._exchange.pending_answers.forget(digests)
         self.claims.own.hold(digests)
 
     def hand_over(self, items: Iterable[Item]) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from tbloom.engine.forks import BeginsAnew
 from tbloom.engine.tokens import Lane
 
 #: The answer for an item that is in another bucket than the client thought; it is sent again.
@@ -44,7 +44,7 @@ class Batch:
         return self.token.number
 
 
-class PendingAnswers:
+class PendingAnswers(BeginsAnew):
     """Answers that did not reach the caller: of calls that ended in an error, or were cancelled.
 
     The next call of this client with such an item must get that first answer. Where it is not known, the batch is sent
@@ -53,11 +53,12 @@ class PendingAnswers:
 
     __slots__ = ("_in_doubt", "_new")
 
-    def __init__(self) -> None:
+    def begin(self) -> None:
+        """Forgets all; a forked process leaves its parent's to the parent."""
         #: By digest, the batches without a reply that have it.
         self._in_doubt: dict[Any, list[Batch]] = {}
-        #: The items known to be new, and the process that asked.
-        self._new: dict[Any, int] = {}
+        #: The items known to be new.
+        self._new: dict[Any, None] = {}
 
     def __bool__(self) -> bool:
         return bool(self._in_doubt or self._new)
@@ -77,24 +78,31 @@ class PendingAnswers:
 
     def keep_new(self, answers: dict[Any, bool]) -> None:
         """Keeps the new ones among these answers."""
-        self._new.update(dict.fromkeys((key for key, new in answers.items() if new), os.getpid()))
+        self._new.update(dict.fromkeys(key for key, new in answers.items() if new))
         cut(self._new)
 
-    def take_batches(self, digests: Iterable[Any]) -> list[Batch]:
-        """Removes the batches without a reply that have one of these items."""
+    def take_batches(self, digests: Iterable[Any]) -> tuple[list[Batch], set[Any]]:
+        """Removes the batches without a reply that have one of these items. And their items whose answers are pending."""
         batches = {id(batch): batch for key in digests for batch in self._in_doubt.get(key, ())}
+        pending = set()
         for batch in batches.values():
             for key in batch.digests:
                 with suppress(KeyError, ValueError):  # another thread has taken it
                     self._in_doubt[key].remove(batch)
+                    pending.add(key)
                     if not self._in_doubt[key]:
                         del self._in_doubt[key]
-        # A forked process leaves its parent's batches to the parent.
-        return [batch for batch in batches.values() if batch.token and batch.token.is_ours()]
+        return [*batches.values()], pending
+
+    def forget(self, digests: Iterable[Any]) -> None:
+        """Drops the answers to these items."""
+        for key in digests:
+            self._in_doubt.pop(key, None)
+            self._new.pop(key, None)
 
     def take_new(self, digests: Iterable[Any]) -> dict[Any, bool]:
         """Removes the items that are known to be new, and answers for them."""
-        return {key: True for key in digests if self._new.pop(key, 0) == os.getpid()}
+        return {key: True for key in digests if self._new.pop(key, self) is None}
 
 
 def cut(pending: dict[Any, Any]) -> None:

@@ -31,14 +31,7 @@ class BucketExchange(Exchange):
 
     def add_items(self, digests: list[int], ttl: int = 0) -> Flow[dict[int, bool]]:
         """Which items are new? Adds them, for ``ttl`` ms if the store has a TTL per item."""
-
-        def call(batch: Batch) -> ScriptCall:
-            batch.ttl = (
-                ttl  # in a pending one too: it holds if the server has not executed that yet
-            )
-            return self.add_call(batch)
-
-        return self.add(digests, self.batches, call)
+        return self.add(digests, self.batches, self.add_call, ttl)
 
     @abstractmethod
     def batches(self, digests: Iterable[int]) -> list[Batch]:

@@ -98,14 +98,20 @@ class Exchange:
         digests: list[Any],
         split: Callable[[Iterable[Any]], list[Batch]],
         call: Callable[[Batch], ScriptCall],
+        ttl: int = 0,
     ) -> Flow[dict[Any, bool]]:
-        """Which items are new? An item without an answer is seen."""
-        pending, again = self.pending_answers, self.pending_answers.take_batches(digests)
+        """Which items are new? An item without an answer is seen. ``ttl``: how long it is remembered, in ms."""
+        pending = self.pending_answers
+        again, waiting = pending.take_batches(digests)
         if again:
+            for batch in again:
+                batch.ttl = ttl  # holds if the server has not executed it yet
             yield from self.change(again, call)
-            pending.keep_new(answers_of(again))
-        done = {key for batch in again for key in batch.digests}
-        batches = split(key for key in digests if key not in done and key not in pending)
+            answers = answers_of(again)
+            pending.keep_new({key: answers[key] for key in waiting if key in answers})
+        batches = split(key for key in digests if key not in waiting and key not in pending)
+        for batch in batches:
+            batch.ttl = ttl
         yield from self.change(batches, call)
         # Taken last, because the calls may fail. What other callers wait for stays pending.
         return answers_of(batches) | pending.take_new(digests)

@@ -8,11 +8,11 @@ call may still arrive.
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections import deque
 from itertools import count
-from weakref import WeakSet
+
+from tbloom.engine.forks import BeginsAnew
 
 #: How long the server keeps a lane's answer (ms): longer than all retries take (redis-py's default: 10 of at most 5 s
 #: each; the time-out of scrapy-redis: 30 s).
@@ -20,33 +20,24 @@ LANE_TTL_MS = 3_600_000
 
 
 class Lane:
-    """One lane of a client, in the process ``pid``; ``number``: of its present call, or its last one."""
+    """One lane of a client; ``number``: of its present call, or its last one."""
 
-    __slots__ = ("name", "number", "pid")
+    __slots__ = ("name", "number")
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.pid = os.getpid()
         self.number = 0
 
-    def is_ours(self) -> bool:
-        """Whether this process made it, not one that this process was forked from."""
-        return self.pid == os.getpid()
 
-
-class LanePool:
+class LanePool(BeginsAnew):
     """The lanes of one client, for any number of threads and tasks; a forked process becomes a client of its own.
 
     No lock is needed: one operation on a deque takes or frees a lane.
     """
 
-    __slots__ = ("__weakref__", "_client", "_free", "_unused")
+    __slots__ = ("_client", "_free", "_unused")
 
-    def __init__(self) -> None:
-        self._begin()
-        _pools.add(self)
-
-    def _begin(self) -> None:
+    def begin(self) -> None:
         """Becomes another client."""
         self._client = secrets.token_hex(8)
         self._free: deque[Lane] = deque()
@@ -63,17 +54,5 @@ class LanePool:
 
     def give_back(self, lane: Lane) -> None:
         """Frees the lane for the next call."""
-        if lane.is_ours():
+        if lane.name.startswith(self._client):  # else it was taken before a fork
             self._free.append(lane)
-
-
-_pools: WeakSet[LanePool] = WeakSet()
-
-
-def _begin_all() -> None:
-    for pool in _pools:
-        pool._begin()  # noqa: SLF001 - its own module
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_begin_all)

@@ -44,7 +44,7 @@ class ExactProtocol:
 
     def assume_new(self, items: Iterable[Item]) -> None:
         """Drops the items' lost answers."""
-        self._exchange.pending_answers.take(digests_of(items, fingerprint))
+        self._exchange.pending_answers.forget(fingerprints_of(items))
 
     def contains(self, item: Item) -> Flow[bool]:
         """Has the item been seen?"""

@@ -14,6 +14,6 @@ def test_the_newest_pending_answers_are_kept() -> None:
         pending.keep([Batch(digests, token=lanes.take(), copies=1)])
     kept = [digest in pending for digest in range(MAX_PENDING + more)]
     assert [False] * more + [True] * MAX_PENDING == kept
-    [batch] = pending.take_batches([0, 1, MAX_PENDING])
+    [batch], _ = pending.take_batches([0, 1, MAX_PENDING])
     assert MAX_PENDING in batch.digests
     assert MAX_PENDING not in pending
