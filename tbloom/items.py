@@ -8,12 +8,7 @@ from datetime import datetime, timedelta
 from hashlib import blake2b
 from typing import TypeVar, cast
 
-from mmh3 import mmh3_x64_128_digest
-
 from tbloom.errors import ConfigError
-
-#: Stored with a filter: another hash would make what it holds meaningless.
-HASH_NAME = "mmh3_x64_128"
 
 Item = str | bytes
 T = TypeVar("T")
@@ -39,11 +34,6 @@ def encode(item: Item, argument: str = "item") -> bytes:
         return item.encode()
     except UnicodeEncodeError:
         raise ConfigError(argument, item, "a str that UTF-8 can encode, or bytes") from None
-
-
-def digest(item: Item) -> bytes:
-    """The item's 128-bit mmh3 (x64 variant, seed 0)."""
-    return mmh3_x64_128_digest(encode(item))
 
 
 def fingerprint(data: bytes) -> int:
@@ -98,11 +88,6 @@ def encode_all(items: Iterable[Item], argument: str = "items", first: int = 0) -
     if {*map(type, data)} != {bytes} or b"" in data:
         return [encode(item, f"{argument}[{i}]") for i, item in enumerate(items, first)]
     return cast("list[bytes]", data)
-
-
-def digests_of(items: Iterable[Item], first: int = 0) -> list[bytes]:
-    """The digest of each item; for errors, ``first`` is the first one's number."""
-    return [*map(mmh3_x64_128_digest, encode_all(items, first=first))]
 
 
 def fingerprints_of(items: Iterable[Item], argument: str = "items") -> list[int]:

@@ -57,7 +57,7 @@ class KeptConnections:
             connection = self._pool.get_connection()
         replies: list[Any] = []
         try:
-            packed = b"".join([call.packed for call in calls])
+            packed = b"".join([call.prepared or call.packed for call in calls])
             # One packed command for all: between two, redis-py might reconnect.
             connection.send_packed_command((packed,), check_health=False)
             while len(replies) < len(calls):

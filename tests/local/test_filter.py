@@ -21,9 +21,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tbloom import AsyncLocalBloom, ConfigError, FilterFull, LocalBloom, TBloomError, TimeBloom
-from tbloom.bloom.hasher import Hasher
+from tbloom.bloom.hasher import Hasher, digest
 from tbloom.engine import batches
-from tbloom.items import digest
 from tbloom.local import parts, protocol, shard
 from tbloom.local.vectors import limbs_of, offsets_of
 from tbloom.window import to_ms
