@@ -25,7 +25,7 @@ from tbloom import TimeBloom
 from tbloom.bloom.config import configure
 from tbloom.demo.localredis import LocalRedis
 from tbloom.engine.keys import shard_of
-from tbloom.items import digest
+from tbloom.bloom.hasher import digest
 from tests.helpers import servers
 
 PAGE = Path(__file__).parents[1] / "docs" / "scaling.md"

@@ -18,7 +18,7 @@
 -- ARGV[9]    the layout with one more part for the current slice, used when the current part is full; '': never grow
 -- ARGV[10]   the capacity of the current part (items)
 -- ARGV[11]   the sizes of the parts from KEYS[5] on (groups_of in shared/blocks.lua)
--- ARGV[12]   the items (item_at in shared/blocks.lua)
+-- ARGV[12]   the items (find_block in shared/blocks.lua)
 --
 -- Reply      {0, answers}     a character per item: 1 new, 0 seen. Fewer characters than items: the current part is
 --                             full; the client sends the rest again
@@ -31,7 +31,8 @@
 --            {6, answers}     the slice is full and may not grow: the item after these is new, and was not added
 -- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
 
-local lane_key, config_key, layout_key, register, CURRENT = KEYS[1], KEYS[2], KEYS[3], KEYS[4], 5
+local lane_key, config_key, layout_key, register, current = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local FIRST_PART = 5
 local number, config = tonumber(ARGV[1]), ARGV[2]
 local begins, ends, expires = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local lane_ttl, agreed = tonumber(ARGV[6]), ARGV[7] == '1'
@@ -58,12 +59,12 @@ local stored_layout = redis.call('GET', layout_key) or ''
 if stored_layout ~= layout then return {5, stored_layout} end
 
 -- First all looks, then all changes.
-local groups, item_bytes = groups_of(sizes, CURRENT)
-local change, answers, status = new_change(CURRENT, groups[1], capacity, grows), {}, nil
+local groups, item_bytes = groups_of(sizes, FIRST_PART)
+local change, answers, status = new_change(current, groups[1], capacity, grows), {}, nil
 for at = 1, #items, item_bytes do
-  local columns = item_at(items, at, item_bytes, groups)
+  local columns = find_block(items, at, item_bytes, groups)
   local block = block_of(change)
-  local seen = are_set(block, columns, 1, groups[1].rows) or is_in_any(groups, columns, CURRENT)
+  local seen = are_set(block, columns, 1, groups[1].rows) or is_in_any(groups, columns, FIRST_PART)
   if not seen then
     status = note_new(change, block, columns)
     if status then break end

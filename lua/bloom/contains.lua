@@ -10,7 +10,7 @@
 -- ARGV[4]    1: a filter without parameters is empty; 0: its parameters may be elsewhere (open.lua)
 -- ARGV[5]    the client's layout
 -- ARGV[6]    the sizes of the parts from KEYS[3] on (groups_of in shared/blocks.lua)
--- ARGV[7]    the items (item_at in shared/blocks.lua)
+-- ARGV[7]    the items (find_block in shared/blocks.lua)
 --
 -- Reply      {0, answers}     a character per item: 1 seen, 0 not
 --            {1, now}         the server's clock (ms) is not within ARGV[2..3]
@@ -32,7 +32,7 @@ if reply then return reply end
 local groups, item_bytes = groups_of(sizes, FIRST_PART)
 local answers = {}
 for at = 1, #items, item_bytes do
-  local seen = is_in_any(groups, item_at(items, at, item_bytes, groups))
+  local seen = is_in_any(groups, find_block(items, at, item_bytes, groups))
   answers[#answers + 1] = seen and '1' or '0'
 end
 return {0, table.concat(answers)}

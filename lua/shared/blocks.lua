@@ -3,122 +3,101 @@
 -- A part is a header of 8 bytes, the number of its items, and then blocks. A block has rows of 32 bytes, 256 columns. An
 -- item has one block in each part, and one column in each row: where all of these are set, the part holds it.
 
-local call = redis.call
-
-local band = bit.band
-
-local bor = bit.bor
-
-local rshift = bit.rshift
-
 local byte = string.byte
 
-local char = string.char
-
-local sub = string.sub
-
-local format = string.format
+-- The bits of a byte: Redis counts them from the highest on.
+local BITS = {[0] = 128, 64, 32, 16, 8, 4, 2, 1}
 
 -- Reads the sizes of the parts from KEYS[first] on: '7200:14:6 9000:16:1' for six parts of 7,200 blocks of 14 rows, and
--- then one of 9,000 blocks of 16. Returns the groups of like parts, and the bytes of an item (see item_at).
+-- then one of 9,000 blocks of 16. Returns the groups of like parts, and the bytes of an item (see find_block).
 local function groups_of(sizes, first)
   local groups, most_rows = {}, 1
   for blocks, rows, parts in string.gmatch(sizes, '(%d+):(%d+):(%d+)') do
     rows = tonumber(rows)
     if rows > most_rows then most_rows = rows end
-    groups[#groups + 1] = {blocks = tonumber(blocks), rows = rows, first = first, last = first + parts - 1}
+    groups[#groups + 1] =
+      {blocks = tonumber(blocks), rows = rows, bytes = 32 * rows, first = first, last = first + parts - 1}
     first = first + parts
   end
   return groups, 16 * math.ceil(most_rows / 16) + 4
 end
 
--- The item at `at` in the packed items: its columns, a byte each (at least as many as a block has rows), and the number
--- that chooses its block, 4 bytes, the lowest first. Notes in each group where the item's block is: the offsets of its
--- first byte, of the last one of its first three rows, and of its last one. (As text: Redis 7.0 takes 0.3 us to make one
--- of a number.)
-local function item_at(items, at, bytes, groups)
+-- The item at `at` in the packed items: its columns, a byte each (at least as many as a block has rows), and 4 bytes, the
+-- lowest first, that choose its block. Notes in each group where the block begins (the offset of a byte), and where the
+-- item's bits in the first two rows are. (As text: Redis 7.0 takes 0.3 us to make one of a number.)
+local function find_block(items, at, bytes, groups)
   local columns = {byte(items, at, at + bytes - 1)}
   local a, b, c, d = columns[bytes - 3], columns[bytes - 2], columns[bytes - 1], columns[bytes]
   local hash = a + 256 * b + 65536 * c + 16777216 * d
   for i = 1, #groups do
     local group = groups[i]
-    local size = 32 * group.rows
-    local start = 8 + math.floor(hash * group.blocks / 4294967296) * size
-    group.from, group.to = format('%d', start), format('%d', start + size - 1)
-    group.head_to = size > 96 and format('%d', start + 95) or group.to
+    local start = 8 + math.floor(hash * group.blocks / 4294967296) * group.bytes
+    group.from, group.to = string.format('%d', start), string.format('%d', start + group.bytes - 1)
+    group.bit = string.format('%d', 8 * start + columns[1])
+    group.next_bit = group.rows > 1 and string.format('%d', 8 * start + 256 + columns[2]) or group.bit
   end
   return columns
 end
 
--- True if the item's columns are set in the block's rows from `first` to `last`.
-local function are_set(block, columns, first, last)
-  for row = first, last do
+-- True if the item's columns are set in a block, from row `first` on.
+local function are_set(block, columns, first, rows)
+  for row = first, rows do
     local column = columns[row]
-    -- A part that is missing, or too short, has zeros.
-    local bits = byte(block, 32 * row - 31 + rshift(column, 3)) or 0
-    if band(bits, rshift(128, band(column, 7))) == 0 then return false end
+    local place_in_byte = column % 8
+    local bit = BITS[place_in_byte]
+    local bits = byte(block, 32 * row - 31 + (column - place_in_byte) / 8) or 0 -- the part is missing, or cut
+    if bits % (2 * bit) < bit then return false end
   end
   return true
 end
 
--- True if a part holds the item; KEYS[skipped] is not looked at. Most items that a part does not hold show it in the
--- first of three rows.
+-- True if a part of the group holds the item. Most items that a part does not hold show it in the first two rows.
+local function part_holds(part, group, columns)
+  if redis.call('GETBIT', part, group.bit) == 0 or redis.call('GETBIT', part, group.next_bit) == 0 then return false end
+  local block = redis.call('GETRANGE', part, group.from, group.to)
+  return are_set(block, columns, 3, group.rows)
+end
+
+-- True if a part other than KEYS[skipped] holds the item.
 local function is_in_any(groups, columns, skipped)
-  local first_byte, first_bit = 1 + rshift(columns[1], 3), rshift(128, band(columns[1], 7))
   for i = 1, #groups do
     local group = groups[i]
-    local rows, from, head_to = group.rows, group.from, group.head_to
     for key = group.first, group.last do
-      if key ~= skipped then
-        local head = call('GETRANGE', KEYS[key], from, head_to)
-        if
-          band(byte(head, first_byte) or 0, first_bit) ~= 0
-          and are_set(head, columns, 2, rows < 3 and rows or 3)
-          and (rows <= 3 or are_set(call('GETRANGE', KEYS[key], from, group.to), columns, 4, rows))
-        then
-          return true
-        end
-      end
+      if key ~= skipped and part_holds(KEYS[key], group, columns) then return true end
     end
   end
   return false
 end
 
--- The block with the item's columns set. (As numbers of 48 bits, the largest that Lua's numbers hold in whole bytes: a
--- block made of pieces of the old one takes 1.5 times as long.)
-local function with_columns(block, columns, rows)
-  local words, rest = math.floor(#block / 6), #block % 6
-  local layout = '>' .. string.rep('I6', words) .. (rest > 0 and 'I' .. rest or '')
-  local numbers = {struct.unpack(layout, block)}
-  numbers[#numbers] = nil -- the position after the block
-  for row = 1, rows do
-    local at = 256 * row - 256 + columns[row]
-    local in_word = at % 48
-    local word = (at - in_word) / 48 + 1
-    local bit = 2 ^ ((word > words and 8 * rest or 48) - 1 - in_word)
-    local number = numbers[word]
-    if number % (2 * bit) < bit then numbers[word] = number + bit end
-  end
-  return struct.pack(layout, unpack(numbers))
-end
-
 -- The number of items in a part, by its header.
 local function items_in(part)
-  return call('BITFIELD_RO', part, 'GET', 'u48', '0')[1]
+  return redis.call('BITFIELD_RO', part, 'GET', 'u48', '0')[1]
 end
 
--- New items for KEYS[key], a part of the group, which may get `capacity` items, and one more if the slice `grows`.
--- Nothing is written before `insert`.
-local function new_change(key, group, capacity, grows)
-  return {key = key, part = KEYS[key], group = group, capacity = capacity, grows = grows, items = 0, blocks = {}}
+-- New items for a part of the group, which may get `capacity` items, and one more if its slice `grows`. Nothing is
+-- written before `insert`.
+local function new_change(part, group, capacity, grows)
+  local words, rest = math.floor(group.bytes / 6), group.bytes % 6
+  return {
+    part = part,
+    group = group,
+    capacity = capacity,
+    grows = grows,
+    items = 0,
+    blocks = {},
+    -- A block as numbers of 48 bits, the most that Lua's numbers hold in whole bytes.
+    words = words,
+    rest = rest,
+    layout = '>' .. string.rep('I6', words) .. (rest > 0 and 'I' .. rest or ''),
+  }
 end
 
--- The item's block in the part, with the new items that are already noted in it.
+-- The item's block in the part, with the items that are noted.
 local function block_of(change)
   local group = change.group
-  local block = change.blocks[group.from] or call('GETRANGE', change.part, group.from, group.to)
-  local missing = 32 * group.rows - #block
-  return missing > 0 and block .. string.rep('\0', missing) or block
+  local block = change.blocks[group.from] or redis.call('GETRANGE', change.part, group.from, group.to)
+  local missing = group.bytes - #block
+  return missing == 0 and block or block .. string.rep('\0', missing)
 end
 
 -- Notes a new item, whose block is given. If it does not fit, notes nothing, and returns the status of the reply: 6
@@ -129,23 +108,34 @@ local function note_new(change, block, columns)
     change.room = change.room or change.capacity - items_in(change.part)
     if change.items >= change.room then return change.grows and 0 or 6 end
   end
-  change.blocks[change.group.from] = with_columns(block, columns, change.group.rows)
+  local words, rest = change.words, change.rest
+  local numbers = {struct.unpack(change.layout, block)}
+  numbers[#numbers] = nil -- the position after the block
+  for row = 1, change.group.rows do
+    local at = 256 * row - 256 + columns[row]
+    local in_word = at % 48
+    local word = (at - in_word) / 48 + 1
+    local bit = 2 ^ ((word > words and 8 * rest or 48) - 1 - in_word)
+    local number = numbers[word]
+    if number % (2 * bit) < bit then numbers[word] = number + bit end
+  end
+  change.blocks[change.group.from] = struct.pack(change.layout, unpack(numbers))
   change.items = change.items + 1
 end
 
 -- Gives a new part its TTL, and enters it into the register. Returns true if the register has it already: the server
 -- dropped the part early, with what it held.
 local function begin_part(part, register, expires, now)
-  call('PEXPIREAT', part, expires)
+  redis.call('PEXPIREAT', part, expires)
   local known = redis.pcall('HGETALL', register)
   if known.err then return false end -- another program's key: the part goes without an entry
   local dropped = false
   for i = 1, #known, 2 do
     local part_expires = tonumber(known[i + 1]) or 0
-    if part_expires <= now then call('HDEL', register, known[i]) end
+    if part_expires <= now then redis.call('HDEL', register, known[i]) end
     dropped = dropped or (known[i] == part and part_expires > now)
   end
-  call('HSET', register, part, expires)
+  redis.call('HSET', register, part, expires)
   prolong(register, expires, now)
   return dropped
 end
@@ -157,9 +147,9 @@ end
 local function insert(change, expires, now, register, config_key, config, stored)
   local part, new, group = change.part, change.items, change.group
   if not stored then keep(config_key, config, expires, now) end
-  local last_bit = format('%.0f', 63 + 256 * group.blocks * group.rows)
-  local items = call('BITFIELD', part, 'INCRBY', 'u48', '0', new, 'INCRBY', 'u1', last_bit, '0')[1]
-  for from, block in pairs(change.blocks) do call('SETRANGE', part, from, block) end
+  local last_bit = 63 + 8 * group.blocks * group.bytes
+  local items = redis.call('BITFIELD', part, 'INCRBY', 'u48', '0', new, 'INCRBY', 'u1', last_bit, '0')[1]
+  for from, block in pairs(change.blocks) do redis.call('SETRANGE', part, from, block) end
   if items > new then return items, false end
   keep(config_key, config, expires, now)
   return items, begin_part(part, register, expires, now)

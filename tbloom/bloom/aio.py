@@ -51,32 +51,27 @@ class AsyncTimeBloom(Base["asyncio.Redis | asyncio.RedisCluster"], AsyncDriver):
 
     async def add(self, item: Item, within: int | None = None) -> bool:
         """See ``TimeBloom.add``."""
-        guess = self._guess(schedule=True, drop=False)
-        return await self._ask(self._protocol.add, item, within, guess=guess)
+        return await self._ask(self._protocol.add, item, within)
 
     async def add_many(self, items: Iterable[Item], within: int | None = None) -> list[bool]:
         """See ``TimeBloom.add_many``."""
-        items, guess = self._guess_many(rereadable(items), schedule=True, drop=False)
-        return await self._ask(self._protocol.add_many, items, within, guess=guess)
+        return await self._ask(self._protocol.add_many, rereadable(items), within)
 
     async def contains(self, item: Item, within: int | None = None) -> bool:
         """See ``TimeBloom.contains``."""
-        guess = self._guess(schedule=False, drop=True)
-        return await self._ask(self._protocol.contains, item, within, guess=guess)
+        return await self._ask(self._protocol.contains, item, within)
 
     async def contains_many(self, items: Iterable[Item], within: int | None = None) -> list[bool]:
         """See ``TimeBloom.contains_many``."""
-        items, guess = self._guess_many(rereadable(items), schedule=False, drop=True)
-        return await self._ask(self._protocol.contains_many, items, within, guess=guess)
+        return await self._ask(self._protocol.contains_many, rereadable(items), within)
 
     async def claim(
         self, item: Item, within: int | None = None, note: str = "", previous_owner: str = ""
     ) -> Claim:
         """See ``TimeBloom.claim``. The heartbeats come from a task of this event loop."""
         self._keep_session()
-        guess = self._guess(schedule=Claim.NEW, drop=Claim.SEEN)
         verb = self._protocol.claim
-        return await self._ask(verb, item, within, note, previous_owner, guess=guess)
+        return await self._ask(verb, item, within, note, previous_owner)
 
     async def claim_many(
         self,
@@ -87,35 +82,31 @@ class AsyncTimeBloom(Base["asyncio.Redis | asyncio.RedisCluster"], AsyncDriver):
     ) -> list[Claim]:
         """See ``TimeBloom.claim_many``."""
         self._keep_session()
-        items, guess = self._guess_many(rereadable(items), schedule=Claim.NEW, drop=Claim.SEEN)
         notes = notes and rereadable(notes)
         verb = self._protocol.claim_many
-        return await self._ask(verb, items, within, notes, previous_owner, guess=guess)
+        return await self._ask(verb, rereadable(items), within, notes, previous_owner)
 
     async def commit(self, item: Item) -> None:
         """See ``TimeBloom.commit``."""
         self._keep_session()
-        await self._ask(self._protocol.commit, item, guess=self._guess(schedule=None, drop=None))
+        await self._ask(self._protocol.commit, item)
 
     async def commit_many(self, items: Iterable[Item]) -> None:
         """See ``TimeBloom.commit_many``."""
         self._keep_session()
-        guess = self._guess(schedule=None, drop=None)
-        await self._ask(self._protocol.commit_many, rereadable(items), guess=guess)
+        await self._ask(self._protocol.commit_many, rereadable(items))
 
     async def release(self, item: Item) -> None:
         """See ``TimeBloom.release``."""
-        await self._ask(self._protocol.release, item, guess=self._guess(schedule=None, drop=None))
+        await self._ask(self._protocol.release, item)
 
     async def release_many(self, items: Iterable[Item]) -> None:
         """See ``TimeBloom.release_many``."""
-        guess = self._guess(schedule=None, drop=None)
-        await self._ask(self._protocol.release_many, rereadable(items), guess=guess)
+        await self._ask(self._protocol.release_many, rereadable(items))
 
     async def abandon_many(self, items: Iterable[Item]) -> None:
         """See ``TimeBloom.abandon_many``."""
-        guess = self._guess(schedule=None, drop=None)
-        await self._ask(self._protocol.release_many, rereadable(items), "abandon", guess=guess)
+        await self._ask(self._protocol.release_many, rereadable(items), "abandon")
 
     @asynccontextmanager
     async def claiming(self, item: Item, within: int | None = None) -> AsyncIterator[bool]:
@@ -180,18 +171,19 @@ class AsyncTimeBloom(Base["asyncio.Redis | asyncio.RedisCluster"], AsyncDriver):
         """See ``TimeBloom.close``."""
         if self._heartbeat is not None:
             self._heartbeat.cancel()
-        self._heartbeat, self._retry_for = None, 0.0
+        self._heartbeat = None
+        await self._let_go()
         with suppress(RedisError, TBloomError):  # without it the session ends by its TTL
             await self.end_session()
         await super().aclose()
 
-    async def _ask(self, verb: Callable[..., Flow[T]], *args: Any, guess: tuple[T, ...] = ()) -> T:
+    async def _ask(self, verb: Callable[..., Flow[T]], *args: Any) -> T:
         """See ``TimeBloom._ask``."""
         try:
-            return await self._run(verb(*args), *guess)
+            return await self._run(verb(*args))
         except ConfigMismatch as error:
             self._protocol.adopt(error)
-        return await self._run(verb(*args), *guess)
+        return await self._run(verb(*args))
 
     def _keep_session(self) -> None:
         """Starts the task that sends heartbeats, if it does not run in this event loop."""

@@ -29,7 +29,6 @@ class Arguments(Parameters, total=False):
     """The optional arguments of both classes; those below are not stored, and clients may differ in them."""
 
     retry_for: float | None
-    on_error: str
     session_ttl: float
     cache_size: int
     cache_ttl: float
@@ -46,7 +45,6 @@ class Base(Store[Client, Config]):
         name: str,
         *,
         retry_for: float | None = None,
-        on_error: str = "raise",
         session_ttl: float = SESSION_TTL,
         cache_size: int = 0,
         cache_ttl: float = CACHE_TTL,
@@ -73,11 +71,9 @@ class Base(Store[Client, Config]):
             parts, and the error rate is kept; False: ``FilterFull`` is raised.
         :param bits: size of a slice, in place of the one that ``capacity`` leads to; needs ``hashes``.
         :param hashes: bits per item.
-        :param retry_for: how long (seconds) a failed call is retried, before its error is raised or
-            ``on_error`` decides. None, the default: 5 with a client that ``from_url`` made, 40 on a cluster
-            or through a Sentinel, else 0, which leaves retries to the client.
-        :param on_error: what follows then: ``"raise"``, the default; ``"schedule"``: items count as new;
-            ``"drop"``: as seen. The server is tried again every 10 seconds.
+        :param retry_for: how long (seconds) a failed call is retried, before its error is raised. None, the
+            default: 5 with a client that ``from_url`` made, 40 on a cluster or through a Sentinel, else 0,
+            which leaves retries to the client.
         :param session_ttl: how long (seconds) a process that claims items counts as alive after its last
             heartbeat (60).
         :param cache_size: the number of seen items that this process remembers, without another request
@@ -87,7 +83,7 @@ class Base(Store[Client, Config]):
         :raises ConfigError: if an argument can't be right.
         """
         refuse_old_names(parameters, Parameters.__annotations__)
-        super().__init__(client, name, retry_for=retry_for, on_error=on_error)
+        super().__init__(client, retry_for=retry_for)
         #: How long (s) a session counts as alive after its last heartbeat.
         self.session_ttl = seconds("session_ttl", session_ttl, 1, _LONGEST_SESSION)
         self._adopts_shards = parameters.get("shards") is None
@@ -110,6 +106,11 @@ class Base(Store[Client, Config]):
     def session(self) -> str:
         """The name under which this process claims items."""
         return self._protocol.claims.own.session
+
+    def assume_new(self, items: Iterable[Item]) -> None:
+        """Takes the items for new, after a call with them has raised one of redis-py's errors: drops its lost
+        answers, which the next call would get, and holds the claims that may have reached the server."""
+        self._protocol.assume_new(items)
 
     def hand_over(self, items: Iterable[Item]) -> None:
         """Hands claimed items over to another process, which claims them with this session as

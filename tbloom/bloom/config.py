@@ -9,10 +9,10 @@ from datetime import timedelta
 from typing import Any, TypedDict
 
 from tbloom.bloom import sizing
+from tbloom.bloom.hasher import HASH_NAME
 from tbloom.engine.keys import SLOTS, Keys
 from tbloom.engine.parameters import differences, read_stored
 from tbloom.errors import ConfigError
-from tbloom.items import HASH_NAME
 from tbloom.window import Window
 
 LAYOUT = 2

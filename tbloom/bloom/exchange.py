@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from tbloom.bloom.config import Config
@@ -12,9 +12,8 @@ from tbloom.bloom.info import count_items
 from tbloom.bloom.layout import Layout
 from tbloom.bloom.script_calls import ShardCalls, SliceCalls
 from tbloom.engine.batches import Batch
-from tbloom.engine.clock import ServerClock
-from tbloom.engine.exchange import Exchange
-from tbloom.engine.flow import Flow, ScriptCall, Status, chunks, text
+from tbloom.engine.exchange import Exchange, ServerClock
+from tbloom.engine.flow import Flow, Status, chunks, text
 from tbloom.errors import ConfigMismatch, FilterFull, TBloomError
 
 #: What one call looks at, at most: so many items times parts. Measured on Redis 7.0, 1 us each: 1 ms in all.
@@ -22,7 +21,6 @@ from tbloom.errors import ConfigMismatch, FilterFull, TBloomError
 _LOOKS_PER_CALL = 1_000
 
 logger = logging.getLogger(__name__)
-_CallFor = Callable[[SliceCalls, Batch], ScriptCall]
 
 
 def items_per_call(shard: ShardCalls) -> int:
@@ -52,50 +50,32 @@ class FilterExchange(Exchange):
 
     def batch_of(self, digest: bytes) -> Batch:
         """A batch of one item."""
-        return Batch([digest], shard_of(digest, self.config.shards))
+        shards = self.config.shards
+        return Batch([digest], shard_of(digest, shards) if shards > 1 else 0)
 
-    def change(
-        self, batches: list[Batch], call: _CallFor, *, store: bool | None = True
-    ) -> Flow[None]:
-        """``ask`` with tokens; keeps pending answers."""
-        return self.with_tokens(batches, self.ask(batches, call, store=store))
-
-    def ask(self, batches: list[Batch], call: _CallFor, *, store: bool | None) -> Flow[None]:
-        """Sends the batches' calls until each item has its answer.
-
-        ``store``: parameters are stored if there are none; None: the parameters don't matter.
-        """
-
-        def prepare(pending: list[Batch]) -> Flow[bool] | None:
-            current = self.current_calls()
-            for batch in pending:
-                batch.known = current
-            if self._is_prepared(current, store=store):
-                return None
-            return self._prepare(current, pending, store=store)
-
-        return self.ask_until_answered(batches, lambda batch: call(batch.known, batch), prepare)
-
-    def _is_prepared(self, current: SliceCalls, *, store: bool | None) -> bool:
-        """Whether nothing has to be done before the calls."""
-        return store is None or (
-            (self.config.shards == 1 or self._agreed in ((current, True), (current, store)))
-            and not (store and self._layouts)
-        )
-
-    def _prepare(
-        self, current: SliceCalls, pending: list[Batch], *, store: bool | None
-    ) -> Flow[bool]:
-        """Prepares a slice, once. False: another slice is current, or the layout has changed."""
+    def _prepare(self, batches: list[Batch], *, store: bool | None) -> Flow[bool] | None:
+        """Prepares a slice, once."""
+        current = self.current_calls()
+        for batch in batches:
+            batch.known = current
+        if store is None:
+            return None
         # The script of a single shard compares the parameters itself.
-        if self.config.shards > 1 and self._agreed not in ((current, True), (current, store)):
+        agreed = self.config.shards == 1 or self._agreed in ((current, True), (current, store))
+        if agreed and not (store and self._layouts):
+            return None
+        return self._agree_and_begin(current, batches, store=store, agreed=agreed)
+
+    def _agree_and_begin(
+        self, current: SliceCalls, batches: list[Batch], *, store: bool, agreed: bool
+    ) -> Flow[bool]:
+        """Compares the parameters, and begins the current slice. False: another slice is current, or the layout has changed."""
+        if not agreed:
             opening = [Batch([], known=current)]
-            if not (
-                yield from self._deliver([current.open(store=bool(store))], opening, self._accept)
-            ):
+            if (yield from self._deliver([current.open(store=store)], opening, self._accept)):
                 return False
-            self._agreed = (current, bool(store))
-        return not (store and self._layouts) or (yield from self._begin_slices(current, pending))
+            self._agreed = (current, store)
+        return not (store and self._layouts) or (yield from self._begin_slices(current, batches))
 
     def _begin_slices(self, current: SliceCalls, pending: list[Batch]) -> Flow[bool]:
         """Begins the current slice with room for as many items as the last one held, in shards that have grown."""
@@ -114,24 +94,15 @@ class FilterExchange(Exchange):
         # Another client may have changed the layout first, without beginning the slice.
         return all(current.must_begin_after(shard) is None for shard in items)
 
-    def _rest_of(self, batch: Batch) -> list[Batch]:
-        """The items without an answer, because the part before them became full."""
-        if batch.answers is None or len(batch.answers) == len(batch.digests):
-            return []
-        left = batch.digests[len(batch.answers) :]
-        del batch.digests[len(batch.answers) :]
-        return self._batch_of_rest(batch, left)
-
     def _accept(self, batch: Batch, reply: Any) -> bool:
         """Takes a script's reply; False: the call must be made anew."""
-        status, payload, dropped = reply if len(reply) > 2 else (*reply, 0)  # noqa: PLR2004 - an optional third
-        current: SliceCalls = batch.known
+        status, payload, *dropped = reply
         if dropped:
             logger.warning(
                 "filter %r: the server has dropped the slice %s early, so what it held is forgotten; "
                 "is its maxmemory-policy noeviction?",
                 self.config.name,
-                batch.label or current.labels[0],
+                batch.label or batch.known.labels[0],
             )
         if status == Status.OK:
             if batch.digests:
@@ -141,7 +112,7 @@ class FilterExchange(Exchange):
             self.clock.learn(payload)
             return False
         if status == Status.LAYOUT:
-            current.learn_layout(batch.shard, text(payload))
+            batch.known.learn_layout(batch.shard, text(payload))
             return False
         if status == Status.FULL:
             batch.answers = self._answers(batch, payload)
@@ -156,9 +127,17 @@ class FilterExchange(Exchange):
             return True  # a clear that was executed before
         raise TBloomError(f"filter {self.config.name!r}: the server takes a call for a stray copy")
 
+    def _rest_of(self, batch: Batch) -> list[Batch]:
+        """The items without an answer, because the part before them became full."""
+        if batch.answers is None or len(batch.answers) == len(batch.digests):
+            return []
+        left = batch.digests[len(batch.answers) :]
+        del batch.digests[len(batch.answers) :]
+        return self._batch_of_rest(batch, left)
+
     def current_calls(self) -> SliceCalls:
         """The calls of the slice that the client believes current."""
         current, now = self._current, self.clock.now()
-        if current is None or not current.fits(now):
+        if current is None or not current.begins <= now < current.ends:
             current = self._current = SliceCalls(self.config, now, self._layouts)
         return current

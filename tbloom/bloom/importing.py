@@ -20,5 +20,5 @@ def import_many(exchange: FilterExchange, digests: list[bytes], label: str | Non
         yield from ask_time(exchange.config, exchange.clock)
         exchange.current_calls().check_live(label)
     batches = exchange.batches(digests, label)
-    yield from exchange.ask(batches, commit_call, store=True)
+    yield from exchange.ask(batches, lambda batch: commit_call(batch.known, batch), store=True)
     return sum((batch.answers or "").count("1") for batch in batches)

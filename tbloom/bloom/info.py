@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from tbloom.bloom import sizing
 from tbloom.bloom.config import Config
 from tbloom.bloom.layout import Layout, Part
-from tbloom.bloom.sizing import HEADER_BITS, key_bytes, window_rate
-from tbloom.engine.clock import ServerClock
+from tbloom.bloom.sizing import HEADER_BITS, key_bytes, rate_of_fill, window_rate
+from tbloom.engine.exchange import ServerClock
 from tbloom.engine.flow import CALLS_AT_ONCE, Command, Flow, ScriptCall, chunks, deliver, text
 from tbloom.engine.scripts import Script
 from tbloom.engine.server import check_stored, evictions
@@ -210,8 +210,7 @@ def summed(
 ) -> SliceInfo:
     """The slice, summed over these parts."""
     begun = sum(held.part.bits for held in parts if held.bytes)
-    # The bits of the last byte are not all used.
-    set_bits = [min(held.set_bits, held.part.bits) for held in parts]
+    set_bits = [held.set_bits for held in parts]
     fills = [
         (held.shard, bits / held.part.bits, held.part.hashes)
         for held, bits in zip(parts, set_bits, strict=True)
@@ -227,7 +226,7 @@ def summed(
         fill_ratio=sum(set_bits) / max(1, begun),
         bytes=sum(held.bytes for held in parts),
         error_rate=fmean(
-            window_rate([fill**hashes for own, fill, hashes in fills if own == shard])
+            window_rate([rate_of_fill(fill, hashes) for own, fill, hashes in fills if own == shard])
             for shard in range(config.shards)
         ),
     )

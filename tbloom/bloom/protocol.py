@@ -16,12 +16,13 @@ from tbloom.bloom.claims.protocol import Claims
 from tbloom.bloom.claims.sessions import Sessions
 from tbloom.bloom.config import Config, from_stored
 from tbloom.bloom.exchange import FilterExchange
+from tbloom.bloom.hasher import digest, digests_of
 from tbloom.bloom.importing import import_many
 from tbloom.bloom.info import FilterInfo, ask_time, read_info, warnings
 from tbloom.bloom.reconfigure import reconfigure
 from tbloom.bloom.script_calls import SliceCalls
 from tbloom.engine.batches import Batch, answers_of
-from tbloom.engine.flow import Command, Flow, deliver, text
+from tbloom.engine.flow import Command, Flow, ScriptCall, deliver, text
 from tbloom.engine.server import check_stored
 from tbloom.errors import ConfigError, ConfigMismatch
 from tbloom.items import (
@@ -30,8 +31,6 @@ from tbloom.items import (
     check_note,
     check_notes,
     check_within,
-    digest,
-    digests_of,
 )
 from tbloom.window import to_ms
 
@@ -69,16 +68,14 @@ class Protocol:
 
     def add(self, item: Item, within: int | None = None) -> Flow[bool]:
         """Is the item new? Remembers it."""
-        within = check_within(within, self.config.slices)
+        within = self.config.slices if within is None else check_within(within, self.config.slices)
         key, exchange = digest(item), self._exchange
-        if self._is_cached(key, within):
-            return False
-        if key in exchange.pending_answers:
-            return (yield from self._add([key], within))[key]
-        calls, batches = exchange.current_calls(), [exchange.batch_of(key)]
-        yield from exchange.change(batches, lambda calls, batch: calls.add(within, batch))
-        self._cache_seen([key], calls)
-        return answers_of(batches)[key]
+        if self.cache.size or exchange.pending_answers:
+            known = yield from self._add(self._not_cached([key], within), within)
+            return known.get(key, False)
+        batch = exchange.batch_of(key)
+        yield from exchange.change([batch], lambda batch: batch.known.add(within, batch))
+        return batch.answers == "1"
 
     def add_many(self, items: Iterable[Item], within: int | None = None) -> Flow[list[bool]]:
         """Which of the items are new? A repeated item is new once."""
@@ -145,6 +142,12 @@ class Protocol:
         """The work on the items was not done. For ``how`` see ``lua/bloom/claims/release.lua``."""
         yield from self.claims.release(digests_of(items), how)
 
+    def assume_new(self, items: Iterable[Item]) -> None:
+        """Drops the items' lost answers, and holds their claims."""
+        digests = digests_of(items)
+        self._exchange.pending_answers.forget(digests)
+        self.claims.own.hold(digests)
+
     def hand_over(self, items: Iterable[Item]) -> None:
         """Leaves these claims to another process."""
         self.claims.hand_over(digests_of(items))
@@ -176,10 +179,10 @@ class Protocol:
             yield from deliver([Command(("UNLINK", config.keys.root))])
         for shard in range(config.shards):
             try:
-                yield from exchange.change([Batch([], shard)], SliceCalls.clear, store=None)
+                yield from exchange.change([Batch([], shard)], _clear_call, store=None)
             except ConfigMismatch as error:  # noqa: PERF203 - after a reconfigure() that did not finish
                 other = FilterExchange(from_stored(config.name, error.stored))
-                yield from other.change([Batch([], shard)], SliceCalls.clear, store=None)
+                yield from other.change([Batch([], shard)], _clear_call, store=None)
 
     def reconfigure(self) -> Flow[None]:
         """Gives the stored filter these parameters, and keeps what it has seen."""
@@ -204,12 +207,9 @@ class Protocol:
         return (yield from read_info(self.config, self._exchange.clock, earlier))
 
     def _add(self, digests: list[bytes], within: int) -> Flow[dict[bytes, bool]]:
-        exchange = self._exchange
-        calls = exchange.current_calls()
+        exchange, calls = self._exchange, self._exchange.current_calls()
         answers = yield from exchange.add(
-            digests,
-            exchange.batches,
-            lambda batches: exchange.change(batches, lambda calls, batch: calls.add(within, batch)),
+            digests, exchange.batches, lambda batch: batch.known.add(within, batch)
         )
         self._cache_seen(answers, calls)
         return answers
@@ -217,9 +217,7 @@ class Protocol:
     def _look_up(self, digests: list[bytes], within: int) -> Flow[dict[bytes, bool]]:
         exchange = self._exchange
         calls, batches = exchange.current_calls(), exchange.batches(digests)
-        yield from exchange.ask(
-            batches, lambda calls, batch: calls.contains(within, batch), store=False
-        )
+        yield from exchange.ask(batches, lambda batch: batch.known.contains(within, batch))
         answers = answers_of(batches)
         self._cache_seen((key for key, seen in answers.items() if seen), calls)
         return answers
@@ -233,6 +231,8 @@ class Protocol:
         return answers
 
     def _not_cached(self, digests: list[bytes], within: int) -> list[bytes]:
+        if not self.cache.size:
+            return digests
         return [key for key in digests if not self._is_cached(key, within)]
 
     def _is_cached(self, key: bytes, within: int) -> bool:
@@ -248,3 +248,8 @@ class Protocol:
         # If another slice has begun meanwhile, the answers may be about the one before.
         if self.cache.size and calls is self._exchange.current_calls():
             self.cache.keep(seen, calls)
+
+
+def _clear_call(batch: Batch) -> ScriptCall:
+    call: ScriptCall = batch.known.clear(batch)
+    return call

@@ -117,6 +117,11 @@ def rate_of_load(load: float, hashes: int) -> float:
         poisson *= load / j
 
 
+def rate_of_fill(fill: float, hashes: int) -> float:
+    """The rate of blocks in which this share of the columns is set."""
+    return rate_of_load(math.log1p(-fill) / math.log1p(-1 / COLUMNS), hashes) if fill < 1 else 1.0
+
+
 @lru_cache(maxsize=1024)
 def load_at(rate: float, hashes: int) -> float:
     """The load (items per block) at which blocks have this rate; by bisection."""

@@ -67,23 +67,19 @@ class TimeBloom(Base["redis.Redis | redis.RedisCluster"], SyncDriver):
 
         With ``within``, only that number of newest slices is asked.
         """
-        guess = self._guess(schedule=True, drop=False)
-        return self._ask(self._protocol.add, item, within, guess=guess)
+        return self._ask(self._protocol.add, item, within)
 
     def add_many(self, items: Iterable[Item], within: int | None = None) -> list[bool]:
         """``add`` for each item, in order; a repeat inside the call is False the second time."""
-        items, guess = self._guess_many(rereadable(items), schedule=True, drop=False)
-        return self._ask(self._protocol.add_many, items, within, guess=guess)
+        return self._ask(self._protocol.add_many, rereadable(items), within)
 
     def contains(self, item: Item, within: int | None = None) -> bool:
         """Has the item been seen within the window, or the newest ``within`` slices? Changes nothing."""
-        guess = self._guess(schedule=False, drop=True)
-        return self._ask(self._protocol.contains, item, within, guess=guess)
+        return self._ask(self._protocol.contains, item, within)
 
     def contains_many(self, items: Iterable[Item], within: int | None = None) -> list[bool]:
         """``contains`` for each item, in order."""
-        items, guess = self._guess_many(rereadable(items), schedule=False, drop=True)
-        return self._ask(self._protocol.contains_many, items, within, guess=guess)
+        return self._ask(self._protocol.contains_many, rereadable(items), within)
 
     def __contains__(self, item: Item) -> bool:
         return self.contains(item)
@@ -103,8 +99,7 @@ class TimeBloom(Base["redis.Redis | redis.RedisCluster"], SyncDriver):
         the session ``previous_owner`` has claimed and handed over (``hand_over``) are new too.
         """
         self._keep_session()
-        guess = self._guess(schedule=Claim.NEW, drop=Claim.SEEN)
-        return self._ask(self._protocol.claim, item, within, note, previous_owner, guess=guess)
+        return self._ask(self._protocol.claim, item, within, note, previous_owner)
 
     def claim_many(
         self,
@@ -115,10 +110,9 @@ class TimeBloom(Base["redis.Redis | redis.RedisCluster"], SyncDriver):
     ) -> list[Claim]:
         """``claim`` for each item, in order; a repeat of a new one is busy."""
         self._keep_session()
-        items, guess = self._guess_many(rereadable(items), schedule=Claim.NEW, drop=Claim.SEEN)
         notes = notes and rereadable(notes)
         verb = self._protocol.claim_many
-        return self._ask(verb, items, within, notes, previous_owner, guess=guess)
+        return self._ask(verb, rereadable(items), within, notes, previous_owner)
 
     def commit(self, item: Item) -> None:
         """The work on the item is done: it is seen from now on, also if another session has claimed it.
@@ -127,27 +121,24 @@ class TimeBloom(Base["redis.Redis | redis.RedisCluster"], SyncDriver):
         redis-py's errors, the commit is tried again with each heartbeat, until ``close``.
         """
         self._keep_session()
-        self._ask(self._protocol.commit, item, guess=self._guess(schedule=None, drop=None))
+        self._ask(self._protocol.commit, item)
 
     def commit_many(self, items: Iterable[Item]) -> None:
         """``commit`` for each item."""
         self._keep_session()
-        guess = self._guess(schedule=None, drop=None)
-        self._ask(self._protocol.commit_many, rereadable(items), guess=guess)
+        self._ask(self._protocol.commit_many, rereadable(items))
 
     def release(self, item: Item) -> None:
         """The work on the item was not done: others may claim it."""
-        self._ask(self._protocol.release, item, guess=self._guess(schedule=None, drop=None))
+        self._ask(self._protocol.release, item)
 
     def release_many(self, items: Iterable[Item]) -> None:
         """``release`` for each item."""
-        guess = self._guess(schedule=None, drop=None)
-        self._ask(self._protocol.release_many, rereadable(items), guess=guess)
+        self._ask(self._protocol.release_many, rereadable(items))
 
     def abandon_many(self, items: Iterable[Item]) -> None:
         """As ``release_many``, but items with a note wait for another process to ``take_over``."""
-        guess = self._guess(schedule=None, drop=None)
-        self._ask(self._protocol.release_many, rereadable(items), "abandon", guess=guess)
+        self._ask(self._protocol.release_many, rereadable(items), "abandon")
 
     @contextmanager
     def claiming(self, item: Item, within: int | None = None) -> Iterator[bool]:
@@ -241,13 +232,13 @@ class TimeBloom(Base["redis.Redis | redis.RedisCluster"], SyncDriver):
             self.end_session()
         super().close()
 
-    def _ask(self, verb: Callable[..., Flow[T]], *args: Any, guess: tuple[T, ...] = ()) -> T:
+    def _ask(self, verb: Callable[..., Flow[T]], *args: Any) -> T:
         """The verb's answer; asked again if it was given with another number of shards, and that is adopted."""
         try:
-            return self._run(verb(*args), *guess)
+            return self._run(verb(*args))
         except ConfigMismatch as error:
             self._protocol.adopt(error)
-        return self._run(verb(*args), *guess)
+        return self._run(verb(*args))
 
     def _keep_session(self) -> None:
         """Starts the thread that sends heartbeats, if it does not run."""

@@ -73,7 +73,7 @@ class CounterBase(Store[Client, CounterConfig], Counted):
         :raises ConfigError: if an argument can't be right.
         """
         refuse_old_names(old)
-        super().__init__(client, name, retry_for=retry_for, on_error="raise")
+        super().__init__(client, retry_for=retry_for)
         config = CounterConfig(name, mapping, granularity, slices, tz)
         if type(max_members) is not int or not 1 <= max_members <= MAX_MEMBERS:
             raise ConfigError("max_members", max_members, "a whole number from 1 to 2^32")

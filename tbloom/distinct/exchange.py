@@ -15,8 +15,7 @@ from tbloom.distinct.config import (
 )
 from tbloom.engine.batches import MOVED, Batch
 from tbloom.engine.buckets import BucketExchange, halves_and_fingerprints, keys_of_halves
-from tbloom.engine.clock import ServerClock
-from tbloom.engine.exchange import CLOCK_CHANGED
+from tbloom.engine.exchange import CLOCK_CHANGED, ServerClock
 from tbloom.engine.flow import Flow, ScriptCall, Status, chunks, text
 from tbloom.engine.scripts import Script
 from tbloom.engine.tokens import LANE_TTL_MS
@@ -65,13 +64,19 @@ class CountExchange(BucketExchange):
         #: The current slice, and when it leaves the window (ms; 0: never).
         self._current: tuple[Slice, int] = (ALWAYS, 0)
 
-    def ask(self, batches: list[Batch], call: Callable[[Batch], ScriptCall]) -> Flow[None]:
+    def ask(
+        self,
+        batches: list[Batch],
+        call: Callable[[Batch], ScriptCall],
+        *,
+        store: bool | None = False,
+    ) -> Flow[None]:
         """Sends the batches' calls; raises MappingFull once all members that have an id are counted."""
-        yield from super().ask(batches, call)
+        yield from super().ask(batches, call, store=store)
         if any(_REFUSED in (batch.answers or "") for batch in batches):
             raise MappingFull(self.config.mapping, self._max_members)
 
-    def batches(self, digests: Iterable[int], ttl: int = 0) -> list[Batch]:  # noqa: ARG002 - members stay
+    def batches(self, digests: Iterable[int]) -> list[Batch]:
         """The distinct digests, in batches for one call each."""
         return [Batch([*some]) for some in chunks([*dict.fromkeys(digests)], _MEMBERS_PER_CALL)]
 
@@ -170,7 +175,7 @@ class CountExchange(BucketExchange):
         """Makes calls that clear something, together, with tokens. False: the server has refused one, because what is
         stored has changed."""
         batches = [Batch([]) for _ in calls]
-        yield from self.with_tokens(batches, self._send_clears(batches, calls))
+        yield from self.change(batches, calls[0], asking=self._send_clears(batches, calls))
         return all(batch.answers is not None for batch in batches)
 
     def _send_clears(

@@ -17,7 +17,7 @@ from tbloom.engine.flow import Command, Flow, Status, deliver, text
 from tbloom.engine.server import evictions
 from tbloom.engine.tree import read_tree
 from tbloom.errors import ConfigError
-from tbloom.items import Item, digests_of, encode, fingerprint
+from tbloom.items import Item, encode, fingerprint, fingerprints_of
 
 
 class CountProtocol:
@@ -35,7 +35,7 @@ class CountProtocol:
 
     def add_many(self, members: Iterable[Item]) -> Flow[list[bool]]:
         """Which of the members are counted for the first time? A repeat within the call is not."""
-        digests = digests_of(members, fingerprint, argument="members")
+        digests = fingerprints_of(members, "members")
         answers = yield from self._exchange.add_items(digests)
         return [answers.pop(digest, False) for digest in digests]
 

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from redis import RedisError, asyncio
+from redis import asyncio
 from redis.asyncio.retry import Retry
 
 from tbloom.engine.client import Store
 from tbloom.engine.flow import Call, Flow
-from tbloom.engine.retries import as_redis_error, have_failed
+from tbloom.engine.pipeline import KeptPipeline
+from tbloom.engine.retries import as_redis_error
 from tbloom.engine.urls import make_client, parse_url
-from tbloom.errors import TBloomError
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -26,24 +26,23 @@ class AsyncDriver(Store["asyncio.Redis | asyncio.RedisCluster", Any]):
     """Sends calls, and awaits the replies."""
 
     _CLIENTS = (asyncio.Redis, asyncio.RedisCluster)
+    _kept: KeptPipeline | None = None
 
     def __init__(
-        self,
-        client: asyncio.Redis | asyncio.RedisCluster,
-        name: str,
-        *,
-        retry_for: float | None,
-        on_error: str,
+        self, client: asyncio.Redis | asyncio.RedisCluster, *, retry_for: float | None
     ) -> None:
-        super().__init__(client, name, retry_for=retry_for, on_error=on_error)
+        super().__init__(client, retry_for=retry_for)
         self._cluster_unknown = isinstance(client, asyncio.RedisCluster)
 
     @classmethod
     def _from_url(cls, url: str, name: str, arguments: Mapping[str, Any]) -> Self:
         address, cluster = parse_url(url)
         kind = asyncio.RedisCluster if cluster else asyncio.Redis
-        seen = cls(make_client(kind.from_url, Retry, address), name, **arguments)
+        made = make_client(kind.from_url, Retry, address)
+        seen = cls(made, name, **arguments)  # type: ignore[call-arg,arg-type] # a store's own arguments
         seen._own_client()
+        if seen._retry_for:  # the server may have closed the kept connection unnoticed
+            seen._kept = KeptPipeline.of(seen.client)
         return seen
 
     async def _meet_cluster(self) -> None:
@@ -59,9 +58,16 @@ class AsyncDriver(Store["asyncio.Redis | asyncio.RedisCluster", Any]):
 
     async def aclose(self) -> None:
         """Closes the client, if ``from_url`` made it."""
-        self._retry_for = 0.0
+        await self._let_go()
         if self._owned:
             await self.client.aclose()
+
+    async def _let_go(self) -> None:
+        """Ends retries, and with them the kept connection."""
+        self._retry_for = 0.0
+        if self._kept is not None:
+            kept, self._kept = self._kept, None
+            await kept.let_go()
 
     async def __aenter__(self) -> Self:
         return self
@@ -69,34 +75,26 @@ class AsyncDriver(Store["asyncio.Redis | asyncio.RedisCluster", Any]):
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
-    async def _run(self, flow: Flow[T], *guess: T) -> T:
-        """The flow's answer; during an outage the ``guess``, if there is one."""
-        asked = False
+    async def _run(self, flow: Flow[T]) -> T:
+        """The flow's answer."""
         try:
-            try:
-                if self._cluster_unknown:
-                    await self._meet_cluster()
-                calls = next(flow)
-                while not guess or asked or self.circuit.lets_through():
-                    replies = await self._send(calls)
-                    asked = True
-                    calls = flow.send(replies)
-            except StopIteration as stop:
-                if asked:
-                    self.circuit.worked()
-                answer: T = stop.value
-                return answer
-            except (RedisError, TBloomError) as error:
-                if not self._note_error(error, asked=asked) or not guess:
-                    raise
-            self._note_guess(flow)
-            return guess[0]
+            if self._cluster_unknown:
+                await self._meet_cluster()
+            calls = next(flow)
+            while True:
+                calls = flow.send(await self._send(calls))
+        except StopIteration as stop:
+            answer: T = stop.value
+            return answer
         finally:
             flow.close()  # so that it notes an error or a cancellation
 
     async def _send(self, calls: Sequence[Call]) -> Sequence[Any]:
         began, replies = monotonic(), await self._send_once(calls)
-        if not have_failed(replies):
+        for reply in replies:
+            if isinstance(reply, Exception):
+                break
+        else:
             return replies
         retries = self._retries(calls, began)
         retries.take(replies)
@@ -108,6 +106,9 @@ class AsyncDriver(Store["asyncio.Redis | asyncio.RedisCluster", Any]):
     async def _send_once(self, calls: Sequence[Call]) -> Sequence[Any]:
         """Sends the calls once; the reply, or redis-py's error, to each."""
         try:
+            kept = self._kept
+            if kept is not None and (kept_replies := await kept.send(calls)):
+                return kept_replies
             if len(calls) == 1:
                 return [await self.client.execute_command(*calls[0].words)]
             async with self.client.pipeline(transaction=False) as pipeline:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -32,8 +31,8 @@ class Batch:
     ttl: int = 0
     #: What its last call was made from: a slice's calls, or a tree of buckets.
     known: Any = None
-    #: It was sent, and no reply has come.
-    in_doubt: bool = False
+    #: The copies of its call that were sent, and to which no reply has come.
+    copies: int = 0
     #: The parameters were compared after the server asked for it.
     agreed: bool = False
 
@@ -44,57 +43,56 @@ class Batch:
         return self.token.number
 
 
-class PendingAnswers:
+class PendingAnswers(dict[Any, list["Batch | None"]]):
     """Answers that did not reach the caller: of calls that ended in an error, or were cancelled.
 
     The next call of this client with such an item must get that first answer. Where it is not known, the batch is sent
-    again as it was, with its token, by which the server knows its answers for ``LANE_TTL_MS``.
+    again as it was, with its token, by which the server knows its answers for ``LANE_TTL_MS``. For each item: the batches
+    without a reply that have it, and None if it is known to be new.
     """
-
-    __slots__ = ("_in_doubt", "_new")
-
-    def __init__(self) -> None:
-        #: By digest, the batches without a reply that have it.
-        self._in_doubt: dict[Any, list[Batch]] = {}
-        #: The items known to be new, and the process that asked.
-        self._new: dict[Any, int] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._in_doubt or self._new)
-
-    def __contains__(self, digest: Any) -> bool:
-        return digest in self._in_doubt or digest in self._new
 
     def keep(self, batches: Iterable[Batch]) -> None:
         """Keeps the new items of failed calls, and the batches without a reply."""
         for batch in batches:
             if batch.answers is not None:
-                self.keep_new(answers_of([batch]))
-            elif batch.in_doubt:
-                for digest in batch.digests:
-                    self._in_doubt.setdefault(digest, []).append(batch)
-        cut(self._in_doubt)
+                self.keep_new(key for key, new in answers_of([batch]).items() if new)
+            elif batch.copies:
+                for key in batch.digests:
+                    self.setdefault(key, []).append(batch)
+        cut(self)
 
-    def keep_new(self, answers: dict[Any, bool]) -> None:
-        """Keeps the new ones among these answers."""
-        self._new.update(dict.fromkeys((key for key, new in answers.items() if new), os.getpid()))
-        cut(self._new)
+    def keep_new(self, digests: Iterable[Any]) -> None:
+        """Keeps items that are new."""
+        for key in digests:
+            self.setdefault(key, []).append(None)
+        cut(self)
 
-    def take_batches(self, digests: Iterable[Any]) -> list[Batch]:
-        """Removes the batches without a reply that have one of these items."""
-        batches = {id(batch): batch for key in digests for batch in self._in_doubt.get(key, ())}
-        for batch in batches.values():
-            for key in batch.digests:
-                with suppress(KeyError, ValueError):  # another thread has taken it
-                    self._in_doubt[key].remove(batch)
-                    if not self._in_doubt[key]:
-                        del self._in_doubt[key]
-        # A forked process leaves its parent's batches to the parent.
-        return [batch for batch in batches.values() if batch.token and batch.token.is_ours()]
+    def take_batches(self, digests: Iterable[Any]) -> tuple[list[Batch], set[Any]]:
+        """Removes the batches that have one of these items; returns them, and their items that are pending."""
+        found = {id(batch): batch for key in digests for batch in self.get(key, ()) if batch}
+        pending = {
+            key for batch in found.values() for key in batch.digests if self._remove(key, batch)
+        }
+        return [*found.values()], pending
 
     def take_new(self, digests: Iterable[Any]) -> dict[Any, bool]:
         """Removes the items that are known to be new, and answers for them."""
-        return {key: True for key in digests if self._new.pop(key, 0) == os.getpid()}
+        return {key: True for key in digests if self._remove(key, None)}
+
+    def forget(self, digests: Iterable[Any]) -> None:
+        """Drops the answers to these items."""
+        for key in digests:
+            self.pop(key, None)
+
+    def _remove(self, key: Any, batch: Batch | None) -> bool:
+        """False: another thread has removed it."""
+        kept = self.get(key)
+        if kept is None or batch not in kept:
+            return False
+        kept[:] = [other for other in kept if other is not batch]
+        if not kept:
+            self.pop(key, None)
+        return True
 
 
 def cut(pending: dict[Any, Any]) -> None:

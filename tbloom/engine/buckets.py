@@ -29,25 +29,12 @@ class BucketExchange(Exchange):
         #: The shards whose layout must be read before the next call.
         self._outdated: set[int] = set()
 
-    def change(self, batches: list[Batch], call: Callable[[Batch], ScriptCall]) -> Flow[None]:
-        """``ask`` with tokens; keeps pending answers."""
-        return self.with_tokens(batches, self.ask(batches, call))
-
-    def ask(self, batches: list[Batch], call: Callable[[Batch], ScriptCall]) -> Flow[None]:
-        """Sends the batches' calls until each item has its answer."""
-        return self.ask_until_answered(batches, call, self._prepare)
-
     def add_items(self, digests: list[int], ttl: int = 0) -> Flow[dict[int, bool]]:
         """Which items are new? Adds them, for ``ttl`` ms if the store has a TTL per item."""
-        return self.add(
-            digests,
-            lambda some: self.batches(some, ttl),
-            lambda batches: self.change(batches, self.add_call),
-            ttl,
-        )
+        return self.add(digests, self.batches, self.add_call, ttl)
 
     @abstractmethod
-    def batches(self, digests: Iterable[int], ttl: int = 0) -> list[Batch]:
+    def batches(self, digests: Iterable[int]) -> list[Batch]:
         """The distinct digests, by shard, in batches for one call each."""
 
     @abstractmethod
@@ -58,7 +45,7 @@ class BucketExchange(Exchange):
         """The store is cleared, so no pending answer holds any more."""
         self.pending_answers = PendingAnswers()
 
-    def _prepare(self, batches: list[Batch]) -> Flow[bool] | None:
+    def _prepare(self, batches: list[Batch], *, store: bool | None) -> Flow[bool] | None:  # noqa: ARG002
         """Reads the layouts that have changed."""
         outdated = self._outdated.intersection(batch.shard for batch in batches if batch.digests)
         return self._read_layouts(outdated) if outdated else None

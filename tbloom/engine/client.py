@@ -1,20 +1,16 @@
-"""What all stores share: their redis-py client, their parameters, and what they do during an outage."""
+"""What all stores share: their redis-py client, their parameters, and how long a failed call is retried."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
-from tbloom.engine.flow import Call, Flow
-from tbloom.engine.outage import AnsweredWithoutServer, CircuitBreaker
-from tbloom.engine.retries import Retries, is_outage
+from tbloom.engine.flow import Call
+from tbloom.engine.retries import Retries
 from tbloom.errors import ConfigError
-from tbloom.items import Item
 
 Client = TypeVar("Client")
 Config = TypeVar("Config")
-T = TypeVar("T")
 
 #: How long (s) a call is retried on a single server; a restart may take that.
 RETRY_FOR = 5.0
@@ -32,16 +28,14 @@ def seconds(argument: str, value: Any, least: float, most: float) -> float:
 
 
 class Store(Generic[Client, Config]):
-    """A store: its client, its parameters and its circuit breaker. The drivers (``sync``, ``aio``) send its calls."""
+    """A store: its client and its parameters. The drivers (``sync``, ``aio``) send its calls."""
 
     #: The redis-py classes that the subclass works with, and its twin for the others.
     _CLIENTS: tuple[type, ...]
     _OTHER: str
     _protocol: Any
 
-    def __init__(
-        self, client: Client, name: str, *, retry_for: float | None, on_error: str
-    ) -> None:
+    def __init__(self, client: Client, *, retry_for: float | None) -> None:
         if not isinstance(client, self._CLIENTS):
             expected = f"a redis-py client for {type(self).__name__}: " + " or ".join(
                 f"{cls.__module__.split('.client')[0].split('.cluster')[0]}.{cls.__name__}"
@@ -58,8 +52,6 @@ class Store(Generic[Client, Config]):
         self._retry_for_is_given = retry_for is not None
         if retry_for is not None:
             self._retry_for = seconds("retry_for", retry_for, 0, _MAX_RETRY_FOR)
-        #: What happens while the server does not answer.
-        self.circuit = CircuitBreaker(name, on_error)
 
     @property
     def name(self) -> str:
@@ -88,37 +80,9 @@ class Store(Generic[Client, Config]):
         if not self._retry_for_is_given:
             self._retry_for = RETRY_FOR_FAILOVER
 
-    def _note_error(self, error: Exception, *, asked: bool) -> bool:
-        """Notes a call's error in the circuit breaker; returns whether it is an outage."""
-        if is_outage(error):
-            self.circuit.failed(error)
-            return True
-        if asked:
-            self.circuit.worked()
-        return False
-
-    def _note_guess(self, flow: Flow[Any]) -> None:
-        """Counts an answer given without the server. If it is "new", throws AnsweredWithoutServer into the flow."""
-        self.circuit.answers += 1
-        if self.circuit.on_error == "schedule":
-            with suppress(AnsweredWithoutServer, StopIteration):
-                flow.throw(AnsweredWithoutServer())
-
-    def _guess(self, *, schedule: T, drop: T) -> tuple[T, ...]:
-        """The answer during an outage; nothing with ``on_error="raise"``."""
-        return {"schedule": (schedule,), "drop": (drop,)}.get(self.circuit.on_error, ())
-
-    def _guess_many(
-        self, items: Iterable[Item], *, schedule: T, drop: T
-    ) -> tuple[Iterable[Item], tuple[list[T], ...]]:
-        """The items, and the answers for all of them during an outage. An iterator is read into a list."""
-        guess = self._guess(schedule=schedule, drop=drop)
-        if not guess or isinstance(items, str | bytes) or not isinstance(items, Iterable):
-            return items, ()  # the protocol raises the error
-        items = list(items)
-        return items, (list(guess) * len(items),)
+    def _retry_seconds(self) -> float:
+        """How long a call that fails now is retried."""
+        return self._retry_for
 
     def _retries(self, calls: Sequence[Call], began: float) -> Retries:
-        """The retries of calls; none while the circuit is open."""
-        retry_for = 0.0 if self.circuit.is_open else self._retry_for
-        return Retries(calls, retry_for, began, is_cluster=self._is_cluster)
+        return Retries(calls, self._retry_seconds(), began, is_cluster=self._is_cluster)

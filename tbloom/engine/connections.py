@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -17,11 +17,6 @@ from redis import ConnectionError as RedisConnectionError
 
 from tbloom.engine.flow import Call, ScriptCall
 
-try:
-    from hiredis import pack_command
-except ImportError:  # it is optional
-    pack_command = None  # type: ignore[assignment]
-
 
 class KeptConnections:
     """The kept connections of one pool, for any number of threads.
@@ -29,12 +24,13 @@ class KeptConnections:
     For the pool they are in use, so at most half of its ``max_connections`` are kept.
     """
 
-    __slots__ = ("_kept", "_limit", "_pool")
+    __slots__ = ("_kept", "_limit", "_pid", "_pool")
 
     def __init__(self, pool: ConnectionPool) -> None:
         self._pool = pool
         self._limit = pool.max_connections // 2
         self._kept: deque[Any] = deque()
+        self._pid = os.getpid()
 
     @classmethod
     def of(cls, client: object) -> KeptConnections | None:
@@ -43,43 +39,50 @@ class KeptConnections:
             return cls(client.connection_pool)
         return None
 
-    def send(self, calls: Sequence[Call]) -> list[Any]:
+    def send(self, calls: Sequence[Any]) -> list[Any]:
         """The reply, or redis-py's error, to each call; a connection error for all that got no reply.
 
-        Empty if not all are script calls: redis-py reads the replies to other commands. It may need a connection
-        for that, so none is kept.
+        Empty if one is no script call: redis-py reads the replies to other commands. It may need a connection for that,
+        so none is kept.
         """
-        if {*map(type, calls)} != {ScriptCall}:
-            self.let_go()
-            return []
-        connection, replies = self._take(), list[Any]()
+        for call in calls:
+            if type(call) is not ScriptCall:
+                self.let_go()
+                return []
+        if self._pid != os.getpid():  # the others are the parent's of this fork
+            self._kept, self._pid = deque(), os.getpid()
         try:
-            # One packed command for all: between two, redis-py might reconnect, or check its health.
-            connection.send_packed_command(_packed(calls))
-            for _ in calls:
-                replies.append(_reply(connection))
-        except BaseException as error:
-            connection.disconnect()  # else the next call would read the rest of these replies
-            self._pool.release(connection)
-            self.let_go()  # the others may be closed too; the pool checks them
-            redis_error = _as_redis_error(error)
-            if redis_error is None:
-                raise
-            return [*replies, *[redis_error] * (len(calls) - len(replies))]
+            connection = self._kept.pop()
+        except IndexError:
+            connection = self._pool.get_connection()
+        replies: list[Any] = []
+        try:
+            packed = b"".join([call.prepared or call.packed for call in calls])
+            # One packed command for all: between two, redis-py might reconnect.
+            connection.send_packed_command((packed,), check_health=False)
+            while len(replies) < len(calls):
+                try:
+                    replies.append(connection.read_response())
+                except ResponseError as error:  # noqa: PERF203 - a function of its own would cost more
+                    replies.append(error)
+        except BaseException as error:  # noqa: BLE001 - it may be raised again
+            return [*replies, *[self._give_up(connection, error)] * (len(calls) - len(replies))]
         if len(self._kept) < self._limit and not connection.should_reconnect():
             self._kept.append(connection)
         else:
             self._pool.release(connection)
         return replies
 
-    def _take(self) -> Any:
-        while True:
-            try:
-                connection = self._kept.pop()
-            except IndexError:
-                return self._pool.get_connection()
-            if connection.pid == os.getpid():  # else it is the parent's of this fork
-                return connection
+    def _give_up(self, connection: Any, error: BaseException) -> RedisError:
+        """redis-py's error for calls without a reply; raises another one."""
+        connection.disconnect()  # else the next call would read the rest of these replies
+        self._pool.release(connection)
+        self.let_go()  # the others may be closed too; the pool checks them
+        if isinstance(error, AttributeError):  # another thread has disconnected the pool
+            return RedisConnectionError(f"disconnected while in use ({error})")
+        if isinstance(error, RedisError):
+            return error
+        raise error
 
     def let_go(self) -> None:
         """Gives the free ones back to the pool."""
@@ -94,22 +97,3 @@ def node_option(client: Any, call: Call) -> dict[str, Any]:
     if isinstance(client, RedisCluster) and isinstance(call, ScriptCall):
         return {"target_nodes": client.get_node_from_key(call.keys[0])}  # type: ignore[no-untyped-call]
     return {}
-
-
-def _packed(calls: Sequence[ScriptCall]) -> Iterable[bytes]:
-    """The calls' bytes."""
-    return [call.packed for call in calls]
-
-
-def _reply(connection: Any) -> Any:
-    try:
-        return connection.read_response()
-    except ResponseError as error:
-        return error
-
-
-def _as_redis_error(error: BaseException) -> Exception | None:
-    """redis-py's error for calls without a reply; None: the error is another one."""
-    if isinstance(error, AttributeError):  # another thread has disconnected the pool
-        return RedisConnectionError(f"disconnected while in use ({error})")
-    return error if isinstance(error, RedisError) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -14,11 +15,9 @@ from tbloom.engine.flow import (
     Flow,
     ScriptCall,
     again_in_full,
-    chunks,
     raise_first,
-    text,
 )
-from tbloom.engine.outage import AnsweredWithoutServer
+from tbloom.engine.forks import BeginsAnew
 from tbloom.engine.tokens import LanePool
 from tbloom.errors import TBloomError
 
@@ -33,7 +32,27 @@ def too_many_corrections(name: str, change: str) -> TBloomError:
     return TBloomError(f"{name!r}: {change} {MAX_CORRECTIONS} times in a row")
 
 
-class Exchange:
+class ServerClock:
+    """The server's last known time, plus what has passed since by this machine's monotonic clock.
+
+    It starts from this machine's wall clock. If that is wrong, the server corrects the first call.
+    """
+
+    __slots__ = ("_ahead",)
+
+    def __init__(self) -> None:
+        self.learn(time.time_ns() // 1_000_000)
+
+    def now(self) -> int:
+        """Milliseconds since the epoch."""
+        return time.monotonic_ns() // 1_000_000 + self._ahead
+
+    def learn(self, server_ms: int) -> None:
+        """Takes over the server's time (ms)."""
+        self._ahead = server_ms - time.monotonic_ns() // 1_000_000
+
+
+class Exchange(BeginsAnew):
     """One client's calls to the store ``name``."""
 
     #: What makes corrections necessary.
@@ -41,76 +60,86 @@ class Exchange:
 
     def __init__(self, name: str) -> None:
         self._name = name
+        super().__init__()
+
+    def begin(self) -> None:
+        """A forked process becomes another client, and leaves pending answers to its parent."""
         self.pending_answers = PendingAnswers()
         self._lanes = LanePool()
 
-    def with_tokens(self, batches: list[Batch], asking: Flow[None]) -> Flow[None]:
-        """Runs the flow with a token for each batch; keeps pending answers if it fails. It may add batches."""
-        for batch in batches:
-            if batch.token is None:
-                batch.token = self._lanes.take()
-        try:
-            yield from asking
-        except AnsweredWithoutServer:
-            raise
-        except BaseException:  # GeneratorExit too, after a cancellation
-            self.pending_answers.keep(batches)
-            raise
-        for batch in batches:
-            if batch.token is not None:
-                self._lanes.give_back(batch.token)
-
-    def ask_until_answered(
+    def change(
         self,
         batches: list[Batch],
         call: Callable[[Batch], ScriptCall],
-        prepare: Callable[[list[Batch]], Flow[bool] | None],
+        *,
+        store: bool | None = True,
+        asking: Flow[None] | None = None,
     ) -> Flow[None]:
-        """Sends a call for each batch until each item has its answer.
+        """``ask``, or another flow, with a token for each batch; keeps pending answers if it fails."""
+        lanes = self._lanes
+        for batch in batches:
+            batch.token = batch.token or lanes.take()
+        try:
+            yield from asking or self.ask(batches, call, store=store)
+        except BaseException:  # GeneratorExit too, after a cancellation
+            self.pending_answers.keep(batches)
+            raise
+        lanes.give_back([batch.token for batch in batches if batch.token])
 
-        ``prepare`` returns None, or a flow that comes before the calls; if that returns False, it is run again.
+    def ask(
+        self,
+        batches: list[Batch],
+        call: Callable[[Batch], ScriptCall],
+        *,
+        store: bool | None = False,
+    ) -> Flow[None]:
+        """Sends a call for each batch until each item has its answer; adds batches of items that must be sent again.
+
+        ``store``: parameters are stored where there are none; None: the parameters don't matter.
         """
-        for some in chunks(list(batches), CALLS_AT_ONCE):  # batches are added meanwhile
-            pending, corrections = list(some), 0
+        asked = [*batches]
+        for start in range(0, len(asked), CALLS_AT_ONCE):
+            pending, corrections = asked[start : start + CALLS_AT_ONCE], 0
             while pending:
                 if corrections > MAX_CORRECTIONS:
                     raise too_many_corrections(self._name, self._change)
                 corrections += 1
-                preparing = prepare(pending)
+                preparing = self._prepare(pending, store=store)
                 if preparing is not None and not (yield from preparing):
                     continue
-                asked = _items_in(pending)
-                calls = [call(batch) for batch in pending]
-                done = yield from self._deliver(calls, pending, self._accept)
-                rest = [more for batch in done for more in self._rest_of(batch)]
-                batches += rest
-                pending = [batch for batch in pending if batch not in done] + rest
-                if pending and _items_in(pending) < asked:
-                    corrections = 0
+                calls = [*map(call, pending)]
+                left = yield from self._deliver(calls, pending, self._accept)
+                if left:
+                    batches += [batch for batch in left if batch not in pending]
+                    corrections = corrections if _items_in(left) == _items_in(pending) else 0
+                pending = left
 
     def add(
         self,
         digests: list[Any],
         split: Callable[[Iterable[Any]], list[Batch]],
-        change: Callable[[list[Batch]], Flow[None]],
+        call: Callable[[Batch], ScriptCall],
         ttl: int = 0,
     ) -> Flow[dict[Any, bool]]:
-        """Which items are new?"""
-        pending, answers = self.pending_answers, dict[Any, bool]()
-        if pending:
-            again = pending.take_batches(digests)
+        """Which items are new? An item without an answer is seen. ``ttl``: how long it is remembered, in ms."""
+        pending = self.pending_answers
+        again, waiting = pending.take_batches(digests)
+        if again:
             for batch in again:
-                batch.ttl = ttl  # holds if the server has not executed the call yet
-            # The answers to other items stay pending.
-            yield from change(again)
-            pending.keep_new(answers_of(again))
-            answers = dict.fromkeys(answers_of(again).keys() & {*digests}, False)
-            answers |= pending.take_new(digests)
-            digests = [digest for digest in digests if digest not in answers]
-        batches = split(digests)
-        yield from change(batches)
-        answers |= answers_of(batches)
-        return answers
+                batch.ttl = ttl  # holds if the server has not executed it yet
+            yield from self.change(again, call)
+            answers = answers_of(again)
+            pending.keep_new(key for key in waiting if answers.get(key))
+        batches = split(key for key in digests if key not in waiting and key not in pending)
+        for batch in batches:
+            batch.ttl = ttl
+        yield from self.change(batches, call)
+        # Taken last, because the calls may fail. What other callers wait for stays pending.
+        return answers_of(batches) | pending.take_new(digests)
+
+    @abstractmethod
+    def _prepare(self, batches: list[Batch], *, store: bool | None) -> Flow[bool] | None:
+        """None, or a flow that comes before the batches' calls; if that returns False, another one is needed."""
 
     @abstractmethod
     def _accept(self, batch: Batch, reply: Any) -> bool:
@@ -121,35 +150,30 @@ class Exchange:
         """A batch of the items that got no answer, if there are any."""
 
     def _deliver(
-        self,
-        calls: Sequence[Call],
-        batches: Sequence[Batch],
-        accept: Callable[[Batch, Any], bool],
+        self, calls: Sequence[Call], batches: Sequence[Batch], accept: Callable[[Batch, Any], bool]
     ) -> Flow[list[Batch]]:
-        """Sends a call for each batch; returns the batches whose replies were accepted."""
-        doubted = [batch.in_doubt for batch in batches]
+        """Sends a call for each batch; returns the batches that must be sent next."""
         for batch in batches:
-            batch.in_doubt = True
+            batch.copies += 1
         replies = yield calls
         failed = Failure in map(type, replies)
         if failed:
             replies = yield from again_in_full(calls, replies)
-        done, errors = [], []
-        for batch, reply, was_in_doubt in zip(batches, replies, doubted, strict=True):
-            if isinstance(reply, Failure):  # the server may have executed an earlier copy
-                batch.in_doubt = was_in_doubt or reply.in_doubt
+        left, errors = list[Batch](), []
+        for batch, reply in zip(batches, replies, strict=True):
+            if isinstance(reply, Failure):
+                batch.copies -= not reply.in_doubt  # the server may have executed an earlier copy
                 continue
-            batch.in_doubt = False
+            batch.copies = 0
             try:
-                if accept(batch, reply):
-                    done.append(batch)
+                left += self._rest_of(batch) if accept(batch, reply) else [batch]
             except TBloomError as error:  # raised after all replies were accepted
                 errors.append(error)
         if failed:
             yield from raise_first(calls, replies)
         if errors:
             raise errors[0]
-        return done
+        return left
 
     def _batch_of_rest(self, batch: Batch, digests: list[Any]) -> list[Batch]:
         """A batch like this one for the digests, if there are any."""
@@ -160,7 +184,7 @@ class Exchange:
 
     def _answers(self, batch: Batch, payload: Any, *, complete: bool = False) -> str:
         """A character for each item; unless ``complete``, for the first ones at least."""
-        answers = text(payload)
+        answers = payload if isinstance(payload, str) else payload.decode(errors="replace")
         wanted = len(batch.digests)
         if len(answers) > wanted or (complete and len(answers) < wanted):
             raise TBloomError(

@@ -65,7 +65,7 @@ _OUTAGES = (exceptions.OutOfMemoryError, exceptions.ReadOnlyError, *_RETRIED)
 
 
 def is_outage(error: Exception) -> bool:
-    """Whether the error may pass by itself, so that ``on_error`` decides."""
+    """Whether the error may pass by itself."""
     if isinstance(error, _FINAL):
         return False
     return isinstance(error, _OUTAGES) or bool(_OUTAGE_CODES.match(str(error)))
@@ -78,14 +78,6 @@ def as_redis_error(error: Exception) -> Exception:
         lost.__cause__ = error
         return lost
     return error
-
-
-def have_failed(replies: Sequence[Any]) -> bool:
-    """Whether one of the replies is an error."""
-    for reply in replies:  # noqa: SIM110 - any() takes four times as long for the usual single reply
-        if isinstance(reply, Exception):
-            return True
-    return False
 
 
 class Retries:

@@ -34,7 +34,11 @@ class Script:
 def _called_in(text: str, found: dict[str, str]) -> dict[str, str]:
     """``found`` and the shared functions that the text calls, each after the ones that it needs."""
     for name, function in _shared().items():
-        if name not in found and re.search(rf"(?<!function )\b{name}\(", text):
+        if (
+            name not in found
+            and function is not text
+            and re.search(rf"(?<!function )\b{name}[(\[]", text)
+        ):
             _called_in(function, found)
             found[name] = function
     return found
@@ -46,7 +50,9 @@ def _shared() -> dict[str, str]:
     functions = {}
     for path in sorted(_folder().joinpath("shared").iterdir(), key=lambda path: path.name):
         for paragraph in path.read_text(encoding="utf-8").strip().split("\n\n")[1:]:
-            functions[re.findall(r"^local (?:function )?(\w+)", paragraph, re.MULTILINE)[0]] = paragraph
+            functions[re.findall(r"^local (?:function )?(\w+)", paragraph, re.MULTILINE)[0]] = (
+                paragraph
+            )
     return functions
 
 

@@ -12,9 +12,7 @@ from redis.retry import Retry
 from tbloom.engine.client import Store
 from tbloom.engine.connections import KeptConnections, node_option
 from tbloom.engine.flow import Call, Flow
-from tbloom.engine.retries import have_failed
 from tbloom.engine.urls import make_client, parse_url
-from tbloom.errors import TBloomError
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -32,7 +30,8 @@ class SyncDriver(Store["redis.Redis | redis.RedisCluster", Any]):
     def _from_url(cls, url: str, name: str, arguments: Mapping[str, Any]) -> Self:
         address, cluster = parse_url(url)
         kind = redis.RedisCluster if cluster else redis.Redis
-        seen = cls(make_client(kind.from_url, Retry, address), name, **arguments)
+        made = make_client(kind.from_url, Retry, address)
+        seen = cls(made, name, **arguments)  # type: ignore[call-arg,arg-type] # a store's own arguments
         seen._own_client()
         seen.keep_connections()
         return seen
@@ -64,32 +63,24 @@ class SyncDriver(Store["redis.Redis | redis.RedisCluster", Any]):
         if before is not None:
             before.let_go()
 
-    def _run(self, flow: Flow[T], *guess: T) -> T:
-        """The flow's answer; during an outage the ``guess``, if there is one."""
-        asked = False
+    def _run(self, flow: Flow[T]) -> T:
+        """The flow's answer."""
         try:
-            try:
-                calls = next(flow)
-                while not guess or asked or self.circuit.lets_through():
-                    replies = self._send(calls)
-                    asked = True
-                    calls = flow.send(replies)
-            except StopIteration as stop:
-                if asked:
-                    self.circuit.worked()
-                answer: T = stop.value
-                return answer
-            except (redis.RedisError, TBloomError) as error:
-                if not self._note_error(error, asked=asked) or not guess:
-                    raise
-            self._note_guess(flow)
-            return guess[0]
+            calls = next(flow)
+            while True:
+                calls = flow.send(self._send(calls))
+        except StopIteration as stop:
+            answer: T = stop.value
+            return answer
         finally:
             flow.close()  # so that it notes an error or a cancellation
 
     def _send(self, calls: Sequence[Call]) -> Sequence[Any]:
         began, replies = monotonic(), self._send_once(calls)
-        if not have_failed(replies):
+        for reply in replies:
+            if isinstance(reply, Exception):
+                break
+        else:
             return replies
         retries = self._retries(calls, began)
         retries.take(replies)

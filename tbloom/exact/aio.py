@@ -30,25 +30,21 @@ class AsyncExactFilter(ExactBase["asyncio.Redis | asyncio.RedisCluster"], AsyncD
 
     async def add(self, item: Item, ttl: float | timedelta | None = None) -> bool:
         """See ``ExactFilter.add``."""
-        flow = self._protocol.add(item, ttl)
-        return await self._run(flow, *self._guess(schedule=True, drop=False))
+        return await self._run(self._protocol.add(item, ttl))
 
     async def add_many(
         self, items: Iterable[Item], ttl: float | timedelta | None = None
     ) -> list[bool]:
         """See ``ExactFilter.add_many``."""
-        items, guesses = self._guess_many(items, schedule=True, drop=False)
-        return await self._run(self._protocol.add_many(items, ttl), *guesses)
+        return await self._run(self._protocol.add_many(items, ttl))
 
     async def contains(self, item: Item) -> bool:
         """See ``ExactFilter.contains``."""
-        flow = self._protocol.contains(item)
-        return await self._run(flow, *self._guess(schedule=False, drop=True))
+        return await self._run(self._protocol.contains(item))
 
     async def contains_many(self, items: Iterable[Item]) -> list[bool]:
         """See ``ExactFilter.contains_many``."""
-        items, guesses = self._guess_many(items, schedule=False, drop=True)
-        return await self._run(self._protocol.contains_many(items), *guesses)
+        return await self._run(self._protocol.contains_many(items))
 
     async def info(self) -> ExactInfo:
         """See ``ExactFilter.info``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypedDict
 
@@ -9,7 +10,7 @@ from tbloom.engine.client import Client, Store
 from tbloom.engine.parameters import refuse_old_names
 from tbloom.exact.config import ExactConfig
 from tbloom.exact.protocol import ExactProtocol
-from tbloom.items import check_ttl
+from tbloom.items import Item, check_ttl
 
 if TYPE_CHECKING:
     from typing_extensions import Never
@@ -24,7 +25,6 @@ class ExactArguments(TypedDict, total=False):
     ttl: float | timedelta
     shards: int
     retry_for: float | None
-    on_error: str
 
 
 class ExactBase(Store[Client, ExactConfig]):
@@ -40,7 +40,6 @@ class ExactBase(Store[Client, ExactConfig]):
         ttl: float | timedelta = DEFAULT_TTL,
         shards: int = 1,
         retry_for: float | None = None,
-        on_error: str = "raise",
         **old: Never,
     ) -> None:
         """A filter that remembers each item for a time of its own.
@@ -51,9 +50,13 @@ class ExactBase(Store[Client, ExactConfig]):
             (3600). Clients may differ in it.
         :param shards: independent parts of the filter; on a cluster they spread over its nodes (1).
         :param retry_for: see ``TimeBloom``.
-        :param on_error: see ``TimeBloom``.
         :raises ConfigError: if an argument can't be right.
         """
         refuse_old_names(old)
-        super().__init__(client, name, retry_for=retry_for, on_error=on_error)
+        super().__init__(client, retry_for=retry_for)
         self._protocol = ExactProtocol(ExactConfig(name, shards), check_ttl(ttl))
+
+    def assume_new(self, items: Iterable[Item]) -> None:
+        """Takes the items for new, after a call with them has raised one of redis-py's errors: drops its lost
+        answers, which the next call would get."""
+        self._protocol.assume_new(items)

@@ -78,10 +78,10 @@ class ExactExchange(BucketExchange):
         #: The parameters are known to be stored until then (``time.monotonic``), for items of this lifetime (ms).
         self._agreed: tuple[float, int] = (0.0, 0)
 
-    def batches(self, digests: Iterable[int], ttl: int = 0) -> list[Batch]:
+    def batches(self, digests: Iterable[int]) -> list[Batch]:
         """The distinct digests, by shard, in batches for one call each."""
         return [
-            Batch(list(some), shard, ttl=ttl)
+            Batch(list(some), shard)
             for shard, keys in by_shard(digests, self.config.shards).items()
             for some in chunks(keys, _ITEMS_PER_CALL)
         ]
@@ -91,11 +91,11 @@ class ExactExchange(BucketExchange):
         super().forget()
         self._agreed = (0.0, 0)
 
-    def _prepare(self, batches: list[Batch]) -> Flow[bool] | None:
+    def _prepare(self, batches: list[Batch], *, store: bool | None) -> Flow[bool] | None:
         """Reads changed layouts, and compares the parameters. (A single shard's script does that itself.)"""
         if self.config.shards == 1:
-            return super()._prepare(batches)
-        return self._agree(batches, super()._prepare(batches))
+            return super()._prepare(batches, store=store)
+        return self._agree(batches, super()._prepare(batches, store=store))
 
     def _agree(self, batches: list[Batch], reading: Flow[bool] | None) -> Flow[bool]:
         """Compares the parameters at the filter's root key, if that is due. An add also stores them there, until after

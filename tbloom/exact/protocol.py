@@ -16,7 +16,7 @@ from tbloom.errors import ConfigMismatch, TBloomError
 from tbloom.exact.config import ExactConfig, from_stored
 from tbloom.exact.exchange import ExactExchange
 from tbloom.exact.info import ExactInfo
-from tbloom.items import Item, check_ttl, digests_of, encode, fingerprint
+from tbloom.items import Item, check_ttl, encode, fingerprint, fingerprints_of
 
 _COUNT = Script("exact/count")
 
@@ -33,14 +33,18 @@ class ExactProtocol:
         """Is the item new?"""
         key = fingerprint(encode(item))
         answers = yield from self._exchange.add_items([key], self._ttl_ms(ttl))
-        return answers[key]
+        return answers.get(key, False)
 
     def add_many(self, items: Iterable[Item], ttl: float | timedelta | None) -> Flow[list[bool]]:
         """Which of the items are new? A repeat within the call is not."""
-        lasting, digests = self._ttl_ms(ttl), digests_of(items, fingerprint)
+        lasting, digests = self._ttl_ms(ttl), fingerprints_of(items)
         answers = yield from self._exchange.add_items(digests, lasting)
         # The first occurrence takes the answer; a repeat is seen.
         return [answers.pop(digest, False) for digest in digests]
+
+    def assume_new(self, items: Iterable[Item]) -> None:
+        """Drops the items' lost answers."""
+        self._exchange.pending_answers.forget(fingerprints_of(items))
 
     def contains(self, item: Item) -> Flow[bool]:
         """Has the item been seen?"""
@@ -50,7 +54,7 @@ class ExactProtocol:
 
     def contains_many(self, items: Iterable[Item]) -> Flow[list[bool]]:
         """Which of the items have been seen?"""
-        digests = digests_of(items, fingerprint)
+        digests = fingerprints_of(items)
         answers = yield from self._look_up(digests)
         return [answers[digest] for digest in digests]
 

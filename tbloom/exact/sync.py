@@ -57,21 +57,19 @@ class ExactFilter(ExactBase["redis.Redis | redis.RedisCluster"], SyncDriver):
 
         :param ttl: seconds, or a ``timedelta``; None, the default: the filter's.
         """
-        return self._run(self._protocol.add(item, ttl), *self._guess(schedule=True, drop=False))
+        return self._run(self._protocol.add(item, ttl))
 
     def add_many(self, items: Iterable[Item], ttl: float | timedelta | None = None) -> list[bool]:
         """``add`` for each item, in order; a repeat within the call is seen."""
-        items, guesses = self._guess_many(items, schedule=True, drop=False)
-        return self._run(self._protocol.add_many(items, ttl), *guesses)
+        return self._run(self._protocol.add_many(items, ttl))
 
     def contains(self, item: Item) -> bool:
         """Is the item remembered? Changes nothing."""
-        return self._run(self._protocol.contains(item), *self._guess(schedule=False, drop=True))
+        return self._run(self._protocol.contains(item))
 
     def contains_many(self, items: Iterable[Item]) -> list[bool]:
         """``contains`` for each item, in order."""
-        items, guesses = self._guess_many(items, schedule=False, drop=True)
-        return self._run(self._protocol.contains_many(items), *guesses)
+        return self._run(self._protocol.contains_many(items))
 
     def __contains__(self, item: Item) -> bool:
         return self.contains(item)

@@ -14,12 +14,12 @@ from itertools import chain, islice
 from typing import NamedTuple, TypeVar
 
 from tbloom.bloom.config import Config
-from tbloom.bloom.hasher import by_shard
+from tbloom.bloom.hasher import by_shard, digest, digests_of
 from tbloom.engine.batches import cut
 from tbloom.engine.flow import chunks
 from tbloom.engine.tokens import LANE_TTL_MS
 from tbloom.errors import FilterFull
-from tbloom.items import Item, check_items, check_within, digest, digests_of
+from tbloom.items import Item, check_items, check_within
 from tbloom.local.live import Live
 from tbloom.local.memory import Store
 from tbloom.local.shard import Look, PlainLook, Shard

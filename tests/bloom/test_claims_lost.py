@@ -141,19 +141,6 @@ async def test_another_prefix_is_another_search(make: Any) -> None:
     assert sorted(set(notes[:10]) - {first}) == sorted(await ours.take_over(prefix="a"))
 
 
-async def test_an_error_of_the_filters_own_shows_that_the_server_answers(
-    make: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ours = make(capacity=1, grow=False, on_error="drop")
-    circuit = (ours._seen if hasattr(ours, "_seen") else ours).circuit
-    await ours.add("fills the slice")
-    monkeypatch.setattr("tbloom.engine.outage.HOLD_OFF", 0.0)
-    circuit.failed(redis.ConnectionError())
-    with pytest.raises(FilterFull):
-        await ours.add("b")
-    assert not circuit.is_open
-
-
 async def test_a_closed_filter_may_be_used_again(make: Any) -> None:
     ours, theirs = make(session_ttl=LIFE), make()
     await ours.claim("a")
@@ -205,15 +192,17 @@ def test_the_heartbeat_stops_with_its_object(url: str, name: str) -> None:
     assert not heartbeat.is_alive()
 
 
-def test_a_claim_answered_new_by_policy_stays_claimed(url: str, name: str) -> None:
-    """The claim reached the server, the reply did not, and the policy answers "new": no other process gets it."""
+def test_a_claim_that_the_caller_assumed_new_stays_claimed(url: str, name: str) -> None:
+    """The claim reached the server, the reply did not, and the caller begins the work: no other process gets it."""
     with (
         LossyProxy(url, lambda number: number == 2) as proxy,
-        sync(proxy.url, name, on_error="schedule", retry_for=0, session_ttl=LIFE) as ours,
+        sync(proxy.url, name, retry_for=0, session_ttl=LIFE) as ours,
         sync(url, name) as theirs,
     ):
         "parameters" in ours  # noqa: B015 - a call
-        assert NEW is ours.claim("a", note="the work")
+        with pytest.raises(redis.ConnectionError):
+            ours.claim("a", note="the work")
+        ours.assume_new(["a"])
         for _ in range(10):
             time.sleep(LIFE / 5)
             assert BUSY is theirs.claim("a")

@@ -9,9 +9,8 @@ import pytest
 import redis
 
 from tbloom import ConfigError, ConfigMismatch, TimeBloom
-from tbloom.bloom.hasher import Hasher
+from tbloom.bloom.hasher import Hasher, digest
 from tbloom.bloom.sizing import HEADER_BITS
-from tbloom.items import digest
 from tests.helpers.making import Make
 from tests.helpers.stored import snapshot
 

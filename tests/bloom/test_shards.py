@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -11,9 +10,8 @@ import redis
 
 from tbloom import Claim, ConfigMismatch, TimeBloom
 from tbloom.bloom.config import configure
-from tbloom.bloom.hasher import Hasher
-from tbloom.engine.keys import SLOTS, Keys, shard_of, slot
-from tbloom.items import digest
+from tbloom.bloom.hasher import block_of, digest, shard_of
+from tbloom.engine.keys import SLOTS, Keys, slot
 from tests.helpers.making import Make
 
 
@@ -50,14 +48,14 @@ def test_items_belong_to_shards_evenly(shards: int) -> None:
     assert all(abs(n - 100_000 / shards) < 5 * (100_000 / shards) ** 0.5 for n in counts.values())
 
 
-def test_the_shard_says_nothing_about_the_offsets() -> None:
-    """In one of 8 shards, offsets are as uniform as elsewhere (64 buckets, 5 sigma)."""
-    hasher = Hasher(1_000_003, 8)
+def test_the_shard_says_nothing_about_the_block_and_the_columns() -> None:
+    """In one of 8 shards, they are as uniform as elsewhere (64 buckets, 5 sigma)."""
     digests = [digest(b"%d" % i) for i in range(80_000)]
     ours = [d for d in digests if shard_of(d, 8) == 3]
-    buckets = Counter(offset * 64 // 1_000_003 for d in ours for offset in hasher.offsets(d))
-    even = len(ours) * 8 / 64
-    assert all(abs(n - even) < 5 * even**0.5 for n in buckets.values())
+    blocks = Counter(block_of(d, 64) for d in ours)
+    columns = Counter(column // 4 for d in ours for column in d[:8])
+    for buckets, even in ((blocks, len(ours) / 64), (columns, len(ours) * 8 / 64)):
+        assert all(abs(n - even) < 5 * even**0.5 for n in buckets.values())
 
 
 async def test_a_sharded_filter_answers_as_any_other(
@@ -153,20 +151,20 @@ async def test_an_add_in_the_middle_of_a_clear_agrees_anew(
         await make(shards=8).add("a")
 
 
-async def test_offsets_are_right_past_2_to_the_32(make: Make, client: redis.Redis) -> None:
-    """2^33 bits in one filter: 32 keys of 32 MB; these items touch a few."""
-    seen = make(bits=2**33, hashes=7, slices=2, capacity=10**8)
+async def test_a_slice_of_a_gigabyte(make: Make, client: redis.Redis) -> None:
+    """2^33 bits: 33 keys, of which these items touch a few."""
+    parameters = {"bits": 2**33, "hashes": 7, "slices": 2, "capacity": 10**8}
+    seen, config = make(**parameters), configure("x", **parameters)
     items = [f"item {i}" for i in range(4)]
     assert [True] * 4 == await seen.add_many(items)
     assert [False] * 4 == await seen.add_many(items)
-    config = configure("x", bits=2**33, hashes=7, slices=2, capacity=10**8)
-    keys = await seen.keys()
-    current = keys[config.shards :]
+    current = (await seen.keys())[config.shards :]
     for item in items:
-        key = digest(item.encode())
-        offsets = Hasher(config.shard_bits, 7).offsets(key)
+        key = digest(item)
+        start = 64 + 7 * 256 * block_of(key, config.shard_bits // (7 * 256))
         slice_key = current[shard_of(key, config.shards)]
-        assert [1] * 7 == [client.getbit(slice_key, 64 + offset) for offset in offsets]
+        bits = [start + 256 * row + column for row, column in enumerate(key[:7])]
+        assert [1] * 7 == [client.getbit(slice_key, bit) for bit in bits]
     await seen.clear()
 
 
@@ -193,16 +191,6 @@ def test_the_root_lives_as_long_as_the_newest_slice(clockwork: Any, name: str) -
             assert all(seen.add_many(f"{day} {i}" for i in range(20)))
             assert client.pttl(f"{{{name}}}:config") == max(map(client.pttl, client.keys("*")))
             assert client.pttl(f"{{{name}}}:config") < 3 * 86_400_000
-
-
-def test_shard_and_positions_have_no_bit_in_common() -> None:
-    """The upper 32 bits of an item's digest choose its shard, the other 96 its positions."""
-    hasher, lower = Hasher(1_000_003, 8), (1 << 96) - 1
-    for one, other in pairwise(digest(b"%d" % i) for i in range(200)):
-        crossed = one & ~lower | other & lower
-        assert shard_of(one, 1000) == shard_of(crossed, 1000)
-        assert hasher.offsets(other) == hasher.offsets(crossed)
-        assert hasher.offsets(one) != hasher.offsets(crossed)
 
 
 @pytest.mark.parametrize("verb", ["contains", "claim", "commit"])

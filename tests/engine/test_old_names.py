@@ -37,3 +37,13 @@ def test_an_old_name_is_refused_with_the_new_one(
             make(**{old: 1})
         with pytest.raises(TypeError, match="argument 'no_such'"):
             make(no_such=1)
+
+
+@pytest.mark.parametrize(("store", "client"), STORES)
+def test_an_argument_that_is_gone_is_refused_with_what_takes_its_place(
+    store: Any, client: Any
+) -> None:
+    with pytest.raises(
+        ConfigError, match=r"^on_error: expected to be left out: .* TBLOOM_ON_ERROR"
+    ):
+        store(client(), "news", on_error="drop")

@@ -25,9 +25,9 @@ def eager_threads() -> Iterator[None]:
     sys.setswitchinterval(interval)
 
 
-def name(lane: Lane) -> tuple[str, int]:
-    """What the server knows the lane by."""
-    return lane.client, lane.lane
+def client_of(lane: Lane) -> str:
+    """The part of its name that all lanes of a client share."""
+    return lane.name.split(":")[0]
 
 
 def in_threads(work: Callable[[], None]) -> None:
@@ -51,9 +51,9 @@ def test_numbers_rise() -> None:
     numbers = []
     for _ in range(3):
         lane = lanes.take()
-        numbers += [lane.next_number(), lane.next_number()]
+        numbers.append(lane.number)
         lanes.give_back(lane)
-    assert [1, 2, 3, 4, 5, 6] == numbers
+    assert [1, 2, 3] == numbers
 
 
 def test_lanes_are_used_again() -> None:
@@ -62,7 +62,7 @@ def test_lanes_are_used_again() -> None:
     used = set()
     for _ in range(100):
         lane = lanes.take()
-        used.add(name(lane))
+        used.add(lane.name)
         lanes.give_back(lane)
     assert len(used) == 1
 
@@ -72,19 +72,19 @@ def test_taken_lanes_differ() -> None:
     lanes = LanePool()
     for lane in [lanes.take() for _ in range(10)]:
         lanes.give_back(lane)
-    assert len({name(lanes.take()) for _ in range(100)}) == 100
+    assert len({lanes.take().name for _ in range(100)}) == 100
 
 
 def test_clients_differ() -> None:
     """Every filter object is a client of its own."""
-    assert len({LanePool().take().client for _ in range(100)}) == 100
+    assert len({client_of(LanePool().take()) for _ in range(100)}) == 100
 
 
 @pytest.mark.usefixtures("eager_threads")
 def test_threads_never_share_a_lane() -> None:
     """However threads take turns, a lane is in one hand at a time and repeats no number."""
     lanes = LanePool()
-    held: set[tuple[str, int]] = set()
+    held: set[str] = set()
     lock = threading.Lock()
     shared, tokens = [], []
 
@@ -92,19 +92,19 @@ def test_threads_never_share_a_lane() -> None:
         for _ in range(500):
             lane = lanes.take()
             with lock:
-                if name(lane) in held:
-                    shared.append(name(lane))
-                held.add(name(lane))
-                tokens.append((*name(lane), lane.next_number()))
+                if lane.name in held:
+                    shared.append(lane.name)
+                held.add(lane.name)
+                tokens.append((lane.name, lane.number))
             time.sleep(0)  # lets another thread have a go while the lane is held
             with lock:
-                held.discard(name(lane))
+                held.discard(lane.name)
             lanes.give_back(lane)
 
     in_threads(work)
     assert [] == shared
     assert THREADS * 500 == len(set(tokens))
-    assert len({token[:2] for token in tokens}) <= THREADS
+    assert len({token[0] for token in tokens}) <= THREADS
 
 
 @needs_fork
@@ -113,9 +113,9 @@ def test_forked_child_is_another_client() -> None:
     lanes = LanePool()
     lane = lanes.take()
     lanes.give_back(lane)
-    children = {in_child(lambda: lanes.take().client) for _ in range(3)}
-    assert len(children | {lane.client}) == 4
-    assert lane.client == lanes.take().client
+    children = {in_child(lambda: client_of(lanes.take())) for _ in range(3)}
+    assert len(children | {client_of(lane)}) == 4
+    assert client_of(lane) == client_of(lanes.take())
 
 
 @needs_fork
@@ -128,11 +128,11 @@ def test_parent_s_lane_given_back_in_child(first: str) -> None:
     def child() -> list[str]:
         taken = [lanes.take()] if first == "take" else []
         lanes.give_back(lane)
-        return [lane.client for lane in [*taken, *(lanes.take() for _ in range(3))]]
+        return [client_of(lane) for lane in [*taken, *(lanes.take() for _ in range(3))]]
 
     clients = Counter(in_child(child))
     assert len(clients) == 1
-    assert lane.client not in clients
+    assert client_of(lane) not in clients
 
 
 @needs_fork
@@ -144,12 +144,12 @@ def test_threads_of_a_forked_child() -> None:
     for lane in spare:
         lanes.give_back(lane)
 
-    def child() -> list[tuple[str, int]]:
+    def child() -> list[str]:
         taken: list[Lane] = []
         in_threads(lambda: taken.append(lanes.take()))
-        return [name(lane) for lane in taken]
+        return [lane.name for lane in taken]
 
     for _ in range(100):
-        taken = [(client, lane) for client, lane in in_child(child)]
+        taken = in_child(child)
         assert THREADS == len(set(taken))
-        assert spare[0].client not in {client for client, _ in taken}
+        assert client_of(spare[0]) not in {name.split(":")[0] for name in taken}

@@ -19,8 +19,8 @@ import pytest
 
 from tbloom import AsyncLocalBloom, ConfigError, FilterFull, LocalBloom, TBloomError, TimeBloom
 from tbloom.bloom import hasher
+from tbloom.bloom.hasher import digest
 from tbloom.engine import batches
-from tbloom.items import digest
 from tbloom.local import parts, protocol, shard
 from tbloom.local.protocol import choose_look
 from tbloom.window import to_ms

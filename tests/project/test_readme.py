@@ -12,7 +12,8 @@ import redis
 
 from tbloom import TimeBloom
 from tbloom.bloom.config import configure
-from tbloom.engine import client, outage, urls
+from tbloom.engine import client, urls
+from tbloom.scrapy import outage
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 

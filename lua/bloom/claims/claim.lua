@@ -17,7 +17,7 @@
 -- ARGV[9]    how long it counts as alive without another heartbeat (ms)
 -- ARGV[10]   the number of newest slices that are asked, 4 characters; kept with the claims
 -- ARGV[11]   the previous owner: a session that has handed these items over; '': none
--- ARGV[12]   the items (item_at in shared/blocks.lua); the first 16 bytes of each are its digest
+-- ARGV[12]   the items (find_block in shared/blocks.lua); the first 16 bytes of each are its digest
 -- ARGV[13..] two for each item: the number of the call that claims it, 8 characters, and a note to keep with the claim
 --
 -- Reply      {0, answers}     a character per item: 1 new, and now claimed; 0 seen; 2 claimed by a living session
@@ -48,8 +48,8 @@ redis.call('HLEN', claims)
 local answers, any_new = {}, false
 for at = 1, #items, item_bytes do
   local answer = '0'
-  if not is_in_any(groups, item_at(items, at, item_bytes, groups)) then
-    local digest, argument = sub(items, at, at + 15), FIRST_NUMBER + 2 * #answers
+  if not is_in_any(groups, find_block(items, at, item_bytes, groups)) then
+    local digest, argument = string.sub(items, at, at + 15), FIRST_NUMBER + 2 * #answers
     local number, note = ARGV[argument], ARGV[argument + 1]
     local owner, claimed_as = owner_of(claims, digest)
     local again = owner == session and claimed_as == number

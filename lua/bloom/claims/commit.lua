@@ -18,7 +18,7 @@
 -- ARGV[9]    the sizes of the parts from KEYS[5] on (groups_of in shared/blocks.lua)
 -- ARGV[10]   the number, from KEYS[5] on, counted from 1, of the chosen slice's newest part: new items go there
 -- ARGV[11]   the client's session, 16 characters; '': none
--- ARGV[12]   the items (item_at in shared/blocks.lua); the first 16 bytes of each are its digest
+-- ARGV[12]   the items (find_block in shared/blocks.lua); the first 16 bytes of each are its digest
 --
 -- Reply      {0, answers}     a character per item: 1 remembered now, 0 it was before. Fewer characters than items:
 --                             the part is full; the client sends the rest again
@@ -52,9 +52,9 @@ local own = groups[1]
 for i = 2, #groups do
   if groups[i].first <= chosen then own = groups[i] end
 end
-local change, answers, done, status = new_change(chosen, own, capacity, grows), {}, {}, nil
+local change, answers, done, status = new_change(KEYS[chosen], own, capacity, grows), {}, {}, nil
 for at = 1, #items, item_bytes do
-  local columns = item_at(items, at, item_bytes, groups)
+  local columns = find_block(items, at, item_bytes, groups)
   local block = block_of(change)
   local seen = are_set(block, columns, 1, own.rows) or is_in_any(groups, columns, chosen)
   if not seen then
@@ -62,7 +62,7 @@ for at = 1, #items, item_bytes do
     if status then break end
   end
   answers[#answers + 1] = seen and '0' or '1'
-  local digest = sub(items, at, at + 15)
+  local digest = string.sub(items, at, at + 15)
   if session ~= '' and owner_of(claims, digest) == session then done[#done + 1] = digest end
 end
 

@@ -74,6 +74,13 @@ class HeldClaims:
             self.to_release[digest] = number
         cut(self.to_release)
 
+    def hold(self, digests: Iterable[bytes]) -> None:
+        """Holds claims that were to be released."""
+        for digest in digests:
+            number = self.to_release.pop(digest, None)
+            if number is not None:
+                self.claimed[digest] = number
+
     def commit_later(self, digests: Iterable[bytes]) -> None:
         """Notes items whose work is done, but whose commit may not have reached the server."""
         self.to_commit.update(dict.fromkeys(digests))

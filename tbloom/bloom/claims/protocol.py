@@ -13,10 +13,10 @@ from typing import NamedTuple
 from tbloom.bloom.claims.commit import commit_call
 from tbloom.bloom.claims.held import Claim, HeldClaims
 from tbloom.bloom.exchange import FilterExchange
+from tbloom.bloom.hasher import packed
 from tbloom.bloom.script_calls import SliceCalls
 from tbloom.engine.batches import Batch
 from tbloom.engine.flow import Flow, ScriptCall
-from tbloom.engine.outage import AnsweredWithoutServer
 from tbloom.engine.scripts import Script
 from tbloom.errors import TBloomError
 
@@ -84,10 +84,8 @@ class Claims:
         terms = _Terms(own.session, self.ttl_ms, numbers, within, notes, previous_owner)
         try:
             yield from self.exchange.ask(
-                batches, lambda calls, batch: self._claim_call(calls, batch, terms), store=False
+                batches, lambda batch: self._claim_call(batch.known, batch, terms)
             )
-        except AnsweredWithoutServer:  # the answer was "new": the client keeps the claims
-            raise
         except BaseException:  # also GeneratorExit: the driver was cancelled
             own.release_later(numbers)
             raise
@@ -105,7 +103,7 @@ class Claims:
         try:
             yield from self.exchange.ask(
                 batches,
-                lambda calls, batch: commit_call(calls, batch, own.session),
+                lambda batch: commit_call(batch.known, batch, own.session),
                 store=True,
             )
         except TBloomError:
@@ -150,7 +148,7 @@ class Claims:
         try:
             yield from self.exchange.ask(
                 batches,
-                lambda _, batch: self._release_call(batch, own.session, numbers, how),
+                lambda batch: self._release_call(batch, own.session, numbers, how),
                 store=None,
             )
         except BaseException:
@@ -188,7 +186,7 @@ class Claims:
                 terms.ttl_ms,
                 f"{terms.within:04x}",
                 terms.previous_owner,
-                shard.packed(batch.digests, parts),
+                packed(batch.digests, shard.digests[terms.within - 1]),
                 *(word for pair in words for word in pair),
             ),
         )

@@ -145,7 +145,10 @@ class Sessions:
         return (
             text(next_),
             left,
-            {bytes.fromhex(text(key)): (int(text(within), 16), text(note)) for key, within, note in rows},
+            {
+                bytes.fromhex(text(key)): (int(text(within), 16), text(note))
+                for key, within, note in rows
+            },
         )
 
     def _heartbeat(

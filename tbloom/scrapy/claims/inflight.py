@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from scrapy import Request
     from scrapy.crawler import Crawler
 
-    from tbloom import TimeBloom
+    from tbloom.scrapy.outage import CrawlBloom
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class InFlight:
     def __init__(
         self,
         crawler: Crawler,
-        seen: TimeBloom,
+        seen: CrawlBloom,
         close_spider: Callable[[], None],
         *,
         take_over: bool,

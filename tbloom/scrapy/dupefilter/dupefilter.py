@@ -12,7 +12,7 @@ from scrapy import signals
 from scrapy.dupefilters import BaseDupeFilter
 from scrapy.utils.request import RequestFingerprinter, referer_str
 
-from tbloom import Claim, LocalBloom, TimeBloom
+from tbloom import Claim, LocalBloom
 from tbloom.errors import ConfigError, FilterFull, TBloomError
 from tbloom.scrapy.claims.inflight import InFlight, in_flight
 from tbloom.scrapy.claims.middleware import SpiderMiddleware
@@ -21,6 +21,7 @@ from tbloom.scrapy.dupefilter.options import Options, read_options, shadow_setti
 from tbloom.scrapy.dupefilter.prefetch import Prefetch, prefetches
 from tbloom.scrapy.dupefilter.shadow import ShadowDupeFilter
 from tbloom.scrapy.meta import TTL, WITHIN
+from tbloom.scrapy.outage import CrawlBloom
 
 if TYPE_CHECKING:
     from scrapy import Request, Spider
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from scrapy.statscollectors import StatsCollector
     from typing_extensions import Self
 
-    from tbloom import ExactFilter
+    from tbloom.scrapy.outage import CrawlExact
 
 logger = logging.getLogger(__name__)
 
@@ -91,7 +92,7 @@ class DupeFilter(BaseDupeFilter):
         return read_options(self._settings, spider)
 
     @property
-    def seen(self) -> TimeBloom | ExactFilter | LocalBloom:
+    def seen(self) -> CrawlBloom | CrawlExact | LocalBloom:
         """The filter."""
         return self._options.seen
 
@@ -177,9 +178,9 @@ class DupeFilter(BaseDupeFilter):
         finally:
             self._count_errors()
 
-    def _attach(self, crawler: Crawler, seen: TimeBloom | ExactFilter | LocalBloom) -> None:
+    def _attach(self, crawler: Crawler, seen: CrawlBloom | CrawlExact | LocalBloom) -> None:
         """Makes what follows the requests of this crawl."""
-        if self._options.mark_done and isinstance(seen, TimeBloom):
+        if self._options.mark_done and isinstance(seen, CrawlBloom):
             if crawler.get_spider_middleware(SpiderMiddleware) is None:
                 expected = "'scheduled', or tbloom's add-on: ADDONS = {'tbloom.scrapy.Addon': 500}"
                 raise ConfigError("TBLOOM_MARK", "done", expected)
@@ -195,7 +196,7 @@ class DupeFilter(BaseDupeFilter):
         # close() would be too early: claims may be settled after it, and scrapy-redis does not call it.
         crawler.signals.connect(self._end, signals.spider_closed)
 
-    def _warn(self, seen: TimeBloom | ExactFilter) -> None:
+    def _warn(self, seen: CrawlBloom | CrawlExact) -> None:
         """Logs what threatens the filter. Some servers don't let us ask."""
         with suppress(RedisError):
             for warning in seen.warnings():

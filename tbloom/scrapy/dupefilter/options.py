@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 from scrapy.settings import BaseSettings
 
-from tbloom import ExactFilter, LocalBloom, TimeBloom
-from tbloom.engine.outage import CircuitBreaker
+from tbloom import LocalBloom
 from tbloom.errors import ConfigError
 from tbloom.scrapy.connection import make_client
 from tbloom.scrapy.meta import TTL, WITHIN
+from tbloom.scrapy.outage import CircuitBreaker, CrawlBloom, CrawlExact
 from tbloom.scrapy.settings import (
     COUNTS,
     FILTER,
@@ -60,7 +60,7 @@ _MIN_BIT, _MAX_BIT = 3, 40  # up to 256 blocks of 512 MB, as that package has it
 class Options:
     """What the settings describe."""
 
-    seen: TimeBloom | ExactFilter | LocalBloom
+    seen: CrawlBloom | CrawlExact | LocalBloom
     #: The value of TBLOOM_STORE.
     store: str
     #: Decides while the server does not answer; a local store always answers.
@@ -79,7 +79,7 @@ class Options:
     @property
     def cache_hits(self) -> int:
         """Number of answers that came from the local cache."""
-        return self.seen.cache_hits if isinstance(self.seen, TimeBloom) else 0
+        return self.seen.cache_hits if isinstance(self.seen, CrawlBloom) else 0
 
     def close(self) -> None:
         """Closes the filter and its client."""
@@ -164,7 +164,7 @@ def _is_default(settings: BaseSettings, name: str) -> bool:
 
 def _make_filter(
     settings: BaseSettings, spider: str | None, store: str, suffix: str, own: dict[str, Any]
-) -> TimeBloom | ExactFilter | LocalBloom:
+) -> CrawlBloom | CrawlExact | LocalBloom:
     found = _filter_arguments(settings)
     name = expand(FILTER["name"], found.get("name", DEFAULT_KEY), spider) + suffix
     found = {key: value for key, value in found.items() if key in _STORES[store].arguments}
@@ -175,9 +175,9 @@ def _make_filter(
     client, retry_for = make_client(settings)
     found = {**retry_for, **found, **own}
     if store == "exact":
-        seen: TimeBloom | ExactFilter = ExactFilter(client, name, **found)
+        seen: CrawlBloom | CrawlExact = CrawlExact(client, name, **found)
     else:
-        seen = TimeBloom(client, name, **{"cache_size": CACHE_SIZE, **found})
+        seen = CrawlBloom(client, name, **{"cache_size": CACHE_SIZE, **found})
     seen.keep_connections()
     return seen
 

@@ -15,8 +15,8 @@ from tbloom.scrapy.meta import CLAIM, WITHIN
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
 
-    from tbloom import ExactFilter, TimeBloom
     from tbloom.scrapy.claims.inflight import InFlight
+    from tbloom.scrapy.outage import CrawlBloom, CrawlExact
 
 
 class Prefetch:
@@ -28,7 +28,7 @@ class Prefetch:
     """
 
     def __init__(
-        self, crawler: Crawler, seen: TimeBloom | ExactFilter, in_flight: InFlight | None
+        self, crawler: Crawler, seen: CrawlBloom | CrawlExact, in_flight: InFlight | None
     ) -> None:
         self._crawler = crawler
         self._seen = seen

@@ -13,12 +13,12 @@ from scrapy import signals
 from scrapy.dupefilters import BaseDupeFilter
 from scrapy.utils.misc import build_from_crawler, load_object
 
-from tbloom import TimeBloom
 from tbloom.bloom.measured import Measured
 from tbloom.errors import ConfigError, TBloomError
 from tbloom.scrapy.crawler import OnceLogger, count, fingerprint, spider_of
 from tbloom.scrapy.dupefilter.options import read_options, shadow_setting
 from tbloom.scrapy.meta import WITHIN
+from tbloom.scrapy.outage import CrawlBloom
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,13 +64,13 @@ class ShadowDupeFilter(BaseDupeFilter):
         return kind.from_settings(self._settings)
 
     @cached_property
-    def seen(self) -> TimeBloom:
+    def seen(self) -> CrawlBloom:
         """The filter that is tried."""
         spider = spider_of(self._crawler).name
         seen = read_options(
             self._settings, spider, self._suffix(), on_error="schedule", retry_for=0
         ).seen
-        assert isinstance(seen, TimeBloom)  # noqa: S101 - the other stores refuse TBLOOM_SHADOW
+        assert isinstance(seen, CrawlBloom)  # noqa: S101 - the other stores refuse TBLOOM_SHADOW
         return seen
 
     def _kind(self) -> Any:

@@ -1,0 +1,257 @@
+"""The connection that all tasks of an event loop share: each gets the replies to its own calls, whatever befalls others."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import suppress
+
+import pytest
+import redis
+import redis.asyncio
+
+from tbloom import AsyncTimeBloom, Claim, TimeBloom
+from tbloom.demo.localredis import LocalRedis, find_binary, free_port
+from tests.helpers.account import NO_ANSWER
+from tests.helpers.forks import in_child, needs_fork
+from tests.helpers.making import missing
+from tests.helpers.proxy import Fault, Proxy
+
+pytestmark = pytest.mark.skipif(
+    not hasattr(redis.Connection, "should_reconnect"), reason="redis-py is older than 7"
+)
+TASKS = 100
+
+
+def connections(client: redis.Redis, name: str) -> list[str]:
+    """The ids of the server's connections of this name."""
+    return [each["id"] for each in client.client_list() if each["name"] == name]
+
+
+@pytest.fixture
+async def seen(url: str, name: str) -> AsyncIterator[AsyncTimeBloom]:
+    """Its connections are found by the name."""
+    address = f"{url}?client_name={name}"
+    async with AsyncTimeBloom.from_url(address, name, error_rate=1e-9) as seen:
+        yield seen
+
+
+async def add_until_answered(seen: AsyncTimeBloom, item: str) -> bool:
+    """Some errors last longer than the filter's own retries."""
+    while True:
+        with suppress(*NO_ANSWER):
+            return await seen.add(item)
+
+
+async def answers_to(seen: AsyncTimeBloom, items: int) -> Counter[tuple[str, bool]]:
+    """How often each answer was given, where TASKS tasks share the items and two of them add each."""
+    answers = Counter[tuple[str, bool]]()
+
+    async def work(task: int) -> None:
+        for i in range(task // 2, items, TASKS // 2):
+            answers[f"item {i}", await add_until_answered(seen, f"item {i}")] += 1
+        if task % 10 == 0:
+            some = [f"item {i}" for i in range(0, items, 7)]
+            assert len(some) == len(await seen.contains_many(some))
+
+    await asyncio.gather(*map(work, range(TASKS)))
+    return answers
+
+
+def each_twice(items: int) -> Counter[tuple[str, bool]]:
+    """Each item was new once, and seen once."""
+    return Counter((f"item {i}", new) for i in range(items) for new in (True, False))
+
+
+async def test_one_connection_serves_all_tasks(
+    seen: AsyncTimeBloom, name: str, client: redis.Redis
+) -> None:
+    """Calls of one and of many commands, in any order."""
+    assert each_twice(1000) == await answers_to(seen, 1000)
+    assert len(connections(client, name)) == 1
+    assert 1000 == (await seen.info()).items
+
+
+async def test_a_cancelled_task_takes_no_reply_from_others(seen: AsyncTimeBloom) -> None:
+    """Whenever that is; its item is new to the next call."""
+    rng, account = random.Random(18), Counter[tuple[str, bool]]()
+    for turn in range(30):
+        items = [f"{turn} {i}" for i in range(TASKS)]
+        tasks = [asyncio.create_task(seen.add(item)) for item in items]
+        for _ in range(rng.randrange(12)):
+            await asyncio.sleep(0)
+        cancelled = {task for task in tasks if rng.random() < 0.3 and task.cancel()}
+        for item, task in zip(items, tasks, strict=True):
+            with suppress(asyncio.CancelledError):
+                account[item, await task] += 1
+                assert task not in cancelled
+        for item in items:
+            account[item, await seen.add(item)] += 1
+            account[item, await seen.add(item)] += 1
+    new = [item for (item, is_new), times in account.items() if is_new for _ in range(times)]
+    assert len(new) == len({*new}) == 30 * TASKS
+    assert 30 * TASKS == (await seen.info()).items
+
+
+async def test_cancelled_while_the_connection_is_made(seen: AsyncTimeBloom) -> None:
+    """The other tasks get theirs all the same."""
+    tasks = [asyncio.create_task(seen.add(f"{i}")) for i in range(TASKS)]
+    for _ in range(3):
+        await asyncio.sleep(0)
+    tasks[0].cancel()
+    answers = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [True] * (TASKS - 1) == answers[1:]
+    assert await seen.add("0")
+    assert TASKS == (await seen.info()).items
+
+
+async def test_the_server_closes_the_connection_again_and_again(
+    seen: AsyncTimeBloom, name: str, client: redis.Redis
+) -> None:
+    """All calls that wait are sent again, over another one."""
+    killed = 0
+
+    async def kill() -> None:
+        nonlocal killed
+        while True:
+            await asyncio.sleep(0.01)
+            for connection in connections(client, name):
+                killed += client.client_kill_filter(_id=connection)
+
+    killing = asyncio.create_task(kill())
+    assert each_twice(3000) == await answers_to(seen, 3000)
+    killing.cancel()
+    assert killed
+    assert 3000 == (await seen.info()).items
+
+
+@pytest.mark.parametrize("fault", [*Fault], ids=lambda fault: fault.name.lower())
+async def test_a_bad_network(url: str, name: str, fault: Fault) -> None:
+    """Every tenth of the writes, each of many calls, meets a fault."""
+    with Proxy(url, lambda number: fault if number % 10 == 2 else None, late=0.15) as proxy:
+        address = f"{proxy.url}?socket_timeout=0.1"
+        async with AsyncTimeBloom.from_url(address, name, error_rate=1e-9) as seen:
+            assert each_twice(1000) == await answers_to(seen, 1000)
+    assert proxy.struck[fault]
+    with TimeBloom.from_url(url, name, error_rate=1e-9) as right:
+        assert 1000 == right.info().items
+
+
+async def test_late_reply_is_not_the_next_call_s(url: str, name: str, client: redis.Redis) -> None:
+    """After a time-out the connection is given up: what still comes over it is nobody's."""
+    address = f"{url}?socket_timeout=0.2"
+    async with AsyncTimeBloom.from_url(address, name, retry_for=0.1) as seen:
+        assert await seen.add("old")
+        client.client_pause(500)
+        late = await asyncio.gather(*map(seen.contains, "abc"), return_exceptions=True)
+        assert [redis.TimeoutError] * 3 == [*map(type, late)]
+        assert len({*map(id, late)}) == 3
+        client.client_unpause()
+        assert [await seen.contains("old"), await seen.contains("new")] == [True, False]
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_one_event_loop_after_the_other(
+    url: str, name: str, client: redis.Redis, *, killed: bool
+) -> None:
+    """The connection of a closed loop is given up, whether it lasts or not."""
+    seen = AsyncTimeBloom.from_url(f"{url}?client_name={name}", name, error_rate=1e-9)
+    for loop in range(3):
+        items = 1000 * loop + 1000
+        answers = asyncio.run(answers_to(seen, items))
+        assert items == sum(answers.values()) - items
+        assert 1000 == sum(times for (_, new), times in answers.items() if new)
+        for connection in connections(client, name) * killed:
+            client.client_kill_filter(_id=connection)
+
+    async def end() -> int:
+        async with seen:
+            return (await seen.info()).items
+
+    assert 3000 == asyncio.run(end())
+
+
+@needs_fork
+async def test_forked_child_leaves_the_connection_to_its_parent(
+    seen: AsyncTimeBloom, name: str, client: redis.Redis
+) -> None:
+    """The child's loop, and its connection, are others."""
+    assert await seen.add("a")
+    kept = connections(client, name)
+
+    async def work() -> list[bool]:
+        return [await seen.add(item) for item in "abb"]
+
+    def child() -> list[bool]:
+        return asyncio.run(work())
+
+    assert [False, True, False] == in_child(child)
+    assert [await seen.add(item) for item in "bcc"] == [False, True, False]
+    assert kept == connections(client, name)
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3])
+async def test_pool_of_few_connections(url: str, name: str, limit: int) -> None:
+    """Other commands find one too."""
+    async with AsyncTimeBloom.from_url(f"{url}?max_connections={limit}", name) as seen:
+        for start in range(0, 500, 100):
+            items = [f"{i}" for i in range(start, start + 100)]
+            assert [True] * 100 == await seen.add_many(items)
+            if limit > 1:
+                assert [False] * 100 == await asyncio.gather(*map(seen.add, items))
+            assert start + 100 == (await seen.info()).items
+            assert await seen.client.ping()
+
+
+@pytest.mark.parametrize("reader", ["hiredis", "redis-py's own"])
+@pytest.mark.parametrize("query", ["protocol=2", "protocol=3", "decode_responses=True"])
+async def test_every_protocol(
+    url: str, name: str, query: str, reader: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if reader != "hiredis":  # as where it is not installed
+        monkeypatch.setattr("tbloom.engine.pipeline.hiredis", None)
+    address = f"{url}?{query}&max_connections=200"
+    async with AsyncTimeBloom.from_url(address, name, error_rate=1e-9) as seen:
+        assert each_twice(500) == await answers_to(seen, 500)
+        await seen.client.script_flush()
+        assert not await seen.add("item 1")
+        assert 500 == (await seen.info()).items
+
+
+async def test_a_unix_socket(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    binary, path = find_binary(), tmp_path_factory.mktemp("s") / "redis"
+    if binary is None:
+        missing("A redis-server")
+    with LocalRedis(binary, "--unixsocket", str(path), port=free_port()):
+        async with AsyncTimeBloom.from_url(f"unix://{path}", name, error_rate=1e-9) as seen:
+            assert each_twice(500) == await answers_to(seen, 500)
+
+
+async def test_close_over_a_connection_that_the_server_has_closed(
+    seen: AsyncTimeBloom, url: str, name: str, client: redis.Redis
+) -> None:
+    """The session's end arrives all the same; nothing stays open."""
+    assert await seen.claim("a") is Claim.NEW
+    for connection in connections(client, name):
+        client.client_kill_filter(_id=connection)
+    await seen.aclose()
+    assert [] == connections(client, name)
+    with TimeBloom.from_url(url, name, error_rate=1e-9) as other:
+        assert other.claim("a") is Claim.NEW
+
+
+async def test_without_retries_or_in_a_caller_s_client_none_is_kept(
+    url: str, name: str, client: redis.Redis
+) -> None:
+    """The server may have closed it unnoticed; and other code may need it."""
+    async with AsyncTimeBloom.from_url(f"{url}?client_name={name}", name, retry_for=0) as seen:
+        assert await seen.add("a")
+        assert await seen.client.ping()
+        assert len(connections(client, name)) == 1
+    pool = redis.asyncio.BlockingConnectionPool.from_url(url, max_connections=1, timeout=1)
+    async with redis.asyncio.Redis(connection_pool=pool) as own:
+        seen = AsyncTimeBloom(own, name, retry_for=5)
+        assert not await seen.add("a")
+        assert await own.ping()
