@@ -20,15 +20,14 @@ from typing import Any
 import pytest
 import redis
 
+from tbloom import TimeBloom
 from tbloom.bloom.config import configure
-from tbloom.bloom.hasher import block_of, columns_of, digests_for, packed, shard_of
+from tbloom.bloom.hasher import block_of, columns_of, digest, digests_for, packed, shard_of
 from tbloom.bloom.layout import Layout
 from tbloom.bloom.script_calls import leaves
 from tbloom.bloom.sizing import COLUMNS, key_bytes
-from tbloom.bloom.sync import TimeBloom
 from tbloom.engine.keys import Keys
 from tbloom.engine.scripts import Script
-from tbloom.items import digest
 from tbloom.window import Window
 from tests.helpers.making import missing
 
@@ -357,11 +356,15 @@ def test_python_and_node_see_the_same_in_a_full_window(
     own = [[f"https://site.example/{day}/{number}" for number in range(1000)] for day in range(4)]
     with TimeBloom(client, name, **parameters) as seen:
         keys = seen.keys()
-        oldest, middle, _ = [key.rpartition(":")[2] for key in keys]
+        oldest, middle, current = [key.rpartition(":")[2] for key in keys]
         for items, label in zip(own[:3], (oldest, middle, middle), strict=True):
             seen.import_many(items, label)
+        # As if they had grown in time: the current slice has no entry yet.
+        layout = client.get(f"{{{name}}}:layout").rpartition(";")[0]
+        client.set(f"{{{name}}}:layout", layout, keepttl=True)
         adding = node("add", own[3], **parameters)
         assert sum(adding.answers()) >= 950
+        assert client.get(f"{{{name}}}:layout").startswith(f"{layout};{current}=2000:")
         asked = [item for items in own for item in items]
         assert all(seen.contains_many(asked))
         others = [f"https://other.example/{number}" for number in range(20_000)]
