@@ -122,7 +122,7 @@ async def test_a_client_whose_clock_is_ahead_takes_nothing_from_the_layout(
     clockwork.set("2019-06-04 23:59:00")
     assert await seen.add("a") is True
     tomorrow = int(datetime(2019, 6, 5, 12, tzinfo=timezone.utc).timestamp() * 1e9)
-    with patch("tbloom.engine.clock.time.time_ns", lambda: tomorrow):
+    with patch("tbloom.engine.exchange.time.time_ns", lambda: tomorrow):
         ahead = make(url=clockwork.server.url, capacity=50, slices=2, error_rate=1e-9)
     assert await ahead.add("b") is True
     assert not any(await seen.add_many(items))
@@ -332,6 +332,6 @@ async def test_a_client_that_is_ahead_takes_nothing_from_the_layout_that_it_know
     clockwork.set("2019-06-04 12:00:00")
     assert await ahead.add("a")
     now = time.monotonic_ns()
-    with patch("tbloom.engine.clock.time.monotonic_ns", lambda: now + 86_400_000_000_000):
+    with patch("tbloom.engine.exchange.time.monotonic_ns", lambda: now + 86_400_000_000_000):
         assert await ahead.add("b")
     assert not any(await seen.add_many(items))
