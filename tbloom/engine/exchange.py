@@ -122,20 +122,27 @@ class Exchange(BeginsAnew):
         ttl: int = 0,
     ) -> Flow[dict[Any, bool]]:
         """Which items are new? An item without an answer is seen. ``ttl``: how long it is remembered, in ms."""
-        pending = self.pending_answers
-        again, waiting = pending.take_batches(digests)
-        if again:
-            for batch in again:
-                batch.ttl = ttl  # holds if the server has not executed it yet
-            yield from self.change(again, call)
-            answers = answers_of(again)
-            pending.keep_new(key for key in waiting if answers.get(key))
-        batches = split(key for key in digests if key not in waiting and key not in pending)
-        for batch in batches:
-            batch.ttl = ttl
-        yield from self.change(batches, call)
-        # Taken last, because the calls may fail. What other callers wait for stays pending.
-        return answers_of(batches) | pending.take_new(digests)
+        pending, answers, left = self.pending_answers, dict[Any, bool](), digests
+        try:
+            while left:
+                again, waiting = pending.take_batches(left)
+                for batch in again:
+                    batch.ttl = ttl  # holds if the server has not executed it yet
+                yield from self.change(again, call)
+                redeemed = answers_of(again)
+                # What other callers wait for stays pending.
+                pending.keep_new(key for key in waiting if redeemed.get(key))
+                batches = split(key for key in left if key not in waiting and key not in pending)
+                for batch in batches:
+                    batch.ttl = ttl
+                yield from self.change(batches, call)
+                answers |= answers_of(batches) | pending.take_new(left)
+                # Of another thread's call that has failed meanwhile.
+                left = [key for key in left if key not in answers and key in pending]
+        except BaseException:
+            pending.keep_new(key for key, new in answers.items() if new)
+            raise
+        return answers
 
     @abstractmethod
     def _prepare(self, batches: list[Batch], *, store: bool | None) -> Flow[bool] | None:

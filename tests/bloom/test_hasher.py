@@ -10,9 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tbloom.bloom.hasher import block_of, by_shard, columns_of, digests_for, packed, shard_of
+from tbloom.bloom.hasher import (
+    HASH_NAME,
+    block_of,
+    by_shard,
+    columns_of,
+    digest,
+    digests_for,
+    packed,
+    shard_of,
+)
 from tbloom.errors import ConfigError
-from tbloom.items import HASH_NAME, digest, encode
+from tbloom.items import encode
 
 DIGESTS = [digest(f"https://example.com/{number}") for number in range(20_000)]
 BUCKETS = 256

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tbloom.bloom.hasher import block_of, columns_of, digests_for
+from tbloom.bloom.hasher import block_of, columns_of, digest, digests_for
 from tbloom.bloom.sizing import (
     COLUMNS,
     choose,
@@ -31,7 +31,6 @@ from tbloom.bloom.sizing import (
     whole_blocks,
     window_rate,
 )
-from tbloom.items import digest
 
 with (Path(__file__).parents[1] / "data" / "bloom_fpr_table_14_1.csv").open(
     encoding="utf-8"
