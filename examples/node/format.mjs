@@ -33,9 +33,11 @@ function rateOfLoad(load, hashes) {
 }
 const loads = {}; // the items of a block at which it has a rate, by rate and hashes
 function loadAt(rate, hashes) {
-  let low = 0, high = 1;
+  let high = 1;
   while (high < 2 ** 14 && rateOfLoad(high, hashes) <= rate) high *= 2;
-  for (let i = 0; i < 80; i++) {
+  while (rateOfLoad(high / 2, hashes) > rate) high /= 2;
+  let low = high / 2;
+  for (let i = 0; i < 20; i++) {
     const middle = (low + high) / 2;
     if (rateOfLoad(middle, hashes) <= rate) low = middle;
     else high = middle;
