@@ -5,7 +5,8 @@ slice gets a further part of twice the capacity, and so on; new items go into th
 slice that follows one that grew begins with a part as large as that one needed.
 
 The layout is stored as text, and names only the slices that have other parts than the usual one:
-``20190508=1000:25748:12,2000:59880:12;20190509=4000:102993:12`` (capacity:bits:hashes).
+``20190508=1000:28672:14,2000:61440:16;20190509=4000:103936:14`` (capacity:bits:hashes). Sizes are
+stored, so that a client need not derive those of others.
 """
 
 from __future__ import annotations

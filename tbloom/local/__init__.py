@@ -7,6 +7,7 @@
     memory.py    a store in memory
     regions.py   free regions of a file
     file.py      a store in a file: its format, and the order that survives a crash
+    locks.py     the lock of a file, as a context
     shard.py     the parts of one shard's live slices, and looks at items in them
     vectors.py   looks at many items with numpy
     live.py      the slices, layouts and parts that are live now

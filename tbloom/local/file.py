@@ -41,6 +41,7 @@ from pathlib import Path
 
 from tbloom.errors import ConfigError, TBloomError
 from tbloom.local.contents import Contents
+from tbloom.local.locks import Locked
 from tbloom.local.memory import CLOSED, survives_fork
 from tbloom.local.regions import GRID, ZEROS, Regions, reserve
 
@@ -106,14 +107,14 @@ class FileStore:
         return self.contents.epoch, self._pid
 
     @property
-    def shared(self) -> _Locked:
+    def shared(self) -> Locked:
         """Locks out processes that write, and reads the newest directory."""
-        return _Locked(self, fcntl.LOCK_SH)
+        return Locked(self, fcntl.LOCK_SH)
 
     @property
-    def exclusive(self) -> _Locked:
+    def exclusive(self) -> Locked:
         """Locks out all other processes, and reads the newest directory."""
-        return _Locked(self, fcntl.LOCK_EX)
+        return Locked(self, fcntl.LOCK_EX)
 
     def lock(self, how: int) -> None:
         """Waits for the file's lock, and reads the directory if another process has changed it."""
@@ -295,26 +296,3 @@ class FileStore:
             f"the file {self.path!r} is damaged: {why}; put back a copy of it, or delete it, and with it "
             "what the filter has seen"
         )
-
-
-class _Locked:
-    """The lock of a file, for a ``with`` that stands inside that of the guard."""
-
-    __slots__ = ("_how", "_store")
-
-    def __init__(self, store: FileStore, how: int) -> None:
-        self._store, self._how = store, how
-
-    def __enter__(self) -> None:
-        try:
-            self._store.lock(self._how)
-        except BaseException:  # also KeyboardInterrupt right after it was locked
-            self._store.unlock()
-            raise
-
-    def __exit__(self, *_: object) -> None:
-        try:
-            self._store.unlock()
-        except BaseException:  # the same, before it was unlocked
-            self._store.unlock()
-            raise

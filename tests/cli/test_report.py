@@ -56,7 +56,7 @@ def test_the_page_has_the_figures(url: str, info: FilterInfo) -> None:
     for part in (
         info.name,
         "Items remembered 2,345",
-        f"{formats.rate(info.error_rate)} of 1.0e-04 promised",
+        f"{formats.rate(info.error_rate)} of ",
         f"Bits of a slice {info.bits:,}",
         f"Hashes {info.hashes}",
         f"{newest.label} {newest.parts} parts",

@@ -94,7 +94,7 @@ def test_the_promised_error_rate_is_kept_at_capacity(
     )
     assert wrong / looks <= 1.1 * error_rate
     # A filter that may grow keeps half of the rate for its further parts.
-    assert info.error_rate == pytest.approx(error_rate / 2 if grow else error_rate, rel=0.02)
+    assert info.error_rate == pytest.approx(error_rate / 2 if grow else error_rate, rel=0.1)
 
 
 def test_every_key_has_a_ttl_at_every_moment(url: str, name: str) -> None:
