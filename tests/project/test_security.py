@@ -65,7 +65,7 @@ def _keyed(url: bytes, key: bytes) -> bytes:
 
 def test_an_item_of_chosen_bytes_makes_a_url_seen_unless_keyed(own: redis.Redis) -> None:
     victim = b"https://victim.example/"
-    forged = _item_with(digest(victim))
+    forged = _item_with(int.from_bytes(digest(victim), "little"))
     seen = TimeBloom(own, "open", capacity=1000)
     seen.add(forged)
     assert victim in seen
