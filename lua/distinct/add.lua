@@ -13,8 +13,8 @@
 -- KEYS[4]    the number of ids that the mapping has given
 -- KEYS[5]    the parameters of the mapping's counters, by name
 -- KEYS[6]    the directory of the counter's current slice
--- KEYS[7..]  for each member, the bucket that the client knows, and that bucket's halves; then the bitmaps of some
---            chunks
+-- KEYS[7..]  the members' buckets, as the client knows them, each followed by its halves (place in
+--            shared/buckets.lua); then the bitmaps of some chunks
 --
 -- ARGV[1]    this call's number in the lane; with the lane's name, its token
 -- ARGV[2]    the mapping's parameters, as the client knows them
@@ -29,9 +29,8 @@
 -- ARGV[11]   the limit of entries in a bucket; with more it is split
 -- ARGV[12]   the number of the last bucket that may be split
 -- ARGV[13]   the number of ids that the mapping may give
--- ARGV[14]   the number of members
--- ARGV[15..]  for each member, the number of the half that it belongs to, and its fingerprint, 16 bytes; then the
---            numbers of the chunks whose bitmaps are in KEYS
+-- ARGV[14]   the members (half_at in shared/buckets.lua)
+-- ARGV[15..]  the numbers of the chunks whose bitmaps are in KEYS
 --
 -- Reply      {0, answers, splits, members, chunks}  answers: a character per member: 0 counted before; 1 counted now;
 --                             2 not counted: the half that it belongs to has been split, or must be (read the layout
@@ -50,12 +49,12 @@
 -- Errors     WRONGTYPE, OOM, READONLY, all of them before anything is changed
 
 local lane_key, mapping_key, layout_key, members_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local counters_key, directory, FIRST_KEY, FIRST_MEMBER = KEYS[5], KEYS[6], 7, 15
+local counters_key, directory, FIRST_KEY, FIRST_CHUNK = KEYS[5], KEYS[6], 7, 15
 local number, mapping, counter, parameters = tonumber(ARGV[1]), ARGV[2], ARGV[3], ARGV[4]
 local generation, is_new = ARGV[5], ARGV[6] == '1'
 local begins, ends, expires = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
 local lane_ttl, most_entries, last_bucket = tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12])
-local max_members, asked = tonumber(ARGV[13]), tonumber(ARGV[14])
+local max_members, items, asked = tonumber(ARGV[13]), ARGV[14], #ARGV[14] / 20
 local CHUNK, MOST_SORTED = 65536, 4096
 
 -- The token comes first: a resent call gets its first answer, even if something has changed since.
@@ -79,18 +78,13 @@ local must_exist = of or stored and expires == 0
 if (must_exist or n) and not is_number(n or '') then return {8, directory} end
 members = tonumber(members or 0)
 
-local splits = {}
+local splits, first_keys = {}, {next = FIRST_KEY}
 local function place_of(member)
-  return place(layout_key, FIRST_KEY + 3 * member, tonumber(ARGV[FIRST_MEMBER + 2 * member]), splits)
-end
-local function fingerprint_of(member)
-  return ARGV[FIRST_MEMBER + 2 * member + 1]
+  return place(layout_key, first_keys, half_at(items, member), splits)
 end
 
 local bitmap_keys = {}
-for i = 0, #KEYS - FIRST_KEY - 3 * asked do
-  bitmap_keys[tonumber(ARGV[FIRST_MEMBER + 2 * asked + i])] = KEYS[FIRST_KEY + 3 * asked + i]
-end
+for i = FIRST_CHUNK, #ARGV do bitmap_keys[tonumber(ARGV[i])] = KEYS[#KEYS - #ARGV + i] end
 
 -- The chunk of an id: its number, its bitmap's key if that is in KEYS, the number of its ids, the ids if they are sorted,
 -- and the ids to add.
@@ -122,7 +116,7 @@ end
 local answers, unknown, places, buckets, changes = {}, {}, {}, {}, false
 for member = 0, asked - 1 do
   local at, bucket = place_of(member)
-  local known = at and redis.call('HGET', KEYS[at], fingerprint_of(member))
+  local known = at and redis.call('HGET', KEYS[at], fingerprint_at(items, member))
   local id = known and tonumber(known)
   if known and not (id and id >= 0 and id < members and id % 1 == 0) then
     return {8, KEYS[at]}
@@ -160,13 +154,13 @@ for _, member in ipairs(unknown) do
   local id = members + given
   local chunk = chunk_of(id)
   -- KEYS has no halves of a half, so it can't be split now; it may grow to 1.5 times the limit.
-  local has_halves = at == FIRST_KEY + 3 * member
+  local has_halves = at and (at - FIRST_KEY) % 3 == 0
   is_full = id >= max_members
   if is_full or not at or not has_halves and redis.call('HLEN', KEYS[at]) >= 1.5 * most_entries
       or not can_take(chunk) then
     answers[member + 1] = '2'
   else
-    redis.call('HSET', KEYS[at], fingerprint_of(member), id)
+    redis.call('HSET', KEYS[at], fingerprint_at(items, member), id)
     chunk.added[#chunk.added + 1], changes = id % CHUNK, true
     answers[member + 1], given = '1', given + 1
     if has_halves and bucket < last_bucket and redis.call('HLEN', KEYS[at]) > most_entries then

@@ -8,7 +8,8 @@
 -- KEYS[1]    the client's lane: the number and the answer of its last call that changed something
 -- KEYS[2]    the filter's parameters
 -- KEYS[3]    the layout: the generation, 16 digits; then a bit for each bucket, from number 0 on
--- KEYS[4..]  for each item, the bucket that the client knows, and that bucket's halves; then the buckets to sweep
+-- KEYS[4..]  the items' buckets, as the client knows them, each followed by its halves (place in shared/buckets.lua); then
+--            the buckets to sweep
 --
 -- ARGV[1]    this call's number in the lane; with the lane's name, its token
 -- ARGV[2]    the client's parameters
@@ -19,9 +20,8 @@
 -- ARGV[7]    the limit of entries in a bucket; with more it is split
 -- ARGV[8]    the number of the last bucket that may be split
 -- ARGV[9]    1: the generation is a proposal, for the case that none is stored
--- ARGV[10]   the number of items
--- ARGV[11..]  for each item, the number of the half that it belongs to, and its fingerprint, 16 bytes; then the
---            numbers of the buckets to sweep
+-- ARGV[10]   the items (half_at in shared/buckets.lua)
+-- ARGV[11..]  the numbers of the buckets to sweep
 --
 -- Reply      {0, answers, splits, dead, left}  answers: a character per item: 0 seen; 1 new; 2 not added, because the
 --                             half that it belongs to has been split, or must be: read the layout and send it again.
@@ -33,10 +33,10 @@
 --            {5, generation}  another generation is stored; nothing changed
 -- Errors     WRONGTYPE, OOM, READONLY, all of them before anything is changed
 
-local lane_key, config_key, layout_key, FIRST_KEY, FIRST_ITEM = KEYS[1], KEYS[2], KEYS[3], 4, 11
+local lane_key, config_key, layout_key, FIRST_KEY, FIRST_SWEPT = KEYS[1], KEYS[2], KEYS[3], 4, 11
 local number, config, agreed, generation = tonumber(ARGV[1]), ARGV[2], ARGV[3] == '1', ARGV[4]
 local ttl, lane_ttl, most_entries, last_bucket = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
-local is_new, items = ARGV[9] == '1', tonumber(ARGV[10])
+local is_new, items, asked = ARGV[9] == '1', ARGV[10], #ARGV[10] / 20
 
 -- The token comes first: a resent call gets its first answer, even if something has changed since.
 local answered, last = earlier_answer(lane_key, number)
@@ -48,21 +48,18 @@ if refusal then return refusal end
 local stored_generation = generation_of(layout_key)
 if stored_generation ~= generation and not (is_new and stored_generation == '') then return {5, stored_generation} end
 
-local splits = {}
+local splits, first_keys = {}, {next = FIRST_KEY}
 local function place_of(item)
-  return place(layout_key, FIRST_KEY + 3 * item, tonumber(ARGV[FIRST_ITEM + 2 * item]), splits)
-end
-local function fingerprint_of(item)
-  return ARGV[FIRST_ITEM + 2 * item + 1]
+  return place(layout_key, first_keys, half_at(items, item), splits)
 end
 
 -- (1) Seen items get their answer also on a server that refuses writes.
 local now = server_time()
 local entry_now = since(generation, now)
 local answers, missing, places, buckets = {}, {}, {}, {}
-for item = 0, items - 1 do
+for item = 0, asked - 1 do
   local at, bucket = place_of(item)
-  local expires = at and redis.call('ZSCORE', KEYS[at], fingerprint_of(item))
+  local expires = at and redis.call('ZSCORE', KEYS[at], fingerprint_at(items, item))
   if not at then
     answers[item + 1] = '2'
   elseif expires and tonumber(expires) > entry_now then
@@ -80,12 +77,12 @@ for _, item in ipairs(missing) do
   if has_split then at, bucket = place_of(item) end -- it may have moved
   -- KEYS has no halves of a half, so it can't be split now. It may grow to 1.5 times the limit, which is still compact (a
   -- listpack of at most 128 entries); beyond that the client must call again with the half's own halves.
-  local has_halves = at == FIRST_KEY + 3 * item
+  local has_halves = at and (at - FIRST_KEY) % 3 == 0
   if at then redis.call('ZREMRANGEBYSCORE', KEYS[at], '-inf', entry_now) end
   if not at or not has_halves and redis.call('ZCARD', KEYS[at]) >= 1.5 * most_entries then
     answers[item + 1] = '2'
   else
-    redis.call('ZADD', KEYS[at], entry_now + ttl, fingerprint_of(item))
+    redis.call('ZADD', KEYS[at], entry_now + ttl, fingerprint_at(items, item))
     answers[item + 1], new = '1', new + 1
     local entries = redis.call('ZCARD', KEYS[at])
     keep_bucket(KEYS[at], entries, now + ttl, now)
@@ -98,9 +95,8 @@ answers = table.concat(answers)
 
 -- (3) The sweep changes no answer, so it needs no token.
 local dead, left = 0, 0
-local first_swept_key, first_swept = FIRST_KEY + 3 * items, FIRST_ITEM + 2 * items
-for i = 0, #KEYS - first_swept_key do
-  local key, bucket = KEYS[first_swept_key + i], tonumber(ARGV[first_swept + i])
+for i = FIRST_SWEPT, #ARGV do
+  local key, bucket = KEYS[#KEYS - #ARGV + i], tonumber(ARGV[i])
   local swept = redis.pcall('ZREMRANGEBYSCORE', key, '-inf', entry_now)
   if type(swept) == 'number' then dead, left = dead + swept, left + redis.call('ZCARD', key) end
   if is_split(layout_key, bucket) then splits[#splits + 1] = bucket end

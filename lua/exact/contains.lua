@@ -2,12 +2,12 @@
 --
 -- KEYS[1]    the filter's parameters
 -- KEYS[2]    the layout: the generation, 16 digits; then a bit for each bucket, from number 0 on
--- KEYS[3..]  for each item, the bucket that the client knows, and that bucket's halves
+-- KEYS[3..]  the items' buckets, as the client knows them, each followed by its halves (place in shared/buckets.lua)
 --
 -- ARGV[1]    the client's parameters
 -- ARGV[2]    1: the client has compared them; 0: they must be stored here, or be compared first (open.lua)
 -- ARGV[3]    the generation that the client knows; '': none
--- ARGV[4..]  for each item, the number of the half that it belongs to, and its fingerprint, 16 bytes
+-- ARGV[4]    the items (half_at in shared/buckets.lua)
 --
 -- Reply      {0, answers, splits}  answers: a character per item: 1 seen; 0 not; 2 it is in another bucket: read the
 --                             layout and send it again. splits: those of the client's buckets that have been split
@@ -16,24 +16,23 @@
 --            {5, generation}  another generation is stored
 -- Errors     WRONGTYPE
 
-local config_key, layout_key, FIRST_KEY, FIRST_ITEM = KEYS[1], KEYS[2], 3, 4
-local config, agreed, generation = ARGV[1], ARGV[2] == '1', ARGV[3]
+local config_key, layout_key, FIRST_KEY = KEYS[1], KEYS[2], 3
+local config, agreed, generation, items = ARGV[1], ARGV[2] == '1', ARGV[3], ARGV[4]
 
 local refusal = disagreement(config_key, config, agreed)
 if refusal then return refusal end
 local stored_generation = generation_of(layout_key)
 if stored_generation ~= generation then return {5, stored_generation} end
 
-local answers, splits, items = {}, {}, (#ARGV - FIRST_ITEM + 1) / 2
-if generation == '' then return {0, string.rep('0', items), splits} end
+local answers, splits, first_keys, asked = {}, {}, {next = FIRST_KEY}, #items / 20
+if generation == '' then return {0, string.rep('0', asked), splits} end
 local now = since(generation, server_time())
-for i = 0, items - 1 do
-  local argument = FIRST_ITEM + 2 * i
-  local at = place(layout_key, FIRST_KEY + 3 * i, tonumber(ARGV[argument]), splits)
+for i = 0, asked - 1 do
+  local at = place(layout_key, first_keys, half_at(items, i), splits)
   if not at then
     answers[i + 1] = '2'
   else
-    local expires = redis.call('ZSCORE', KEYS[at], ARGV[argument + 1])
+    local expires = redis.call('ZSCORE', KEYS[at], fingerprint_at(items, i))
     answers[i + 1] = expires and tonumber(expires) > now and '1' or '0'
   end
 end

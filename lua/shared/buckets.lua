@@ -10,16 +10,33 @@ local function since(generation, time)
   return time - math.floor(tonumber(generation) / 1000)
 end
 
+-- The half of its bucket that item number `i` of the packed items belongs to. An item has 20 bytes: 4 for that number,
+-- the highest first, and 16 for its fingerprint. (`i` begins at 0.)
+local function half_at(items, i)
+  local a, b, c, d = string.byte(items, 20 * i + 1, 20 * i + 4)
+  return ((a * 256 + b) * 256 + c) * 256 + d
+end
+
+-- The fingerprint of item number `i` of the packed items.
+local function fingerprint_at(items, i)
+  return string.sub(items, 20 * i + 5, 20 * i + 20)
+end
+
 -- Whether a bucket has been split.
 local function is_split(layout_key, bucket)
   return redis.call('GETBIT', layout_key, 128 + bucket) == 1
 end
 
--- The index in KEYS of an item's bucket, and the bucket's number; nil if the bucket is not in KEYS. From KEYS[first] on
--- there are the bucket that the client knows, and its two halves; the item belongs to number half. If the bucket has been
--- split, it is appended to splits.
-local function place(layout_key, first, half, splits)
+-- The index in KEYS of an item's bucket, and the bucket's number; nil if the bucket is not in KEYS. The item belongs to
+-- number half. Each bucket that the client knows is in KEYS once, followed by its two halves, in the order in which the
+-- items name it; first_keys has its index, and `next`, that of the next one. If it has been split, it is appended to splits.
+local function place(layout_key, first_keys, half, splits)
   local bucket = math.floor(half / 2)
+  local first = first_keys[bucket]
+  if not first then
+    first = first_keys.next
+    first_keys[bucket], first_keys.next = first, first + 3
+  end
   if bucket > 1 and not is_split(layout_key, math.floor(bucket / 2)) then return nil end
   if not is_split(layout_key, bucket) then return first, bucket end
   if splits[#splits] ~= bucket then splits[#splits + 1] = bucket end

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import Any, NamedTuple
 
 from tbloom.distinct.config import (
@@ -14,7 +13,7 @@ from tbloom.distinct.config import (
     mapping_differences,
 )
 from tbloom.engine.batches import MOVED, Batch
-from tbloom.engine.buckets import BucketExchange, halves_and_fingerprints, keys_of_halves
+from tbloom.engine.buckets import BucketExchange, keys_of_halves, packed
 from tbloom.engine.exchange import CLOCK_CHANGED, ServerClock
 from tbloom.engine.flow import Flow, ScriptCall, Status, chunks, text
 from tbloom.engine.scripts import Script
@@ -98,7 +97,7 @@ class CountExchange(BucketExchange):
                 keys.members(),
                 keys.counters(),
                 keys.directory(config.name, current.label),
-                *keys_of_halves(partial(keys.ids, tree.generation), halves),
+                *keys_of_halves(keys.ids(tree.generation), halves),
                 *(keys.bitmap(config.name, current.label, chunk) for chunk in bitmaps),
             ),
             (
@@ -115,8 +114,7 @@ class CountExchange(BucketExchange):
                 _MAX_ENTRIES,
                 LAST_BUCKET,
                 self._max_members,
-                len(halves),
-                *halves_and_fingerprints(halves, batch.digests),
+                packed(halves, batch.digests),
                 *bitmaps,
             ),
         )

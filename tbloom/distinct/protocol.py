@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from functools import partial
 
 from tbloom.distinct import algebra
 from tbloom.distinct.config import CounterConfig
@@ -67,9 +66,7 @@ class CountProtocol:
         if members is not None and not re.fullmatch("[0-9]{1,16}", text(members)):
             raise refusal(config, Status.DAMAGED, keys.members())
         tree = yield from read_tree(config.mapping, keys.layout())
-        buckets = [
-            key for some in bucket_keys(partial(keys.ids, tree.generation), tree) for key in some
-        ]
+        buckets = [key for some in bucket_keys(keys.ids(tree.generation), tree) for key in some]
         others = [keys.config(), keys.layout(), keys.members(), keys.counters(), keys.forgotten()]
         return CounterInfo(
             name=config.name,

@@ -127,7 +127,7 @@ def _sweep(config: CounterConfig) -> Flow[None]:
     except TBloomError:  # another program's value, which names no buckets
         tree = Tree("")
         yield from deliver([Command(("UNLINK", key))])
-    for some in bucket_keys(partial(config.keys.ids, tree.generation), tree):
+    for some in bucket_keys(config.keys.ids(tree.generation), tree):
         yield from deliver([Command(("UNLINK", *some))])
     if tree.generation:
         yield from deliver([ScriptCall(_SWEPT, (key,), (tree.generation,))])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from tbloom.engine.batches import MOVED, Batch, PendingAnswers
@@ -93,22 +93,19 @@ class BucketExchange(Exchange):
         return rest
 
 
-def keys_of_halves(key: Callable[[int], str], halves: list[int]) -> Iterator[str]:
-    """For each item, by the half that it belongs to: its bucket's key, and those of both halves."""
-    for half in halves:
-        yield key(half >> 1)
-        yield key(half & ~1)
-        yield key(half | 1)
+def keys_of_halves(prefix: str, halves: list[int]) -> list[str]:
+    """For each bucket whose halves these are, in order of appearance: its key, and those of both halves."""
+    buckets = {half >> 1: None for half in halves}
+    return [f"{prefix}{n}" for bucket in buckets for n in (bucket, 2 * bucket, 2 * bucket + 1)]
 
 
-def halves_and_fingerprints(halves: list[int], digests: list[int]) -> Iterator[Any]:
-    """For each item, the half that it belongs to, and its fingerprint of 16 bytes."""
-    for half, digest in zip(halves, digests, strict=True):
-        yield half
-        yield digest.to_bytes(16, "big")
+def packed(halves: list[int], digests: list[int]) -> bytes:
+    """The items, for the scripts' ``half_at`` and ``fingerprint_at``."""
+    items = zip(halves, digests, strict=True)
+    return b"".join([(half << 128 | digest).to_bytes(20, "big") for half, digest in items])
 
 
-def bucket_keys(key: Callable[[int], str], tree: Tree) -> list[tuple[str, ...]]:
+def bucket_keys(prefix: str, tree: Tree) -> list[tuple[str, ...]]:
     """The keys of all of a tree's buckets, in groups for one command each."""
-    buckets = [*tree.buckets()] if tree.generation else []
-    return [tuple(map(key, some)) for some in chunks(buckets, _BUCKETS_PER_CALL)]
+    keys = [f"{prefix}{bucket}" for bucket in tree.buckets()] if tree.generation else []
+    return [tuple(some) for some in chunks(keys, _BUCKETS_PER_CALL)]

@@ -63,9 +63,9 @@ class Keys:
         """The same during an import; ``token``: of the client that imports."""
         return f"{self.slice(label, shard, part)}:incoming:{token}"
 
-    def bucket(self, generation: str, number: int, shard: int = 0) -> str:
-        """One of the buckets that an exact filter's items are spread over."""
-        return f"{self._tag(shard)}:exact:{generation}:{number}"
+    def buckets(self, generation: str, shard: int = 0) -> str:
+        """What the keys of an exact filter's buckets begin with; a bucket's number follows."""
+        return f"{self._tag(shard)}:exact:{generation}:"
 
     def layout(self, shard: int = 0) -> str:
         """The parts of slices that have grown; of an exact filter or a mapping, its tree of buckets."""
@@ -91,9 +91,9 @@ class Keys:
         """What the keys of lanes begin with: the number and the answer of a lane's last call. The lane's name follows."""
         return f"{self._tag(shard)}:lane:"
 
-    def ids(self, generation: str, bucket: int) -> str:
-        """One of the buckets that a mapping's ids are spread over."""
-        return f"{self._tag(0)}:ids:{generation}:{bucket}"
+    def ids(self, generation: str) -> str:
+        """The same for the buckets that a mapping's ids are spread over."""
+        return f"{self._tag(0)}:ids:{generation}:"
 
     def members(self) -> str:
         """The number of ids that a mapping has given."""

@@ -6,11 +6,10 @@ import random
 import time
 from collections import defaultdict
 from collections.abc import Iterable
-from functools import partial
 from typing import Any
 
 from tbloom.engine.batches import Batch
-from tbloom.engine.buckets import BucketExchange, halves_and_fingerprints, keys_of_halves
+from tbloom.engine.buckets import BucketExchange, keys_of_halves, packed
 from tbloom.engine.flow import Flow, ScriptCall, Status, chunks, text
 from tbloom.engine.keys import by_shard
 from tbloom.engine.scripts import Script
@@ -151,7 +150,7 @@ class ExactExchange(BucketExchange):
         keys = self.config.keys
         tree, is_new = self._tree_to_change(batch.shard)
         batch.known, halves = tree, [*map(tree.half_of, batch.digests)]
-        key = partial(keys.bucket, tree.generation, shard=batch.shard)
+        prefix = keys.buckets(tree.generation, batch.shard)
         swept = self._sweeps[batch.shard].next_buckets(tree, len(halves))
         return ScriptCall(
             _ADD,
@@ -159,8 +158,8 @@ class ExactExchange(BucketExchange):
                 self._lane(batch),
                 keys.config(batch.shard),
                 keys.layout(batch.shard),
-                *keys_of_halves(key, halves),
-                *map(key, swept),
+                *keys_of_halves(prefix, halves),
+                *[f"{prefix}{bucket}" for bucket in swept],
             ),
             (
                 batch.number,
@@ -172,8 +171,7 @@ class ExactExchange(BucketExchange):
                 _MAX_ENTRIES,
                 LAST_BUCKET,
                 int(is_new),
-                len(halves),
-                *halves_and_fingerprints(halves, batch.digests),
+                packed(halves, batch.digests),
                 *swept,
             ),
         )
@@ -187,13 +185,13 @@ class ExactExchange(BucketExchange):
             (
                 keys.config(batch.shard),
                 keys.layout(batch.shard),
-                *keys_of_halves(partial(keys.bucket, tree.generation, shard=batch.shard), halves),
+                *keys_of_halves(keys.buckets(tree.generation, batch.shard), halves),
             ),
             (
                 self.config.stored,
                 self._is_agreed(batch),
                 tree.generation,
-                *halves_and_fingerprints(halves, batch.digests),
+                packed(halves, batch.digests),
             ),
         )
 

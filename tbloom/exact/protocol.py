@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import timedelta
-from functools import partial
 
 from tbloom.engine.batches import Batch, answers_of
 from tbloom.engine.buckets import bucket_keys
@@ -77,7 +76,7 @@ class ExactProtocol:
         items = dead = memory = buckets = 0
         for shard in range(config.shards):
             tree = yield from read_tree(config.name, config.keys.layout(shard))
-            groups = bucket_keys(partial(config.keys.bucket, tree.generation, shard=shard), tree)
+            groups = bucket_keys(config.keys.buckets(tree.generation, shard), tree)
             buckets += sum(map(len, groups))
             calls = [ScriptCall(_COUNT, keys, (tree.generation,)) for keys in groups]
             for some in chunks(calls, CALLS_AT_ONCE):
@@ -120,7 +119,7 @@ def _clear(exchange: ExactExchange) -> Flow[None]:
         except TBloomError:  # not tbloom's layout, so no buckets can be found by it
             tree = Tree("")
         yield from exchange.change([Batch([], shard)], exchange.clear_call)
-        key = partial(config.keys.bucket, tree.generation, shard=shard)
-        calls = [Command(("UNLINK", *keys)) for keys in bucket_keys(key, tree)]
+        prefix = config.keys.buckets(tree.generation, shard)
+        calls = [Command(("UNLINK", *keys)) for keys in bucket_keys(prefix, tree)]
         for some in chunks(calls, CALLS_AT_ONCE):
             yield from deliver(some)

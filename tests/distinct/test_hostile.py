@@ -515,7 +515,9 @@ def test_no_two_of_a_mapping_s_keys_are_the_same() -> None:
     made = [keys.config(), keys.layout(), keys.members(), keys.counters(), keys.forgotten()]
     made += [keys.lanes() + name for name in ("a:0", "0:0")]
     made += [keys.scratch(number) for number in range(3)]
-    made += [keys.ids(f"{generation:016}", bucket) for generation in (0, 1) for bucket in (1, 11)]
+    made += [
+        keys.ids(f"{generation:016}") + f"{bucket}" for generation in (0, 1) for bucket in (1, 11)
+    ]
     for name, label in product(NAMES, labels):
         made.append(keys.directory(name, label))
         assert "hash" == kind_of(made[-1])

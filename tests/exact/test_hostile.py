@@ -209,7 +209,7 @@ def test_what_the_server_has_dropped_is_new_again(own: redis.Redis, kind: str) -
 def test_items_of_one_shard_are_not_looked_for_in_another(own: redis.Redis) -> None:
     seen = _filled(own, 3)
     for shard in range(3):
-        bucket = seen.config.keys.bucket("*", 1, shard)
+        bucket = seen.config.keys.buckets("*", shard) + "1"
         [key] = own.keys(bucket)
         held = {int.from_bytes(entry, "big") for entry in own.zrange(key, 0, -1)}
         assert {shard} == {shard_of(entry, 3) for entry in held}

@@ -18,7 +18,8 @@
 -- ARGV[10]   the number of newest slices that are asked, 4 characters; kept with the claims
 -- ARGV[11]   the previous owner: a session that has handed these items over; '': none
 -- ARGV[12]   the items (find_block in shared/blocks.lua); the first 16 bytes of each are its digest
--- ARGV[13..] two for each item: the number of the call that claims it, 8 characters, and a note to keep with the claim
+-- ARGV[13]   for each item the number of the call that claims it, 8 characters
+-- ARGV[14..] for each item a note to keep with the claim; may be missing
 --
 -- Reply      {0, answers}     a character per item: 1 new, and now claimed; 0 seen; 2 claimed by a living session
 --            {1, now}         the server's clock (ms) is not within ARGV[2..3]; nothing changed
@@ -34,7 +35,7 @@ local config, begins, ends, expires = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[
 local agreed, layout = ARGV[5] == '1', ARGV[6]
 local groups, item_bytes = groups_of(ARGV[7], FIRST_PART)
 local session, life, within, previous_owner = ARGV[8], tonumber(ARGV[9]), ARGV[10], ARGV[11]
-local items, FIRST_NUMBER = ARGV[12], 13
+local items, numbers, FIRST_NOTE = ARGV[12], ARGV[13], 14
 
 local now = server_time()
 if now < begins or now >= ends then return {1, now} end
@@ -49,8 +50,8 @@ local answers, any_new = {}, false
 for at = 1, #items, item_bytes do
   local answer = '0'
   if not is_in_any(groups, find_block(items, at, item_bytes, groups)) then
-    local digest, argument = string.sub(items, at, at + 15), FIRST_NUMBER + 2 * #answers
-    local number, note = ARGV[argument], ARGV[argument + 1]
+    local digest, number = string.sub(items, at, at + 15), string.sub(numbers, 8 * #answers + 1, 8 * #answers + 8)
+    local note = ARGV[FIRST_NOTE + #answers] or ''
     local owner, claimed_as = owner_of(claims, digest)
     local again = owner == session and claimed_as == number
     if not owner or again or owner == previous_owner or not is_alive(sessions, owner, now) then

@@ -6,7 +6,8 @@
 -- ARGV[1]    the client's session, 16 characters
 -- ARGV[2]    'release': the client's claims are deleted. 'abandon': its claims with a note stay, for other sessions to
 --            take over. 'dead': not the client's claims, but those of dead sessions are deleted; their items are seen
--- ARGV[3..]  two for each item: its digest, and the number of the claim, 8 characters; '': any number
+-- ARGV[3]    the items' digests, 16 bytes each
+-- ARGV[4]    for each item the number of the claim, 8 characters; blanks: any number
 --
 -- Reply      {0, answers}     a character per item: 1 its claim was ended, 0 it has no such claim
 -- Errors     WRONGTYPE, OOM, READONLY, before anything is changed
@@ -14,20 +15,20 @@
 -- A second copy of the call finds no claim to end: later claims of the session have other numbers.
 
 local claims, sessions = KEYS[1], KEYS[2]
-local session, how, FIRST_ITEM = ARGV[1], ARGV[2], 3
-local NOBODY = string.rep('0', 16)
+local session, how, digests, numbers = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local NOBODY, ANY = string.rep('0', 16), string.rep(' ', 8)
 local now = server_time()
 redis.call('HLEN', sessions)
 
 local answers = {}
-for item = FIRST_ITEM, #ARGV, 2 do
-  local digest, number = ARGV[item], ARGV[item + 1]
+for item = 0, #digests / 16 - 1 do
+  local digest, number = string.sub(digests, 16 * item + 1, 16 * item + 16), string.sub(numbers, 8 * item + 1, 8 * item + 8)
   local owner, claimed_as, within, note = owner_of(claims, digest)
   local ends
   if how == 'dead' then
     ends = owner and not is_alive(sessions, owner, now)
   else
-    ends = owner == session and (number == '' or number == claimed_as)
+    ends = owner == session and (number == ANY or number == claimed_as)
   end
   if ends and how == 'abandon' and note ~= '' then
     redis.call('HSET', claims, digest, NOBODY .. claimed_as .. within .. note)

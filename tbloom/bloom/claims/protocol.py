@@ -23,6 +23,8 @@ from tbloom.errors import TBloomError
 _CLAIM = Script("bloom/claims/claim")
 _RELEASE = Script("bloom/claims/release")
 
+#: Any number of a claim.
+_ANY = " " * 8
 _CLAIMS = {"1": Claim.NEW, "0": Claim.SEEN, "2": Claim.BUSY}
 
 
@@ -165,7 +167,6 @@ class Claims:
         """``lua/bloom/claims/claim.lua``."""
         keys, shard = calls.config.keys, calls.shard(batch.shard)
         parts = shard.slice_ends[terms.within - 1]
-        words = ((terms.numbers[key], terms.notes.get(key, "")) for key in batch.digests)
         return ScriptCall(
             _CLAIM,
             (
@@ -187,7 +188,8 @@ class Claims:
                 f"{terms.within:04x}",
                 terms.previous_owner,
                 packed(batch.digests, shard.digests[terms.within - 1]),
-                *(word for pair in words for word in pair),
+                "".join([terms.numbers[key] for key in batch.digests]),
+                *([terms.notes.get(key, "") for key in batch.digests] if terms.notes else ()),
             ),
         )
 
@@ -195,12 +197,9 @@ class Claims:
         self, batch: Batch, session: str, numbers: Mapping[bytes, str], how: str
     ) -> ScriptCall:
         """``lua/bloom/claims/release.lua``."""
-        words = ((digest, numbers[digest]) for digest in batch.digests)
-        return ScriptCall(
-            _RELEASE,
-            self.keys_of(batch.shard),
-            (session, how, *(word for pair in words for word in pair)),
-        )
+        own = "".join([numbers[digest] or _ANY for digest in batch.digests])
+        words = (session, how, b"".join(batch.digests), own)
+        return ScriptCall(_RELEASE, self.keys_of(batch.shard), words)
 
 
 def _answered(batches: list[Batch]) -> Generator[tuple[bytes, str]]:
