@@ -5,26 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from adding import ALL_TASKS, ONE_TASK, TASKS
 from contenders import (
     ADD,
     ADD_CACHED,
     ADD_MANY,
     REDISBLOOM_SLICES_MANY,
     SADD,
-    SADD_MANY,
     SCRAPY_REDIS_BLOOMFILTER,
 )
 from distinct import faster
 from exact import EXACT
 from links import REFERENCE
 from local import MANY as LOCAL_MANY
+from local import MEMORY as LOCAL_MEMORY
 from local import ONE as LOCAL_ONE
 from pages_text import among
+from serving import APART, TOGETHER
 from table import Table
 
 Found = dict[str, Any]
 
-GOAL_OF_ADD, GOAL_OF_ADD_MANY = 0.75, 0.5
 #: Possible ids; ten are counted.
 SPACE = 10**7
 #: Pages in the store, and gets.
@@ -40,6 +41,31 @@ class Goal(NamedTuple):
     at_least: bool = True
     unit: str = "x"
     digits: int = 2
+
+
+def _adding(
+    text: str,
+    bound: float,
+    name: str,
+    share: int,
+    figure: str = "ratio",
+    *,
+    placement: str | None = None,
+    unit: str = "x",
+) -> Goal:
+    """A goal for a figure of the section "adding", by default in each placement, on its main server."""
+
+    def figures(found: Found) -> list[float]:
+        of = found["adding"]
+        kept = (of["servers"][0], name, share)
+        rows = [row for row in of["rows"] if (row["on"], row["name"], row["duplicates"]) == kept]
+        reached = [row[figure] for row in rows if placement in (None, row["placement"])]
+        if not reached or None in reached:
+            raise LookupError("layout 1 or one of the placements was not there")
+        return reached
+
+    at_least = figure == "ratio"
+    return Goal(text, bound, figures, at_least, unit)
 
 
 def _race(found: Found, name: str, figure: str, section: str = "race") -> list[float]:
@@ -95,9 +121,11 @@ def _waiting(found: Found) -> float:
 
 
 def _local(found: Found, way: str) -> list[float]:
-    """In memory and in a file, in windows that are empty and half full."""
-    rows = [row for row in found["local"]["rows"] if row["way"] == way]
-    return [float(row[window]) for row in rows for window in ("empty", "half")]
+    """The rate in memory, to that of layout 1, in windows that are empty and half full."""
+    rows = {(row["name"], row["way"]): row["older"] for row in found["local"]["rows"]}
+    if not rows[LOCAL_MEMORY, way]:
+        raise LookupError("layout 1 was not there")
+    return rows[LOCAL_MEMORY, way]
 
 
 def _few_ids(found: Found, figure: str) -> list[float]:
@@ -118,11 +146,41 @@ def _slope(found: Found) -> float:
 
 
 GOALS = [
-    Goal(
-        "`add` one by one: rate, to that of `SADD`",
-        GOAL_OF_ADD,
-        lambda f: _race(f, ADD, "ratio"),
+    *(
+        _adding(
+            f"`add` one by one, {share} % duplicates, {placement}: rate, to that of `SADD`",
+            bound,
+            ADD,
+            share,
+            placement=placement,
+        )
+        for share, bounds in ((50, (0.9, 0.65)), (95, (1.0, 0.75)))
+        for placement, bound in zip((APART, TOGETHER), bounds, strict=True)
     ),
+    *(
+        _adding(
+            f"`add_many` of 500, {share} % duplicates: rate, to that of `SADD` in pipelines",
+            bound,
+            ADD_MANY,
+            share,
+        )
+        for share, bound in ((50, 0.5), (95, 0.9))
+    ),
+    *(
+        _adding(
+            f"`add_many` of 500, {share} % duplicates: the server's time in commands, to layout 1's",
+            bound,
+            ADD_MANY,
+            share,
+            "older_ratio",
+        )
+        for share, bound in ((0, 1), (50, 0.75), (95, 0.75))
+    ),
+    _adding("`add_many` of 500: client CPU per item", 2.5, ADD_MANY, 50, "client", unit="us"),
+    _adding("the same, to that of `SADD` in pipelines", 0.5, ADD_MANY, 50, "client_ratio"),
+    _adding("`add_many` of 500: to the server per item", 60, ADD_MANY, 50, "sent", unit="bytes"),
+    _adding("asyncio: rate of `add`, to that of redis.asyncio's `SADD`", 0.8, ONE_TASK, 50),
+    _adding(f"asyncio: rate of {TASKS} tasks that add, to that of one", 3, ALL_TASKS, 50),
     Goal(
         "`add` one by one: rate, to that of scrapy-redis-bloomfilter",
         6,
@@ -144,19 +202,7 @@ GOALS = [
         lambda f: _race(f, ADD_MANY, "ratio"),
     ),
     Goal(
-        "`add_many` of 500: rate, to that of `SADD` in pipelines",
-        GOAL_OF_ADD_MANY,
-        lambda f: _compared(f, ADD_MANY, SADD_MANY),
-    ),
-    Goal(
-        "`add_many` of 500: the server's time in commands, per item",
-        9,
-        lambda f: _race(f, ADD_MANY, "commands"),
-        at_least=False,
-        unit="us",
-    ),
-    Goal(
-        "`add_many` of 500: the same, to that of RedisBloom's 7 filters",
+        "`add_many` of 500: the server's time in commands, to that of RedisBloom's 7 filters",
         3,
         lambda f: _compared(f, ADD_MANY, REDISBLOOM_SLICES_MANY, "commands"),
         at_least=False,
@@ -227,18 +273,14 @@ GOALS = [
         digits=1,
     ),
     Goal(
-        "`LocalBloom.add` one by one, in memory and in a file, each empty and half full",
-        100_000,
+        "`LocalBloom.add` one by one in memory, empty and half full: rate, to layout 1's",
+        1.25,
         lambda f: _local(f, LOCAL_ONE),
-        unit="items/s",
-        digits=0,
     ),
     Goal(
         "`LocalBloom.add_many` of 1,000, the same",
-        300_000,
+        2.5,
         lambda f: _local(f, LOCAL_MANY),
-        unit="items/s",
-        digits=0,
     ),
     Goal(
         f"`PageStore`: {GETS:,} random `get`s among {PAGES:,} pages",
