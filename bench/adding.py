@@ -44,8 +44,12 @@ ONE_TASK, ALL_TASKS = "asyncio: add, one task", f"asyncio: add, {TASKS} tasks"
 ASYNC_SADD = "redis.asyncio: SADD, one task"
 #: What each is compared with.
 REFERENCES = {
-    ADD: SADD, OLDER[ADD]: SADD, ADD_MANY: SADD_MANY, OLDER[ADD_MANY]: SADD_MANY,
-    ONE_TASK: ASYNC_SADD, ALL_TASKS: ONE_TASK,
+    ADD: SADD,
+    OLDER[ADD]: SADD,
+    ADD_MANY: SADD_MANY,
+    OLDER[ADD_MANY]: SADD_MANY,
+    ONE_TASK: ASYNC_SADD,
+    ALL_TASKS: ONE_TASK,
 }
 
 

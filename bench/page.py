@@ -110,6 +110,10 @@ def text(found: Found) -> str:
         machine=about["machine"],
         when=about["when"][:10],
         load=f"{about['load_before']:.1f} before and {about['load_after']:.1f} after",
+        again="".join(
+            f" (`--only {name}` was measured by itself on {day}.)"
+            for name, day in sorted(about.get("again", {}).items())
+        ),
         versions=", ".join(
             f"{name} {version or '(not there)'}" for name, version in about["versions"].items()
         ),
@@ -251,7 +255,7 @@ TEMPLATE = """\
 # Benchmarks
 
 The costs of tbloom compared with what users choose today. Measured on {when} by `make bench`, which writes this page,
-on {machine}, load {load}: {versions}.
+on {machine}, load {load}: {versions}.{again}
 Timings on a shared machine differ from run to run; read the ratios. `make bench ARGS=--quick` takes a minute or two,
 `make bench ARGS="--only race"` measures one part, and puts its figures into those of the last full run, in `build/bench.json`.
 

@@ -187,7 +187,11 @@ def measure_all(sections: list[str], *, quick: bool) -> dict[str, Any]:
 
 def with_former(found: dict[str, Any], former: dict[str, Any]) -> dict[str, Any]:
     """These sections, and the others of a former run of the same kind."""
-    return {**former, **found} if former["quick"] == found["quick"] else found
+    if former["quick"] != found["quick"]:
+        return found
+    again = dict.fromkeys(found.keys() & AMOUNTS.keys(), found["about"]["when"][:10])
+    about = {**former["about"], "again": {**former["about"].get("again", {}), **again}}
+    return {**former, **found, "about": about}
 
 
 def about(client: redis.Redis) -> dict[str, Any]:
