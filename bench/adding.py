@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import product
 from statistics import median
 from typing import Any
 
@@ -13,14 +14,12 @@ import redis.asyncio
 from contenders import (
     ADD,
     ADD_MANY,
-    ERROR_RATE,
-    LOCAL_CACHE_OFF,
     SADD,
     SADD_MANY,
-    SLICES,
     Contender,
     Run,
     after_a_week,
+    arguments,
     in_batches,
     one_by_one,
     scrapy_redis,
@@ -54,55 +53,41 @@ REFERENCES = {
 
 
 def adding(
-    server: LocalRedis, client: redis.Redis, *, capacity: int, rounds: int, items: int, kinds: int
+    server: LocalRedis,
+    client: redis.Redis,
+    *,
+    capacity: int,
+    rounds: int,
+    items: int,
+    everywhere: bool,
 ) -> dict[str, Any]:
-    """Medians on the main server and on ``kinds`` others. ``ratio`` (of the rate), ``client_ratio`` and ``older_ratio``
-    (of the time in commands) are medians of the rounds' ratios."""
-    servers = [version(client)]
+    """Medians of interleaved rounds, on the main server and ``everywhere`` else. ``ratio`` (of the rate), ``client_ratio``
+    and ``older_ratio`` (of the time in commands) are medians of the rounds' ratios."""
     rows = measured(server, client, capacity, rounds, items)
-    for other, its_client in others(servers[0]) if kinds else ():
-        servers.append(version(its_client))
+    for other, its_client in others(version(client)) if everywhere else ():
         rows += measured(other, its_client, capacity, rounds, items)
-        if len(servers) > kinds:
-            break
-    return {"capacity": capacity, "rounds": rounds, "servers": servers, "rows": rows}
+    servers = [*dict.fromkeys(row["on"] for row in rows)]
+    return {"rounds": rounds, "servers": servers, "rows": rows}
 
 
 def measured(
     server: LocalRedis, client: redis.Redis, capacity: int, rounds: int, items: int
 ) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
+    amounts = {"rounds": rounds, "items": items}
     with contenders(server.url, client, capacity) as (plain, in_asyncio):
-        for placement in placements():
-            for share in SHARES:
-                everybody = [*plain, *(in_asyncio if share == HALF else ())]
-                costs = run_rounds(
-                    server,
-                    client,
-                    everybody,
-                    rounds=rounds,
-                    items=items,
-                    placement=placement,
-                    duplicates=share,
-                    group="adding",
-                )
-                for name, own in costs.items():
-                    reference = costs[REFERENCES.get(name, name)]
-                    former = costs.get(OLDER.get(name, ""))
-                    rows.append(
-                        {
-                            "on": version(client),
-                            "placement": placement,
-                            "duplicates": share,
-                            "name": name,
-                            **medians(own),
-                            "ratio": median(ratios(own, reference)),
-                            "client_ratio": median(ratios(reference, own, "client")),
-                            "older_ratio": median(ratios(former, own, "commands"))
-                            if former
-                            else None,
-                        }
-                    )
+        for placement, share in product(placements(), SHARES):
+            everybody = [*plain, *(in_asyncio if share == HALF else ())]
+            where: Any = {"placement": placement, "duplicates": share}
+            costs = run_rounds(server, client, everybody, **amounts, **where, group="adding")
+            for name, own in costs.items():
+                row = {"on": version(client), **where, "name": name, **medians(own)}
+                reference = costs[REFERENCES.get(name, name)]
+                row["ratio"] = median(ratios(own, reference))
+                row["client_ratio"] = median(ratios(reference, own, "client"))
+                former = costs.get(OLDER.get(name, ""))
+                row["older_ratio"] = former and median(ratios(former, own, "commands"))
+                rows.append(row)
     empty(client)
     return rows
 
@@ -120,14 +105,7 @@ def contenders(
         )
         loop = stack.enter_context(asyncio.Runner()).get_loop()
         own = [
-            AsyncTimeBloom.from_url(
-                url,
-                seen.config.name,
-                slices=SLICES,
-                capacity=capacity,
-                error_rate=ERROR_RATE,
-                **LOCAL_CACHE_OFF,
-            )
+            AsyncTimeBloom.from_url(url, seen.config.name, **arguments(capacity))
             for seen in (task, tasks)
         ]
         sadd = redis.asyncio.Redis.from_url(url)

@@ -72,11 +72,13 @@ def in_batches(add_many: Callable[[Sequence[str]], Any]) -> Run:
     ]
 
 
-def tbloom_filter(url: str, name: str, capacity: int, **arguments: Any) -> TimeBloom:
-    arguments = {**LOCAL_CACHE_OFF, **arguments}
-    return TimeBloom.from_url(
-        url, name, slices=SLICES, capacity=capacity, error_rate=ERROR_RATE, **arguments
-    )
+def arguments(capacity: int, **others: Any) -> dict[str, Any]:
+    sizes = {"slices": SLICES, "capacity": capacity, "error_rate": ERROR_RATE}
+    return {**sizes, **LOCAL_CACHE_OFF, **others}
+
+
+def tbloom_filter(url: str, name: str, capacity: int, **others: Any) -> TimeBloom:
+    return TimeBloom.from_url(url, name, **arguments(capacity, **others))
 
 
 def after_a_week(

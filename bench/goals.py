@@ -26,6 +26,8 @@ from table import Table
 
 Found = dict[str, Any]
 
+ONE, MANY, RATE = "`add` one by one", "`add_many` of 500", "rate, to that of"
+OLDER = "the server's time in commands, to layout 1's"
 #: Possible ids; ten are counted.
 SPACE = 10**7
 #: Pages in the store, and gets.
@@ -44,16 +46,10 @@ class Goal(NamedTuple):
 
 
 def _adding(
-    text: str,
-    bound: float,
-    name: str,
-    share: int,
-    figure: str = "ratio",
-    *,
-    placement: str | None = None,
-    unit: str = "x",
+    text: str, bound: float, name: str, share: int, figure: str = "ratio", **others: str
 ) -> Goal:
-    """A goal for a figure of the section "adding", by default in each placement, on its main server."""
+    """A goal for a figure of the section "adding" on its main server, in each placement or in the one given."""
+    placement, unit = others.get("placement"), others.get("unit", "x")
 
     def figures(found: Found) -> list[float]:
         of = found["adding"]
@@ -64,8 +60,7 @@ def _adding(
             raise LookupError("layout 1 or one of the placements was not there")
         return reached
 
-    at_least = figure == "ratio"
-    return Goal(text, bound, figures, at_least, unit)
+    return Goal(text, bound, figures, figure == "ratio", unit)
 
 
 def _race(found: Found, name: str, figure: str, section: str = "race") -> list[float]:
@@ -146,41 +141,24 @@ def _slope(found: Found) -> float:
 
 
 GOALS = [
-    *(
-        _adding(
-            f"`add` one by one, {share} % duplicates, {placement}: rate, to that of `SADD`",
-            bound,
-            ADD,
-            share,
-            placement=placement,
-        )
-        for share, bounds in ((50, (0.9, 0.65)), (95, (1.0, 0.75)))
-        for placement, bound in zip((APART, TOGETHER), bounds, strict=True)
+    _adding(f"{ONE}, 50 % duplicates, {APART}: {RATE} `SADD`", 0.9, ADD, 50, placement=APART),
+    _adding(
+        f"{ONE}, 50 % duplicates, {TOGETHER}: {RATE} `SADD`", 0.65, ADD, 50, placement=TOGETHER
     ),
-    *(
-        _adding(
-            f"`add_many` of 500, {share} % duplicates: rate, to that of `SADD` in pipelines",
-            bound,
-            ADD_MANY,
-            share,
-        )
-        for share, bound in ((50, 0.5), (95, 0.9))
+    _adding(f"{ONE}, 95 % duplicates, {APART}: {RATE} `SADD`", 1, ADD, 95, placement=APART),
+    _adding(
+        f"{ONE}, 95 % duplicates, {TOGETHER}: {RATE} `SADD`", 0.75, ADD, 95, placement=TOGETHER
     ),
-    *(
-        _adding(
-            f"`add_many` of 500, {share} % duplicates: the server's time in commands, to layout 1's",
-            bound,
-            ADD_MANY,
-            share,
-            "older_ratio",
-        )
-        for share, bound in ((0, 1), (50, 0.75), (95, 0.75))
-    ),
-    _adding("`add_many` of 500: client CPU per item", 2.5, ADD_MANY, 50, "client", unit="us"),
+    _adding(f"{MANY}, 50 % duplicates: {RATE} `SADD` in pipelines", 0.5, ADD_MANY, 50),
+    _adding(f"{MANY}, 95 % duplicates: {RATE} `SADD` in pipelines", 0.9, ADD_MANY, 95),
+    _adding(f"{MANY}, 0 % duplicates: {OLDER}", 1, ADD_MANY, 0, "older_ratio"),
+    _adding(f"{MANY}, 50 % duplicates: {OLDER}", 0.75, ADD_MANY, 50, "older_ratio"),
+    _adding(f"{MANY}, 95 % duplicates: {OLDER}", 0.75, ADD_MANY, 95, "older_ratio"),
+    _adding(f"{MANY}: client CPU per item", 2.5, ADD_MANY, 50, "client", unit="us"),
     _adding("the same, to that of `SADD` in pipelines", 0.5, ADD_MANY, 50, "client_ratio"),
-    _adding("`add_many` of 500: to the server per item", 60, ADD_MANY, 50, "sent", unit="bytes"),
-    _adding("asyncio: rate of `add`, to that of redis.asyncio's `SADD`", 0.8, ONE_TASK, 50),
-    _adding(f"asyncio: rate of {TASKS} tasks that add, to that of one", 3, ALL_TASKS, 50),
+    _adding(f"{MANY}: to the server per item", 60, ADD_MANY, 50, "sent", unit="bytes"),
+    _adding(f"asyncio: `add`: {RATE} redis.asyncio's `SADD`", 0.8, ONE_TASK, 50),
+    _adding(f"asyncio: {TASKS} tasks that add: {RATE} one", 3, ALL_TASKS, 50),
     Goal(
         "`add` one by one: rate, to that of scrapy-redis-bloomfilter",
         6,

@@ -68,18 +68,14 @@ def older(*of: str | int) -> Iterator[Older | None]:
 
 def main() -> None:
     """Answers each line, a verb and its items, with the answers and the clock."""
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # see placed() in serving.py
     runs = dict(zip(VERBS, _runs(*sys.argv[1:]), strict=True))
     elapsed = own = 0.0
     for line in sys.stdin:
         verb, items = json.loads(line)
         start, own_start = time.perf_counter(), time.process_time()
         answers = runs[verb](items)
-        elapsed, own = (
-            elapsed + time.perf_counter() - start,
-            own + time.process_time() - own_start,
-        )
+        elapsed += time.perf_counter() - start
+        own += time.process_time() - own_start
         print(json.dumps([answers, elapsed, own]), flush=True)
 
 
@@ -92,6 +88,8 @@ def _runs(first: str, second: str) -> list[Callable[[list[str]], Any]]:
 
     if first.isdecimal():
         return [local._local(None, int(first), int(second), many) for many in (False, True)]
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # see placed() in serving.py
     filters = [tbloom_filter(first, f"older {verb}", int(second)) for verb in VERBS]
     for seen in filters:
         seen.add("the first")

@@ -51,8 +51,8 @@ PACKAGES = (
 #: Amounts: (in full, with --quick).
 AMOUNTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "adding": (
-        {"capacity": 1_000_000, "rounds": 7, "items": 2000, "kinds": 9},
-        {"capacity": 50_000, "rounds": 2, "items": 500, "kinds": 0},
+        {"capacity": 1_000_000, "rounds": 7, "items": 2000, "everywhere": True},
+        {"capacity": 50_000, "rounds": 2, "items": 500, "everywhere": False},
     ),
     "race": (
         {"capacity": 1_000_000, "rounds": 11, "items": 2000},
@@ -88,8 +88,6 @@ AMOUNTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "members": 1_000_000,
             "rounds": 15,
             "singles": 50,
-            "sizes": [10, 30, 100, 500, 2000, 4000],
-            "times": 60,
             "a_day": 100_000,
             "daily_rounds": 5,
         },
@@ -98,8 +96,6 @@ AMOUNTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "members": 60_000,
             "rounds": 3,
             "singles": 20,
-            "sizes": [10, 500, 4000],
-            "times": 20,
             "a_day": 10_000,
             "daily_rounds": 2,
         },

@@ -245,7 +245,6 @@ def _distinct(of: dict[str, Any]) -> list[Table]:
         ),
         _daily(of["daily"]),
         _first(of["first"]),
-        _chunks(of["chunks"]),
     ]
 
 
@@ -345,22 +344,6 @@ def _first(of: dict[str, Any]) -> Table:
     ]
     header = ["", "us", "client us", "commands us", "server us"]
     return Table("A member that has no id yet", header, rows)
-
-
-def _chunks(of: list[dict[str, Any]]) -> Table:
-    rows = [
-        [
-            row["name"],
-            row["encoding"],
-            f"{row['ids']:,}",
-            f"{row['bytes']:,.0f}",
-            f"{row['add']:.1f}",
-            f"{row['and']:,.1f}",
-        ]
-        for row in of
-    ]
-    header = ["one chunk as", "which Redis keeps as", "ids", "bytes", "add: us", "AND of two: us"]
-    return Table("A chunk of ids, in the server", header, rows, words=2)
 
 
 def _local(of: dict[str, Any]) -> list[Table]:
