@@ -89,8 +89,8 @@ def measure(
     server, (start, own) = server_seconds(client), clock()
     returned = run(items)
     end, own_end = clock()
-    sent = client.info("stats")["total_net_input_bytes"]
-    commands, server = usec_in_commands(client), server_seconds(client) - server
+    server = server_seconds(client) - server
+    commands, sent = usec_in_commands(client), client.info("stats")["total_net_input_bytes"]
     each = [(end - start) * 1e6, (own_end - own) * 1e6, commands, server * 1e6, sent]
     return Cost(*(figure / len(items) for figure in each)), returned
 

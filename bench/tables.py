@@ -35,10 +35,10 @@ def _adding(of: dict[str, Any]) -> list[Table]:
         if row["on"] == of["servers"][0]:
             cells = [f"{1e6 / row['elapsed']:,.0f}", ratio, f"{row['elapsed']:.1f}"]
             cells += [f"{row['client']:.1f}", f"{row['client_ratio']:.2f}"]
-            cells += [f"{row['commands']:.1f}", older, f"{row['sent']:.0f}"]
+            cells += [f"{row['commands']:.1f}", older, f"{row['server']:.1f}", f"{row['sent']:.0f}"]
             groups.setdefault(title, []).append([name, share, *cells])
     header = [*("", "duplicates", "items/s", "x", "us", "client us", "x", "commands us")]
-    header += ["x layout 1", "bytes"]
+    header += ["x layout 1", "server us", "bytes"]
     tables = [Table(f"An add: {title}", header, rows, words=2) for title, rows in groups.items()]
     others = [
         [*key, *(cells.get(server, "") for server in of["servers"])]
