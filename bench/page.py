@@ -486,8 +486,9 @@ the allocator's rounding).
 `make bench ARGS="--only local"`
 
 `LocalBloom` with 7 slices of {local_capacity}, in memory and in a file, and other stores for a single process: rounds of {local_items} items,
-all of them new, in a window that is empty and in one whose slices all hold half of their capacity. numpy and bitarray are
-installed. *x layout 1* are the rates, to those of tbloom's code before layout 2, in an empty window and in one half full. rbloom's filters forget nothing, and can't be shared while they are written to; a set is exact.
+all of them new, in a window that is empty and in one whose slices all hold half of their capacity. numpy is installed. *x layout 1* are
+the rates, to those of tbloom's code before layout 2, in an empty window and in one half full. rbloom's filters forget nothing, and can't
+be shared while they are written to; a set is exact.
 
 {local}
 

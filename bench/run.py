@@ -45,7 +45,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGES = (
     *("tbloom", "hiredis", "mmh3", "scrapy", "scrapy-redis"),
     *("scrapy-redis-bloomfilter", "pottery", "walrus"),
-    *("rbloom", "numpy", "bitarray"),
+    *("rbloom", "numpy"),
     *("warcio", "lmdb", "isal"),
 )
 #: Amounts: (in full, with --quick).

@@ -23,9 +23,9 @@ import redis
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from tbloom import TimeBloom
 from tbloom.bloom.config import configure
+from tbloom.bloom.hasher import digest
 from tbloom.demo.localredis import LocalRedis
 from tbloom.engine.keys import shard_of
-from tbloom.items import digest
 from tests.helpers import servers
 
 PAGE = Path(__file__).parents[1] / "docs" / "scaling.md"

@@ -27,8 +27,12 @@ PROJECT = {
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",
     "LICENSE": "license.txt",
-    "lua/bloom/add.lua": "add.lua.txt",
-    "lua/shared/parts.lua": "parts.lua.txt",
+    "tests/format_vectors.json": "format_vectors.json",
+    "examples/node/client.mjs": "client.mjs.txt",
+}
+PROJECT |= {
+    path.relative_to(ROOT).as_posix(): f"{path.relative_to(ROOT).as_posix()}.txt"
+    for path in (*ROOT.glob("lua/bloom/**/*.lua"), *ROOT.glob("lua/shared/*.lua"))
 }
 COMMANDS = "<!-- every command's help, by docs/site.py -->"
 WIDTH = 78

@@ -6,14 +6,9 @@ import re
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from hashlib import blake2b
-from typing import TypeVar, cast
-
-from mmh3 import mmh3_x64_128_digest
+from typing import TypeVar
 
 from tbloom.errors import ConfigError
-
-#: Stored with a filter: another hash would make what it holds meaningless.
-HASH_NAME = "mmh3_x64_128"
 
 Item = str | bytes
 T = TypeVar("T")
@@ -39,11 +34,6 @@ def encode(item: Item, argument: str = "item") -> bytes:
         return item.encode()
     except UnicodeEncodeError:
         raise ConfigError(argument, item, "a str that UTF-8 can encode, or bytes") from None
-
-
-def digest(item: Item) -> bytes:
-    """The item's 128-bit mmh3 (x64 variant, seed 0)."""
-    return mmh3_x64_128_digest(encode(item))
 
 
 def fingerprint(data: bytes) -> int:
@@ -91,18 +81,13 @@ def encode_all(items: Iterable[Item], argument: str = "items", first: int = 0) -
     """The bytes of each item; for errors, ``first`` is the first one's number and ``argument`` their name."""
     items = rereadable(check_items(items, argument))
     try:
-        data = [item.encode() if type(item) is str else item for item in items]
-    except UnicodeEncodeError:
-        data = []
+        data = [*map(str.encode, items)]  # type: ignore[arg-type]
+    except (TypeError, UnicodeEncodeError):
+        data = list(items) if {*map(type, items)} == {bytes} else [b""]  # type: ignore[arg-type]
     # One by one takes twice as long.
-    if {*map(type, data)} != {bytes} or b"" in data:
-        return [encode(item, f"{argument}[{i}]") for i, item in enumerate(items, first)]
-    return cast("list[bytes]", data)
-
-
-def digests_of(items: Iterable[Item], first: int = 0) -> list[bytes]:
-    """The digest of each item; for errors, ``first`` is the first one's number."""
-    return [*map(mmh3_x64_128_digest, encode_all(items, first=first))]
+    if not all(data):
+        data = [encode(item, f"{argument}[{i}]") for i, item in enumerate(items, first)]
+    return data
 
 
 def fingerprints_of(items: Iterable[Item], argument: str = "items") -> list[int]:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, TypedDict
 
 from tbloom.bloom import sizing
+from tbloom.bloom.hasher import HASH_NAME
 from tbloom.engine.keys import SLOTS, Keys
 from tbloom.engine.parameters import differences, read_stored
 from tbloom.errors import ConfigError
-from tbloom.items import HASH_NAME
 from tbloom.window import Window
 
 LAYOUT = 2
@@ -65,6 +65,7 @@ class Config:
         _check("bits", self.bits, _MAX_BITS)
         _check("hashes", self.hashes, sizing.MAX_HASHES)
         object.__setattr__(self, "bits", sizing.whole_blocks(self.bits, self.hashes))
+        _check("bits", self.bits, _MAX_BITS)
         _check("shards", self.shards, MAX_SHARDS)
         if not isinstance(self.grow, bool):
             raise ConfigError("grow", self.grow, "True or False")
@@ -170,6 +171,7 @@ def configure(
         raise ConfigError("hashes", hashes, "a whole number, because bits is given")
     elif capacity is None:
         _check("bits", bits, _MAX_BITS)
+        bits = sizing.whole_blocks(bits, hashes)
         capacity = max(1, sizing.items_at(rate, bits, hashes))
     if shards is None:
         _check("bits", bits, _MAX_BITS)
@@ -191,14 +193,13 @@ def from_stored(name: str, stored: str) -> Config:
     if layout != [LAYOUT, HASH_NAME]:
         raise ConfigError("stored", stored, expected)
     try:
-        # First, because below there is a list with an entry per slice.
-        Window(values["granularity"], values["slices"], values["tz"])
-        rate = sizing.rate_at(values["capacity"], values["bits"], values["hashes"])
-        rate /= sizing.part_share(0) if values["grow"] else 1
-        window_rate = sizing.window_rate([min(rate, 1)] * values["slices"])
-        rate = min(max(window_rate, _MIN_RATE), _MAX_RATE)
-        config = Config(name, error_rate=rate, **values)
-    except (ArithmeticError, KeyError, TypeError, ValueError):
+        # Checked first: hashes may be "7", and the capacity times that takes all memory.
+        config = Config(name, error_rate=_MAX_RATE, **values)
+        rate = sizing.rate_at(config.capacity, config.bits, config.hashes)
+        rate /= sizing.part_share(0) if config.grow else 1
+        window_rate = sizing.window_rate([min(rate, 1)] * config.slices)
+        config = replace(config, error_rate=min(max(window_rate, _MIN_RATE), _MAX_RATE))
+    except (TypeError, ValueError):
         raise ConfigError("stored", stored, expected) from None
     if config.stored != stored:  # the scripts compare texts
         raise ConfigError("stored", stored, expected)

@@ -12,8 +12,7 @@ from tbloom.bloom.info import count_items
 from tbloom.bloom.layout import Layout
 from tbloom.bloom.script_calls import ShardCalls, SliceCalls
 from tbloom.engine.batches import Batch
-from tbloom.engine.clock import ServerClock
-from tbloom.engine.exchange import Exchange
+from tbloom.engine.exchange import Exchange, ServerClock
 from tbloom.engine.flow import Flow, Status, chunks, text
 from tbloom.errors import ConfigMismatch, FilterFull, TBloomError
 
@@ -95,24 +94,15 @@ class FilterExchange(Exchange):
         # Another client may have changed the layout first, without beginning the slice.
         return all(current.must_begin_after(shard) is None for shard in items)
 
-    def _rest_of(self, batch: Batch) -> list[Batch]:
-        """The items without an answer, because the part before them became full."""
-        if batch.answers is None or len(batch.answers) == len(batch.digests):
-            return []
-        left = batch.digests[len(batch.answers) :]
-        del batch.digests[len(batch.answers) :]
-        return self._batch_of_rest(batch, left)
-
     def _accept(self, batch: Batch, reply: Any) -> bool:
         """Takes a script's reply; False: the call must be made anew."""
-        status, payload, dropped = reply if len(reply) > 2 else (*reply, 0)  # noqa: PLR2004 - an optional third
-        current: SliceCalls = batch.known
+        status, payload, *dropped = reply
         if dropped:
             logger.warning(
                 "filter %r: the server has dropped the slice %s early, so what it held is forgotten; "
                 "is its maxmemory-policy noeviction?",
                 self.config.name,
-                batch.label or current.labels[0],
+                batch.label or batch.known.labels[0],
             )
         if status == Status.OK:
             if batch.digests:
@@ -122,7 +112,7 @@ class FilterExchange(Exchange):
             self.clock.learn(payload)
             return False
         if status == Status.LAYOUT:
-            current.learn_layout(batch.shard, text(payload))
+            batch.known.learn_layout(batch.shard, text(payload))
             return False
         if status == Status.FULL:
             batch.answers = self._answers(batch, payload)
@@ -136,6 +126,14 @@ class FilterExchange(Exchange):
         if status == Status.STRAY and not batch.digests:
             return True  # a clear that was executed before
         raise TBloomError(f"filter {self.config.name!r}: the server takes a call for a stray copy")
+
+    def _rest_of(self, batch: Batch) -> list[Batch]:
+        """The items without an answer, because the part before them became full."""
+        if batch.answers is None or len(batch.answers) == len(batch.digests):
+            return []
+        left = batch.digests[len(batch.answers) :]
+        del batch.digests[len(batch.answers) :]
+        return self._batch_of_rest(batch, left)
 
     def current_calls(self) -> SliceCalls:
         """The calls of the slice that the client believes current."""

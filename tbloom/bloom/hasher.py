@@ -12,9 +12,27 @@ from collections.abc import Iterable
 
 from mmh3 import mmh3_32_digest, mmh3_32_uintdigest, mmh3_x64_128_digest
 
+from tbloom.items import Item, encode, encode_all
+
+#: Stored with a filter: another hash would make what it holds meaningless.
+HASH_NAME = "mmh3_x64_128"
 #: The columns that one digest has.
 COLUMNS_PER_DIGEST = 16
 _BLOCK_SEED, _SHARD_SEED = 0, 1
+
+
+def digest(item: Item) -> bytes:
+    """The item's digest: its 128-bit mmh3 (x64 variant, seed 0)."""
+    try:
+        data = item.encode() if type(item) is str else item
+    except UnicodeEncodeError:
+        data = b""
+    return mmh3_x64_128_digest(data if type(data) is bytes and data else encode(item))
+
+
+def digests_of(items: Iterable[Item], first: int = 0) -> list[bytes]:
+    """The digest of each item; for errors, ``first`` is the first one's number."""
+    return [*map(mmh3_x64_128_digest, encode_all(items, first=first))]
 
 
 def digests_for(hashes: int) -> int:

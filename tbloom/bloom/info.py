@@ -13,7 +13,7 @@ from tbloom.bloom import sizing
 from tbloom.bloom.config import Config
 from tbloom.bloom.layout import Layout, Part
 from tbloom.bloom.sizing import HEADER_BITS, key_bytes, rate_of_fill, window_rate
-from tbloom.engine.clock import ServerClock
+from tbloom.engine.exchange import ServerClock
 from tbloom.engine.flow import CALLS_AT_ONCE, Command, Flow, ScriptCall, chunks, deliver, text
 from tbloom.engine.scripts import Script
 from tbloom.engine.server import check_stored, evictions

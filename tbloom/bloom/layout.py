@@ -5,8 +5,7 @@ slice gets a further part of twice the capacity, and so on; new items go into th
 slice that follows one that grew begins with a part as large as that one needed.
 
 The layout is stored as text, and names only the slices that have other parts than the usual one:
-``20190508=1000:25748:12,2000:59880:12;20190509=4000:102993:12`` (capacity:bits:hashes). Sizes are
-stored, not derived again, because logarithms differ in their last bit between machines.
+``20190508=1000:25748:12,2000:59880:12;20190509=4000:102993:12`` (capacity:bits:hashes).
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ class Layout:
     def begun(self, label: str, live: list[str], items: int) -> str:
         """The text of the layout with a slice that begins with room for ``items``."""
         usual = self._part(0, 0).capacity
-        level = max(0, (-(-items // usual) - 1).bit_length()) if self._config.grow else 0
+        level = (max(1, -(-items // usual)) - 1).bit_length() if self._config.grow else 0
         return self._text({**self._slices, label: [self._part(level, 0)]}, live)
 
     def reconfigured(self, new: Layout, live: list[str]) -> str:

@@ -16,6 +16,7 @@ from tbloom.bloom.claims.protocol import Claims
 from tbloom.bloom.claims.sessions import Sessions
 from tbloom.bloom.config import Config, from_stored
 from tbloom.bloom.exchange import FilterExchange
+from tbloom.bloom.hasher import digest, digests_of
 from tbloom.bloom.importing import import_many
 from tbloom.bloom.info import FilterInfo, ask_time, read_info, warnings
 from tbloom.bloom.reconfigure import reconfigure
@@ -30,8 +31,6 @@ from tbloom.items import (
     check_note,
     check_notes,
     check_within,
-    digest,
-    digests_of,
 )
 from tbloom.window import to_ms
 
@@ -69,7 +68,7 @@ class Protocol:
 
     def add(self, item: Item, within: int | None = None) -> Flow[bool]:
         """Is the item new? Remembers it."""
-        within = check_within(within, self.config.slices)
+        within = self.config.slices if within is None else check_within(within, self.config.slices)
         key, exchange = digest(item), self._exchange
         if self.cache.size or exchange.pending_answers:
             known = yield from self._add(self._not_cached([key], within), within)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable
 from itertools import groupby
 
 from tbloom.bloom.config import Config
 from tbloom.bloom.hasher import digests_for, packed
 from tbloom.bloom.layout import Layout, Part
 from tbloom.engine.batches import Batch
-from tbloom.engine.flow import CallTemplate, ScriptCall
+from tbloom.engine.flow import ScriptCall
 from tbloom.engine.scripts import Script
-from tbloom.engine.tokens import LANE_TTL_MS
+from tbloom.engine.tokens import LANE_TTL_MS, CallTemplate
 from tbloom.errors import ConfigError
 
 _ADD = Script("bloom/add")
@@ -42,6 +42,7 @@ class ShardCalls:
         "_digests",
         "_parts",
         "current",
+        "digests",
         "grown",
         "keys",
         "layout",
@@ -66,19 +67,16 @@ class ShardCalls:
         self.grown = layout.grown(labels[0], labels) if config.grow else ""
         #: By what they are made from.
         self.templates: dict[Hashable, CallTemplate] = {}
-        self._digests = {
-            parts: digests_for(max(part.hashes for part in self._parts[:parts]))
+        #: For each slice: the digests that its items and those of the newer ones are packed with (``hasher.packed``).
+        self.digests = [
+            digests_for(max(part.hashes for part in self._parts[:parts]))
             for parts in self.slice_ends
-        }
+        ]
 
     def sizes(self, parts: int) -> str:
         """The sizes of the newest ``parts`` parts, for the scripts' ``groups_of``."""
         like = groupby(self._parts[:parts], lambda part: f"{part.blocks}:{part.hashes}")
         return " ".join(f"{size}:{sum(1 for _ in group)}" for size, group in like)
-
-    def packed(self, digests: Iterable[bytes], parts: int) -> bytes:
-        """The items, for the scripts' ``item_at``, which looks for them in the newest ``parts`` parts."""
-        return packed(digests, self._digests[parts])
 
 
 class SliceCalls:
@@ -143,10 +141,10 @@ class SliceCalls:
 
     def add(self, within: int, batch: Batch) -> ScriptCall:
         """``lua/bloom/add.lua``; the batch has a token."""
-        shard = self.shard(batch.shard)
-        parts = shard.slice_ends[within - 1]
+        # Not by shard(), because each call comes here.
+        shard = self._shards.get(batch.shard) or self.shard(batch.shard)
         template = shard.templates.get((_ADD, within, batch.agreed)) or self._new_add(within, batch)
-        return template.fill(shard.packed(batch.digests, parts), batch.token)
+        return template.fill(packed(batch.digests, shard.digests[within - 1]), batch.token)
 
     def _new_add(self, within: int, batch: Batch) -> CallTemplate:
         keys, shard = self.config.keys, self.shard(batch.shard)
@@ -193,7 +191,7 @@ class SliceCalls:
                     shard.sizes(parts),
                 ),
             )
-        return template.fill(shard.packed(batch.digests, parts))
+        return template.fill(packed(batch.digests, shard.digests[within - 1]))
 
     def clear(self, batch: Batch) -> ScriptCall:
         """``lua/bloom/clear.lua``; the batch has a token, and no items."""

@@ -15,8 +15,7 @@ from tbloom.distinct.config import (
 )
 from tbloom.engine.batches import MOVED, Batch
 from tbloom.engine.buckets import BucketExchange, halves_and_fingerprints, keys_of_halves
-from tbloom.engine.clock import ServerClock
-from tbloom.engine.exchange import CLOCK_CHANGED
+from tbloom.engine.exchange import CLOCK_CHANGED, ServerClock
 from tbloom.engine.flow import Flow, ScriptCall, Status, chunks, text
 from tbloom.engine.scripts import Script
 from tbloom.engine.tokens import LANE_TTL_MS
@@ -176,7 +175,7 @@ class CountExchange(BucketExchange):
         """Makes calls that clear something, together, with tokens. False: the server has refused one, because what is
         stored has changed."""
         batches = [Batch([]) for _ in calls]
-        yield from self.with_tokens(batches, self._send_clears(batches, calls))
+        yield from self.change(batches, calls[0], asking=self._send_clears(batches, calls))
         return all(batch.answers is not None for batch in batches)
 
     def _send_clears(

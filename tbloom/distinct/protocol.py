@@ -31,7 +31,7 @@ class CountProtocol:
         """Is the member counted for the first time?"""
         key = fingerprint(encode(member, "member"))
         answers = yield from self._exchange.add_items([key])
-        return answers[key]
+        return answers.get(key, False)
 
     def add_many(self, members: Iterable[Item]) -> Flow[list[bool]]:
         """Which of the members are counted for the first time? A repeat within the call is not."""

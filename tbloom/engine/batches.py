@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from tbloom.engine.forks import BeginsAnew
 from tbloom.engine.tokens import Lane
 
 #: The answer for an item that is in another bucket than the client thought; it is sent again.
@@ -44,65 +43,56 @@ class Batch:
         return self.token.number
 
 
-class PendingAnswers(BeginsAnew):
+class PendingAnswers(dict[Any, list["Batch | None"]]):
     """Answers that did not reach the caller: of calls that ended in an error, or were cancelled.
 
     The next call of this client with such an item must get that first answer. Where it is not known, the batch is sent
-    again as it was, with its token, by which the server knows its answers for ``LANE_TTL_MS``.
+    again as it was, with its token, by which the server knows its answers for ``LANE_TTL_MS``. For each item: the batches
+    without a reply that have it, and None if it is known to be new.
     """
-
-    __slots__ = ("_in_doubt", "_new")
-
-    def begin(self) -> None:
-        """Forgets all; a forked process leaves its parent's to the parent."""
-        #: By digest, the batches without a reply that have it.
-        self._in_doubt: dict[Any, list[Batch]] = {}
-        #: The items known to be new.
-        self._new: dict[Any, None] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._in_doubt or self._new)
-
-    def __contains__(self, digest: Any) -> bool:
-        return digest in self._in_doubt or digest in self._new
 
     def keep(self, batches: Iterable[Batch]) -> None:
         """Keeps the new items of failed calls, and the batches without a reply."""
         for batch in batches:
             if batch.answers is not None:
-                self.keep_new(answers_of([batch]))
+                self.keep_new(key for key, new in answers_of([batch]).items() if new)
             elif batch.copies:
-                for digest in batch.digests:
-                    self._in_doubt.setdefault(digest, []).append(batch)
-        cut(self._in_doubt)
+                for key in batch.digests:
+                    self.setdefault(key, []).append(batch)
+        cut(self)
 
-    def keep_new(self, answers: dict[Any, bool]) -> None:
-        """Keeps the new ones among these answers."""
-        self._new.update(dict.fromkeys(key for key, new in answers.items() if new))
-        cut(self._new)
+    def keep_new(self, digests: Iterable[Any]) -> None:
+        """Keeps items that are new."""
+        for key in digests:
+            self.setdefault(key, []).append(None)
+        cut(self)
 
     def take_batches(self, digests: Iterable[Any]) -> tuple[list[Batch], set[Any]]:
-        """Removes the batches without a reply that have one of these items. And their items whose answers are pending."""
-        batches = {id(batch): batch for key in digests for batch in self._in_doubt.get(key, ())}
-        pending = set()
-        for batch in batches.values():
-            for key in batch.digests:
-                with suppress(KeyError, ValueError):  # another thread has taken it
-                    self._in_doubt[key].remove(batch)
-                    pending.add(key)
-                    if not self._in_doubt[key]:
-                        del self._in_doubt[key]
-        return [*batches.values()], pending
+        """Removes the batches that have one of these items; returns them, and their items that are pending."""
+        found = {id(batch): batch for key in digests for batch in self.get(key, ()) if batch}
+        pending = {
+            key for batch in found.values() for key in batch.digests if self._remove(key, batch)
+        }
+        return [*found.values()], pending
+
+    def take_new(self, digests: Iterable[Any]) -> dict[Any, bool]:
+        """Removes the items that are known to be new, and answers for them."""
+        return {key: True for key in digests if self._remove(key, None)}
 
     def forget(self, digests: Iterable[Any]) -> None:
         """Drops the answers to these items."""
         for key in digests:
-            self._in_doubt.pop(key, None)
-            self._new.pop(key, None)
+            self.pop(key, None)
 
-    def take_new(self, digests: Iterable[Any]) -> dict[Any, bool]:
-        """Removes the items that are known to be new, and answers for them."""
-        return {key: True for key in digests if self._new.pop(key, self) is None}
+    def _remove(self, key: Any, batch: Batch | None) -> bool:
+        """False: another thread has removed it."""
+        kept = self.get(key)
+        if kept is None or batch not in kept:
+            return False
+        kept[:] = [other for other in kept if other is not batch]
+        if not kept:
+            self.pop(key, None)
+        return True
 
 
 def cut(pending: dict[Any, Any]) -> None:

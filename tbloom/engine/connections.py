@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -57,9 +57,9 @@ class KeptConnections:
             connection = self._pool.get_connection()
         replies: list[Any] = []
         try:
-            packed = (calls[0].packed,) if len(calls) == 1 else bundles(calls)
+            packed = b"".join([call.prepared or call.packed for call in calls])
             # One packed command for all: between two, redis-py might reconnect.
-            connection.send_packed_command(packed, check_health=False)
+            connection.send_packed_command((packed,), check_health=False)
             while len(replies) < len(calls):
                 try:
                     replies.append(connection.read_response())
@@ -97,11 +97,3 @@ def node_option(client: Any, call: Call) -> dict[str, Any]:
     if isinstance(client, RedisCluster) and isinstance(call, ScriptCall):
         return {"target_nodes": client.get_node_from_key(call.keys[0])}  # type: ignore[no-untyped-call]
     return {}
-
-
-def bundles(calls: Sequence[Any]) -> Iterator[bytes]:
-    """The packed calls in bundles of 1, 2, 4, ...: while the server executes one, the next is packed."""
-    first, size = 0, 1
-    while first < len(calls):
-        yield b"".join([call.packed for call in calls[first : first + size]])
-        first, size = first + size, 2 * size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -15,8 +16,8 @@ from tbloom.engine.flow import (
     ScriptCall,
     again_in_full,
     raise_first,
-    text,
 )
+from tbloom.engine.forks import BeginsAnew
 from tbloom.engine.tokens import LanePool
 from tbloom.errors import TBloomError
 
@@ -31,7 +32,27 @@ def too_many_corrections(name: str, change: str) -> TBloomError:
     return TBloomError(f"{name!r}: {change} {MAX_CORRECTIONS} times in a row")
 
 
-class Exchange:
+class ServerClock:
+    """The server's last known time, plus what has passed since by this machine's monotonic clock.
+
+    It starts from this machine's wall clock. If that is wrong, the server corrects the first call.
+    """
+
+    __slots__ = ("_ahead",)
+
+    def __init__(self) -> None:
+        self.learn(time.time_ns() // 1_000_000)
+
+    def now(self) -> int:
+        """Milliseconds since the epoch."""
+        return time.monotonic_ns() // 1_000_000 + self._ahead
+
+    def learn(self, server_ms: int) -> None:
+        """Takes over the server's time (ms)."""
+        self._ahead = server_ms - time.monotonic_ns() // 1_000_000
+
+
+class Exchange(BeginsAnew):
     """One client's calls to the store ``name``."""
 
     #: What makes corrections necessary.
@@ -39,6 +60,10 @@ class Exchange:
 
     def __init__(self, name: str) -> None:
         self._name = name
+        super().__init__()
+
+    def begin(self) -> None:
+        """A forked process becomes another client, and leaves pending answers to its parent."""
         self.pending_answers = PendingAnswers()
         self._lanes = LanePool()
 
@@ -48,22 +73,18 @@ class Exchange:
         call: Callable[[Batch], ScriptCall],
         *,
         store: bool | None = True,
+        asking: Flow[None] | None = None,
     ) -> Flow[None]:
-        """``ask`` with tokens; keeps pending answers."""
-        return self.with_tokens(batches, self.ask(batches, call, store=store))
-
-    def with_tokens(self, batches: list[Batch], asking: Flow[None]) -> Flow[None]:
-        """Runs the flow with a token for each batch; keeps pending answers if it fails. It may add batches."""
+        """``ask``, or another flow, with a token for each batch; keeps pending answers if it fails."""
+        lanes = self._lanes
         for batch in batches:
-            batch.token = batch.token or self._lanes.take()
+            batch.token = batch.token or lanes.take()
         try:
-            yield from asking
+            yield from asking or self.ask(batches, call, store=store)
         except BaseException:  # GeneratorExit too, after a cancellation
             self.pending_answers.keep(batches)
             raise
-        for batch in batches:
-            if batch.token is not None:
-                self._lanes.give_back(batch.token)
+        lanes.give_back([batch.token for batch in batches if batch.token])
 
     def ask(
         self,
@@ -86,7 +107,7 @@ class Exchange:
                 preparing = self._prepare(pending, store=store)
                 if preparing is not None and not (yield from preparing):
                     continue
-                calls = [call(batch) for batch in pending]
+                calls = [*map(call, pending)]
                 left = yield from self._deliver(calls, pending, self._accept)
                 if left:
                     batches += [batch for batch in left if batch not in pending]
@@ -101,20 +122,27 @@ class Exchange:
         ttl: int = 0,
     ) -> Flow[dict[Any, bool]]:
         """Which items are new? An item without an answer is seen. ``ttl``: how long it is remembered, in ms."""
-        pending = self.pending_answers
-        again, waiting = pending.take_batches(digests)
-        if again:
-            for batch in again:
-                batch.ttl = ttl  # holds if the server has not executed it yet
-            yield from self.change(again, call)
-            answers = answers_of(again)
-            pending.keep_new({key: answers[key] for key in waiting if key in answers})
-        batches = split(key for key in digests if key not in waiting and key not in pending)
-        for batch in batches:
-            batch.ttl = ttl
-        yield from self.change(batches, call)
-        # Taken last, because the calls may fail. What other callers wait for stays pending.
-        return answers_of(batches) | pending.take_new(digests)
+        pending, answers, left = self.pending_answers, dict[Any, bool](), digests
+        try:
+            while left:
+                again, waiting = pending.take_batches(left)
+                for batch in again:
+                    batch.ttl = ttl  # holds if the server has not executed it yet
+                yield from self.change(again, call)
+                redeemed = answers_of(again)
+                # What other callers wait for stays pending.
+                pending.keep_new(key for key in waiting if redeemed.get(key))
+                batches = split(key for key in left if key not in waiting and key not in pending)
+                for batch in batches:
+                    batch.ttl = ttl
+                yield from self.change(batches, call)
+                answers |= answers_of(batches) | pending.take_new(left)
+                # Of another thread's call that has failed meanwhile.
+                left = [key for key in left if key not in answers and key in pending]
+        except BaseException:
+            pending.keep_new(key for key, new in answers.items() if new)
+            raise
+        return answers
 
     @abstractmethod
     def _prepare(self, batches: list[Batch], *, store: bool | None) -> Flow[bool] | None:
@@ -131,7 +159,7 @@ class Exchange:
     def _deliver(
         self, calls: Sequence[Call], batches: Sequence[Batch], accept: Callable[[Batch, Any], bool]
     ) -> Flow[list[Batch]]:
-        """Sends a call for each batch; returns the batches that must be asked again, or further."""
+        """Sends a call for each batch; returns the batches that must be sent next."""
         for batch in batches:
             batch.copies += 1
         replies = yield calls
@@ -163,7 +191,7 @@ class Exchange:
 
     def _answers(self, batch: Batch, payload: Any, *, complete: bool = False) -> str:
         """A character for each item; unless ``complete``, for the first ones at least."""
-        answers = text(payload)
+        answers = payload if isinstance(payload, str) else payload.decode(errors="replace")
         wanted = len(batch.digests)
         if len(answers) > wanted or (complete and len(answers) < wanted):
             raise TBloomError(

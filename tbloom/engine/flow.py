@@ -13,7 +13,6 @@ from typing import Any, NamedTuple, TypeVar
 
 from tbloom.engine.keys import kind_of
 from tbloom.engine.scripts import Script
-from tbloom.engine.tokens import Lane
 from tbloom.errors import ServerTooOld
 
 try:
@@ -85,57 +84,16 @@ class ScriptCall(NamedTuple):
         return self._replace(in_full=True, prepared=b"")
 
 
-class CallTemplate:
-    """What all calls of a script have in common; the items differ, and the token.
-
-    The items are the last argument. With a token, the lane's key is the first key, and the call's number is the first
-    argument; ``lanes``: what the lane's key begins with.
-    """
-
-    __slots__ = ("_after_key", "_after_number", "_args", "_before", "_keys", "_lanes", "_script")
-
-    def __init__(
-        self, script: Script, keys: tuple[str, ...], args: tuple[Any, ...], *, lanes: str = ""
-    ) -> None:
-        self._script, self._keys, self._args, self._lanes = script, keys, args, lanes
-        own = 1 if lanes else 0
-        words = ("EVALSHA", script.sha, len(keys) + own)
-        self._before = b"*%d\r\n" % (4 + len(keys) + len(args) + 2 * own) + _bulks(words)
-        self._after_key, self._after_number = _bulks(keys), _bulks(args)
-
-    def fill(self, items: bytes, token: Lane | None = None) -> ScriptCall:
-        """The call for these items."""
-        if token is None:
-            return ScriptCall(
-                self._script,
-                self._keys,
-                (*self._args, items),
-                prepared=b"%b%b%b$%d\r\n%b\r\n"
-                % (self._before, self._after_key, self._after_number, len(items), items),
-            )
-        key, number = (self._lanes + token.name).encode(), b"%d" % token.number
-        return ScriptCall(
-            self._script,
-            (key, *self._keys),
-            (number, *self._args, items),
-            prepared=b"%b$%d\r\n%b\r\n%b$%d\r\n%b\r\n%b$%d\r\n%b\r\n"
-            % (
-                *(self._before, len(key), key),
-                *(self._after_key, len(number), number),
-                *(self._after_number, len(items), items),
-            ),
-        )
-
-
 def pack(words: Sequence[Any]) -> bytes:
     """The command in RESP."""
     if pack_command is None:
-        return b"*%d\r\n%b" % (len(words), _bulks(words))
+        return b"*%d\r\n%b" % (len(words), bulks(words))
     packed: bytes = pack_command(tuple(words))
     return packed
 
 
-def _bulks(words: Sequence[Any]) -> bytes:
+def bulks(words: Sequence[Any]) -> bytes:
+    """The words of a command in RESP."""
     data = [word if isinstance(word, bytes) else str(word).encode() for word in words]
     return b"".join([b"$%d\r\n%b\r\n" % (len(word), word) for word in data])
 

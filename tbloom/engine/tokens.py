@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import secrets
 from collections import deque
+from collections.abc import Iterable
 from itertools import count
+from typing import Any
 
-from tbloom.engine.forks import BeginsAnew
+from tbloom.engine.flow import ScriptCall, bulks
+from tbloom.engine.scripts import Script
 
 #: How long the server keeps a lane's answer (ms): longer than all retries take (redis-py's default: 10 of at most 5 s
 #: each; the time-out of scrapy-redis: 30 s).
@@ -29,16 +32,15 @@ class Lane:
         self.number = 0
 
 
-class LanePool(BeginsAnew):
-    """The lanes of one client, for any number of threads and tasks; a forked process becomes a client of its own.
+class LanePool:
+    """The lanes of one client, for any number of threads and tasks.
 
     No lock is needed: one operation on a deque takes or frees a lane.
     """
 
     __slots__ = ("_client", "_free", "_unused")
 
-    def begin(self) -> None:
-        """Becomes another client."""
+    def __init__(self) -> None:
         self._client = secrets.token_hex(8)
         self._free: deque[Lane] = deque()
         self._unused = count()
@@ -52,7 +54,48 @@ class LanePool(BeginsAnew):
         lane.number += 1
         return lane
 
-    def give_back(self, lane: Lane) -> None:
-        """Frees the lane for the next call."""
-        if lane.name.startswith(self._client):  # else it was taken before a fork
-            self._free.append(lane)
+    def give_back(self, lanes: Iterable[Lane]) -> None:
+        """Frees the lanes for the next calls."""
+        self._free.extend(lanes)
+
+
+class CallTemplate:
+    """What all calls of a script have in common; the items differ, and the token.
+
+    The items are the last argument. With a token, the lane's key is the first key, and the call's number is the first
+    argument; ``lanes``: what the lane's key begins with.
+    """
+
+    __slots__ = ("_after_key", "_after_number", "_args", "_before", "_keys", "_lanes", "_script")
+
+    def __init__(
+        self, script: Script, keys: tuple[str, ...], args: tuple[Any, ...], *, lanes: str = ""
+    ) -> None:
+        self._script, self._keys, self._args, self._lanes = script, keys, args, lanes
+        own = 1 if lanes else 0
+        words = ("EVALSHA", script.sha, len(keys) + own)
+        self._before = b"*%d\r\n" % (4 + len(keys) + len(args) + 2 * own) + bulks(words)
+        self._after_key, self._after_number = bulks(keys), bulks(args)
+
+    def fill(self, items: bytes, token: Lane | None = None) -> ScriptCall:
+        """The call for these items."""
+        if token is None:
+            return ScriptCall(
+                self._script,
+                self._keys,
+                (*self._args, items),
+                prepared=b"%b%b%b$%d\r\n%b\r\n"
+                % (self._before, self._after_key, self._after_number, len(items), items),
+            )
+        key, number = (self._lanes + token.name).encode(), b"%d" % token.number
+        return ScriptCall(
+            self._script,
+            (key, *self._keys),
+            (number, *self._args, items),
+            prepared=b"%b$%d\r\n%b\r\n%b$%d\r\n%b\r\n%b$%d\r\n%b\r\n"
+            % (
+                *(self._before, len(key), key),
+                *(self._after_key, len(number), number),
+                *(self._after_number, len(items), items),
+            ),
+        )

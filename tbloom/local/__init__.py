@@ -2,7 +2,7 @@
 
 ::
 
-    parts.py     the bits of one part, and its count
+    parts.py     the blocks of one part, and its count
     contents.py  the parameters, the layouts, and which parts there are
     memory.py    a store in memory
     regions.py   free regions of a file

@@ -105,21 +105,31 @@ class FileStore:
         """A forked child shares the file with its parent, and leaves pending answers to it."""
         return self.contents.epoch, self._pid
 
-    def lock(self, *, exclusive: bool) -> None:
+    @property
+    def shared(self) -> _Locked:
+        """Locks out processes that write, and reads the newest directory."""
+        return _Locked(self, fcntl.LOCK_SH)
+
+    @property
+    def exclusive(self) -> _Locked:
+        """Locks out all other processes, and reads the newest directory."""
+        return _Locked(self, fcntl.LOCK_EX)
+
+    def lock(self, how: int) -> None:
         """Waits for the file's lock, and reads the directory if another process has changed it."""
         if self._fd < 0:
             if self._is_closed:
                 raise TBloomError(CLOSED)
             self._fd = self._open_same()  # in a forked child
         self._is_locked = True  # or may be, from now on
-        fcntl.flock(self._fd, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
+        fcntl.flock(self._fd, how)
         # The system kills a process that touches mapped bytes beyond the end of a file.
         is_whole = os.lseek(self._fd, 0, os.SEEK_END) >= len(self._view)
         if not is_whole or self._head[_SEQUENCE] != self.version:
             self._read()
 
     def unlock(self) -> None:
-        """Ends the lock."""
+        """Ends the lock; also after a ``lock`` that has failed or was interrupted."""
         if self._is_locked:
             fcntl.flock(self._fd, fcntl.LOCK_UN)
             self._is_locked = False
@@ -285,3 +295,26 @@ class FileStore:
             f"the file {self.path!r} is damaged: {why}; put back a copy of it, or delete it, and with it "
             "what the filter has seen"
         )
+
+
+class _Locked:
+    """The lock of a file, for a ``with`` that stands inside that of the guard."""
+
+    __slots__ = ("_how", "_store")
+
+    def __init__(self, store: FileStore, how: int) -> None:
+        self._store, self._how = store, how
+
+    def __enter__(self) -> None:
+        try:
+            self._store.lock(self._how)
+        except BaseException:  # also KeyboardInterrupt right after it was locked
+            self._store.unlock()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self._store.unlock()
+        except BaseException:  # the same, before it was unlocked
+            self._store.unlock()
+            raise

@@ -17,7 +17,7 @@ from tbloom.window import Slice, from_ms, to_ms
 def keys(protocol: Protocol, at: datetime | None) -> list[str]:
     """The keys that the slices would have in Redis, oldest first. Raises ConfigMismatch."""
     at = check_at(at)
-    with protocol.store.guard, protocol.unlocked, protocol.shared:
+    with protocol.store.guard, protocol.store.shared:
         now, config = protocol.agree(), protocol.config
     slices = config.window.live(to_ms(at) if at else now)
     shards = range(config.shards)
@@ -27,7 +27,7 @@ def keys(protocol: Protocol, at: datetime | None) -> list[str]:
 def overview(protocol: Protocol, earlier: FilterInfo | None) -> FilterInfo:
     """What the filter holds; with an ``earlier`` answer, bits are counted only where it has changed."""
     known = {slice.label: slice for slice in earlier.slices} if earlier else {}
-    with protocol.store.guard, protocol.unlocked, protocol.shared:
+    with protocol.store.guard, protocol.store.shared:
         now, config = protocol.agree(), protocol.config
         for shard in range(config.shards):
             current = protocol.prepare(now, shard, begins=False)

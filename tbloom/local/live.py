@@ -13,7 +13,7 @@ from tbloom.bloom.script_calls import SliceCalls
 from tbloom.bloom.sizing import key_bytes
 from tbloom.errors import ConfigMismatch
 from tbloom.local.contents import PartEntry
-from tbloom.local.memory import Locked, Store, Unlocked
+from tbloom.local.memory import Store
 from tbloom.local.parts import Part
 from tbloom.local.shard import Shard, key_of, part_of
 
@@ -23,10 +23,6 @@ class Live:
 
     def __init__(self, config: Config, store: Store, *, adopts_shards: bool) -> None:
         self.store = store
-        #: ``with store.guard, unlocked, shared`` (or ``exclusive``): a look (or a change) that is atomic to all others.
-        self.unlocked = Unlocked(store)
-        self.shared = Locked(store, exclusive=False)
-        self.exclusive = Locked(store, exclusive=True)
         #: True: the client gave no number of shards, so that of the stored filter counts.
         self._adopts_shards = adopts_shards
         #: The time (ms). Tests set it.
@@ -48,13 +44,14 @@ class Live:
 
     def at_hand(self, digest: bytes) -> Shard | None:
         """The parts of the item's shard, if the item can be added at once; else None."""
-        current, shards = self._current, self.config.shards
+        current = self._current
         if (
             current is None
-            or not current.begins <= self.clock() < current.ends
             or self._version != self.store.version
+            or not current.begins <= self.clock() < current.ends
         ):
             return None
+        shards = self.config.shards
         shard = self._parts.get(shard_of(digest, shards) if shards > 1 else 0)
         return shard if shard is not None and shard.begun else None
 

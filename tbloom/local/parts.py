@@ -6,6 +6,8 @@ answered, and has answered none that is not counted.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tbloom.bloom.sizing import HEADER_BITS
 
 #: The bytes before the first block: the count, in the machine's own byte order.
@@ -16,23 +18,26 @@ _COUNT_BYTES = 1 << 16
 class Part:
     """One part of a slice, where its bits are kept."""
 
-    __slots__ = ("_count", "buffer", "expires")
+    __slots__ = ("buffer", "count", "expires")
 
     def __init__(self, buffer: memoryview, expires: int) -> None:
         #: When its slice leaves the window (ms).
         self.expires = expires
         #: All its bytes.
         self.buffer = buffer
-        self._count = buffer[:HEADER].cast("Q")
+        #: The number of items added, as its only element.
+        self.count = buffer[:HEADER].cast("Q")
 
     @property
     def items(self) -> int:
         """The number of items added."""
-        return self._count[0]
+        return self.count[0]
 
-    def raise_count(self, items: int) -> None:
-        """Counts this many more items, which are added next."""
-        self._count[0] += items
+    def set(self, start: int, bits: Iterable[tuple[int, int]]) -> None:
+        """Sets these bits (bytes, and the bit in each) in the block that begins at ``start``."""
+        block = self.buffer[start:]
+        for place, bit in bits:
+            block[place] |= bit
 
     def set_bits(self) -> int:
         """The number of bits that are 1."""

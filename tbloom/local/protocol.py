@@ -10,16 +10,16 @@ get their turn.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable
-from itertools import islice
+from itertools import chain, islice
 from typing import NamedTuple, TypeVar
 
 from tbloom.bloom.config import Config
-from tbloom.bloom.hasher import by_shard
+from tbloom.bloom.hasher import by_shard, digest, digests_of
 from tbloom.engine.batches import cut
 from tbloom.engine.flow import chunks
 from tbloom.engine.tokens import LANE_TTL_MS
 from tbloom.errors import FilterFull
-from tbloom.items import Item, check_items, check_within, digest, digests_of
+from tbloom.items import Item, check_items, check_within
 from tbloom.local.live import Live
 from tbloom.local.memory import Store
 from tbloom.local.shard import Look, PlainLook, Shard
@@ -69,8 +69,9 @@ class Protocol(Live):
 
     def add(self, item: Item, within: int | None) -> bool:
         """Adds the item; True: it is new."""
-        key, within = digest(item), check_within(within, self.config.slices)
-        with self.store.guard, self.unlocked, self.exclusive:
+        key, slices = digest(item), self.config.slices
+        within = slices if within is None else check_within(within, slices)
+        with self.store.guard, self.store.exclusive:
             shard = None if key in self.pending_answers else self.at_hand(key)
             new = None if shard is None else shard.add(key, within)
         return finish(self._add_digests([key], within))[0] if new is None else new
@@ -82,11 +83,12 @@ class Protocol(Live):
 
     def contains(self, item: Item, within: int | None) -> bool:
         """True: the item has been seen."""
-        key, within = digest(item), check_within(within, self.config.slices)
-        with self.store.guard, self.unlocked, self.shared:
+        key, slices = digest(item), self.config.slices
+        within = slices if within is None else check_within(within, slices)
+        with self.store.guard, self.store.shared:
             shard = self.at_hand(key)
             if shard is not None:
-                return shard.holds(key, within)
+                return shard.look(key, within) is None
         return finish(self._find([key], within))[0]
 
     def contains_many(self, items: Iterable[Item], within: int | None) -> Steps[list[bool]]:
@@ -96,7 +98,7 @@ class Protocol(Live):
 
     def clear(self) -> None:
         """Forgets everything."""
-        with self.store.guard, self.unlocked, self.exclusive:
+        with self.store.guard, self.store.exclusive:
             self.store.save(self.store.contents.cleared())
 
     def close(self) -> None:
@@ -120,7 +122,7 @@ class Protocol(Live):
         """Adds the items, and puts the new ones into ``new``."""
         config, waiting = None, [(0, digests)]
         while waiting:
-            with self.store.guard, self.unlocked, self.exclusive:
+            with self.store.guard, self.store.exclusive:
                 now = self.agree()
                 if (
                     config is not self.config
@@ -146,10 +148,10 @@ class Protocol(Live):
         count = min(len(look.new), max(room, 0))
         if count:
             part = self.part_for(now, shard, number, count)
-            part.raise_count(count)
+            part.count[0] += count
             look.add(count, part)
             added = Added(self.era, current.expires_at(0))
-            new.update((digests[place], added) for place in look.new[:count])
+            new.update(dict.fromkeys([digests[place] for place in look.new[:count]], added))
         if count == len(look.new):
             return []
         if not self.config.grow:
@@ -159,7 +161,7 @@ class Protocol(Live):
     def _find(self, digests: list[bytes], within: int) -> Steps[list[bool]]:
         unseen, config, waiting = set[bytes](), None, [(0, digests)]
         while waiting:
-            with self.store.guard, self.unlocked, self.shared:
+            with self.store.guard, self.store.shared:
                 now = self.agree()
                 if config is not self.config:  # see _add_new
                     config, waiting = self.config, self._batches(waiting)
@@ -173,7 +175,7 @@ class Protocol(Live):
 
     def _batches(self, waiting: list[Batch]) -> list[Batch]:
         """The distinct items by shard, in looks; the first one comes last."""
-        keys = [key for _, batch in reversed(waiting) for key in batch]
+        keys = chain.from_iterable(batch for _, batch in reversed(waiting))
         return [
             (shard, list(batch))
             for shard, own in by_shard(keys, self.config.shards).items()
@@ -184,7 +186,7 @@ class Protocol(Live):
         """The items that an earlier call added and whose answer is pending; this call gives it."""
         if not self.pending_answers or self.pending_answers.keys().isdisjoint(digests):
             return {}
-        with self.store.guard, self.unlocked, self.shared:
+        with self.store.guard, self.store.shared:
             self.drop_stale_answers()
             now, pending, era = self.clock(), self.pending_answers, self.era
             return {key: Added(era, end) for key in digests if (end := pending.pop(key, 0)) > now}

@@ -6,58 +6,66 @@ import numpy as np
 from mmh3 import mmh3_32_digest
 from numpy.typing import NDArray
 
+from tbloom.bloom.hasher import columns_of
 from tbloom.local.parts import HEADER, Part
-from tbloom.local.shard import BITS, BYTES, ROW, Group, Shard
+from tbloom.local.shard import ROW, Group, Shard
 
 #: Rows that are looked at together: most items that a part does not hold show it in the first one.
-_STAGES = (slice(0, 1), slice(1, 4), slice(4, None))
+_FIRST, *_STAGES = 0, slice(1, 3), slice(3, None)
 
 
 class VectorLook:
     """A look at all items together."""
 
     def __init__(self, shard: Shard, digests: list[bytes], within: int) -> None:
-        columns = b"".join(map(shard.columns, digests))
         hashes = np.frombuffer(b"".join(map(mmh3_32_digest, digests)), "<u4").astype(np.uint64)
         own, *others = shard.groups(within)
-        self._places, self._bits = _places(own, hashes, columns)
-        unseen = _unseen(own, np.arange(len(digests)), self._places, self._bits)
+        self._places = _Places(own, digests, hashes)
+        is_new = np.ones(len(digests), np.bool_)
+        self._places.find_in(own, is_new)
         for group in others:
             if group.buffers:
-                unseen = _unseen(group, unseen, *_places(group, hashes, columns))
-        self._unseen = unseen
-        self.new: list[int] = unseen.tolist()
+                _Places(group, digests, hashes).find_in(group, is_new)
+        self._new = is_new.nonzero()[0]
+        self.new: list[int] = self._new.tolist()
 
     def add(self, count: int, current: Part) -> None:
         """Sets the bits of the first ``count`` new items."""
-        new, part = self._unseen[:count], np.frombuffer(current.buffer, np.uint8)
-        np.bitwise_or.at(part, self._places.take(new, 1).ravel(), self._bits.take(new, 1).ravel())
+        self._places.set_in(current, self._new[:count])
 
 
-def _places(
-    group: Group, hashes: NDArray[np.uint64], columns: bytes
-) -> tuple[NDArray[np.intp], NDArray[np.uint8]]:
-    """The items' bytes in a part of the group, and their bits there: a column for each item, a row for each hash."""
-    starts = (hashes * np.uint64(group.blocks) >> np.uint64(32)).astype(np.intp)
-    rows = np.arange(HEADER, HEADER + group.size, ROW)
-    shape = len(hashes), -1
-    places = np.frombuffer(columns.translate(BYTES), np.uint8).reshape(shape).T[: len(rows)]
-    bits = np.frombuffer(columns.translate(BITS), np.uint8).reshape(shape).T[: len(rows)]
-    return places + (starts * group.size) + rows[:, None], np.ascontiguousarray(bits)
+class _Places:
+    """The bits of some items in parts of one size: a column for each item, a row for each hash."""
 
+    __slots__ = ("_bits", "_bytes")
 
-def _unseen(
-    group: Group, items: NDArray[np.intp], places: NDArray[np.intp], bits: NDArray[np.uint8]
-) -> NDArray[np.intp]:
-    """Those of the items that no part of the group holds."""
-    for buffer in group.buffers:
-        part, held = np.frombuffer(buffer, np.uint8), items
-        for rows in _STAGES:
-            if len(held):
-                set = part[places[rows].take(held, 1)] & bits[rows].take(held, 1)
+    def __init__(self, group: Group, digests: list[bytes], hashes: NDArray[np.uint64]) -> None:
+        if group.digests > 1:
+            digests = [columns_of(digest, group.digests) for digest in digests]
+        columns = np.frombuffer(b"".join(digests), np.uint8).reshape(len(digests), -1)
+        columns = np.ascontiguousarray(columns.T[: group.hashes])
+        blocks = (hashes * np.uint64(group.blocks) >> np.uint64(32)).astype(np.intp)
+        rows = np.arange(group.hashes)[:, None] * ROW
+        #: Each bit's byte, and the bit's value in it.
+        self._bytes = (columns >> 3) + (blocks * group.block_bytes + HEADER) + rows
+        self._bits = np.uint8(128) >> (columns & 7)
+
+    def find_in(self, group: Group, is_new: NDArray[np.bool_]) -> None:
+        """Takes the items that a part of the group holds from ``is_new``."""
+        for buffer in group.buffers:
+            part = np.frombuffer(buffer, np.uint8)
+            held = (part.take(self._bytes[_FIRST]) & self._bits[_FIRST]).nonzero()[0]
+            for rows in _STAGES:
+                set = part.take(self._bytes[rows].take(held, 1)) & self._bits[rows].take(held, 1)
                 held = held[set.all(0)]
-        if len(held):
-            is_new = np.ones(places.shape[1], np.bool_)
             is_new[held] = False
-            items = items[is_new[items]]
-    return items
+
+    def set_in(self, part: Part, items: NDArray[np.intp]) -> None:
+        """Sets the items' bits in the part."""
+        own = np.frombuffer(part.buffer, np.uint8)
+        at, bits = self._bytes.take(items, 1).ravel(), self._bits.take(items, 1).ravel()
+        while len(at):
+            own[at] |= bits
+            # Of several bits of one byte, only one was set. (This takes half the time of np.bitwise_or.at.)
+            lost = own[at] & bits == 0
+            at, bits = at[lost], bits[lost]

@@ -22,14 +22,15 @@ BASE = {
     "slices": 7,
     "tz": "UTC",
     "capacity": 10_000,
-    "bits": 2**20,
+    "bits": 7 * 2**18,
     "hashes": 7,
 }
 
 
 def stored_with(**changes: object) -> str:
     """What a filter with other parameters would have stored."""
-    return json.dumps(json.loads(configure("news", **BASE).stored) | changes)
+    values = json.loads(configure("news", **BASE).stored) | changes
+    return json.dumps(values, separators=(",", ":"))
 
 
 def test_defaults() -> None:
@@ -52,14 +53,41 @@ def test_explicit_size_derives_capacity() -> None:
     """Bits and hashes given, capacity is as many items as they hold at the error rate."""
     config = configure("news", bits=2**30, hashes=6, error_rate=1e-2, grow=False)
     rate = sizing.slice_rate(1e-2, 7)
-    assert (2**30, 6) == (config.bits, config.hashes)
-    assert sizing.items_at(rate, 2**30, 6) == config.capacity
+    assert (sizing.whole_blocks(2**30, 6), 6) == (config.bits, config.hashes)
+    assert sizing.items_at(rate, config.bits, 6) == config.capacity
+
+
+@pytest.mark.parametrize("bits", [1, 1535, 1536])
+def test_bits_are_rounded_up_to_whole_blocks(bits: int) -> None:
+    """Also before a capacity follows from them: who gives the same blocks has the same filter."""
+    config = configure("news", bits=bits, hashes=6, error_rate=1e-2)
+    assert 6 * 256 == config.bits
+    assert configure("news", bits=1536, hashes=6, error_rate=1e-2) == config
+    assert 1 < config.capacity
+
+
+@pytest.mark.parametrize("hashes", [7, 12, 64])
+@pytest.mark.parametrize("keys", [1, 2, 32])
+def test_bits_of_whole_keys(keys: int, hashes: int) -> None:
+    """A key's last block may go beyond 32 MB, so no shard is added for it."""
+    config = configure("news", bits=keys * 2**28, hashes=hashes)
+    assert keys == config.shards
+    assert 0 <= config.bits - keys * 2**28 < hashes * 256
+    assert config.shard_bits == sizing.whole_blocks(config.shard_bits, hashes) < 1.01 * 2**28
+    assert config.stored == from_stored("news", config.stored).stored
+
+
+def test_the_most_bits() -> None:
+    """Bits that were rounded up beyond the most are refused here, not when they are read."""
+    assert configure("news", bits=2**42, hashes=64).shards == 2**14
+    with pytest.raises(ConfigError, match=r"^bits: expected .* got 4398046512384"):
+        configure("news", bits=2**42, hashes=7)
 
 
 def test_explicit_size_and_capacity() -> None:
     """A capacity that is given stays, whatever the size."""
-    config = configure("news", capacity=123, bits=2**20, hashes=7)
-    assert (123, 2**20, 7) == (config.capacity, config.bits, config.hashes)
+    config = configure("news", capacity=123, bits=2**20, hashes=8)
+    assert (123, 2**20, 8) == (config.capacity, config.bits, config.hashes)
 
 
 def test_hashes_alone() -> None:
@@ -204,8 +232,8 @@ def test_equal_lengths_are_stored_alike(granularity: str | timedelta) -> None:
         ("slices", 7, 8),
         ("tz", "UTC", "Europe/Berlin"),
         ("capacity", 10_000, 9_999),
-        ("bits", 2**20, 2**21),
-        ("hashes", 7, 6),
+        ("bits", 7 * 2**18, 7 * 2**19),
+        ("hashes", 7, 14),
     ],
 )
 def test_one_difference(parameter: str, ours: object, stored: object) -> None:
@@ -217,7 +245,7 @@ def test_one_difference(parameter: str, ours: object, stored: object) -> None:
 @pytest.mark.parametrize(
     ("changes", "differences"),
     [
-        ({"layout": 2}, {"layout": (2, 1)}),
+        ({"layout": 1}, {"layout": (1, 2)}),
         ({"hash": "md5", "shards": 4}, {"hash": ("md5", "mmh3_x64_128"), "shards": (4, 1)}),
         ({"growth": True}, {"growth": (True, None)}),
     ],
@@ -234,13 +262,23 @@ def test_difference_of_what_is_no_config() -> None:
     assert {*BASE, "layout", "hash", "shards", "grow", "stored"} == differences.keys()
 
 
+def test_what_is_changed_in_other_tests_is_readable() -> None:
+    assert from_stored("news", stored_with()).stored == stored_with()
+
+
+def test_hashes_that_would_take_all_memory() -> None:
+    """The capacity times "7" is a text of a petabyte."""
+    with pytest.raises(ConfigError, match=r"^stored: "):
+        from_stored("news", stored_with(hashes="7", capacity=10**15))
+
+
 @pytest.mark.parametrize(
     "stored",
     [
         "", "nonsense", "[1]", "{}",
         *(stored_with(**{name: value}) for name, value in [
-            ("layout", 2), ("hash", "md5"), ("shards", 0), ("growth", True), ("bits", None),
-            ("bits", 0), ("bits", -1), ("bits", 2**43), ("hashes", 0), ("hashes", "7"),
+            ("layout", 1), ("hash", "md5"), ("shards", 0), ("growth", True), ("bits", None),
+            ("bits", 0), ("bits", -1), ("bits", 7 * 2**18 + 1), ("bits", 2**43), ("hashes", 0), ("hashes", 10**9), ("hashes", "7"),
             ("capacity", 0), ("capacity", 10**400), ("slices", 0), ("granularity", 5), ("tz", "x"),
         ]),
     ],

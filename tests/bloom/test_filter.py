@@ -9,9 +9,9 @@ import pytest
 import redis
 
 from tbloom import ConfigError, ConfigMismatch, TimeBloom
-from tbloom.bloom.hasher import Hasher
-from tbloom.bloom.sizing import HEADER_BITS
-from tbloom.items import digest
+from tbloom.bloom.hasher import block_of, digest
+from tbloom.bloom.layout import Part
+from tbloom.bloom.sizing import COLUMNS, HEADER_BITS
 from tests.helpers.making import Make
 from tests.helpers.stored import snapshot
 
@@ -72,7 +72,7 @@ async def test_each_item_costs_at_most_27_bits_in_redis(make: Make) -> None:
 @pytest.mark.parametrize(
     ("other", "differing"),
     [
-        ({"slices": 8}, {"slices", "bits"}),
+        ({"slices": 8}, {"slices"}),  # as many blocks
         ({"granularity": "h"}, {"granularity"}),
         ({"capacity": 2000}, {"capacity", "bits"}),
         ({"error_rate": 1e-3}, {"bits", "hashes"}),
@@ -97,10 +97,37 @@ async def test_a_client_with_other_parameters_is_refused_and_changes_nothing(
 
 
 async def test_a_mismatch_tells_what_is_stored_and_what_was_given(make: Make) -> None:
-    await make(slices=7, hashes=5, bits=9999).add("a")
+    seen = make(slices=7, hashes=5, bits=9999)
+    await seen.add("a")
+    capacity = (await seen.info()).capacity
     with pytest.raises(ConfigMismatch, match="slices is 7 there and 5 here") as caught:
-        await make(slices=5, hashes=5, bits=9999, capacity=358).add("a")
+        await make(slices=5, hashes=5, bits=9999, capacity=capacity).add("a")
     assert (7, 5) == caught.value.differences["slices"]
+
+
+async def test_bits_are_rounded_up_to_whole_blocks(make: Make, client: redis.Redis) -> None:
+    """And ``info`` says so; a client that gives the whole blocks has the same parameters."""
+    seen = make(hashes=5, bits=9999)
+    await seen.add("a")
+    info = await seen.info()
+    assert (8 * 5 * 256, 5) == (info.bits, info.hashes)
+    assert (HEADER_BITS + info.bits) // 8 == client.strlen((await seen.keys())[-1])
+    assert await make(hashes=5, bits=info.bits).add("a") is False
+
+
+async def test_a_filter_of_an_older_layout_is_refused(
+    make: Make, client: redis.Redis, name: str
+) -> None:
+    """By every verb; nothing of it is changed."""
+    seen = make()
+    await seen.add("a")
+    older = client.get(f"{{{name}}}:config").replace('"layout":2', '"layout":1')
+    client.set(f"{{{name}}}:config", older)
+    for verb in ("add", "contains", "claim", "reconfigure"):
+        with pytest.raises(ConfigMismatch, match="layout is 1 there and 2 here") as caught:
+            await getattr(seen, verb)(*["a"] * (verb != "reconfigure"))
+        assert {"layout": (1, 2)} == caught.value.differences
+    assert older == client.get(f"{{{name}}}:config")
 
 
 @pytest.mark.parametrize("within", [0, 8, -1, 1.5, True, "2"])
@@ -140,16 +167,20 @@ async def test_imported_items_are_seen_and_written_once(make: Make) -> None:
         await seen.import_many(["e"], "19991231")
 
 
-def test_an_item_is_seen_only_if_all_its_bits_are_set(
+def test_an_item_is_seen_only_if_all_its_columns_are_set(
     client: redis.Redis, url: str, name: str
 ) -> None:
     """And a part has its full size from the first item on."""
     with TimeBloom.from_url(url, name, capacity=1000) as seen:
         assert seen.add("a")
-        key, config = seen.keys()[-1], seen.config
-        assert -(-(HEADER_BITS + config.bits) // 8) == client.strlen(key)
-        for offset in Hasher(config.bits, config.hashes).offsets(digest(b"a")):
-            assert 1 == client.setbit(key, HEADER_BITS + offset, 0)
+        key, config, known = seen.keys()[-1], seen.config, digest("a")
+        part = Part(config.capacity, config.bits, config.hashes)
+        assert (HEADER_BITS + config.bits) // 8 == client.strlen(key)
+        row = HEADER_BITS + block_of(known, part.blocks) * config.hashes * COLUMNS
+        for column in known[: config.hashes]:
+            assert 1 == client.setbit(key, row + column, 0)
             assert not seen.contains("a")
-            client.setbit(key, HEADER_BITS + offset, 1)
+            client.setbit(key, row + column, 1)
+            row += COLUMNS
         assert seen.contains("a")
+        assert config.hashes == client.bitcount(key, HEADER_BITS // 8, -1)

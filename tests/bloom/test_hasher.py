@@ -1,64 +1,82 @@
-"""From an item to its bit offsets: fixed for ever, uniform, independent."""
+"""From an item to its bits: fixed for ever, uniform, independent."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable
-from itertools import pairwise
-from statistics import mean, stdev
+from itertools import combinations
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tbloom.bloom.hasher import Hasher
-from tbloom.bloom.sizing import best_hashes, bits_for, rate_at
+from tbloom.bloom.hasher import (
+    HASH_NAME,
+    block_of,
+    by_shard,
+    columns_of,
+    digest,
+    digests_for,
+    packed,
+    shard_of,
+)
 from tbloom.errors import ConfigError
-from tbloom.items import HASH_NAME, digest, encode
+from tbloom.items import encode
 
-ITEMS = 20_000
+DIGESTS = [digest(f"https://example.com/{number}") for number in range(20_000)]
 BUCKETS = 256
 #: Chi-square over 256 buckets has a mean of 255 and a standard deviation of sqrt(2 * 255) = 22.6.
 BOUND = 255 + 6 * math.sqrt(2 * 255)
 
 
-def offsets(item: str | bytes, hasher: Hasher) -> list[int]:
-    """The bit offsets of an item."""
-    return list(hasher.offsets(digest(encode(item))))
-
-
 def chi_square(buckets: list[int]) -> float:
     """How far counts over 256 buckets are from being equal."""
     expected, counts = len(buckets) / BUCKETS, Counter(buckets)
+    assert all(0 <= bucket < BUCKETS for bucket in counts)
     return sum((counts[bucket] - expected) ** 2 / expected for bucket in range(BUCKETS))
 
 
 @pytest.mark.parametrize(
     ("data", "expected"),
     [  # computed with mmh3 5.3.1, seed 0
-        (b"", 0),
-        (b"hello", 0x5B1E906A48AE1D19_CBD8A7B341BD9B02),
-        (b"The quick brown fox jumps over the lazy dog", 0x7A433CA9C49A9347_E34BBC7BBC071B6C),
+        (b"hello", "029bbd41b3a7d8cb191dae486a901e5b"),
+        (
+            b"The quick brown fox jumps over the lazy dog",
+            "6c1b07bc7bbc4be347939ac4a93c437a",
+        ),
     ],
 )
-def test_digest(data: bytes, expected: int) -> None:
+def test_digest(data: bytes, expected: str) -> None:
     """The digest is the 128-bit mmh3 that everybody else computes."""
-    assert (HASH_NAME, expected) == ("mmh3_x64_128", digest(data))
+    assert (HASH_NAME, expected) == ("mmh3_x64_128", digest(data).hex())
 
 
-@pytest.mark.parametrize(
-    ("item", "bits", "expected"),
-    [
-        ("hello", 1_000_003, [14280, 443631, 302774, 762184, 765821]),
-        ("hello", 64, [0, 28, 19, 48, 63, 44, 8, 22]),
-        ("https://example.com/", 2**32 - 64, [3948594604, 947414751, 2793016208]),
-        (b"\x00", 2**33, [7681352035, 1413512429, 8417922721]),
-    ],
-)
-def test_layout_never_changes(item: str | bytes, bits: int, expected: list[int]) -> None:
-    """An item's offsets are those it had in the first version: stored filters depend on it."""
-    assert expected == offsets(item, Hasher(bits, len(expected)))
+#: The columns of two digests, the block of 1,000,003, and the shard of 16,384.
+GOLDEN: dict[str | bytes, tuple[str, int, int]] = {
+    "hello": (
+        "029bbd41b3a7d8cb191dae486a901e5bd1c837656936960d2bd523d7debde14d",
+        67525,
+        12687,
+    ),
+    "https://example.com/": (
+        "9f348cc2269b0ab5bd415398b25dcba47b17b2b60bc2890770a2a1d6d3ad9d20",
+        270840,
+        2833,
+    ),
+    b"\x00": (
+        "b55cff6ee5ab10468335f878aa2d62514a4f228e68ad3a892029eabe466387d4",
+        254157,
+        15480,
+    ),
+}
+
+
+@pytest.mark.parametrize("item", GOLDEN)
+def test_layout_never_changes(item: str | bytes) -> None:
+    """An item's columns, block and shard are those it had in the first release: stored filters depend on it."""
+    known = digest(item)
+    places = columns_of(known, 2).hex(), block_of(known, 1_000_003), shard_of(known, 16_384)
+    assert GOLDEN[item] == places
 
 
 @given(st.text(min_size=1))
@@ -67,59 +85,68 @@ def test_text_is_its_utf8(text: str) -> None:
     assert text.encode() == encode(text) == encode(text.encode())
 
 
-@given(st.binary(min_size=1), st.integers(1, 2**40), st.integers(1, 64))
-def test_offsets_lie_in_the_filter(item: bytes, bits: int, hashes: int) -> None:
-    """There is an offset for each hash, in 0 .. bits-1, whatever number of bits that is."""
-    positions = offsets(item, Hasher(bits, hashes))
-    assert hashes == len(positions)
-    assert all(0 <= position < bits for position in positions)
+@given(st.binary(min_size=1), st.integers(1, 2**21), st.integers(1, 64), st.integers(1, 16_384))
+def test_places_lie_in_the_filter(item: bytes, blocks: int, hashes: int, shards: int) -> None:
+    """There is a column for each row, a block and a shard."""
+    known, count = digest(item), digests_for(hashes)
+    assert 16 * (count - 1) < hashes <= 16 * count == len(columns_of(known, count))
+    assert 0 <= block_of(known, blocks) < blocks
+    assert 0 <= shard_of(known, shards) < shards
+    assert known == columns_of(known, 1) == columns_of(known, count)[:16]
 
 
-def coarse(bits: int) -> Callable[[int], int]:
-    """Buckets of neighbouring offsets."""
-    return lambda offset: offset * BUCKETS // bits
+@given(st.lists(st.binary(min_size=1), max_size=5), st.integers(1, 4), st.integers(1, 2**21))
+def test_packed_items_are_columns_and_the_hash_of_the_block(
+    items: list[bytes], count: int, blocks: int
+) -> None:
+    """Each item has as many bytes, and a script finds the same block as ``block_of``."""
+    known = [digest(item) for item in items]
+    size, data = 16 * count + 4, packed(known, count)
+    assert len(items) * size == len(data)
+    for number, each in enumerate(known):
+        item = data[number * size : (number + 1) * size]
+        assert columns_of(each, count) == item[:-4]
+        assert block_of(each, blocks) == int.from_bytes(item[-4:], "little") * blocks >> 32
 
 
-def fine(_bits: int) -> Callable[[int], int]:
-    """Buckets by the offset's lowest bits."""
-    return lambda offset: offset % BUCKETS
+@pytest.mark.parametrize("blocks", [256, 1000, 7217, 2**21])
+def test_blocks_and_shards_are_uniform(blocks: int) -> None:
+    for place in (block_of, shard_of):
+        buckets = [place(each, blocks) * BUCKETS // blocks for each in DIGESTS]
+        assert chi_square(buckets) < BOUND
 
 
-@pytest.mark.parametrize("buckets", [coarse, fine])
-@pytest.mark.parametrize("bits", [1_000_003, 2**32 - 64, 2**33])
-def test_offsets_are_uniform(bits: int, buckets: Callable[[int], Callable[[int], int]]) -> None:
-    """Each of an item's offsets is anywhere in the filter with equal chance."""
-    hasher, bucket = Hasher(bits, 7), buckets(bits)
-    rows = [offsets(f"https://example.com/{number}", hasher) for number in range(ITEMS)]
-    for column in zip(*rows, strict=True):
-        assert chi_square([bucket(offset) for offset in column]) < BOUND
+def test_columns_are_uniform() -> None:
+    """In all rows, also those of the further digests."""
+    for columns in zip(*(columns_of(each, 4) for each in DIGESTS), strict=True):
+        assert chi_square([*columns]) < BOUND
 
 
-@pytest.mark.parametrize("bits", [1_000_003, 2**33])
-def test_offsets_are_independent(bits: int) -> None:
-    """Where one of an item's offsets lies says nothing about its others."""
-    hasher = Hasher(bits, 7)
-    rows = [offsets(f"https://example.com/{number}", hasher) for number in range(ITEMS)]
-    sixteenths = [[offset * 16 // bits for offset in column] for column in zip(*rows, strict=True)]
-    for one, other in [*pairwise(sixteenths), (sixteenths[0], sixteenths[-1])]:
+def test_columns_block_and_shard_are_independent() -> None:
+    """One of them says nothing about another: of each pair, sixteenths by sixteenths."""
+    places = [
+        [column >> 4 for column in columns_of(each, 2)] + [block_of(each, 16), shard_of(each, 16)]
+        for each in DIGESTS
+    ]
+    for one, other in combinations(zip(*places, strict=True), 2):
         assert chi_square([16 * a + b for a, b in zip(one, other, strict=True)]) < BOUND
 
 
-@pytest.mark.parametrize(
-    ("capacity", "filters", "others"), [(50, 400, 300), (300, 100, 1000), (3000, 30, 3000)]
-)
-def test_measured_rate_is_the_textbook_s(capacity: int, filters: int, others: int) -> None:
-    """At capacity small filters, too, call as many unknown items seen as Bloom's formula says."""
-    bits = bits_for(capacity, 0.01)
-    hashes = best_hashes(bits, capacity)
-    hasher, rates = Hasher(bits, hashes), []
-    for number in range(filters):
-        added = (offsets(f"{number}/page/{item}", hasher) for item in range(capacity))
-        bitmap = {offset for item in added for offset in item}
-        asked = (offsets(f"{number}/other/{item}", hasher) for item in range(others))
-        rates.append(sum(bitmap.issuperset(item) for item in asked) / others)
-    sigma = stdev(rates) / math.sqrt(filters)
-    assert rate_at(capacity, bits, hashes) == pytest.approx(mean(rates), rel=0, abs=4 * sigma)
+def test_a_shard_s_items_are_spread_over_its_blocks() -> None:
+    """The items of one shard of two are uniform over blocks, and over columns."""
+    own = by_shard(DIGESTS, 2)[1]
+    assert len(own) == pytest.approx(10_000, abs=6 * 70.7)
+    assert chi_square([block_of(each, BUCKETS) for each in own]) < BOUND
+    assert chi_square([each[0] for each in own]) < BOUND
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_by_shard_has_each_item_once_in_order(shards: int) -> None:
+    found = by_shard([*DIGESTS[:50], *DIGESTS[:50]], shards)
+    assert found == {
+        shard: [each for each in DIGESTS[:50] if shard_of(each, shards) == shard]
+        for shard in range(shards)
+    }
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from tbloom import Claim, TimeBloom
-from tbloom.items import digest
+from tbloom.bloom.hasher import digest
 from tests.helpers.flows import replies_to
 from tests.helpers.proxy import LossyProxy
 

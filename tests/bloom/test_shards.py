@@ -10,9 +10,8 @@ import redis
 
 from tbloom import Claim, ConfigMismatch, TimeBloom
 from tbloom.bloom.config import configure
-from tbloom.bloom.hasher import block_of, shard_of
+from tbloom.bloom.hasher import block_of, digest, shard_of
 from tbloom.engine.keys import SLOTS, Keys, slot
-from tbloom.items import digest
 from tests.helpers.making import Make
 
 

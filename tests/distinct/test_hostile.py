@@ -513,7 +513,7 @@ def test_no_two_of_a_mapping_s_keys_are_the_same() -> None:
     labels += [slice.label for slice in window.live(1793000000000)]
     assert all(label.isalnum() for label in labels)
     made = [keys.config(), keys.layout(), keys.members(), keys.counters(), keys.forgotten()]
-    made += [keys.lane(name, 0) for name in ("a", "0")]
+    made += [keys.lanes() + name for name in ("a:0", "0:0")]
     made += [keys.scratch(number) for number in range(3)]
     made += [keys.ids(f"{generation:016}", bucket) for generation in (0, 1) for bucket in (1, 11)]
     for name, label in product(NAMES, labels):

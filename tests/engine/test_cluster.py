@@ -22,9 +22,9 @@ import redis
 from redis.sentinel import Sentinel
 
 from tbloom import AsyncTimeBloom, ConfigMismatch, TimeBloom
+from tbloom.bloom.hasher import digest
 from tbloom.demo.localredis import LocalRedis
 from tbloom.engine.keys import Keys, shard_of, slot
-from tbloom.items import digest
 from tests.helpers import servers
 from tests.helpers.making import Make, missing
 

@@ -6,7 +6,6 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from unittest.mock import patch
 
@@ -14,9 +13,6 @@ import pytest
 import redis
 
 from tbloom import Claim, TimeBloom
-from tbloom.engine.connections import bundles
-from tbloom.engine.flow import ScriptCall
-from tbloom.engine.scripts import Script
 from tests.helpers.forks import in_child, needs_fork
 from tests.helpers.proxy import Fault, Proxy
 
@@ -38,22 +34,6 @@ def test_a_call_takes_nothing_from_the_pool(url: str, name: str) -> None:
         pool = seen.client.connection_pool
         with patch.object(pool, "get_connection", side_effect=AssertionError("not from the pool")):
             assert [True, True, False] == [seen.add(item) for item in "abb"]
-
-
-def test_calls_are_made_when_it_is_their_turn() -> None:
-    """So the server works on the first ones meanwhile."""
-    made: list[int] = []
-
-    class Late:
-        def __init__(self, number: int) -> None:
-            self.number = number
-
-        def __iter__(self) -> Iterator[int]:
-            made.append(self.number)
-            return iter([self.number])
-
-    calls = [ScriptCall(Script("bloom/add"), ("key",), (), Late(number)) for number in range(8)]
-    assert [1, 3, 7, 8] == [len(made) for _ in bundles(calls)]
 
 
 def test_one_connection_serves_all_calls(url: str, name: str, client: redis.Redis) -> None:

@@ -214,11 +214,9 @@ def test_a_fork_while_a_thread_holds_the_lock(path: Path) -> None:
         holds, lets_go = threading.Event(), threading.Event()
 
         def hold() -> None:
-            with store.guard:
-                store.lock(exclusive=True)
+            with store.guard, store.exclusive:
                 holds.set()
                 lets_go.wait()
-                store.unlock()
 
         thread = threading.Thread(target=hold)
         thread.start()
@@ -402,6 +400,22 @@ def test_other_parameters(path: Path) -> None:
             seen.add("a")
         seen.clear()
         assert seen.add("b")
+
+
+def test_a_filter_of_an_older_layout(path: Path) -> None:
+    """It is refused, and can be cleared."""
+    with at(START, path) as seen:
+        seen.add("a")
+        store = seen._protocol.store
+        older = store.contents.copy(START)
+        older.stored = older.stored.replace('"layout":2', '"layout":1')
+        store.save(older)
+    with at(START, path) as seen:
+        for verb in verbs(seen):
+            with pytest.raises(ConfigMismatch, match="layout is 1 there and 2 here"):
+                verb()
+        seen.clear()
+        assert seen.add("a")
 
 
 def test_shards_are_those_of_the_stored_filter(path: Path) -> None:

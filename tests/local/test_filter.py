@@ -15,17 +15,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tbloom import AsyncLocalBloom, ConfigError, FilterFull, LocalBloom, TBloomError, TimeBloom
-from tbloom.bloom.hasher import Hasher
+from tbloom.bloom import hasher
+from tbloom.bloom.hasher import digest
 from tbloom.engine import batches
-from tbloom.items import digest
 from tbloom.local import parts, protocol, shard
-from tbloom.local.vectors import limbs_of, offsets_of
+from tbloom.local.protocol import choose_look
 from tbloom.window import to_ms
 from tests.helpers import servers
 
@@ -66,37 +63,36 @@ def local(
     return local
 
 
-@pytest.fixture(params=["libraries", "plain"])
-def libraries(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With numpy and bitarray, and without."""
+@pytest.fixture(params=["numpy", "plain"])
+def numpy(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With numpy, and without."""
     if request.param == "plain":
-        monkeypatch.setattr(parts, "make_bits", parts.PlainBits)
         monkeypatch.setattr(protocol, "choose_look", lambda: shard.PlainLook)
 
 
-@given(
-    st.lists(st.integers(0, 2**128 - 1), min_size=1, max_size=20),
-    st.integers(1, 2**29),
-    st.integers(1, 64),
-)
-def test_offsets_of_many_are_those_of_each(digests: list[int], bits: int, hashes: int) -> None:
-    hasher = Hasher(bits, hashes)
-    assert [hasher.offsets(digest) for digest in digests] == offsets_of(
-        hasher, limbs_of(digests)
-    ).T.tolist()
+@pytest.mark.parametrize("hashes", [1, 2, 14, 16, 17, 40])
+def test_its_blocks_are_those_of_docs(hashes: int) -> None:
+    """Looked at one by one and together, an item has the block and the columns of ``bloom.hasher``, and no other bits."""
+    for make in (shard.PlainLook, choose_look()):
+        seen = LocalBloom(slices=1, capacity=1000, hashes=hashes)
+        seen._protocol._look = make
+        items = [f"item {i}" for i in range(20)]
+        seen.add_many(items)
+        assert all(seen.contains_many(items))
+        own, size = seen._protocol._parts[0].current, seen._protocol._parts[0].size
+        assert own is not None
+        expected = bytearray(own.buffer.nbytes)
+        expected[:8] = len(items).to_bytes(8, sys.byteorder)
+        for key in map(digest, items):
+            start = 8 + hasher.block_of(key, size.blocks) * 32 * hashes
+            for row, column in enumerate(
+                hasher.columns_of(key, hasher.digests_for(hashes))[:hashes]
+            ):
+                expected[start + 32 * row + (column >> 3)] |= 128 >> (column & 7)
+        assert expected == own.buffer
 
 
-@pytest.mark.parametrize("digest", [0, 2**96 - 1, 2**128 - 1, 2**64 - 1, 2**32, 2**64])
-def test_offsets_at_the_edges(digest: int) -> None:
-    """Digests whose products carry as far as can be, or not at all."""
-    for bits in (1, 2**29, 2**29 - 1, 1024):
-        hasher = Hasher(bits, 64)
-        own = offsets_of(hasher, limbs_of([digest]))
-        assert hasher.offsets(digest) == own[:, 0].tolist()
-        assert own.dtype == np.uint64
-
-
-@pytest.mark.usefixtures("libraries")
+@pytest.mark.usefixtures("numpy")
 def test_new_then_seen(local: Callable[..., LocalBloom]) -> None:
     seen = local(capacity=1000)
     assert "a" not in seen
@@ -110,7 +106,7 @@ def test_new_then_seen(local: Callable[..., LocalBloom]) -> None:
     assert 3 == seen.info().items
 
 
-@pytest.mark.usefixtures("libraries")
+@pytest.mark.usefixtures("numpy")
 def test_items_leave_with_their_slice(local: Callable[..., LocalBloom], clock: Clock) -> None:
     seen = local(slices=3, capacity=1000)
     many = [f"item {i}" for i in range(500)]
@@ -174,7 +170,7 @@ def test_clear(local: Callable[..., LocalBloom]) -> None:
     assert seen.add("1")
 
 
-@pytest.mark.usefixtures("libraries")
+@pytest.mark.usefixtures("numpy")
 def test_full(local: Callable[..., LocalBloom], clock: Clock) -> None:
     """As on Redis: the items that fit are added, and answered new by the next call."""
     seen = local(capacity=10, grow=False)
@@ -242,7 +238,7 @@ def test_a_cancelled_call_does_not_slow_others(clock: Clock) -> None:
     seen.add("first")
     end_a_call("a")
     assert "other" not in seen
-    assert seen._protocol.at_hand(digest(b"other")) is not None
+    assert seen._protocol.at_hand(digest("other")) is not None
     assert 100 == len(seen._protocol.pending_answers)
     clock.now += timedelta(hours=5)
     end_a_call("b")
@@ -376,7 +372,7 @@ def answer(verb: Callable[..., Any], *arguments: Any) -> Any:
         return str(error)
 
 
-@pytest.mark.parametrize(
+CASES = pytest.mark.parametrize(
     "case",
     [
         ("goes on", {"capacity": 100, "error_rate": 0.3}),
@@ -388,30 +384,46 @@ def answer(verb: Callable[..., Any], *arguments: Any) -> Any:
     ],
     ids=str,
 )
+
+
+@CASES
 def test_answers_are_those_of_redis(
-    case: tuple[str, dict[str, Any]],
-    clockwork: servers.Clockwork,
-    clock: Clock,
-    tmp_path: Path,
+    case: tuple[str, dict[str, Any]], clockwork: servers.Clockwork, clock: Clock
 ) -> None:
-    """False positives, growth, slices that change, and what a full slice takes, are the same: in memory and in a
-    file, with numpy and without."""
+    """False positives, growth, slices that change, and what a full slice takes, are the same for items that are added
+    one after another."""
     (time, parameters), name = case, "filter"
+    ours = clock.give(LocalBloom(name=name, slices=3, **parameters))
+    sequence = [
+        one
+        for verb, *rest in steps(1, time)
+        for one in ([("add", item, rest[1]) for item in rest[0]] if verb == "add_many" else [(verb, *rest)])
+    ]  # fmt: skip
+    with TimeBloom.from_url(clockwork.server.url, name, slices=3, **parameters) as theirs:
+        theirs.keys()  # learns the server's time
+        expected = play(theirs, sequence, clockwork.set)
+        for step, other, own in zip(sequence, expected, play(ours, sequence, clock.set), strict=True):  # fmt: skip
+            assert other == own, step[:1]
+
+
+@CASES
+def test_stores_and_looks_answer_alike(
+    case: tuple[str, dict[str, Any]], clock: Clock, tmp_path: Path
+) -> None:
+    """In memory and in a file, with numpy and without."""
+    time, parameters = case
     ours = [
-        clock.give(LocalBloom(name=name, path=path, slices=3, **parameters))
+        clock.give(LocalBloom(path=path, slices=3, **parameters))
         for path in (None, None, tmp_path / "filter")
     ]
     ours[0]._protocol._look = shard.PlainLook
     sequence = [*steps(1, time)]
-    with TimeBloom.from_url(clockwork.server.url, name, slices=3, **parameters) as theirs:
-        theirs.keys()  # learns the server's time
-        expected = play(theirs, sequence, clockwork.set)
-        answers = zip(*(play(own, sequence, clock.set) for own in ours), strict=True)
-        for step, other, own in zip(sequence, expected, answers, strict=True):
-            assert [other] * len(ours) == list(own), step[:1]
+    answers = zip(*(play(own, sequence, clock.set) for own in ours), strict=True)
+    for step, (one, *others) in zip(sequence, answers, strict=True):
+        assert [one, one] == others, step[:1]
 
 
-@pytest.mark.usefixtures("libraries")
+@pytest.mark.usefixtures("numpy")
 def test_a_large_batch_grows_the_slice(local: Callable[..., LocalBloom]) -> None:
     """In several looks and parts, each item is new once, and the error rate holds."""
     seen = local(capacity=500, shards=2, error_rate=0.01)
@@ -452,8 +464,7 @@ def test_info_of_before(local: Callable[..., LocalBloom], monkeypatch: pytest.Mo
 
 WITHOUT = """
 import json, sys
-for name in ("numpy", "bitarray"):
-    sys.modules[name] = None
+sys.modules["numpy"] = None
 from tbloom import LocalBloom
 from tbloom.local.shard import PlainLook
 seen = LocalBloom(capacity=300, error_rate=0.3)
@@ -483,8 +494,8 @@ def run(script: str, folder: Path, text: str = "") -> str:
     return done.stdout
 
 
-def test_without_libraries(clock: Clock, tmp_path: Path) -> None:
-    """A process that has neither numpy nor bitarray answers the same."""
+def test_without_numpy(clock: Clock, tmp_path: Path) -> None:
+    """A process that does not have it answers the same."""
     chance = random.Random(5)
     batches = [[f"item {chance.randrange(3000)}" for _ in range(400)] for _ in range(5)] + [["one"]]
     seen = clock.give(LocalBloom(capacity=300, error_rate=0.3))

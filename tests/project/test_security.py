@@ -15,8 +15,7 @@ import redis
 
 from tbloom import FilterFull, TimeBloom
 from tbloom.bloom.config import configure
-from tbloom.bloom.hasher import Hasher
-from tbloom.items import digest
+from tbloom.bloom.hasher import Hasher, digest
 
 TEXT = (Path(__file__).parents[2] / "SECURITY.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE)

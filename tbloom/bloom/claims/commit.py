@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from tbloom.bloom.hasher import packed
 from tbloom.bloom.script_calls import SliceCalls, leaves
 from tbloom.engine.batches import Batch
-from tbloom.engine.flow import CallTemplate, ScriptCall
+from tbloom.engine.flow import ScriptCall
 from tbloom.engine.scripts import Script
+from tbloom.engine.tokens import CallTemplate
 
 _COMMIT = Script("bloom/claims/commit")
 
@@ -17,8 +19,7 @@ def commit_call(calls: SliceCalls, batch: Batch, session: str = "") -> ScriptCal
     template = shard.templates.get(made_from)
     if template is None:
         template = shard.templates[made_from] = _new_template(calls, batch, label, session)
-    parts = shard.slice_ends[calls.labels.index(label)]
-    return template.fill(shard.packed(batch.digests, parts))
+    return template.fill(packed(batch.digests, shard.digests[calls.labels.index(label)]))
 
 
 def _new_template(calls: SliceCalls, batch: Batch, label: str, session: str) -> CallTemplate:

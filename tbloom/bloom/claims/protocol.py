@@ -13,6 +13,7 @@ from typing import NamedTuple
 from tbloom.bloom.claims.commit import commit_call
 from tbloom.bloom.claims.held import Claim, HeldClaims
 from tbloom.bloom.exchange import FilterExchange
+from tbloom.bloom.hasher import packed
 from tbloom.bloom.script_calls import SliceCalls
 from tbloom.engine.batches import Batch
 from tbloom.engine.flow import Flow, ScriptCall
@@ -185,7 +186,7 @@ class Claims:
                 terms.ttl_ms,
                 f"{terms.within:04x}",
                 terms.previous_owner,
-                shard.packed(batch.digests, parts),
+                packed(batch.digests, shard.digests[terms.within - 1]),
                 *(word for pair in words for word in pair),
             ),
         )

@@ -1,0 +1,412 @@
+"""The storage format is that of docs/format.md, in Python and in Node.
+
+``tests/format_vectors.json`` has examples for clients in any language. After a change of the format it is made anew by
+``python -m tests.bloom.test_format > tests/format_vectors.json``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from tbloom import TimeBloom
+from tbloom.bloom.config import configure
+from tbloom.bloom.hasher import block_of, columns_of, digest, digests_for, packed, shard_of
+from tbloom.bloom.layout import Layout
+from tbloom.bloom.script_calls import leaves
+from tbloom.bloom.sizing import COLUMNS, key_bytes
+from tbloom.engine.keys import Keys
+from tbloom.engine.scripts import Script
+from tbloom.window import Window
+from tests.helpers.making import missing
+from tests.helpers.proxy import Fault, Proxy
+
+ROOT = Path(__file__).parents[2]
+VECTORS = ROOT / "tests" / "format_vectors.json"
+FORMAT = ROOT / "docs" / "format.md"
+NODE = ROOT / "examples" / "node"
+
+#: Of all lengths up to two blocks of the hash function, and a few others.
+ITEMS = [
+    *("https://site.example/page/42?x=1"[:length] for length in range(1, 33)),
+    "https://example.com/" + 20 * "long/",
+    "Straße, 道, 🌍",
+    b"\x00",
+    b"\xff\xfe\x00not UTF-8",
+]
+BLOCKS = 1, 2, 5, 7200, 1 << 20
+SHARDS = 1, 3, 256
+PARAMETERS: list[dict[str, Any]] = [
+    {},
+    {"capacity": 1000, "slices": 2, "granularity": "h"},
+    {"capacity": 10, "error_rate": 0.01, "granularity": "15min", "grow": False},
+    {"capacity": 100, "error_rate": 1e-9, "slices": 30},
+    {"capacity": 5000, "granularity": "w", "slices": 4, "tz": "Europe/Berlin", "shards": 3},
+    {"capacity": 50_000_000, "granularity": "m", "slices": 12},
+    {"bits": 100_000, "hashes": 7},
+]
+#: Granularity, zone, and instants (UTC).
+INSTANTS = [
+    ("d", "UTC", "2019-05-08T23:59:59.999"),
+    ("d", "Europe/Berlin", "2019-03-31T12:00:00"),  # a day of 23 hours
+    ("d", "America/Santiago", "2019-09-08T12:00:00"),  # it begins at 1 o'clock
+    ("w", "UTC", "2021-01-03T00:00:00"),
+    ("m", "Asia/Tokyo", "2019-12-31T15:00:00"),
+    ("h", "UTC", "2019-05-08T13:14:15"),
+    ("h", "Europe/Berlin", "2019-10-27T00:30:00"),
+    ("h", "Europe/Berlin", "2019-10-27T01:30:00"),  # the same hour on the clock, again
+    ("h", "Australia/Lord_Howe", "2019-04-06T15:15:00"),  # clocks go back by half an hour
+    ("15min", "UTC", "2019-05-08T13:14:15"),
+    ("7d", "UTC", "2019-05-08T13:14:15"),
+]
+SMALL: list[dict[str, Any]] = [
+    {"capacity": 10, "error_rate": 0.01, "slices": 2},
+    {"capacity": 10, "error_rate": 1e-9, "slices": 1},  # more rows than a digest has columns
+    {"bits": 1024, "hashes": 1, "capacity": 40, "slices": 1},
+]
+
+
+def vectors() -> dict[str, Any]:
+    """What ``tests/format_vectors.json`` holds."""
+    return {
+        "items": [_item(item) for item in ITEMS],
+        "parameters": [_parameters(parameters) for parameters in PARAMETERS],
+        "keys": [_keys(name, shards) for name in ("news", "news:3", "news:") for shards in (1, 4)],
+        "slices": [_slice(*instant) for instant in INSTANTS],
+        "growth": [_growth(PARAMETERS[number]) for number in (1, 3, 5)],
+        "small_slices": [_small_slice(parameters) for parameters in SMALL],
+    }
+
+
+def _item(item: str | bytes) -> dict[str, Any]:
+    key = digest(item)
+    return {
+        **({"item": item} if isinstance(item, str) else {"item_hex": item.hex()}),
+        "digest": key.hex(),
+        "columns_of_20_rows": [*columns_of(key, 2)[:20]],
+        "blocks": {blocks: block_of(key, blocks) for blocks in BLOCKS},
+        "shards": {shards: shard_of(key, shards) for shards in SHARDS},
+        "packed_for_16_rows": packed([key], 1).hex(),
+        "packed_for_20_rows": packed([key], 2).hex(),
+    }
+
+
+def _parameters(parameters: dict[str, Any]) -> dict[str, Any]:
+    config = configure("news", **parameters)
+    [part] = Layout(config).parts("any")
+    return {"parameters": parameters, "stored": config.stored, "part": part._asdict()}
+
+
+def _keys(name: str, shards: int) -> dict[str, Any]:
+    keys = Keys(name, shards)
+    return {
+        "name": name,
+        "shards": shards,
+        "root": keys.root,
+        "config": [keys.config(shard) for shard in range(shards)],
+        "second_part": keys.slice("20190508", shards - 1, 1),
+    }
+
+
+def _slice(granularity: str, tz: str, at: str) -> dict[str, Any]:
+    window = Window(granularity, 3, tz)
+    instant = datetime.fromisoformat(at).replace(tzinfo=timezone.utc)
+    ms = round(instant.timestamp() * 1000)
+    slices = window.live(ms)
+    return {
+        "granularity": window.granularity,
+        "tz": window.tz,
+        "at": ms,
+        "label": slices[-1].label,
+        "begins": slices[-1].start,
+        "ends": slices[-1].end,
+        "live_of_3": [slice.label for slice in slices],
+        "leaves_window_of_3": window.expires(slices[-1]),
+    }
+
+
+def _growth(parameters: dict[str, Any]) -> dict[str, Any]:
+    config = configure("news", **parameters)
+    live, layouts = ["20190507", "20190508", "20190509"], [""]
+    for _ in range(4):
+        layouts.append(Layout(config, layouts[-1]).grown("20190508", live))
+    items = 5 * config.capacity
+    begun = Layout(config, layouts[2]).begun("20190509", live, items)
+    return {
+        "parameters": parameters,
+        "live": live,
+        "slice": "20190508",
+        "grows": layouts,
+        "begins": {
+            "slice": "20190509",
+            "after": layouts[2],
+            "items": items,
+            "layout": begun,
+            "grown": Layout(config, begun).grown("20190509", live),
+        },
+    }
+
+
+def _small_slice(parameters: dict[str, Any]) -> dict[str, Any]:
+    config, items = configure("news", **parameters), ITEMS[:5]
+    [part] = Layout(config).parts("any")
+    data = bytearray(key_bytes(part.bits))
+    data[:6] = len(items).to_bytes(6, "big")
+    for key in map(digest, items):
+        block = block_of(key, part.blocks) * part.hashes * COLUMNS
+        columns = columns_of(key, digests_for(part.hashes))[: part.hashes]
+        for row, column in enumerate(columns):
+            bit = block + row * COLUMNS + column
+            data[8 + bit // 8] |= 128 >> bit % 8
+    return {"parameters": parameters, "items": items, "bytes": data.hex()}
+
+
+def _text(found: dict[str, Any]) -> str:
+    """JSON with a line for each example."""
+    sections = (
+        f" {json.dumps(section)}: [\n  "
+        + ",\n  ".join(json.dumps(example, ensure_ascii=False) for example in examples)
+        + "\n ]"
+        for section, examples in found.items()
+    )
+    return "{\n" + ",\n".join(sections) + "\n}\n"
+
+
+def _stored_vectors() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(VECTORS.read_text(encoding="utf-8"))
+    return found
+
+
+def test_the_examples_are_pythons() -> None:
+    """If this fails, filters that are stored now are read wrongly: raise ``LAYOUT`` in bloom/config.py."""
+    assert VECTORS.read_text(encoding="utf-8") == _text(vectors())
+
+
+@pytest.mark.usefixtures("away_from_midnight")
+@pytest.mark.parametrize("number", range(len(SMALL)))
+def test_a_slice_on_a_server_has_the_bytes_of_the_example(url: str, name: str, number: int) -> None:
+    small = _stored_vectors()["small_slices"][number]
+    with (
+        redis.Redis.from_url(url) as client,
+        TimeBloom(client, name, **small["parameters"]) as seen,
+    ):
+        assert [True] * len(small["items"]) == seen.add_many(small["items"])
+        *_, key = seen.keys()
+        assert client.get(key).hex() == small["bytes"]
+
+
+@pytest.mark.usefixtures("away_from_midnight")
+def test_a_server_stores_the_texts_of_the_examples(client: redis.Redis, name: str) -> None:
+    """The parameters; the layout after growth; the times at which keys are dropped."""
+    found = _stored_vectors()
+    growth, parameters = found["growth"][1], found["growth"][1]["parameters"]
+    [stored] = [
+        known["stored"] for known in found["parameters"] if known["parameters"] == parameters
+    ]
+    with TimeBloom(client, name, **parameters) as seen:
+        seen.add_many(map(str, range(100 + 200 + 10)))
+        label = seen.keys()[-1].rpartition(":")[2]
+        assert client.get(f"{{{name}}}:config") == stored
+        layout = growth["grows"][2].partition(";")[0].replace(growth["slice"], label)
+        assert client.get(f"{{{name}}}:layout") == layout
+        config = seen.config
+        expires = leaves(config, config.window.expires(config.window.live(_now(client))[-1]), 0)
+        keys = [f"{{{name}}}:{label}", f"{{{name}}}:{label}:1", f"{{{name}}}:{label}:2"]
+        assert {key: str(expires) for key in keys} == client.hgetall(f"{{{name}}}:parts")
+        for key in [*keys, f"{{{name}}}:config", f"{{{name}}}:layout", f"{{{name}}}:parts"]:
+            assert abs(client.pttl(key) + _now(client) - expires) < 1000
+
+
+def _now(client: redis.Redis) -> int:
+    seconds, micros = client.time()
+    return int(seconds * 1000 + micros // 1000)
+
+
+def test_the_page_names_every_script_and_no_other() -> None:
+    """Each with the contract that its file opens with: keys, replies and errors."""
+    folder = ROOT / "lua" / "bloom"
+    scripts = {
+        path.relative_to(folder).with_suffix("").as_posix() for path in folder.rglob("*.lua")
+    }
+    table = re.findall(r"^\| \[`([\w/]+)`\]\(\.\./lua/bloom/([\w/]+)\.lua\)", _page(), re.MULTILINE)
+    assert [(script, script) for script in sorted(scripts)] == sorted(table)
+    for script in scripts:
+        contract = Script(f"bloom/{script}").text
+        assert all(f"\n-- {part}" in contract for part in ("KEYS[1]", "Reply", "Errors")), script
+
+
+def test_the_page_names_every_key() -> None:
+    keys = Keys("news")
+    for key in keys.config(), keys.layout(), keys.register(), keys.claims(), keys.sessions():
+        assert f"`{key}`" in _page()
+
+
+def _page() -> str:
+    return FORMAT.read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The client of ``examples/node``, installed in a folder of its own."""
+    if shutil.which("npm") is None:
+        missing("npm")
+    root = tmp_path_factory.mktemp("checkout")
+    folder = root / "examples" / "node"
+    shutil.copytree(NODE, folder, ignore=shutil.ignore_patterns("node_modules"))
+    (root / "lua").symlink_to(ROOT / "lua")
+    (root / "tests").symlink_to(ROOT / "tests")
+    install = ["npm", "install", "--no-audit", "--no-fund"]
+    done = subprocess.run(install, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode:
+        missing(f"what npm installs ({done.stderr[-300:]})")
+    return folder / "main.mjs"
+
+
+@pytest.mark.check
+def test_node_agrees_with_the_examples(program: Path) -> None:
+    done = subprocess.run(
+        ["node", program, "--vectors"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+class Node:
+    """One verb of the client in Node, at work; its answers when it has ended."""
+
+    def __init__(self, *words: str | Path, items: Iterable[str]) -> None:
+        self._process = subprocess.Popen(
+            ["node", *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert self._process.stdin is not None
+        self._process.stdin.write("".join(f"{item}\n" for item in items))
+        self._process.stdin.close()
+        self._process.stdin = None
+
+    def is_at_work(self) -> bool:
+        return self._process.poll() is None
+
+    def answers(self) -> list[bool]:
+        """True for each item that is new, or seen."""
+        out, err = self._process.communicate(timeout=60)
+        assert (self._process.returncode, err) == (0, ""), err
+        return [answer == "1" for answer in out.split()]
+
+
+@pytest.fixture
+def node(program: Path, url: str, name: str) -> Callable[..., Node]:
+    """Sets the client to work on the test's filter."""
+
+    def work(verb: str, items: Iterable[str], **parameters: Any) -> Node:
+        return Node(program, url, name, json.dumps(parameters), verb, items=items)
+
+    return work
+
+
+@pytest.mark.check
+@pytest.mark.parametrize("error_rate", [1e-4, 1e-9])
+def test_each_item_is_new_once_to_python_and_node(
+    node: Callable[..., Node], client: redis.Redis, name: str, error_rate: float
+) -> None:
+    """Both add the same items at once, from both ends, while the slice grows five times."""
+    items = [f"https://site.example/{number}" for number in range(20_000)]
+    parameters = {"capacity": 500, "slices": 3, "error_rate": error_rate}
+    adding = node("add", items, **parameters)
+    with TimeBloom(client, name, **parameters) as seen:
+        while adding.is_at_work() and not client.exists(f"{{{name}}}:config"):
+            pass
+        by_python, backwards = Counter[str](), items[::-1]
+        for start in range(0, len(items), 100):
+            some = backwards[start : start + 100]
+            by_python.update(
+                item for item, new in zip(some, seen.add_many(some), strict=True) if new
+            )
+        answers = adding.answers()
+        by_node = Counter(item for item, new in zip(items, answers, strict=True) if new)
+        assert by_python
+        assert by_node
+        assert {1} == {*(by_python + by_node).values()}
+        left_out = len(items) - len(by_python + by_node)  # false positives
+        assert left_out <= (0 if error_rate < 1e-6 else 20)
+        assert seen.info().items == len(items) - left_out
+        assert all(seen.contains_many(items))
+    assert all(node("contains", items, **parameters).answers())
+
+
+@pytest.mark.check
+@pytest.mark.usefixtures("away_from_midnight")
+def test_python_and_node_see_the_same_in_a_full_window(
+    node: Callable[..., Node], client: redis.Redis, name: str
+) -> None:
+    """False positives too; one of the slices has grown, and Node begins the current one after it."""
+    parameters = {"capacity": 1000, "slices": 3, "error_rate": 0.01}
+    own = [[f"https://site.example/{day}/{number}" for number in range(1000)] for day in range(4)]
+    with TimeBloom(client, name, **parameters) as seen:
+        keys = seen.keys()
+        oldest, middle, current = [key.rpartition(":")[2] for key in keys]
+        for items, label in zip(own[:3], (oldest, middle, middle), strict=True):
+            seen.import_many(items, label)
+        # As if they had grown in time: the current slice has no entry yet.
+        layout = client.get(f"{{{name}}}:layout").rpartition(";")[0]
+        client.set(f"{{{name}}}:layout", layout, keepttl=True)
+        adding = node("add", own[3], **parameters)
+        assert sum(adding.answers()) >= 950
+        assert client.get(f"{{{name}}}:layout").startswith(f"{layout};{current}=2000:")
+        asked = [item for items in own for item in items]
+        assert all(seen.contains_many(asked))
+        others = [f"https://other.example/{number}" for number in range(20_000)]
+        by_python = seen.contains_many(others)
+        assert 0 < sum(by_python) < 1.1 * 0.01 * len(others) + 4 * 15
+        assert by_python == node("contains", others, **parameters).answers()
+
+
+@pytest.mark.check
+@pytest.mark.parametrize(
+    "fault", [Fault.LOSE, Fault.CUT_REPLY, Fault.CUT_REQUEST, Fault.FORGET], ids=lambda f: f.name
+)
+def test_each_item_is_new_once_to_node_whatever_befalls_its_call(
+    program: Path, url: str, client: redis.Redis, name: str, fault: Fault
+) -> None:
+    """The library sends a call again whose connection broke; its token gets the first answer."""
+    items = [f"https://site.example/{number}" for number in range(2000)]
+    parameters = {"capacity": 500, "slices": 3, "error_rate": 1e-9}
+    with Proxy(url, lambda number: fault if number % 4 == 2 else None) as proxy:
+        words = [proxy.url, name, json.dumps(parameters), "add"]
+        answers = Node(program, *words, items=[*items, *items]).answers()
+    assert [True] * len(items) + [False] * len(items) == answers
+    assert proxy.struck[fault] > 3
+    with TimeBloom(client, name, **parameters) as seen:
+        assert seen.info().items == len(items)
+
+
+@pytest.mark.check
+def test_node_goes_on_after_a_script_flush_and_refuses_other_parameters(
+    node: Callable[..., Node], client: redis.Redis, name: str
+) -> None:
+    parameters = {"capacity": 1000}
+    assert [True, False] == node("add", ["a", "a"], **parameters).answers()
+    client.script_flush()
+    assert [False, True] == node("add", ["a", "b"], **parameters).answers()
+    with pytest.raises(AssertionError, match="other parameters"):
+        node("add", ["c"], capacity=2000).answers()
+    with TimeBloom(client, name, capacity=1000) as seen:
+        assert [True, True, False] == seen.contains_many(["a", "b", "c"])
+
+
+if __name__ == "__main__":
+    sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
+    sys.stdout.write(_text(vectors()))

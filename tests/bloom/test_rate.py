@@ -1,0 +1,144 @@
+"""The error rate and the memory of slices on a real Redis, for any number of items."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from statistics import fmean
+from typing import Any
+
+import pytest
+import redis
+
+from tbloom import TimeBloom
+from tbloom.bloom.layout import Layout
+from tbloom.bloom.sizing import COLUMNS, HEADER_BITS, window_rate
+
+check = pytest.mark.check
+_ROW, _HEADER = COLUMNS // 8, HEADER_BITS // 8
+
+
+def _rate_of_part(data: bytes | None, hashes: int) -> float:
+    """The exact chance that an item never added is found in a part, by its bytes: in each block, the
+    product of its rows' shares of set columns."""
+    if data is None:  # no item has come here yet
+        return 0.0
+    rows = [
+        int.from_bytes(data[at : at + _ROW], "big").bit_count() / COLUMNS
+        for at in range(_HEADER, len(data), _ROW)
+    ]
+    return fmean(math.prod(rows[at : at + hashes]) for at in range(0, len(rows), hashes))
+
+
+def _rate_of_window(url: str, seen: TimeBloom) -> float:
+    """The exact rate of a window whose slices are all like the current one."""
+    config, label = seen.config, seen.info().slices[-1].label
+    with redis.Redis.from_url(url) as client:
+        shards = []
+        for shard in range(config.shards):
+            layout = client.get(config.keys.layout(shard)) or b""
+            parts = enumerate(Layout(config, layout.decode()).parts(label))
+            shards.append(
+                window_rate(
+                    [
+                        _rate_of_part(
+                            client.get(config.keys.slice(label, shard, number)), part.hashes
+                        )
+                        for number, part in parts
+                    ]
+                )
+            )
+    return window_rate([fmean(shards)] * config.slices)
+
+
+@pytest.fixture
+def url(own: redis.Redis) -> Iterator[str]:
+    """A server for this test's keys alone: some are large."""
+    own.flushall()
+    given = own.connection_pool.connection_kwargs
+    yield f"redis://{given['host']}:{given['port']}"
+    own.flushall()
+
+
+def _fill(seen: TimeBloom, items: int, prefix: str = "item") -> None:
+    for start in range(0, items, 100_000):
+        seen.add_many(f"{prefix} {i}" for i in range(start, min(items, start + 100_000)))
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("error_rate", [1e-2, 1e-3, 1e-4, 1e-5, 1e-6])
+@pytest.mark.parametrize(
+    ("items", "filters"),
+    [
+        (10, 20),
+        (100, 10),
+        (1000, 5),
+        (30_000, 1),
+        pytest.param(10**6, 1, marks=check),
+        pytest.param(10**7, 1, marks=check),
+    ],
+)
+@pytest.mark.parametrize("parameters", [{"grow": False}, {"shards": 3}], ids=["fixed", "sharded"])
+def test_a_full_window_keeps_the_error_rate(
+    url: str, error_rate: float, items: int, filters: int, parameters: dict[str, Any]
+) -> None:
+    """At most 1.1 times the rate, from 10 to 10^7 items; of small filters, on average."""
+    rates = []
+    for number in range(filters):
+        with TimeBloom.from_url(
+            url, f"rate-{number}", capacity=items, error_rate=error_rate, **parameters
+        ) as seen:
+            _fill(seen, items, str(number))
+            rates.append(_rate_of_window(url, seen))
+    print(f"{fmean(rates) / error_rate:.3f} of {error_rate}")
+    assert fmean(rates) <= 1.1 * error_rate
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("error_rate", [1e-2, 1e-4, 1e-6])
+@pytest.mark.parametrize(
+    ("capacity", "filters"),
+    [
+        (10, 5),
+        (300, 1),
+        pytest.param(8_000, 1, marks=check),
+        pytest.param(80_000, 1, marks=check),
+    ],
+)
+def test_a_window_that_grew_127_times_keeps_the_error_rate(
+    url: str, error_rate: float, capacity: int, filters: int
+) -> None:
+    """Each of its seven parts is full."""
+    rates = []
+    for number in range(filters):
+        with TimeBloom.from_url(
+            url, f"rate-{number}", capacity=capacity, error_rate=error_rate
+        ) as seen:
+            _fill(seen, 127 * capacity, str(number))
+            assert 7 <= seen.info().slices[-1].parts
+            rates.append(_rate_of_window(url, seen))
+    print(f"{fmean(rates) / error_rate:.3f} of {error_rate}")
+    assert fmean(rates) <= 1.1 * error_rate
+
+
+@pytest.mark.parametrize("error_rate", [1e-2, 1e-3])
+def test_the_exact_rate_is_what_unknown_items_see(url: str, error_rate: float) -> None:
+    """Of one slice: as many of 200,000 unknown items are found as its bytes say, and as ``info`` estimates."""
+    with TimeBloom.from_url(
+        url, "rate", capacity=2000, error_rate=error_rate, slices=1, grow=False
+    ) as seen:
+        _fill(seen, 2000)
+        exact, number = _rate_of_window(url, seen), 200_000
+        found = sum(seen.contains_many(f"other {i}" for i in range(number)))
+        assert abs(found - number * exact) < 5 * math.sqrt(number * exact)
+        assert exact <= 1.1 * error_rate
+        assert seen.info().error_rate == pytest.approx(exact, rel=0.3)
+
+
+@pytest.mark.parametrize("items", [1000, 100_000, pytest.param(10**7, marks=check)])
+def test_an_item_takes_at_most_26_bits(url: str, items: int) -> None:
+    """At 1e-4 over 7 slices, header included."""
+    with TimeBloom.from_url(url, "rate", capacity=items) as seen:
+        seen.add("a")
+        with redis.Redis.from_url(url) as client:
+            assert 8 * client.strlen(seen.keys()[-1]) <= 26 * items + HEADER_BITS + 16 * COLUMNS
