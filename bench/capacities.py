@@ -5,11 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import redis
-import window
-from contenders import SLICES, Contender, in_batches, one_by_one, tbloom_filter
+from contenders import (
+    SLICES,
+    Contender,
+    after_a_week,
+    in_batches,
+    one_by_one,
+    tbloom_filter,
+)
 from race import run_rounds
 from serving import bytes_of_data, medians, slow_log
-from streams import fingerprints, half_seen
+from streams import fingerprints, rounds_of
 
 from tbloom import TimeBloom
 from tbloom.demo.localredis import LocalRedis
@@ -21,10 +27,7 @@ def capacities(
     server: LocalRedis, client: redis.Redis, *, sizes: list[int], rounds: int, items: int
 ) -> dict[str, Any]:
     """Medians of interleaved rounds, for filters with each number of items per slice, and their sizes."""
-    filters = {size: tbloom_filter(server.url, f"of {size}", size) for size in sizes}
-    for seen in filters.values():
-        seen.add("the first")
-        window.fill(client, seen)
+    filters = {size: after_a_week(server.url, client, f"of {size}", size) for size in sizes}
     costs = run_rounds(
         server,
         client,
@@ -79,10 +82,7 @@ def hashes(
     items: int,
 ) -> dict[str, Any]:
     """For each number of hashes: the bits for the error rate, and the cost of an add."""
-    filters = {k: tbloom_filter(server.url, f"k={k}", capacity, hashes=k) for k in numbers}
-    for seen in filters.values():
-        seen.add("the first")
-        window.fill(client, seen)
+    filters = {k: after_a_week(server.url, client, f"k={k}", capacity, hashes=k) for k in numbers}
     adds = [Contender(f"add {k}", "", one_by_one(seen.add)) for k, seen in filters.items()]
     batches = [Contender(f"many {k}", "", in_batches(seen.add_many)) for k, seen in filters.items()]
     costs = run_rounds(server, client, adds, rounds=rounds, items=items)
@@ -115,11 +115,9 @@ def longest_call(
     """The longest (ms) that one script call holds the server, of add_many with this number of items."""
     with (
         slow_log(client, 100),
-        tbloom_filter(server.url, "longest", 1_000_000) as seen,
+        after_a_week(server.url, client, "longest", 1_000_000) as seen,
     ):
-        seen.add("the first")
-        window.fill(client, seen)
-        stream = half_seen("longest", items)
+        stream = rounds_of("longest", items)
         client.config_resetstat()
         client.slowlog_reset()
         for _ in range(times):

@@ -13,7 +13,7 @@ import window
 from pottery import BloomFilter as PotteryFilter
 from scrapy_redis.connection import get_redis
 from scrapy_redis_bloomfilter.bloomfilter import BloomFilter as ScrapyRedisFilter
-from serving import redisbloom_version
+from serving import own_clock, redisbloom_version
 from streams import BATCH, fingerprints
 
 from tbloom import TimeBloom
@@ -57,6 +57,7 @@ class Contender(NamedTuple):
     #: What is called, for the page.
     calls: str
     run: Run
+    clock: Callable[[], tuple[float, float]] = own_clock
 
 
 def one_by_one(add: Callable[[str], Any]) -> Run:
@@ -71,27 +72,38 @@ def in_batches(add_many: Callable[[Sequence[str]], Any]) -> Run:
     ]
 
 
-def tbloom_filter(url: str, name: str, capacity: int, **arguments: Any) -> TimeBloom:
-    arguments = {**LOCAL_CACHE_OFF, **arguments}
-    return TimeBloom.from_url(
-        url, name, slices=SLICES, capacity=capacity, error_rate=ERROR_RATE, **arguments
-    )
+def arguments(capacity: int, **others: Any) -> dict[str, Any]:
+    sizes = {"slices": SLICES, "capacity": capacity, "error_rate": ERROR_RATE}
+    return {**sizes, **LOCAL_CACHE_OFF, **others}
+
+
+def tbloom_filter(url: str, name: str, capacity: int, **others: Any) -> TimeBloom:
+    return TimeBloom.from_url(url, name, **arguments(capacity, **others))
+
+
+def after_a_week(
+    url: str, client: redis.Redis, name: str, capacity: int, **arguments: Any
+) -> TimeBloom:
+    """A filter with ``capacity`` items in each older slice."""
+    seen = tbloom_filter(url, name, capacity, **arguments)
+    seen.add("the first")
+    window.fill(client, seen)
+    return seen
 
 
 @contextmanager
 def everybody(url: str, client: redis.Redis, capacity: int) -> Iterator[list[Contender]]:
     """All contenders, each with ``capacity`` items on its server already (tbloom in each of its slices)."""
     stock = fingerprints("stock", capacity)
-    seen = tbloom_filter(url, "one", capacity)
-    many = tbloom_filter(url, "many", capacity)
-    with seen, many:
-        for each in (seen, many):
-            each.add("the first")
-            window.fill(client, each)
+    with (
+        after_a_week(url, client, "one", capacity) as seen,
+        after_a_week(url, client, "many", capacity) as many,
+        after_a_week(url, client, "cached", capacity, **LOCAL_CACHE_ON) as cached,
+    ):
         yield [
             Contender(ADD, "`TimeBloom.add`", one_by_one(seen.add)),
             Contender(ADD_MANY, "`TimeBloom.add_many`", in_batches(many.add_many)),
-            *local_cache(url, client, capacity),
+            Contender(ADD_CACHED, "`TimeBloom.add`", one_by_one(cached.add)),
             *scrapy_redis(url, stock),
             set_nx_ex(url, stock),
             scrapy_redis_bloomfilter(url, "bloomfilter", 30),
@@ -99,13 +111,6 @@ def everybody(url: str, client: redis.Redis, capacity: int) -> Iterator[list[Con
             walrus_filter(url, "walrus", capacity),
             *(redisbloom(url, client, capacity, stock) if redisbloom_version(client) else ()),
         ]
-
-
-def local_cache(url: str, client: redis.Redis, capacity: int) -> Iterator[Contender]:
-    seen = tbloom_filter(url, "cached", capacity, **LOCAL_CACHE_ON)
-    seen.add("the first")
-    window.fill(client, seen)
-    yield Contender(ADD_CACHED, "`TimeBloom.add`", one_by_one(seen.add))
 
 
 def scrapy_redis(url: str, stock: list[str]) -> Iterator[Contender]:

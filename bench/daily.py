@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import redis
-from chunkforms import packed
 from counts import AT_ONCE, BITMAP, COUNTER, HYPERLOGLOG, SET
 from idsets import CHUNK, member, named
 from serving import Cost, command_stats, measure, medians, slow_log
@@ -26,6 +25,11 @@ _SLOW = 20
 _BESIDE = (b"INFO", b"CONFIG", b"SLOWLOG")
 
 Verbs = dict[str, Callable[[], int]]
+
+
+def packed(ids: list[int]) -> bytes:
+    """A chunk of few ids, in the counter's format."""
+    return b":" + b"".join(number.to_bytes(2, "big") for number in sorted(ids))
 
 
 class Days(NamedTuple):

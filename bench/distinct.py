@@ -10,7 +10,6 @@ from itertools import islice
 from typing import Any
 
 import redis
-from chunkforms import chunk_forms
 from counts import BITMAP, COUNTER, SET, VERBS, Bitmap, Counts, HyperLogLog, OurCounts, Set
 from daily import daily
 from idsets import (
@@ -43,14 +42,11 @@ def distinct(
     members: int,
     rounds: int,
     singles: int,
-    sizes: list[int],
-    times: int,
     a_day: int,
     daily_rounds: int,
 ) -> dict[str, Any]:
     """The whole section: ``space`` possible ids; ``members`` are given."""
     found: dict[str, Any] = {"space": space, "rounds": rounds, "singles": singles, "rows": []}
-    found["chunks"] = chunk_forms(client, sizes, times)
     given = Given.of(space, members)
     found["mapping"], names = give(client, server.url, given)
     found["mapping"]["by_hand"] = bytes_in_hash(client, found["mapping"]["members"])

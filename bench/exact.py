@@ -14,18 +14,17 @@ from statistics import median
 from typing import Any, NamedTuple
 
 import redis
-import window
 from contenders import (
     ADD,
     ADD_MANY,
     SADD,
     Contender,
+    after_a_week,
     in_batches,
     one_by_one,
     scrapy_redis,
     set_many,
     set_nx_ex,
-    tbloom_filter,
 )
 from race import check, ratios
 from serving import Cost, bytes_of_data, measure, medians, placed, placements, slow_log
@@ -77,9 +76,9 @@ def exact(
         "growth": growth(server.url, client, sizes[-1]),
         "fields": fields(server.url, client, sizes[0]),
     }
-    for other, url in others(found["server"]):
-        found["memory"] += memory(url, other, sizes[:1])
-        found["fields"] += fields(url, other, sizes[0])
+    for other, its_client in others(found["server"]):
+        found["memory"] += memory(other.url, its_client, sizes[:1])
+        found["fields"] += fields(other.url, its_client, sizes[0])
     found["speed"] = speed(server, client, stock=stock, rounds=rounds, items=items)
     found["dead"] = dead(server.url, client, dead_items)
     return found
@@ -92,12 +91,12 @@ def version(client: redis.Redis) -> str:
     return f"Valkey {valkey}" if valkey else f"Redis {info['redis_version']}"
 
 
-def others(but: str) -> Iterator[tuple[redis.Redis, str]]:
-    """A client, and the URL, of each further kind of server that this machine has."""
+def others(but: str) -> Iterator[tuple[LocalRedis, redis.Redis]]:
+    """Each further kind of server that this machine has, and a client."""
     for binary in servers.BINARIES.values():
         with LocalRedis(binary) as server, redis.Redis.from_url(server.url) as client:
             if version(client) != but:
-                yield client, server.url
+                yield server, client
 
 
 # --- memory
@@ -283,13 +282,10 @@ def contenders(url: str, client: redis.Redis, stock: int) -> Iterator[list[Conte
             for way in ("one", "many")
         )
         seen, seen_many = (
-            stack.enter_context(tbloom_filter(url, name, stock)) for name in ("one", "many")
+            stack.enter_context(after_a_week(url, client, name, stock)) for name in ("one", "many")
         )
         for exact_filter in (one, many):
             fill(Store(EXACT, exact_filter.add_many), everyone)
-        for time_bloom in (seen, seen_many):
-            time_bloom.add("the first")
-            window.fill(client, time_bloom)
         yield [
             Contender(EXACT_ADD, "", one_by_one(one.add)),
             Contender(EXACT_ADD_MANY, "", in_batches(many.add_many)),

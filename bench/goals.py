@@ -5,26 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from adding import ALL_TASKS, ONE_TASK, TASKS
 from contenders import (
     ADD,
     ADD_CACHED,
     ADD_MANY,
     REDISBLOOM_SLICES_MANY,
     SADD,
-    SADD_MANY,
     SCRAPY_REDIS_BLOOMFILTER,
 )
 from distinct import faster
 from exact import EXACT
 from links import REFERENCE
 from local import MANY as LOCAL_MANY
+from local import MEMORY as LOCAL_MEMORY
 from local import ONE as LOCAL_ONE
 from pages_text import among
+from serving import APART, TOGETHER
 from table import Table
 
 Found = dict[str, Any]
 
-GOAL_OF_ADD, GOAL_OF_ADD_MANY = 0.75, 0.5
+ONE, MANY, RATE = "`add` one by one", "`add_many` of 500", "rate, to that of"
+OLDER = "the server's time in commands, to layout 1's"
 #: Possible ids; ten are counted.
 SPACE = 10**7
 #: Pages in the store, and gets.
@@ -40,6 +43,24 @@ class Goal(NamedTuple):
     at_least: bool = True
     unit: str = "x"
     digits: int = 2
+
+
+def _adding(
+    text: str, bound: float, name: str, share: int, figure: str = "ratio", **others: str
+) -> Goal:
+    """A goal for a figure of the section "adding" on its main server, in each placement or in the one given."""
+    placement, unit = others.get("placement"), others.get("unit", "x")
+
+    def figures(found: Found) -> list[float]:
+        of = found["adding"]
+        kept = (of["servers"][0], name, share)
+        rows = [row for row in of["rows"] if (row["on"], row["name"], row["duplicates"]) == kept]
+        reached = [row[figure] for row in rows if placement in (None, row["placement"])]
+        if not reached or None in reached:
+            raise LookupError("layout 1 or one of the placements was not there")
+        return reached
+
+    return Goal(text, bound, figures, figure == "ratio", unit)
 
 
 def _race(found: Found, name: str, figure: str, section: str = "race") -> list[float]:
@@ -95,9 +116,11 @@ def _waiting(found: Found) -> float:
 
 
 def _local(found: Found, way: str) -> list[float]:
-    """In memory and in a file, in windows that are empty and half full."""
-    rows = [row for row in found["local"]["rows"] if row["way"] == way]
-    return [float(row[window]) for row in rows for window in ("empty", "half")]
+    """The rate in memory, to that of layout 1, in windows that are empty and half full."""
+    rows = {(row["name"], row["way"]): row["older"] for row in found["local"]["rows"]}
+    if not rows[LOCAL_MEMORY, way]:
+        raise LookupError("layout 1 was not there")
+    return rows[LOCAL_MEMORY, way]
 
 
 def _few_ids(found: Found, figure: str) -> list[float]:
@@ -118,11 +141,24 @@ def _slope(found: Found) -> float:
 
 
 GOALS = [
-    Goal(
-        "`add` one by one: rate, to that of `SADD`",
-        GOAL_OF_ADD,
-        lambda f: _race(f, ADD, "ratio"),
+    _adding(f"{ONE}, 50 % duplicates, {APART}: {RATE} `SADD`", 0.9, ADD, 50, placement=APART),
+    _adding(
+        f"{ONE}, 50 % duplicates, {TOGETHER}: {RATE} `SADD`", 0.65, ADD, 50, placement=TOGETHER
     ),
+    _adding(f"{ONE}, 95 % duplicates, {APART}: {RATE} `SADD`", 1, ADD, 95, placement=APART),
+    _adding(
+        f"{ONE}, 95 % duplicates, {TOGETHER}: {RATE} `SADD`", 0.75, ADD, 95, placement=TOGETHER
+    ),
+    _adding(f"{MANY}, 50 % duplicates: {RATE} `SADD` in pipelines", 0.5, ADD_MANY, 50),
+    _adding(f"{MANY}, 95 % duplicates: {RATE} `SADD` in pipelines", 0.9, ADD_MANY, 95),
+    _adding(f"{MANY}, 0 % duplicates: {OLDER}", 1, ADD_MANY, 0, "older_ratio"),
+    _adding(f"{MANY}, 50 % duplicates: {OLDER}", 0.75, ADD_MANY, 50, "older_ratio"),
+    _adding(f"{MANY}, 95 % duplicates: {OLDER}", 0.75, ADD_MANY, 95, "older_ratio"),
+    _adding(f"{MANY}: client CPU per item", 2.5, ADD_MANY, 50, "client", unit="us"),
+    _adding("the same, to that of `SADD` in pipelines", 0.5, ADD_MANY, 50, "client_ratio"),
+    _adding(f"{MANY}: to the server per item", 60, ADD_MANY, 50, "sent", unit="bytes"),
+    _adding(f"asyncio: `add`: {RATE} redis.asyncio's `SADD`", 0.8, ONE_TASK, 50),
+    _adding(f"asyncio: {TASKS} tasks that add: {RATE} one", 3, ALL_TASKS, 50),
     Goal(
         "`add` one by one: rate, to that of scrapy-redis-bloomfilter",
         6,
@@ -144,19 +180,7 @@ GOALS = [
         lambda f: _race(f, ADD_MANY, "ratio"),
     ),
     Goal(
-        "`add_many` of 500: rate, to that of `SADD` in pipelines",
-        GOAL_OF_ADD_MANY,
-        lambda f: _compared(f, ADD_MANY, SADD_MANY),
-    ),
-    Goal(
-        "`add_many` of 500: the server's time in commands, per item",
-        9,
-        lambda f: _race(f, ADD_MANY, "commands"),
-        at_least=False,
-        unit="us",
-    ),
-    Goal(
-        "`add_many` of 500: the same, to that of RedisBloom's 7 filters",
+        "`add_many` of 500: the server's time in commands, to that of RedisBloom's 7 filters",
         3,
         lambda f: _compared(f, ADD_MANY, REDISBLOOM_SLICES_MANY, "commands"),
         at_least=False,
@@ -227,18 +251,14 @@ GOALS = [
         digits=1,
     ),
     Goal(
-        "`LocalBloom.add` one by one, in memory and in a file, each empty and half full",
-        100_000,
+        "`LocalBloom.add` one by one in memory, empty and half full: rate, to layout 1's",
+        1.25,
         lambda f: _local(f, LOCAL_ONE),
-        unit="items/s",
-        digits=0,
     ),
     Goal(
         "`LocalBloom.add_many` of 1,000, the same",
-        300_000,
+        2.5,
         lambda f: _local(f, LOCAL_MANY),
-        unit="items/s",
-        digits=0,
     ),
     Goal(
         f"`PageStore`: {GETS:,} random `get`s among {PAGES:,} pages",

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import statistics
 import tempfile
-import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import rbloom
 import redis
+from older import older
+from serving import own_clock
 
 from tbloom import LocalBloom
 from tbloom.demo.localredis import LocalRedis
@@ -36,10 +37,11 @@ class _Way(NamedTuple):
 def local(
     _: LocalRedis, __: redis.Redis, *, capacity: int, items: int, rounds: int
 ) -> dict[str, Any]:
-    """Items per second, in a window that is empty and in one whose slices are half full, and bytes per item of a full one."""
-    rows: list[dict[str, Any]] = []
+    """Items per second, in a window that is empty and in one whose slices are half full, and bytes per item of a full one.
+
+    ``older``: both rates in memory, to those of layout 1, medians of interleaved rounds.
+    """
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "filter"
         ways = [
             *(
                 _Way(
@@ -47,7 +49,7 @@ def local(
                     way,
                     lambda fill, where=where, many=many: _local(where, capacity, fill, many),
                 )
-                for name, where in ((MEMORY, None), (FILE, path))
+                for name, where in ((MEMORY, None), (FILE, Path(folder)))
                 for way, many in ((ONE, False), (MANY, True))
             ),
             _Way("rbloom, one filter", "`in`, `add`", lambda fill: _rbloom(capacity, fill, 1)),
@@ -58,21 +60,28 @@ def local(
             ),
             _Way("set", "`in`, `add`", lambda fill: _set(fill * SLICES)),
         ]
-        for name, way, make in ways:
-            rates = {}
-            for window, fill in (("empty", 0), ("half", capacity // 2)):
-                add = make(fill)
-                rates[window] = statistics.median(_rate(add, items, n) for n in range(rounds))
-            rows.append({"name": name, "way": way, **rates})
+        rows = [{"name": way.name, "way": way.way, "older": []} for way in ways]
+        for window, fill in (("empty", 0), ("half", capacity // 2)):
+            with older(capacity, fill) as former:
+                timed = [(way.make(fill), own_clock) for way in ways]
+                before = [(run, former.clock) for run in former.runs.values()] if former else []
+                rates = [
+                    [_rate(*each, items, number) for each in (*timed, *before)]
+                    for number in range(rounds)
+                ]
+            for at, row in enumerate(rows):
+                row[window] = statistics.median(rate[at] for rate in rates)
+                if at < len(before):  # the first two ways are those of layout 1
+                    row["older"].append(statistics.median(r[at] / r[len(ways) + at] for r in rates))
     return {"capacity": capacity, "items": items, "rows": rows, "bytes": _bytes(capacity)}
 
 
-def _rate(add: Add, items: int, number: int) -> float:
+def _rate(add: Add, clock: Callable[[], tuple[float, float]], items: int, number: int) -> float:
     """Items per second, all of them new."""
     asked = _urls(f"new {number}", items)
-    start = time.perf_counter()
+    start, _ = clock()
     add(asked)
-    return items / (time.perf_counter() - start)
+    return items / (clock()[0] - start)
 
 
 def _urls(kind: str, count: int) -> list[str]:
@@ -81,7 +90,7 @@ def _urls(kind: str, count: int) -> list[str]:
 
 def _local(path: Path | None, capacity: int, fill: int, many: bool) -> Add:
     if path is not None:
-        path.unlink(missing_ok=True)
+        path = path / f"{many} {fill}"
     seen = LocalBloom(path=path, slices=SLICES, capacity=capacity, error_rate=_RATE)
     day = 0
     seen._protocol.clock = lambda: 1_559_563_200_000 + day * _DAY

@@ -9,12 +9,11 @@ import argparse
 from collections.abc import Sequence
 
 import redis
-import window
-from contenders import Run, in_batches, one_by_one, tbloom_filter
+from contenders import Run, after_a_week, in_batches, one_by_one
 from pyinstrument import Profiler
 from pyinstrument.renderers import ConsoleRenderer
 from serving import APART, TOGETHER, command_stats, fresh, measure, placed
-from streams import BATCH, half_seen
+from streams import BATCH, rounds_of
 
 #: (s) How often the profiler looks.
 INTERVAL = 0.0002
@@ -29,11 +28,9 @@ def main() -> None:
     arguments = parser.parse_args()
     with (
         fresh() as (server, client),
-        tbloom_filter(server.url, "profile", arguments.capacity) as seen,
+        after_a_week(server.url, client, "profile", arguments.capacity) as seen,
     ):
-        seen.add("the first")
-        window.fill(client, seen)
-        stream = half_seen("profile", arguments.items)
+        stream = rounds_of("profile", arguments.items)
         ways = {
             "add, one by one": one_by_one(seen.add),
             f"add_many of {BATCH}": in_batches(seen.add_many),

@@ -10,7 +10,7 @@ from typing import Any
 import redis
 from contenders import SADD, Contender, everybody
 from serving import APART, Cost, measure, medians, placed, placements
-from streams import half_seen
+from streams import rounds_of
 
 from tbloom.demo.localredis import LocalRedis
 
@@ -23,6 +23,7 @@ def run_rounds(
     rounds: int,
     items: int,
     placement: str = APART,
+    duplicates: int = 50,
     group: str = "race",
 ) -> dict[str, list[Cost]]:
     """Each contender's costs, round by round; in each round all of them run once, in another order.
@@ -32,13 +33,13 @@ def run_rounds(
     :raises AssertionError: if one forgets an item, or calls too many new ones seen.
     """
     chance = random.Random(rounds)
-    stream = half_seen(f"{group}, {placement}", items)
+    stream = rounds_of(f"{group}, {placement}, {duplicates}", items, duplicates)
     costs: dict[str, list[Cost]] = {contender.name: [] for contender in contenders}
     with placed(server, placement):
         for number in range(rounds + 1):
             these, truth = next(stream)
             for contender in chance.sample(contenders, len(contenders)):
-                cost, answers = measure(client, contender.run, these)
+                cost, answers = measure(client, contender.run, these, contender.clock)
                 if number:  # the first one warms up
                     costs[contender.name].append(cost)
                     check(contender.name, answers, truth)
@@ -80,6 +81,9 @@ def race(
     return {"capacity": capacity, "rounds": rounds, "items": items, "rows": rows}
 
 
-def ratios(costs: list[Cost], reference: list[Cost]) -> list[float]:
-    """How many times the reference's rate, round by round."""
-    return [other.elapsed / one.elapsed for one, other in zip(costs, reference, strict=True)]
+def ratios(costs: list[Cost], reference: list[Cost], figure: str = "elapsed") -> list[float]:
+    """The reference's figure to one's own, round by round: how many times its rate, for ``elapsed``."""
+    return [
+        getattr(other, figure) / getattr(one, figure)
+        for one, other in zip(costs, reference, strict=True)
+    ]

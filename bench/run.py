@@ -3,6 +3,7 @@
     python bench/run.py [--quick] [--only SECTION ...] [--json FILE] [--page FILE]
 
 Prints tables, and writes all figures as JSON and, after a full run, docs/benchmarks.md with its plots.
+``--only`` replaces these sections of the last run.
 ``--from FILE`` writes the page from the figures of an earlier run.
 """
 
@@ -25,6 +26,7 @@ import goals
 import page
 import redis
 import tables
+from adding import adding
 from capacities import capacities, hashes, longest_call
 from distinct import distinct
 from exact import exact
@@ -48,9 +50,13 @@ PACKAGES = (
 )
 #: Amounts: (in full, with --quick).
 AMOUNTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "adding": (
+        {"capacity": 1_000_000, "rounds": 7, "items": 2000, "everywhere": True},
+        {"capacity": 50_000, "rounds": 2, "items": 500, "everywhere": False},
+    ),
     "race": (
         {"capacity": 1_000_000, "rounds": 11, "items": 2000},
-        {"capacity": 50_000, "rounds": 3, "items": 1000},
+        {"capacity": 50_000, "rounds": 2, "items": 500},
     ),
     "footprint": (
         {"items": 97_300, "questions": 1_000_000, "seconds": 5},
@@ -61,8 +67,8 @@ AMOUNTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"sizes": [10**n for n in range(4, 7)], "rounds": 3, "items": 1000},
     ),
     "hashes": (
-        {"numbers": range(6, 17), "capacity": 1_000_000, "rounds": 5, "items": 2000},
-        {"numbers": range(6, 17, 2), "capacity": 100_000, "rounds": 3, "items": 1000},
+        {"numbers": range(8, 19), "capacity": 1_000_000, "rounds": 5, "items": 2000},
+        {"numbers": range(8, 19, 3), "capacity": 100_000, "rounds": 2, "items": 500},
     ),
     "longest": ({"items": 5000, "times": 40}, {"items": 5000, "times": 10}),
     "imports": ({"items": 1_000_000}, {"items": 100_000}),
@@ -82,8 +88,6 @@ AMOUNTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "members": 1_000_000,
             "rounds": 15,
             "singles": 50,
-            "sizes": [10, 30, 100, 500, 2000, 4000],
-            "times": 60,
             "a_day": 100_000,
             "daily_rounds": 5,
         },
@@ -92,8 +96,6 @@ AMOUNTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "members": 60_000,
             "rounds": 3,
             "singles": 20,
-            "sizes": [10, 500, 4000],
-            "times": 20,
             "a_day": 10_000,
             "daily_rounds": 2,
         },
@@ -130,6 +132,7 @@ AMOUNTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 SECTIONS: dict[str, Callable[..., dict[str, Any]]] = {
+    "adding": adding,
     "race": race,
     "footprint": footprint,
     "capacities": capacities,
@@ -151,6 +154,8 @@ def main() -> None:
         found = json.loads(arguments.former.read_text())
     else:
         found = measure_all(arguments.only or list(AMOUNTS), quick=arguments.quick)
+        if arguments.only and arguments.json.is_file():
+            found = with_former(found, json.loads(arguments.json.read_text()))
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
         arguments.json.write_text(json.dumps(found, indent=1) + "\n")
         print(f"\nfigures: {arguments.json}")
@@ -174,6 +179,15 @@ def measure_all(sections: list[str], *, quick: bool) -> dict[str, Any]:
     found["about"]["load_after"] = os.getloadavg()[0]
     print(f"\n{found['about']['seconds']} seconds", end="")
     return found
+
+
+def with_former(found: dict[str, Any], former: dict[str, Any]) -> dict[str, Any]:
+    """These sections, and the others of a former run of the same kind."""
+    if former["quick"] != found["quick"]:
+        return found
+    again = dict.fromkeys(found.keys() & AMOUNTS.keys(), found["about"]["when"][:10])
+    about = {**former["about"], "again": {**former["about"].get("again", {}), **again}}
+    return {**former, **found, "about": about}
 
 
 def about(client: redis.Redis) -> dict[str, Any]:

@@ -35,6 +35,13 @@ class Cost:
     commands: float
     #: Processor time of the server's process, which also reads, parses and answers.
     server: float
+    #: Bytes that the server has received.
+    sent: float
+
+
+def own_clock() -> tuple[float, float]:
+    """The time, and the processor time of this process."""
+    return time.perf_counter(), time.process_time()
 
 
 def server_seconds(client: redis.Redis) -> float:
@@ -72,16 +79,20 @@ def usec_in_commands(client: redis.Redis) -> float:
 
 
 def measure(
-    client: redis.Redis, run: Callable[[Sequence[str]], Any], items: Sequence[str]
+    client: redis.Redis,
+    run: Callable[[Sequence[str]], Any],
+    items: Sequence[str],
+    clock: Callable[[], tuple[float, float]] = own_clock,
 ) -> tuple[Cost, Any]:
     """What ``run`` costs for each item, and what it returns."""
     client.config_resetstat()
-    server, own, start = server_seconds(client), time.process_time(), time.perf_counter()
+    server, (start, own) = server_seconds(client), clock()
     returned = run(items)
-    elapsed, own = time.perf_counter() - start, time.process_time() - own
-    commands, server = usec_in_commands(client), server_seconds(client) - server
-    usec = 1e6 / len(items)
-    return Cost(elapsed * usec, own * usec, commands / len(items), server * usec), returned
+    end, own_end = clock()
+    server = server_seconds(client) - server
+    commands, sent = usec_in_commands(client), client.info("stats")["total_net_input_bytes"]
+    each = [(end - start) * 1e6, (own_end - own) * 1e6, commands, server * 1e6, sent]
+    return Cost(*(figure / len(items) for figure in each)), returned
 
 
 def bytes_of_data(client: redis.Redis) -> int:

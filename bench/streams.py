@@ -14,24 +14,27 @@ def fingerprints(group: str, count: int) -> list[str]:
     return [sha1(f"{group} {i}".encode(), usedforsecurity=False).hexdigest() for i in range(count)]
 
 
-def half_seen(group: str, count: int) -> Iterator[tuple[list[str], list[bool]]]:
-    """Endless rounds of ``count`` items, and which of them are new; in each batch every other one is.
+def rounds_of(
+    group: str, count: int, duplicates: int = 50
+) -> Iterator[tuple[list[str], list[bool]]]:
+    """Endless rounds of ``count`` items, and which of them are new; ``duplicates`` % of each batch are not.
 
-    The others were new in the batch before, so a batch alone does not show which are new, and a batch is as
+    These are the newest of the batches before, so a batch alone does not show which are new, and a batch is as
     hard as single calls. (In the first round, the batch before is unknown.)
     """
     chance = random.Random(group)
-    before: list[str] = fingerprints(f"{group} before", BATCH // 2)
+    seen = BATCH * duplicates // 100
+    before: list[str] = fingerprints(f"{group} before", seen)
     number = 0
     while True:
         items: list[str] = []
         truth: list[bool] = []
         while len(items) < count:
-            new = fingerprints(f"{group} {number}", BATCH // 2)
+            new = fingerprints(f"{group} {number}", BATCH - seen)
             number += 1
             batch = [*((item, True) for item in new), *((item, False) for item in before)]
             chance.shuffle(batch)
             items += [item for item, _ in batch]
             truth += [is_new for _, is_new in batch]
-            before = new
+            before = [*new, *before][:seen]
         yield items, truth

@@ -23,6 +23,31 @@ def of(section: str, found: dict[str, Any]) -> list[Table]:
     return tables
 
 
+def _adding(of: dict[str, Any]) -> list[Table]:
+    by_server: dict[tuple[str, ...], dict[str, str]] = {}
+    groups: dict[str, list[list[str]]] = {}
+    for row in of["rows"]:
+        title = f"client and server have {row['placement']}"
+        name, share, ratio = row["name"], f"{row['duplicates']} %", f"{row['ratio']:.2f}"
+        older = "" if row["older_ratio"] is None else f"{row['older_ratio']:.2f}"
+        key = (title, name, share)
+        by_server.setdefault(key, {})[row["on"]] = f"{ratio} x, {row['commands']:.1f} us"
+        if row["on"] == of["servers"][0]:
+            cells = [f"{1e6 / row['elapsed']:,.0f}", ratio, f"{row['elapsed']:.1f}"]
+            cells += [f"{row['client']:.1f}", f"{row['client_ratio']:.2f}"]
+            cells += [f"{row['commands']:.1f}", older, f"{row['server']:.1f}", f"{row['sent']:.0f}"]
+            groups.setdefault(title, []).append([name, share, *cells])
+    header = [*("", "duplicates", "items/s", "x", "us", "client us", "x", "commands us")]
+    header += ["x layout 1", "server us", "bytes"]
+    tables = [Table(f"An add: {title}", header, rows, words=2) for title, rows in groups.items()]
+    others = [
+        [*key, *(cells.get(server, "") for server in of["servers"])]
+        for key, cells in by_server.items()
+    ]
+    header = ["", "", "duplicates", *of["servers"]]
+    return [*tables, Table("An add on several servers", header, others, words=3)]
+
+
 def _race(of: dict[str, Any]) -> list[Table]:
     tables = []
     for placement in dict.fromkeys(row["placement"] for row in of["rows"]):
@@ -220,7 +245,6 @@ def _distinct(of: dict[str, Any]) -> list[Table]:
         ),
         _daily(of["daily"]),
         _first(of["first"]),
-        _chunks(of["chunks"]),
     ]
 
 
@@ -322,22 +346,6 @@ def _first(of: dict[str, Any]) -> Table:
     return Table("A member that has no id yet", header, rows)
 
 
-def _chunks(of: list[dict[str, Any]]) -> Table:
-    rows = [
-        [
-            row["name"],
-            row["encoding"],
-            f"{row['ids']:,}",
-            f"{row['bytes']:,.0f}",
-            f"{row['add']:.1f}",
-            f"{row['and']:,.1f}",
-        ]
-        for row in of
-    ]
-    header = ["one chunk as", "which Redis keeps as", "ids", "bytes", "add: us", "AND of two: us"]
-    return Table("A chunk of ids, in the server", header, rows, words=2)
-
-
 def _local(of: dict[str, Any]) -> list[Table]:
     rows = [
         [
@@ -346,10 +354,11 @@ def _local(of: dict[str, Any]) -> list[Table]:
             f"{row['empty']:,.0f}",
             f"{row['half']:,.0f}",
             f"{1e6 / row['half']:.2f}",
+            " and ".join(f"{ratio:.2f}" for ratio in row["older"]),
         ]
         for row in of["rows"]
     ]
-    header = ["", "called", "items/s, empty", "items/s, half full", "us, half full"]
+    header = ["", "called", "items/s, empty", "items/s, half full", "us, half full", "x layout 1"]
     sizes = [[name, f"{size:.1f}"] for name, size in of["bytes"].items()]
     return [
         Table("Without a server: new items", header, rows, words=2),

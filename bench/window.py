@@ -6,13 +6,12 @@ bits are written, with the density of a full slice.
 
 from __future__ import annotations
 
-import math
 import random
 
 import redis
 
 from tbloom import TimeBloom
-from tbloom.bloom.sizing import HEADER_BITS
+from tbloom.bloom.sizing import COLUMNS, HEADER_BITS
 
 _BLOCK = 1 << 22
 
@@ -31,13 +30,14 @@ def fill(client: redis.Redis, seen: TimeBloom, current: float = 0.25) -> None:
     """Fills the older slices up to their capacity, the current one to this share of it."""
     config = seen.config
     header = HEADER_BITS // 8
-    size = -(-config.shard_bits // 8)
+    size = config.shard_bits // 8
     chance = random.Random(config.name)
     keys = seen.keys()  # oldest first, the shards of a slice together
     older = len(keys) - config.shards
     densities = []
     for group, share in ((keys[:older], 1.0), (keys[older:], current)):
-        density = -math.expm1(-share * config.hashes * config.capacity / config.bits)
+        load = share * config.hashes * COLUMNS * config.capacity / config.bits
+        density = 1 - (1 - 1 / COLUMNS) ** load
         densities.append(density)
         block = _random_bits(min(size, _BLOCK), density, chance)
         with client.pipeline(transaction=False) as pipeline:

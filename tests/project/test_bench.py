@@ -147,3 +147,28 @@ def test_the_goals_of_the_page_store_are_checked_among_a_million_pages(
 
     table = goals.table({"pages": {"growth": {"rows": [row]}}})
     assert holds == [row[-1] for row in table.rows if "PageStore" in row[0]]
+
+
+@pytest.mark.parametrize("duplicates", [0, 50, 95])
+def test_rounds_have_their_share_of_items_that_were_asked_before(duplicates: int) -> None:
+    from streams import rounds_of  # noqa: PLC0415 - of bench
+
+    stream = rounds_of("test", 1000, duplicates)
+    asked = set(next(stream)[0])
+    for items, truth in (next(stream), next(stream)):
+        assert 1000 - 10 * duplicates == sum(truth)
+        for item, is_new in zip(items, truth, strict=True):
+            assert (item not in asked) is is_new
+            asked.add(item)
+
+
+def test_the_goals_of_adds_are_checked_on_the_main_server() -> None:
+    pytest.importorskip("pottery", reason="goals.py needs the extra bench")
+    import goals  # noqa: PLC0415 - of bench
+
+    rows = [
+        {"on": on, "name": goals.ADD_MANY, "duplicates": 50, "placement": "", "sent": sent}
+        for on, sent in (("main", 29), ("other", 99))
+    ]
+    table = goals.table({"adding": {"servers": ["main", "other"], "rows": rows}})
+    assert [["<= 60 bytes", "29.00 bytes", "yes"]] == [r[1:] for r in table.rows if "bytes" in r[1]]
