@@ -8,6 +8,9 @@ local byte = string.byte
 -- The bits of a byte: Redis counts them from the highest on.
 local BITS = {[0] = 128, 64, 32, 16, 8, 4, 2, 1}
 
+-- The bytes of a number of 48 bits, the most that Lua's numbers hold in whole bytes.
+local BYTES = {[0] = 1099511627776, 4294967296, 16777216, 65536, 256, 1}
+
 -- Reads the sizes of the parts from KEYS[first] on: '7200:14:6 9000:16:1' for six parts of 7,200 blocks of 14 rows, and
 -- then one of 9,000 blocks of 16. Returns the groups of like parts, and the bytes of an item (see find_block).
 local function groups_of(sizes, first)
@@ -51,19 +54,22 @@ local function are_set(block, columns, first, rows)
   return true
 end
 
--- True if a part of the group holds the item. Most items that a part does not hold show it in the first two rows.
-local function part_holds(part, group, columns)
-  if redis.call('GETBIT', part, group.bit) == 0 or redis.call('GETBIT', part, group.next_bit) == 0 then return false end
-  local block = redis.call('GETRANGE', part, group.from, group.to)
-  return are_set(block, columns, 3, group.rows)
+-- True if the item's bits in a part are set, from the second row on.
+local function rest_is_set(part, group, columns)
+  return redis.call('GETBIT', part, group.next_bit) == 1
+    and are_set(redis.call('GETRANGE', part, group.from, group.to), columns, 3, group.rows)
 end
 
--- True if a part other than KEYS[skipped] holds the item.
+-- True if a part other than KEYS[skipped] holds the item. Most items that a part does not hold show it in the first row.
 local function is_in_any(groups, columns, skipped)
+  local call = redis.call
   for i = 1, #groups do
     local group = groups[i]
+    local bit = group.bit
     for key = group.first, group.last do
-      if key ~= skipped and part_holds(KEYS[key], group, columns) then return true end
+      if key ~= skipped and call('GETBIT', KEYS[key], bit) == 1 and rest_is_set(KEYS[key], group, columns) then
+        return true
+      end
     end
   end
   return false
@@ -112,10 +118,12 @@ local function note_new(change, block, columns)
   local numbers = {struct.unpack(change.layout, block)}
   numbers[#numbers] = nil -- the position after the block
   for row = 1, change.group.rows do
-    local at = 256 * row - 256 + columns[row]
-    local in_word = at % 48
-    local word = (at - in_word) / 48 + 1
-    local bit = 2 ^ ((word > words and 8 * rest or 48) - 1 - in_word)
+    local column = columns[row]
+    local place_in_byte = column % 8
+    local at = 32 * row - 32 + (column - place_in_byte) / 8
+    local place = at % 6
+    local word = (at - place) / 6 + 1
+    local bit = BITS[place_in_byte] * BYTES[word > words and place + 6 - rest or place]
     local number = numbers[word]
     if number % (2 * bit) < bit then numbers[word] = number + bit end
   end
