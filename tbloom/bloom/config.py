@@ -153,7 +153,8 @@ def configure(
     """A Config whose size follows from ``capacity`` and ``error_rate``, or is given outright.
 
     ``capacity`` None means 1,000,000, or, with ``bits`` and ``hashes``, the number of items that they
-    hold at ``error_rate``. ``hashes`` without ``bits`` gives a size for that number of hashes.
+    hold at ``error_rate``. Where ``capacity`` is more than that, their rate is the one that is promised.
+    ``hashes`` without ``bits`` gives a size for that number of hashes.
     ``shards`` None means the fewest that keep each key at 32 MB or less, in a multiple of the
     cluster's ``masters``.
     """
@@ -176,7 +177,18 @@ def configure(
     if shards is None:
         _check("bits", bits, _MAX_BITS)
         shards = sizing.shards_for(bits, masters)
-    return Config(name, granularity, slices, tz, capacity, error_rate, shards, grow, bits, hashes)
+    config = Config(name, granularity, slices, tz, capacity, error_rate, shards, grow, bits, hashes)
+    if sizing.rate_at(config.capacity, config.bits, config.hashes) > rate:
+        config = replace(config, error_rate=_rate_at_capacity(config))
+    return config
+
+
+def _rate_at_capacity(config: Config) -> float:
+    """The error rate of the window with each slice at its capacity."""
+    rate = sizing.rate_at(config.capacity, config.bits, config.hashes)
+    rate /= sizing.part_share(0) if config.grow else 1
+    window_rate = sizing.window_rate([min(rate, 1)] * config.slices)
+    return min(max(window_rate, _MIN_RATE), _MAX_RATE)
 
 
 def from_stored(name: str, stored: str) -> Config:
@@ -195,10 +207,7 @@ def from_stored(name: str, stored: str) -> Config:
     try:
         # Checked first: hashes may be "7", and the capacity times that takes all memory.
         config = Config(name, error_rate=_MAX_RATE, **values)
-        rate = sizing.rate_at(config.capacity, config.bits, config.hashes)
-        rate /= sizing.part_share(0) if config.grow else 1
-        window_rate = sizing.window_rate([min(rate, 1)] * config.slices)
-        config = replace(config, error_rate=min(max(window_rate, _MIN_RATE), _MAX_RATE))
+        config = replace(config, error_rate=_rate_at_capacity(config))
     except (TypeError, ValueError):
         raise ConfigError("stored", stored, expected) from None
     if config.stored != stored:  # the scripts compare texts

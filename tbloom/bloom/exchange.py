@@ -54,8 +54,12 @@ class FilterExchange(Exchange):
         return Batch([digest], shard_of(digest, shards) if shards > 1 else 0)
 
     def _prepare(self, batches: list[Batch], *, store: bool | None) -> Flow[bool] | None:
-        """Prepares a slice, once."""
+        """Prepares a slice, once; adds batches, where a call has too many items for the parts that are now known."""
         current = self.current_calls()
+        for batch in [*batches]:
+            # A batch in doubt stays as it is: the server may have executed its call.
+            if len(batch.digests) > 1 and not batch.copies:
+                batches += self._split(batch, items_per_call(current.shard(batch.shard)))
         for batch in batches:
             batch.known = current
         if store is None:
@@ -65,6 +69,14 @@ class FilterExchange(Exchange):
         if agreed and not (store and self._layouts):
             return None
         return self._agree_and_begin(current, batches, store=store, agreed=agreed)
+
+    def _split(self, batch: Batch, limit: int) -> list[Batch]:
+        """Shortens a batch to its first ``limit`` items; returns batches of the others."""
+        left = batch.digests[limit:]
+        del batch.digests[limit:]
+        return [
+            rest for some in chunks(left, limit) for rest in self._batch_of_rest(batch, [*some])
+        ]
 
     def _agree_and_begin(
         self, current: SliceCalls, batches: list[Batch], *, store: bool, agreed: bool

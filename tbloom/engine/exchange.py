@@ -104,7 +104,9 @@ class Exchange(BeginsAnew):
                 if corrections > MAX_CORRECTIONS:
                     raise too_many_corrections(self._name, self._change)
                 corrections += 1
+                known = len(pending)
                 preparing = self._prepare(pending, store=store)
+                batches += pending[known:]
                 if preparing is not None and not (yield from preparing):
                     continue
                 calls = [*map(call, pending)]
@@ -146,7 +148,10 @@ class Exchange(BeginsAnew):
 
     @abstractmethod
     def _prepare(self, batches: list[Batch], *, store: bool | None) -> Flow[bool] | None:
-        """None, or a flow that comes before the batches' calls; if that returns False, another one is needed."""
+        """None, or a flow that comes before the batches' calls; if that returns False, another one is needed.
+
+        May split batches, and adds the further ones to the list.
+        """
 
     @abstractmethod
     def _accept(self, batch: Batch, reply: Any) -> bool:

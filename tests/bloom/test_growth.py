@@ -335,3 +335,19 @@ async def test_a_client_that_is_ahead_takes_nothing_from_the_layout_that_it_know
     with patch("tbloom.engine.exchange.time.monotonic_ns", lambda: now + 86_400_000_000_000):
         assert await ahead.add("b")
     assert not any(await seen.add_many(items))
+
+
+async def test_a_call_has_no_more_items_where_the_client_learns_of_parts(
+    make: Make, client: redis.Redis
+) -> None:
+    """A client that asks for the first time does not know that slices have grown: its calls are split."""
+    parameters = {"slices": 1, "capacity": 20}
+    seen = make(**parameters)
+    await seen.add_many(f"old {i}" for i in range(20_000))
+    parts = (await seen.info()).slices[-1].parts
+    fresh, items = make(**parameters), [f"new {i}" for i in range(2000)]
+    calls = client.info("commandstats")["cmdstat_evalsha"]["calls"]
+    assert await fresh.contains_many(items) == [False] * 2000
+    calls = client.info("commandstats")["cmdstat_evalsha"]["calls"] - calls
+    assert 2000 / (1000 // (parts + 5)) <= calls
+    assert await fresh.contains_many(f"old {i}" for i in range(20_000)) == [True] * 20_000
