@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from asyncio import sleep
 from collections.abc import Mapping, Sequence
 from time import monotonic
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from redis import asyncio
 from redis.asyncio.retry import Retry
 
 from tbloom.engine.client import Store
 from tbloom.engine.flow import Call, Flow
+from tbloom.engine.forks import BeginsAnew
 from tbloom.engine.pipeline import KeptPipeline
 from tbloom.engine.retries import as_redis_error
 from tbloom.engine.urls import make_client, parse_url
@@ -20,6 +22,27 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 T = TypeVar("T")
+
+
+class ForkedPool(BeginsAnew):
+    """A client's pool, which begins anew in a forked child: redis-py's for asyncio would share its connections."""
+
+    __slots__ = ("_pid", "_pool")
+
+    #: Never closed: that would take them out of the selector, which is the parent's too.
+    _parents: ClassVar[list[object]] = []
+
+    def __init__(self, pool: asyncio.ConnectionPool) -> None:
+        self._pool, self._pid = pool, os.getpid()
+        super().__init__()
+
+    def begin(self) -> None:
+        """Empties the pool in a child."""
+        if self._pid != os.getpid():
+            self._parents.append(self._pool._available_connections)  # noqa: SLF001
+            self._parents.extend(self._pool._in_use_connections)  # noqa: SLF001
+            self._pool.reset()  # type: ignore[no-untyped-call]
+            self._pid = os.getpid()
 
 
 class AsyncDriver(Store["asyncio.Redis | asyncio.RedisCluster", Any]):
@@ -33,6 +56,8 @@ class AsyncDriver(Store["asyncio.Redis | asyncio.RedisCluster", Any]):
     ) -> None:
         super().__init__(client, retry_for=retry_for)
         self._cluster_unknown = isinstance(client, asyncio.RedisCluster)
+        if isinstance(client, asyncio.Redis):
+            self._pool = ForkedPool(client.connection_pool)
 
     @classmethod
     def _from_url(cls, url: str, name: str, arguments: Mapping[str, Any]) -> Self:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from functools import cached_property, lru_cache
+from functools import cache
 from hashlib import sha1
 from importlib.resources import files
 from pathlib import Path
@@ -14,21 +14,34 @@ if TYPE_CHECKING:
 
 
 class Script:
-    """A file of ``lua/``, ``bloom/add`` for example; read when it is first used."""
+    """A file of ``lua/``, ``bloom/add`` for example; read when it is first used.
+
+    No ``cached_property``: before Python 3.12 it has a lock, for which a child waits for ever that is forked meanwhile.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
 
-    @cached_property
+    @property
     def text(self) -> str:
         """The script, after the functions of ``lua/shared`` that it calls; others would cost time in every call."""
-        body = _read(self.name)
-        return "\n\n".join([*_called_in(body, {}).values(), body])
+        return _text(self.name)
 
-    @cached_property
+    @property
     def sha(self) -> str:
         """The SHA-1 of the text, in hexadecimal."""
-        return sha1(self.text.encode(), usedforsecurity=False).hexdigest()
+        return _sha(self.name)
+
+
+@cache
+def _text(name: str) -> str:
+    body = _read(name)
+    return "\n\n".join([*_called_in(body, {}).values(), body])
+
+
+@cache
+def _sha(name: str) -> str:
+    return sha1(_text(name).encode(), usedforsecurity=False).hexdigest()
 
 
 def _called_in(text: str, found: dict[str, str]) -> dict[str, str]:
@@ -44,7 +57,7 @@ def _called_in(text: str, found: dict[str, str]) -> dict[str, str]:
     return found
 
 
-@lru_cache(maxsize=1)
+@cache
 def _shared() -> dict[str, str]:
     """The functions of ``lua/shared``, and its short names for others, with their comments, by name."""
     functions = {}

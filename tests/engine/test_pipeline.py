@@ -255,3 +255,14 @@ async def test_without_retries_or_in_a_caller_s_client_none_is_kept(
         seen = AsyncTimeBloom(own, name, retry_for=5)
         assert not await seen.add("a")
         assert await own.ping()
+
+
+@needs_fork
+async def test_a_forked_child_uses_no_connection_of_its_parent(url: str, name: str) -> None:
+    """redis-py's pool for asyncio gives them to it."""
+    async with redis.asyncio.Redis.from_url(url) as client:
+        seen = AsyncTimeBloom(client, name, error_rate=1e-9)
+        assert await seen.add("parent's")
+        assert in_child(lambda: asyncio.run(seen.add("child's"))) is True
+        items = ["parent's", "child's", "new"]
+        assert [False, False, True] == [await seen.add(item) for item in items]
