@@ -82,8 +82,9 @@ export class TimeBloom {
   async #inBatches(items, adds) {
     const digests = items.map(digestOf), answers = [];
     while (answers.length < digests.length) {
-      const parts = this.#parts(this.layoutOf(this.#layout), this.live(this.#now()).labels).length;
-      const some = digests.slice(answers.length, answers.length + Math.max(1, Math.floor(LOOKS_PER_CALL / (parts + 5))));
+      const parts = this.#parts(this.layoutOf(this.#layout), this.live(this.#now()).labels);
+      const cost = parts.length + 5 + Math.floor(parts[0][3] / 8);
+      const some = digests.slice(answers.length, answers.length + Math.max(1, Math.floor(LOOKS_PER_CALL / cost)));
       for (const answer of await this.#batch(some, adds)) answers.push(answer === "1");
     }
     return answers;

@@ -25,8 +25,8 @@ logger = logging.getLogger(__name__)
 
 def items_per_call(shard: ShardCalls) -> int:
     """The limit of items in one call."""
-    # A new item's block is read and written, which takes as long as some looks.
-    return max(1, _LOOKS_PER_CALL // (len(shard.keys) + 5))
+    # A new item's block is read and written, which takes as long as some looks, the more the larger it is.
+    return max(1, _LOOKS_PER_CALL // (len(shard.keys) + 5 + shard.current.hashes // 8))
 
 
 class FilterExchange(Exchange):
