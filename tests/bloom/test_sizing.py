@@ -178,11 +178,11 @@ def test_the_ends_of_the_formula() -> None:
 def test_choose_keeps_the_rate_for_little_more_than_the_least_bits(
     capacity: int, rate: float
 ) -> None:
-    """At capacity the chosen size keeps the rate, on at most 12 % more bits than the least, and a block."""
+    """At capacity the chosen size keeps the rate, on at most 15 % more bits than the least, and a block."""
     bits, hashes = choose(capacity, rate)
     assert rate_at(capacity, bits, hashes) <= rate * ROUNDING
     least = min(k * COLUMNS / load_at(rate, k) for k in range(max(1, hashes - 9), hashes + 12))
-    assert bits <= 1.12 * least * capacity + hashes * COLUMNS
+    assert bits <= 1.15 * least * capacity + hashes * COLUMNS
 
 
 @given(capacities, rates, hash_counts)
