@@ -16,7 +16,7 @@ from tbloom.engine.exchange import Exchange, ServerClock
 from tbloom.engine.flow import Flow, Status, chunks, text
 from tbloom.errors import ConfigMismatch, FilterFull, TBloomError
 
-#: What one call looks at, at most: so many items times parts. Measured on Redis 7.0, 1 us each: 1 ms in all.
+#: The limit of looks in one call: a look at each part for each item. A look takes 1 us on Redis 7.0.
 #: The client computes the next call while the server executes one.
 _LOOKS_PER_CALL = 1_000
 

@@ -152,7 +152,7 @@ async def test_an_add_in_the_middle_of_a_clear_agrees_anew(
 
 
 async def test_a_slice_of_a_gigabyte(make: Make, client: redis.Redis) -> None:
-    """2^33 bits: 33 keys, of which these items touch a few."""
+    """2^33 bits are 33 keys; these items touch a few."""
     parameters = {"bits": 2**33, "hashes": 7, "slices": 2, "capacity": 10**8}
     seen, config = make(**parameters), configure("x", **parameters)
     items = [f"item {i}" for i in range(4)]
