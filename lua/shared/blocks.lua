@@ -83,7 +83,6 @@ end
 -- New items for a part of the group, which may get `capacity` items, and one more if its slice `grows`. Nothing is
 -- written before `insert`.
 local function new_change(part, group, capacity, grows)
-  local words, rest = math.floor(group.bytes / 6), group.bytes % 6
   return {
     part = part,
     group = group,
@@ -91,10 +90,6 @@ local function new_change(part, group, capacity, grows)
     grows = grows,
     items = 0,
     blocks = {},
-    -- A block as numbers of 48 bits, the most that Lua's numbers hold in whole bytes.
-    words = words,
-    rest = rest,
-    layout = '>' .. string.rep('I6', words) .. (rest > 0 and 'I' .. rest or ''),
   }
 end
 
@@ -114,7 +109,9 @@ local function note_new(change, block, columns)
     change.room = change.room or change.capacity - items_in(change.part)
     if change.items >= change.room then return change.grows and 0 or 6 end
   end
-  local words, rest = change.words, change.rest
+  -- The block as numbers of 48 bits, the most that Lua's numbers hold in whole bytes.
+  local words, rest = math.floor(change.group.bytes / 6), change.group.bytes % 6
+  change.layout = change.layout or '>' .. string.rep('I6', words) .. (rest > 0 and 'I' .. rest or '')
   local numbers = {struct.unpack(change.layout, block)}
   numbers[#numbers] = nil -- the position after the block
   for row = 1, change.group.rows do
