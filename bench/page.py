@@ -252,7 +252,6 @@ def _list(names: list[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]] if names[:-1] else names)
 
 
-
 def bits_by_hashes() -> str:
     """Bits per item, by hashes and by the rate of a slice (1e-2, 1e-4, 1e-6 over a window of 7 that may grow)."""
     rates = 7.1e-4, 7.1e-6, 7.1e-8

@@ -45,7 +45,9 @@ class _Recorder(redis.Redis):
 def texts() -> dict[int, dict[str, str]]:
     """The scripts, by the number of items in a call."""
     whole = Script("bloom/add").text
-    changes = {f"up to {name}": (words, "do return {1, 0} end\n" + words) for name, words in STEPS.items()}
+    changes = {
+        f"up to {name}": (words, "do return {1, 0} end\n" + words) for name, words in STEPS.items()
+    }
     left_out = {f"all but {name}": change for name, change in PARTS.items()}
     assert all(whole.count(old) == 1 for old, _ in [*changes.values(), *left_out.values()])
     return {
@@ -54,7 +56,10 @@ def texts() -> dict[int, dict[str, str]]:
             **{name: whole.replace(*change) for name, change in changes.items()},
             "all": whole,
         },
-        BATCH: {"all": whole, **{name: whole.replace(*change) for name, change in left_out.items()}},
+        BATCH: {
+            "all": whole,
+            **{name: whole.replace(*change) for name, change in left_out.items()},
+        },
     }
 
 
@@ -86,7 +91,8 @@ def steps(
                             cost, _ = measure(
                                 client,
                                 lambda all, sha=sha, size=size: [
-                                    call(sha, all[at : at + size]) for at in range(0, len(all), size)
+                                    call(sha, all[at : at + size])
+                                    for at in range(0, len(all), size)
                                 ],
                                 these,
                             )

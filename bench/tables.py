@@ -50,7 +50,8 @@ def _adding(of: dict[str, Any]) -> list[Table]:
 
 def _steps(of: dict[str, Any]) -> list[Table]:
     rows = [
-        [str(row["size"]), row["name"], f"{row['seen']:.1f}", f"{row['new']:.1f}"] for row in of["rows"]
+        [str(row["size"]), row["name"], f"{row['seen']:.1f}", f"{row['new']:.1f}"]
+        for row in of["rows"]
     ]
     header = ["items in a call", "", "commands us, seen", "commands us, new"]
     return [Table("The steps of an add, per item", header, rows, words=2)]

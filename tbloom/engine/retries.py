@@ -84,16 +84,26 @@ class Retries:
     """Calls that are sent together, their replies, and which of them are sent again.
 
     ``began``: when they were sent first (``time.monotonic``). ``pending``: the calls that are sent again, after ``pause``
-    seconds.
+    seconds. ``resends``: redis-py may send a call again by itself.
     """
 
-    __slots__ = ("_deadline", "_is_cluster", "_pauses", "_places", "pause", "pending", "replies")
+    __slots__ = (
+        *("_deadline", "_is_cluster", "_pauses", "_places", "_resends"),
+        *("pause", "pending", "replies"),
+    )
 
     def __init__(
-        self, calls: Sequence[Call], retry_for: float, began: float, *, is_cluster: bool
+        self,
+        calls: Sequence[Call],
+        retry_for: float,
+        began: float,
+        *,
+        is_cluster: bool,
+        resends: bool,
     ) -> None:
         self.pending = calls
         self._is_cluster = is_cluster
+        self._resends = resends
         self.pause = 0.0
         self.replies: list[Any] = [None] * len(calls)
         self._places: Sequence[int] = range(len(calls))
@@ -120,7 +130,8 @@ class Retries:
                 again.append(place)
             elif isinstance(reply, exceptions.ResponseError):
                 # The server may have executed the first copy of a call that was sent again.
-                self.replies[place] = failure(reply)._replace(in_doubt=self._pauses > 0)
+                in_doubt = self._resends or self._pauses > 0
+                self.replies[place] = failure(reply)._replace(in_doubt=in_doubt)
             else:
                 raise as_redis_error(reply) if self._is_cluster else reply
         if again:
