@@ -81,13 +81,13 @@ class Store(Generic[Client, Config]):
             self._retry_for = RETRY_FOR_FAILOVER
 
     def _retry_seconds(self) -> float:
-        """How long a call that fails now is retried."""
+        """How long a call that fails is retried; asked after each try."""
         return self._retry_for
 
     def _retries(self, calls: Sequence[Call], began: float) -> Retries:
         return Retries(
             calls,
-            self._retry_seconds(),
+            self._retry_seconds,
             began,
             is_cluster=self._is_cluster,
             resends=not self._owned,  # a caller's client retries as its caller has set it up
