@@ -48,6 +48,7 @@ def message(wrong: dict[str, Any]) -> str:
         ({"TBLOOM_CACHE_SIZE": -1}, "TBLOOM_CACHE_SIZE: expected a whole number"),
         ({"TBLOOM_SLICE": 4}, "TBLOOM_SLICE: expected TBLOOM_SLICES (there is no TBLOOM_SLICE), got"),
         ({"BLOOMFILTER_BIT": 41}, "BLOOMFILTER_BIT: expected 3 to 40"),
+        ({"BLOOMFILTER_BIT": 20, "TBLOOM_CAPACITY": 10**6}, "TBLOOM_CAPACITY: expected 24608 or less"),
         ({"BLOOMFILTER_HASH_NUMBER": 0}, "BLOOMFILTER_HASH_NUMBER: expected a whole number from 1"),
         (OTHER_CLASS, "REDIS_PARAMS: expected a redis-py client"),
         ({"TBLOOM_STORE": "Exact"}, "TBLOOM_STORE: expected 'bloom' or 'exact' or 'local', got 'Ex"),
