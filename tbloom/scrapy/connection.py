@@ -11,9 +11,10 @@ from redis.retry import Retry
 from scrapy.settings import BaseSettings
 from scrapy_redis.connection import get_redis_from_settings
 
+from tbloom.engine import urls
 from tbloom.engine.client import RETRY_FOR
-from tbloom.engine.urls import SOCKET_TIMEOUT, without_secrets
 from tbloom.errors import ConfigError
+from tbloom.scrapy.settings import Setting, naming_settings
 
 
 def make_client(settings: BaseSettings) -> tuple[Any, dict[str, float]]:
@@ -27,15 +28,19 @@ def make_client(settings: BaseSettings) -> tuple[Any, dict[str, float]]:
 
 def _client(settings: BaseSettings) -> Any:
     # scrapy-redis would wait 30 s for a reply, and block the reactor.
-    timeouts = {"socket_timeout": SOCKET_TIMEOUT, "socket_connect_timeout": SOCKET_TIMEOUT}
+    timeouts = dict.fromkeys(("socket_timeout", "socket_connect_timeout"), urls.SOCKET_TIMEOUT)
     own = {name: settings[name] for name in settings if name.startswith("REDIS_")}
+    if url := settings.get("REDIS_URL"):
+        with naming_settings({"url": Setting("REDIS_URL")}):
+            urls.parse_url(url)
+            urls.make_client(Redis.from_url, Retry, url).close()  # it has checked the options
     try:
         own["REDIS_PARAMS"] = {**timeouts, **settings.getdict("REDIS_PARAMS")}
         return get_redis_from_settings(BaseSettings(own))
     except (ValueError, AttributeError) as error:  # an impossible URL
         if isinstance(error, json.JSONDecodeError):
             raise params_error(settings, error) from None
-        url = without_secrets(str(settings.get("REDIS_URL")))
+        url = urls.without_secrets(settings.get("REDIS_URL"))
         raise ConfigError("REDIS_URL", url, f"what redis-py takes ({error})") from None
     except (TypeError, ImportError, NameError) as error:  # redis-py lacks a parameter or a class
         raise params_error(settings, error) from None
