@@ -41,7 +41,7 @@ class Store(Generic[Client, Config]):
                 f"{cls.__module__.split('.client')[0].split('.cluster')[0]}.{cls.__name__}"
                 for cls in self._CLIENTS
             )
-            raise ConfigError("client", client, f"{expected} (else see {self._OTHER})")
+            raise ConfigError("client", type(client), f"{expected} (else see {self._OTHER})")
         #: The redis-py client.
         self.client: Client = client
         self._owned = False

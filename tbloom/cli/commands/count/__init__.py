@@ -238,7 +238,7 @@ def _counts(client: Any, mapping: str) -> list[dict[str, Any] | None]:
     return [_count(client, mapping, name, parameters) for name, parameters in stored.items()]
 
 
-def _count(client: Any, mapping: str, name: str, parameters: str) -> dict[str, Any] | None:
+def _count(client: Any, mapping: str, name: str, parameters: bytes) -> dict[str, Any] | None:
     try:
         config = from_stored(name, mapping, parameters)
         count = counters.of_config(client, config).count()

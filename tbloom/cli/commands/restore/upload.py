@@ -29,7 +29,7 @@ _RESTORE_SHARD = Script("bloom/restore_shard")
 
 #: TTL of uploaded parts, and the time after which it is renewed.
 _LIFE_MS, _KEEP_SECONDS = 600_000, 60.0
-_FAILURES = (redis.RedisError, redis.RedisClusterException, TBloomError)
+_FAILURES = (redis.RedisError, redis.exceptions.RedisClusterException, TBloomError)
 
 
 class BegunError(CommandError):
