@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tbloom.cli.kit.formats import printable
 from tbloom.engine.urls import without_secrets
 
 if TYPE_CHECKING:
@@ -22,8 +24,11 @@ _MAY_HAVE_SECRETS = re.compile(
 )
 
 
-def one_line(error: Exception, words: Iterable[str] = ()) -> str:
-    """The text of an error, in one line. ``words``: those of the command line, shown without passwords."""
+def one_line(error: object, words: Iterable[str] = ()) -> str:
+    """The text of an error, in one line that no terminal takes for commands.
+
+    ``words``: those of the command line, shown without passwords.
+    """
     text = str(error)
     for word in words:
         url = re.sub("^--?[a-z-]+=", "", word)
@@ -31,7 +36,12 @@ def one_line(error: Exception, words: Iterable[str] = ()) -> str:
             for written in (url, str(Path(url))):
                 for quoted in (written, repr(written)[1:-1]):
                     text = text.replace(quoted, without_secrets(url))
-    return " ".join(text.split())
+    return printable(" ".join(text.split()))
+
+
+def print_error(name: str, error: Exception) -> None:
+    """Prints the error of one of several filters or counters on stderr."""
+    sys.stderr.write(f"tbloom: {one_line(f'{name}: {error}')}\n")
 
 
 class CommandError(Exception):
