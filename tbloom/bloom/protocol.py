@@ -70,7 +70,7 @@ class Protocol:
         """Is the item new? Remembers it."""
         within = self.config.slices if within is None else check_within(within, self.config.slices)
         key, exchange = digest(item), self._exchange
-        if self.cache.size or exchange.pending_answers:
+        if self.cache.size or exchange.pending_answers.exist:
             known = yield from self._add(self._not_cached([key], within), within)
             return known.get(key, False)
         batch = exchange.batch_of(key)

@@ -16,12 +16,14 @@ from tbloom import Claim, LocalBloom
 from tbloom.errors import ConfigError, FilterFull, TBloomError
 from tbloom.scrapy.claims.inflight import InFlight, in_flight
 from tbloom.scrapy.claims.middleware import SpiderMiddleware
+from tbloom.scrapy.connection import naming_redis
 from tbloom.scrapy.crawler import OnceLogger, close_spider, count
 from tbloom.scrapy.dupefilter.options import Options, read_options, shadow_setting
 from tbloom.scrapy.dupefilter.prefetch import Prefetch, prefetches
 from tbloom.scrapy.dupefilter.shadow import ShadowDupeFilter
 from tbloom.scrapy.meta import TTL, WITHIN
 from tbloom.scrapy.outage import CrawlBloom
+from tbloom.scrapy.settings import MARK
 
 if TYPE_CHECKING:
     from scrapy import Request, Spider
@@ -123,7 +125,8 @@ class DupeFilter(BaseDupeFilter):
             return
         self._flush_on_start = False
         try:
-            self.seen.clear()
+            with naming_redis(self._settings):
+                self.seen.clear()
         except RedisError as error:
             self._count_errors()
             if self._options.circuit.on_error == "raise":
@@ -172,7 +175,8 @@ class DupeFilter(BaseDupeFilter):
         if self._flush_on_start:  # clear() comes next, and asks Redis
             return
         try:
-            seen.contains(b"tbloom")
+            with naming_redis(self._settings):
+                seen.contains(b"tbloom")
             if not isinstance(seen, LocalBloom) and not seen.circuit.is_open:
                 self._warn(seen)
         finally:
@@ -183,7 +187,7 @@ class DupeFilter(BaseDupeFilter):
         if self._options.mark_done and isinstance(seen, CrawlBloom):
             if crawler.get_spider_middleware(SpiderMiddleware) is None:
                 expected = "'scheduled', or tbloom's add-on: ADDONS = {'tbloom.scrapy.Addon': 500}"
-                raise ConfigError("TBLOOM_MARK", "done", expected)
+                raise ConfigError(MARK.name, self._settings[MARK.name], expected)
             self._in_flight = in_flight[crawler] = InFlight(
                 crawler,
                 seen,
@@ -205,7 +209,8 @@ class DupeFilter(BaseDupeFilter):
 
     def _ask(self, request: Request) -> Claim:
         if self._options.mark_done and not self._in_flight:
-            raise ConfigError("TBLOOM_MARK", "done", "'scheduled', where there is no crawler")
+            mark = self._settings[MARK.name]
+            raise ConfigError(MARK.name, mark, "'scheduled', where there is no crawler")
         meta_key = self._options.meta_key
         for other in ({WITHIN, TTL} - {meta_key}) & request.meta.keys():
             expected = f"to be left out with TBLOOM_STORE = {self._options.store!r}"

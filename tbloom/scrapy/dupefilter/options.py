@@ -17,6 +17,7 @@ from tbloom.scrapy.settings import (
     FILTER,
     KNOWN,
     MARK,
+    MARKS_DONE,
     PAGES,
     SHADOW,
     STORE,
@@ -31,7 +32,7 @@ from tbloom.scrapy.settings import (
 DEFAULT_KEY = "%(spider)s:tbloom"
 #: Default size of the local cache (items): 10 MB.
 CACHE_SIZE = 100_000
-_MARKS = ("scheduled", "done")
+_MARKS = ("scheduled", *MARKS_DONE)
 _WINDOW = {"granularity", "slices", "capacity", "error_rate", "tz"}
 _WINDOW |= {"shards", "grow", "bits", "hashes"}
 _SERVER = {"shards", "retry_for", "on_error"}
@@ -111,7 +112,8 @@ def read_options(
     mark = MARK.value(settings, _MARKS[0])
     if mark not in _MARKS:
         raise ConfigError(MARK.name, mark, " or ".join(map(repr, _MARKS)))
-    if mark == "done" and shadow_setting(settings):
+    mark_done = mark in MARKS_DONE
+    if mark_done and shadow_setting(settings):
         raise ConfigError(MARK.name, mark, "'scheduled', with TBLOOM_SHADOW")
     take_over = TAKE_OVER.is_on(settings, default=True)
     with naming_settings(FILTER):
@@ -120,7 +122,7 @@ def read_options(
         seen,
         store,
         CircuitBreaker(seen.name, "raise") if isinstance(seen, LocalBloom) else seen.circuit,
-        mark_done=mark == "done",
+        mark_done=mark_done,
         take_over=take_over,
         debug=settings.getbool("DUPEFILTER_DEBUG"),
     )
