@@ -87,7 +87,8 @@ def naming_redis(settings: BaseSettings) -> Iterator[None]:
         if not (settings.get("REDIS_URL") or settings.get("REDIS_PARAMS")):
             raise
         named = params_error(settings, error)
-        if named.argument == "REDIS_URL":  # the context of what is raised now; it may have a piece of a password
+        # The error is the context of the one raised now, and may have a piece of a password.
+        if named.argument == "REDIS_URL":
             error.args, error.__context__ = (), None
         raise named from None
 
