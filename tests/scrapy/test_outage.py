@@ -379,7 +379,7 @@ def test_an_error_that_does_not_pass_comes_through(
 def test_an_error_of_the_filters_own_shows_that_the_server_answers(
     url: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tbloom.scrapy.outage.HOLD_OFF", 0.0)
+    monkeypatch.setattr("tbloom.scrapy.circuit.HOLD_OFF", 0.0)
     with CrawlBloom.from_url(url, name, capacity=1, grow=False, on_error="drop") as ours:
         ours.add("fills the slice")
         ours.circuit.failed(redis.ConnectionError())
