@@ -13,34 +13,37 @@ from scrapy.settings import BaseSettings
 from scrapy_redis.connection import get_redis_from_settings
 
 from tbloom.engine.client import RETRY_FOR
-from tbloom.engine.urls import SOCKET_TIMEOUT, without_secrets
+from tbloom.engine.urls import SOCKET_TIMEOUT, parse_url
+from tbloom.engine.urls import make_client as client_of
 from tbloom.errors import ConfigError, TBloomError
+from tbloom.scrapy.settings import Setting, naming_settings
 
 #: What a client raises where a parameter has a wrong name or value.
 _WRONG = (TypeError, ValueError, AttributeError, LookupError, ImportError, NameError, OverflowError)
 #: The settings with one value: what raises such an error for a wrong one, and what would be right.
 _CHECKS: dict[str, tuple[Callable[[Any], object], str]] = {
-    "REDIS_URL": (str.strip, "a str"),
     "REDIS_HOST": (lambda host: host.encode("idna"), "the name or address of a host"),
     "REDIS_PORT": (lambda port: range(1, 65536).index(int(port)), "a whole number from 1 to 65535"),
     "REDIS_DB": (lambda number: range(1 << 31).index(int(number)), "a whole number from 0"),
     "REDIS_ENCODING": ("".encode, "the name of an encoding"),
 }
-_GOOD_URL = "what redis-py takes, such as redis://:password@host:6379/0"
 
 
 def make_client(settings: BaseSettings) -> tuple[Any, dict[str, float]]:
     """The client, and the store's default for ``retry_for`` where tbloom decides on it."""
+    for name, (check, expected) in _CHECKS.items():
+        value = settings.get(name)
+        try:
+            if value:  # scrapy-redis ignores any other
+                check(value)
+        except _WRONG:
+            raise ConfigError(name, value, expected) from None
+    if url := settings.get("REDIS_URL"):
+        with naming_settings({"url": Setting("REDIS_URL")}):
+            parse_url(url)
+            client_of(Redis.from_url, Retry, url).close()  # it has checked the options
+    params = _params(settings)
     with naming_redis(settings):
-        for name, (check, expected) in _CHECKS.items():
-            value = settings.get(name)
-            try:
-                if value:  # scrapy-redis ignores any other
-                    check(value)
-            except _WRONG:
-                shown = value if name != "REDIS_URL" else type(value)
-                raise ConfigError(name, shown, expected) from None
-        params = _params(settings)
         client = _client(settings, params)
     if not _is_retried_by_us(client, params):
         return client, {}
@@ -78,30 +81,19 @@ def _is_retried_by_us(client: Any, params: dict[str, Any]) -> bool:
 
 @contextmanager
 def naming_redis(settings: BaseSettings) -> Iterator[None]:
-    """Within it, what redis-py raises for a wrong parameter is a ConfigError that names the setting."""
+    """Within it, what redis-py raises for a wrong parameter is a ConfigError that names REDIS_PARAMS."""
     try:
         yield
     except TBloomError:
         raise
     except _WRONG as error:
-        if not (settings.get("REDIS_URL") or settings.get("REDIS_PARAMS")):
+        if not settings.get("REDIS_PARAMS"):
             raise
         raise params_error(settings, error) from None
 
 
 def params_error(settings: BaseSettings, error: Exception) -> ConfigError:
-    """The error for REDIS_URL or REDIS_PARAMS that redis-py does not take; it shows no values, which may be secret."""
-    url, params = settings.get("REDIS_URL"), settings.getdict("REDIS_PARAMS")
-    if url:
-        wrong = None if params else error
-        try:
-            _client(BaseSettings({"REDIS_URL": url}), {})
-        except _WRONG as url_error:
-            wrong = url_error
-        if wrong:
-            # Only a TypeError names no value; with an @ there, the query may be a piece of the password.
-            is_shown = isinstance(wrong, TypeError) and "@" not in url.partition("?")[2]
-            expected = f"what redis-py takes ({wrong})" if is_shown else _GOOD_URL
-            return ConfigError("REDIS_URL", without_secrets(url), expected)
+    """The error for REDIS_PARAMS that redis-py does not take; it shows no values, which may be secret."""
+    params = settings.getdict("REDIS_PARAMS")
     why = "" if "url" in params else f" ({error})"
     return ConfigError("REDIS_PARAMS", [*params], f"what redis-py takes{why}")

@@ -94,6 +94,26 @@ def test_a_full_window_keeps_the_error_rate(
     assert fmean(rates) <= 1.1 * error_rate
 
 
+@pytest.mark.parametrize("times", [1, 5])
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"bits": 2**16, "hashes": 6, "slices": 3},
+        {"bits": 2**17, "hashes": 3, "slices": 7, "error_rate": 1e-2},
+        {"bits": 2**16, "hashes": 20, "slices": 1, "error_rate": 1e-6},
+        {"bits": 2**16, "hashes": 12, "shards": 3},
+    ],
+    ids=str,
+)
+def test_a_given_size_keeps_the_error_rate(
+    url: str, parameters: dict[str, Any], times: int
+) -> None:
+    """At the capacity that follows from it, and at five times as much."""
+    with TimeBloom.from_url(url, "rate", **parameters) as seen:
+        _fill(seen, times * seen.config.capacity)
+        assert _rate_of_window(url, seen) <= 1.1 * parameters.get("error_rate", 1e-4)
+
+
 @check
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("error_rate", [1e-2, 1e-4, 1e-6])

@@ -63,6 +63,18 @@ class Pages(Fetching, scrapy.Spider):
             yield scrapy.Request(f"{self.site}{page}", self.note, meta=meta)
 
 
+class Links(Fetching, scrapy.Spider):
+    """Follows all links from page 0 on; the body of a page is the links, with spaces between them."""
+
+    async def start(self) -> AsyncIterator[scrapy.Request]:
+        yield scrapy.Request(f"{self.site}0", self.parse)
+
+    def parse(self, response: Response) -> Iterator[scrapy.Request]:
+        self.note(response)
+        for link in response.text.split():
+            yield response.follow(f"/{link}", self.parse)
+
+
 class FromRedis(Fetching, RedisSpider):
     """A RedisSpider: start URLs come from a list in Redis; each page leads to two more and to itself."""
 
@@ -234,6 +246,7 @@ class Raced(RFPDupeFilter):
 
 SPIDERS = {
     "corners": Corners,
+    "links": Links,
     "outcomes": Outcomes,
     "ten_and_hundred": TenAndHundred,
     "pages": Pages,

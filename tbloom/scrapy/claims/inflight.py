@@ -61,7 +61,9 @@ class InFlight:
         self._next_number = itertools.count()
         #: The request that is just being taken over.
         self._taken: Request | None = None
-        self._handed_over = self._has_failed = False
+        self._handed_over = False
+        #: True if the crawl ends by an error. Nothing is marked or released any more: the next crawl takes it over.
+        self.has_failed = False
 
     def claim(self, request: Request) -> Claim:
         """Claims a request that is about to be scheduled."""
@@ -261,7 +263,9 @@ class InFlight:
             answer = self._claim(request, claim.fingerprints, claim.session)
         except RedisError:
             self._close_spider()
-            raise
+            if not self._seen.circuit.is_open:
+                raise
+            return False
         mine = RequestClaim.of(request)
         if answer is Claim.NEW and mine:  # a shared queue has it no more
             self._numbers[mine.fingerprints[0]] = mine.number
@@ -305,14 +309,14 @@ class InFlight:
 
     def _try(self, what: str, call: Callable[[], object]) -> bool:
         """Makes a call that the crawl can do without; returns True if it succeeds."""
-        if self._has_failed:
+        if self.has_failed:
             return False
         try:
             call()
         except (RedisError, TBloomError) as error:
-            logger.error("Requests could not be %s: %s", what, error)
+            if not self._seen.circuit.is_open:  # which the log has
+                logger.error("Requests could not be %s: %s", what, error)
             if self._seen.circuit.on_error == "raise" or isinstance(error, TBloomError):
-                self._has_failed = True  # don't wait for Redis once more for each running page
                 self._close_spider()
             return False
         return True

@@ -13,7 +13,7 @@ from scrapy.dupefilters import BaseDupeFilter
 from scrapy.utils.request import RequestFingerprinter, referer_str
 
 from tbloom import Claim, LocalBloom
-from tbloom.errors import ConfigError, FilterFull, TBloomError
+from tbloom.errors import ConfigError, TBloomError
 from tbloom.scrapy.claims.inflight import InFlight, in_flight
 from tbloom.scrapy.claims.middleware import SpiderMiddleware
 from tbloom.scrapy.connection import naming_redis
@@ -53,8 +53,9 @@ class DupeFilter(BaseDupeFilter):
         self._fingerprinter = known or RequestFingerprinter()
         self._flush_on_start = settings.getbool("SCHEDULER_FLUSH_ON_START")
         self._once = OnceLogger(logger)
-        self._is_closing = False
-        #: The request that was last dropped while Redis did not answer.
+        #: True if the crawl ends by an error. No request is asked for any more.
+        self._has_failed = False
+        #: The request that was last dropped for lack of an answer.
         self._dropped: Request | None = None
         self._in_flight: InFlight | None = None
         self._prefetch: Prefetch | None = None
@@ -143,7 +144,7 @@ class DupeFilter(BaseDupeFilter):
         guesses = circuit.answers
         answer = (self._prefetch and self._prefetch.take(request)) or self._ask(request)
         is_seen = answer is not Claim.NEW
-        if circuit.answers > guesses:  # the circuit breaker has decided
+        if answer is None or circuit.answers > guesses:  # not the filter's answer
             self._count_errors()
             self._dropped = request if is_seen else None
             stat = "tbloom/errors/dropped" if is_seen else "tbloom/errors/scheduled"
@@ -207,7 +208,10 @@ class DupeFilter(BaseDupeFilter):
                 count(self._crawler, "tbloom/warnings")
                 logger.warning("filter %r: %s", seen.name, warning)
 
-    def _ask(self, request: Request) -> Claim:
+    def _ask(self, request: Request) -> Claim | None:
+        """The answer; None if the crawl ends by an error. (Scrapy hangs where the dupefilter raises too many.)"""
+        if self._has_failed:
+            return None
         if self._options.mark_done and not self._in_flight:
             mark = self._settings[MARK.name]
             raise ConfigError(MARK.name, mark, "'scheduled', where there is no crawler")
@@ -220,15 +224,18 @@ class DupeFilter(BaseDupeFilter):
                 return self._in_flight.claim(request)
             fingerprint = self._fingerprinter.fingerprint(request)
             new = self.seen.add(fingerprint, request.meta.get(meta_key))
-        except (RedisError, FilterFull):
-            self._count_errors()
-            self._close_spider()
-            raise
         except ConfigError as error:
             if error.argument not in ("within", "ttl"):
                 raise
             argument = f"meta[{meta_key!r}] of {request}"
             raise ConfigError(argument, error.value, error.expected) from None
+        except (RedisError, TBloomError) as error:
+            if self._crawler is None:
+                raise
+            if not self._options.circuit.is_open:  # which the log has
+                logger.error("The crawl ends: %s", error)
+            self._close_spider()
+            return None
         return Claim.NEW if new else Claim.SEEN
 
     def _end(self, reason: str) -> None:
@@ -256,8 +263,10 @@ class DupeFilter(BaseDupeFilter):
             stats.set_value("tbloom/window/error_rate", info.error_rate)
 
     def _close_spider(self) -> None:
-        if self._crawler and not self._is_closing:
-            self._is_closing = True
+        if self._crawler and not self._has_failed:
+            self._has_failed = True
+            if self._in_flight:
+                self._in_flight.has_failed = True
             close_spider(self._crawler)
 
     def _count_errors(self) -> None:

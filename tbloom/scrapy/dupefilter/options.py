@@ -9,9 +9,10 @@ from scrapy.settings import BaseSettings
 
 from tbloom import LocalBloom
 from tbloom.errors import ConfigError
+from tbloom.scrapy.circuit import CircuitBreaker
 from tbloom.scrapy.connection import make_client
 from tbloom.scrapy.meta import TTL, WITHIN
-from tbloom.scrapy.outage import CircuitBreaker, CrawlBloom, CrawlExact
+from tbloom.scrapy.outage import CrawlBloom, CrawlExact
 from tbloom.scrapy.settings import (
     COUNTS,
     FILTER,
