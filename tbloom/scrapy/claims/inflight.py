@@ -201,7 +201,7 @@ class InFlight:
         item = bytes.fromhex(fingerprints[0])
         answer = self._seen.claim(item, request.meta.get(WITHIN), text, previous_owner)
         if answer is Claim.NEW:
-            self._hold(request, fingerprints)
+            self._hold(request, fingerprints, queued=not previous_owner)
         return answer
 
     def _note(self, request: Request, fingerprints: tuple[str, ...]) -> str:
@@ -213,11 +213,14 @@ class InFlight:
             count(self._crawler, "tbloom/not_noted")
         return note.text(spider) if note else ""
 
-    def _hold(self, request: Request, fingerprints: tuple[str, ...]) -> None:
+    def _hold(
+        self, request: Request, fingerprints: tuple[str, ...], *, queued: bool = True
+    ) -> None:
         claim = RequestClaim(self._seen.session, next(self._next_number), fingerprints)
         claim.write(request)
         self._numbers[fingerprints[0]] = claim.number
-        self._hand_over(claim)
+        if queued:  # else it has come out of the queue
+            self._hand_over(claim)
 
     def _hand_over(self, claim: RequestClaim) -> None:
         if self._shared:  # the process that takes the request out of the queue claims it
@@ -233,9 +236,6 @@ class InFlight:
         except RedisError:
             self._close_spider()
             raise
-        mine = RequestClaim.of(request)
-        if answer is Claim.NEW and mine:  # a shared queue has it no more
-            self._numbers[mine.fingerprints[0]] = mine.number
         if self._seen.circuit.answers > guesses:
             return True  # only Redis knows who else has it
         if claim.session != self._seen.session:
