@@ -232,7 +232,7 @@ class InFlight:
             self._running.clear()  # their links may be lost: they are not done, and left to the next crawl
             raise
         if answer is Claim.NEW:
-            self._hold(request, fingerprints)
+            self._hold(request, fingerprints, queued=not previous_owner)
         return answer
 
     def _note(self, request: Request, fingerprints: tuple[str, ...]) -> str:
@@ -244,11 +244,14 @@ class InFlight:
             count(self._crawler, "tbloom/not_noted")
         return note.text(spider) if note else ""
 
-    def _hold(self, request: Request, fingerprints: tuple[str, ...]) -> None:
+    def _hold(
+        self, request: Request, fingerprints: tuple[str, ...], *, queued: bool = True
+    ) -> None:
         claim = RequestClaim(self._seen.session, next(self._next_number), fingerprints)
         claim.write(request)
         self._numbers[fingerprints[0]] = claim.number
-        self._hand_over(claim)
+        if queued:  # else it has come out of the queue
+            self._hand_over(claim)
 
     def _hand_over(self, claim: RequestClaim) -> None:
         if self._shared:  # the process that takes the request out of the queue claims it
@@ -266,9 +269,6 @@ class InFlight:
             if not self._seen.circuit.is_open:
                 raise
             return False
-        mine = RequestClaim.of(request)
-        if answer is Claim.NEW and mine:  # a shared queue has it no more
-            self._numbers[mine.fingerprints[0]] = mine.number
         if self._seen.circuit.answers > guesses:
             return True  # only Redis knows who else has it
         if claim.session != self._seen.session:
