@@ -132,6 +132,14 @@ class PendingAnswers:
                 self._in_doubt.pop(key, None)
                 self._remove_new(_bytes_of(key))
 
+    def clear(self) -> None:
+        """Drops them all."""
+        with self._lock:
+            self._kept.clear()
+            self._in_doubt.clear()
+            self._new.clear()
+            self.exist = False
+
     def __contains__(self, key: Any) -> bool:
         if not self.exist:
             return False
