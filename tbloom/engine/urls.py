@@ -44,7 +44,7 @@ def make_client(from_url: Callable[..., Any], retry: Callable[..., Any], url: st
         pool = getattr(client, "connection_pool", None)
         if pool is not None:  # a cluster's client has checked the options already
             pool.connection_class(**pool.connection_kwargs)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, NameError) as error:  # NameError: a bug of redis-py 5.0
         # Of two options, the second may be a piece of the first one's value.
         why = "" if re.search("[@&]", url) else f" ({error})"
     else:

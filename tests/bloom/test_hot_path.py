@@ -11,6 +11,7 @@ from typing import Any
 
 import tbloom
 from tbloom import TimeBloom
+from tests.helpers.making import needs_kept
 
 PACKAGE = Path(tbloom.__file__).parent
 CONTRIBUTING = (PACKAGE.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
@@ -43,6 +44,7 @@ def frames_of_a_warm_add(url: str, name: str, *, cleared: bool = False) -> list[
     return entered
 
 
+@needs_kept
 def test_the_frames_of_an_add(url: str, name: str) -> None:
     entered = frames_of_a_warm_add(url, name)
     generators = [file for file, is_generator in entered if is_generator]
@@ -52,6 +54,7 @@ def test_the_frames_of_an_add(url: str, name: str) -> None:
     assert len(generators) <= 2 * MOST_GENERATORS
 
 
+@needs_kept
 def test_the_map_of_the_hot_path(url: str, name: str) -> None:
     entered = frames_of_a_warm_add(url, name)
     [told] = re.findall(r"\*\*The hot path\*\*.*", CONTRIBUTING)

@@ -17,6 +17,7 @@ from redis.retry import Retry
 
 from tbloom import Claim, TimeBloom
 from tests.helpers.forks import in_child, needs_fork
+from tests.helpers.making import needs_kept
 from tests.helpers.proxy import Fault, Proxy
 
 
@@ -30,6 +31,7 @@ def named(url: str, name: str) -> str:
     return f"{url}?client_name={name}"
 
 
+@needs_kept
 def test_a_call_takes_nothing_from_the_pool(url: str, name: str) -> None:
     """Of a filter that keeps its connections."""
     with TimeBloom.from_url(url, name) as seen:

@@ -6,10 +6,15 @@ import os
 from typing import Any
 
 import pytest
+import redis
 
 from tbloom import TimeBloom
 from tbloom.exact import ExactFilter
 
+#: Where redis-py lets connections be kept from call to call.
+needs_kept = pytest.mark.skipif(
+    not hasattr(redis.Connection, "should_reconnect"), reason="redis-py is older than 7"
+)
 IN_CI = os.environ.get("CI") == "true"
 
 
