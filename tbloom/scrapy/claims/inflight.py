@@ -204,8 +204,7 @@ class InFlight:
                 del self._numbers[item.hex()]
 
     def _claim(self, request: Request, fingerprints: tuple[str, ...], previous_owner: str) -> Claim:
-        text = self._note(request, fingerprints)
-        item = bytes.fromhex(fingerprints[0])
+        item, text = bytes.fromhex(fingerprints[0]), self._note(request, fingerprints)
         try:
             answer = self._seen.claim(item, request.meta.get(WITHIN), text, previous_owner)
         except (RedisError, FilterFull):
@@ -218,12 +217,10 @@ class InFlight:
     def _note(self, request: Request, fingerprints: tuple[str, ...]) -> str:
         return note_text(self._crawler, request, fingerprints) if self._take_over else ""
 
-    def _hold(
-        self, request: Request, fingerprints: tuple[str, ...], *, queued: bool = True
-    ) -> None:
-        claim = RequestClaim(self._seen.session, next(self._next_number), fingerprints)
+    def _hold(self, request: Request, urls: tuple[str, ...], *, queued: bool = True) -> None:
+        claim = RequestClaim(self._seen.session, next(self._next_number), urls)
         claim.write(request)
-        self._numbers[fingerprints[0]] = claim.number
+        self._numbers[urls[0]] = claim.number
         if queued:  # else it has come out of the queue
             self._hand_over(claim)
 
