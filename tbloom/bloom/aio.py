@@ -173,9 +173,11 @@ class AsyncTimeBloom(Base["asyncio.Redis | asyncio.RedisCluster"], AsyncDriver):
             self._heartbeat.cancel()
         self._heartbeat = None
         await self._let_go()
-        with suppress(RedisError, TBloomError):  # without it the session ends by its TTL
-            await self.end_session()
-        await super().aclose()
+        try:
+            with suppress(RedisError, TBloomError):  # without it the session ends by its TTL
+                await self.end_session()
+        finally:
+            await super().aclose()
 
     async def _ask(self, verb: Callable[..., Flow[T]], *args: Any) -> T:
         """See ``TimeBloom._ask``."""

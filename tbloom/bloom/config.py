@@ -23,6 +23,8 @@ _MAX_BITS = sizing.MAX_BITS_PER_KEY * MAX_SHARDS
 #: Chance may send a shard more items than others, but its keys stay below twice the limit of a key.
 MAX_SHARD_BITS = 2 * sizing.MAX_BITS_PER_KEY
 _MIN_RATE, _MAX_RATE = 1e-15, 1 - 1e-12
+#: A rate that follows from a size leads back to that size, but for this.
+_ROUNDING = 1 + 1e-6
 
 
 def _check(argument: str, value: object, limit: int) -> None:
@@ -174,13 +176,13 @@ def configure(
         _check("bits", bits, _MAX_BITS)
         bits = sizing.whole_blocks(bits, hashes)
         most = sizing.items_at(rate, bits, hashes)
-        if (capacity or 1) > most:
+        capacity = capacity or most
+        if not capacity or sizing.rate_at(capacity, bits, hashes) > rate * _ROUNDING:
             kept = f"because {bits} bits with {hashes} hashes keep error_rate {error_rate} for no"
             if most == 0:
                 raise ConfigError("hashes", hashes, f"more, {kept} item")
             expected = f"{most} or less, {kept} more (without bits and hashes, the size follows)"
             raise ConfigError("capacity", capacity, expected)
-        capacity = capacity or most
     if shards is None:
         _check("bits", bits, _MAX_BITS)
         shards = sizing.shards_for(bits, masters)

@@ -229,9 +229,11 @@ class TimeBloom(Base["redis.Redis | redis.RedisCluster"], SyncDriver):
         self._stop_heartbeat()
         self._heartbeat, self._retry_for = None, 0.0
         self.keep_connections()  # none from now on
-        with suppress(redis.RedisError, TBloomError):  # without it the session ends by its TTL
-            self.end_session()
-        super().close()
+        try:
+            with suppress(redis.RedisError, TBloomError):  # without it the session ends by its TTL
+                self.end_session()
+        finally:
+            super().close()
 
     def _ask(self, verb: Callable[..., Flow[T]], *args: Any) -> T:
         """The verb's answer; asked again if it met other parameters, and that is mended."""

@@ -73,10 +73,11 @@ class BucketExchange(Exchange):
         tree = self._trees[shard] = Tree(new_generation())
         return tree, True
 
-    def _lane(self, batch: Batch) -> str:
-        """The key of the batch's lane."""
+    def _lane(self, batch: Batch, generation: str = "") -> str:
+        """The key of the batch's lane; each generation has others, so that no call gets an answer from before a clear."""
         assert batch.token is not None  # noqa: S101 - it was given one
-        return self._keys.lanes(batch.shard) + batch.token.name
+        prefix = f"{generation}:" if generation else ""
+        return self._keys.lanes(batch.shard) + prefix + batch.token.name
 
     @abstractmethod
     def _known_of(self, batch: Batch) -> Any:

@@ -15,6 +15,12 @@ from tbloom.engine.keys import kind_of
 from tbloom.engine.scripts import Script
 from tbloom.errors import ServerTooOld
 
+try:
+    from hiredis import pack_command
+except ImportError:  # it is optional
+    pack_command = None  # type: ignore[assignment]
+
+_TEXT = (str, bytes)
 OLDEST_SERVER = (6, 2)
 #: The calls that a flow yields at once, at most.
 CALLS_AT_ONCE = 32
@@ -66,18 +72,16 @@ class ScriptCall(NamedTuple):
     @property
     def words(self) -> tuple[str | bytes, ...]:
         """The command's words."""
-        return plain(self._given)
+        if self.in_full:
+            head = ("EVAL", self.script.text, len(self.keys))
+        else:
+            head = ("EVALSHA", self.script.sha, len(self.keys))
+        return plain((*head, *self.keys, *self.args))
 
     @property
     def packed(self) -> bytes:
         """The command in RESP, the protocol between client and server."""
-        return self.prepared or b"*%d\r\n%b" % (len(self._given), bulks(self._given))
-
-    @property
-    def _given(self) -> tuple[Any, ...]:
-        if self.in_full:
-            return ("EVAL", self.script.text, len(self.keys), *self.keys, *self.args)
-        return ("EVALSHA", self.script.sha, len(self.keys), *self.keys, *self.args)
+        return self.prepared or pack(self.words)
 
     def with_text(self) -> ScriptCall:
         """The same call by the script's text."""
@@ -85,8 +89,16 @@ class ScriptCall(NamedTuple):
 
 
 def plain(words: Sequence[Any]) -> tuple[str | bytes, ...]:
-    """The words as redis-py may have them: hiredis crashes if a signal handler raises while it makes a number's text."""
-    return tuple([word if isinstance(word, str | bytes) else str(word) for word in words])
+    """The words as hiredis may have them: it crashes if a signal handler raises while it makes a number's text."""
+    return tuple([word if isinstance(word, _TEXT) else str(word) for word in words])
+
+
+def pack(words: tuple[Any, ...]) -> bytes:
+    """The command in RESP."""
+    if pack_command is None:
+        return b"*%d\r\n%b" % (len(words), bulks(words))
+    packed: bytes = pack_command(words)
+    return packed
 
 
 def bulks(words: Sequence[Any]) -> bytes:

@@ -14,7 +14,7 @@ from tbloom.engine.batches import Batch
 from tbloom.engine.tokens import LANE_TTL_MS
 
 #: Items in doubt. With more, each call first fetches the answers to the oldest, so none is dropped. Such an item takes
-#: up to 700 bytes, because each may be a call of its own.
+#: up to 500 bytes, because each may be a call of its own.
 MAX_IN_DOUBT = 10_000
 #: Items that are known to be new: 64 MB. With more, calls with other items are refused before anything is sent.
 MAX_NEW = 4_000_000
@@ -131,6 +131,14 @@ class PendingAnswers:
             for key in digests:
                 self._in_doubt.pop(key, None)
                 self._remove_new(_bytes_of(key))
+
+    def clear(self) -> None:
+        """Drops them all."""
+        with self._lock:
+            self._kept.clear()
+            self._in_doubt.clear()
+            self._new.clear()
+            self.exist = False
 
     def __contains__(self, key: Any) -> bool:
         if not self.exist:

@@ -155,7 +155,7 @@ class ExactExchange(BucketExchange):
         return ScriptCall(
             _ADD,
             (
-                self._lane(batch),
+                self._lane(batch, tree.generation),
                 keys.config(batch.shard),
                 keys.layout(batch.shard),
                 *keys_of_halves(prefix, halves),

@@ -28,7 +28,7 @@ def sync(url: str, name: str, **arguments: Any) -> TimeBloom:
 
 
 async def test_an_abandon_that_is_sent_again_keeps_the_work(make: Any, url: str) -> None:
-    with LossyProxy(url, lambda number: number == 3) as proxy:
+    with LossyProxy(url, lambda number: number == 2) as proxy:
         ours = make(url=proxy.url)
         await ours.claim("x", note="the work")
         await ours.abandon_many(["x"])

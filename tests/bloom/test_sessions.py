@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -10,7 +12,7 @@ import redis
 
 from tbloom import Claim, TimeBloom
 from tbloom.bloom.hasher import digest
-from tests.helpers.flows import replies_to
+from tests.helpers.flows import replies_to, run
 from tests.helpers.proxy import LossyProxy
 
 NEW, SEEN, BUSY = Claim.NEW, Claim.SEEN, Claim.BUSY
@@ -69,10 +71,94 @@ def test_a_stray_copy_of_a_release_ends_no_later_claim(
     assert NEW is ours.claim("a")
     release = ours._protocol.release("a")
     calls = next(release)
-    assert [[0, "1"]] == replies_to(client, calls)
+    replies = replies_to(client, calls)
+    assert [[0, "1"]] == replies
+    answer(release, replies)
     assert NEW is ours.claim("a")
     assert [[0, "0"]] == replies_to(client, calls)
     assert BUSY is theirs.claim("a")
+
+
+def claim(seen: TimeBloom, client: redis.Redis, item: str) -> Claim:
+    """Claims the item, without a thread that sends heartbeats."""
+    answer: Claim = run(client, seen._protocol.claim(item))[0]
+    return answer
+
+
+def answer(flow: Any, replies: list[Any]) -> None:
+    """The replies to a flow's last calls."""
+    with suppress(StopIteration):
+        flow.send(replies)
+
+
+def test_a_release_that_is_called_again_ends_no_later_claim(
+    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis
+) -> None:
+    """The first reply was lost. The second call names the claim too, so that a copy of it can't end a later one."""
+    assert NEW is claim(ours, client, "a")
+    first = ours._protocol.release("a")
+    replies_to(client, next(first))
+    first.close()
+    again = ours._protocol.release("a")
+    calls = next(again)
+    answer(again, replies_to(client, calls))
+    assert NEW is claim(ours, client, "a")
+    assert [[0, "0"]] == replies_to(client, calls)
+    assert BUSY is claim(theirs, client, "a")
+
+
+def test_an_item_is_busy_until_its_release_is_known(
+    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis
+) -> None:
+    """Another thread can't claim it before the release, which is called again, would end that claim."""
+    assert NEW is claim(ours, client, "a")
+    first = ours._protocol.release("a")
+    calls = next(first)
+    first.close()
+    assert BUSY is claim(ours, client, "a")
+    run(client, ours._protocol.release("a"))
+    assert NEW is claim(ours, client, "a")
+    replies_to(client, calls)  # the first one, late
+    assert BUSY is claim(theirs, client, "a")
+
+
+def test_a_late_copy_of_a_claim_that_was_released_is_refused(
+    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis
+) -> None:
+    claiming = ours._protocol.claim("a")
+    calls = next(claiming)
+    answer(claiming, replies_to(client, calls))
+    run(client, ours._protocol.release("a"))
+    assert [[3, 1]] == replies_to(client, calls)
+    assert NEW is claim(theirs, client, "a")
+
+
+@pytest.mark.parametrize("asked_again", [False, True])
+def test_a_claim_that_arrives_after_it_was_given_up_is_refused(
+    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis, asked_again: bool
+) -> None:
+    """By a heartbeat, or because the caller has asked again."""
+    claiming = ours._protocol.claim("a")
+    calls = next(claiming)
+    claiming.close()
+    if asked_again:
+        assert NEW is claim(ours, client, "a")
+        run(client, ours._protocol.release("a"))
+    else:
+        run(client, ours._protocol.sessions.send_heartbeat())
+    [[status, _]] = replies_to(client, calls)
+    assert 3 == status
+    assert NEW is claim(theirs, client, "a")
+
+
+def test_a_claim_that_takes_long_is_no_late_copy(ours: TimeBloom, client: redis.Redis) -> None:
+    """Another thread has claimed and released something meanwhile, and a heartbeat was sent."""
+    claiming = ours._protocol.claim("a")
+    calls = next(claiming)
+    assert NEW is claim(ours, client, "b")
+    run(client, ours._protocol.release("b"))
+    run(client, ours._protocol.sessions.send_heartbeat())
+    assert [[0, "1"]] == replies_to(client, calls)
 
 
 def test_what_was_handed_over_is_busy_for_its_giver(ours: TimeBloom, theirs: TimeBloom) -> None:
@@ -172,3 +258,94 @@ def test_of_a_repeated_item_the_first_note_is_kept(ours: TimeBloom, theirs: Time
     assert [NEW, BUSY] == ours.claim_many(["a", "a"], notes=["first", "second"])
     ours.close()
     assert ["first"] == theirs.take_over()
+
+
+def test_work_is_taken_over_after_a_reconfigure_to_fewer_slices(url: str, name: str) -> None:
+    with TimeBloom.from_url(url, name, slices=7) as dead:
+        assert NEW is dead.claim("a", note="the work")
+    TimeBloom.from_url(url, name, slices=3).reconfigure()
+    with TimeBloom.from_url(url, name, slices=3) as ours:
+        assert ["the work"] == ours.take_over()
+        assert BUSY is ours.claim("a")
+
+
+#: What is no claim, and what is no session.
+CLAIMS = ["", "x", "0" * 27, "g" * 28, "0" * 16 + "zzzzzzzz" + "0007", b"\xff" * 40]
+SESSIONS = [
+    "",
+    "x",
+    "-1",
+    "1e300",
+    "inf",
+    "nan",
+    "9" * 15,
+    "9" * 400,
+    "1",
+    "1:2",
+    "1:2:3",
+    b"\xff\x00",
+]
+
+
+@pytest.mark.parametrize("value", CLAIMS)
+def test_a_damaged_claim_is_dropped_and_the_others_are_taken_over(
+    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis, caplog: Any, value: Any
+) -> None:
+    claims = f"{{{ours.name}}}:claims"
+    assert NEW is theirs.claim("a", note="the work")
+    client.hset(claims, "0" * 16, value)
+    theirs.close()
+    with caplog.at_level(logging.WARNING):
+        assert ["the work"] == ours.take_over()
+    assert "1 claims or sessions" in caplog.text
+    assert 1 == client.hlen(claims)
+
+
+@pytest.mark.parametrize("slices", ["0000", "ffff"])
+@pytest.mark.parametrize("digest_bytes", [0, 15, 16, 17])
+def test_a_claim_that_others_have_written_harms_no_take_over(
+    ours: TimeBloom, client: redis.Redis, name: str, slices: str, digest_bytes: int
+) -> None:
+    claims = f"{{{name}}}:claims"
+    client.hset(claims, "d" * digest_bytes, "0" * 16 + "00000000" + slices + "the work")
+    assert (["the work"] if digest_bytes == 16 else []) == ours.take_over()
+    assert client.hlen(claims) == (digest_bytes == 16)
+
+
+@pytest.mark.parametrize("session", ["0" * 16, "x", "\0" * 16])
+@pytest.mark.parametrize("value", SESSIONS)
+def test_a_damaged_session_is_dead_and_dropped(
+    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis, session: str, value: Any
+) -> None:
+    sessions = f"{{{ours.name}}}:sessions"
+    assert NEW is claim(theirs, client, "a")
+    client.hset(sessions, session, value)
+    assert [theirs.session] == [*ours.other_sessions()]
+    assert [] == ours.take_over()
+    assert [theirs.session] == client.hkeys(sessions)
+
+
+@pytest.mark.parametrize("value", SESSIONS)
+def test_a_session_whose_entry_is_damaged_goes_on_and_ends(
+    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis, name: str, value: Any
+) -> None:
+    assert NEW is claim(ours, client, "a")
+    client.hset(f"{{{name}}}:sessions", ours.session, value)
+    assert NEW is claim(ours, client, "b")
+    assert BUSY is claim(theirs, client, "a")
+    run(client, ours._protocol.sessions.send_heartbeat())
+    run(client, ours._protocol.release("b"))
+    ours.close()
+    assert [] == [*theirs.other_sessions()]
+
+
+def test_close_closes_the_client_whatever_ends_the_session_badly(
+    ours: TimeBloom, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[bool] = []
+    monkeypatch.setattr(ours.client, "close", lambda: closed.append(True))
+    monkeypatch.setattr(ours, "end_session", lambda: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        ours.close()
+    assert closed
+    monkeypatch.undo()

@@ -198,8 +198,13 @@ def test_lost_reply_then_a_refusal(own: redis.Redis, name: str, *, callers: bool
         assert not seen.add("b")
 
 
+@pytest.mark.parametrize("packer", ["hiredis", "redis-py's own"])
 @pytest.mark.parametrize("query", ["protocol=2", "protocol=3", "decode_responses=True"])
-def test_every_protocol(url: str, name: str, query: str) -> None:
+def test_every_protocol(
+    url: str, name: str, query: str, packer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if packer != "hiredis":  # as where it is not installed
+        monkeypatch.setattr("tbloom.engine.flow.pack_command", None)
     with TimeBloom.from_url(f"{url}?{query}", name) as seen:
         assert seen.add_many(map(str, range(500))) == [True] * 500
         assert seen.add_many(map(str, range(250, 750))) == [False] * 250 + [True] * 250

@@ -6,7 +6,7 @@ from tbloom.engine.flow import Command, ScriptCall
 from tbloom.engine.scripts import Script
 
 
-def test_no_number_is_given_to_redis_py() -> None:
+def test_no_number_is_given_to_hiredis() -> None:
     """A signal handler that raises while hiredis makes a number's text crashes the interpreter."""
     call = ScriptCall(Script("bloom/add"), ("key", b"key"), (1, 2.5, "text", b"bytes", True))
     words = [*call.words, *call.with_text().words, *Command(("BITCOUNT", "key", 8, 16)).words]

@@ -1,8 +1,8 @@
 -- abandoned: find claims of dead sessions. Looks at one page of the claims: drops those without a note, and returns
--- those with one, so that the client may claim them and do the work.
+-- those with one, so that the client may claim them and do the work. Drops damaged entries of both hashes.
 --
 -- KEYS[1]    the claims: digest -> session, number, slices, note
--- KEYS[2]    the sessions that hold claims -> until when each counts as alive (ms)
+-- KEYS[2]    the sessions that hold claims -> until when each counts as alive (ms), and its least number
 --
 -- ARGV[1]    the cursor: '0', or what the last call replied
 -- ARGV[2]    about how many claims to look at
@@ -11,27 +11,38 @@
 -- ARGV[5..]  two for each session whose claims have all been handled: its name, and until when it counted as alive
 --            then. A session without a heartbeat since is forgotten
 --
--- Reply      {0, {cursor, left, digest, slices, note, ...}}  cursor: '0' at the end; left: the number of claims
---                             with a note that are not returned; digests in hexadecimal
+-- Reply      {0, {cursor, left, damaged, digest, slices, note, ...}}  cursor: '0' at the end; left: the number of
+--                             claims with a note that are not returned; damaged: the number of entries that were
+--                             dropped because they are not tbloom's; digests in hexadecimal
 -- Errors     WRONGTYPE, READONLY, before anything is changed
 
 local claims, sessions = KEYS[1], KEYS[2]
 local cursor, count, wanted, prefix, FIRST_HANDLED = ARGV[1], ARGV[2], ARGV[3] == '1', ARGV[4], 5
 local now = server_time()
 
-local alive_until = {}
-local all = redis.call('HGETALL', sessions)
-for i = 1, #all, 2 do alive_until[all[i]] = tonumber(all[i + 1]) or 0 end
-local page = redis.call('HSCAN', claims, cursor, 'COUNT', count)
+local all, page = redis.call('HGETALL', sessions), redis.call('HSCAN', claims, cursor, 'COUNT', count)
+local found, alive_until = {page[1], 0, 0}, {}
+local function drop_damaged(hash, field)
+  redis.call('HDEL', hash, field)
+  found[3] = found[3] + 1
+end
+
+for i = 1, #all, 2 do
+  local session = all[i]
+  alive_until[session] = session_parts(all[i + 1], now)
+  local is_damaged = alive_until[session] == 0 or #session ~= 16 or string.find(session, '%X')
+  if is_damaged then drop_damaged(sessions, session) end
+end
 
 for i = FIRST_HANDLED, #ARGV, 2 do
   local session, was_alive_until = ARGV[i], tonumber(ARGV[i + 1])
   if alive_until[session] == was_alive_until and was_alive_until <= now then redis.call('HDEL', sessions, session) end
 end
-local found = {page[1], 0}
 for i = 1, #page[2], 2 do
   local digest, owner, _, within, note = page[2][i], claim_parts(page[2][i + 1])
-  if (alive_until[owner] or 0) <= now then
+  if not owner or #digest ~= 16 then
+    drop_damaged(claims, digest)
+  elseif (alive_until[owner] or 0) <= now then
     if note == '' then
       redis.call('HDEL', claims, digest)
     elseif not wanted or string.sub(note, 1, #prefix) ~= prefix then

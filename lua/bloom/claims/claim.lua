@@ -3,7 +3,7 @@
 -- KEYS[1]    the filter's parameters
 -- KEYS[2]    the layout: the parts of the slices that have other parts than the usual one
 -- KEYS[3]    the claims: digest -> session, number, slices, note
--- KEYS[4]    the sessions that hold claims -> until when each counts as alive (ms)
+-- KEYS[4]    the sessions that hold claims -> until when each counts as alive (ms), and its least number
 -- KEYS[5..]  all parts of live slices, newest first
 --
 -- ARGV[1]    the client's parameters
@@ -15,27 +15,30 @@
 -- ARGV[7]    the sizes of the parts from KEYS[5] on (groups_of in shared/blocks.lua)
 -- ARGV[8]    the client's session, 16 characters
 -- ARGV[9]    how long it counts as alive without another heartbeat (ms)
--- ARGV[10]   the number of newest slices that are asked, 4 characters; kept with the claims
--- ARGV[11]   the previous owner: a session that has handed these items over; '': none
--- ARGV[12]   the items (find_block in shared/blocks.lua); the first 16 bytes of each are its digest
--- ARGV[13]   for each item the number of the call that claims it, 8 characters
--- ARGV[14..] for each item a note to keep with the claim; may be missing
+-- ARGV[10]   the session's least number, 8 hexadecimal digits: its calls from now on have this one or a higher one
+-- ARGV[11]   the number of newest slices that are asked, 4 characters; kept with the claims
+-- ARGV[12]   the previous owner: a session that has handed these items over; '': none
+-- ARGV[13]   the items (find_block in shared/blocks.lua); the first 16 bytes of each are its digest
+-- ARGV[14]   the number of this call of the session, 8 hexadecimal digits
+-- ARGV[15..] for each item a note to keep with the claim; may be missing
 --
 -- Reply      {0, answers}     a character per item: 1 new, and now claimed; 0 seen; 2 claimed by a living session
 --            {1, now}         the server's clock (ms) is not within ARGV[2..3]; nothing changed
 --            {2, parameters}  the filter is stored with other parameters; nothing changed
+--            {3, least}       the session's calls have higher numbers now: this is a late copy; nothing changed
 --            {4, ''}          no parameters are stored, and the client has not agreed on them; nothing changed
 --            {5, layout}      the stored layout is another one; nothing changed
 -- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
 --
--- A second copy of the call gets the same answers, because its claims have the same number.
+-- A second copy of the call gets the same answers, because its claims have the same number, until the client has its
+-- reply, or gives up, and another call says so.
 
 local config_key, layout_key, claims, sessions, FIRST_PART = KEYS[1], KEYS[2], KEYS[3], KEYS[4], 5
 local config, begins, ends, expires = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local agreed, layout = ARGV[5] == '1', ARGV[6]
 local groups, item_bytes = groups_of(ARGV[7], FIRST_PART)
-local session, life, within, previous_owner = ARGV[8], tonumber(ARGV[9]), ARGV[10], ARGV[11]
-local items, numbers, FIRST_NOTE = ARGV[12], ARGV[13], 14
+local session, life, within, previous_owner = ARGV[8], tonumber(ARGV[9]), ARGV[11], ARGV[12]
+local items, number, FIRST_NOTE = ARGV[13], ARGV[14], 15
 
 local now = server_time()
 if now < begins or now >= ends then return {1, now} end
@@ -43,15 +46,15 @@ if now < begins or now >= ends then return {1, now} end
 local reply = disagreement(config_key, config, agreed, layout_key, layout)
 if reply then return reply end
 
-local alive_until = tonumber(redis.call('HGET', sessions, session) or 0)
+local alive_until, least = session_parts(redis.call('HGET', sessions, session), now)
+if tonumber(number, 16) < least then return {3, least} end
 redis.call('HLEN', claims)
 
 local answers, any_new = {}, false
 for at = 1, #items, item_bytes do
   local answer = '0'
   if not is_in_any(groups, find_block(items, at, item_bytes, groups)) then
-    local digest, number = string.sub(items, at, at + 15), string.sub(numbers, 8 * #answers + 1, 8 * #answers + 8)
-    local note = ARGV[FIRST_NOTE + #answers] or ''
+    local digest, note = string.sub(items, at, at + 15), ARGV[FIRST_NOTE + #answers] or ''
     local owner, claimed_as = owner_of(claims, digest)
     local again = owner == session and claimed_as == number
     if not owner or again or owner == previous_owner or not is_alive(sessions, owner, now) then
@@ -65,7 +68,9 @@ for at = 1, #items, item_bytes do
 end
 
 if any_new then
-  if alive_until < now + life / 2 then redis.call('HSET', sessions, session, now + life) end
+  if alive_until < now + life / 2 then
+    redis.call('HSET', sessions, session, session_entry(now + life, math.max(least, tonumber(ARGV[10], 16))))
+  end
   keep_claims(claims, sessions, expires, life, now)
 end
 return {0, table.concat(answers)}

@@ -1,30 +1,32 @@
 -- heartbeat: keep a session alive, or end it; returns all sessions.
 --
 -- KEYS[1]    the claims: digest -> session, number, slices, note
--- KEYS[2]    the sessions that hold claims -> until when each counts as alive (ms)
+-- KEYS[2]    the sessions that hold claims -> until when each counts as alive (ms), and its least number
 --
 -- ARGV[1]    the client's session, 16 characters; '': only return the sessions
 -- ARGV[2]    how long the session counts as alive without another heartbeat (ms); 0: it ends, and leaves claims
 --            behind; -1: it ends, and leaves none
 -- ARGV[3]    when the current slice leaves the window (ms)
+-- ARGV[4]    the session's least number, 8 hexadecimal digits: its calls from now on have this one or a higher one
 --
--- Reply      {0, {now, session, until, ...}}  the server's clock (ms), all sessions, and until when each counts as alive
+-- Reply      {0, {now, session, until, ...}}  the server's clock (ms), all sessions, and until when each counts as alive;
+--                             0: its entry is damaged (abandoned.lua drops it)
 -- Errors     WRONGTYPE, OOM, READONLY, before anything is changed
 
 local claims, sessions = KEYS[1], KEYS[2]
-local session, life, expires = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local session, life, expires, least = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4], 16)
 local now = server_time()
 
 redis.call('HLEN', claims)
 if life < 0 then
   redis.call('HDEL', sessions, session)
 elseif session ~= '' and (life > 0 or redis.call('HGET', sessions, session)) then
-  redis.call('HSET', sessions, session, now + life)
+  redis.call('HSET', sessions, session, session_entry(now + life, least))
   keep_claims(claims, sessions, expires, life, now)
 end
 
 local reply, all = {now}, redis.call('HGETALL', sessions)
 for i = 1, #all, 2 do
-  reply[i + 1], reply[i + 2] = all[i], tonumber(all[i + 1]) or 0
+  reply[i + 1], reply[i + 2] = all[i], (session_parts(all[i + 1], now))
 end
 return {0, reply}

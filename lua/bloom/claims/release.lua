@@ -1,22 +1,24 @@
 -- release: the work on these items was not done. Ends their claims.
 --
 -- KEYS[1]    the claims: digest -> session, number, slices, note
--- KEYS[2]    the sessions that hold claims -> until when each counts as alive (ms)
+-- KEYS[2]    the sessions that hold claims -> until when each counts as alive (ms), and its least number
 --
 -- ARGV[1]    the client's session, 16 characters
 -- ARGV[2]    'release': the client's claims are deleted. 'abandon': its claims with a note stay, for other sessions to
 --            take over. 'dead': not the client's claims, but those of dead sessions are deleted; their items are seen
 -- ARGV[3]    the items' digests, 16 bytes each
--- ARGV[4]    for each item the number of the claim, 8 characters; blanks: any number
+-- ARGV[4]    for each item the number of the claim, 8 hexadecimal digits; with 'dead': ''
+-- ARGV[5]    the session's least number, 8 hexadecimal digits: its calls from now on have this one or a higher one
 --
 -- Reply      {0, answers}     a character per item: 1 its claim was ended, 0 it has no such claim
 -- Errors     WRONGTYPE, OOM, READONLY, before anything is changed
 --
--- A second copy of the call finds no claim to end: later claims of the session have other numbers.
+-- A second copy of the call finds no claim to end: later claims of the session have other numbers. A late copy of a claim
+-- that was released has a number below the least one.
 
 local claims, sessions = KEYS[1], KEYS[2]
 local session, how, digests, numbers = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-local NOBODY, ANY = string.rep('0', 16), string.rep(' ', 8)
+local NOBODY, least = string.rep('0', 16), tonumber(ARGV[5], 16)
 local now = server_time()
 redis.call('HLEN', sessions)
 
@@ -28,15 +30,21 @@ for item = 0, #digests / 16 - 1 do
   if how == 'dead' then
     ends = owner and not is_alive(sessions, owner, now)
   else
-    ends = owner == session and (number == ANY or number == claimed_as)
+    ends = owner == session and number == claimed_as
   end
   if ends and how == 'abandon' and note ~= '' then
     redis.call('HSET', claims, digest, NOBODY .. claimed_as .. within .. note)
     -- Enters a dead session, so that others search for its claims. (Without the key they search in any case.)
-    if redis.call('EXISTS', sessions) == 1 then redis.call('HSET', sessions, NOBODY, now) end
+    if redis.call('EXISTS', sessions) == 1 then redis.call('HSET', sessions, NOBODY, session_entry(now, 0)) end
   elseif ends then
     redis.call('HDEL', claims, digest)
   end
   answers[#answers + 1] = ends and '1' or '0'
+end
+
+local alive_until, last_least = session_parts(redis.call('HGET', sessions, session), now)
+if alive_until > 0 and least > last_least then
+  -- A server without memory refuses this, but not the release.
+  redis.pcall('HSET', sessions, session, session_entry(alive_until, least))
 end
 return {0, table.concat(answers)}

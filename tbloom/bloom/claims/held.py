@@ -6,9 +6,12 @@ import os
 import secrets
 from collections.abc import Iterable, Mapping
 from enum import Enum
-from itertools import count
+from threading import RLock
 
 from tbloom.engine.batches import cut
+
+#: The number of a call has 8 hexadecimal digits. All later calls have this one, and their late copies are not noticed.
+_MAX_NUMBER = (1 << 32) - 1
 
 
 class Claim(Enum):
@@ -28,9 +31,9 @@ class HeldClaims:
     def __init__(self) -> None:
         self.pid = os.getpid()
         self.session = secrets.token_hex(8)
-        #: The claimed items, each with the number of the call that claimed it.
+        #: The claimed items, each with the number of the call that claimed it, until the server has ended the claim.
         self.claimed: dict[bytes, str] = {}
-        #: Claims to be released: their call ended in an error, so the client does not know of them.
+        #: Claims to be released: their call ended in an error, so the client does not know of them; or their release did.
         self.to_release: dict[bytes, str] = {}
         #: Items to be committed: their commit ended in an error.
         self.to_commit: dict[bytes, None] = {}
@@ -38,7 +41,9 @@ class HeldClaims:
         self.handed_over = False
         #: The shards that know the session.
         self.shards: set[int] = set()
-        self._numbers = count()
+        #: The number of the next call of ``claim``, and those of the running ones.
+        self._next, self._running = 0, set[str]()
+        self._lock = RLock()
 
     @property
     def is_busy(self) -> bool:
@@ -52,27 +57,60 @@ class HeldClaims:
         self.to_release.clear()
         self.to_commit.clear()
 
-    def reserve(self, digests: Iterable[bytes], *, handed_over: bool) -> dict[bytes, str]:
+    def reserve(self, digests: Iterable[bytes], *, handed_over: bool) -> tuple[str, list[bytes]]:
         """Reserves items before the server is asked, so that no other thread or task here claims them.
 
-        Returns those that it got, with their numbers. An item whose call ended in an error keeps
-        that call's number, by which the server knows it. With ``handed_over``, items that are claimed
-        here are claimed again.
+        Returns the number of the call, and the items that it got. With ``handed_over``, items that are
+        claimed here are claimed again. ``finish`` follows.
         """
-        number, reserved = f"{next(self._numbers) % (1 << 32):08x}", dict[bytes, str]()
+        with self._lock:
+            number, reserved = self._next_number, list[bytes]()
+            self._next += 1
+            self._running.add(number)
         for digest in digests:
             if handed_over:
                 self.claimed.pop(digest, None)
             if self.claimed.setdefault(digest, number) is number:
-                reserved[digest] = self.claimed[digest] = self.to_release.pop(digest, number)
-        return reserved
+                reserved.append(digest)
+        return number, reserved
+
+    def finish(self, number: str) -> None:
+        """Ends a call of ``claim``. From now on the server may refuse late copies of it."""
+        with self._lock:
+            self._running.discard(number)
+
+    @property
+    def least(self) -> str:
+        """The least number that a claim may have from now on."""
+        with self._lock:
+            return min(self._running, default=self._next_number)
+
+    @property
+    def _next_number(self) -> str:
+        return f"{min(self._next, _MAX_NUMBER):08x}"
+
+    def give_up(self, digests: Iterable[bytes]) -> None:
+        """Notes claims to be released, of which the client does not know whether it has them."""
+        numbers = {digest: self.claimed.pop(digest, None) for digest in digests}
+        self.release_later({digest: number for digest, number in numbers.items() if number})
+
+    def given_up(self, digests: Iterable[bytes]) -> dict[bytes, str]:
+        """Removes those of the items that were given up; returns them with their numbers."""
+        to_release = self.to_release
+        # An item that is still claimed is not given up: only its release has failed, and may be called again.
+        some = [key for key in digests if key in to_release and key not in self.claimed]
+        return {key: number for key in some if (number := to_release.pop(key, None))}
 
     def release_later(self, numbers: Mapping[bytes, str]) -> None:
-        """Notes claims that the server may hold, and the client does not know of."""
-        for digest, number in numbers.items():
-            self.claimed.pop(digest, None)
-            self.to_release[digest] = number
+        """Notes claims to be released."""
+        self.to_release |= numbers
         cut(self.to_release)
+
+    def end(self, numbers: Mapping[bytes, str]) -> None:
+        """Forgets claims that the server has ended."""
+        for digest, number in numbers.items():
+            if self.claimed.get(digest) == number:
+                self.claimed.pop(digest, None)
 
     def hold(self, digests: Iterable[bytes]) -> None:
         """Holds claims that were to be released."""

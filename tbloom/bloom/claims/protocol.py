@@ -23,17 +23,15 @@ from tbloom.errors import TBloomError
 _CLAIM = Script("bloom/claims/claim")
 _RELEASE = Script("bloom/claims/release")
 
-#: Any number of a claim.
-_ANY = " " * 8
 _CLAIMS = {"1": Claim.NEW, "0": Claim.SEEN, "2": Claim.BUSY}
 
 
 class _Terms(NamedTuple):
     """The arguments of one ``claim`` that are the same for all its batches."""
 
-    session: str
+    own: HeldClaims
     ttl_ms: int
-    numbers: Mapping[bytes, str]
+    number: str
     within: int
     notes: Mapping[bytes, str]
     previous_owner: str
@@ -80,18 +78,22 @@ class Claims:
     ) -> Flow[dict[bytes, Claim]]:
         """Claims those of the items that are new."""
         own, digests = self.own, list(dict.fromkeys(digests))
-        numbers = own.reserve(digests, handed_over=bool(previous_owner))
-        batches = self.exchange.batches(list(numbers))
-        own.shards.update(batch.shard for batch in batches)
-        terms = _Terms(own.session, self.ttl_ms, numbers, within, notes, previous_owner)
+        if own.to_release and (given_up := own.given_up(digests)):
+            yield from self._release(own, given_up, "abandon")
+        number, reserved = own.reserve(digests, handed_over=bool(previous_owner))
         try:
+            batches = self.exchange.batches(reserved)
+            own.shards.update(batch.shard for batch in batches)
+            terms = _Terms(own, self.ttl_ms, number, within, notes, previous_owner)
             yield from self.exchange.ask(
                 batches, lambda batch: self._claim_call(batch.known, batch, terms)
             )
         except BaseException:  # also GeneratorExit: the driver was cancelled
-            own.release_later(numbers)
+            own.give_up(reserved)
             raise
-        # Items without a number are claimed by another thread or task here.
+        finally:
+            own.finish(number)
+        # The other items are claimed by another thread or task here.
         answers = dict.fromkeys(digests, Claim.BUSY)
         for digest, answer in _answered(batches):
             answers[digest] = _CLAIMS[answer]
@@ -123,7 +125,9 @@ class Claims:
         own, numbers = self.own, dict[bytes, str]()
         for digest in digests:
             own.to_commit.pop(digest, None)
-            numbers[digest] = own.claimed.pop(digest, "")
+            number = own.claimed.get(digest) or own.to_release.get(digest)
+            if number or how == "dead":
+                numbers[digest] = number or ""
         yield from self._release(own, numbers, how)
 
     def retry_failed(self) -> Flow[None]:
@@ -150,13 +154,14 @@ class Claims:
         try:
             yield from self.exchange.ask(
                 batches,
-                lambda batch: self._release_call(batch, own.session, numbers, how),
+                lambda batch: self._release_call(batch, own, numbers, how),
                 store=None,
             )
-        except BaseException:
-            done = dict(_answered(batches))
-            own.release_later({key: n for key, n in numbers.items() if n and key not in done})
-            raise
+        finally:
+            done = {digest: numbers.pop(digest) for digest, _ in _answered(batches)}
+            own.end(done)
+            if how != "dead":
+                own.release_later(numbers)
 
     def keys_of(self, shard: int) -> tuple[str, str]:
         """The keys of a shard's claims, and of its sessions."""
@@ -183,22 +188,23 @@ class Claims:
                 calls.agreed(batch),
                 shard.layout.text,
                 shard.sizes(parts),
-                terms.session,
+                terms.own.session,
                 terms.ttl_ms,
+                terms.own.least,
                 f"{terms.within:04x}",
                 terms.previous_owner,
                 packed(batch.digests, shard.digests[terms.within - 1]),
-                "".join([terms.numbers[key] for key in batch.digests]),
+                terms.number,
                 *([terms.notes.get(key, "") for key in batch.digests] if terms.notes else ()),
             ),
         )
 
     def _release_call(
-        self, batch: Batch, session: str, numbers: Mapping[bytes, str], how: str
+        self, batch: Batch, own: HeldClaims, numbers: Mapping[bytes, str], how: str
     ) -> ScriptCall:
         """``lua/bloom/claims/release.lua``."""
-        own = "".join([numbers[digest] or _ANY for digest in batch.digests])
-        words = (session, how, b"".join(batch.digests), own)
+        claimed_as = "".join([numbers[digest] for digest in batch.digests])
+        words = (own.session, how, b"".join(batch.digests), claimed_as, own.least)
         return ScriptCall(_RELEASE, self.keys_of(batch.shard), words)
 
 

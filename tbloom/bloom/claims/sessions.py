@@ -6,17 +6,20 @@ note wait to be taken over.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from tbloom.bloom.claims.held import Claim
+from tbloom.bloom.claims.held import Claim, HeldClaims
 from tbloom.bloom.claims.protocol import Claims
 from tbloom.engine.flow import CALLS_AT_ONCE, Flow, ScriptCall, chunks, deliver, text
 from tbloom.engine.scripts import Script
 
 _ABANDONED = Script("bloom/claims/abandoned")
 _HEARTBEAT = Script("bloom/claims/heartbeat")
+
+logger = logging.getLogger(__name__)
 
 #: A search for abandoned claims looks at about this many in one call, with this many calls per shard.
 _PAGE, _PAGES = 100, 50
@@ -81,7 +84,7 @@ class Sessions:
         finally:
             old = self._claims.begin_session()
         ttl_ms = 0 if old.is_busy or old.handed_over else -1
-        yield from self._heartbeat(old.shards, ttl_ms, old.session)
+        yield from self._heartbeat(old.shards, ttl_ms, old)
 
     def take_over(self, limit: int, prefix: str) -> Flow[list[str]]:
         """Claims at most ``limit`` items that dead sessions have left with a note; returns the notes."""
@@ -105,8 +108,7 @@ class Sessions:
                         break
                     yield from self._take_page(shard, search, limit, taken)
         except BaseException:  # also GeneratorExit: the client does not learn what was taken
-            numbers = {digest: own.claimed[digest] for digest in taken if digest in own.claimed}
-            own.release_later(numbers)
+            own.give_up(taken)
             raise
         return list(taken.values())
 
@@ -140,28 +142,36 @@ class Sessions:
         """The next cursor, the number of claims left, and the claims to take over: slices and note."""
         keys, cursor = self._claims.keys_of(shard), search.cursor or "0"
         words = (cursor, _PAGE, int(wanted), search.prefix, *forget)
-        [[_, (next_, left, *found)]] = yield from deliver([ScriptCall(_ABANDONED, keys, words)])
+        [[_, reply]] = yield from deliver([ScriptCall(_ABANDONED, keys, words)])
+        next_, left, damaged, *found = reply
+        name, slices = self._claims.exchange.config.name, self._claims.exchange.config.slices
+        if damaged:
+            logger.warning(
+                "filter %r: dropped %d claims or sessions that are not tbloom's", name, damaged
+            )
         rows = zip(found[::3], found[1::3], found[2::3], strict=True)
         return (
             text(next_),
             left,
             {
-                bytes.fromhex(text(key)): (int(text(within), 16), text(note))
+                # The filter may have had more slices when the item was claimed.
+                bytes.fromhex(text(key)): (min(int(text(within), 16) or 1, slices), text(note))
                 for key, within, note in rows
             },
         )
 
     def _heartbeat(
-        self, shards: Iterable[int], ttl_ms: int | None, session: str | None = None
+        self, shards: Iterable[int], ttl_ms: int | None, own: HeldClaims | None = None
     ) -> Flow[dict[int, tuple[int, dict[str, int]]]]:
         """Sends a heartbeat, or with ``ttl_ms`` None just asks; returns each shard's clock (ms) and sessions."""
-        name = "" if ttl_ms is None else session or self._claims.own.session
+        own = own or self._claims.own
+        name = "" if ttl_ms is None else own.session
         slice_calls, shards = self._claims.exchange.current_calls(), list(shards)
         calls = [
             ScriptCall(
                 _HEARTBEAT,
                 self._claims.keys_of(shard),
-                (name, ttl_ms or 0, slice_calls.expires_at(shard)),
+                (name, ttl_ms or 0, slice_calls.expires_at(shard), own.least),
             )
             for shard in shards
         ]

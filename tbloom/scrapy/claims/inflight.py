@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections import Counter
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -12,9 +11,10 @@ from redis import RedisError
 
 from tbloom import Claim
 from tbloom.errors import FilterFull, TBloomError
-from tbloom.scrapy.claims.requests import Note, RequestClaim
+from tbloom.scrapy.claims.outcomes import Outcomes, busy
+from tbloom.scrapy.claims.requests import RequestClaim, note_text
 from tbloom.scrapy.claims.takeover import TakeOver
-from tbloom.scrapy.crawler import count, fingerprint, spider_of
+from tbloom.scrapy.crawler import count, fingerprint
 from tbloom.scrapy.meta import CLAIM, WITHIN
 
 if TYPE_CHECKING:
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from tbloom.scrapy.outage import CrawlBloom
 
 logger = logging.getLogger(__name__)
-
-#: A page that has failed this often in one crawl is left to the next one: its links may lead back to it.
-_MAX_FAILURES = 3
 
 
 class InFlight:
@@ -51,13 +48,11 @@ class InFlight:
         self._close_spider = close_spider
         self._shared = shared
         self._take_over = TakeOver(crawler, seen, self._schedule) if take_over else None
-        #: By the first fingerprint: the numbers of the claims that are held, the requests that Scrapy has
-        #: taken out of the queue and still processes, whether all has gone well so far (once something has
-        #: ended), and how often the page has failed.
+        #: By the first fingerprint: the numbers of the claims that are held, and the requests that Scrapy
+        #: has taken out of the queue and still processes.
         self._numbers: dict[str, int] = {}
         self._running: dict[str, Request] = {}
-        self._went_well: dict[str, bool] = {}
-        self._failures: Counter[str] = Counter()
+        self._outcomes = Outcomes()
         self._next_number = itertools.count()
         #: The request that is just being taken over.
         self._taken: Request | None = None
@@ -151,8 +146,7 @@ class InFlight:
         claim = RequestClaim.of(request)
         # Held or not: the page may have been asked for again, and be in a shared queue.
         if claim and self._belongs_to(request, claim):
-            first = claim.fingerprints[0]
-            self._went_well[first] = well and self._went_well.get(first, True)
+            self._outcomes.add(claim.fingerprints[0], well=well)
 
     def failed(self, request: Request) -> None:
         """The request has failed; the next crawler that meets its URL may try."""
@@ -167,26 +161,15 @@ class InFlight:
         engine = self._crawler.engine
         if engine is None or engine.scraper.slot is None:
             return
-        active = engine.downloader.active | engine.scraper.slot.active
-        busy = {claim.fingerprints[0] for claim in map(RequestClaim.of, active) if claim}
         items, pages = [], 0
-        for first, request in [*self._running.items()]:
-            if first in busy:
-                continue
-            claim = self._held_by(request)
-            went_well = self._went_well.pop(first, None)  # None: something has dropped the request
-            del self._running[first]
-            if not claim:
-                continue
-            if went_well:
+        for first in self._running.keys() - busy(engine, engine.scraper.slot):
+            request = self._running.pop(first)
+            claim, went_well = self._held_by(request), self._outcomes.take(first)
+            if claim and went_well:
                 items += claim.items
                 pages += 1
                 self._forget(claim)
-                self._failures.pop(first, None)
-                continue
-            if went_well is False:
-                self._failures[first] += 1
-            if self._failures[first] < _MAX_FAILURES:
+            elif claim and self._outcomes.may_try_again(first):
                 self.failed(request)
         if items and self._try("marked", lambda: self._seen.commit_many(items)):
             count(self._crawler, "tbloom/done", pages)
@@ -197,7 +180,7 @@ class InFlight:
         if engine is None or not engine.spider_is_idle():
             return True  # another handler of the signal has found something to do
         self.settle()
-        self._release(first for first in self._numbers if self._failures[first] < _MAX_FAILURES)
+        self._release(filter(self._outcomes.may_try_again, self._numbers))
         try:
             if self._handed_over:  # a process that shares the queue has lost what is left of it
                 self._handed_over = False
@@ -211,17 +194,14 @@ class InFlight:
         """Releases all claims."""
         self._release(self._numbers)
         self._running.clear()
-        self._went_well.clear()
 
     def _release(self, fingerprints: Iterable[str]) -> None:
-        """Releases the claims with these first fingerprints."""
-        chosen = [*fingerprints]
-        if chosen:
-            items = [bytes.fromhex(first) for first in chosen]
+        items = [bytes.fromhex(first) for first in fingerprints]
+        if items:
             self._try("released", lambda: self._seen.release_many(items))
             count(self._crawler, "tbloom/released", len(items))
-            for first in chosen:
-                del self._numbers[first]
+            for item in items:
+                del self._numbers[item.hex()]
 
     def _claim(self, request: Request, fingerprints: tuple[str, ...], previous_owner: str) -> Claim:
         text = self._note(request, fingerprints)
@@ -232,23 +212,20 @@ class InFlight:
             self._running.clear()  # their links may be lost: they are not done, and left to the next crawl
             raise
         if answer is Claim.NEW:
-            self._hold(request, fingerprints)
+            self._hold(request, fingerprints, queued=not previous_owner)
         return answer
 
     def _note(self, request: Request, fingerprints: tuple[str, ...]) -> str:
-        if not self._take_over:
-            return ""
-        spider = spider_of(self._crawler)
-        note = Note.of(request, fingerprints, spider)
-        if note is None:
-            count(self._crawler, "tbloom/not_noted")
-        return note.text(spider) if note else ""
+        return note_text(self._crawler, request, fingerprints) if self._take_over else ""
 
-    def _hold(self, request: Request, fingerprints: tuple[str, ...]) -> None:
+    def _hold(
+        self, request: Request, fingerprints: tuple[str, ...], *, queued: bool = True
+    ) -> None:
         claim = RequestClaim(self._seen.session, next(self._next_number), fingerprints)
         claim.write(request)
         self._numbers[fingerprints[0]] = claim.number
-        self._hand_over(claim)
+        if queued:  # else it has come out of the queue
+            self._hand_over(claim)
 
     def _hand_over(self, claim: RequestClaim) -> None:
         if self._shared:  # the process that takes the request out of the queue claims it
@@ -266,9 +243,6 @@ class InFlight:
             if not self._seen.circuit.is_open:
                 raise
             return False
-        mine = RequestClaim.of(request)
-        if answer is Claim.NEW and mine:  # a shared queue has it no more
-            self._numbers[mine.fingerprints[0]] = mine.number
         if self._seen.circuit.answers > guesses:
             return True  # only Redis knows who else has it
         if claim.session != self._seen.session:
@@ -305,7 +279,7 @@ class InFlight:
         first = claim.fingerprints[0]
         self._numbers.pop(first, None)
         self._running.pop(first, None)
-        self._went_well.pop(first, None)
+        self._outcomes.forget(first)
 
     def _try(self, what: str, call: Callable[[], object]) -> bool:
         """Makes a call that the crawl can do without; returns True if it succeeds."""

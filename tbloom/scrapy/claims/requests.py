@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from scrapy import Request
 from scrapy.utils.request import request_from_dict
 
+from tbloom.scrapy.crawler import count, spider_of
 from tbloom.scrapy.meta import CLAIM
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from scrapy import Spider
+    from scrapy.crawler import Crawler
     from typing_extensions import Self
 
 #: Limit for a note (bytes; it has ASCII characters only).
@@ -117,6 +119,15 @@ class Note(NamedTuple):
             return request_from_dict(fields, spider=spider)
         except (TypeError, AttributeError, KeyError, RecursionError) as error:
             raise ValueError(f"not a request: {error}") from None
+
+
+def note_text(crawler: Crawler, request: Request, fingerprints: tuple[str, ...]) -> str:
+    """The text of the request's note; empty if JSON can't carry it."""
+    spider = spider_of(crawler)
+    note = Note.of(request, fingerprints, spider)
+    if note is None:
+        count(crawler, "tbloom/not_noted")
+    return note.text(spider) if note else ""
 
 
 def prefix(spider: Spider) -> str:
