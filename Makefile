@@ -2,8 +2,10 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+OLDEST := $(VENV)-oldest
+OLDEST_PYTHON ?= $(firstword $(wildcard $(HOME)/.pyenv/versions/3.10.*/bin/python) $(PYTHON))
 
-.PHONY: demo test check faults docs lint format bench bench-profile bench-scaling bench-claims clean
+.PHONY: demo test check oldest faults docs lint format bench bench-profile bench-scaling bench-claims clean
 
 demo: $(VENV)/.demo
 	$(BIN)/tbloom demo $(ARGS)
@@ -13,9 +15,13 @@ test: $(VENV)/.test
 	$(BIN)/python -m pytest -n 3 --dist worksteal -m "not check" $(ARGS)
 
 # The rest: all kinds of servers, asyncio's twins, long crawls and faults, many examples, the site, packages, browsers.
-check: $(VENV)/.test
+check: $(VENV)/.test oldest
 	$(BIN)/python -m pytest -n 3 --dist worksteal -m "check or hypothesis" --hypothesis-profile many $(ARGS)
 	TBLOOM_FAULTS=full $(BIN)/python -m pytest -n 3 --dist worksteal tests/contract -k "account or again_and_again" $(ARGS)
+
+# What talks to Redis, with the oldest Python (if pyenv has it) and libraries that setup.cfg allows.
+oldest: $(OLDEST)/.test
+	$(OLDEST)/bin/python -m pytest -n 3 --dist worksteal -m "not check" tests/engine tests/bloom tests/contract $(ARGS)
 
 # All of the contract in its long form: a quarter of an hour.
 faults: $(VENV)/.test
@@ -60,8 +66,14 @@ $(VENV)/.%: setup.cfg pyproject.toml | $(VENV)/bin/python
 	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --editable '.[$*]'
 	touch $@
 
+$(OLDEST)/.test: setup.cfg tests/project/oldest.py
+	$(OLDEST_PYTHON) -m venv --clear $(OLDEST)
+	$(OLDEST_PYTHON) tests/project/oldest.py > $(OLDEST)/pins.txt
+	PYTHONWARNINGS=ignore $(OLDEST)/bin/python -m pip install --quiet --constraint $(OLDEST)/pins.txt --editable '.[test]'
+	touch $@
+
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(OLDEST) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 # Prints the mutants of the code that the fast tests miss; ARGS="commit prolong": of some only. A quarter of an hour.
 .PHONY: mutants
