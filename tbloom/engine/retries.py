@@ -130,9 +130,12 @@ class Retries:
             elif self._is_retried(reply) and time.monotonic() < self._began + self._retry_seconds():
                 again.append(place)
             elif isinstance(reply, exceptions.ResponseError):
-                # The server may have executed the first copy of a call that was sent again.
-                in_doubt = self._resends or self._pauses > 0
-                self.replies[place] = failure(reply)._replace(in_doubt=in_doubt)
+                failed = failure(reply)
+                # The server may have executed the first copy of a call that was sent again. (A script that raises
+                # WRONGTYPE has looked for that copy's answer.)
+                was_sent_before = self._resends or self._pauses > 0
+                in_doubt = was_sent_before and failed.code != "WRONGTYPE"
+                self.replies[place] = failed._replace(in_doubt=in_doubt)
             else:
                 raise as_redis_error(reply) if self._is_cluster else reply
         if again:
