@@ -206,7 +206,7 @@ def _write(server: redis.Redis, write: Callable[..., None], parts: list[list[int
     chance = random.Random(len(parts))
     with server.pipeline(transaction=False) as pipeline:
         for number, part in enumerate(parts):
-            key = keys.bucket(f"{begun * 1000:016}", number + len(parts))
+            key = f"{keys.buckets(f'{begun * 1000:016}')}{number + len(parts)}"
             expiries = {
                 digest.to_bytes(16, "big"): chance.randrange(1000 * SHORTEST, 1000 * LONGEST)
                 for digest in part

@@ -16,7 +16,7 @@ import platform
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
@@ -40,6 +40,7 @@ from pages import pages
 from pottery import InefficientAccessWarning
 from race import race
 from serving import fresh, redisbloom_version
+from steps import steps
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = (
@@ -53,6 +54,10 @@ AMOUNTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "adding": (
         {"capacity": 1_000_000, "rounds": 7, "items": 2000, "everywhere": True},
         {"capacity": 50_000, "rounds": 2, "items": 500, "everywhere": False},
+    ),
+    "steps": (
+        {"capacity": 1_000_000, "rounds": 7, "items": 2000},
+        {"capacity": 50_000, "rounds": 2, "items": 500},
     ),
     "race": (
         {"capacity": 1_000_000, "rounds": 11, "items": 2000},
@@ -133,6 +138,7 @@ AMOUNTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 SECTIONS: dict[str, Callable[..., dict[str, Any]]] = {
     "adding": adding,
+    "steps": steps,
     "race": race,
     "footprint": footprint,
     "capacities": capacities,
@@ -153,19 +159,22 @@ def main() -> None:
     if arguments.former:
         found = json.loads(arguments.former.read_text())
     else:
-        found = measure_all(arguments.only or list(AMOUNTS), quick=arguments.quick)
-        if arguments.only and arguments.json.is_file():
-            found = with_former(found, json.loads(arguments.json.read_text()))
-        arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        arguments.json.write_text(json.dumps(found, indent=1) + "\n")
+        found = {}
+        # Kept after each section, in case a later one fails.
+        for measured in measure(arguments.only or list(AMOUNTS), quick=arguments.quick):
+            found = measured
+            if arguments.only and arguments.json.is_file():
+                found = with_former(measured, json.loads(arguments.json.read_text()))
+            arguments.json.parent.mkdir(parents=True, exist_ok=True)
+            arguments.json.write_text(json.dumps(found, indent=1) + "\n")
         print(f"\nfigures: {arguments.json}")
     if found.keys() >= AMOUNTS.keys() and (arguments.page or not found["quick"]):
         for written in page.write(found, arguments.page or ROOT / "docs" / "benchmarks.md"):
             print(f"written: {written}")
 
 
-def measure_all(sections: list[str], *, quick: bool) -> dict[str, Any]:
-    """The figures of these sections, each printed as soon as it is measured."""
+def measure(sections: list[str], *, quick: bool) -> Iterator[dict[str, Any]]:
+    """The figures of these sections, each printed and yielded with the ones before as soon as it is measured."""
     start = time.monotonic()
     with fresh() as (server, client):
         found: dict[str, Any] = {"quick": quick, "about": about(client)}
@@ -174,11 +183,12 @@ def measure_all(sections: list[str], *, quick: bool) -> dict[str, Any]:
             found[name] = SECTIONS[name](server, client, **AMOUNTS[name][quick])
             for table in tables.of(name, found):
                 print(f"\n{table.text()}", flush=True)
+            yield found
     print(f"\n{goals.table(found).text()}")
     found["about"]["seconds"] = round(time.monotonic() - start)
     found["about"]["load_after"] = os.getloadavg()[0]
     print(f"\n{found['about']['seconds']} seconds", end="")
-    return found
+    yield found
 
 
 def with_former(found: dict[str, Any], former: dict[str, Any]) -> dict[str, Any]:

@@ -48,6 +48,15 @@ def _adding(of: dict[str, Any]) -> list[Table]:
     return [*tables, Table("An add on several servers", header, others, words=3)]
 
 
+def _steps(of: dict[str, Any]) -> list[Table]:
+    rows = [
+        [str(row["size"]), row["name"], f"{row['seen']:.1f}", f"{row['new']:.1f}"]
+        for row in of["rows"]
+    ]
+    header = ["items in a call", "", "commands us, seen", "commands us, new"]
+    return [Table("The steps of an add, per item", header, rows, words=2)]
+
+
 def _race(of: dict[str, Any]) -> list[Table]:
     tables = []
     for placement in dict.fromkeys(row["placement"] for row in of["rows"]):

@@ -128,6 +128,13 @@ local function note_new(change, block, columns)
   change.items = change.items + 1
 end
 
+-- When a part of the register is dropped (ms); 0 for an entry that is not tbloom's. (As in tbloom/bloom/info.py.)
+local function expiry_of(register, part, value)
+  local tag = string.sub(register, 1, -#'parts' - 1)
+  local is_ours = string.sub(part, 1, #tag) == tag and string.find(part, '^%d%w*:?%d*$', #tag + 1)
+  return is_ours and #value < 16 and tonumber(string.match(value, '^%d+$')) or 0
+end
+
 -- Gives a new part its TTL, and enters it into the register. Returns true if the register has it already: the server
 -- dropped the part early, with what it held.
 local function begin_part(part, register, expires, now)
@@ -136,7 +143,7 @@ local function begin_part(part, register, expires, now)
   if known.err then return false end -- another program's key: the part goes without an entry
   local dropped = false
   for i = 1, #known, 2 do
-    local part_expires = tonumber(known[i + 1]) or 0
+    local part_expires = expiry_of(register, known[i], known[i + 1])
     if part_expires <= now then redis.call('HDEL', register, known[i]) end
     dropped = dropped or (known[i] == part and part_expires > now)
   end

@@ -182,7 +182,7 @@ class AsyncTimeBloom(Base["asyncio.Redis | asyncio.RedisCluster"], AsyncDriver):
         try:
             return await self._run(verb(*args))
         except ConfigMismatch as error:
-            self._protocol.adopt(error)
+            await self._run(self._protocol.agree(error))
         return await self._run(verb(*args))
 
     def _keep_session(self) -> None:

@@ -60,7 +60,7 @@ class Base(Store[Client, Config]):
         :param slices: the number of periods, the current one included (7). An item is remembered for at
             least ``slices - 1`` of them, at most ``slices``.
         :param capacity: distinct items expected per slice. None, the default: 1,000,000, or what
-            ``bits`` and ``hashes`` hold at ``error_rate``.
+            ``bits`` and ``hashes`` hold at ``error_rate``, which is then the most that can be given.
         :param error_rate: the chance that an item never added is called seen, over the whole window
             (1e-4).
         :param tz: an IANA time zone (UTC).

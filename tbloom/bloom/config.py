@@ -153,8 +153,8 @@ def configure(
     """A Config whose size follows from ``capacity`` and ``error_rate``, or is given outright.
 
     ``capacity`` None means 1,000,000, or, with ``bits`` and ``hashes``, the number of items that they
-    hold at ``error_rate``. Where ``capacity`` is more than that, their rate is the one that is promised.
-    ``hashes`` without ``bits`` gives a size for that number of hashes.
+    hold at ``error_rate``; a higher one is refused. ``hashes`` without ``bits`` gives a size for that
+    number of hashes.
     ``shards`` None means the fewest that keep each key at 32 MB or less, in a multiple of the
     cluster's ``masters``.
     """
@@ -170,17 +170,21 @@ def configure(
         bits, hashes = sizing.choose(capacity, rate, hashes)
     elif hashes is None:
         raise ConfigError("hashes", hashes, "a whole number, because bits is given")
-    elif capacity is None:
+    else:
         _check("bits", bits, _MAX_BITS)
         bits = sizing.whole_blocks(bits, hashes)
-        capacity = max(1, sizing.items_at(rate, bits, hashes))
+        most = sizing.items_at(rate, bits, hashes)
+        if (capacity or 1) > most:
+            kept = f"because {bits} bits with {hashes} hashes keep error_rate {error_rate} for no"
+            if most == 0:
+                raise ConfigError("hashes", hashes, f"more, {kept} item")
+            expected = f"{most} or less, {kept} more (without bits and hashes, the size follows)"
+            raise ConfigError("capacity", capacity, expected)
+        capacity = capacity or most
     if shards is None:
         _check("bits", bits, _MAX_BITS)
         shards = sizing.shards_for(bits, masters)
-    config = Config(name, granularity, slices, tz, capacity, error_rate, shards, grow, bits, hashes)
-    if sizing.rate_at(config.capacity, config.bits, config.hashes) > rate:
-        config = replace(config, error_rate=_rate_at_capacity(config))
-    return config
+    return Config(name, granularity, slices, tz, capacity, error_rate, shards, grow, bits, hashes)
 
 
 def _rate_at_capacity(config: Config) -> float:

@@ -139,6 +139,11 @@ class FilterExchange(Exchange):
             return True  # a clear that was executed before
         raise TBloomError(f"filter {self.config.name!r}: the server takes a call for a stray copy")
 
+    def _lasts(self, batch: Batch) -> int:
+        """How long (ms) the items that a batch has added are remembered."""
+        expires: int = batch.known.expires_at(0)  # not with the pauses between shards
+        return expires - self.clock.now()
+
     def _rest_of(self, batch: Batch) -> list[Batch]:
         """The items without an answer, because the part before them became full."""
         if batch.answers is None or len(batch.answers) == len(batch.digests):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -23,6 +24,8 @@ _CONTAINS = Script("bloom/contains")
 
 #: The bytes that BITCOUNT reads in about a millisecond.
 _COUNT_BYTES = 1 << 22
+#: An entry of a register behind the hash tag: a part, and when it is dropped (ms). As in lua/shared/blocks.lua.
+_ENTRY = "[0-9][0-9A-Za-z]*(:[0-9]+)? [0-9]{1,15}"
 #: A part that leaves within this time is not reported as dropped.
 _SOON_MS = 1000
 
@@ -100,26 +103,32 @@ def ask_time(config: Config, clock: ServerClock) -> Flow[None]:
 def warnings(config: Config, clock: ServerClock) -> Flow[list[str]]:
     """Warnings about a server that may drop keys, and about slices that it has dropped."""
     yield from ask_time(config, clock)
-    found = yield from evictions([*map(config.keys.register, range(config.shards))])
-    for key in (yield from _dropped_parts(config, clock.now())):
-        found.append(f"the server has dropped {key} early: what it held is forgotten")
-    return found
+    registers = [*map(config.keys.register, range(config.shards))]
+    return (yield from evictions(registers)) + (yield from _look_at(registers, clock.now()))
 
 
-def _dropped_parts(config: Config, now: int) -> Flow[list[str]]:
-    """The parts that are in the registers, and missing on the server."""
-    parts = []
-    for register in (
-        yield from each("HGETALL", [*map(config.keys.register, range(config.shards))])
-    ):
-        # redis-py makes a dict of the reply.
-        parts += [
-            text(part)
-            for part, until in register.items()
-            if text(until).isdecimal() and int(until) > now + _SOON_MS
-        ]
+def _look_at(registers: list[str], now: int) -> Flow[list[str]]:
+    """Warnings about parts that are in the registers and missing on the server, and about other entries."""
+    parts: list[str] = []
+    found: list[str] = []
+    for key, register in zip(registers, (yield from each("HGETALL", registers)), strict=True):
+        is_ours = re.compile(re.escape(key.removesuffix("parts")) + _ENTRY).fullmatch
+        odd = []
+        for part, until in register.items():  # redis-py makes a dict of the reply
+            if not is_ours(f"{text(part)} {text(until)}"):
+                odd.append(text(part)[:100])
+            elif int(until) > now + _SOON_MS:
+                parts.append(text(part))
+        if odd:
+            found.append(
+                f"{key} has entries that are not tbloom's: {len(odd)}, such as {odd[0]!r}; they are removed when a "
+                "slice begins or grows"
+            )
     there = yield from each("EXISTS", parts)
-    return [part for part, exists in zip(parts, there, strict=True) if not exists]
+    for part, exists in zip(parts, there, strict=True):
+        if not exists:
+            found.append(f"the server has dropped {part} early: what it held is forgotten")
+    return found
 
 
 def read_info(

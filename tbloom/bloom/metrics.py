@@ -10,7 +10,8 @@ from typing import Any, Protocol
 
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
-from redis import RedisClusterException, RedisError
+from redis import RedisError
+from redis.exceptions import RedisClusterException
 
 from tbloom.bloom.info import FilterInfo, SliceInfo
 from tbloom.engine.retries import as_redis_error, is_outage

@@ -19,7 +19,7 @@ from tbloom.bloom.exchange import FilterExchange
 from tbloom.bloom.hasher import digest, digests_of
 from tbloom.bloom.importing import import_many
 from tbloom.bloom.info import FilterInfo, ask_time, read_info, warnings
-from tbloom.bloom.reconfigure import reconfigure
+from tbloom.bloom.reconfigure import finish, reconfigure
 from tbloom.bloom.script_calls import SliceCalls
 from tbloom.engine.batches import Batch, answers_of
 from tbloom.engine.flow import Command, Flow, ScriptCall, deliver, text
@@ -60,17 +60,18 @@ class Protocol:
         self.claims.use(self._exchange)
         self.sessions = Sessions(self.claims)
 
-    def adopt(self, error: ConfigMismatch) -> None:
-        """Switches to the stored number of shards; raises the error if more than that differs."""
-        if not self._adopts_shards or error.differences.keys() != {"shards"}:
-            raise error
-        self.use_shards(error.differences["shards"][0])
+    def agree(self, error: ConfigMismatch) -> Flow[None]:
+        """Switches to the stored number of shards, or finishes a ``reconfigure`` to these parameters; else raises the error."""
+        if self._adopts_shards and error.differences.keys() == {"shards"}:
+            self.use_shards(error.differences["shards"][0])
+        else:
+            yield from finish(self.config, self._exchange.clock, error)
 
     def add(self, item: Item, within: int | None = None) -> Flow[bool]:
         """Is the item new? Remembers it."""
         within = self.config.slices if within is None else check_within(within, self.config.slices)
         key, exchange = digest(item), self._exchange
-        if self.cache.size or exchange.pending_answers:
+        if self.cache.size or exchange.pending_answers.exist:
             known = yield from self._add(self._not_cached([key], within), within)
             return known.get(key, False)
         batch = exchange.batch_of(key)

@@ -26,17 +26,13 @@ _MAX_ATTEMPTS = 16
 def reconfigure(config: Config, clock: ServerClock) -> Flow[None]:
     """Gives the stored filter the parameters of ``config``.
 
-    A call that did not finish can be made again, because each shard keeps a copy of its parameters.
-    The root comes first, so that no client agrees on the old parameters any more.
+    The root comes first, so that no client agrees on the old parameters any more. Each shard keeps a
+    copy of its own parameters, so a call that did not finish can be made again; ``finish`` does so.
     """
     root = config.keys.root
     [stored] = yield from deliver([Command(("GET", root))])
     if stored is None:
         return
-    differences = config.differences(text(stored))
-    fixed = {name: differences[name] for name in _FIXED if name in differences}
-    if fixed:
-        raise ConfigMismatch(config.name, fixed, text(stored))
     yield from _check_no_later_slice(config, clock)
     if config.shards > 1:
         yield from _change(config, clock, text(stored), None)
@@ -46,12 +42,27 @@ def reconfigure(config: Config, clock: ServerClock) -> Flow[None]:
             yield from _change(config, clock, text(copy), shard)
 
 
+def finish(config: Config, clock: ServerClock, error: ConfigMismatch) -> Flow[None]:
+    """Finishes a ``reconfigure`` that ended half-way: the root has these parameters, and a shard has others.
+
+    Raises the error if the root has others too.
+    """
+    [stored] = yield from deliver([Command(("GET", config.keys.root))])
+    if stored is None or text(stored) != config.stored:
+        raise error
+    yield from reconfigure(config, clock)
+
+
 def _change(new: Config, clock: ServerClock, stored: str, shard: int | None) -> Flow[None]:
     """Changes one shard, or with None the root."""
     layout = ""
     for _ in range(_MAX_ATTEMPTS):
         if stored == new.stored:
             return
+        differences = new.differences(stored)
+        fixed = {name: differences[name] for name in _FIXED if name in differences}
+        if fixed:
+            raise ConfigMismatch(new.name, fixed, stored)
         old = from_stored(new.name, stored)
         call = _call(old, new, clock.now(), shard, Layout(old, layout))
         [(status, payload)] = yield from deliver([call])

@@ -217,9 +217,10 @@ class TimeBloom(Base["redis.Redis | redis.RedisCluster"], SyncDriver):
         """Gives a stored filter this object's parameters, and keeps what it has seen.
 
         Capacity, error rate, hashes, bits, ``slices`` and ``grow`` may change. Clients with the old
-        parameters get ConfigMismatch from then on. Raises ConfigMismatch where granularity, time
-        zone or shards differ, because items are found by these, and TBloomError while the filter
-        has slices later than the current one: then the server's clock was set back.
+        parameters get ConfigMismatch from then on. If the call ends half-way, the next client with
+        the new ones finishes it. Raises ConfigMismatch where granularity, time zone or shards differ,
+        because items are found by these, and TBloomError while the filter has slices later than the
+        current one: then the server's clock was set back.
         """
         self._ask(self._protocol.reconfigure)
 
@@ -233,11 +234,11 @@ class TimeBloom(Base["redis.Redis | redis.RedisCluster"], SyncDriver):
         super().close()
 
     def _ask(self, verb: Callable[..., Flow[T]], *args: Any) -> T:
-        """The verb's answer; asked again if it was given with another number of shards, and that is adopted."""
+        """The verb's answer; asked again if it met other parameters, and that is mended."""
         try:
             return self._run(verb(*args))
         except ConfigMismatch as error:
-            self._protocol.adopt(error)
+            self._run(self._protocol.agree(error))
         return self._run(verb(*args))
 
     def _keep_session(self) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import redis
 
 from tbloom.cli.commands import registry
-from tbloom.cli.kit.errors import FAILED, INTERRUPTED, USER_ERROR, CommandError, one_line
+from tbloom.cli.kit.errors import FAILED, INTERRUPTED, CommandError, one_line
 from tbloom.errors import TBloomError
 
 if TYPE_CHECKING:
@@ -18,13 +18,15 @@ if TYPE_CHECKING:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command. Returns the exit code: 0 (yes, or done), 1 (no, or failed) or 2 (a user's error)."""
+    words = sys.argv[1:] if argv is None else argv
     try:
-        return _run(sys.argv[1:] if argv is None else argv)
+        return _run(words)
     except BrokenPipeError:  # the reader of our output has ended, as head(1) does
         return FAILED
     except (CommandError, TBloomError, redis.RedisError, OSError, UnicodeError) as error:
-        sys.stderr.write(f"tbloom: {one_line(error)}\n")
-        return error.exit_code if isinstance(error, CommandError) else USER_ERROR
+        known = error if isinstance(error, CommandError) else CommandError()
+        sys.stderr.write(f"{known.prog}: {one_line(error, words)}\n")
+        return known.exit_code
     except KeyboardInterrupt:
         sys.stderr.write("tbloom: interrupted\n")
         return INTERRUPTED

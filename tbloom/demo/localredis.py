@@ -12,12 +12,13 @@ import time
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 import redis
+from redis.retry import Retry
 
 from tbloom.cli.kit.errors import CommandError
 from tbloom.demo import processes
+from tbloom.engine.urls import make_client, parse_url, without_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -143,7 +144,7 @@ def open_redis(url: str | None) -> Iterator[tuple[str, str]]:
     url = url or os.environ.get("REDIS_URL")
     binary = find_binary()
     if url:
-        yield url, f"{_version(url)} at {without_password(url)} ({source})"
+        yield url, f"{_version(url)} at {without_secrets(url)} ({source})"
     elif binary:
         with contextlib.ExitStack() as stack:
             try:
@@ -192,17 +193,13 @@ def wait_until_ready(port: int, process: subprocess.Popen[bytes] | None = None) 
     raise RuntimeError(f"did not answer within {_READY_SECONDS:.0f} s")
 
 
-def without_password(url: str) -> str:
-    """The URL without its password and query."""
-    return urlsplit(url)._replace(netloc=urlsplit(url).netloc.rpartition("@")[2], query="").geturl()
-
-
 def _version(url: str) -> str:
     """The server's name and version; raises CommandError if it does not answer."""
+    parse_url(url)
     try:
-        with contextlib.closing(redis.Redis.from_url(url, socket_connect_timeout=5)) as client:
+        with contextlib.closing(make_client(redis.Redis.from_url, Retry, url)) as client:
             info = client.info("server")
-    except (redis.RedisError, ValueError, TypeError, OSError) as error:
-        raise CommandError(f"no Redis at {without_password(url)}: {error}") from None
+    except (redis.RedisError, OSError) as error:
+        raise CommandError(f"no Redis at {without_secrets(url)}: {error}") from None
     valkey = info.get("valkey_version")
     return f"Valkey {valkey}" if valkey else f"Redis {info.get('redis_version', '?')}"

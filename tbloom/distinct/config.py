@@ -73,15 +73,17 @@ def mapping_differences(stored: str) -> dict[str, tuple[Any, Any]]:
     return differences(stored, STORED_MAPPING)
 
 
-def from_stored(name: str, mapping: str, stored: str) -> CounterConfig:
-    """The parameters of a stored counter; raises ConfigError if they can't be read."""
+def from_stored(name: str | bytes, mapping: str, stored: str) -> CounterConfig:
+    """The parameters of a stored counter; raises ConfigError if they can't be read, or if the name is no counter's."""
     values = read_stored(stored)
     try:
+        # No replacement for bytes that are not UTF-8: a counter of that name is another one.
+        name = name if isinstance(name, str) else name.decode()
         config = CounterConfig(name, mapping, **values)
-    except (ConfigError, TypeError):
+    except (ConfigError, TypeError, UnicodeDecodeError):
         config = None
     if config is None or config.stored != stored:  # the scripts compare texts
         place = f"{name!r} in {Keys(mapping).counters()!r}"
-        expected = "the parameters of a counter that this version of tbloom can read (HDEL it, and then clear() the counter in Python)"
+        expected = "the name and the parameters of a counter that this version of tbloom can read (HDEL it, and then clear() the counter in Python)"
         raise ConfigError(place, stored, expected)
     return config

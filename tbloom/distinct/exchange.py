@@ -195,6 +195,11 @@ class CountExchange(BucketExchange):
         super().forget()
         self._bitmaps = ("", frozenset())
 
+    def _lasts(self, batch: Batch) -> int:  # noqa: ARG002
+        """How long (ms) the members that a batch has added are counted."""
+        _, expires = self._current_slice()
+        return expires - self.clock.now() if expires else LANE_TTL_MS
+
     def _current_slice(self) -> tuple[Slice, int]:
         """Kept, because computing when it leaves the window takes a step for each slice."""
         window, now = self.config.window, self.clock.now()

@@ -54,12 +54,11 @@ def _look_at(exchange: CountExchange, labels: list[str]) -> Flow[dict[str, Store
     return found
 
 
-def counters_of(mapping: str) -> Flow[dict[str, CounterConfig]]:
-    """The counters that share a mapping, by name."""
+def counters_of(mapping: str) -> Flow[list[CounterConfig]]:
+    """The counters that share a mapping, sorted by name."""
     key = CounterConfig("any", mapping).keys.counters()
     [stored] = yield from deliver([Command(("HGETALL", key))])
-    pairs = sorted((text(name), text(parameters)) for name, parameters in stored.items())
-    return {name: from_stored(name, mapping, parameters) for name, parameters in pairs}
+    return [from_stored(name, mapping, text(value)) for name, value in sorted(stored.items())]
 
 
 def clear_counter(exchange: CountExchange) -> Flow[None]:
@@ -108,11 +107,11 @@ def clear_mapping(exchange: CountExchange) -> Flow[None]:
     is_forgotten = False
     while not is_forgotten:
         yield from _sweep(config)  # what an earlier call may have left
-        for counter in (yield from counters_of(config.mapping)).values():
+        for counter in (yield from counters_of(config.mapping)):
             yield from _clear(CountExchange(counter))
         # Other clients may still add, so the last counters are cleared together with the ids.
         calls = []
-        for counter in (yield from counters_of(config.mapping)).values():
+        for counter in (yield from counters_of(config.mapping)):
             calls += yield from _clear_calls(CountExchange(counter))
         exchange.forget()
         is_forgotten = yield from exchange.clear(*calls, exchange.forget_call)

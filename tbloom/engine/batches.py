@@ -1,4 +1,4 @@
-"""The items of one script call, and the pending answers of a client."""
+"""The items of one script call."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tbloom.engine.tokens import Lane
 
 #: The answer for an item that is in another bucket than the client thought; it is sent again.
 MOVED = "2"
-#: The limit of pending answers, and of claims whose answers got lost; the oldest are dropped first.
+#: The limit of what ``cut`` is for; the oldest are dropped first.
 MAX_PENDING = 100_000
 
 
@@ -33,6 +33,8 @@ class Batch:
     known: Any = None
     #: The copies of its call that were sent, and to which no reply has come.
     copies: int = 0
+    #: Of a copy: the batch in doubt whose answers it gets.
+    first: Batch | None = None
     #: The parameters were compared after the server asked for it.
     agreed: bool = False
 
@@ -41,58 +43,6 @@ class Batch:
         """The number of its call."""
         assert self.token is not None  # noqa: S101 - the exchange has given it one
         return self.token.number
-
-
-class PendingAnswers(dict[Any, list["Batch | None"]]):
-    """Answers that did not reach the caller: of calls that ended in an error, or were cancelled.
-
-    The next call of this client with such an item must get that first answer. Where it is not known, the batch is sent
-    again as it was, with its token, by which the server knows its answers for ``LANE_TTL_MS``. For each item: the batches
-    without a reply that have it, and None if it is known to be new.
-    """
-
-    def keep(self, batches: Iterable[Batch]) -> None:
-        """Keeps the new items of failed calls, and the batches without a reply."""
-        for batch in batches:
-            if batch.answers is not None:
-                self.keep_new(key for key, new in answers_of([batch]).items() if new)
-            elif batch.copies:
-                for key in batch.digests:
-                    self.setdefault(key, []).append(batch)
-        cut(self)
-
-    def keep_new(self, digests: Iterable[Any]) -> None:
-        """Keeps items that are new."""
-        for key in digests:
-            self.setdefault(key, []).append(None)
-        cut(self)
-
-    def take_batches(self, digests: Iterable[Any]) -> tuple[list[Batch], set[Any]]:
-        """Removes the batches that have one of these items; returns them, and their items that are pending."""
-        found = {id(batch): batch for key in digests for batch in self.get(key, ()) if batch}
-        pending = {
-            key for batch in found.values() for key in batch.digests if self._remove(key, batch)
-        }
-        return [*found.values()], pending
-
-    def take_new(self, digests: Iterable[Any]) -> dict[Any, bool]:
-        """Removes the items that are known to be new, and answers for them."""
-        return {key: True for key in digests if self._remove(key, None)}
-
-    def forget(self, digests: Iterable[Any]) -> None:
-        """Drops the answers to these items."""
-        for key in digests:
-            self.pop(key, None)
-
-    def _remove(self, key: Any, batch: Batch | None) -> bool:
-        """False: another thread has removed it."""
-        kept = self.get(key)
-        if kept is None or batch not in kept:
-            return False
-        kept[:] = [other for other in kept if other is not batch]
-        if not kept:
-            self.pop(key, None)
-        return True
 
 
 def cut(pending: dict[Any, Any]) -> None:

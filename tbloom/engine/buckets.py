@@ -6,10 +6,11 @@ from abc import abstractmethod
 from collections.abc import Iterable
 from typing import Any
 
-from tbloom.engine.batches import MOVED, Batch, PendingAnswers
+from tbloom.engine.batches import MOVED, Batch
 from tbloom.engine.exchange import Exchange
 from tbloom.engine.flow import Flow, ScriptCall, chunks
 from tbloom.engine.keys import Keys
+from tbloom.engine.pending import PendingAnswers
 from tbloom.engine.tree import Tree, new_generation, read_tree
 
 #: Buckets that one command reads or deletes: less than a millisecond's work.

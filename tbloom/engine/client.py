@@ -41,7 +41,7 @@ class Store(Generic[Client, Config]):
                 f"{cls.__module__.split('.client')[0].split('.cluster')[0]}.{cls.__name__}"
                 for cls in self._CLIENTS
             )
-            raise ConfigError("client", client, f"{expected} (else see {self._OTHER})")
+            raise ConfigError("client", type(client), f"{expected} (else see {self._OTHER})")
         #: The redis-py client.
         self.client: Client = client
         self._owned = False
@@ -81,8 +81,14 @@ class Store(Generic[Client, Config]):
             self._retry_for = RETRY_FOR_FAILOVER
 
     def _retry_seconds(self) -> float:
-        """How long a call that fails now is retried."""
+        """How long a call that fails is retried; asked after each try."""
         return self._retry_for
 
     def _retries(self, calls: Sequence[Call], began: float) -> Retries:
-        return Retries(calls, self._retry_seconds(), began, is_cluster=self._is_cluster)
+        return Retries(
+            calls,
+            self._retry_seconds,
+            began,
+            is_cluster=self._is_cluster,
+            resends=not self._owned,  # a caller's client retries as its caller has set it up
+        )

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from tbloom.engine.batches import Batch, PendingAnswers, answers_of
+from tbloom.engine.batches import Batch, answers_of
 from tbloom.engine.flow import (
     CALLS_AT_ONCE,
     Call,
@@ -18,7 +18,8 @@ from tbloom.engine.flow import (
     raise_first,
 )
 from tbloom.engine.forks import BeginsAnew
-from tbloom.engine.tokens import LanePool
+from tbloom.engine.pending import MAX_NEW, PendingAnswers
+from tbloom.engine.tokens import LANE_TTL_MS, LanePool
 from tbloom.errors import TBloomError
 
 #: A slice ends, or the layout changes, between a call and its reply: by chance once or twice. More often, without any
@@ -82,7 +83,7 @@ class Exchange(BeginsAnew):
         try:
             yield from asking or self.ask(batches, call, store=store)
         except BaseException:  # GeneratorExit too, after a cancellation
-            self.pending_answers.keep(batches)
+            self._keep(batches)
             raise
         lanes.give_back([batch.token for batch in batches if batch.token])
 
@@ -124,27 +125,48 @@ class Exchange(BeginsAnew):
         ttl: int = 0,
     ) -> Flow[dict[Any, bool]]:
         """Which items are new? An item without an answer is seen. ``ttl``: how long it is remembered, in ms."""
-        pending, answers, left = self.pending_answers, dict[Any, bool](), digests
+        pending = self.pending_answers
+        if pending.exist:
+            yield from self._fetch(digests, call, ttl)
+        batches = split(digests)
+        for batch in batches:
+            batch.ttl = ttl
+        # Those that are known to be new are sent too: the store may have forgotten them since.
+        yield from self.change(batches, call)
+        return answers_of(batches) | pending.take_new(digests)
+
+    def _fetch(
+        self, digests: list[Any], call: Callable[[Batch], ScriptCall], ttl: int
+    ) -> Flow[None]:
+        """Sends batches in doubt again: those with these items, and the oldest where there are too many."""
+        pending = self.pending_answers
+        again = pending.batches_of(digests)
+        for batch in again:
+            batch.ttl = ttl  # holds if the server has not executed it yet
+        again += pending.oldest_batches()
         try:
-            while left:
-                again, waiting = pending.take_batches(left)
-                for batch in again:
-                    batch.ttl = ttl  # holds if the server has not executed it yet
-                yield from self.change(again, call)
-                redeemed = answers_of(again)
-                # What other callers wait for stays pending.
-                pending.keep_new(key for key in waiting if redeemed.get(key))
-                batches = split(key for key in left if key not in waiting and key not in pending)
-                for batch in batches:
-                    batch.ttl = ttl
-                yield from self.change(batches, call)
-                answers |= answers_of(batches) | pending.take_new(left)
-                # Of another thread's call that has failed meanwhile.
-                left = [key for key in left if key not in answers and key in pending]
-        except BaseException:
-            pending.keep_new(key for key, new in answers.items() if new)
-            raise
-        return answers
+            yield from self.ask(again, call, store=True)
+        finally:
+            self._keep(again)
+        if pending.refuses(digests):
+            raise TBloomError(
+                f"{self._name!r}: {MAX_NEW:,} new items of calls that ended in an error wait to be asked for again; "
+                "repeat those calls before others (nothing of this one was sent)"
+            )
+
+    def _keep(self, batches: Iterable[Batch]) -> None:
+        """Keeps the batches without a reply, and the new items of the others."""
+        for batch in batches:
+            if batch.answers is not None:
+                answers = zip(batch.digests, batch.answers, strict=False)
+                new = [key for key, answer in answers if answer == "1"]
+                self.pending_answers.keep_new(new, self._lasts(batch), batch.first)
+            elif batch.copies and not batch.first:  # the first one is kept
+                self.pending_answers.keep_in_doubt(batch)
+
+    def _lasts(self, batch: Batch) -> int:
+        """How long (ms) the items that a batch has added are remembered."""
+        return batch.ttl or LANE_TTL_MS
 
     @abstractmethod
     def _prepare(self, batches: list[Batch], *, store: bool | None) -> Flow[bool] | None:

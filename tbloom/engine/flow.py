@@ -15,11 +15,6 @@ from tbloom.engine.keys import kind_of
 from tbloom.engine.scripts import Script
 from tbloom.errors import ServerTooOld
 
-try:
-    from hiredis import pack_command
-except ImportError:  # it is optional
-    pack_command = None  # type: ignore[assignment]
-
 OLDEST_SERVER = (6, 2)
 #: The calls that a flow yields at once, at most.
 CALLS_AT_ONCE = 32
@@ -49,10 +44,13 @@ class Status(IntEnum):
     IN_USE = 9
 
 
-class Command(NamedTuple):
+class Command:
     """A plain Redis command."""
 
-    words: tuple[Any, ...]
+    __slots__ = ("words",)
+
+    def __init__(self, words: Sequence[Any]) -> None:
+        self.words = plain(words)
 
 
 class ScriptCall(NamedTuple):
@@ -66,30 +64,29 @@ class ScriptCall(NamedTuple):
     prepared: bytes = b""
 
     @property
-    def words(self) -> tuple[Any, ...]:
+    def words(self) -> tuple[str | bytes, ...]:
         """The command's words."""
-        if self.in_full:
-            head = ("EVAL", self.script.text, len(self.keys))
-        else:
-            head = ("EVALSHA", self.script.sha, len(self.keys))
-        return (*head, *self.keys, *self.args)
+        return plain(self._given)
 
     @property
     def packed(self) -> bytes:
         """The command in RESP, the protocol between client and server."""
-        return self.prepared or pack(self.words)
+        return self.prepared or b"*%d\r\n%b" % (len(self._given), bulks(self._given))
+
+    @property
+    def _given(self) -> tuple[Any, ...]:
+        if self.in_full:
+            return ("EVAL", self.script.text, len(self.keys), *self.keys, *self.args)
+        return ("EVALSHA", self.script.sha, len(self.keys), *self.keys, *self.args)
 
     def with_text(self) -> ScriptCall:
         """The same call by the script's text."""
         return self._replace(in_full=True, prepared=b"")
 
 
-def pack(words: Sequence[Any]) -> bytes:
-    """The command in RESP."""
-    if pack_command is None:
-        return b"*%d\r\n%b" % (len(words), bulks(words))
-    packed: bytes = pack_command(tuple(words))
-    return packed
+def plain(words: Sequence[Any]) -> tuple[str | bytes, ...]:
+    """The words as redis-py may have them: hiredis crashes if a signal handler raises while it makes a number's text."""
+    return tuple([word if isinstance(word, str | bytes) else str(word) for word in words])
 
 
 def bulks(words: Sequence[Any]) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from redis import exceptions
@@ -83,22 +83,33 @@ def as_redis_error(error: Exception) -> Exception:
 class Retries:
     """Calls that are sent together, their replies, and which of them are sent again.
 
-    ``began``: when they were sent first (``time.monotonic``). ``pending``: the calls that are sent again, after ``pause``
-    seconds.
+    ``retry_seconds``: for how long, asked after each try. ``began``: when they were sent first (``time.monotonic``).
+    ``pending``: the calls that are sent again, after ``pause`` seconds. ``resends``: redis-py may send a call again by
+    itself.
     """
 
-    __slots__ = ("_deadline", "_is_cluster", "_pauses", "_places", "pause", "pending", "replies")
+    __slots__ = (
+        *("_began", "_is_cluster", "_pauses", "_places", "_resends", "_retry_seconds"),
+        *("pause", "pending", "replies"),
+    )
 
     def __init__(
-        self, calls: Sequence[Call], retry_for: float, began: float, *, is_cluster: bool
+        self,
+        calls: Sequence[Call],
+        retry_seconds: Callable[[], float],
+        began: float,
+        *,
+        is_cluster: bool,
+        resends: bool,
     ) -> None:
         self.pending = calls
         self._is_cluster = is_cluster
+        self._resends = resends
         self.pause = 0.0
         self.replies: list[Any] = [None] * len(calls)
         self._places: Sequence[int] = range(len(calls))
         self._pauses = 0
-        self._deadline = began + retry_for if retry_for else 0.0
+        self._began, self._retry_seconds = began, retry_seconds
 
     def _is_retried(self, error: Exception) -> bool:
         if isinstance(error, _FINAL):
@@ -116,11 +127,12 @@ class Retries:
         for place, reply in zip(self._places, replies, strict=True):
             if not isinstance(reply, Exception):
                 self.replies[place] = reply
-            elif self._is_retried(reply) and time.monotonic() < self._deadline:
+            elif self._is_retried(reply) and time.monotonic() < self._began + self._retry_seconds():
                 again.append(place)
             elif isinstance(reply, exceptions.ResponseError):
                 # The server may have executed the first copy of a call that was sent again.
-                self.replies[place] = failure(reply)._replace(in_doubt=self._pauses > 0)
+                in_doubt = self._resends or self._pauses > 0
+                self.replies[place] = failure(reply)._replace(in_doubt=in_doubt)
             else:
                 raise as_redis_error(reply) if self._is_cluster else reply
         if again:

@@ -14,12 +14,22 @@ from tbloom.errors import ConfigError
 SOCKET_TIMEOUT = 2.0
 
 
-def without_secrets(url: str) -> str:
-    """The URL for a log: without a password, which may also be in the query, and may contain a question mark."""
-    shown, _, query = url.partition("?")
-    if "@" in query:
-        return shown.partition("//")[0] + "//***"
-    return re.sub(r"//.*@", "//***@", shown, flags=re.DOTALL)
+# All that a URL may have; what its pieces may be leaves no room for a piece of a password.
+_URL = re.compile(
+    r"((?:(?P<unix>unix)|(?!unix:)[a-z]+(?P<cluster>\+cluster)?)://)?(?P<user>(?:(?!;password=)[^/?#])*@)?"
+    r"(?P<place>(?(unix)/[^?#@;=]*|(?:[\w.%-]*|\[[\w.:%-]+\])(?::[0-9]*)?(?:/[0-9]*)?))"
+    r"(?:\?[^#@]*)?"
+)
+
+
+def without_secrets(url: object) -> str:
+    """What may be shown of a URL: scheme, host, port and database."""
+    if not isinstance(url, str):
+        return type(url).__name__
+    if match := _URL.fullmatch(url):
+        return f"{match[1] or ''}{'***@' if match['user'] else ''}{match['place']}"
+    scheme = re.match(r"[a-z]+(\+cluster)?://", url)
+    return f"{scheme[0] if scheme else ''}***"
 
 
 def make_client(from_url: Callable[..., Any], retry: Callable[..., Any], url: str) -> Any:
@@ -35,22 +45,21 @@ def make_client(from_url: Callable[..., Any], retry: Callable[..., Any], url: st
         if pool is not None:  # a cluster's client has checked the options already
             pool.connection_class(**pool.connection_kwargs)
     except (ValueError, TypeError) as error:
-        why = "" if "@" in url else f" ({error})"  # the error may contain a piece of the password
-        raise ConfigError("url", without_secrets(url), f"what redis-py takes{why}") from None
-    return client
+        # Of two options, the second may be a piece of the first one's value.
+        why = "" if re.search("[@&]", url) else f" ({error})"
+    else:
+        return client
+    # Here and not above, where the error would have redis-py's as its context.
+    raise ConfigError("url", without_secrets(url), f"what redis-py takes{why}")
 
 
 def parse_url(url: Any) -> tuple[str, bool]:
     """The URL for redis-py, and whether it is a cluster's; raises ConfigError."""
-    match = (
-        re.fullmatch(r"(rediss?|unix)(\+cluster)?(://.*)", url) if isinstance(url, str) else None
-    )
-    own_path = r"://[^/?#]*/?\d*([?#].*)?"
-    if match and match[1] != "unix" and not re.fullmatch(own_path, match[3], re.DOTALL):
-        # redis-py would silently use database 0.
-        raise ConfigError("url", without_secrets(url), "the number of a database after the last /")
-    if not match:
+    if not isinstance(url, str) or not re.match(r"(rediss?(\+cluster)?|unix)://", url):
         expected = "a URL that starts with redis://, rediss://, redis+cluster://, rediss+cluster:// or unix://"
-        shown = without_secrets(url) if isinstance(url, str) else url
-        raise ConfigError("url", shown, expected)
-    return match[1] + match[3], bool(match[2])
+        raise ConfigError("url", without_secrets(url), expected)
+    match = _URL.fullmatch(url)
+    if not match:  # redis-py would use database 0, or take a piece of a password for the port
+        expected = "the number of a database after the last /, and %40 %2F %3F %23 for @ / ? # in a password"
+        raise ConfigError("url", without_secrets(url), expected)
+    return url.replace("+cluster", "", 1) if match["cluster"] else url, bool(match["cluster"])

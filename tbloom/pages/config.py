@@ -48,6 +48,14 @@ class PagesConfig:
         """The slice of an instant."""
         return self.window.slice_at(ms) if self.window else WHOLE
 
+    def is_in(self, ms: int, label: str) -> bool:
+        """True if the instant lies in the slice with this label."""
+        try:
+            slice = self.slice_at(ms)
+        except OverflowError:  # beyond all calendars
+            return False
+        return slice.label == label and slice.start <= ms
+
     def at(self, ms: int) -> Now:
         """The live slices at an instant."""
         if self.window is None:
@@ -82,7 +90,10 @@ def agreed(path: str, stored: str, given: PagesConfig | None) -> PagesConfig:
         window = None
     config = PagesConfig(window)
     if config.stored != stored:
-        raise TBloomError(f"{path!r} is a page store that this version of tbloom can't read")
+        raise TBloomError(
+            f"{path!r} is a page store that this version of tbloom can't read; if its index is damaged, make it anew "
+            "with 'tbloom pages rebuild'"
+        )
     if given is not None and given.stored != stored:
         raise ConfigMismatch(path, differences(stored, given.stored), stored)
     return config

@@ -174,8 +174,9 @@ def errors(folder: Path) -> Iterator[None]:
             yield
     except lmdb.MapFullError as error:
         raise TBloomError(f"the index {str(folder)!r} is full at {_MAP_BYTES >> 30} GB") from error
-    except lmdb.Error as error:
-        if error.code > 0:  # the system's (a full disk may come as EIO)
+    except (lmdb.Error, snapshot.Corrupted) as error:
+        # The system's (a full disk may come as EIO).
+        if isinstance(error, lmdb.Error) and error.code > 0:
             raise OSError(error.code, os.strerror(error.code), str(folder)) from error
         raise TBloomError(
             f"the index {str(folder)!r} can't be used: {error}; "

@@ -21,6 +21,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _STATUSES = range(100, 1000)
 #: A record is read in one call, which no system does for 2**31 bytes; its lengths have 32 bits.
 MAX_BYTES = 2**30
+#: The limit of all but the body: a rebuild reads as many bytes of any record, to find the end of its fields.
+MAX_HEAD_BYTES = 2**22
 #: WARC tools know the scheme in small letters only.
 _URL = re.compile(r"https?://[^\s\x00-\x1f\x7f]+")
 _NAME = re.compile(r"[^\x00-\x20\x7f:]([^\x00-\x1f\x7f:]*[^\x00-\x20\x7f:])?")
@@ -105,7 +107,13 @@ def check_page(
     given = None if key is None else encode(key, "key")
     if given == url.encode():
         given = None
-    return Page(url, status, pairs, body, at, given, _further(fields))
+    further = _further(fields)
+    size = len(url.encode()) + 2 * len(given or b"")  # the key is stored in hex
+    size += sum(len(name) + len(value) for name, value in pairs + further)
+    if size > MAX_HEAD_BYTES:
+        expected = f"at most {MAX_HEAD_BYTES} bytes, together with the key, headers and fields"
+        raise ConfigError("url", f"{size} bytes", expected)
+    return Page(url, status, pairs, body, at, given, further)
 
 
 def address_of(key: bytes) -> Item:

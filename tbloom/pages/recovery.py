@@ -167,7 +167,7 @@ class _Learner:
     def _is_whole(self, slice: Kept, entry: Entry) -> bool:
         path = segments.path_of(self._root, slice.label, entry.segment)
         try:
-            record.block_of(segments.read(path, entry.offset, entry.length))
+            record.check(segments.read(path, entry.offset, entry.length))
         except (record.Damaged, FileNotFoundError) as error:
             logger.warning("%s: the record at %d: %s", path, entry.offset, error)
             return False

@@ -80,7 +80,7 @@ def read(path: Path, offset: int, length: int) -> bytes:
 
 def first_record(path: Path) -> bytes:
     """A segment's first record, or what is left of it."""
-    return read(path, 0, record.length_of(read(path, 0, _START)))
+    return read(path, 0, min(record.length_of(read(path, 0, _START)), record.MAX_HEAD))
 
 
 def segment_of(path: Path) -> str | None:
@@ -126,7 +126,7 @@ def _record_at(fd: int, offset: int, end: int, segment: str | None) -> Found | N
     tail = os.pread(fd, record.TAIL_BYTES, offset + length - record.TAIL_BYTES)
     if not record.is_whole(start, tail):
         return None
-    for limit in (_START, _LONG_START, length):  # a URL may be long
+    for limit in (_START, _LONG_START, record.MAX_HEAD):  # a URL may be long
         if limit > _START:
             start = os.pread(fd, min(length, limit), offset)
         with suppress(record.Damaged):

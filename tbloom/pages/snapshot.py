@@ -14,6 +14,7 @@ an open table stays valid.
 
 from __future__ import annotations
 
+import struct
 from struct import Struct
 from typing import Any, NamedTuple, TypeAlias
 
@@ -25,10 +26,16 @@ _STATE_FORM, _ENTRY, _SLICE = Struct("<QQI"), Struct("<IQIqQ"), Struct("<qI")
 _NUMBER, _SEGMENT = Struct(">I"), Struct("<QQ")
 #: Earlier than any slice (ms).
 EVER = -(1 << 62)
+#: No number of the index reaches this.
+_MAX = 1 << 62
 
 #: Handles, by name, and those of slices by number.
 Tables = dict[bytes | int, Any]
 Transaction: TypeAlias = "lmdb.Transaction[bytes]"
+
+
+class Corrupted(Exception):
+    """A value of the index is none that tbloom writes."""
 
 
 class Entry(NamedTuple):
@@ -92,7 +99,7 @@ class Snapshot:
     @property
     def parameters(self) -> str:
         """The stored parameters."""
-        return (self._txn.get(_PARAMETERS, db=self._tables[META]) or b"").decode()
+        return (self._txn.get(_PARAMETERS, db=self._tables[META]) or b"").decode(errors="replace")
 
     def find(self, fingerprint: bytes, since: int = EVER) -> tuple[Kept, Entry] | None:
         """The place of the page with this address, if its slice begins at ``since`` (ms) or later."""
@@ -102,12 +109,15 @@ class Snapshot:
                 break
             value = get(fingerprint, db=tables[slice.table])
             if value is not None:
-                return slice, Entry._make(_ENTRY.unpack(value))
+                return slice, Entry._make(_numbers(_ENTRY, value))
         return None
 
     def slice(self, label: str) -> Kept:
         """The slice with this label."""
-        return next(slice for slice in self.slices if slice.label == label)
+        for slice in self.slices:
+            if slice.label == label:
+                return slice
+        raise Corrupted(f"there is no slice {label!r}")
 
     def kept(self, since: int) -> list[Kept]:
         """The slices that begin at ``since`` (ms) or later, newest first."""
@@ -196,17 +206,35 @@ def begin(txn: Transaction, tables: Tables, parameters: str) -> None:
 
 def state_in(txn: Transaction, tables: Tables) -> State:
     """The state that the transaction sees."""
-    return State._make(_STATE_FORM.unpack(txn.get(_STATE, db=tables[META]) or b""))
+    return State._make(_numbers(_STATE_FORM, txn.get(_STATE, db=tables[META]) or b""))
 
 
 def slices_in(txn: Transaction, tables: Tables) -> list[Kept]:
     """The slices that the transaction sees, newest first."""
     with txn.cursor(db=tables[SLICES]) as cursor:
-        found = [(*_SLICE.unpack(value), key.decode()) for key, value in cursor]
-    return sorted((Kept(start, label, table) for start, table, label in found), reverse=True)
+        found = [(_numbers(_SLICE, value), _label(key)) for key, value in cursor]
+    return sorted((Kept(start, label, table) for (start, table), label in found), reverse=True)
 
 
 def _segment(key: bytes, value: bytes) -> Segment:
-    size, records = _SEGMENT.unpack_from(value)
-    (number,) = _NUMBER.unpack(key)
-    return Segment(number, value[_SEGMENT.size :].decode(), size, records)
+    size, records = _numbers(_SEGMENT, value[: _SEGMENT.size])
+    (number,) = _numbers(_NUMBER, key)
+    return Segment(number, _label(value[_SEGMENT.size :]), size, records)
+
+
+def _numbers(form: Struct, value: bytes) -> tuple[int, ...]:
+    """The numbers in a value. Raises Corrupted."""
+    try:
+        numbers = form.unpack(value)
+    except struct.error as error:
+        raise Corrupted(str(error)) from None
+    if max(numbers) >= _MAX or min(numbers) <= -_MAX:
+        raise Corrupted(f"a number is out of range: {numbers}")
+    return numbers
+
+
+def _label(value: bytes) -> str:
+    """The label of a slice, which is part of the names of files. Raises Corrupted."""
+    if not value.isalnum():  # ASCII only, because these are bytes
+        raise Corrupted(f"{value!r} is no label")
+    return value.decode()

@@ -17,7 +17,7 @@ from tbloom.pages.lock import WriterLock
 from tbloom.pages.page import Page, micros
 from tbloom.pages.recovery import Moved
 from tbloom.pages.segments import Appender
-from tbloom.pages.snapshot import EVER, Change, Entry, Kept, Segment
+from tbloom.pages.snapshot import EVER, Change, Corrupted, Entry, Kept, Segment
 
 #: Puts between two looks for killed readers, whose part of the index can't be used again before.
 _PUTS_PER_LOOK = 1_000
@@ -241,6 +241,9 @@ class Writer:
             return
         with self._index.reading() as snapshot:
             old = [slice for slice in snapshot.slices if slice.start < since]
+            for slice in old:  # a damaged start must not delete its files
+                if not self._calendar.config.is_in(slice.start, slice.label):
+                    raise Corrupted(f"slice {slice.label!r} does not begin at {slice.start}")
         for slice in old:
             if slice.label in self._appenders:
                 self._appenders.pop(slice.label)[1].close()

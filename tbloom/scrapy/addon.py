@@ -11,6 +11,7 @@ from tbloom.scrapy.claims.middleware import DownloaderMiddleware, SpiderMiddlewa
 from tbloom.scrapy.dupefilter.batches import BatchMiddleware
 from tbloom.scrapy.dupefilter.dupefilter import DupeFilter
 from tbloom.scrapy.dupefilter.options import shadow_setting
+from tbloom.scrapy.settings import MARK, MARKS_DONE
 
 if TYPE_CHECKING:
     from scrapy.settings import BaseSettings
@@ -35,7 +36,7 @@ class Addon:
             )
             return
         settings["SPIDER_MIDDLEWARES"].setdefault(BatchMiddleware, -999)
-        if settings.get("TBLOOM_MARK") == "done":
+        if settings.get(MARK.name) in MARKS_DONE:
             # Nearest to the engine: the first to see a request leave the queue, the last to see its end.
             settings["DOWNLOADER_MIDDLEWARES"].setdefault(DownloaderMiddleware, -1000)
             settings["SPIDER_MIDDLEWARES"].setdefault(SpiderMiddleware, -1000)

@@ -2,54 +2,98 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from redis import Redis
+from redis import Redis, RedisError
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 from scrapy.settings import BaseSettings
 from scrapy_redis.connection import get_redis_from_settings
 
 from tbloom.engine.client import RETRY_FOR
-from tbloom.engine.urls import SOCKET_TIMEOUT, without_secrets
-from tbloom.errors import ConfigError
+from tbloom.engine.urls import SOCKET_TIMEOUT, parse_url
+from tbloom.engine.urls import make_client as client_of
+from tbloom.errors import ConfigError, TBloomError
+from tbloom.scrapy.settings import Setting, naming_settings
+
+#: What a client raises where a parameter has a wrong name or value.
+_WRONG = (TypeError, ValueError, AttributeError, LookupError, ImportError, NameError, OverflowError)
+#: The settings with one value: what raises such an error for a wrong one, and what would be right.
+_CHECKS: dict[str, tuple[Callable[[Any], object], str]] = {
+    "REDIS_HOST": (lambda host: host.encode("idna"), "the name or address of a host"),
+    "REDIS_PORT": (lambda port: range(1, 65536).index(int(port)), "a whole number from 1 to 65535"),
+    "REDIS_DB": (lambda number: range(1 << 31).index(int(number)), "a whole number from 0"),
+    "REDIS_ENCODING": ("".encode, "the name of an encoding"),
+}
 
 
 def make_client(settings: BaseSettings) -> tuple[Any, dict[str, float]]:
     """The client, and the store's default for ``retry_for`` where tbloom decides on it."""
-    client = _client(settings)
-    if not _is_retried_by_us(client, settings):
+    for name, (check, expected) in _CHECKS.items():
+        value = settings.get(name)
+        try:
+            if value:  # scrapy-redis ignores any other
+                check(value)
+        except _WRONG:
+            raise ConfigError(name, value, expected) from None
+    if url := settings.get("REDIS_URL"):
+        with naming_settings({"url": Setting("REDIS_URL")}):
+            parse_url(url)
+            client_of(Redis.from_url, Retry, url).close()  # it has checked the options
+    params = _params(settings)
+    with naming_redis(settings):
+        client = _client(settings, params)
+    if not _is_retried_by_us(client, params):
         return client, {}
     client.set_retry(Retry(NoBackoff(), 0))
     return client, {"retry_for": RETRY_FOR}
 
 
-def _client(settings: BaseSettings) -> Any:
+def _params(settings: BaseSettings) -> dict[str, Any]:
+    try:
+        return settings.getdict("REDIS_PARAMS")
+    except (TypeError, ValueError):  # its message may have a piece of a password
+        shown = type(settings["REDIS_PARAMS"])
+        raise ConfigError("REDIS_PARAMS", shown, "a dict, or one as JSON") from None
+
+
+def _client(settings: BaseSettings, params: dict[str, Any]) -> Any:
     # scrapy-redis would wait 30 s for a reply, and block the reactor.
     timeouts = {"socket_timeout": SOCKET_TIMEOUT, "socket_connect_timeout": SOCKET_TIMEOUT}
     own = {name: settings[name] for name in settings if name.startswith("REDIS_")}
-    try:
-        own["REDIS_PARAMS"] = {**timeouts, **settings.getdict("REDIS_PARAMS")}
-        return get_redis_from_settings(BaseSettings(own))
-    except (ValueError, AttributeError) as error:  # an impossible URL
-        if isinstance(error, json.JSONDecodeError):
-            raise params_error(settings, error) from None
-        url = without_secrets(str(settings.get("REDIS_URL")))
-        raise ConfigError("REDIS_URL", url, f"what redis-py takes ({error})") from None
-    except (TypeError, ImportError, NameError) as error:  # redis-py lacks a parameter or a class
-        raise params_error(settings, error) from None
+    client = get_redis_from_settings(BaseSettings({**own, "REDIS_PARAMS": {**timeouts, **params}}))
+    pool = getattr(client, "connection_pool", None)
+    if pool is not None:  # a cluster's client has connected
+        try:
+            pool.connection_class(**pool.connection_kwargs)  # which does not connect
+        except RedisError as error:
+            raise ValueError(error) from None
+    return client
 
 
-def _is_retried_by_us(client: Any, settings: BaseSettings) -> bool:
+def _is_retried_by_us(client: Any, params: dict[str, Any]) -> bool:
     """A plain client for which the project has chosen no retries: ``retry_for`` limits them."""
     fails_over = hasattr(getattr(client, "connection_pool", None), "sentinel_manager")
-    chosen = "retry" in settings.getdict("REDIS_PARAMS")
-    return isinstance(client, Redis) and not fails_over and not chosen
+    return isinstance(client, Redis) and not fails_over and "retry" not in params
+
+
+@contextmanager
+def naming_redis(settings: BaseSettings) -> Iterator[None]:
+    """Within it, what redis-py raises for a wrong parameter is a ConfigError that names REDIS_PARAMS."""
+    try:
+        yield
+    except TBloomError:
+        raise
+    except _WRONG as error:
+        if not settings.get("REDIS_PARAMS"):
+            raise
+        raise params_error(settings, error) from None
 
 
 def params_error(settings: BaseSettings, error: Exception) -> ConfigError:
     """The error for REDIS_PARAMS that redis-py does not take; it shows no values, which may be secret."""
-    params = settings.get("REDIS_PARAMS")
-    names = sorted(params) if isinstance(params, dict) else type(params)
-    return ConfigError("REDIS_PARAMS", names, f"what redis-py takes ({error})")
+    params = settings.getdict("REDIS_PARAMS")
+    why = "" if "url" in params else f" ({error})"
+    return ConfigError("REDIS_PARAMS", [*params], f"what redis-py takes{why}")

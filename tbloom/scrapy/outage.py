@@ -1,176 +1,183 @@
-"""What a crawl does while Redis does not answer (``TBLOOM_ON_ERROR``): its stores answer without it, and try it now and then."""
+"""What a crawl does while Redis does not answer (``TBLOOM_ON_ERROR``).
+
+A circuit breaker holds the store's calls back. With "schedule" the crawler then decides by what it has asked for itself, and
+hands that to the server before it uses the server's answers again.
+"""
 
 from __future__ import annotations
 
 import logging
+import signal
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
-from typing import Any, TypeVar
+from functools import partial
+from itertools import islice
+from typing import Any, NamedTuple, TypeVar
 
-from redis import ConnectionError as RedisConnectionError
 from redis import RedisError
 
 from tbloom import Claim, ExactFilter, TimeBloom
-from tbloom.engine.flow import Flow
+from tbloom.engine.flow import Call, Failure
 from tbloom.engine.retries import is_outage
 from tbloom.engine.sync import SyncDriver
-from tbloom.errors import ConfigError, TBloomError
-from tbloom.items import Item
+from tbloom.errors import TBloomError
+from tbloom.exact.base import DEFAULT_TTL
+from tbloom.items import Item, check_ttl
+from tbloom.scrapy.circuit import CircuitBreaker, HeldOff
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: During an outage: raise the error, answer "new", or answer "seen".
-ON_ERROR = ("raise", "schedule", "drop")
-#: The time between two tries of a server that does not answer (s).
-HOLD_OFF = 10.0
+#: Limit for the requests that a crawler remembers for an outage; beyond it, the older half is forgotten.
+MAX_ASKED = 200_000
 
 
-class HeldOff(RedisConnectionError):
-    """The server is not asked: it did not answer some seconds ago."""
+class _Asked(NamedTuple):
+    """A request that this process has asked for.
 
-
-class CircuitBreaker:
-    """Lets every call through while the server answers, and one every 10 seconds during an outage.
-
-    It logs the beginning and the end of an outage once each. With ``"raise"`` it only counts errors.
+    ``at``: when (ms); ``argument``: its ``within`` or ``ttl``; ``give``: what tells the server of it; ``note``: its claim's.
     """
 
-    def __init__(self, name: str, on_error: str) -> None:
-        if on_error not in ON_ERROR:
-            raise ConfigError("on_error", on_error, " or ".join(map(repr, ON_ERROR)))
-        self.on_error = on_error
-        #: Calls that ended in an error, and calls that were answered without the server.
-        self.errors = 0
-        self.answers = 0
-        self._name = name
-        self._next_try: float | None = None
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the last call ended in an error."""
-        return self._next_try is not None
-
-    def lets_through(self) -> bool:
-        """Whether a call may be sent now."""
-        if self._next_try is None:
-            return True
-        now = time.monotonic()
-        if now < self._next_try:
-            return False
-        self._next_try = now + HOLD_OFF  # other calls wait for the result of this one
-        return True
-
-    def worked(self) -> None:
-        """Closes the circuit: the server has answered."""
-        if self._next_try is not None:
-            self._next_try = None
-            logger.info("filter %r: the server answers again", self._name)
-
-    def failed(self, error: Exception) -> None:
-        """Counts an error, and opens the circuit."""
-        self.errors += 1
-        if self.on_error == "raise":
-            return
-        if self._next_try is None:
-            what = "new" if self.on_error == "schedule" else "seen"
-            logger.error(
-                "filter %r: the server does not answer; items are taken for %s meanwhile (on_error=%r): %s",
-                self._name,
-                what,
-                self.on_error,
-                error,
-            )
-        self._next_try = time.monotonic() + HOLD_OFF
-
-
-class _ThisThread(threading.local):
-    #: The thread's call may be answered without the server. A heartbeat, for example, is always sent.
-    has_policy = False
+    at: int
+    argument: Any
+    give: Callable[..., object] | None
+    note: str
 
 
 class _CrawlStore(SyncDriver):
     """A store whose calls pass a circuit breaker."""
 
-    assume_new: Callable[[Iterable[Item]], None]
+    assume_new: Any
+    _heartbeat: threading.Thread | None = None
 
     def __init__(self, *args: Any, on_error: str = "raise", **arguments: Any) -> None:
         super().__init__(*args, **arguments)
         #: What happens while the server does not answer.
         self.circuit = CircuitBreaker(self.name, on_error)
-        self._this_thread = _ThisThread()
+        #: With "schedule": what this process has asked for, oldest first.
+        self._asked: dict[Item, _Asked] = {}
+        #: True if the server does not know all of that.
+        self._is_ahead = False
 
-    def _decide(
-        self, verb: Callable[..., T], *args: Any, schedule: T, drop: T, new: Iterable[Item] = ()
-    ) -> T:
-        """The verb's answer, or that of TBLOOM_ON_ERROR; ``new``: the items that "schedule" calls new."""
-        policy = self.circuit.on_error
-        if policy == "raise":
-            return verb(*args)
-        self._this_thread.has_policy = True
+    def close(self) -> None:
+        """Tries the server once more: tells it what it does not know, and closes the store."""
+        self.circuit.try_again()
         try:
-            return verb(*args)
+            if self._is_ahead:
+                self._hand_over()
+        except (RedisError, TBloomError) as error:
+            message = "filter %r: what this crawler has scheduled meanwhile is new to others: %s"
+            logger.warning(message, self.name, error)
+        super().close()
+
+    def _oldest(self, argument: Any) -> int:
+        """The time before which an item was asked for that is new again (ms)."""
+        raise NotImplementedError
+
+    def _decide(self, ask: Callable[[], T], otherwise: Callable[[], T]) -> T:
+        """The server's answer; with "schedule" and "drop" the other one while there is none."""
+        try:
+            if self._is_ahead and not self.circuit.holds_off:
+                self._hand_over()
+            return ask()
         except RedisError as error:
-            if not is_outage(error):
+            if self.circuit.on_error == "raise" or not is_outage(error):
                 raise
-        finally:
-            self._this_thread.has_policy = False
-        self.circuit.answers += 1
-        if policy == "drop":
-            return drop
-        self.assume_new(new)
-        return schedule
+        return otherwise()
 
-    def _run(self, flow: Flow[T]) -> T:
-        if self.circuit.is_open:
-            flow = self._gated(flow)
+    def _add(self, verb: Callable[..., bool], item: Item, argument: Any, give: Any) -> bool:
+        def ask() -> bool:
+            is_new = verb(item, argument)
+            self._remember(item, argument, give)
+            return is_new
+
+        return self._decide(ask, partial(self._schedule, item, argument, give))
+
+    def _is_new(self, item: Item, argument: Any) -> bool:
+        """The answer without the server."""
+        asked = self._asked.get(item)
+        if asked and asked.at >= self._oldest(argument):
+            return False
+        self.circuit.answers += 1
+        return self.circuit.on_error == "schedule"
+
+    def _schedule(self, item: Item, argument: Any, give: Any, note: str = "") -> bool:
+        """The answer without the server; an item that is new is to be told to it."""
+        is_new = self._is_new(item, argument)
+        if is_new:
+            self.assume_new([item])
+            self._remember(item, argument, give, note)
+            self._is_ahead = True
+        return is_new
+
+    def _remember(self, item: Item, argument: Any, give: Any, note: str = "") -> None:
+        if self.circuit.on_error != "schedule":
+            return
+        if len(self._asked) >= MAX_ASKED:
+            for old in [*islice(self._asked, MAX_ASKED // 2)]:
+                del self._asked[old]
+        before = self._asked.pop(item, None)
+        at = before.at if before and before.at >= self._oldest(argument) else _now()
+        self._asked[item] = _Asked(at, argument, give, note)
+
+    def _hand_over(self) -> None:
+        """Tells the server what this process has asked for. It may have lost what it knew, too."""
+        groups = defaultdict[tuple[Any, Any], list[Item]](list)
+        for item, asked in self._asked.items():
+            groups[asked.give, asked.argument].append(item)
+        for (give, argument), items in groups.items():
+            oldest = self._oldest(argument)
+            if give is not None:
+                give(self, [item for item in items if self._asked[item].at >= oldest], argument)
+        self._is_ahead = False
+
+    def _send(self, calls: Sequence[Call]) -> Sequence[Any]:
+        if threading.current_thread() is self._heartbeat:  # is always sent, and decides nothing
+            return super()._send(calls)
+        if self.circuit.holds_off:
+            raise HeldOff("the server did not answer, and is not asked yet")
         try:
-            return super()._run(flow)
+            replies = super()._send(calls)
         except RedisError as error:
-            if is_outage(error) and not isinstance(error, HeldOff):
+            if is_outage(error):
                 self.circuit.failed(error)
             raise
-
-    def _gated(self, flow: Flow[T]) -> Flow[T]:
-        """The flow; ends in HeldOff if it is too early to ask the server, and closes the circuit if that answers."""
-        is_answered = False
-        try:
-            calls = next(flow)
-            if self._this_thread.has_policy and not self.circuit.lets_through():
-                raise HeldOff("the server did not answer, and is not asked yet")
-            while True:
-                replies = yield calls
-                is_answered = True
-                calls = flow.send(replies)
-        except StopIteration as stop:
-            if is_answered:
-                self.circuit.worked()
-            answer: T = stop.value
-            return answer
-        except (RedisError, TBloomError) as error:
-            if is_answered and not is_outage(error):
-                self.circuit.worked()
-            raise
-        finally:
-            flow.close()
+        failures = [reply.error for reply in replies if isinstance(reply, Failure)]
+        outages = [*filter(is_outage, failures)]
+        if outages:
+            self.circuit.failed(outages[0])
+        else:
+            self.circuit.worked()
+        return replies
 
     def _retry_seconds(self) -> float:
-        return 0.0 if self.circuit.is_open else super()._retry_seconds()
+        is_waited_for = not self.circuit.is_open and not _is_told_to_end()
+        return super()._retry_seconds() if is_waited_for else 0.0
 
 
 class CrawlExact(_CrawlStore, ExactFilter):
     """A crawl's ``ExactFilter``."""
 
+    def __init__(self, *args: Any, **arguments: Any) -> None:
+        super().__init__(*args, **arguments)
+        self._ttl = arguments.get("ttl", DEFAULT_TTL)
+
     def add(self, item: Item, ttl: float | timedelta | None = None) -> bool:
         """See ``ExactFilter.add``."""
-        return self._decide(super().add, item, ttl, schedule=True, drop=False, new=[item])
+        return self._add(super().add, item, ttl, ExactFilter.add_many)
 
     def contains(self, item: Item) -> bool:
         """See ``ExactFilter.contains``."""
-        return self._decide(super().contains, item, schedule=False, drop=True)
+        return self._decide(
+            partial(super().contains, item), lambda: not self._is_new(item, self._ttl)
+        )
+
+    def _oldest(self, argument: Any) -> int:
+        return _now() - check_ttl(self._ttl if argument is None else argument)
 
 
 class CrawlBloom(_CrawlStore, TimeBloom):
@@ -178,20 +185,19 @@ class CrawlBloom(_CrawlStore, TimeBloom):
 
     def add(self, item: Item, within: int | None = None) -> bool:
         """See ``TimeBloom.add``."""
-        return self._decide(super().add, item, within, schedule=True, drop=False, new=[item])
+        return self._add(super().add, item, within, TimeBloom.add_many)
 
     def contains(self, item: Item, within: int | None = None) -> bool:
         """See ``TimeBloom.contains``."""
-        return self._decide(super().contains, item, within, schedule=False, drop=True)
+        return self._decide(
+            partial(super().contains, item, within), lambda: not self._is_new(item, within)
+        )
 
     def claim(
         self, item: Item, within: int | None = None, note: str = "", previous_owner: str = ""
     ) -> Claim:
         """See ``TimeBloom.claim``."""
-        arguments = (item, within, note, previous_owner)
-        return self._decide(
-            super().claim, *arguments, schedule=Claim.NEW, drop=Claim.SEEN, new=[item]
-        )
+        return self.claim_many([item], within, [note], previous_owner)[0]
 
     def claim_many(
         self,
@@ -202,18 +208,67 @@ class CrawlBloom(_CrawlStore, TimeBloom):
     ) -> list[Claim]:
         """See ``TimeBloom.claim_many``."""
         items = list(items)
-        new, seen = [Claim.NEW] * len(items), [Claim.SEEN] * len(items)
-        arguments = (items, within, notes, previous_owner)
-        return self._decide(super().claim_many, *arguments, schedule=new, drop=seen, new=items)
+        notes = [""] * len(items) if notes is None else list(notes)
+        verb = super().claim_many
+
+        def ask() -> list[Claim]:
+            answers = verb(items, within, notes, previous_owner)
+            for item, answer in zip(items, answers, strict=True):
+                if answer is not Claim.BUSY:
+                    give = None if answer is Claim.NEW else TimeBloom.add_many
+                    self._remember(item, within, give)
+            return answers
+
+        def otherwise() -> list[Claim]:
+            if previous_owner:  # only the server knows if another process has it now
+                self._forget(items)
+            give = CrawlBloom._claim_again
+            are_new = [
+                self._schedule(item, within, give, note)
+                for item, note in zip(items, notes, strict=True)
+            ]
+            return [Claim.NEW if is_new else Claim.SEEN for is_new in are_new]
+
+        return self._decide(ask, otherwise)
 
     def commit_many(self, items: Iterable[Item]) -> None:
         """See ``TimeBloom.commit_many``; a heartbeat makes up for it."""
-        self._decide(super().commit_many, items, schedule=None, drop=None)
+        items = list(items)
+        self._decide(partial(super().commit_many, items), lambda: None)
+        for item in items:
+            self._remember(item, None, TimeBloom.add_many)
 
     def release(self, item: Item) -> None:
-        """See ``TimeBloom.release``; a heartbeat makes up for it."""
-        self._decide(super().release, item, schedule=None, drop=None)
+        """See ``TimeBloom.release``."""
+        self.release_many([item])
 
     def release_many(self, items: Iterable[Item]) -> None:
         """See ``TimeBloom.release_many``; a heartbeat makes up for it."""
-        self._decide(super().release_many, items, schedule=None, drop=None)
+        items = list(items)
+        self._forget(items)
+        self._decide(partial(super().release_many, items), lambda: None)
+
+    def _oldest(self, argument: Any) -> int:
+        oldest: int = self.config.window.live(_now(), argument)[0].start
+        return oldest
+
+    def _forget(self, items: Iterable[Item]) -> None:
+        for item in items:
+            self._asked.pop(item, None)
+
+    def _claim_again(self, items: list[Item], within: int | None) -> None:
+        """Claims what was scheduled without the server; this process works on it whatever the answer is."""
+        notes = [self._asked[item].note for item in items]
+        TimeBloom.claim_many(self, items, within, notes, previous_owner=self.session)
+        for item in items:
+            self._remember(item, within, None)
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _is_told_to_end() -> bool:
+    """Whether Scrapy has caught a signal, which it handles once the crawl waits for nothing: the next one kills."""
+    handler = signal.getsignal(signal.SIGTERM)
+    return getattr(handler, "__name__", "").startswith("_signal_kill")

@@ -67,6 +67,8 @@ FILTER = {
     "path": Setting("TBLOOM_PATH"),
 }
 STORE, MARK = Setting("TBLOOM_STORE"), Setting("TBLOOM_MARK")
+#: The values of TBLOOM_MARK with which requests are claimed, and marked when they are done.
+MARKS_DONE = ("done", "parsed")
 TAKE_OVER, SHADOW = Setting("TBLOOM_TAKE_OVER", flag), Setting("TBLOOM_SHADOW")
 #: The same of the distinct counters.
 COUNTS = {

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from tbloom.bloom import sizing
 from tbloom.bloom.config import Config, configure, from_stored
+from tbloom.bloom.layout import Layout
 from tbloom.errors import ConfigError
 
 #: Explicit in everything, so that a change of one parameter changes no other.
@@ -90,15 +91,47 @@ def test_explicit_size_and_capacity() -> None:
     assert (123, 2**20, 8) == (config.capacity, config.bits, config.hashes)
 
 
-@pytest.mark.parametrize("grow", [True, False])
-def test_a_size_that_is_too_small_changes_the_promise(grow: bool) -> None:
-    """Bits, hashes and capacity that can't keep the error rate promise the one that they have."""
-    config = configure(
-        "news", capacity=1391, bits=25064, hashes=5, error_rate=1e-6, slices=3, grow=grow
-    )
-    rate = sizing.rate_at(1391, config.bits, 5) * (2 if grow else 1)
-    assert sizing.window_rate([rate] * 3) == pytest.approx(config.error_rate)
-    assert config.error_rate == from_stored("news", config.stored).error_rate
+@pytest.mark.parametrize("more", [1, 10**6])
+def test_a_capacity_that_bits_and_hashes_can_not_keep_is_refused(more: int) -> None:
+    """At the error rate; the error names the highest capacity that they can keep."""
+    size: dict[str, Any] = {"bits": 2**16, "hashes": 6, "slices": 3}
+    most = configure("news", **size).capacity
+    with pytest.raises(ConfigError, match=rf"^capacity: expected {most} or less, ") as caught:
+        configure("news", **size, capacity=most + more)
+    assert most + more == caught.value.value
+    assert configure("news", **size, capacity=most) == configure("news", **size)
+
+
+def test_bits_and_hashes_that_can_not_keep_a_single_item_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^hashes: expected more, because 256 bits .* got 1"):
+        configure("news", bits=1, hashes=1)
+
+
+@given(
+    capacity=st.none() | st.integers(1, 10**7),
+    error_rate=st.floats(1e-15, 0.5),
+    slices=st.integers(1, 400),
+    grow=st.booleans(),
+    bits=st.none() | st.integers(1, 2**30),
+    hashes=st.none() | st.integers(1, 64),
+    shards=st.none() | st.integers(1, 9),
+)
+def test_any_parameters_that_are_not_refused_keep_the_error_rate(
+    error_rate: float, slices: int, grow: bool, **size: Any
+) -> None:
+    """By the formula, in each shard: with all slices at capacity, though they have grown."""
+    try:
+        config = configure("news", error_rate=error_rate, slices=slices, grow=grow, **size)
+    except ConfigError:
+        return
+    assert error_rate == config.error_rate
+    layout = Layout(config)
+    for _ in range(5 if grow else 0):
+        layout = Layout(config, layout.grown("20190508", ["20190508"]))
+    rates = [sizing.rate_at(*part) for part in layout.parts("20190508")]
+    kept = error_rate * (1 + 1e-9)
+    assert sizing.window_rate(rates * slices) <= kept
+    assert from_stored("news", config.stored).error_rate <= max(kept, 1e-15)
 
 
 def test_hashes_alone() -> None:
@@ -187,14 +220,10 @@ def test_a_capacity_beyond_all_shards() -> None:
 def test_any_error_rate(
     error_rate: float, slices: int, hashes: int | None, bits: int | None
 ) -> None:
-    """Every error rate between 0 and 1 makes a filter, or a ConfigError: never another error. It is kept, if the bits
-    hold one item at this rate."""
-    kept = error_rate
+    """Every error rate between 0 and 1 makes a filter that promises it, or a ConfigError: never another error."""
     with suppress(ConfigError):
-        kept = configure(
-            "news", error_rate=error_rate, slices=slices, bits=bits, hashes=hashes
-        ).error_rate
-    assert error_rate == kept or (bits and error_rate < kept < 1)
+        config = configure("news", error_rate=error_rate, slices=slices, bits=bits, hashes=hashes)
+        assert error_rate == config.error_rate
 
 
 @pytest.mark.parametrize("name", [field.name for field in fields(Config)])

@@ -73,7 +73,7 @@ INSTANTS = [
 SMALL: list[dict[str, Any]] = [
     {"capacity": 10, "error_rate": 0.01, "slices": 2},
     {"capacity": 10, "error_rate": 1e-9, "slices": 1},  # more rows than a digest has columns
-    {"bits": 1024, "hashes": 1, "capacity": 40, "slices": 1},
+    {"bits": 1024, "hashes": 1, "capacity": 40, "error_rate": 0.1, "slices": 1},
 ]
 
 

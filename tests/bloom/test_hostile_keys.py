@@ -260,3 +260,34 @@ def test_a_lane_that_is_none_ends_clearly(own: redis.Redis, value: str | bytes) 
             assert seen.contains_many(ITEMS) == [True] * len(ITEMS)
         if isinstance(outcome, Exception):
             assert seen.add("another") is True  # by another lane
+
+
+_ENTRIES: list[tuple[str | bytes, str | bytes]] = [
+    *(("{planted}:20190508", value) for value in ["", "x", "nan", "inf", "-1", "1e300", "0x1f", b"\xff"]),
+    *(("{planted}:20190508", value) for value in ["9" * 16, "9" * 5000, " 9", "9.5", "\u0661"]),
+    *((part, "9" * 15) for part in ["", "x", b"\xff", "{planted}:", "{planted}:config", "\x1b[2J"]),
+    *((part, "9" * 15) for part in ["{planted}:20190508:x", "{planted}:2019:1:1", "{other}:2019"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("part", "value"), _ENTRIES, ids=lambda text: ascii(text)[:24])
+def test_an_entry_of_the_register_that_is_none_is_reported_and_removed(
+    own: redis.Redis, part: str | bytes, value: str | bytes
+) -> None:
+    """By the part that begins next; the entry of a part that was dropped is told as ever."""
+    for shards in (1, 3):
+        seen = _filled(own, shards)
+        keys, registers = _keys(seen, "slice"), [*map(seen.config.keys.register, range(shards))]
+        for register in registers:
+            own.hset(register, part, value)
+        found = [warning for warning in seen.warnings() if "not tbloom's: 1" in warning]
+        assert registers == [warning.split(" has ")[0] for warning in found]
+        assert all(warning.isprintable() for warning in found)
+        assert tuple(seen.warnings()) == seen.info().warnings
+        own.delete(*keys)
+        assert len(seen.warnings()) == 2 * shards
+        seen.add_many(ITEMS)
+        assert ([], sorted(keys)) == (
+            seen.warnings(),
+            sorted(key.decode() for register in registers for key in own.hkeys(register)),
+        )

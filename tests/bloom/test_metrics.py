@@ -410,8 +410,9 @@ def test_a_script_prints_nothing_until_it_configures_logging(url: str, name: str
 
     assert run(url, name) == run(url, f"{name}-b", "log") == ("", [])
     assert run(UNREACHABLE, name) == ("", [])
-    printed, [line] = run(UNREACHABLE, name, "log")
+    printed, [line, last] = run(UNREACHABLE, name, "log")
     assert printed == ""
     assert line.startswith(
-        f"ERROR:tbloom.scrapy.outage:filter {name!r}: the server does not answer"
+        f"ERROR:tbloom.scrapy.circuit:filter {name!r}: the server does not answer"
     )
+    assert "what this crawler has scheduled meanwhile is new to others" in last

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import DistinctCounter, ExactFilter, TimeBloom
+from tbloom import DistinctCounter, ExactFilter, TBloomError, TimeBloom
+from tbloom.bloom.hasher import digest
+from tbloom.engine import pending
 from tbloom.engine.flow import ScriptCall, text
 from tests.helpers.flows import replies_to
 from tests.helpers.forks import in_child, needs_fork
@@ -43,10 +45,10 @@ def test_an_error_after_a_lost_reply_leaves_the_item_in_doubt(
 
 
 @both
-def test_an_item_of_a_lost_answer_that_another_call_redeems_is_new_afterwards(
+def test_of_two_calls_that_fetch_a_lost_answer_at_once_each_gets_its_own(
     store: Any, url: str, name: str
 ) -> None:
-    """A call for it in between finds it seen: this is given up, so that pending answers stay simple."""
+    """Also where one of them fails."""
     with (
         LossyProxy(url, lambda number: number == 2) as proxy,
         store.from_url(proxy.url, name, retry_for=0) as seen,
@@ -56,9 +58,9 @@ def test_an_item_of_a_lost_answer_that_another_call_redeems_is_new_afterwards(
             seen.add_many(["x", "y"])
         fails = seen._protocol.add_many(["x"], None)
         next(fails)
-        assert seen.add("y") is False
+        assert seen.add("y") is True
         fails.close()
-        assert [True, False] == [seen.add("y"), seen.add("y")]
+        assert seen.add("y") is False
         assert [True, False] == [seen.add("x"), seen.add("x")]
 
 
@@ -128,6 +130,112 @@ def test_an_answer_is_kept_for_an_hour(clockwork: Any, name: str) -> None:
         losing.clear()
         clockwork.set("2019-06-03 00:59:00")
         assert [True, False] == [seen.add("a"), seen.add("a")]
+
+
+@pytest.mark.check
+def test_a_large_batch_that_ends_in_an_error_forgets_none_of_its_new_items(
+    url: str, name: str
+) -> None:
+    """More than 100,000: each is new to the repeat."""
+    items = [str(i) for i in range(110_000)]
+    losing, parameters = [True], {"slices": 1, "capacity": 200_000, "error_rate": 1e-9}
+    with TimeBloom.from_url(url, name, **parameters) as other:
+
+        def lose(_: int) -> bool:
+            return bool(losing) and other.info().items > 105_000 and losing.pop()
+
+        with (
+            LossyProxy(url, lose) as proxy,
+            TimeBloom.from_url(proxy.url, name, retry_for=0, **parameters) as seen,
+        ):
+            with pytest.raises(redis.ConnectionError):
+                seen.add_many(items)
+            assert all(seen.add_many(items))
+            assert not any(seen.add_many(items[::100]))
+        assert len(items) == other.info().items
+
+
+@both
+def test_calls_in_doubt_beyond_their_limit_are_fetched_by_the_next_one(
+    store: Any, url: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So none is dropped, and there are no more than the limit and the calls under way."""
+    monkeypatch.setattr(pending, "MAX_IN_DOUBT", 10)
+    losing = ["every reply"]
+    with (
+        LossyProxy(url, lambda _: bool(losing)) as proxy,
+        store.from_url(proxy.url, name, retry_for=0) as seen,
+    ):
+        for i in range(30):
+            with pytest.raises(redis.ConnectionError):
+                seen.add(str(i))
+        losing.clear()
+        assert not seen.contains("11")
+        assert 11 == len(seen._protocol._exchange.pending_answers._in_doubt)
+        assert seen.add("other")
+        assert 10 == len(seen._protocol._exchange.pending_answers._in_doubt)
+        assert [True] * 30 == [seen.add(str(i)) for i in range(30)]
+        assert not any(seen.add_many(map(str, range(30))))
+
+
+@both
+def test_more_new_items_than_can_be_kept_are_told_before_others_are_sent(
+    store: Any, url: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those can be asked for, also together with others."""
+    monkeypatch.setattr(pending, "MAX_NEW", 10)
+    with (
+        LossyProxy(url, lambda number: number == 2) as proxy,
+        store.from_url(proxy.url, name, retry_for=0) as seen,
+    ):
+        seen.add("before")
+        items = [str(i) for i in range(11)]
+        with pytest.raises(redis.ConnectionError):
+            seen.add_many(items)
+        assert seen.add("0")
+        for _ in range(2):
+            with pytest.raises(TBloomError, match="repeat those calls"):
+                seen.add("other")
+        assert [True, True, False] == seen.add_many(["1", "other", "before"])
+        assert seen.add("another")
+        assert [False] * 2 + [True] * 9 == seen.add_many(items)
+
+
+def test_a_new_item_is_kept_for_its_caller_no_longer_than_in_its_window(
+    url: str, name: str
+) -> None:
+    """Else it would be new twice within the next window."""
+    with (
+        LossyProxy(url, lambda number: number == 2) as proxy,
+        TimeBloom.from_url(proxy.url, name, granularity="1s", slices=2, retry_for=0) as seen,
+    ):
+        seen.add("before")
+        with pytest.raises(redis.ConnectionError):
+            seen.add_many(["a", "b"])
+        seen.add("b")  # fetches the answer to "a" too
+        time.sleep(2.1)
+        assert digest("a") not in seen._protocol._exchange.pending_answers
+
+
+def test_a_repeat_after_its_window_is_answered_like_any_other_call(
+    clockwork: Any, name: str
+) -> None:
+    """The lost answer has left with the window, so the item is new to the first who asks in the next one."""
+    losing: list[str] = []
+    short: Any = {"granularity": "1s", "slices": 2}
+    with (
+        LossyProxy(clockwork.server.url, lambda _: bool(losing)) as proxy,
+        TimeBloom.from_url(proxy.url, name, retry_for=0, **short) as seen,
+        TimeBloom.from_url(clockwork.server.url, name, **short) as other,
+    ):
+        seen.add("before")
+        losing.append("this reply")
+        with pytest.raises(redis.ConnectionError):
+            seen.add_many(["a", "b"])
+        losing.clear()
+        clockwork.set("2019-06-03 00:00:03")
+        assert [True, False, True] == [other.add("a"), seen.add("a"), seen.add("b")]
+        assert [False, False] == seen.add_many(["a", "b"])
 
 
 @needs_fork

@@ -10,8 +10,10 @@ import pytest
 import redis
 
 from tbloom import ConfigMismatch, FilterFull, TimeBloom
+from tbloom.bloom.config import configure
 from tests.helpers.flows import replies_to, script_of
 from tests.helpers.making import Make
+from tests.helpers.stored import snapshot
 
 OLD = {"capacity": 500, "slices": 3, "error_rate": 1e-6}
 CHANGES = {
@@ -147,11 +149,12 @@ async def test_a_shard_that_holds_nothing_does_not_matter(
 
 
 @pytest.mark.parametrize("shards", [1, 3])
-@pytest.mark.parametrize("then", ["same", "third", "clear", "old clear"])
-async def test_one_that_ends_half_way_can_be_made_again(
-    make: Make, url: str, name: str, then: str, shards: int
+@pytest.mark.parametrize("then", ["next", "same", "third", "clear", "old clear"])
+async def test_one_that_ends_half_way_is_finished_by_the_next_client(
+    make: Make, url: str, client: redis.Redis, name: str, *, then: str, shards: int
 ) -> None:
-    """Stopped after each of its steps, as by a crash."""
+    """Stopped after each of its steps, as by a crash. The next client has the new parameters, or calls reconfigure()
+    or clear()."""
     items = [f"item {i}" for i in range(200)]
     for step in range(1, 12):
         own = f"{name}-{step}"
@@ -167,9 +170,12 @@ async def test_one_that_ends_half_way_can_be_made_again(
             except StopIteration:
                 break
             flow.close()
-        if then == "same":
+        has_begun = dying.config.stored == client.get(f"{{{own}}}:config")
+        if then == "same" or (then == "next" and not has_begun):
             await new.reconfigure()
-            assert not any(await new.add_many(items))
+        if then in {"next", "same"}:
+            fresh = [f"fresh {i}" for i in range(50)]
+            assert [False] * 200 + [True] * 50 == await new.add_many(items + fresh)
         elif then == "third":
             third = make(name=own, shards=shards, capacity=3000, error_rate=1e-9)
             await third.reconfigure()
@@ -178,6 +184,42 @@ async def test_one_that_ends_half_way_can_be_made_again(
             await (new if then == "clear" else old).clear()
             assert all(await make(name=own, shards=2, capacity=70).add_many(items[:50]))
     assert step > 2 * shards
+
+
+@pytest.mark.parametrize("verb", ["add", "contains", "claim", "commit"])
+async def test_every_verb_finishes_one_that_ended_half_way(
+    make: Make, client: redis.Redis, name: str, verb: str
+) -> None:
+    """Only the root has the new parameters yet. Who has the old ones is refused, and changes nothing."""
+    items = [f"item {i}" for i in range(50)]
+    old, new = ({"shards": 3, "capacity": capacity, "error_rate": 1e-9} for capacity in (100, 200))
+    assert all(await make(**old).add_many(items))
+    stored = configure(name, **new).stored
+    client.set(f"{{{name}}}:config", stored, ex=600)
+    before = snapshot(client, name)
+    with pytest.raises(ConfigMismatch):
+        await getattr(make(**old), f"{verb}_many")(items)
+    assert before == snapshot(client, name)
+    seen = make(**new)
+    await getattr(seen, f"{verb}_many")(items)
+    assert {stored} == {client.get(key) for key in client.keys(f"*{name}*:config")}
+    assert not any(await seen.add_many(items))
+
+
+async def test_a_shard_with_parameters_that_can_not_change_stays_as_it_is(
+    make: Make, client: redis.Redis, name: str
+) -> None:
+    """A clear() that ended half-way left it, and the next client has another time zone."""
+    old, new = make(shards=2), make(shards=2, tz="Europe/Berlin")
+    items = [f"item {i}" for i in range(50)]
+    await old.add_many(items)
+    client.delete(f"{{{name}}}:config")
+    with pytest.raises(ConfigMismatch, match="tz is 'UTC' there"):
+        await new.add_many(items)
+    with pytest.raises(ConfigMismatch, match="tz is 'UTC' there"):
+        await new.reconfigure()
+    await new.clear()
+    assert all(await new.add_many(items))
 
 
 @pytest.mark.parametrize("stored", [1, 4])

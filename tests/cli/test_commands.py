@@ -16,9 +16,10 @@ from typing import IO, Any
 import pytest
 import redis
 
-from tbloom import TimeBloom
+from tbloom import DistinctCounter, ExactFilter, TimeBloom
 from tbloom.cli.commands import registry
 from tbloom.cli.commands.registry import COMMANDS
+from tbloom.engine.keys import Keys
 from tests.helpers.commands import (
     TBLOOM,
     VERBS,
@@ -116,6 +117,47 @@ def test_a_foreign_key_is_no_filter(url: str, client: redis.Redis, name: str) ->
     assert done.returncode == 1
     assert name in done.stderr
     client.delete(f"{{{name}}}:config")
+
+
+def test_planted_names_are_no_commands_to_a_terminal(own: redis.Redis, tmp_path: Path) -> None:
+    """Escapes, also of eight bits, text from right to left, further lines: they are shown escaped. JSON has the name."""
+    own.flushall()
+    url = f"redis://127.0.0.1:{own.connection_pool.connection_kwargs['port']}/0"
+    odd, file = "a\x1b[2J\x9b2J\u202e\r\x07\nb [red]:bug:", str(tmp_path / "file")
+    shown = r"a\x1b[2J\x9b2J\u202e\r\x07\nb [red]:bug:"
+    with TimeBloom(own, odd, capacity=1000) as seen:
+        seen.add_many(map(str, range(5000)))
+        own.hset(seen.config.keys.register(), odd, "x")
+    ExactFilter(own, f"exact {odd}").add("a")
+    DistinctCounter(own, odd, f"mapping {odd}").add("a")
+    own.set("{bad\x1b[2J}:config", "mine")
+    own.hset(Keys(f"mapping {odd}").counters(), b"bad\x1b[2J\xff", "{}")
+    mapping = ["--mapping", f"mapping {odd}"]
+    for words, code in (
+        (["list", url], 1),
+        (["list", url, "--json"], 1),
+        (["info", url, odd], 0),
+        (["info", url, odd, "--json"], 0),
+        (["watch", url, odd, "--once"], 0),
+        (["export", url, odd, file], 0),
+        (["restore", url, file, "--replace"], 0),
+        (["report", url, odd, "-o", file], 0),
+        (["count", "list", url], 1),
+        (["count", "list", url, "--json"], 1),
+        (["count", "show", url, odd, *mapping], 0),
+        (["count", "show", url, "none", *mapping], 2),
+    ):
+        done = tbloom(*words)
+        assert code == done.returncode, (words, done.stderr)
+        text = done.stdout + done.stderr
+        assert text.replace("\n", "").isprintable(), (words, text)
+        assert (r"bad\x1b[2J" in done.stderr) is (code == 1)
+        if "--json" in words:
+            found = json.loads(done.stdout)
+            names = {one["name"] for one in (found if isinstance(found, list) else [found])}
+            assert odd in names
+        elif words[0] != "watch":
+            assert shown in text, (words, text)
 
 
 def test_list_shows_the_filters(url: str, name: str) -> None:

@@ -24,7 +24,7 @@ import redis
 
 from tbloom import Claim, TimeBloom
 from tbloom.cli import main
-from tbloom.cli.kit import filters
+from tbloom.cli.kit import exportfile, filters
 from tbloom.cli.kit.exportfile import End, Header, Part, Reader, Writer
 from tbloom.demo.localredis import LocalRedis
 from tests.helpers import servers
@@ -414,6 +414,48 @@ def test_a_forged_file_reaches_no_other_keys(
     assert [] == left_on_server(client, header.name)
     forged(file, header, shard, part)
     assert main(["restore", url, file]) == 0
+
+
+@pytest.mark.parametrize("expires", [10**14, 1 << 53, 1 << 62, 1 << 70])
+def test_a_forged_file_makes_no_key_that_never_leaves(
+    url: str, client: redis.Redis, exported: TimeBloom, file: str, expires: int
+) -> None:
+    """A part that would is refused; keys that are no parts get the TTL that a filter's can have."""
+    with Path(file).open("rb") as opened:
+        header, [shard], [part] = Reader(opened, file).contents()
+    exported.clear()
+    forged(file, header, shard, part._replace(expires=expires))
+    refused(tbloom("restore", url, file, "--quiet"), file, "two windows; nothing was restored")
+    assert [] == left_on_server(client, header.name)
+    wrong = {f"{key}_expires": expires for key in ("config", "layout", "register")}
+    forged(file, header._replace(expires=expires), shard._replace(**wrong), part)
+    assert main(["restore", url, file]) == 0
+    ttls = [client.ttl(key) for key in left_on_server(client, header.name)]
+    assert 3 == len(ttls)
+    assert 0 < min(ttls) <= max(ttls) <= 15 * 86400
+
+
+def test_more_records_than_a_filter_has_are_refused(
+    url: str,
+    client: redis.Redis,
+    exported: TimeBloom,
+    file: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By both commands, before anything is written."""
+    with Path(file).open("rb") as opened:
+        header, [shard], [part] = Reader(opened, file).contents()
+    exported.clear()
+    forged(file, header, shard, *[part._replace(size=0)] * 1000)
+    monkeypatch.setattr(exportfile, "MAX_LINES_BYTES", 10_000)
+    refused(tbloom("restore", url, file, "--quiet"), file, "at most", "nothing was restored")
+    assert [] == left_on_server(client, header.name)
+    other = f"{file}.other"
+    with TimeBloom(client, header.name, capacity=1000, shards=100) as seen:
+        seen.add_many(ITEMS)
+        refused(tbloom("export", url, header.name, other, "--quiet"), "too many keys")
+        seen.clear()
+    assert not Path(other).exists()
 
 
 def test_unwritable_files_are_named(url: str, exported: TimeBloom, tmp_path: Path) -> None:

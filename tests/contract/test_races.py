@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 import redis
 
-from tests.helpers.account import FULL, Account, names, pieces
+from tests.helpers.account import FULL, NO_ANSWER, Account, names, pieces
+from tests.helpers.flows import replies_to
 from tests.helpers.forks import in_child, needs_fork
-from tests.helpers.proxy import LossyProxy
-from tests.helpers.stores import DISTINCT, EXACT, STORES, Store
+from tests.helpers.proxy import LossyProxy, every
+from tests.helpers.stores import STORES, Store
 
 SPAWN = multiprocessing.get_context("spawn")
 NUMBER = 20_000 if FULL else 6000
@@ -137,6 +138,75 @@ async def test_an_item_whose_task_was_cancelled_is_new_to_the_next_call(
         assert len(offered) == store.held(right)
 
 
+def test_of_two_calls_that_end_without_an_answer_at_once_the_next_gets_new(
+    store: Store, client: redis.Redis, url: str, name: str
+) -> None:
+    """Whichever the server executes first, and whichever ends first; or it executes one only."""
+    with store.open(url, name) as seen:
+        seen.add("before")
+        for turn in range(8):
+            item = f"item {turn}"
+            flows = [store.flow(seen, [item]) for _ in range(2)]
+            calls = [next(flow) for flow in flows]
+            one, other = (0, 1) if turn & 1 else (1, 0)
+            replies_to(client, calls[one])
+            if turn & 2:
+                replies_to(client, calls[other])
+            for flow in flows if turn & 4 else flows[::-1]:
+                flow.close()
+            assert [True, False] == [seen.add(item), seen.add(item)]
+
+
+def test_threads_whose_calls_fail_at_once_lose_nothing(store: Store, url: str, name: str) -> None:
+    """They add the same items through one object, which does not retry."""
+    account, items = Account(), names(100)
+    with (
+        LossyProxy(url, every(3)) as proxy,
+        store.open(proxy.url, name, retry_for=0) as seen,
+        ThreadPoolExecutor(6) as threads,
+    ):
+
+        def work(_: int) -> None:
+            for item in items:
+                account.offer(seen, [item], repeat_on=NO_ANSWER)
+
+        for job in [threads.submit(work, thread) for thread in range(6)]:
+            job.result()
+    store.check(account, url, name)
+
+
+async def test_tasks_that_give_up_while_the_server_stalls_lose_nothing(
+    store: Store, own: redis.Redis, own_server: Any, name: str
+) -> None:
+    """Six that add the same items; each waits 0.2 s for an answer, and then asks again."""
+    account, items = Account(), names(60)
+    async with store.open(own_server.url, name, driver="async") as seen:
+
+        async def work(task: int) -> None:
+            for piece in pieces(items, task):
+                await account.offer_async(_Hasty(seen), piece, repeat_on=(asyncio.TimeoutError,))
+
+        for _ in range(3):
+            own.client_pause(300)
+            await asyncio.gather(*map(work, range(6)))
+    store.check(account, own_server.url, name)
+
+
+class _Hasty:
+    """A store whose calls are cancelled after 0.2 s."""
+
+    def __init__(self, seen: Any) -> None:
+        self._seen = seen
+
+    async def add(self, item: str) -> bool:
+        new: bool = await asyncio.wait_for(self._seen.add(item), 0.2)
+        return new
+
+    async def add_many(self, items: list[str]) -> list[bool]:
+        new: list[bool] = await asyncio.wait_for(self._seen.add_many(items), 0.2)
+        return new
+
+
 @pytest.mark.parametrize("size", [1, 1000])
 def test_what_an_error_left_without_an_answer_is_new_in_the_next_call(
     store: Store, url: str, name: str, size: int
@@ -160,12 +230,8 @@ def test_what_an_error_left_without_an_answer_is_new_in_the_next_call(
         assert size + 5001 == store.held(other)
 
 
-@pytest.mark.parametrize("store", [EXACT, DISTINCT], ids=str, indirect=True)
 def test_what_is_cleared_has_no_first_answer(store: Store, url: str, name: str) -> None:
-    """An item that was added without an answer before a clear() is added by the call that answers new.
-
-    (TimeBloom answers new here, and adds it with the next call.)
-    """
+    """An item that was added without an answer before a clear() is added by the call that answers new."""
     with (
         LossyProxy(url, lambda number: number == 2) as proxy,
         store.open(proxy.url, name, retry_for=0) as seen,

@@ -22,6 +22,8 @@ from tests.helpers.stores import BLOOM, DISTINCT, EXACT, STORES, Store
 
 PERSISTENT = ("--appendonly", "yes", "--appendfsync", "always")
 KILLS = 30 if FULL else 4
+#: On a busy machine a server takes longer to come back than a call is retried by default (s).
+PATIENCE = 60
 LIVES = 30 if FULL else 3
 
 
@@ -90,7 +92,7 @@ def test_a_server_that_persists_is_killed_again_and_again_and_nothing_is_lost(
 ) -> None:
     """4 threads add without a pause, and notice nothing: a call under way gets its first answer."""
     account = Account()
-    with store.open(killable.url, name) as seen:
+    with store.open(killable.url, name, retry_for=PATIENCE) as seen:
 
         def add(thread: int) -> None:
             number = 0
@@ -163,7 +165,7 @@ def test_an_item_is_told_new_at_most_once_in_each_life_of_the_server(
 ) -> None:
     """Killed while 4 threads add the same items again and again."""
     account, items = Account(), names(2000)
-    with store.open(killable.url, name) as seen:
+    with store.open(killable.url, name, retry_for=PATIENCE) as seen:
 
         def add(_: int) -> None:
             while not account.closed:

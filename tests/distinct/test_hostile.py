@@ -211,6 +211,23 @@ def test_what_hinders_a_clear_of_the_mapping_is_named(own: redis.Redis, text: st
     assert before == _contents(own)
 
 
+@pytest.mark.parametrize("name", ["", "a{b", b"\xff", "\ufffd".encode()[:2]], ids=ascii)
+def test_a_counter_whose_name_is_none_hinders_a_clear_of_the_mapping_and_is_named(
+    own: redis.Redis, name: str | bytes
+) -> None:
+    """It can't be cleared by such a name; it is no endless loop."""
+    key = Keys("planted").counters()
+    one, _ = _filled(own, FEW)
+    own.hset(key, name, one.config.stored)
+    before = _contents(own)
+    with pytest.raises(ConfigError, match=re.escape(f"{name!r} in {key!r}: ")):
+        one.clear(mapping=True)
+    assert before == _contents(own)
+    own.hdel(key, name)
+    one.clear(mapping=True)
+    assert {} == _contents(own)
+
+
 def test_the_counter_that_is_stored_with_other_parameters_is_named(own: redis.Redis) -> None:
     one, two = _filled(own, FEW)
     other = DistinctCounter(own, "two", "planted", granularity="d", slices=2)

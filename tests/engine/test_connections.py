@@ -7,10 +7,13 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from unittest.mock import patch
 
 import pytest
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from tbloom import Claim, TimeBloom
 from tests.helpers.forks import in_child, needs_fork
@@ -159,8 +162,12 @@ def test_close_over_a_connection_that_the_server_has_closed(
         assert other.claim("a") is Claim.NEW
 
 
-def test_lost_reply_then_a_refusal(own: redis.Redis, name: str) -> None:
-    """The first copy was executed, the second refused: the item's next add gets the first answer."""
+@pytest.mark.parametrize("callers", [False, True], ids=["from_url", "a caller's client"])
+def test_lost_reply_then_a_refusal(own: redis.Redis, name: str, *, callers: bool) -> None:
+    """The first copy was executed, the second refused: the item's next add gets the first answer.
+
+    A caller's client sends the second one by itself.
+    """
     address = own.connection_pool.connection_kwargs
     url = f"redis://127.0.0.1:{address['port']}/0"
 
@@ -169,7 +176,14 @@ def test_lost_reply_then_a_refusal(own: redis.Redis, name: str) -> None:
             own.acl_setuser("default", enabled=True, commands=["-evalsha"])
         return Fault.LOSE if number == 2 else None
 
-    with Proxy(url, lose_then_forbid) as proxy, TimeBloom.from_url(proxy.url, name) as seen:
+    with ExitStack() as stack:
+        proxy = stack.enter_context(Proxy(url, lose_then_forbid))
+        if callers:
+            retry = Retry(NoBackoff(), 3)
+            client = stack.enter_context(redis.Redis.from_url(proxy.url, retry=retry))
+            seen = TimeBloom(client, name)
+        else:
+            seen = stack.enter_context(TimeBloom.from_url(proxy.url, name))
         assert seen.add("a")
         try:
             with pytest.raises(redis.exceptions.NoPermissionError):
@@ -180,13 +194,8 @@ def test_lost_reply_then_a_refusal(own: redis.Redis, name: str) -> None:
         assert not seen.add("b")
 
 
-@pytest.mark.parametrize("packer", ["hiredis", "redis-py's own"])
 @pytest.mark.parametrize("query", ["protocol=2", "protocol=3", "decode_responses=True"])
-def test_every_protocol(
-    url: str, name: str, query: str, packer: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if packer != "hiredis":  # as where it is not installed
-        monkeypatch.setattr("tbloom.engine.flow.pack_command", None)
+def test_every_protocol(url: str, name: str, query: str) -> None:
     with TimeBloom.from_url(f"{url}?{query}", name) as seen:
         assert seen.add_many(map(str, range(500))) == [True] * 500
         assert seen.add_many(map(str, range(250, 750))) == [False] * 250 + [True] * 250

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tbloom.engine.exchange import Exchange
-from tbloom.engine.tokens import Lane, LanePool
+from tbloom.engine.tokens import LANE_TTL_MS, Lane, LanePool
 from tests.helpers.forks import in_child, needs_fork
 
 THREADS = 8
@@ -132,9 +132,10 @@ def test_forked_child_is_another_client() -> None:
 @needs_fork
 def test_a_child_leaves_pending_answers_to_its_parent() -> None:
     exchange = Quiet("a")
-    exchange.pending_answers.keep_new(["item"])
-    assert in_child(lambda: "item" in exchange.pending_answers) is False
-    assert {"item": True} == exchange.pending_answers.take_new(["item"])
+    digest = b"a digest's bytes"
+    exchange.pending_answers.keep_new([digest], LANE_TTL_MS)
+    assert in_child(lambda: digest in exchange.pending_answers) is False
+    assert {digest: True} == exchange.pending_answers.take_new([digest])
 
 
 @needs_fork

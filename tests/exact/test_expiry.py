@@ -217,7 +217,9 @@ def _check(seen: ExactFilter, expires: list[int], clock: Clock, rng: random.Rand
     assert live == seen.info().items
 
 
-@pytest.mark.parametrize("size", [1, 150], ids=["singly", "in batches"])
+@pytest.mark.parametrize(
+    "size", [1, pytest.param(150, marks=pytest.mark.check)], ids=["singly", "in batches"]
+)
 def test_what_is_dead_stays_a_tenth_while_others_come(
     clock: Clock, seen: ExactFilter, size: int
 ) -> None:

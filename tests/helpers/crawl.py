@@ -15,6 +15,7 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
+import redis
 import scrapy
 from scrapy.crawler import CrawlerProcess
 from scrapy.dupefilters import RFPDupeFilter
@@ -62,6 +63,18 @@ class Pages(Fetching, scrapy.Spider):
             yield scrapy.Request(f"{self.site}{page}", self.note, meta=meta)
 
 
+class Links(Fetching, scrapy.Spider):
+    """Follows all links from page 0 on; the body of a page is the links, with spaces between them."""
+
+    async def start(self) -> AsyncIterator[scrapy.Request]:
+        yield scrapy.Request(f"{self.site}0", self.parse)
+
+    def parse(self, response: Response) -> Iterator[scrapy.Request]:
+        self.note(response)
+        for link in response.text.split():
+            yield response.follow(f"/{link}", self.parse)
+
+
 class FromRedis(Fetching, RedisSpider):
     """A RedisSpider: start URLs come from a list in Redis; each page leads to two more and to itself."""
 
@@ -76,7 +89,8 @@ class FromRedis(Fetching, RedisSpider):
 
 
 class Outcomes(Pages):
-    """Asks for the pages that it is given; the callback's end depends on ``cb_kwargs["end"]``."""
+    """Asks for the pages that it is given; the callback's end depends on ``cb_kwargs["end"]``, and
+    ``cb_kwargs["fates"]`` are those of the page's items."""
 
     async def start(self) -> AsyncIterator[scrapy.Request]:
         for page, meta in self.pages:
@@ -86,12 +100,12 @@ class Outcomes(Pages):
                 f"{self.site}{page}", self.parse, errback=self.fail, meta=meta, **kwargs
             )
 
-    def parse(self, response: Response, end: str = "") -> Any:
+    def parse(self, response: Response, end: str = "", fates: Any = ()) -> Any:
         self.note(response)
-        return getattr(self, end)(response) if end else None
+        return getattr(self, end)(response) if end else [{"fate": fate} for fate in fates]
 
-    def fail(self, failure: Any) -> None:
-        pass
+    def fail(self, _: Any) -> Any:
+        return [{"fate": "fails"}]
 
     def raises(self, _: Response) -> Any:
         raise ZeroDivisionError
@@ -99,6 +113,40 @@ class Outcomes(Pages):
     def yields_and_raises(self, response: Response) -> Iterator[scrapy.Request]:
         yield response.follow("/child", self.parse)
         raise ZeroDivisionError
+
+    def fails_and_links_on(self, response: Response) -> Iterator[Any]:
+        """Page a leads to b, b to c, and c to a."""
+        yield {"fate": "fails"}
+        number = "abc".index(response.url[-1])
+        yield response.follow("bca"[number], self.parse, cb_kwargs={"end": "fails_and_links_on"})
+
+    def links_on_and_raises(self, response: Response) -> Iterator[Any]:
+        _, request = self.fails_and_links_on(response)
+        yield request.replace(cb_kwargs={"end": "links_on_and_raises"})
+        raise ZeroDivisionError
+
+    def fails_and_asks_again(self, response: Response) -> Iterator[Any]:
+        yield {"fate": "fails later"}
+        yield response.request.replace(dont_filter=True, cb_kwargs={"end": "links_to_b"})
+
+    def links_to_b(self, response: Response) -> Iterator[scrapy.Request]:
+        yield response.follow("/b", self.parse, cb_kwargs={"end": "yields_later"})
+
+    async def loses_a_link(self, response: Response) -> AsyncIterator[Any]:
+        """The first time, Redis refuses both links, and nothing after them."""
+        yield response.follow("/child", self.parse)
+        settings = self.crawler.settings
+        claims = f"{{{settings['TBLOOM_KEY']}}}:claims"
+        with redis.Redis.from_url(settings["REDIS_URL"]) as client:
+            is_first = client.set(f"{claims}:refused", 1, nx=True, ex=600)
+            if is_first:
+                client.rename(claims, f"{claims}:kept")
+                client.set(claims, "not a hash", ex=600)
+            yield response.follow("/lost", self.parse)
+            while is_first and self.crawler.engine._slot.closing is None:  # noqa: ASYNC110 - Scrapy has no event for it
+                await asyncio.sleep(0.01)
+            if is_first:
+                client.rename(f"{claims}:kept", claims)
 
     async def yields_later(self, response: Response) -> AsyncIterator[scrapy.Request]:
         await asyncio.sleep(0.01)
@@ -198,6 +246,7 @@ class Raced(RFPDupeFilter):
 
 SPIDERS = {
     "corners": Corners,
+    "links": Links,
     "outcomes": Outcomes,
     "ten_and_hundred": TenAndHundred,
     "pages": Pages,

@@ -40,6 +40,10 @@ class Store:
             return made
         return AwaitedCounter(made) if self.kind == "distinct" else Awaited(made)
 
+    def flow(self, seen: Any, items: list[str]) -> Any:
+        """The flow of ``add_many``."""
+        return seen._protocol.add_many(items, *(() if self.kind == "distinct" else (None,)))
+
     def held(self, seen: Any) -> int:
         """The number of items that it holds."""
         held: int = seen.count() if self.kind == "distinct" else seen.info().items

@@ -13,7 +13,7 @@ import redis
 from tbloom import TimeBloom
 from tbloom.bloom.config import configure
 from tbloom.engine import client, urls
-from tbloom.scrapy import outage
+from tbloom.scrapy import circuit
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 
@@ -55,7 +55,7 @@ def test_how_long_an_outage_is_waited_for() -> None:
         client.RETRY_FOR_FAILOVER,
         urls.SOCKET_TIMEOUT,
     )
-    assert outage.HOLD_OFF == 10
+    assert circuit.HOLD_OFF == 10
 
 
 def test_the_first_example_is_within_the_first_30_lines() -> None:

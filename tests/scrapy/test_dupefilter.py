@@ -79,21 +79,29 @@ def test_dupefilter_debug_shows_every_duplicate(crawl: Any, settings: Any) -> No
 
 
 @pytest.mark.parametrize(
-    ("policy", "fetched", "stat"),
-    [("schedule", ["a", "a"], "tbloom/errors/scheduled"), ("drop", [], "tbloom/errors/dropped")],
+    ("policy", "fetched", "decided", "filtered"),
+    [("schedule", ["a"], {"scheduled": 1}, 1), ("drop", [], {"dropped": 2}, 0)],
 )
 @pytest.mark.parametrize("flush", [False, True])
 def test_without_redis_the_policy_decides(
-    crawl: Any, policy: str, fetched: list[str], stat: str, *, flush: bool
+    crawl: Any,
+    policy: str,
+    fetched: list[str],
+    decided: dict[str, int],
+    filtered: int,
+    *,
+    flush: bool,
 ) -> None:
     dead = {**SCRAPY, "REDIS_URL": UNREACHABLE, "TBLOOM_ON_ERROR": policy}
     flushing = {"SCHEDULER_FLUSH_ON_START": flush}
     result = crawl("pages", {**dead, **flushing, "REDIS_PARAMS": {"retry": None}}, ["a", "a"])
     assert fetched == result["fetched"]
     # Asked once, at the start; then not again for a while.
-    assert (1, 2) == (result["stats"]["tbloom/errors"], result["stats"][stat])
+    stats = result["stats"]
+    decisions = {name: stats[f"tbloom/errors/{name}"] for name in decided}
+    assert (1, decided) == (stats["tbloom/errors"], decisions)
     assert 1 == result["log"].count("the server does not answer")
-    assert "bloomfilter/filtered" not in result["stats"]
+    assert filtered == stats.get("bloomfilter/filtered", 0)
 
 
 def test_without_redis_the_crawl_stops_by_default(crawl: Any) -> None:

@@ -177,6 +177,7 @@ def test_every_page_is_fetched_though_a_crawler_is_killed(
         assert len(twice) <= 32  # the requests that one crawler runs at once
 
 
+@pytest.mark.check
 @pytest.mark.timeout(3600 if FULL else 120)
 def test_pages_are_lost_where_they_are_marked_when_scheduled(
     docs: Site, url: str, tmp_path: Path

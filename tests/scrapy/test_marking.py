@@ -1,8 +1,9 @@
-"""``TBLOOM_MARK = "done"``: a page is marked once its callback has ended, not before."""
+"""``TBLOOM_MARK = "done"``: a page is marked once its callback has ended and its items have passed, not before."""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,7 @@ from tbloom.scrapy.claims.requests import Note
 from tests.helpers.schedulers import ADDON, SCRAPY
 
 DONE = {**ADDON, "TBLOOM_MARK": "done"}
+PIPELINE = {"ITEM_PIPELINES": {"tests.helpers.pipelines.Fates": 300}}
 SCRAPY_REDIS = {"SCHEDULER": "scrapy_redis.scheduler.Scheduler", "SCHEDULER_PERSIST": True}
 SCHEDULERS = pytest.mark.parametrize(
     "scheduler", [{}, SCRAPY_REDIS], ids=["scrapy", "scrapy-redis"]
@@ -44,7 +46,15 @@ def end(how: str) -> dict[str, Any]:
     return {"request": {"cb_kwargs": {"end": how}}}
 
 
-@SCHEDULERS
+def items(*fates: str) -> dict[str, Any]:
+    return {"request": {"cb_kwargs": {"fates": fates}}}
+
+
+@pytest.mark.parametrize(
+    "scheduler",
+    [{}, pytest.param(SCRAPY_REDIS, marks=pytest.mark.check)],
+    ids=["scrapy", "scrapy-redis"],
+)
 @pytest.mark.parametrize(
     ("pages", "settings", "expected"),
     [
@@ -99,6 +109,77 @@ def test_what_is_marked(
     assert sorted(expected) == sorted(marked(*every))
     assert 0 == claims()
     assert "finished" == result["finish_reason"]
+
+
+@SCHEDULERS
+@pytest.mark.parametrize(
+    ("pages", "settings", "expected"),
+    [
+        ([["a", items("stored", "stored later")], ["b", items()]], {}, ["a", "b"]),
+        ([["a", items("dropped", "dropped later")]], {}, ["a"]),
+        ([["a", items("stored", "fails", "stored")]], {}, []),
+        ([["a", items("dropped", "fails later")]], {}, []),
+        ([["to/a", items("fails")]], {}, []),
+        ([["cut", {}]], {}, []),
+        ([["status/404", {}]], {}, []),
+        ([["a", end("fails_and_asks_again")]], {}, ["b"]),
+        ([["a", items("fails later")]], {"CLOSESPIDER_PAGECOUNT": 1}, []),
+        ([["a", items("stored later")]], {"CLOSESPIDER_PAGECOUNT": 1}, ["a"]),
+        ([["a", items("fails", "fails later")]], {"TBLOOM_MARK": "parsed"}, ["a"]),
+        ([["a", end("raises")]], {"TBLOOM_MARK": "parsed"}, []),
+    ],
+    ids=[
+        "items that pass",
+        "items that are dropped",
+        "one that fails",
+        "one that fails after its callback has ended",
+        "one that fails after a redirect",
+        "one that an errback yields",
+        "one that an errback yields for an answer",
+        "one that fails while the page is asked for again",
+        "one that fails while the crawl stops",
+        "one that passes while the crawl stops",
+        "parsed: items that fail",
+        "parsed: a callback that raises",
+    ],
+)
+def test_a_page_is_done_when_its_items_have_passed_the_pipelines(
+    crawl: Any,
+    marked: Any,
+    claims: Any,
+    *,
+    scheduler: dict[str, Any],
+    pages: list[Any],
+    settings: dict[str, Any],
+    expected: list[str],
+) -> None:
+    crawl("outcomes", {**DONE, **PIPELINE, **scheduler, **settings}, pages)
+    assert expected == marked("a", "b", "to/a", "cut", "status/404")
+    assert 0 == claims()
+
+
+@pytest.mark.parametrize("way", ["fails_and_links_on", "links_on_and_raises"])
+def test_pages_that_fail_and_lead_to_each_other_are_fetched_three_times_at_most(
+    crawl: Any, marked: Any, claims: Any, way: str
+) -> None:
+    """The next crawl tries them again."""
+    settings = {**DONE, **PIPELINE, "CLOSESPIDER_PAGECOUNT": 50}
+    for _ in range(2):
+        result = crawl("outcomes", settings, [["a", end(way)]])
+        assert "finished" == result["finish_reason"]
+        assert {"a", "b", "c"} == {*result["fetched"]}
+        assert max(Counter(result["fetched"]).values()) <= 3
+        assert [] == marked("a", "b", "c")
+        assert 0 == claims()
+
+
+def test_a_page_of_which_a_link_was_lost_is_left_to_the_next_crawl(crawl: Any, marked: Any) -> None:
+    """Redis refuses the link, so the crawl ends. The page's callback ends afterwards, when Redis answers again."""
+    result = crawl("outcomes", DONE, [["a", end("loses_a_link")]])
+    assert "tbloom_error" == result["finish_reason"]
+    assert [] == marked("a", "lost")
+    assert {"a", "child", "lost"} == {*crawl("outcomes", DONE, [])["fetched"]}
+    assert ["a", "child", "lost"] == marked("a", "child", "lost")
 
 
 @SCHEDULERS

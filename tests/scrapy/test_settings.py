@@ -17,6 +17,10 @@ from tests.helpers.schedulers import SCRAPY
 
 EXACT = {"TBLOOM_STORE": "exact"}
 LOCAL = {"TBLOOM_STORE": "local"}
+_REDIS = ["REDIS_URL", "REDIS_HOST", "REDIS_PORT", "REDIS_DB", "REDIS_ENCODING", "REDIS_PARAMS"]
+_UNKNOWN = (
+    "what redis-py takes (AbstractConnection.__init__() got an unexpected keyword argument '{}"
+)
 OTHER_CLASS = {"REDIS_PARAMS": {"redis_cls": "redis.asyncio.Redis"}}
 
 
@@ -44,6 +48,7 @@ def message(wrong: dict[str, Any]) -> str:
         ({"TBLOOM_CACHE_SIZE": -1}, "TBLOOM_CACHE_SIZE: expected a whole number"),
         ({"TBLOOM_SLICE": 4}, "TBLOOM_SLICE: expected TBLOOM_SLICES (there is no TBLOOM_SLICE), got"),
         ({"BLOOMFILTER_BIT": 41}, "BLOOMFILTER_BIT: expected 3 to 40"),
+        ({"BLOOMFILTER_BIT": 20, "TBLOOM_CAPACITY": 10**6}, "TBLOOM_CAPACITY: expected 24608 or less"),
         ({"BLOOMFILTER_HASH_NUMBER": 0}, "BLOOMFILTER_HASH_NUMBER: expected a whole number from 1"),
         (OTHER_CLASS, "REDIS_PARAMS: expected a redis-py client"),
         ({"TBLOOM_STORE": "Exact"}, "TBLOOM_STORE: expected 'bloom' or 'exact' or 'local', got 'Ex"),
@@ -102,21 +107,64 @@ def test_a_wrong_setting_stops_the_crawl_at_the_start(crawl: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    ("wrong", "expected"),
     [
-        {"REDIS_URL": "http://127.0.0.1"},
-        {"REDIS_URL": "reddis://crawler:secret@127.0.0.1"},
-        {"REDIS_URL": "redis://:secret@127.0.0.1:99999/0?password=secret"},
-        {"REDIS_URL": 5},
-        {"REDIS_PARAMS": {"no_such": 1, "password": "secret"}},
-        {"REDIS_PARAMS": {"redis_cls": "no.such", "password": "secret"}},
-        {"REDIS_PARAMS": {"redis_cls": "redis.NoSuch", "password": "secret"}},
-        {"REDIS_PARAMS": '{"password": "secret"'},
+        ({"REDIS_URL": "http://127.0.0.1"}, "a URL that starts with redis://"),
+        ({"REDIS_URL": "reddis://crawler:secret@127.0.0.1"}, "a URL that starts with"),
+        ({"REDIS_URL": "redis://:secret@h:99999/0?password=secret"}, "what redis-py takes"),
+        ({"REDIS_URL": "redis://:secret/y@h"}, "the number of a database after"),
+        ({"REDIS_URL": "redis://h?port=six"}, "what redis-py takes"),
+        ({"REDIS_URL": "redis://h?pasword=secret"}, _UNKNOWN.format("pasword")),
+        ({"REDIS_URL": "redis://u:secret@h?pasword=secret"}, "what redis-py takes"),
+        ({"REDIS_URL": "redis://u:a?secret=b@h"}, "the number of a database after"),
+        ({"REDIS_URL": "redis://h?pasword=secret", "REDIS_PARAMS": {"db": 1}}, _UNKNOWN.format("pa")),
+        ({"REDIS_URL": b"redis://:secret@127.0.0.1"}, "a URL that starts with"),
+        ({"REDIS_URL": 5}, "a URL that starts with"),
+        ({"REDIS_HOST": 5}, "the name or address of a host, got 5"),
+        ({"REDIS_HOST": "a" * 70}, "the name or address of a host"),
+        ({"REDIS_PORT": "six"}, "a whole number from 1 to 65535, got 'six'"),
+        ({"REDIS_PORT": 65536}, "a whole number from 1 to 65535, got 65536"),
+        ({"REDIS_DB": "first"}, "a whole number from 0, got 'first'"),
+        ({"REDIS_DB": -1}, "a whole number from 0, got -1"),
+        ({"REDIS_ENCODING": "utf-9"}, "the name of an encoding, got 'utf-9'"),
+        ({"REDIS_PARAMS": '{"password": "secret"'}, "a dict, or one as JSON, got <class 'str'>"),
+        ({"REDIS_PARAMS": ["secret"]}, "a dict, or one as JSON, got <class 'list'>"),
+        ({"REDIS_PARAMS": 5}, "a dict, or one as JSON, got <class 'int'>"),
+        ({"REDIS_PARAMS": {"pasword": "secret"}}, "what redis-py takes (Redis.__init__() got an"),
+        ({"REDIS_PARAMS": {"pasword": 1}, "REDIS_URL": "redis://:secret@h"}, _UNKNOWN.format("pa")),
+        ({"REDIS_PARAMS": {"url": "redis://:secret/y@h"}}, "what redis-py takes, got ['url']"),
+        ({"REDIS_PARAMS": {"redis_cls": "no.such", "password": "secret"}}, "what redis-py takes (No "),
+        ({"REDIS_PARAMS": {"redis_cls": "redis.NoSuch", "x": "secret"}}, "what redis-py takes (Mod"),
+        ({"REDIS_PARAMS": {"redis_cls": 5}}, "what redis-py takes ("),
+        ({"REDIS_PARAMS": {"port": "six"}}, "what redis-py takes (invalid literal for int"),
+        ({"REDIS_PARAMS": {"max_connections": "many"}}, "what redis-py takes ("),
+        ({"REDIS_PARAMS": {"protocol": 9}}, "what redis-py takes (protocol must be"),
+        ({"REDIS_PARAMS": {1: 2, "password": "secret"}}, "what redis-py takes ("),
     ],
-)
-def test_a_wrong_redis_setting_is_named_without_its_password(wrong: dict[str, Any]) -> None:
-    assert message(wrong).startswith(f"{next(iter(wrong))}: expected what redis-py takes")
+)  # fmt: skip
+def test_a_wrong_redis_setting_is_named_without_its_password(
+    wrong: dict[str, Any], expected: str
+) -> None:
+    assert message(wrong).startswith(f"{next(iter(wrong))}: expected {expected}")
     assert "secret" not in message(wrong)
+
+
+@pytest.mark.parametrize("params", [{"socket_timeout": "soon"}, {"retry": 5}])
+@pytest.mark.parametrize("flush", [False, True], ids=["", "flush"])
+def test_a_redis_parameter_that_fails_at_the_first_call_is_named(
+    crawl: Any, params: dict[str, Any], *, flush: bool
+) -> None:
+    wrong = {"REDIS_PARAMS": params, "SCHEDULER_FLUSH_ON_START": flush}
+    result = crawl("pages", {**SCRAPY, **wrong}, ["a"])
+    assert [] == result["fetched"]
+    assert "ConfigError: REDIS_PARAMS: expected what redis-py takes (" in result["failures"][0]
+
+
+@settings(suppress_health_check=list(HealthCheck))
+@given(st.dictionaries(st.sampled_from(_REDIS), anything, min_size=1))
+def test_any_redis_setting_works_or_is_named(values: dict[str, Any]) -> None:
+    argument = refused(lambda: read_options(Settings(values), "spider"))
+    assert argument in {None, *values}
 
 
 _FORMATS = ["%", "%s", "%d", "%c", "%*d", "%(spider)s%", "%(other)s", "%(spider"]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from typing import TYPE_CHECKING, Any
 
 from redis import ResponseError
 
 from tbloom.cli.kit import filter_info, filters, formats, output
-from tbloom.cli.kit.errors import CommandError, one_line
+from tbloom.cli.kit.errors import CommandError, print_error
 from tbloom.errors import TBloomError
 from tbloom.exact import ExactInfo
 
@@ -44,7 +43,7 @@ def _info(url: str, client: Any, name: str) -> FilterInfo | ExactInfo | None:
             return exact.info()
         return filters.open_stored(url, client, name).info()
     except (TBloomError, CommandError, ResponseError) as error:
-        sys.stderr.write(f"tbloom: {name}: {one_line(error)}\n")
+        print_error(name, error)
         return None
 
 

@@ -6,8 +6,7 @@ import argparse
 import importlib
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol, cast
 
-from tbloom.cli.kit.errors import USER_ERROR, CommandError
-from tbloom.engine.urls import without_secrets
+from tbloom.cli.kit.errors import CommandError
 from tbloom.version import __version__
 
 if TYPE_CHECKING:
@@ -110,8 +109,10 @@ COMMANDS = {
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        """Ends with one line, without argparse's usage."""
-        self.exit(USER_ERROR, f"{self.prog}: {message}\n")
+        """Raises CommandError, whose one line comes without argparse's usage."""
+        error = CommandError(message)
+        error.prog = self.prog
+        raise error
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -130,7 +131,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     elif len(rest) == 1 and not has_option and getattr(arguments, "file", "") is None:
         [arguments.file] = rest  # likewise for an optional FILE
     elif rest:
-        parser.error(f"unrecognized arguments: {' '.join(map(without_secrets, rest))}")
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
     return arguments
 
 

@@ -2,20 +2,54 @@
 
 from __future__ import annotations
 
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tbloom.cli.kit.formats import printable
+from tbloom.engine.urls import without_secrets
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 FAILED = 1
 USER_ERROR = 2
 INTERRUPTED = 130
 
 
-def one_line(error: Exception) -> str:
-    """The text of an error, in one line."""
-    return " ".join(str(error).split())
+# Not the URL of a page, where an @ after the host is no password's.
+_MAY_HAVE_SECRETS = re.compile(
+    r"(?!https?://[^@/?#]*([/?#]|$)).*(:.*@|password=|://)", re.DOTALL | re.IGNORECASE
+)
+
+
+def one_line(error: object, words: Iterable[str] = ()) -> str:
+    """The text of an error, in one line that no terminal takes for commands.
+
+    ``words``: those of the command line, shown without passwords.
+    """
+    text = str(error)
+    for word in words:
+        url = re.sub("^--?[a-z-]+=", "", word)
+        if _MAY_HAVE_SECRETS.match(url):
+            for written in (url, str(Path(url))):
+                for quoted in (written, repr(written)[1:-1]):
+                    text = text.replace(quoted, without_secrets(url))
+    return printable(" ".join(text.split()))
+
+
+def print_error(name: str, error: Exception) -> None:
+    """Prints the error of one of several filters or counters on stderr."""
+    sys.stderr.write(f"tbloom: {one_line(f'{name}: {error}')}\n")
 
 
 class CommandError(Exception):
     """A mistake of the user; its text is the line on stderr."""
 
     exit_code = USER_ERROR
+    #: What stands before the text.
+    prog = "tbloom"
 
 
 class CommandFailed(CommandError):

@@ -40,7 +40,12 @@ FORMAT = 1
 #: Bytes per request, which keep neither server nor client busy for long.
 CHUNK = 1 << 20
 _LONGEST_LINE = 4 * CHUNK
+#: The limit of all lines of a file together: some 380,000 keys.
+MAX_LINES_BYTES = 32 * CHUNK
 _LEVEL = 1  # of gzip: higher levels hardly compress bits better
+
+
+_TOO_MANY = f"the records of a file take at most {MAX_LINES_BYTES} bytes"
 
 
 class Header(NamedTuple):
@@ -87,6 +92,7 @@ class End(NamedTuple):
 Record = Header | Shard | Part | End
 _KINDS: dict[str, type[Record]] = {"tbloom": Header, "shard": Shard, "part": Part, "end": End}
 _NAMES = {kind: name for name, kind in _KINDS.items()}
+_HINTS = {kind: get_type_hints(kind) for kind in _NAMES}
 
 
 class Contents(NamedTuple):
@@ -102,10 +108,14 @@ class Writer:
 
     def __init__(self, file: BinaryIO) -> None:
         self._stream = gzip.GzipFile("", "wb", _LEVEL, file, mtime=0)
+        self._left = MAX_LINES_BYTES
 
     def add(self, record: Record) -> None:
-        """Writes a record; ``write`` follows for the bytes of a part."""
+        """Writes a record; ``write`` follows for the bytes of a part. Raises CommandError where there are too many."""
         line = json.dumps({_NAMES[type(record)]: record._asdict()}, separators=(",", ":"))
+        self._left -= len(line) + 1
+        if self._left < 0:
+            raise CommandError(f"the filter has too many keys: {_TOO_MANY}")
         self._stream.write(line.encode() + b"\n")
 
     def write(self, chunk: bytes) -> None:
@@ -168,8 +178,12 @@ class Reader:
     def _records(self) -> Iterator[tuple[Record, gzip.GzipFile]]:
         """Each record, with the stream at the position after its line."""
         self._file.seek(0)
+        left = MAX_LINES_BYTES
         with self._refusing(), gzip.GzipFile(fileobj=self._file, mode="rb") as stream:
             while line := stream.readline(_LONGEST_LINE):
+                left -= len(line)
+                if left < 0:
+                    raise CommandError(f"{self._name}: {_TOO_MANY}; nothing was restored")
                 record = self._record(line)
                 end = stream.tell() + (record.size if isinstance(record, Part) else 0)
                 yield record, stream
@@ -184,7 +198,7 @@ class Reader:
                 f"{self._name}: written in format {found!r}; this version of tbloom reads format {FORMAT}"
             )
         record = _KINDS[name](**fields)
-        hints = get_type_hints(type(record))
+        hints = _HINTS[type(record)]
         if any(type(value) is not hints[field] for field, value in record._asdict().items()):
             raise TypeError
         return record

@@ -6,8 +6,8 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
+from rich.styled import Styled
 from rich.table import Table
-from rich.text import Text
 
 from tbloom.cli.kit import formats
 
@@ -51,8 +51,8 @@ def as_dict(info: FilterInfo) -> dict[str, Any]:
 
 def as_table(info: FilterInfo, newest: int | None = None) -> RenderableType:
     """Parameters, slices (only the ``newest`` n, if given), totals and advice, in 80 columns."""
-    lines = [Text(f"warning: {sentence}", style="yellow") for sentence in advice(info)]
-    return Group(Text(_parameters(info)), Text(), _slices(info, newest), *lines)
+    lines = [Styled(f"warning: {sentence}", "yellow") for sentence in advice(info)]
+    return Group(_parameters(info), "", _slices(info, newest), *lines)
 
 
 def _parameters(info: FilterInfo) -> str:

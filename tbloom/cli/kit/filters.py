@@ -54,7 +54,7 @@ def connect(url: str) -> Iterator[Any]:
     try:
         with make_client(kind.from_url, Retry, address) as client:
             yield client
-    except redis.RedisClusterException as error:
+    except redis.exceptions.RedisClusterException as error:
         raise as_redis_error(error) from None
 
 

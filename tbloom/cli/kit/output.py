@@ -7,18 +7,36 @@ import sys
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rich.console import Console
+import rich.console
 from rich.table import Table
+
+from tbloom.cli.kit.formats import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from rich.text import Text
+
 T = TypeVar("T")
+
+
+class Console(rich.console.Console):
+    """A console that shows each str as it is, with the terminal's control characters escaped.
+
+    So foreign text (a name on a server, an error) must be a str here, not a ``Text``.
+    """
+
+    def __init__(self, *, stderr: bool = False, quiet: bool = False) -> None:
+        super().__init__(stderr=stderr, quiet=quiet, highlight=False, markup=False, emoji=False)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """The str as a ``Text``; rich calls it for all that it prints."""
+        return super().render_str(printable(text), **options)
 
 
 def console() -> Console:
     """Standard output; its lines are not wrapped where it is no terminal."""
-    made = Console(highlight=False, markup=False)
+    made = Console()
     if not made.is_terminal:
         made.width = 10_000
     return made
@@ -31,14 +49,14 @@ def line(text: str) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Prints a value as JSON; times are written as in ISO 8601."""
+    """Prints a value as JSON, in ASCII, which no terminal takes for commands; times are written as in ISO 8601."""
 
     def plain(value: Any) -> Any:
         if isinstance(value, datetime):
             return value.isoformat()
         raise TypeError(f"no JSON for {value!r}")
 
-    line(json.dumps(value, indent=2, default=plain, ensure_ascii=False))
+    line(json.dumps(value, indent=2, default=plain))
 
 
 def print_list(

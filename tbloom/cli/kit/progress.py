@@ -7,8 +7,9 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from tbloom.cli.kit.output import Console
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,7 +28,7 @@ class Reporter:
     """Prints messages and progress, on stderr where stdout is for results; ``quiet`` prints nothing."""
 
     def __init__(self, *, stderr: bool, quiet: bool = False) -> None:
-        self.console = Console(stderr=stderr, highlight=False, markup=False, quiet=quiet)
+        self.console = Console(stderr=stderr, quiet=quiet)
         self._animated = can_animate(self.console)
 
     def say(self, text: str) -> None:

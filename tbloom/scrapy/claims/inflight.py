@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import itertools
 import logging
+from collections import Counter
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from redis import RedisError
 
 from tbloom import Claim
-from tbloom.errors import TBloomError
+from tbloom.errors import FilterFull, TBloomError
 from tbloom.scrapy.claims.requests import Note, RequestClaim
 from tbloom.scrapy.claims.takeover import TakeOver
 from tbloom.scrapy.crawler import count, fingerprint, spider_of
 from tbloom.scrapy.meta import CLAIM, WITHIN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from scrapy import Request
     from scrapy.crawler import Crawler
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from tbloom.scrapy.outage import CrawlBloom
 
 logger = logging.getLogger(__name__)
+
+#: A page that has failed this often in one crawl is left to the next one: its links may lead back to it.
+_MAX_FAILURES = 3
 
 
 class InFlight:
@@ -48,14 +52,18 @@ class InFlight:
         self._shared = shared
         self._take_over = TakeOver(crawler, seen, self._schedule) if take_over else None
         #: By the first fingerprint: the numbers of the claims that are held, the requests that Scrapy has
-        #: taken out of the queue and still processes, and those whose callbacks have ended.
+        #: taken out of the queue and still processes, whether all has gone well so far (once something has
+        #: ended), and how often the page has failed.
         self._numbers: dict[str, int] = {}
         self._running: dict[str, Request] = {}
-        self._done: set[str] = set()
+        self._went_well: dict[str, bool] = {}
+        self._failures: Counter[str] = Counter()
         self._next_number = itertools.count()
         #: The request that is just being taken over.
         self._taken: Request | None = None
-        self._handed_over = self._has_failed = False
+        self._handed_over = False
+        #: True if the crawl ends by an error. Nothing is marked or released any more: the next crawl takes it over.
+        self.has_failed = False
 
     def claim(self, request: Request) -> Claim:
         """Claims a request that is about to be scheduled."""
@@ -135,11 +143,16 @@ class InFlight:
             and self._hex(request) in claim.fingerprints
         )
 
-    def done(self, request: Request) -> None:
-        """The request's callback has ended; ``settle`` marks it once Scrapy has processed its output."""
-        claim = self._held_by(request)
-        if claim:
-            self._done.add(claim.fingerprints[0])
+    def ended(self, request: Request, *, well: bool) -> None:
+        """The request's callback has ended, or a pipeline has failed with an item of its page.
+
+        ``settle`` marks or releases the page once Scrapy has processed all that the callback has yielded.
+        """
+        claim = RequestClaim.of(request)
+        # Held or not: the page may have been asked for again, and be in a shared queue.
+        if claim and self._belongs_to(request, claim):
+            first = claim.fingerprints[0]
+            self._went_well[first] = well and self._went_well.get(first, True)
 
     def failed(self, request: Request) -> None:
         """The request has failed; the next crawler that meets its URL may try."""
@@ -154,19 +167,27 @@ class InFlight:
         engine = self._crawler.engine
         if engine is None or engine.scraper.slot is None:
             return
-        busy = engine.downloader.active | engine.scraper.slot.active
+        active = engine.downloader.active | engine.scraper.slot.active
+        busy = {claim.fingerprints[0] for claim in map(RequestClaim.of, active) if claim}
         items, pages = [], 0
         for first, request in [*self._running.items()]:
-            if request in busy:
+            if first in busy:
                 continue
             claim = self._held_by(request)
-            if claim and first in self._done:
+            went_well = self._went_well.pop(first, None)  # None: something has dropped the request
+            del self._running[first]
+            if not claim:
+                continue
+            if went_well:
                 items += claim.items
                 pages += 1
                 self._forget(claim)
-            elif claim:
+                self._failures.pop(first, None)
+                continue
+            if went_well is False:
+                self._failures[first] += 1
+            if self._failures[first] < _MAX_FAILURES:
                 self.failed(request)
-            self._running.pop(first, None)
         if items and self._try("marked", lambda: self._seen.commit_many(items)):
             count(self._crawler, "tbloom/done", pages)
 
@@ -176,7 +197,7 @@ class InFlight:
         if engine is None or not engine.spider_is_idle():
             return True  # another handler of the signal has found something to do
         self.settle()
-        self.release_all()
+        self._release(first for first in self._numbers if self._failures[first] < _MAX_FAILURES)
         try:
             if self._handed_over:  # a process that shares the queue has lost what is left of it
                 self._handed_over = False
@@ -188,18 +209,28 @@ class InFlight:
 
     def release_all(self) -> None:
         """Releases all claims."""
-        items = [bytes.fromhex(first) for first in self._numbers]
-        if items:
+        self._release(self._numbers)
+        self._running.clear()
+        self._went_well.clear()
+
+    def _release(self, fingerprints: Iterable[str]) -> None:
+        """Releases the claims with these first fingerprints."""
+        chosen = [*fingerprints]
+        if chosen:
+            items = [bytes.fromhex(first) for first in chosen]
             self._try("released", lambda: self._seen.release_many(items))
             count(self._crawler, "tbloom/released", len(items))
-            self._numbers.clear()
-            self._running.clear()
-            self._done.clear()
+            for first in chosen:
+                del self._numbers[first]
 
     def _claim(self, request: Request, fingerprints: tuple[str, ...], previous_owner: str) -> Claim:
         text = self._note(request, fingerprints)
         item = bytes.fromhex(fingerprints[0])
-        answer = self._seen.claim(item, request.meta.get(WITHIN), text, previous_owner)
+        try:
+            answer = self._seen.claim(item, request.meta.get(WITHIN), text, previous_owner)
+        except (RedisError, FilterFull):
+            self._running.clear()  # their links may be lost: they are not done, and left to the next crawl
+            raise
         if answer is Claim.NEW:
             self._hold(request, fingerprints)
         return answer
@@ -232,7 +263,9 @@ class InFlight:
             answer = self._claim(request, claim.fingerprints, claim.session)
         except RedisError:
             self._close_spider()
-            raise
+            if not self._seen.circuit.is_open:
+                raise
+            return False
         mine = RequestClaim.of(request)
         if answer is Claim.NEW and mine:  # a shared queue has it no more
             self._numbers[mine.fingerprints[0]] = mine.number
@@ -272,18 +305,18 @@ class InFlight:
         first = claim.fingerprints[0]
         self._numbers.pop(first, None)
         self._running.pop(first, None)
-        self._done.discard(first)
+        self._went_well.pop(first, None)
 
     def _try(self, what: str, call: Callable[[], object]) -> bool:
         """Makes a call that the crawl can do without; returns True if it succeeds."""
-        if self._has_failed:
+        if self.has_failed:
             return False
         try:
             call()
         except (RedisError, TBloomError) as error:
-            logger.error("Requests could not be %s: %s", what, error)
+            if not self._seen.circuit.is_open:  # which the log has
+                logger.error("Requests could not be %s: %s", what, error)
             if self._seen.circuit.on_error == "raise" or isinstance(error, TBloomError):
-                self._has_failed = True  # don't wait for Redis once more for each running page
                 self._close_spider()
             return False
         return True

@@ -10,6 +10,7 @@ from scrapy.exceptions import DontCloseSpider, IgnoreRequest
 
 from tbloom.scrapy.claims.inflight import in_flight
 from tbloom.scrapy.meta import CLAIM
+from tbloom.scrapy.settings import MARK
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
@@ -70,6 +71,8 @@ class SpiderMiddleware(_Middleware):
         super().__init__(crawler)
         # A server that answers with one of these may have the page later.
         self._try_later = {int(code) for code in crawler.settings.getlist("RETRY_HTTP_CODES")}
+        if crawler.settings.get(MARK.name) == "done":
+            crawler.signals.connect(self.item_error, signals.item_error)
 
     async def process_spider_output(
         self, response: Response, result: AsyncIterator[Any]
@@ -90,16 +93,18 @@ class SpiderMiddleware(_Middleware):
                     child.meta.pop(CLAIM, None)
                     yield child
         except Exception:
-            self._in_flight.failed(request)
+            self._in_flight.ended(request, well=False)
             raise
-        if is_asked_again:
-            return
-        if response.status in self._try_later:
-            self._in_flight.failed(request)
-        else:
-            self._in_flight.done(request)
+        if not is_asked_again:
+            self._in_flight.ended(request, well=response.status not in self._try_later)
 
     def process_spider_exception(self, response: Response, exception: Exception) -> None:
         """The callback has raised an exception."""
         if response.request is not None:
-            self._in_flight.failed(response.request)
+            self._in_flight.ended(response.request, well=False)
+
+    def item_error(self, response: Any) -> None:
+        """A pipeline has failed with an item of the page; a dropped item is no failure."""
+        request = getattr(response, "request", None)  # an item of the start has no response
+        if request is not None:
+            self._in_flight.ended(request, well=False)

@@ -13,15 +13,17 @@ from scrapy.dupefilters import BaseDupeFilter
 from scrapy.utils.request import RequestFingerprinter, referer_str
 
 from tbloom import Claim, LocalBloom
-from tbloom.errors import ConfigError, FilterFull, TBloomError
+from tbloom.errors import ConfigError, TBloomError
 from tbloom.scrapy.claims.inflight import InFlight, in_flight
 from tbloom.scrapy.claims.middleware import SpiderMiddleware
+from tbloom.scrapy.connection import naming_redis
 from tbloom.scrapy.crawler import OnceLogger, close_spider, count
 from tbloom.scrapy.dupefilter.options import Options, read_options, shadow_setting
 from tbloom.scrapy.dupefilter.prefetch import Prefetch, prefetches
 from tbloom.scrapy.dupefilter.shadow import ShadowDupeFilter
 from tbloom.scrapy.meta import TTL, WITHIN
 from tbloom.scrapy.outage import CrawlBloom
+from tbloom.scrapy.settings import MARK
 
 if TYPE_CHECKING:
     from scrapy import Request, Spider
@@ -51,8 +53,9 @@ class DupeFilter(BaseDupeFilter):
         self._fingerprinter = known or RequestFingerprinter()
         self._flush_on_start = settings.getbool("SCHEDULER_FLUSH_ON_START")
         self._once = OnceLogger(logger)
-        self._is_closing = False
-        #: The request that was last dropped while Redis did not answer.
+        #: True if the crawl ends by an error. No request is asked for any more.
+        self._has_failed = False
+        #: The request that was last dropped for lack of an answer.
         self._dropped: Request | None = None
         self._in_flight: InFlight | None = None
         self._prefetch: Prefetch | None = None
@@ -123,7 +126,8 @@ class DupeFilter(BaseDupeFilter):
             return
         self._flush_on_start = False
         try:
-            self.seen.clear()
+            with naming_redis(self._settings):
+                self.seen.clear()
         except RedisError as error:
             self._count_errors()
             if self._options.circuit.on_error == "raise":
@@ -140,7 +144,7 @@ class DupeFilter(BaseDupeFilter):
         guesses = circuit.answers
         answer = (self._prefetch and self._prefetch.take(request)) or self._ask(request)
         is_seen = answer is not Claim.NEW
-        if circuit.answers > guesses:  # the circuit breaker has decided
+        if answer is None or circuit.answers > guesses:  # not the filter's answer
             self._count_errors()
             self._dropped = request if is_seen else None
             stat = "tbloom/errors/dropped" if is_seen else "tbloom/errors/scheduled"
@@ -172,7 +176,8 @@ class DupeFilter(BaseDupeFilter):
         if self._flush_on_start:  # clear() comes next, and asks Redis
             return
         try:
-            seen.contains(b"tbloom")
+            with naming_redis(self._settings):
+                seen.contains(b"tbloom")
             if not isinstance(seen, LocalBloom) and not seen.circuit.is_open:
                 self._warn(seen)
         finally:
@@ -183,7 +188,7 @@ class DupeFilter(BaseDupeFilter):
         if self._options.mark_done and isinstance(seen, CrawlBloom):
             if crawler.get_spider_middleware(SpiderMiddleware) is None:
                 expected = "'scheduled', or tbloom's add-on: ADDONS = {'tbloom.scrapy.Addon': 500}"
-                raise ConfigError("TBLOOM_MARK", "done", expected)
+                raise ConfigError(MARK.name, self._settings[MARK.name], expected)
             self._in_flight = in_flight[crawler] = InFlight(
                 crawler,
                 seen,
@@ -203,9 +208,13 @@ class DupeFilter(BaseDupeFilter):
                 count(self._crawler, "tbloom/warnings")
                 logger.warning("filter %r: %s", seen.name, warning)
 
-    def _ask(self, request: Request) -> Claim:
+    def _ask(self, request: Request) -> Claim | None:
+        """The answer; None if the crawl ends by an error. (Scrapy hangs where the dupefilter raises too many.)"""
+        if self._has_failed:
+            return None
         if self._options.mark_done and not self._in_flight:
-            raise ConfigError("TBLOOM_MARK", "done", "'scheduled', where there is no crawler")
+            mark = self._settings[MARK.name]
+            raise ConfigError(MARK.name, mark, "'scheduled', where there is no crawler")
         meta_key = self._options.meta_key
         for other in ({WITHIN, TTL} - {meta_key}) & request.meta.keys():
             expected = f"to be left out with TBLOOM_STORE = {self._options.store!r}"
@@ -215,15 +224,18 @@ class DupeFilter(BaseDupeFilter):
                 return self._in_flight.claim(request)
             fingerprint = self._fingerprinter.fingerprint(request)
             new = self.seen.add(fingerprint, request.meta.get(meta_key))
-        except (RedisError, FilterFull):
-            self._count_errors()
-            self._close_spider()
-            raise
         except ConfigError as error:
             if error.argument not in ("within", "ttl"):
                 raise
             argument = f"meta[{meta_key!r}] of {request}"
             raise ConfigError(argument, error.value, error.expected) from None
+        except (RedisError, TBloomError) as error:
+            if self._crawler is None:
+                raise
+            if not self._options.circuit.is_open:  # which the log has
+                logger.error("The crawl ends: %s", error)
+            self._close_spider()
+            return None
         return Claim.NEW if new else Claim.SEEN
 
     def _end(self, reason: str) -> None:
@@ -251,8 +263,10 @@ class DupeFilter(BaseDupeFilter):
             stats.set_value("tbloom/window/error_rate", info.error_rate)
 
     def _close_spider(self) -> None:
-        if self._crawler and not self._is_closing:
-            self._is_closing = True
+        if self._crawler and not self._has_failed:
+            self._has_failed = True
+            if self._in_flight:
+                self._in_flight.has_failed = True
             close_spider(self._crawler)
 
     def _count_errors(self) -> None:

@@ -9,14 +9,16 @@ from scrapy.settings import BaseSettings
 
 from tbloom import LocalBloom
 from tbloom.errors import ConfigError
+from tbloom.scrapy.circuit import CircuitBreaker
 from tbloom.scrapy.connection import make_client
 from tbloom.scrapy.meta import TTL, WITHIN
-from tbloom.scrapy.outage import CircuitBreaker, CrawlBloom, CrawlExact
+from tbloom.scrapy.outage import CrawlBloom, CrawlExact
 from tbloom.scrapy.settings import (
     COUNTS,
     FILTER,
     KNOWN,
     MARK,
+    MARKS_DONE,
     PAGES,
     SHADOW,
     STORE,
@@ -31,7 +33,7 @@ from tbloom.scrapy.settings import (
 DEFAULT_KEY = "%(spider)s:tbloom"
 #: Default size of the local cache (items): 10 MB.
 CACHE_SIZE = 100_000
-_MARKS = ("scheduled", "done")
+_MARKS = ("scheduled", *MARKS_DONE)
 _WINDOW = {"granularity", "slices", "capacity", "error_rate", "tz"}
 _WINDOW |= {"shards", "grow", "bits", "hashes"}
 _SERVER = {"shards", "retry_for", "on_error"}
@@ -111,7 +113,8 @@ def read_options(
     mark = MARK.value(settings, _MARKS[0])
     if mark not in _MARKS:
         raise ConfigError(MARK.name, mark, " or ".join(map(repr, _MARKS)))
-    if mark == "done" and shadow_setting(settings):
+    mark_done = mark in MARKS_DONE
+    if mark_done and shadow_setting(settings):
         raise ConfigError(MARK.name, mark, "'scheduled', with TBLOOM_SHADOW")
     take_over = TAKE_OVER.is_on(settings, default=True)
     with naming_settings(FILTER):
@@ -120,7 +123,7 @@ def read_options(
         seen,
         store,
         CircuitBreaker(seen.name, "raise") if isinstance(seen, LocalBloom) else seen.circuit,
-        mark_done=mark == "done",
+        mark_done=mark_done,
         take_over=take_over,
         debug=settings.getbool("DUPEFILTER_DEBUG"),
     )

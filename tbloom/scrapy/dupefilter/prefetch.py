@@ -45,7 +45,8 @@ class Prefetch:
             answers = self._ask(requests)
         except RedisError:
             return  # the dupefilter will meet it too, and handles it
-        if self._seen.circuit.answers == guesses:
+        # What "drop" decides is asked for again, and counted then; what "schedule" does is claimed.
+        if self._seen.circuit.answers == guesses or self._seen.circuit.on_error == "schedule":
             self._answers.update(answers)
 
     def take(self, request: Request) -> Claim | None:

@@ -68,7 +68,7 @@ class ShadowDupeFilter(BaseDupeFilter):
         """The filter that is tried."""
         spider = spider_of(self._crawler).name
         seen = read_options(
-            self._settings, spider, self._suffix(), on_error="schedule", retry_for=0
+            self._settings, spider, self._suffix(), on_error="drop", retry_for=0
         ).seen
         assert isinstance(seen, CrawlBloom)  # noqa: S101 - the other stores refuse TBLOOM_SHADOW
         return seen

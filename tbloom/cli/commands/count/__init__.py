@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from redis import ResponseError
 from rich.console import Group
-from rich.text import Text
+from rich.styled import Styled
 
 from tbloom.cli.commands.count import counters
 from tbloom.cli.kit import filters, formats, interrupts, lines, output, subcommands
-from tbloom.cli.kit.errors import CommandError, one_line
+from tbloom.cli.kit.errors import CommandError, print_error
 from tbloom.cli.kit.progress import Reporter
 from tbloom.distinct.config import PARAMETERS, CounterConfig, from_stored
+from tbloom.engine.flow import text
 from tbloom.errors import TBloomError
 
 if TYPE_CHECKING:
@@ -191,16 +192,14 @@ def _show(arguments: argparse.Namespace) -> int:
 
 def _shown(info: CounterInfo) -> RenderableType:
     rows: list[RenderableType] = [
-        Text(f"{info.name}: {info.count:,} distinct members, {formats.size(info.bytes)}")
+        f"{info.name}: {info.count:,} distinct members, {formats.size(info.bytes)}"
     ]
     if info.granularity is not None:
-        rows += [Text(), _slices(info)]
+        rows += ["", _slices(info)]
     rows += [
-        Text(),
-        Text(
-            f"mapping {info.mapping!r}: {info.members:,} members, {formats.size(info.mapping_bytes)}"
-        ),
-        *(Text(f"warning: {sentence}", style="yellow") for sentence in info.warnings),
+        "",
+        f"mapping {info.mapping!r}: {info.members:,} members, {formats.size(info.mapping_bytes)}",
+        *(Styled(f"warning: {sentence}", "yellow") for sentence in info.warnings),
     ]
     return Group(*rows)
 
@@ -229,7 +228,7 @@ def _counts(client: Any, mapping: str) -> list[dict[str, Any] | None]:
     try:
         stored = counters.stored_in(client, mapping)
     except ResponseError as error:  # the key belongs to another program
-        sys.stderr.write(f"tbloom: {mapping}: {one_line(error)}\n")
+        print_error(mapping, error)
         return [None]
     if not stored:
         sys.stderr.write(
@@ -238,14 +237,15 @@ def _counts(client: Any, mapping: str) -> list[dict[str, Any] | None]:
     return [_count(client, mapping, name, parameters) for name, parameters in stored.items()]
 
 
-def _count(client: Any, mapping: str, name: str, parameters: str) -> dict[str, Any] | None:
+def _count(client: Any, mapping: str, name: bytes, stored: str) -> dict[str, Any] | None:
     try:
-        config = from_stored(name, mapping, parameters)
+        config = from_stored(name, mapping, stored)
         count = counters.of_config(client, config).count()
     except (TBloomError, ResponseError) as error:
-        sys.stderr.write(f"tbloom: {name}: {one_line(error)}\n")
+        print_error(text(name), error)
         return None
-    return {"mapping": mapping, "name": name, **counters.parameters_of(config), "count": count}
+    parameters = counters.parameters_of(config)
+    return {"mapping": mapping, "name": config.name, **parameters, "count": count}
 
 
 def _listed(found: list[dict[str, Any]]) -> Table:

@@ -63,10 +63,10 @@ def open_operand(url: str, client: Any, mapping: str, word: str) -> Counted:
     return counter.slice(label)
 
 
-def stored_in(client: Any, mapping: str) -> dict[str, str]:
+def stored_in(client: Any, mapping: str) -> dict[bytes, str]:
     """The stored parameters of a mapping's counters, by name, sorted."""
     stored = client.hgetall(CounterConfig("any", mapping).keys.counters())
-    return dict(sorted((text(name), text(parameters)) for name, parameters in stored.items()))
+    return {name: text(parameters) for name, parameters in sorted(stored.items())}
 
 
 def check_mapping(url: str, client: Any, mapping: str) -> None:

@@ -12,7 +12,6 @@ from http.client import responses
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
-from rich.text import Text
 
 from tbloom.cli.kit import formats, output
 from tbloom.errors import ConfigError
@@ -92,11 +91,11 @@ def as_table(info: PagesInfo) -> RenderableType:
     if info.granularity is not None:
         kept = f"in slices of {info.granularity!r} ({info.tz})"
     rows: list[RenderableType] = [
-        Text(f"{formats.printable(info.path)}: {formats.counted(info.pages, 'page')}, kept {kept}")
+        f"{info.path}: {formats.counted(info.pages, 'page')}, kept {kept}"
     ]
     if info.granularity is not None and info.slices:
-        rows += [Text(), _slices(info)]
-    return Group(*rows, Text(), Text(_totals(info)))
+        rows += ["", _slices(info)]
+    return Group(*rows, "", _totals(info))
 
 
 def _totals(info: PagesInfo) -> str:

@@ -18,6 +18,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, BinaryIO
 
 from tbloom.bloom.config import from_stored
+from tbloom.bloom.script_calls import leaves
 from tbloom.cli.commands.export import expiries
 from tbloom.cli.commands.restore.upload import BegunError, Upload
 from tbloom.cli.kit import filters, formats, interrupts, lines
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     import argparse
 
     from tbloom import TimeBloom
+    from tbloom.bloom.config import Config
     from tbloom.cli.kit.exportfile import Contents
 #: Tries to install a filter between the requests of a crawler that creates it again and again.
 _TRIES = 100
@@ -66,11 +68,17 @@ def run(arguments: argparse.Namespace) -> int:
             )
         now, _ = expiries(client, [config.keys.root])
         live = {part for part in contents.parts if part.expires > now}
+        latest = _latest(config, now)
+        for part in live:
+            if part.expires > latest:
+                raise CommandError(
+                    f"{arguments.file}: slice {part.label!r} would stay for more than two windows; nothing was restored"
+                )
         if not live:
             raise CommandError(f"{arguments.file}: all of its slices have left the window")
         total = sum(part.size for part in live)
         look = stack.enter_context(interrupts.held_back())
-        upload = stack.enter_context(Upload(client, config))
+        upload = stack.enter_context(Upload(client, config, latest))
         with reporter.count("Restoring", total, "bytes") as advance:
             for done in upload.send(reader, live):
                 advance(done)
@@ -98,6 +106,12 @@ def _install(upload: Upload, contents: Contents, old: TimeBloom | None) -> None:
                 raise
         else:
             return
+
+
+def _latest(config: Config, now: int) -> int:
+    """When the last key is dropped that a filter can have (ms), if its clock was ahead by a window at most."""
+    window = config.window
+    return leaves(config, window.expires(window.ahead(now)[-1]), None)
 
 
 def _name(arguments: argparse.Namespace, contents: Contents) -> str:

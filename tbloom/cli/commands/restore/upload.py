@@ -16,7 +16,7 @@ from tbloom.engine.scripts import Script
 from tbloom.errors import TBloomError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from typing_extensions import Self
 
@@ -29,7 +29,7 @@ _RESTORE_SHARD = Script("bloom/restore_shard")
 
 #: TTL of uploaded parts, and the time after which it is renewed.
 _LIFE_MS, _KEEP_SECONDS = 600_000, 60.0
-_FAILURES = (redis.RedisError, redis.RedisClusterException, TBloomError)
+_FAILURES = (redis.RedisError, redis.exceptions.RedisClusterException, TBloomError)
 
 
 class BegunError(CommandError):
@@ -39,9 +39,11 @@ class BegunError(CommandError):
 class Upload:
     """The parts of a filter, under temporary names. The end of the context deletes those not installed."""
 
-    def __init__(self, client: Any, config: Config) -> None:
+    def __init__(self, client: Any, config: Config, latest: int) -> None:
         self._client = client
         self._config = config
+        #: When the last key is dropped (ms), whatever the file says.
+        self._latest = latest
         self._token = secrets.token_hex(8)
         self._keys: dict[Part, str] = {}
         self._kept = time.monotonic()
@@ -66,7 +68,7 @@ class Upload:
         """Installs all parts, by one script call for each shard."""
         config = self._config
         # The window may have moved on since the export began.
-        expires = max(contents.header.expires, *(part.expires for part in self._keys), 0)
+        expires = self._until(contents.header.expires, self._keys)
         parts: dict[int, list[Part]] = {}
         for part in self._keys:
             parts.setdefault(part.shard, []).append(part)
@@ -95,8 +97,6 @@ class Upload:
 
     def _install(self, shard: Shard, parts: list[Part]) -> None:
         keys, config, number = self._config.keys, self._config, shard.shard
-        # The shard's other keys must outlive its parts.
-        least = max(part.expires for part in parts)
         status, payload = self._call(
             _RESTORE_SHARD,
             [
@@ -105,16 +105,20 @@ class Upload:
                 *(keys.slice(*part.place) for part in parts),
             ],
             config.stored,
-            max(shard.config_expires, least),
+            self._until(shard.config_expires, parts),
             shard.layout,
-            max(shard.layout_expires, least),
-            max(shard.register_expires, least),
+            self._until(shard.layout_expires, parts),
+            self._until(shard.register_expires, parts),
             *(part.expires for part in parts),
         )
         if status == Status.MISMATCH:
             raise self._begun()
         if status != Status.OK:
             raise self._dropped(text(payload))
+
+    def _until(self, expires: int, parts: Iterable[Part]) -> int:
+        """When a key is dropped (ms) that must outlive these parts."""
+        return min(self._latest, max(expires, *(part.expires for part in parts)))
 
     def _write(self, key: str, piece: bytes, offset: int, size: int) -> None:
         status, _ = self._call(_RESTORE_PIECE, [key], piece, offset, size, _LIFE_MS)

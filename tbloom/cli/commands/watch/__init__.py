@@ -32,7 +32,7 @@ _TICKS = 60
 _STEP_SECONDS = 0.1
 #: Lines of a frame beside the slices: time, rates, parameters, headings, totals, a few warnings.
 _OTHER_LINES = 12
-_FAILURES = (redis.RedisError, redis.RedisClusterException, TBloomError, CommandError)
+_FAILURES = (redis.RedisError, redis.exceptions.RedisClusterException, TBloomError, CommandError)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,0 +1,160 @@
+"""Files of a page store that are damaged, or that somebody else has made."""
+
+from __future__ import annotations
+
+import shutil
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from struct import pack
+from typing import Any
+
+import lmdb
+import pytest
+
+from tbloom import ConfigError, TBloomError
+from tbloom.pages import PageStore, page, record, segments
+
+URL = "http://a/"
+#: More than a rebuild may take.
+LONG = 24 << 20
+_ADDRESS = page.fingerprint_of(URL)
+_NUMBER = pack(">I", 1)
+
+
+@pytest.mark.parametrize(
+    ("table", "key", "value"),
+    [
+        *((b"meta", b"state", value) for value in (b"", b"x", b"x" * 19, b"\xff" * 20)),
+        *((b"meta", b"parameters", value) for value in (b"", b"\xff", b"{}")),
+        *((b"slices", b"pages", value) for value in (b"", b"x" * 11, pack("<qI", 0, 1 << 20))),
+        *((b"slices", key, pack("<qI", 1 << 50, 0)) for key in (b"\xff", b"../a", b"a\0")),
+        *((b"segments", _NUMBER, value) for value in (b"", b"x" * 15, b"\xff" * 16 + b"pages")),
+        *((b"segments", _NUMBER, pack("<QQ", 1, 1) + label) for label in (b"", b"\xff", b"../a")),
+        (b"segments", b"x", pack("<QQ", 1, 1) + b"pages"),
+        *((b"0", _ADDRESS, value) for value in (b"", b"x", b"\xff" * 32)),
+    ],
+)
+def test_an_index_with_a_wrong_value_names_the_rebuild(
+    path: Path, table: bytes, key: bytes, value: bytes
+) -> None:
+    with PageStore(path) as store:
+        store.put(URL, b"body")
+    _plant(path, table, key, value)
+    for readonly in (True, False):
+        with pytest.raises(TBloomError, match="'tbloom pages rebuild'"):
+            _read(path, readonly=readonly)
+    assert 1 == PageStore.rebuild(path).pages
+    _read(path, readonly=True)
+
+
+@pytest.mark.parametrize(
+    ("slices", "start"),
+    [*((7, at) for at in (0, -(1 << 55), 1_500_000_000_000)), (None, -(1 << 55))],
+)
+def test_a_slice_with_a_wrong_start_keeps_its_files(
+    path: Path, slices: int | None, start: int
+) -> None:
+    """The writer does not take it for one that has left the window."""
+    with PageStore(path, slices and "d", slices) as store:
+        store.put(URL, b"body")
+        [label] = [slice.label for slice in store.stats().slices]
+    _plant(path, b"slices", label.encode(), pack("<qI", start, 0))
+    with pytest.raises(TBloomError, match="'tbloom pages rebuild'"):
+        PageStore(path)
+    assert 1 == PageStore.rebuild(path).pages
+    _read(path, readonly=True)
+
+
+def _plant(path: Path, table: bytes, key: bytes, value: bytes) -> None:
+    with (
+        lmdb.open(str(path / "index-1"), map_size=1 << 30, max_dbs=9) as env,
+        env.begin(env.open_db(table, create=False), write=True) as txn,
+    ):
+        txn.put(key, value)
+
+
+def _read(path: Path, *, readonly: bool) -> None:
+    with PageStore(path, readonly=readonly) as store:
+        assert store.get(URL) is not None
+        assert [URL] == list(store)
+        store.stats()
+
+
+def _without_end(path: Path) -> None:
+    _append(path, record.member(b"WARC/1.1\r\nWARC-Type: " + b"x" * LONG))
+
+
+def _longer_than_it_says(path: Path) -> None:
+    data = record.member(b"WARC/1.1\r\nWARC-Type: " + b"x" * LONG)
+    _append(path, data[:20] + pack("<I", 10) + data[24:-4] + pack("<I", 10))
+
+
+def _first_record(path: Path) -> None:
+    """Of a further segment."""
+    name = segments.name_of("pages", 2)
+    (path / name).write_bytes(record.of_segment(name, "x" * LONG, record.new_segment()))
+
+
+def _page_put_twice(path: Path) -> None:
+    """A page that may be so long."""
+    with PageStore(path) as store:
+        for _ in range(2):
+            store.put("http://long/", b"x" * LONG)
+
+
+def _append(path: Path, data: bytes) -> None:
+    with segments.path_of(path, "pages", 1).open("ab") as file:
+        file.write(data)
+
+
+@pytest.mark.parametrize(
+    "plant", [_without_end, _longer_than_it_says, _first_record, _page_put_twice]
+)
+def test_a_small_record_with_a_long_content_takes_no_memory_in_a_rebuild(
+    path: Path, plant: Callable[[Path], None]
+) -> None:
+    with PageStore(path) as store:
+        store.put(URL, b"body")
+    plant(path)
+    shutil.rmtree(path / "index-1")
+    tracemalloc.start()
+    try:
+        info = PageStore.rebuild(path)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < LONG * 3 / 4
+    assert info.pages == 1 + (plant is _page_put_twice)
+    with PageStore(path, readonly=True) as store:
+        assert store.get(URL) is not None
+
+
+def test_a_record_is_read_up_to_the_length_that_it_says() -> None:
+    data = record.member(b"x" * LONG)
+    for held in (0, 10, LONG - 1, LONG + 1, (1 << 32) - 1):
+        with pytest.raises(record.Damaged, match=f"{held} bytes"):
+            record.block_of(data[:20] + pack("<I", held) + data[24:])
+    assert LONG == len(record.block_of(data))
+
+
+@pytest.mark.parametrize("part", ["url", "key", "headers", "fields"])
+def test_a_page_with_more_than_a_rebuild_reads_is_refused(path: Path, part: str) -> None:
+    """At the limit, it is found by a rebuild."""
+
+    def put(store: PageStore, size: int) -> None:
+        more: dict[str, Any] = {
+            "url": {},
+            "key": {"key": b"\xff" * (size // 2)},
+            "headers": {"headers": {"A": "x" * (size - 1)}},
+            "fields": {"fields": {"A": "x" * (size - 1)}},
+        }[part]
+        store.put(URL + "x" * size * (part == "url"), b"body", **more)
+
+    room = page.MAX_HEAD_BYTES - len(URL)
+    with PageStore(path) as store:
+        put(store, room)
+        with pytest.raises(ConfigError, match="url: expected at most 4194304 bytes, together"):
+            put(store, room + 2)
+        assert () == store.verify().problems
+    assert 1 == PageStore.rebuild(path).pages

@@ -1,0 +1,117 @@
+"""No piece of the password in a Redis URL is shown, wherever the URL is given and whatever is wrong with it."""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from scrapy.settings import Settings
+
+from tbloom import AsyncTimeBloom, TimeBloom
+from tbloom.engine.urls import without_secrets
+from tbloom.scrapy.dupefilter.options import read_options
+from tests.helpers.commands import tbloom
+
+#: Each piece of a password has it, wherever a URL is cut.
+WORD = "hunter"
+SHAPES = [
+    *("redis://:{}@127.0.0.1:1/0", "redis://{}@127.0.0.1:1", "redis://user:{}@127.0.0.1:1?db=x"),
+    *("redis://:{}/y@127.0.0.1:1", "redis://:1/{}@127.0.0.1:1", "redis://:1?{}@127.0.0.1:1"),
+    *("redis://127.0.0.1:1?password={}", "redis://127.0.0.1:99999?password={}"),
+    *("redis://127.0.0.1:1/news?password={}", "redis://127.0.0.1:1?db=x&password={}"),
+    *("redis://127.0.0.1:1?pasword={}", "redis://127.0.0.1:1/0#{}"),
+    *("redis://127.0.0.1:1;password={}", "redis://127.0.0.1:1/0;password={}"),
+    *("redis+cluster://:{}@127.0.0.1:1", "reddis://:{}@127.0.0.1:1", " redis://:{}@127.0.0.1:1"),
+    *("rediss://:{}@127.0.0.1:1", "redis://:{}@[::1", "redis://:{}@127.0.0.1:x"),
+    *("unix://:{}@/no/such.sock", "unix:///no/such.sock?password={}"),
+    *("unix:///no/such.sock;password={}", "unix://:{}/y@/no/such.sock"),
+    *(":{}@127.0.0.1:1", "user:{}@127.0.0.1:1/0", "127.0.0.1:1;password={}"),
+]  # fmt: skip
+between = st.lists(
+    st.sampled_from([*"/?#@:;%&=+[]'\"\\ \n\té1a", "//", "://", "%2F", "?db=1", "&db="]), max_size=3
+).map("".join)
+urls = st.builds(
+    lambda shape, *pieces: shape.format(WORD.join(pieces)),
+    st.sampled_from(SHAPES), between, between, between,
+)  # fmt: skip
+
+
+def shown(error: BaseException) -> Iterator[str]:
+    """All that the error shows, and those that led to it."""
+    yield from (str(error), repr(error), repr(vars(error)))
+    yield from traceback.format_exception(error)
+    for other in (error.__cause__, error.__context__):
+        if other is not None:
+            yield from shown(other)
+
+
+def added(ours: Any, url: Any) -> None:
+    """Adds an item to a filter at this URL."""
+    seen = ours.from_url(url, "news", retry_for=0)
+    if ours is TimeBloom:
+        seen.add("a")
+    else:
+        asyncio.run(seen.add("a"))
+
+
+def crawled(url: Any) -> None:
+    """Does what Scrapy's scheduler does at the start of a crawl."""
+    read_options(Settings({"REDIS_URL": url, "TBLOOM_RETRY_FOR": 0}), "spider").seen.add("a")
+
+
+@given(urls)
+@example("redis://:a@hunter?db=1@127.0.0.1:1")
+@example("redis://127.0.0.1:1;password=a@hunter:1")
+@example("redis://127.0.0.1:1?password=a&hunter=1")
+@example("redis://127.0.0.1:1?pasword=&hunter=1")
+def test_no_error_shows_a_password(url: str) -> None:
+    """Nor do its cause and context, of any of the ways to give a URL."""
+    assert WORD not in without_secrets(url)
+    for call in (
+        lambda: added(TimeBloom, url),
+        lambda: added(TimeBloom, url.encode()),
+        lambda: added(AsyncTimeBloom, url),
+        lambda: TimeBloom(url, "news"),  # type: ignore[arg-type]
+        lambda: crawled(url),
+        lambda: crawled(url.encode()),
+    ):
+        with pytest.raises(Exception) as error:  # noqa: PT011 - ours or redis-py's
+            call()
+        assert not [text for text in shown(error.value) if WORD in text]
+
+
+#: Where the URL, as U, may stand in a command line; S is that of a server.
+LINES = [
+    *("U", "list U", "list U U", "list --redis U", "list --redis=U", "list S U", "list S --json=U"),
+    *("info U news", "info S U", "check U news", "check S U", "check S news U", "metrics U news"),
+    *("compare U news --with-set a", "compare S news --with-set a --from-url U", "report U news"),
+    *("import S U --from-lines U", "import U news --from-set a", "watch S U", "count U"),
+    *("import S news --from-set a --from-url U", "export U news f", "export S U f", "restore U S"),
+    *("restore S U", "count list U", "count show U a", "count show S U", "count show S a --mapping U"),
+    *("plan --capacity U", "plan U", "demo --redis U", "demo --crawlers U", "demo --redis S --url U"),
+    *("pages get U U", "completion U", "add S news U"),
+]  # fmt: skip
+
+
+def check_line(line: str, given_url: str, server: str) -> None:
+    """Runs the command."""
+    words = {"U": given_url, "S": server}
+    done = tbloom(*(words.get(word, word.replace("U", given_url)) for word in line.split()))
+    assert WORD not in done.stdout + done.stderr
+    assert done.returncode
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_no_command_shows_a_password(line: str, url: str) -> None:
+    check_line(line, "redis://:a@hunter\"'?db=1@127.0.0.1:1", url)
+
+
+@given(line=st.sampled_from(LINES), given_url=urls)
+@example(line="list U U", given_url="redis://127.0.0.1:1?pasword=hunter")
+def test_no_command_shows_any_piece_of_any_password(line: str, given_url: str, url: str) -> None:
+    check_line(line, given_url, url)
