@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -119,3 +120,32 @@ async def test_a_server_that_drops_keys_is_warned_of(
         own.config_set("maxmemory-policy", "noeviction")
     assert (policy == "noeviction") == (not found)
     assert all(f"(maxmemory-policy {policy})" in warning for warning in found)
+
+
+@each_size
+async def test_while_another_script_blocks_the_server_nothing_is_changed(
+    store: Store, opened: Any, server: LocalRedis, name: str, size: int
+) -> None:
+    """Once it has run for lua-time-limit, the server refuses all other calls."""
+    seen, account = opened(url=server.url), Account()
+    await account.offer_async(seen, names(1000, "before"))
+    with (
+        redis.Redis.from_url(server.url) as client,
+        redis.Redis.from_url(server.url, socket_timeout=None) as other,
+        ThreadPoolExecutor(1) as thread,
+    ):
+        client.config_set("lua-time-limit", 1)
+        blocking = thread.submit(other.eval, "while true do end", 0)
+        try:
+            with pytest.raises(redis.ResponseError, match="BUSY"):
+                all(iter(client.ping, None))  # until it raises
+            with pytest.raises(redis.ResponseError, match="BUSY"):
+                await seen.add_many(names(size))
+        finally:
+            client.script_kill()
+            with pytest.raises(redis.ResponseError):
+                blocking.result()
+            client.config_set("lua-time-limit", 5000)
+    for _ in range(2):
+        await account.offer_async(seen, names(size))
+    store.check(account, server.url, name)

@@ -6,7 +6,6 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from time import sleep
 from typing import Any
@@ -16,7 +15,7 @@ import redis
 
 from tbloom.demo.localredis import LocalRedis, find_binary
 from tests.helpers.account import FULL, NO_ANSWER, Account, names
-from tests.helpers.killable import Killable
+from tests.helpers.killable import Killable, again_and_again
 from tests.helpers.making import missing
 from tests.helpers.proxy import LossyProxy
 from tests.helpers.stores import BLOOM, DISTINCT, EXACT, STORES, Store
@@ -44,24 +43,6 @@ def killable(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Killabl
 
 only_kept = pytest.mark.parametrize("killable", [PERSISTENT], ids=["kept"], indirect=True)
 only_forgotten = pytest.mark.parametrize("killable", [()], ids=["forgotten"], indirect=True)
-
-
-@contextmanager
-def _again_and_again(do: Any) -> Iterator[None]:
-    """Does it in a thread of its own, until the context ends."""
-    done = threading.Event()
-
-    def repeat() -> None:
-        while not done.is_set():
-            do()
-
-    with ThreadPoolExecutor(1) as thread:
-        repeating = thread.submit(repeat)
-        try:
-            yield
-        finally:
-            done.set()
-        repeating.result()
 
 
 def _kill_again_and_again(killable: Killable, account: Account, add: Callable[[int], None]) -> None:
@@ -98,7 +79,7 @@ async def test_scripts_that_are_forgotten_all_the_time_lose_nothing(
 ) -> None:
     seen, account = opened(), Account()
     client.config_resetstat()
-    with _again_and_again(client.script_flush):
+    with again_and_again(client.script_flush):
         for piece in _pieces(names(50_000 if FULL else 5000)) * 2:
             await account.offer_async(seen, piece)
     assert client.info("commandstats")["cmdstat_eval"]["calls"] >= 10

@@ -26,6 +26,7 @@ from tbloom.bloom.hasher import digest
 from tbloom.demo.localredis import LocalRedis
 from tbloom.engine.keys import Keys, shard_of, slot
 from tests.helpers import servers
+from tests.helpers.account import NO_ANSWER, Account, names
 from tests.helpers.making import Make, missing
 
 SPAWN = multiprocessing.get_context("spawn")
@@ -373,3 +374,44 @@ def test_each_item_is_new_once_though_a_sentinels_master_dies(name: str) -> None
             claims = [claim for each in offers for claim in each.result()]
         assert replica.info("replication")["role"] == "master"
         _assert_only_unreplicated_items_were_new_twice(claims, len(items), killed)
+
+
+@pytest.mark.check
+@pytest.mark.timeout(300)
+def test_each_item_is_new_once_though_a_sentinel_replaces_a_living_master(name: str) -> None:
+    """The old master has no replica from then on, so it refuses what would be forgotten."""
+    account, binary = Account(), _binary("redis-server")
+    with (
+        LocalRedis(binary, "--min-replicas-to-write", "1") as master,
+        servers.replica(binary, master) as replica,
+        servers.sentinel(master) as port,
+        redis.Redis(port=port) as sentinel,
+        redis.Redis(port=master.port) as old,
+        Sentinel([("127.0.0.1", port)]).master_for("main") as client,
+        ThreadPoolExecutor(4) as threads,
+    ):
+        seen = TimeBloom(client, name, **{**PARAMETERS, "shards": 1})
+
+        def add(thread: int) -> None:
+            for number in count():
+                if account.closed:
+                    return
+                items = names(20, f"of {thread // 2} {number}")  # those of two threads
+                account.offer(seen, items, repeat_on=(*NO_ANSWER, redis.ResponseError))
+                sleep(0.005)
+
+        adding = [threads.submit(add, thread) for thread in range(4)]
+        try:
+            for role in ("master", "slave"):
+                before = account.offered.total()
+                while account.offered.total() < before + 2000 or old.role()[0] != role.encode():
+                    sleep(0.05)
+                if role == "master":
+                    sentinel.execute_command("SENTINEL", "FAILOVER", "main")
+        finally:
+            account.closed = True
+        for job in adding:
+            job.result()
+        assert replica.info("replication")["role"] == "master"
+        account.check_answers(again=200)  # in the moment before the old master notices
+        assert all(seen.contains_many([*account.offered]))

@@ -101,3 +101,26 @@ def test_in_scrapy(crawl: Any, tls_url: Any) -> None:
     result = crawl("pages", {**SCRAPY, "REDIS_URL": tls_url("other")}, ["b"])
     assert [] == result["fetched"]
     assert "CERTIFICATE_VERIFY_FAILED" in result["failures"][0]
+
+
+async def test_a_wrong_certificate_for_a_while_loses_nothing(
+    make: Make, tls_url: Any, authorities: Path
+) -> None:
+    """Open connections stay; new ones are refused until the right certificate is back."""
+
+    def use(name: str) -> None:
+        files = [f"{authorities}/{name}.pem", "tls-key-file", f"{authorities}/{name}.key"]
+        admin.execute_command("CONFIG", "SET", "tls-cert-file", *files)
+
+    seen = make(url=tls_url("ca"), resend=False)
+    with redis.Redis.from_url(tls_url("ca")) as admin:
+        assert await seen.add("a")
+        use("other")
+        try:
+            admin.client_kill_filter(_type="normal", skipme=True)
+            for _ in range(2):  # the connection that was open gets lost first
+                with pytest.raises(redis.ConnectionError):
+                    await seen.add("b")
+        finally:
+            use("server")
+        assert [True, False, False] == [await seen.add(item) for item in "bba"]

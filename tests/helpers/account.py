@@ -88,6 +88,17 @@ class Account:
                 return self._note(items, told)
             self._repeat()
 
+    def note(self, items: Sequence[str], told: list[bool]) -> None:
+        """Notes items that were offered, and the answers."""
+        self._offer(items)
+        self._note(items, told)
+
+    def include(self, offered: Counter[str], new: Counter[str], seen: Counter[str]) -> None:
+        """Adds another account's numbers."""
+        self.offered += offered
+        self.new += new
+        self.seen += seen
+
     def _offer(self, items: Sequence[str]) -> None:
         with self._lock:
             self.offered.update(items)

@@ -1,10 +1,14 @@
-"""A server that dies and comes back."""
+"""A server that dies and comes back; harm that is done again and again."""
 
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from threading import Event
+from typing import TYPE_CHECKING, Any
 
 from tbloom.demo.localredis import LocalRedis
 from tests.helpers.servers import cluster_port
@@ -48,3 +52,21 @@ class Killable:
         """Starts it again; it has loaded what was written."""
         self._server.stop()
         self._server.start()
+
+
+@contextmanager
+def again_and_again(do: Callable[[], Any]) -> Iterator[None]:
+    """Does it in a thread of its own, until the context ends."""
+    done = Event()
+
+    def repeat() -> None:
+        while not done.is_set():
+            do()
+
+    with ThreadPoolExecutor(1) as thread:
+        repeating = thread.submit(repeat)
+        try:
+            yield
+        finally:
+            done.set()
+        repeating.result()

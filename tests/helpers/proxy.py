@@ -29,6 +29,7 @@ class Fault(Enum):
     CUT_REQUEST = "the connection is cut in the middle of the request"
     LATE_REPLY = "the reply comes late"
     LATE_REQUEST = "the request comes late"
+    LATE_COPY = "the request comes once more, late"
     FORGET = "the server forgets its scripts in the middle of the request"
 
 
@@ -69,7 +70,7 @@ class Proxy:
 
         class Handler(socketserver.BaseRequestHandler):
             def handle(self) -> None:
-                with suppress(OSError):  # either end may be gone at any time
+                with suppress(OSError, redis.ConnectionError):  # either end may be gone
                     proxy._serve(self.request)
 
         class Server(socketserver.ThreadingTCPServer):
@@ -129,6 +130,9 @@ class Proxy:
         if fault is Fault.LATE_REQUEST:
             self._strike(fault)
             time.sleep(self._late)
+        elif fault is Fault.LATE_COPY:
+            self._strike(fault)
+            threading.Timer(self._late, self._send_copy, [data]).start()
         elif fault is Fault.FORGET:
             self._strike(fault)
             server.sendall(data[:half])
@@ -137,6 +141,13 @@ class Proxy:
             data = data[half:]
         server.sendall(data)
         return True
+
+    def _send_copy(self, data: bytes) -> None:
+        with suppress(OSError), socket.create_connection(self._target) as server:
+            server.sendall(data)
+            server.shutdown(socket.SHUT_WR)
+            while server.recv(1 << 20):  # until the server has executed it
+                pass
 
     def _send_reply(self, client: socket.socket, data: bytes, fault: Fault | None) -> bool:
         """False: the connection is to be ended."""
