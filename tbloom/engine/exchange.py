@@ -132,7 +132,12 @@ class Exchange(BeginsAnew):
         for batch in batches:
             batch.ttl = ttl
         # Those that are known to be new are sent too: the store may have forgotten them since.
-        yield from self.change(batches, call)
+        try:
+            yield from self.change(batches, call)
+        except TBloomError:
+            # Refused from now on, after a reconfigure() for example: this is the last time to tell.
+            if not all(key in pending for key in digests):
+                raise
         return answers_of(batches) | pending.take_new(digests)
 
     def _fetch(

@@ -102,5 +102,15 @@ class SyncDriver(Store["redis.Redis | redis.RedisCluster", Any]):
                     pipeline.execute_command(*call.words, **node_option(self.client, call))
                 replies: Sequence[Any] = pipeline.execute(raise_on_error=False)
                 return replies
-        except Exception as error:  # noqa: BLE001 - Retries raises what is not retried
-            return [error] * len(calls)
+        except BaseException as error:
+            if not isinstance(error, redis.RedisError):
+                self._drop_replies()
+            if not isinstance(error, Exception):
+                raise
+            return [error] * len(calls)  # Retries raises what is not retried
+
+    def _drop_replies(self) -> None:
+        """After an interrupt: redis-py has given a connection back whose reply is still to come, for the next call."""
+        pool = getattr(self.client, "connection_pool", None)
+        if pool is not None:
+            pool.disconnect(inuse_connections=False)

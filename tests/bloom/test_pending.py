@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import DistinctCounter, ExactFilter, TBloomError, TimeBloom
+from tbloom import ConfigMismatch, DistinctCounter, ExactFilter, TBloomError, TimeBloom
 from tbloom.bloom.hasher import digest
 from tbloom.engine import pending
 from tbloom.engine.flow import ScriptCall, text
@@ -79,6 +79,25 @@ def test_pending_answers_given_one_after_another_are_each_given_once(
         assert [False, True] == seen.add_many(["x", "y"])
         assert [False, False, True] == seen.add_many(["x", "y", "z"])
         assert not any(seen.add_many(["x", "y", "z"]))
+
+
+def test_an_answer_that_was_lost_before_a_reconfigure_is_given_after_it(
+    url: str, name: str
+) -> None:
+    """Once, though the client's parameters are refused from then on."""
+    with (
+        LossyProxy(url, lambda number: number == 2) as proxy,
+        TimeBloom.from_url(proxy.url, name, capacity=1000, retry_for=0) as seen,
+        TimeBloom.from_url(url, name, capacity=9000) as other,
+    ):
+        seen.add("before")
+        with pytest.raises(redis.ConnectionError):
+            seen.add("x")
+        other.reconfigure()
+        assert seen.add("x") is True
+        with pytest.raises(ConfigMismatch):
+            seen.add("x")
+        assert other.add("x") is False
 
 
 def test_a_call_that_never_arrived_is_made_again_with_the_new_time(url: str, name: str) -> None:

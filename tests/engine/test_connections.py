@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -252,3 +253,32 @@ def test_only_our_own_client_s_are_kept(url: str, name: str) -> None:
         assert client.ping()
         assert not seen.add("a")
         assert client.ping()
+
+
+@pytest.mark.parametrize("size", [1, 3], ids=["add", "add_many"])
+@pytest.mark.parametrize("callers", [False, True], ids=["from_url", "a caller's client"])
+def test_the_reply_to_a_call_that_was_interrupted_is_not_the_next_call_s(
+    url: str, name: str, monkeypatch: pytest.MonkeyPatch, *, callers: bool, size: int
+) -> None:
+    """As by Ctrl-C between a command and its reply, which arrives later."""
+    items = [f"new {i}" for i in range(size)]
+    with ExitStack() as stack:
+        proxy = stack.enter_context(Proxy(url, {2: Fault.LATE_REPLY}.get, late=0.2))
+        if callers:
+            client = stack.enter_context(redis.Redis.from_url(proxy.url))
+            seen = TimeBloom(client, name)
+        else:
+            seen = stack.enter_context(TimeBloom.from_url(proxy.url, name))
+        seen.add_many(["old", "old 2", "old 3"])
+        read = redis.Connection.read_response
+
+        def interrupted(*_: Any, **__: Any) -> Any:
+            monkeypatch.setattr(redis.Connection, "read_response", read)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(redis.Connection, "read_response", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            seen.add_many(items) if size > 1 else seen.add(items[0])
+        assert [False] * 3 == [seen.add(item) for item in ("old", "old 2", "old 3")]
+        assert [True] * size == seen.add_many(items)
+        assert [False] * size == seen.add_many(items)
