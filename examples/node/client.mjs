@@ -23,7 +23,7 @@ const [ADD, CONTAINS, BEGIN_SLICE] = ["add", "contains", "begin_slice"].map((nam
 });
 
 export class TimeBloom {
-  #redis; #stem; #lanes = []; #lanesMade = 0; #client = randomBytes(8).toString("hex"); #ahead = 0; #layout = ""; #cleared = "";
+  #redis; #stem; #lanes = []; #lanesMade = 0; #client = randomBytes(8).toString("hex"); #ahead = 0; #layout = "";
 
   constructor(redis, name, { granularity = "d", slices = 7, capacity = 1_000_000, error_rate = 1e-4, grow = true } = {}) {
     const [, number, unit] = /^(\d*)(s|min|h|d|w)$/.exec(granularity);
@@ -54,12 +54,12 @@ export class TimeBloom {
     return { labels, times: [begins, begins + this.length, begins + this.slices * this.length] };
   }
   layoutOf(text) { // the parts of the slices that the layout names, by label
-    const entries = text.split(";").filter((entry) => entry && !entry.startsWith("@")).map((entry) => entry.split("="));
+    const entries = text.split(";").filter(Boolean).map((entry) => entry.split("="));
     return new Map(entries.map(([label, parts]) => [label, parts.split(",")]));
   }
-  textOf(before, layout, live) { // with the time of the last clear
-    const entries = [...layout].filter(([label]) => label >= live.at(-1)).sort(), [mark] = /^(@\d+;)?/.exec(before);
-    return mark + entries.map(([label, parts]) => `${label}=${parts.join(",")}`).join(";");
+  textOf(layout, live) {
+    const entries = [...layout].filter(([label]) => label >= live.at(-1)).sort();
+    return entries.map(([label, parts]) => `${label}=${parts.join(",")}`).join(";");
   }
   part(level, number) { // the number-th part of a slice, with 2**level times the usual capacity
     return level || number ? choose(this.capacity * 2 ** level, this.rate * partShare(number)) : this.usual;
@@ -68,11 +68,11 @@ export class TimeBloom {
     const layout = this.layoutOf(text), parts = layout.get(label) ?? [this.usual];
     for (const later of live) if (later > label && !layout.has(later)) layout.set(later, [this.usual]);
     const level = 32 - Math.clz32(Math.floor(parts.at(-1).split(":")[0] / this.capacity));
-    return this.textOf(text, layout.set(label, [...parts, this.part(level, parts.length)]), live);
+    return this.textOf(layout.set(label, [...parts, this.part(level, parts.length)]), live);
   }
   begun(text, live, items) { // the layout with a current slice that begins with room for the items
     const level = this.grow ? 32 - Math.clz32(Math.max(0, Math.ceil(items / this.capacity) - 1)) : 0;
-    return this.textOf(text, this.layoutOf(text).set(live[0], [this.part(level, 0)]), live);
+    return this.textOf(this.layoutOf(text).set(live[0], [this.part(level, 0)]), live);
   }
   #parts(layout, labels) { // newest first: key, capacity, bits and hashes of each
     return labels.flatMap((label) => (layout.get(label) ?? [this.usual]).map((part, number) =>
@@ -102,7 +102,7 @@ export class TimeBloom {
       const items = Buffer.concat(digests.map((digest) => packed(digest, rows)));
       const grown = this.grow ? this.grown(text, labels) : "";
       const answers = await (adds
-        ? this.#call(ADD, [`${this.#stem}}:lane:${this.#cleared}${lane.name}`, ...keys, `${this.#stem}}:parts`, ...slices],
+        ? this.#call(ADD, [`${this.#stem}}:lane:${lane.name}`, ...keys, `${this.#stem}}:parts`, ...slices],
           [lane.number, this.stored, ...times, LANE_TTL, 1, text, grown, parts[0][1], sizes, items])
         : this.#call(CONTAINS, [...keys, ...slices], [this.stored, times[0], times[1], 1, text, sizes, items]));
       if (answers === undefined) continue;
@@ -123,12 +123,6 @@ export class TimeBloom {
     return true;
   }
 
-  #learn(layout) {
-    const [, cleared] = /^@(\d+);/.exec(layout) ?? [];
-    if (cleared) this.#cleared = `${cleared}:`; // lanes from before have answers that count no more
-    this.#layout = layout;
-  }
-
   #now() { return Date.now() + this.#ahead; }
 
   async #call({ sha, text }, keys, args) { // the answers; undefined: the clock or the layout was corrected
@@ -139,7 +133,7 @@ export class TimeBloom {
     });
     if (status === 0) return payload;
     if (status === 1) this.#ahead = payload - Date.now();
-    else if (status === 5) this.#learn(payload);
+    else if (status === 5) this.#layout = payload;
     else throw new Error(`${{ 2: "stored with other parameters", 6: "full" }[status] ?? `status ${status}`}: ${payload}`);
   }
 }

@@ -39,15 +39,12 @@ local lane_ttl, agreed = tonumber(ARGV[6]), ARGV[7] == '1'
 local layout, grown_layout, capacity, sizes, items = ARGV[8], ARGV[9], tonumber(ARGV[10]), ARGV[11], ARGV[12]
 local grows = grown_layout ~= ''
 
--- The token comes first: a call that is sent again gets its first answer, whatever has changed since, unless the filter was
--- cleared: then the items are no longer in it.
+-- The token comes first: a call that is sent again gets its first answer, whatever has changed since.
 local stored = redis.call('MGET', config_key, lane_key)
 if stored[2] then
   local last, answers = string.match(stored[2], '^(%d+):(%d*)$')
   last = tonumber(last) or 0
-  if last == number and cleared_at(redis.call('GET', layout_key) or '') <= cleared_at(layout) then
-    return {0, answers}
-  end
+  if last == number then return {0, answers} end
   if last > number then return {3, last} end
 end
 

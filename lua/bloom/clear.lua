@@ -2,8 +2,7 @@
 --
 -- KEYS[1]    the filter's parameters
 -- KEYS[2]    the client's lane: the number and the answers of its last call that changed something
--- KEYS[3]    the layout: the parts of the slices that have other parts than the usual one. Afterwards it says when the
---            filter was cleared, as long as a lane from before may be kept, so that calls from before are noticed
+-- KEYS[3]    the layout: the parts of the slices that have other parts than the usual one
 -- KEYS[4]    the register of parts
 -- KEYS[5]    the claims
 -- KEYS[6]    the sessions that hold claims
@@ -45,9 +44,7 @@ if stored_layout ~= layout then return {5, stored_layout} end
 for part = FIRST_PART, #KEYS do redis.call('GETBIT', KEYS[part], 0) end
 for hash = 4, 6 do redis.call('HLEN', KEYS[hash]) end
 
-local ttl, cleared = math.min(lane_ttl, expires - now), math.max(now, cleared_at(layout) + 1)
-redis.call('SET', lane_key, ARGV[2] .. ':0', 'PX', ttl)
-redis.call('SET', layout_key, string.format('@%.0f;', cleared), 'PX', ttl)
-local keys = redis.call('UNLINK', config_key, KEYS[4], KEYS[5], KEYS[6])
+redis.call('SET', lane_key, ARGV[2] .. ':0', 'PX', math.min(lane_ttl, expires - now))
+local keys = redis.call('UNLINK', config_key, layout_key, KEYS[4], KEYS[5], KEYS[6])
 for part = FIRST_PART, #KEYS do keys = keys + redis.call('UNLINK', KEYS[part]) end
 return {0, keys}

@@ -38,10 +38,9 @@ local number, config, agreed, generation = tonumber(ARGV[1]), ARGV[2], ARGV[3] =
 local ttl, lane_ttl, most_entries, last_bucket = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 local is_new, items, asked = ARGV[9] == '1', ARGV[10], #ARGV[10] / 20
 
--- The token comes first: a resent call gets its first answer, even if something has changed since, unless the filter was
--- cleared: then the items are no longer in it.
+-- The token comes first: a resent call gets its first answer, even if something has changed since.
 local answered, last = earlier_answer(lane_key, number)
-if answered and generation_of(layout_key) == generation then return {0, answered, {}, 0, 0} end
+if answered then return {0, answered, {}, 0, 0} end
 if last then return {3, last} end
 
 local refusal = disagreement(config_key, config, agreed)

@@ -1,4 +1,4 @@
--- the answer to a lane's last call, and whether it still counts.
+-- the answer to a lane's last call.
 
 -- The answer to the call with this number, if the lane has it; else nil, and the last number if that is higher.
 local function earlier_answer(lane_key, number)
@@ -8,9 +8,4 @@ local function earlier_answer(lane_key, number)
   last = tonumber(last) or 0
   if last == number then return answers end
   return nil, last > number and last or nil
-end
-
--- When the filter was last cleared (ms), as its layout says; 0: not lately.
-local function cleared_at(layout)
-  return tonumber(string.match(layout, '^@(%d+);') or 0)
 end

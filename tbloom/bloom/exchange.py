@@ -39,8 +39,6 @@ class FilterExchange(Exchange):
         self._current: SliceCalls | None = None
         self._agreed: tuple[SliceCalls, bool] | None = None
         self._layouts: dict[int, Layout] = {}
-        #: True if a slice has other parts than the usual one.
-        self._has_grown = False
 
     def batches(self, digests: Iterable[bytes], label: str | None = None) -> list[Batch]:
         """The distinct digests, by shard, in batches for one call each; ``label``: of the slice that they go into."""
@@ -68,7 +66,7 @@ class FilterExchange(Exchange):
             return None
         # The script of a single shard compares the parameters itself.
         agreed = self.config.shards == 1 or self._agreed in ((current, True), (current, store))
-        if agreed and not (store and self._has_grown):
+        if agreed and not (store and self._layouts):
             return None
         return self._agree_and_begin(current, batches, store=store, agreed=agreed)
 
@@ -89,7 +87,7 @@ class FilterExchange(Exchange):
             if (yield from self._deliver([current.open(store=store)], opening, self._accept)):
                 return False
             self._agreed = (current, store)
-        return not (store and self._has_grown) or (yield from self._begin_slices(current, batches))
+        return not (store and self._layouts) or (yield from self._begin_slices(current, batches))
 
     def _begin_slices(self, current: SliceCalls, pending: list[Batch]) -> Flow[bool]:
         """Begins the current slice with room for as many items as the last one held, in shards that have grown."""
@@ -127,7 +125,6 @@ class FilterExchange(Exchange):
             return False
         if status == Status.LAYOUT:
             batch.known.learn_layout(batch.shard, text(payload))
-            self._has_grown = any(layout.names_slices for layout in [*self._layouts.values()])
             return False
         if status == Status.FULL:
             batch.answers = self._answers(batch, payload)

@@ -7,9 +7,6 @@ slice that follows one that grew begins with a part as large as that one needed.
 The layout is stored as text, and names only the slices that have other parts than the usual one:
 ``20190508=1000:28672:14,2000:61440:16;20190509=4000:103936:14`` (capacity:bits:hashes). Sizes are
 stored, so that a client need not derive those of others.
-
-For a while after a ``clear()`` the text begins with its time (ms): ``@1557273600000;``. Calls from before, which don't
-have it, are noticed by that.
 """
 
 from __future__ import annotations
@@ -24,7 +21,6 @@ from tbloom.errors import TBloomError
 _ENTRY = re.compile(
     r"(\w{1,32})=(\d{1,16}:\d{1,10}:\d{1,2}(?:,\d{1,16}:\d{1,10}:\d{1,2})*)", re.ASCII
 )
-_MARK = re.compile(r"@(\d{1,16});", re.ASCII)
 # Far more than a slice whose parts double can have, and 1024 such slices.
 _MAX_PARTS, _MAX_TEXT = 1024, 1 << 20
 
@@ -43,22 +39,14 @@ class Part(NamedTuple):
 
 
 class Layout:
-    """The parts of a shard's slices; ``cleared``: when the filter was last cleared (ms), 0 if that is not known."""
+    """The parts of a shard's slices."""
 
-    __slots__ = ("_config", "_mark", "_slices", "cleared", "text")
+    __slots__ = ("_config", "_slices", "text")
 
-    def __init__(self, config: Config, text: str = "", cleared: int = 0) -> None:
+    def __init__(self, config: Config, text: str = "") -> None:
         self._config = config
         self.text = text
-        mark = _MARK.match(text)
-        self._mark = mark[0] if mark else ""
-        self.cleared = max(cleared, int(mark[1])) if mark else cleared
-        self._slices = _read(config, text.removeprefix(self._mark))
-
-    @property
-    def names_slices(self) -> bool:
-        """True if a slice has other parts than the usual one."""
-        return bool(self._slices)
+        self._slices = _read(config, text)
 
     def parts(self, label: str) -> list[Part]:
         """The parts of a slice, oldest first."""
@@ -114,8 +102,9 @@ class Layout:
             capacity = sizing.items_at(rate, bits, hashes)
         return Part(capacity, bits, hashes)
 
-    def _text(self, slices: dict[str, list[Part]], live: list[str]) -> str:
-        return self._mark + ";".join(
+    @staticmethod
+    def _text(slices: dict[str, list[Part]], live: list[str]) -> str:
+        return ";".join(
             f"{label}=" + ",".join(f"{part.capacity}:{part.bits}:{part.hashes}" for part in parts)
             for label, parts in sorted(slices.items())
             if label >= min(live)

@@ -172,7 +172,6 @@ class Protocol:
             yield from self._clear(from_stored(self.config.name, text(stored)))
         yield from self._clear(self.config)
         self.claims.own.forget()
-        self._exchange.pending_answers.clear()
 
     def _clear(self, config: Config) -> Flow[None]:
         exchange = self._exchange if config is self.config else FilterExchange(config)

@@ -45,7 +45,6 @@ class ShardCalls:
         "digests",
         "grown",
         "keys",
-        "lanes",
         "layout",
         "slice_ends",
         "templates",
@@ -64,8 +63,6 @@ class ShardCalls:
             self.slice_ends.append(len(self._parts))
         self.current = self._parts[0]
         self.layout = layout
-        #: What the keys of lanes begin with: after a clear others, so that no call gets an answer from before.
-        self.lanes = config.keys.lanes(shard) + (f"{layout.cleared}:" if layout.cleared else "")
         #: The layout for when the current part is full.
         self.grown = layout.grown(labels[0], labels) if config.grow else ""
         #: By what they are made from.
@@ -129,11 +126,10 @@ class SliceCalls:
 
     def learn_layout(self, shard: int, text: str) -> None:
         """Replaces the shard's layout."""
-        cleared = self.layout(shard).cleared
         self._shards.pop(shard, None)
         self._layouts.pop(shard, None)
-        if text or cleared:
-            self._layouts[shard] = Layout(self.config, text, cleared)
+        if text:
+            self._layouts[shard] = Layout(self.config, text)
 
     def shard(self, shard: int) -> ShardCalls:
         """What all calls to a shard share."""
@@ -173,7 +169,7 @@ class SliceCalls:
                 shard.current.capacity,
                 shard.sizes(parts),
             ),
-            lanes=shard.lanes,
+            lanes=keys.lanes(batch.shard),
         )
         return template
 
@@ -205,7 +201,7 @@ class SliceCalls:
             _CLEAR,
             (
                 keys.config(batch.shard),
-                shard.lanes + batch.token.name,
+                keys.lanes(batch.shard) + batch.token.name,
                 keys.layout(batch.shard),
                 keys.register(batch.shard),
                 keys.claims(batch.shard),

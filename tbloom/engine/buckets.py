@@ -10,7 +10,6 @@ from tbloom.engine.batches import MOVED, Batch
 from tbloom.engine.exchange import Exchange
 from tbloom.engine.flow import Flow, ScriptCall, chunks
 from tbloom.engine.keys import Keys
-from tbloom.engine.pending import PendingAnswers
 from tbloom.engine.tree import Tree, new_generation, read_tree
 
 #: Buckets that one command reads or deletes: less than a millisecond's work.
@@ -44,7 +43,7 @@ class BucketExchange(Exchange):
 
     def forget(self) -> None:
         """The store is cleared, so no pending answer holds any more."""
-        self.pending_answers = PendingAnswers()
+        self.pending_answers.clear()
 
     def _prepare(self, batches: list[Batch], *, store: bool | None) -> Flow[bool] | None:  # noqa: ARG002
         """Reads the layouts that have changed."""
@@ -73,11 +72,10 @@ class BucketExchange(Exchange):
         tree = self._trees[shard] = Tree(new_generation())
         return tree, True
 
-    def _lane(self, batch: Batch, generation: str = "") -> str:
-        """The key of the batch's lane; each generation has others, so that no call gets an answer from before a clear."""
+    def _lane(self, batch: Batch) -> str:
+        """The key of the batch's lane."""
         assert batch.token is not None  # noqa: S101 - it was given one
-        prefix = f"{generation}:" if generation else ""
-        return self._keys.lanes(batch.shard) + prefix + batch.token.name
+        return self._keys.lanes(batch.shard) + batch.token.name
 
     @abstractmethod
     def _known_of(self, batch: Batch) -> Any:

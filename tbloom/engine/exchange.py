@@ -136,7 +136,7 @@ class Exchange(BeginsAnew):
             yield from self.change(batches, call)
         except TBloomError:
             # Refused from now on, after a reconfigure() for example: this is the last time to tell.
-            if not all(key in pending for key in digests):
+            if not pending.knows(digests):
                 raise
         return answers_of(batches) | pending.take_new(digests)
 

@@ -27,6 +27,9 @@ _SIZE = 16
 class NewItems(dict[int, bytes]):
     """A set of digests that takes 16 bytes for each: joined, in buckets by their hashes, which nobody can choose."""
 
+    #: How many they are.
+    count = 0
+
     def add(self, digests: bytes) -> None:
         """Adds these joined digests."""
         buckets = defaultdict[int, list[bytes]](list)
@@ -34,6 +37,7 @@ class NewItems(dict[int, bytes]):
             buckets[hash(key) % _BUCKETS].append(key)
         for bucket, keys in buckets.items():
             self[bucket] = self.get(bucket, b"") + b"".join(keys)
+            self.count += len(keys)
 
     def holds(self, key: bytes) -> bool:
         """True: the digest is one of them."""
@@ -45,15 +49,12 @@ class NewItems(dict[int, bytes]):
         if not self.holds(key):
             return False
         bucket = hash(key) % _BUCKETS
-        self[bucket] = b"".join([other for other in _parted(self[bucket]) if other != key])
+        left = b"".join([other for other in _parted(self[bucket]) if other != key])
+        self.count -= (len(self[bucket]) - len(left)) // _SIZE
+        self[bucket] = left
         if not self[bucket]:
             del self[bucket]
         return True
-
-    @property
-    def count(self) -> int:
-        """How many they are."""
-        return sum(map(len, self.values())) // _SIZE
 
 
 class PendingAnswers:
@@ -123,6 +124,12 @@ class PendingAnswers:
             if sum(new.count for new in self._new.values()) < MAX_NEW:
                 return False
             return not any(self._is_new(_bytes_of(key)) for key in digests)
+
+    def knows(self, digests: Iterable[Any]) -> bool:
+        """True: all of these items are known to be new."""
+        with self._lock:
+            self._look()
+            return all(self._is_new(_bytes_of(key)) for key in digests)
 
     def forget(self, digests: Iterable[Any]) -> None:
         """Drops the answers to these items."""

@@ -155,7 +155,7 @@ class ExactExchange(BucketExchange):
         return ScriptCall(
             _ADD,
             (
-                self._lane(batch, tree.generation),
+                self._lane(batch),
                 keys.config(batch.shard),
                 keys.layout(batch.shard),
                 *keys_of_halves(prefix, halves),

@@ -117,10 +117,10 @@ class _CrawlStore(SyncDriver):
     def _remember(self, item: Item, argument: Any, give: Any, note: str = "") -> None:
         if self.circuit.on_error != "schedule":
             return
+        before = self._asked.pop(item, None)  # first, so that no item of a hand-over is cut
         if len(self._asked) >= MAX_ASKED:
             for old in [*islice(self._asked, MAX_ASKED // 2)]:
                 del self._asked[old]
-        before = self._asked.pop(item, None)
         at = before.at if before and before.at >= self._oldest(argument) else _now()
         self._asked[item] = _Asked(at, argument, give, note)
 

@@ -18,7 +18,7 @@ CONTRIBUTING = (PACKAGE.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
 MOST_FRAMES, MOST_MODULES, MOST_GENERATORS = 32, 9, 4
 
 
-def frames_of_a_warm_add(url: str, name: str, *, cleared: bool = False) -> list[tuple[str, bool]]:
+def frames_of_a_warm_add(url: str, name: str) -> list[tuple[str, bool]]:
     """The file of each function of tbloom's that an ``add`` enters, and whether that is a generator. A generator that
     is resumed counts again."""
     entered: list[tuple[str, bool]] = []
@@ -30,8 +30,6 @@ def frames_of_a_warm_add(url: str, name: str, *, cleared: bool = False) -> list[
             entered.append((path.relative_to(PACKAGE).as_posix(), is_generator))
 
     with TimeBloom.from_url(url, name) as seen:
-        if cleared:
-            seen.clear()
         seen.add_many(["the connection", "is open", "and the script is known"])
         assert seen.add("the templates are made")
         before = sys.getprofile()
@@ -61,8 +59,3 @@ def test_the_map_of_the_hot_path(url: str, name: str) -> None:
     assert [*dict.fromkeys(file for file, _ in entered)] == re.findall(r"`(\w+/\w+\.py)`", told)
     [number] = re.findall(r"enters (\d+) functions", told)
     assert len(entered) == int(number)
-
-
-def test_an_add_after_a_clear_is_no_longer(url: str, name: str) -> None:
-    entered = frames_of_a_warm_add(url, name)
-    assert entered == frames_of_a_warm_add(url, name, cleared=True)

@@ -21,7 +21,8 @@ redis.call('HLEN', claims)
 if life < 0 then
   redis.call('HDEL', sessions, session)
 elseif session ~= '' and (life > 0 or redis.call('HGET', sessions, session)) then
-  redis.call('HSET', sessions, session, session_entry(now + life, least))
+  local _, last_least = session_parts(redis.call('HGET', sessions, session), now)
+  redis.call('HSET', sessions, session, session_entry(now + life, math.max(least, last_least)))
   keep_claims(claims, sessions, expires, life, now)
 end
 
