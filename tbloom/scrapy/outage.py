@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 from redis import RedisError
 
 from tbloom import Claim, ExactFilter, TimeBloom
+from tbloom.bloom.hasher import digests_of
 from tbloom.engine.flow import Call, Failure
 from tbloom.engine.retries import is_outage
 from tbloom.engine.sync import SyncDriver
@@ -246,7 +247,9 @@ class CrawlBloom(_CrawlStore, TimeBloom):
         """See ``TimeBloom.release_many``; a heartbeat makes up for it."""
         items = list(items)
         self._forget(items)
-        self._decide(partial(super().release_many, items), lambda: None)
+        own = self._protocol.claims.own
+        # Else they would be busy here until the server knows of it.
+        self._decide(partial(super().release_many, items), lambda: own.give_up(digests_of(items)))
 
     def _oldest(self, argument: Any) -> int:
         oldest: int = self.config.window.live(_now(), argument)[0].start
