@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from inspect import signature
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,6 +19,11 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 T = TypeVar("T")
+
+#: Not with redis-py 5, whose blocking pool can disconnect only all of its connections.
+_DISCONNECTS_FREE_ONES = (
+    "inuse_connections" in signature(redis.BlockingConnectionPool.disconnect).parameters
+)
 
 
 class SyncDriver(Store["redis.Redis | redis.RedisCluster", Any]):
@@ -111,6 +117,12 @@ class SyncDriver(Store["redis.Redis | redis.RedisCluster", Any]):
 
     def _drop_replies(self) -> None:
         """After an interrupt: redis-py has given a connection back whose reply is still to come, for the next call."""
-        pool = getattr(self.client, "connection_pool", None)
-        if pool is not None:
-            pool.disconnect(inuse_connections=False)
+        client = self.client
+        nodes: list[Any] = [client]
+        if isinstance(client, redis.RedisCluster):
+            nodes = [node.redis_connection for node in client.get_nodes()]  # type: ignore[no-untyped-call]
+        for pool in [node.connection_pool for node in nodes if node is not None]:
+            if not isinstance(pool, redis.BlockingConnectionPool) or _DISCONNECTS_FREE_ONES:
+                pool.disconnect(inuse_connections=False)
+            else:
+                pool.disconnect()
