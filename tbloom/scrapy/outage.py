@@ -107,7 +107,7 @@ class _CrawlStore(SyncDriver):
         return self.circuit.on_error == "schedule"
 
     def _schedule(self, item: Item, argument: Any, give: Any, note: str = "") -> bool:
-        """The answer without the server; an item that is new is to be told to it."""
+        """The answer without the server; a new item is handed over to it later."""
         is_new = self._is_new(item, argument)
         if is_new:
             self.assume_new([item])
@@ -126,7 +126,7 @@ class _CrawlStore(SyncDriver):
         self._asked[item] = _Asked(at, argument, give, note)
 
     def _hand_over(self) -> None:
-        """Tells the server what this process has asked for. It may have lost what it knew, too."""
+        """Gives the server what this process has asked for, because it may have forgotten that too."""
         groups = defaultdict[tuple[Any, Any], list[Item]](list)
         for item, asked in self._asked.items():
             groups[asked.give, asked.argument].append(item)

@@ -18,10 +18,11 @@ local session, life, expires, least = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[
 local now = server_time()
 
 redis.call('HLEN', claims)
+local entry = redis.call('HGET', sessions, session)
 if life < 0 then
   redis.call('HDEL', sessions, session)
-elseif session ~= '' and (life > 0 or redis.call('HGET', sessions, session)) then
-  local _, last_least = session_parts(redis.call('HGET', sessions, session), now)
+elseif session ~= '' and (life > 0 or entry) then
+  local _, last_least = session_parts(entry, now)
   redis.call('HSET', sessions, session, session_entry(now + life, math.max(least, last_least)))
   keep_claims(claims, sessions, expires, life, now)
 end
