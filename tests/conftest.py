@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from http.server import ThreadingHTTPServer
 from pathlib import Path
 from shutil import which
 from typing import Any
@@ -277,7 +276,7 @@ def clockwork(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[server
 @pytest.fixture(scope="session")
 def site() -> Iterator[str]:
     """The address of a website that has every page."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), website.Page)
+    server = website.Server(("127.0.0.1", 0), website.Page)
     server.seen = []
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}/"
