@@ -32,7 +32,7 @@ from tests.helpers.making import Make, missing
 SPAWN = multiprocessing.get_context("spawn")
 # (Error rate 1e-9, so that a false positive doesn't pass for a lost item.)
 PARAMETERS: Any = {"capacity": 250_000, "error_rate": 1e-9, "slices": 2, "shards": 12}
-MOVING_SLOTS = 100
+MOVING_SLOTS = 40
 
 
 def _binary(name: str) -> str:
@@ -356,8 +356,8 @@ def test_a_crawl_on_a_cluster(crawl: Any, cluster: servers.Cluster, how: str) ->
 
 
 def test_each_item_is_new_once_though_a_sentinels_master_dies(name: str) -> None:
-    """4 threads offer 20,000 items each; the replica is put in the master's place."""
-    items, binary = range(20_000), _binary("redis-server")
+    """4 threads offer 8,000 items each; the replica is put in the master's place."""
+    items, binary = range(8000), _binary("redis-server")
     with (
         LocalRedis(binary) as master,
         servers.replica(binary, master) as replica,
