@@ -8,11 +8,13 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import redis
+from redis.exceptions import RedisClusterException
 from redis.retry import Retry
 
 from tbloom.engine.client import Store
 from tbloom.engine.connections import IN_BYTES, KeptConnections, node_option
 from tbloom.engine.flow import Call, Flow
+from tbloom.engine.retries import as_redis_error
 from tbloom.engine.urls import make_client, parse_url
 
 if TYPE_CHECKING:
@@ -36,7 +38,10 @@ class SyncDriver(Store["redis.Redis | redis.RedisCluster", Any]):
     def _from_url(cls, url: str, name: str, arguments: Mapping[str, Any]) -> Self:
         address, cluster = parse_url(url)
         kind = redis.RedisCluster if cluster else redis.Redis
-        made = make_client(kind.from_url, Retry, address)
+        try:
+            made = make_client(kind.from_url, Retry, address)
+        except RedisClusterException as error:  # it connects at once
+            raise as_redis_error(error) from error
         seen = cls(made, name, **arguments)  # type: ignore[call-arg,arg-type] # a store's own arguments
         seen._own_client()
         seen.keep_connections()

@@ -21,7 +21,7 @@ import pytest
 import redis
 from redis.sentinel import Sentinel
 
-from tbloom import AsyncTimeBloom, ConfigMismatch, TimeBloom
+from tbloom import AsyncTimeBloom, ConfigMismatch, DistinctCounter, ExactFilter, TimeBloom
 from tbloom.bloom.hasher import digest
 from tbloom.demo.localredis import LocalRedis
 from tbloom.engine.keys import Keys, shard_of, slot
@@ -339,6 +339,13 @@ async def test_a_cluster_that_is_not_there_is_redis_pys_error(
     for verb, items in (("add", "a"), ("add_many", map(str, range(100)))):
         with pytest.raises(redis.ConnectionError):
             await getattr(seen, verb)(items)
+
+
+@pytest.mark.parametrize("ours", [TimeBloom, ExactFilter, DistinctCounter])
+def test_a_cluster_that_no_client_reaches_is_redis_pys_error(ours: Any) -> None:
+    """At once, because redis-py asks for the nodes when a client is made."""
+    with pytest.raises(redis.ConnectionError, match="Cluster"):
+        ours.from_url("redis+cluster://127.0.0.1:1", "news")
 
 
 @pytest.mark.parametrize("how", ["host and port", "url"])
