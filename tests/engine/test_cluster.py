@@ -21,12 +21,12 @@ import pytest
 import redis
 from redis.sentinel import Sentinel
 
-from tbloom import AsyncTimeBloom, ConfigMismatch, TimeBloom
+from tbloom import AsyncTimeBloom, ConfigMismatch, DistinctCounter, ExactFilter, TimeBloom
 from tbloom.bloom.hasher import digest
 from tbloom.demo.localredis import LocalRedis
 from tbloom.engine.keys import Keys, shard_of, slot
 from tests.helpers import servers
-from tests.helpers.account import NO_ANSWER, Account, names
+from tests.helpers.account import Account, names
 from tests.helpers.making import Make, missing
 
 SPAWN = multiprocessing.get_context("spawn")
@@ -341,6 +341,13 @@ async def test_a_cluster_that_is_not_there_is_redis_pys_error(
             await getattr(seen, verb)(items)
 
 
+@pytest.mark.parametrize("ours", [TimeBloom, ExactFilter, DistinctCounter])
+def test_a_cluster_that_no_client_reaches_is_redis_pys_error(ours: Any) -> None:
+    """At once, because redis-py asks for the nodes when a client is made."""
+    with pytest.raises(redis.ConnectionError, match="Cluster"):
+        ours.from_url("redis+cluster://127.0.0.1:1", "news")
+
+
 @pytest.mark.parametrize("how", ["host and port", "url"])
 def test_a_crawl_on_a_cluster(crawl: Any, cluster: servers.Cluster, how: str) -> None:
     """Through scrapy-redis' settings."""
@@ -397,7 +404,7 @@ def test_each_item_is_new_once_though_a_sentinel_replaces_a_living_master(name: 
                 if account.closed:
                     return
                 items = names(20, f"of {thread // 2} {number}")  # those of two threads
-                account.offer(seen, items, repeat_on=(*NO_ANSWER, redis.ResponseError))
+                account.offer(seen, items)
                 sleep(0.005)
 
         adding = [threads.submit(add, thread) for thread in range(4)]
