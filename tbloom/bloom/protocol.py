@@ -166,6 +166,7 @@ class Protocol:
     def clear(self) -> Flow[None]:
         """Forgets everything, also if the filter is stored with other parameters (of this layout)."""
         self.cache.forget()
+        self._exchange.pending_answers.clear()
         root = self.config.keys.root
         [stored] = yield from deliver([Command(("GET", root))])
         if stored is not None and text(stored) != self.config.stored:
@@ -181,6 +182,7 @@ class Protocol:
         for shard in range(config.shards):
             try:
                 yield from exchange.change([Batch([], shard)], _clear_call, store=None)
+                exchange.learn_layout(shard, "")
             except ConfigMismatch as error:  # noqa: PERF203 - after a reconfigure() that did not finish
                 other = FilterExchange(from_stored(config.name, error.stored))
                 yield from other.change([Batch([], shard)], _clear_call, store=None)

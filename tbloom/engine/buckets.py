@@ -33,6 +33,9 @@ class BucketExchange(Exchange):
         """Which items are new? Adds them, for ``ttl`` ms if the store has a TTL per item."""
         return self.add(digests, self.batches, self.add_call, ttl)
 
+    def _shard_of(self, key: bytes) -> int:  # noqa: ARG002 - of a store with one shard
+        return 0
+
     @abstractmethod
     def batches(self, digests: Iterable[int]) -> list[Batch]:
         """The distinct digests, by shard, in batches for one call each."""
@@ -54,7 +57,8 @@ class BucketExchange(Exchange):
         for shard in shards:
             self._outdated.discard(shard)
             key = self._keys.layout(shard)
-            self._trees[shard] = yield from read_tree(self._owner, key, self._remedy)
+            tree = self._trees[shard] = yield from read_tree(self._owner, key, self._remedy)
+            self._note_generation(shard, tree.generation)
         return True
 
     def _tree(self, shard: int = 0) -> Tree:

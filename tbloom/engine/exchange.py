@@ -61,6 +61,8 @@ class Exchange(BeginsAnew):
 
     def __init__(self, name: str) -> None:
         self._name = name
+        #: The latest known generation of each shard: the time at which it was first used since a ``clear()``.
+        self._generations: dict[int, str] = {}
         super().__init__()
 
     def begin(self) -> None:
@@ -165,9 +167,21 @@ class Exchange(BeginsAnew):
             elif batch.copies and not batch.first:  # the first one is kept
                 self.pending_answers.keep_lost(batch)
 
+    def _note_generation(self, shard: int, generation: str) -> None:
+        """Notes a shard's generation. With a later one than before, the shard was cleared, and its new items no longer
+        wait for their caller."""
+        before = self._generations.get(shard, generation)
+        self._generations[shard] = max(before, generation)
+        if before < generation:
+            self.pending_answers.drop_new(lambda key: self._shard_of(key) == shard)
+
     def _lasts(self, batch: Batch) -> int:
         """How long (ms) the items that a batch has added are remembered."""
         return batch.ttl or LANE_TTL_MS
+
+    @abstractmethod
+    def _shard_of(self, key: bytes) -> int:
+        """The shard of an item, by the bytes of its digest."""
 
     @abstractmethod
     def _prepare(self, batches: list[Batch], *, store: bool | None) -> Flow[bool] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
 from threading import Lock
@@ -147,6 +147,15 @@ class PendingAnswers(BeginsAnew):
             for key in digests:
                 self._lost.pop(key, None)
                 self._remove_new(_bytes_of(key))
+
+    def drop_new(self, are_dropped: Callable[[bytes], bool]) -> None:
+        """Drops those of the new items that ``are_dropped`` picks."""
+        with self._lock:
+            self._look()
+            for new in self._new.values():
+                keys = [key for joined in new.values() for key in _parted(joined)]
+                for key in filter(are_dropped, keys):
+                    new.remove(key)
 
     def clear(self) -> None:
         """Drops them all."""

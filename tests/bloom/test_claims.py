@@ -262,7 +262,7 @@ async def test_commits_grow_a_slice_as_adds_do(make: Any) -> None:
 
 async def test_a_claim_whose_reply_was_lost_can_be_asked_for_again(make: Any, url: str) -> None:
     """The reply is lost, and the call is not sent again: the client's next call answers "new"."""
-    with LossyProxy(url, lambda number: number == 2) as proxy:
+    with LossyProxy(url, lambda number: number == 3) as proxy:
         ours = make(url=proxy.url, resend=False)
         await ours.contains("a")
         with pytest.raises(redis.ConnectionError):
@@ -275,7 +275,7 @@ async def test_a_claim_whose_reply_was_lost_is_released_by_a_heartbeat(
     make: Any, url: str, note: str
 ) -> None:
     """With a note, it waits to be taken over."""
-    with LossyProxy(url, lambda number: number == 2) as proxy:
+    with LossyProxy(url, lambda number: number == 3) as proxy:
         ours = make(url=proxy.url, resend=False, session_ttl=LIFE)
         theirs = make(session_ttl=60)
         await ours.contains("a")
@@ -297,7 +297,7 @@ async def test_a_claim_whose_reply_was_lost_is_released_by_a_heartbeat(
 
 async def test_a_commit_that_failed_is_made_up_for(make: Any, url: str) -> None:
     """The call never reached the server; the next heartbeat commits the item."""
-    with LossyProxy(url, lambda number: number == 2) as proxy:
+    with LossyProxy(url, lambda number: number == 3) as proxy:
         ours = make(url=proxy.url, resend=False, session_ttl=LIFE)
         theirs = make()
         await ours.claim("a")

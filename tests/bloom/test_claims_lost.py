@@ -29,7 +29,7 @@ def sync(url: str, name: str, **arguments: Any) -> TimeBloom:
 
 
 async def test_an_abandon_that_is_sent_again_keeps_the_work(make: Any, url: str) -> None:
-    with LossyProxy(url, lambda number: number == 2) as proxy:
+    with LossyProxy(url, lambda number: number == 3) as proxy:
         ours = make(url=proxy.url)
         await ours.claim("x", note="the work")
         await ours.abandon_many(["x"])
@@ -110,7 +110,7 @@ async def test_what_can_not_be_made_up_for_does_not_end_the_heartbeats(make: Any
 
 async def test_a_commit_is_made_up_for_without_any_claim(make: Any, url: str) -> None:
     """Also by a filter object that is closed at once."""
-    with LossyProxy(url, lambda number: number in (2, 4)) as proxy:
+    with LossyProxy(url, lambda number: number in (3, 5)) as proxy:
         ours = make(url=proxy.url, resend=False, session_ttl=LIFE)
         theirs = make()
         await ours.contains("parameters")
@@ -194,7 +194,7 @@ def test_the_heartbeat_stops_with_its_object(url: str, name: str) -> None:
 def test_a_claim_that_the_caller_assumed_new_stays_claimed(url: str, name: str) -> None:
     """The claim reached the server, the reply did not, and the caller begins the work: no other process gets it."""
     with (
-        LossyProxy(url, lambda number: number == 2) as proxy,
+        LossyProxy(url, lambda number: number == 3) as proxy,
         sync(proxy.url, name, retry_for=0, session_ttl=LIFE) as ours,
         sync(url, name) as theirs,
     ):

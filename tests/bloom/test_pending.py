@@ -29,7 +29,7 @@ def test_an_error_after_a_lost_reply_leaves_the_answer_pending(
     address = own.connection_pool.connection_kwargs
     url = f"redis://127.0.0.1:{address['port']}/0"
     with (
-        LossyProxy(url, lambda number: number == 2) as proxy,
+        LossyProxy(url, lambda number: number == 3) as proxy,
         store.from_url(proxy.url, name, retry_for=0) as seen,
     ):
         seen.add("before")
@@ -50,7 +50,7 @@ def test_of_two_calls_that_fetch_a_lost_answer_at_once_each_gets_its_own(
 ) -> None:
     """Also where one of them fails."""
     with (
-        LossyProxy(url, lambda number: number == 2) as proxy,
+        LossyProxy(url, lambda number: number == 3) as proxy,
         store.from_url(proxy.url, name, retry_for=0) as seen,
     ):
         seen.add("before")
@@ -69,7 +69,7 @@ def test_pending_answers_given_one_after_another_are_each_given_once(
     store: Any, url: str, name: str
 ) -> None:
     with (
-        LossyProxy(url, lambda number: number == 2) as proxy,
+        LossyProxy(url, lambda number: number == 3) as proxy,
         store.from_url(proxy.url, name, retry_for=0) as seen,
     ):
         seen.add("before")
@@ -86,7 +86,7 @@ def test_an_answer_that_was_lost_before_a_reconfigure_is_given_after_it(
 ) -> None:
     """Once, though the client's parameters are refused from then on."""
     with (
-        LossyProxy(url, lambda number: number == 2) as proxy,
+        LossyProxy(url, lambda number: number == 3) as proxy,
         TimeBloom.from_url(proxy.url, name, capacity=1000, retry_for=0) as seen,
         TimeBloom.from_url(url, name, capacity=9000) as other,
     ):
@@ -102,7 +102,7 @@ def test_an_answer_that_was_lost_before_a_reconfigure_is_given_after_it(
 
 def test_a_call_that_never_arrived_is_made_again_with_the_new_time(url: str, name: str) -> None:
     """Nobody has remembered the item for the first one."""
-    fault = {2: Fault.CUT_REQUEST}
+    fault = {3: Fault.CUT_REQUEST}
     with (
         Proxy(url, fault.get) as proxy,
         ExactFilter.from_url(proxy.url, name, retry_for=0) as seen,
@@ -204,7 +204,7 @@ def test_more_new_items_than_can_be_kept_are_answered_before_others_are_sent(
     """Those can be asked for, also together with others."""
     monkeypatch.setattr(pending, "MAX_NEW", 10)
     with (
-        LossyProxy(url, lambda number: number == 2) as proxy,
+        LossyProxy(url, lambda number: number == 3) as proxy,
         store.from_url(proxy.url, name, retry_for=0) as seen,
     ):
         seen.add("before")
@@ -225,7 +225,7 @@ def test_a_new_item_is_kept_for_its_caller_no_longer_than_in_its_window(
 ) -> None:
     """Else it would be new twice within the next window."""
     with (
-        LossyProxy(url, lambda number: number == 2) as proxy,
+        LossyProxy(url, lambda number: number == 3) as proxy,
         TimeBloom.from_url(proxy.url, name, granularity="1s", slices=2, retry_for=0) as seen,
     ):
         seen.add("before")

@@ -175,9 +175,9 @@ def test_lost_reply_then_a_refusal(own: redis.Redis, name: str, *, callers: bool
     url = f"redis://127.0.0.1:{address['port']}/0"
 
     def lose_then_forbid(number: int) -> Fault | None:
-        if number == 3:
+        if number == 4:
             own.acl_setuser("default", enabled=True, commands=["-evalsha"])
-        return Fault.LOSE if number == 2 else None
+        return Fault.LOSE if number == 3 else None
 
     with ExitStack() as stack:
         proxy = stack.enter_context(Proxy(url, lose_then_forbid))

@@ -391,7 +391,7 @@ def test_an_error_of_the_filters_own_shows_that_the_server_answers(
 def test_an_item_called_new_by_policy_is_not_new_again(url: str, name: str) -> None:
     """Its lost answer was "new" too; the server's next one counts."""
     with (
-        LossyProxy(url, lambda number: number == 2) as proxy,
+        LossyProxy(url, lambda number: number == 3) as proxy,
         CrawlBloom.from_url(proxy.url, name, on_error="schedule", retry_for=0) as ours,
     ):
         ours.contains("parameters")
@@ -404,7 +404,7 @@ def test_an_item_called_new_by_policy_is_not_new_again(url: str, name: str) -> N
 def test_a_claim_called_new_by_policy_stays_claimed(url: str, name: str) -> None:
     """The claim reached the server, the reply did not, and the policy answers "new": no other process gets it."""
     with (
-        LossyProxy(url, lambda number: number == 2) as proxy,
+        LossyProxy(url, lambda number: number == 3) as proxy,
         CrawlBloom.from_url(
             proxy.url, name, on_error="schedule", retry_for=0, session_ttl=1
         ) as ours,

@@ -87,7 +87,9 @@ class Claims:
             own.shards.update(batch.shard for batch in batches)
             terms = _Terms(own, self.ttl_ms, number, within, notes, previous_owner)
             yield from self.exchange.ask(
-                batches, lambda batch: self._claim_call(batch.known, batch, terms)
+                batches,
+                lambda batch: self._claim_call(batch.known, batch, terms),
+                store=True,
             )
         except BaseException:  # also GeneratorExit: the driver was cancelled
             own.give_up(reserved)

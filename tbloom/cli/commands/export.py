@@ -128,7 +128,7 @@ def _look(client: Any, config: Config, shard: int, now: int) -> Found:
         for (label, number, size), expires in zip(places, times[len(own) :], strict=True)
         if expires > 0
     ]
-    return Found(Shard(shard, layout.text, *times[: len(own)]), parts)
+    return Found(Shard(shard, layout.entries, *times[: len(own)]), parts)
 
 
 def _chunks(client: Any, config: Config, part: Part) -> Iterator[bytes]:
