@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 from tbloom.engine.tokens import Lane
 
 #: The answer for an item that is in another bucket than the client thought; it is sent again.
 MOVED = "2"
-#: The limit of what ``cut`` is for; the oldest are dropped first.
-MAX_PENDING = 100_000
 
 
 @dataclass(slots=True, eq=False)
@@ -43,14 +39,6 @@ class Batch:
         """The number of its call."""
         assert self.token is not None  # noqa: S101 - the exchange has given it one
         return self.token.number
-
-
-def cut(pending: dict[Any, Any]) -> None:
-    """Drops the oldest items beyond ``MAX_PENDING``."""
-    with suppress(RuntimeError):  # another thread changes it, and cuts it too
-        # One pass: looking for the first item each time takes quadratic time.
-        for digest in list(islice(pending, max(0, len(pending) - MAX_PENDING))):
-            pending.pop(digest, None)
 
 
 def answers_of(batches: Iterable[Batch]) -> dict[Any, bool]:

@@ -14,8 +14,13 @@ from typing import Any
 
 from redis import Connection, ConnectionPool, Redis, RedisCluster, RedisError, ResponseError
 from redis import ConnectionError as RedisConnectionError
+from redis.client import NEVER_DECODE
 
 from tbloom.engine.flow import Call, ScriptCall
+
+#: The option of commands whose replies are bytes, whatever the client's ``decode_responses`` is: another program may have
+#: written what is no text.
+IN_BYTES: dict[str, Any] = {NEVER_DECODE: True}
 
 
 class KeptConnections:
@@ -62,7 +67,7 @@ class KeptConnections:
             connection.send_packed_command((packed,), check_health=False)
             while len(replies) < len(calls):
                 try:
-                    replies.append(connection.read_response())
+                    replies.append(connection.read_response(disable_decoding=True))
                 except ResponseError as error:  # noqa: PERF203 - a function of its own would cost more
                     replies.append(error)
         except BaseException as error:  # noqa: BLE001 - it may be raised again

@@ -18,7 +18,7 @@ from tbloom.engine.flow import (
     raise_first,
 )
 from tbloom.engine.forks import BeginsAnew
-from tbloom.engine.pending import MAX_NEW, PendingAnswers
+from tbloom.engine.pending import PendingAnswers
 from tbloom.engine.tokens import LANE_TTL_MS, LanePool
 from tbloom.errors import TBloomError
 
@@ -155,11 +155,7 @@ class Exchange(BeginsAnew):
             yield from self.ask(again, call, store=True)
         finally:
             self._keep(again)
-        if pending.refuses(digests):
-            raise TBloomError(
-                f"{self._name!r}: {MAX_NEW:,} new items of calls that ended in an error wait to be asked for again; "
-                "repeat those calls before others (nothing of this one was sent)"
-            )
+        pending.check_room(self._name, digests)
 
     def _keep(self, batches: Iterable[Batch]) -> None:
         """Keeps the batches without a reply, and the new items of the others."""

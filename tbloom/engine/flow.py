@@ -163,7 +163,7 @@ def chunks(sequence: Sequence[T], size: int) -> Iterator[Sequence[T]]:
 
 
 def text(reply: str | bytes) -> str:
-    """The reply as str; with decode_responses it is one already."""
+    """The reply as str; redis-py makes some itself."""
     # What is not UTF-8 was written by another program.
     return reply if isinstance(reply, str) else reply.decode(errors="replace")
 

@@ -11,7 +11,9 @@ from threading import Lock
 from typing import Any
 
 from tbloom.engine.batches import Batch
+from tbloom.engine.forks import BeginsAnew
 from tbloom.engine.tokens import LANE_TTL_MS
+from tbloom.errors import TBloomError
 
 #: Items in doubt. With more, each call first fetches the answers to the oldest, so none is dropped. Such an item takes
 #: up to 500 bytes, because each may be a call of its own.
@@ -57,7 +59,7 @@ class NewItems(dict[int, bytes]):
         return True
 
 
-class PendingAnswers:
+class PendingAnswers(BeginsAnew):
     """Answers that did not reach the caller: of calls that ended in an error, or were cancelled.
 
     The next call of this client with such an item must get that first answer. Where it is not known, the batch is sent
@@ -72,11 +74,15 @@ class PendingAnswers:
         #: What was kept since the last look: batches in doubt; new items, and the batch in doubt whose answers say so.
         #: The garbage collector may end a call anywhere, so keeping takes no lock.
         self._kept: deque[Batch | tuple[Batch | None, int, bytes]] = deque()
-        self._lock = Lock()
         #: For each item in doubt: the batches without a reply that have it.
         self._in_doubt: dict[Any, list[Batch]] = {}
         #: The items that are known to be new, by when they are dropped (ms, monotonic).
         self._new: dict[int, NewItems] = {}
+        super().__init__()
+
+    def begin(self) -> None:
+        """Makes a new lock: in a forked child, a thread that is gone may have held the old one."""
+        self._lock = Lock()
 
     def keep_in_doubt(self, batch: Batch) -> None:
         """Keeps a batch that got no reply."""
@@ -117,13 +123,17 @@ class PendingAnswers:
                 self.exist = True
             return found
 
-    def refuses(self, digests: Iterable[Any]) -> bool:
-        """True: too many items are known to be new, and these are others."""
+    def check_room(self, name: str, digests: Iterable[Any]) -> None:
+        """Raises TBloomError if too many items are known to be new, and these are others."""
         with self._lock:
             self._look()
-            if sum(new.count for new in self._new.values()) < MAX_NEW:
-                return False
-            return not any(self._is_new(_bytes_of(key)) for key in digests)
+            has_room = sum(new.count for new in self._new.values()) < MAX_NEW
+            if has_room or any(self._is_new(_bytes_of(key)) for key in digests):
+                return
+        raise TBloomError(
+            f"{name!r}: {MAX_NEW:,} new items of calls that ended in an error wait to be asked for again; "
+            "repeat those calls before others (nothing of this one was done)"
+        )
 
     def knows(self, digests: Iterable[Any]) -> bool:
         """True: all of these items are known to be new."""

@@ -43,12 +43,10 @@ class Pipeline(asyncio.Protocol):
         self._waiting: deque[tuple[asyncio.Future[list[Any]], int, list[Any]]] = deque()
         self._heard = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        encoder = connection.encoder
         self._reader = hiredis.Reader(
             InvalidResponse,
             DefaultParser.parse_error,
-            encoding=encoder.encoding if encoder.decode_responses else None,
-            errors=encoder.encoding_errors,
+            errors="replace",  # of the texts of errors; other replies stay bytes
             notEnoughData=_MORE,
         )
         self._transport = connection._writer.transport  # noqa: SLF001 - it has no public name

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import Claim, FilterFull, TimeBloom
+from tbloom import Claim, FilterFull, TBloomError, TimeBloom
+from tbloom.bloom.claims import held
 from tests.helpers import servers
 from tests.helpers.making import missing
 from tests.helpers.proxy import Fault, LossyProxy, Proxy
@@ -207,3 +208,32 @@ def test_a_claim_that_the_caller_assumed_new_stays_claimed(url: str, name: str) 
             time.sleep(LIFE / 5)
             assert BUSY is theirs.claim("a")
             assert [] == theirs.take_over()
+
+
+async def test_with_too_many_claims_and_commits_to_be_sent_again_others_are_refused(
+    make: Any, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is dropped: those that wait can be called again, and are sent by a heartbeat."""
+    monkeypatch.setattr(held, "MAX_WAITING", 3)
+    is_away = False
+    with Proxy(url, lambda _: Fault.CUT_REQUEST if is_away else None) as proxy:
+        ours, theirs = make(url=proxy.url, resend=False, session_ttl=LIFE), make()
+        assert [NEW, NEW, NEW] == await ours.claim_many(["a", "b", "c"])
+        is_away = True
+        for item in ("a", "b"):
+            with pytest.raises(redis.ConnectionError):
+                await ours.commit(item)
+        for item in ("d", "d"):
+            with pytest.raises(redis.ConnectionError):
+                await ours.claim(item)
+        for verb in (ours.claim, ours.commit):
+            with pytest.raises(TBloomError, match="3 items wait"):
+                await verb("e")
+        is_away = False
+        answers: list[Claim] = []
+        while answers != [SEEN, SEEN]:
+            await asyncio.sleep(0.05)
+            answers = await theirs.claim_many(["a", "b"])
+        assert NEW is await ours.claim("d")
+        await ours.commit("c")
+    assert [SEEN, BUSY] == await theirs.claim_many(["c", "d"])

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tbloom import TBloomError
 from tbloom.engine import pending
 from tbloom.engine.batches import Batch
 from tbloom.engine.pending import NewItems, PendingAnswers
@@ -102,12 +103,13 @@ def test_of_two_who_ask_for_a_batch_in_doubt_one_gets_its_answers(few: int) -> N
     assert {} == answers.take_new(digests(few))
 
 
-def test_too_many_new_items_are_told_before_others_are_sent(few: int) -> None:
+def test_too_many_new_items_are_asked_for_before_others(few: int) -> None:
     answers = PendingAnswers()
     answers.keep_new(digests(few - 1), LANE_TTL_MS)
-    assert not answers.refuses(digests(1, 1000))
+    answers.check_room("name", digests(1, 1000))
     answers.keep_new(digests(1, few), LANE_TTL_MS)
-    assert answers.refuses(digests(1, 1000))
-    assert not answers.refuses([*digests(1, 1000), *digests(1)])
+    with pytest.raises(TBloomError, match="'name': 100 new items"):
+        answers.check_room("name", digests(1, 1000))
+    answers.check_room("name", [*digests(1, 1000), *digests(1)])
     answers.forget(digests(1))
-    assert not answers.refuses(digests(1, 1000))
+    answers.check_room("name", digests(1, 1000))

@@ -26,7 +26,7 @@ from tbloom.bloom.hasher import digest
 from tbloom.demo.localredis import LocalRedis
 from tbloom.engine.keys import Keys, shard_of, slot
 from tests.helpers import servers
-from tests.helpers.account import NO_ANSWER, Account, names
+from tests.helpers.account import Account, names
 from tests.helpers.making import Make, missing
 
 SPAWN = multiprocessing.get_context("spawn")
@@ -404,7 +404,7 @@ def test_each_item_is_new_once_though_a_sentinel_replaces_a_living_master(name: 
                 if account.closed:
                     return
                 items = names(20, f"of {thread // 2} {number}")  # those of two threads
-                account.offer(seen, items, repeat_on=(*NO_ANSWER, redis.ResponseError))
+                account.offer(seen, items)
                 sleep(0.005)
 
         adding = [threads.submit(add, thread) for thread in range(4)]

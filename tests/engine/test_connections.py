@@ -199,6 +199,20 @@ def test_lost_reply_then_a_refusal(own: redis.Redis, name: str, *, callers: bool
         assert not seen.add("b")
 
 
+def test_a_call_that_was_only_refused_leaves_no_pending_answer(own: redis.Redis, name: str) -> None:
+    """Though it was sent again, the server has executed no copy of it."""
+    url = f"redis://127.0.0.1:{own.connection_pool.connection_kwargs['port']}/0"
+    with TimeBloom.from_url(url, name, retry_for=0.1) as seen:
+        own.config_set("min-replicas-to-write", 1)
+        try:
+            with pytest.raises(redis.ResponseError, match="NOREPLICAS"):
+                seen.add("a")
+        finally:
+            own.config_set("min-replicas-to-write", 0)
+        assert not seen._protocol._exchange.pending_answers.exist
+        assert seen.add("a")
+
+
 @pytest.mark.parametrize("packer", ["hiredis", "redis-py's own"])
 @pytest.mark.parametrize("query", ["protocol=2", "protocol=3", "decode_responses=True"])
 def test_every_protocol(

@@ -134,6 +134,7 @@ def test_a_redis_that_is_down_costs_nothing(shadowed: Any) -> None:
     assert {"asked": 110, "unanswered": 110} == result["shadow"]
     assert "finished" == result["finish_reason"]
     assert 1 == result["log"].count("the crawl goes on without it")
+    assert "TBLOOM_ON_ERROR" not in result["log"]
 
 
 @pytest.mark.parametrize("scheduler", [{}, SCRAPY_REDIS], ids=["scrapy", "scrapy-redis"])

@@ -78,6 +78,7 @@ class Claims:
     ) -> Flow[dict[bytes, Claim]]:
         """Claims those of the items that are new."""
         own, digests = self.own, list(dict.fromkeys(digests))
+        own.check_room(self.exchange.config.name, digests)
         if own.to_release and (given_up := own.given_up(digests)):
             yield from self._release(own, given_up, "abandon")
         number, reserved = own.reserve(digests, handed_over=bool(previous_owner))
@@ -105,6 +106,11 @@ class Claims:
 
     def commit(self, digests: Iterable[bytes]) -> Flow[None]:
         """The work is done: the items are seen from now on."""
+        digests = list(digests)
+        self.own.check_room(self.exchange.config.name, digests)
+        yield from self._commit(digests)
+
+    def _commit(self, digests: Iterable[bytes]) -> Flow[None]:
         own, batches = self.own, self.exchange.batches(digests)
         try:
             yield from self.exchange.ask(
@@ -145,7 +151,7 @@ class Claims:
         to_commit = list(own.to_commit)
         try:
             if to_commit:
-                yield from self.commit(to_commit)
+                yield from self._commit(to_commit)
         except TBloomError:  # it would fail the next time too
             for digest in to_commit:
                 own.to_commit.pop(digest, None)
