@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
+from itertools import repeat
 
 from tbloom.bloom.cache import LocalCache
 from tbloom.bloom.claims.held import Claim
@@ -82,8 +83,8 @@ class Protocol:
         """Which of the items are new? A repeated item is new once."""
         within, digests = check_within(within, self.config.slices), digests_of(items)
         answers = yield from self._add(self._not_cached(digests, within), within)
-        # Popped by its first occurrence, so that the others are "seen".
-        return [answers.pop(digest, False) for digest in digests]
+        # Popped by its first occurrence, so that the others are "seen"; in one step for a signal.
+        return [*map(answers.pop, digests, repeat(False))]
 
     def contains(self, item: Item, within: int | None = None) -> Flow[bool]:
         """Has the item been seen?"""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import timedelta
+from itertools import repeat
 
 from tbloom.engine.batches import Batch, answers_of
 from tbloom.engine.buckets import bucket_keys
@@ -39,7 +40,7 @@ class ExactProtocol:
         lasting, digests = self._ttl_ms(ttl), fingerprints_of(items)
         answers = yield from self._exchange.add_items(digests, lasting)
         # The first occurrence takes the answer; a repeat is seen.
-        return [answers.pop(digest, False) for digest in digests]
+        return [*map(answers.pop, digests, repeat(False))]
 
     def assume_new(self, items: Iterable[Item]) -> None:
         """Drops the items' lost answers."""
