@@ -59,7 +59,7 @@ class FilterExchange(Exchange):
         """Prepares a slice, once; adds batches, where a call has too many items for the parts that are now known."""
         current = self.current_calls()
         for batch in [*batches]:
-            # A batch in doubt stays as it is: the server may have executed its call.
+            # A batch whose answers are lost stays as it is: the server may have executed its call.
             if len(batch.digests) > 1 and not batch.copies:
                 batches += self._split(batch, items_per_call(current.shard(batch.shard)))
         for batch in batches:

@@ -29,7 +29,7 @@ class Batch:
     known: Any = None
     #: The copies of its call that were sent, and to which no reply has come.
     copies: int = 0
-    #: Of a copy: the batch in doubt whose answers it gets.
+    #: Of a copy: the batch whose lost answers it gets.
     first: Batch | None = None
     #: The parameters were compared after the server asked for it.
     agreed: bool = False

@@ -150,7 +150,7 @@ class Exchange(BeginsAnew):
     def _fetch(
         self, digests: list[Any], call: Callable[[Batch], ScriptCall], ttl: int
     ) -> Flow[None]:
-        """Sends batches in doubt again: those with these items, and the oldest where there are too many."""
+        """Sends batches without a reply again: those with these items, and the oldest where there are too many."""
         pending = self.pending_answers
         again = pending.batches_of(digests)
         for batch in again:
@@ -172,7 +172,7 @@ class Exchange(BeginsAnew):
                 new = [key for key, answer in answers if answer == "1"]
                 self.pending_answers.keep_new(new, self._lasts(batch), batch.first)
             elif batch.copies and not batch.first:  # the first one is kept
-                self.pending_answers.keep_in_doubt(batch)
+                self.pending_answers.keep_lost(batch)
 
     def _note_generation(self, shard: int, generation: str) -> None:
         """Notes a shard's generation. With a later one than before, the shard was cleared, and its new items no longer
@@ -218,7 +218,8 @@ class Exchange(BeginsAnew):
         left, errors = list[Batch](), []
         for batch, reply in zip(batches, replies, strict=True):
             if isinstance(reply, Failure):
-                batch.copies -= not reply.in_doubt  # the server may have executed an earlier copy
+                # The server may have executed an earlier copy.
+                batch.copies -= not reply.answer_lost
                 continue
             try:
                 left += self._rest_of(batch) if accept(batch, reply) else [batch]

@@ -22,7 +22,7 @@ both = pytest.mark.parametrize("store", [TimeBloom, ExactFilter])
 
 
 @both
-def test_an_error_after_a_lost_reply_leaves_the_item_in_doubt(
+def test_an_error_after_a_lost_reply_leaves_the_answer_pending(
     store: Any, own: redis.Redis, name: str
 ) -> None:
     """The first call was executed; the second one is refused, which says nothing of the first."""
@@ -175,11 +175,11 @@ def test_a_large_batch_that_ends_in_an_error_forgets_none_of_its_new_items(
 
 
 @both
-def test_calls_in_doubt_beyond_their_limit_are_fetched_by_the_next_one(
+def test_lost_answers_beyond_their_limit_are_fetched_by_the_next_call(
     store: Any, url: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So none is dropped, and there are no more than the limit and the calls under way."""
-    monkeypatch.setattr(pending, "MAX_IN_DOUBT", 10)
+    monkeypatch.setattr(pending, "MAX_LOST", 10)
     losing = ["every reply"]
     with (
         LossyProxy(url, lambda _: bool(losing)) as proxy,
@@ -190,15 +190,15 @@ def test_calls_in_doubt_beyond_their_limit_are_fetched_by_the_next_one(
                 seen.add(str(i))
         losing.clear()
         assert not seen.contains("11")
-        assert 11 == len(seen._protocol._exchange.pending_answers._in_doubt)
+        assert 11 == len(seen._protocol._exchange.pending_answers._lost)
         assert seen.add("other")
-        assert 10 == len(seen._protocol._exchange.pending_answers._in_doubt)
+        assert 10 == len(seen._protocol._exchange.pending_answers._lost)
         assert [True] * 30 == [seen.add(str(i)) for i in range(30)]
         assert not any(seen.add_many(map(str, range(30))))
 
 
 @both
-def test_more_new_items_than_can_be_kept_are_told_before_others_are_sent(
+def test_more_new_items_than_can_be_kept_are_answered_before_others_are_sent(
     store: Any, url: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those can be asked for, also together with others."""
