@@ -65,7 +65,8 @@ class FilterExchange(Exchange):
         for batch in batches:
             batch.known = current
         # A lost answer is fetched by its token alone, unless there is none, and the call is made anew.
-        if store is None or all(batch.first and not batch.agreed for batch in batches):
+        is_fetched = batches[0].first and not any(batch.agreed for batch in batches)
+        if store is None or is_fetched:
             return None
         # The script of a single shard compares the parameters itself.
         agreed = self.config.shards == 1 or self._agreed in ((current, True), (current, store))

@@ -10,11 +10,12 @@ get their turn.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable
-from itertools import chain, islice, repeat
+from itertools import chain, islice
 from typing import NamedTuple, TypeVar
 
 from tbloom.bloom.config import Config
 from tbloom.bloom.hasher import by_shard, digest, digests_of
+from tbloom.engine.batches import in_order
 from tbloom.engine.flow import chunks
 from tbloom.errors import FilterFull
 from tbloom.items import Item, check_items, check_within
@@ -115,8 +116,7 @@ class Protocol(Live):
         try:
             yield from self._add_new(digests, within, new)
             answers = dict.fromkeys(new, True) | pending.take_new(digests)
-            # The first occurrence takes the answer; the others are "seen".
-            return [*map(answers.pop, digests, repeat(False))]
+            return in_order(answers, digests)
         except BaseException:  # GeneratorExit too, where a task was cancelled
             self._keep_pending(new)
             raise
