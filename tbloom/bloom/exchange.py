@@ -64,7 +64,9 @@ class FilterExchange(Exchange):
                 batches += self._split(batch, items_per_call(current.shard(batch.shard)))
         for batch in batches:
             batch.known = current
-        if store is None:
+        # A lost answer is fetched by its token alone, unless there is none, and the call is made anew.
+        is_fetched = batches[0].first and not any(batch.agreed for batch in batches)
+        if store is None or is_fetched:
             return None
         # The script of a single shard compares the parameters itself.
         agreed = self.config.shards == 1 or self._agreed in ((current, True), (current, store))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 
 from tbloom.engine.tokens import Lane
@@ -49,3 +50,8 @@ def answers_of(batches: Iterable[Batch]) -> dict[Any, bool]:
             if answer != MOVED:
                 answers[digest] = answer == "1" or answers.get(digest, False)
     return answers
+
+
+def in_order(answers: dict[Any, bool], digests: Iterable[Any]) -> list[bool]:
+    """The answers to these items, taken out; a repeat is seen."""
+    return [*map(answers.pop, digests, repeat(object=False))]  # in one step, for a signal

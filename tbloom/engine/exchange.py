@@ -84,10 +84,10 @@ class Exchange(BeginsAnew):
             batch.token = batch.token or lanes.take()
         try:
             yield from asking or self.ask(batches, call, store=store)
+            lanes.give_back([batch.token for batch in batches if batch.token])
         except BaseException:  # GeneratorExit too, after a cancellation
             self._keep(batches)
             raise
-        lanes.give_back([batch.token for batch in batches if batch.token])
 
     def ask(
         self,
@@ -140,7 +140,12 @@ class Exchange(BeginsAnew):
             # Refused from now on, after a reconfigure() for example: this is the last time to tell.
             if not pending.knows(digests):
                 raise
-        return answers_of(batches) | pending.take_new(digests)
+        try:
+            answers = answers_of(batches)
+        except BaseException:  # a signal's
+            self._keep(batches)
+            raise
+        return answers | pending.take_new(digests)
 
     def _fetch(
         self, digests: list[Any], call: Callable[[Batch], ScriptCall], ttl: int
@@ -153,6 +158,8 @@ class Exchange(BeginsAnew):
         again += pending.oldest_batches()
         try:
             yield from self.ask(again, call, store=True)
+        except TBloomError:
+            pass  # `add` meets it too, and some answers may be known now
         finally:
             self._keep(again)
         pending.check_room(self._name, digests)
@@ -214,11 +221,13 @@ class Exchange(BeginsAnew):
                 # The server may have executed an earlier copy.
                 batch.copies -= not reply.answer_lost
                 continue
-            batch.copies = 0
             try:
                 left += self._rest_of(batch) if accept(batch, reply) else [batch]
             except TBloomError as error:  # raised after all replies were accepted
                 errors.append(error)
+                if batch.first and batch.answers is None:
+                    batch.answers = ""  # refused, so no earlier copy was executed
+            batch.copies = 0  # last, for the case of an interrupt
         if failed:
             yield from raise_first(calls, replies)
         if errors:

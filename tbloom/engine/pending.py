@@ -21,7 +21,7 @@ MAX_LOST = 10_000
 #: Items that are known to be new: 64 MB. With more, calls with other items are refused before anything is sent.
 MAX_NEW = 4_000_000
 #: How long such an item is kept (ms): an hour, after it was rounded down in ``_until``.
-_KEPT_MS = LANE_TTL_MS * 4 // 3
+_KEPT_MS = LANE_TTL_MS * 33 // 32
 _BUCKETS = 1 << 14
 _SIZE = 16
 
@@ -221,7 +221,8 @@ def _bytes_of(digest: bytes | int) -> bytes:
 
 
 def _until(lasts: int) -> int:
-    """When an item that is remembered for ``lasts`` ms is dropped: rounded down, so that there are few such times."""
+    """When an item that is remembered for ``lasts`` ms is dropped: rounded down, by at most a 32nd of that time, so that
+    there are few such times."""
     lasts = min(lasts, _KEPT_MS)
-    step = 1 << max(0, lasts.bit_length() - 3)
+    step = 1 << max(0, lasts.bit_length() - 6)
     return (time.monotonic_ns() // 1_000_000 + lasts) // step * step
