@@ -29,7 +29,7 @@ from tbloom.bloom.sizing import COLUMNS, key_bytes
 from tbloom.engine.keys import Keys
 from tbloom.engine.scripts import Script
 from tbloom.window import Window
-from tests.helpers.making import missing
+from tests.helpers.making import made_once, missing
 from tests.helpers.proxy import Fault, Proxy
 
 ROOT = Path(__file__).parents[2]
@@ -261,16 +261,18 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The client of ``examples/node``, installed in a folder of its own."""
     if shutil.which("npm") is None:
         missing("npm")
-    root = tmp_path_factory.mktemp("checkout")
-    folder = root / "examples" / "node"
-    shutil.copytree(NODE, folder, ignore=shutil.ignore_patterns("node_modules"))
-    (root / "lua").symlink_to(ROOT / "lua")
-    (root / "tests").symlink_to(ROOT / "tests")
-    install = ["npm", "install", "--no-audit", "--no-fund"]
-    done = subprocess.run(install, cwd=folder, capture_output=True, text=True, check=False)
-    if done.returncode:
-        missing(f"what npm installs ({done.stderr[-300:]})")
-    return folder / "main.mjs"
+    place = Path("examples") / "node"
+
+    def install(root: Path) -> None:
+        shutil.copytree(NODE, root / place, ignore=shutil.ignore_patterns("node_modules"))
+        (root / "lua").symlink_to(ROOT / "lua")
+        (root / "tests").symlink_to(ROOT / "tests")
+        npm = ["npm", "install", "--no-audit", "--no-fund"]
+        done = subprocess.run(npm, cwd=root / place, capture_output=True, text=True, check=False)
+        if done.returncode:
+            missing(f"what npm installs ({done.stderr[-300:]})")
+
+    return made_once(tmp_path_factory, "checkout", install) / place / "main.mjs"
 
 
 @pytest.mark.check

@@ -32,7 +32,7 @@ from tests.helpers.making import Make, missing
 SPAWN = multiprocessing.get_context("spawn")
 # (Error rate 1e-9, so that a false positive doesn't pass for a lost item.)
 PARAMETERS: Any = {"capacity": 250_000, "error_rate": 1e-9, "slices": 2, "shards": 12}
-MOVING_SLOTS = 100
+MOVING_SLOTS = 40
 
 
 def _binary(name: str) -> str:
@@ -159,8 +159,8 @@ def _assert_only_unreplicated_items_were_new_twice(
 @pytest.mark.check
 @pytest.mark.timeout(300)
 def test_each_item_is_new_once_while_slots_move_and_a_master_dies(moving_name: str) -> None:
-    """8 processes offer 200,000 items each; the third master is killed while new ones pour in."""
-    items, queue = 200_000, SPAWN.Queue()
+    """8 processes offer 80,000 items each; the third master is killed while new ones pour in."""
+    items, queue = 80_000, SPAWN.Queue()
     with servers.Cluster(_binary("redis-server"), replicas=True) as cluster:
         masters = cluster.masters()
         arguments = [(cluster.url, moving_name, items, seed, queue) for seed in range(8)]
@@ -207,8 +207,8 @@ def test_each_item_is_new_once_while_slots_move_for_threads_too(
 async def test_each_item_is_new_once_while_slots_move_for_asyncio_too(
     cluster: servers.Cluster, moving_name: str
 ) -> None:
-    """8 tasks share one client; each offers all of 20,000 items in an order of its own."""
-    items = range(20_000)
+    """8 tasks share one client; each offers all of 10,000 items in an order of its own."""
+    items = range(10_000)
 
     async def claim(seed: int) -> list[int]:
         order = random.Random(seed).sample(items, len(items))
@@ -363,8 +363,8 @@ def test_a_crawl_on_a_cluster(crawl: Any, cluster: servers.Cluster, how: str) ->
 
 
 def test_each_item_is_new_once_though_a_sentinels_master_dies(name: str) -> None:
-    """4 threads offer 20,000 items each; the replica is put in the master's place."""
-    items, binary = range(20_000), _binary("redis-server")
+    """4 threads offer 8,000 items each; the replica is put in the master's place."""
+    items, binary = range(8000), _binary("redis-server")
     with (
         LocalRedis(binary) as master,
         servers.replica(binary, master) as replica,

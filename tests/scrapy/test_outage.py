@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from tests.helpers.making import missing
 from tests.helpers.proxy import LossyProxy, Proxy
 from tests.helpers.schedulers import ADDON, SCRAPY, UNREACHABLE
 from tests.helpers.servers import BINARIES
+from tests.helpers.website import Server
 
 POLICIES = pytest.mark.parametrize("policy", ["schedule", "drop"])
 DONE = {**ADDON, "TBLOOM_MARK": "done"}
@@ -50,14 +51,11 @@ def server(tmp_path: Path) -> Iterator[Killable]:
         yield server
 
 
-class Site(ThreadingHTTPServer):
+class Site(Server):
     """Pages 0, 1, ... up to ``pages``, each with ``links`` links: page 0 to 1 and 2 if there are two, page 1 to 3 and 4.
 
     Pages from ``held`` on wait until the test has opened them.
     """
-
-    daemon_threads = True
-    request_queue_size = 128
 
     def __init__(self, links: int = 5, pages: int = 10**9, held: int = 10**9) -> None:
         self.fetched = fetched = Counter[int]()
