@@ -45,9 +45,11 @@ local answered, last = earlier_answer(lane_key, number, stored_generation)
 if answered then return {0, answered, {}, 0, 0} end
 if last then return {3, last} end
 
--- Parameters and layout must outlive the items. They get twice the time, so that this write is rare.
+-- Parameters and layout must outlive the items. They get twice the time, so that this write is rare; and that of a lane,
+-- so that they are there when a client has learnt of them.
+local life = math.max(2 * ttl, lane_ttl)
 local function keep_parameters()
-  if ends_before(config_key, ttl) then redis.call('SET', config_key, config, 'PX', 2 * ttl) end
+  if ends_before(config_key, ttl) then redis.call('SET', config_key, config, 'PX', life) end
 end
 
 local refusal = disagreement(config_key, config, agreed)
@@ -56,7 +58,7 @@ if stored_generation ~= generation then return {5, stored_generation} end
 if generation == '' then
   keep_parameters()
   generation = new_generation()
-  redis.call('SET', layout_key, generation, 'PX', 2 * ttl)
+  redis.call('SET', layout_key, generation, 'PX', life)
   return {5, generation}
 end
 
@@ -119,6 +121,6 @@ end
 if new == 0 then return {0, answers, splits, dead, left} end
 
 keep_parameters()
-if ends_before(layout_key, ttl) then redis.call('PEXPIRE', layout_key, 2 * ttl) end
+if ends_before(layout_key, ttl) then redis.call('PEXPIRE', layout_key, life) end
 redis.call('SET', lane_key, lane_entry(ARGV[1], answers, generation), 'PX', lane_ttl)
 return {0, answers, splits, dead, left}

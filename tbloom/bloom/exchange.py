@@ -59,12 +59,14 @@ class FilterExchange(Exchange):
         """Prepares a slice, once; adds batches, where a call has too many items for the parts that are now known."""
         current = self.current_calls()
         for batch in [*batches]:
-            # A batch in doubt stays as it is: the server may have executed its call.
+            # A batch whose answers are lost stays as it is: the server may have executed its call.
             if len(batch.digests) > 1 and not batch.copies:
                 batches += self._split(batch, items_per_call(current.shard(batch.shard)))
         for batch in batches:
             batch.known = current
-        if store is None:
+        # A lost answer is fetched by its token alone, unless there is none, and the call is made anew.
+        is_fetched = batches[0].first and not any(batch.agreed for batch in batches)
+        if store is None or is_fetched:
             return None
         # The script of a single shard compares the parameters itself.
         agreed = self.config.shards == 1 or self._agreed in ((current, True), (current, store))

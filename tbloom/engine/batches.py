@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 
 from tbloom.engine.tokens import Lane
@@ -29,7 +30,7 @@ class Batch:
     known: Any = None
     #: The copies of its call that were sent, and to which no reply has come.
     copies: int = 0
-    #: Of a copy: the batch in doubt whose answers it gets.
+    #: Of a copy: the batch whose lost answers it gets.
     first: Batch | None = None
     #: The parameters were compared after the server asked for it.
     agreed: bool = False
@@ -49,3 +50,8 @@ def answers_of(batches: Iterable[Batch]) -> dict[Any, bool]:
             if answer != MOVED:
                 answers[digest] = answer == "1" or answers.get(digest, False)
     return answers
+
+
+def in_order(answers: dict[Any, bool], digests: Iterable[Any]) -> list[bool]:
+    """The answers to these items, taken out; a repeat is seen."""
+    return [*map(answers.pop, digests, repeat(object=False))]  # in one step, for a signal

@@ -33,9 +33,6 @@ class BucketExchange(Exchange):
         """Which items are new? Adds them, for ``ttl`` ms if the store has a TTL per item."""
         return self.add(digests, self.batches, self.add_call, ttl)
 
-    def _shard_of(self, key: bytes) -> int:  # noqa: ARG002 - of a store with one shard
-        return 0
-
     @abstractmethod
     def batches(self, digests: Iterable[int]) -> list[Batch]:
         """The distinct digests, by shard, in batches for one call each."""

@@ -110,12 +110,12 @@ def bulks(words: Sequence[Any]) -> bytes:
 class Failure(NamedTuple):
     """An error reply: its code, such as ``NOSCRIPT``, and redis-py's error for it.
 
-    ``in_doubt``: an earlier copy of the call got no reply, so the server may have executed that one.
+    ``answer_lost``: an earlier copy of the call got no reply, so the server may have executed that one.
     """
 
     code: str
     error: Exception
-    in_doubt: bool = False
+    answer_lost: bool = False
 
 
 Call = Command | ScriptCall
@@ -144,8 +144,8 @@ def again_in_full(calls: Sequence[Call], replies: Sequence[Any]) -> Flow[Sequenc
         replies = list(replies)
         again = yield list(forgotten.values())
         for i, reply in zip(forgotten, again, strict=True):
-            was_in_doubt = isinstance(reply, Failure) and replies[i].in_doubt
-            replies[i] = reply._replace(in_doubt=True) if was_in_doubt else reply
+            was_lost = isinstance(reply, Failure) and replies[i].answer_lost
+            replies[i] = reply._replace(answer_lost=True) if was_lost else reply
     return replies
 
 

@@ -36,7 +36,7 @@ def _unwrapped(error: Exception) -> Exception:
     return exceptions.ResponseError(f"{wrapped[1]} {wrapped[2]}")
 
 
-def _failure(error: exceptions.ResponseError, *, in_doubt: bool) -> Failure:
+def _failure(error: exceptions.ResponseError, *, answer_lost: bool) -> Failure:
     """The Failure for an error reply."""
     code = ""
     if isinstance(error, exceptions.NoScriptError):
@@ -44,7 +44,7 @@ def _failure(error: exceptions.ResponseError, *, in_doubt: bool) -> Failure:
     elif type(error) is exceptions.ResponseError and not is_outage(error):
         code = "WRONGTYPE" if str(error).startswith("WRONGTYPE") else "ERR"
     # A script that raises WRONGTYPE has looked for the answer of an earlier copy.
-    return Failure(code, error, in_doubt and code != "WRONGTYPE")
+    return Failure(code, error, answer_lost and code != "WRONGTYPE")
 
 
 # After these a call is sent again: the connection failed, slots are moving to another node, or the server refuses
@@ -145,7 +145,7 @@ class Retries:
                     self._lost.add(place)
             elif isinstance(error, exceptions.ResponseError):
                 was_lost = self._resends or place in self._lost
-                self.replies[place] = _failure(error, in_doubt=was_lost)
+                self.replies[place] = _failure(error, answer_lost=was_lost)
             else:
                 raise as_redis_error(error) if self._is_cluster else error
         if again:

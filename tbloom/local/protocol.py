@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeVar
 
 from tbloom.bloom.config import Config
 from tbloom.bloom.hasher import by_shard, digest, digests_of
+from tbloom.engine.batches import in_order
 from tbloom.engine.flow import chunks
 from tbloom.errors import FilterFull
 from tbloom.items import Item, check_items, check_within
@@ -114,12 +115,11 @@ class Protocol(Live):
             pending.check_room(self.config.name, digests)
         try:
             yield from self._add_new(digests, within, new)
+            answers = dict.fromkeys(new, True) | pending.take_new(digests)
+            return in_order(answers, digests)
         except BaseException:  # GeneratorExit too, where a task was cancelled
             self._keep_pending(new)
             raise
-        answers = dict.fromkeys(new, True) | pending.take_new(digests)
-        # The first occurrence takes the answer; the others are "seen".
-        return [answers.pop(key, False) for key in digests]
 
     def _add_new(self, digests: list[bytes], within: int, new: dict[bytes, Added]) -> Steps[None]:
         """Adds the items, and puts the new ones into ``new``."""
@@ -152,9 +152,10 @@ class Protocol(Live):
         if count:
             part = self.part_for(now, shard, number, count)
             part.count[0] += count
-            look.add(count, part)
             added = Added(self.era, current.expires_at(0))
+            # Before their bits: an item that waits for its caller is added again when that asks, but no other is.
             new.update(dict.fromkeys([digests[place] for place in look.new[:count]], added))
+            look.add(count, part)
         if count == len(look.new):
             return []
         if not self.config.grow:

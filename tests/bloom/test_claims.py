@@ -109,8 +109,8 @@ async def test_a_session_that_ends_leaves_its_claims_free(make: Any) -> None:
     assert NEW is await theirs.claim("a")
 
 
-async def test_a_session_is_alive_while_it_gives_signs_of_life(make: Any) -> None:
-    """Longer than its life without a sign, a process that does nothing else keeps its claim."""
+async def test_a_session_is_alive_while_it_sends_heartbeats(make: Any) -> None:
+    """Also for longer than its life, in which its process does nothing else."""
     ours, theirs = make(session_ttl=LIFE), make(session_ttl=LIFE)
     await ours.claim("a")
     for _ in range(15):

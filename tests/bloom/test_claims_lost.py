@@ -90,9 +90,7 @@ async def test_work_that_was_claimed_within_fewer_slices_is_taken_over_so(
     assert SEEN is await first.claim("x", within=1)
 
 
-async def test_what_can_not_be_made_up_for_does_not_end_the_signs_of_life(
-    make: Any, url: str
-) -> None:
+async def test_what_can_not_be_made_up_for_does_not_end_the_heartbeats(make: Any, url: str) -> None:
     """A commit never arrives; made up for, it finds the slice full. The session lives on."""
     faults: list[Fault] = []
     with Proxy(url, lambda _: faults.pop() if faults else None) as proxy:

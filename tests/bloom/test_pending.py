@@ -11,6 +11,7 @@ import redis
 
 from tbloom import ConfigMismatch, DistinctCounter, ExactFilter, TBloomError, TimeBloom
 from tbloom.bloom.hasher import digest
+from tbloom.engine import exchange as engine_exchange
 from tbloom.engine import pending
 from tbloom.engine.flow import ScriptCall, text
 from tests.helpers.flows import replies_to
@@ -22,7 +23,7 @@ both = pytest.mark.parametrize("store", [TimeBloom, ExactFilter])
 
 
 @both
-def test_an_error_after_a_lost_reply_leaves_the_item_in_doubt(
+def test_an_error_after_a_lost_reply_leaves_the_answer_pending(
     store: Any, own: redis.Redis, name: str
 ) -> None:
     """The first call was executed; the second one is refused, which says nothing of the first."""
@@ -175,11 +176,11 @@ def test_a_large_batch_that_ends_in_an_error_forgets_none_of_its_new_items(
 
 
 @both
-def test_calls_in_doubt_beyond_their_limit_are_fetched_by_the_next_one(
+def test_lost_answers_beyond_their_limit_are_fetched_by_the_next_call(
     store: Any, url: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So none is dropped, and there are no more than the limit and the calls under way."""
-    monkeypatch.setattr(pending, "MAX_IN_DOUBT", 10)
+    monkeypatch.setattr(pending, "MAX_LOST", 10)
     losing = ["every reply"]
     with (
         LossyProxy(url, lambda _: bool(losing)) as proxy,
@@ -190,15 +191,15 @@ def test_calls_in_doubt_beyond_their_limit_are_fetched_by_the_next_one(
                 seen.add(str(i))
         losing.clear()
         assert not seen.contains("11")
-        assert 11 == len(seen._protocol._exchange.pending_answers._in_doubt)
+        assert 11 == len(seen._protocol._exchange.pending_answers._lost)
         assert seen.add("other")
-        assert 10 == len(seen._protocol._exchange.pending_answers._in_doubt)
+        assert 10 == len(seen._protocol._exchange.pending_answers._lost)
         assert [True] * 30 == [seen.add(str(i)) for i in range(30)]
         assert not any(seen.add_many(map(str, range(30))))
 
 
 @both
-def test_more_new_items_than_can_be_kept_are_told_before_others_are_sent(
+def test_more_new_items_than_can_be_kept_are_answered_before_others_are_sent(
     store: Any, url: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those can be asked for, also together with others."""
@@ -324,3 +325,45 @@ def test_a_stray_copy_of_a_clear_forgets_nothing(client: redis.Redis, url: str, 
         seen.add("b")
         replies_to(client, [clear])
         assert [False, True] == seen.contains_many(["a", "b"])
+
+
+@both
+@pytest.mark.parametrize("interrupted", ["_answers", "answers_of"])
+def test_an_interrupt_after_the_reply_loses_no_answer(
+    store: Any, interrupted: str, url: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was read, but did not reach its caller."""
+
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with store.from_url(url, name) as seen:
+        seen.add("before")
+        exchange = seen._protocol._exchange
+        owner: Any = exchange if hasattr(exchange, interrupted) else engine_exchange
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, interrupted, interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                seen.add_many(["a", "before", "b"])
+        assert [True, False, True] == seen.add_many(["a", "before", "b"])
+        assert [False, False] == seen.add_many(["a", "b"])
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_of_two_calls_without_an_answer_the_refused_one_hides_no_answer(
+    url: str, name: str, shards: int
+) -> None:
+    """Only one of them was executed, and then the filter was reconfigured, and another slice began."""
+    with TimeBloom.from_url(url, name, capacity=100, shards=shards, retry_for=0) as seen:
+        seen.add_many(map(str, range(20)))
+        executed, lost = [seen._protocol.add("x", None) for _ in range(2)]
+        seen._send(next(executed))
+        next(lost)
+        executed.close()
+        lost.close()
+        with TimeBloom.from_url(url, name, capacity=300, shards=shards) as other:
+            other.reconfigure()
+        seen._protocol._exchange._current = None  # as after midnight
+        assert seen.add("x") is True
+        with pytest.raises(ConfigMismatch):
+            seen.add("x")

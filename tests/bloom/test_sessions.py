@@ -352,3 +352,32 @@ def test_close_closes_the_client_whatever_ends_the_session_badly(
         ours.close()
     assert closed
     monkeypatch.undo()
+
+
+def test_a_claim_is_asked_for_again_while_a_heartbeat_gives_it_up(
+    ours: TimeBloom, theirs: TimeBloom
+) -> None:
+    """The heartbeat's call arrives before it or after it, and ends the earlier claim only."""
+    ours.claim("before")
+    first = ours._protocol.claim("a")
+    ours._send(next(first))
+    first.close()
+    heartbeat = ours._protocol.claims.retry_failed()
+    on_its_way = next(heartbeat)
+    assert NEW is ours.claim("a")
+    with suppress(StopIteration):
+        heartbeat.send(ours._send(on_its_way))
+    assert BUSY is theirs.claim("a")
+    ours.commit("a")
+    assert SEEN is theirs.claim("a")
+
+
+def test_a_commit_that_has_failed_outlives_its_session(ours: TimeBloom, theirs: TimeBloom) -> None:
+    """Which ends while the server does not answer."""
+    ours.claim("a", note="the work")
+    for flow in (ours._protocol.commit("a"), ours._protocol.sessions.end()):
+        next(flow)
+        flow.close()
+    ours._send_heartbeat()
+    assert "a" in theirs
+    assert [] == theirs.take_over()

@@ -112,10 +112,10 @@ def _offer(seen: TimeBloom, order: list[int], size: int) -> list[_Claim]:
     claims = []
     for start in range(0, len(order), size):
         some, began = order[start : start + size], time()
-        told = [seen.add(f"item {n}") for n in some[:5]]
-        told += seen.add_many(f"item {n}" for n in some[5:])
+        answers = [seen.add(f"item {n}") for n in some[:5]]
+        answers += seen.add_many(f"item {n}" for n in some[5:])
         ended = time()
-        claims += [_Claim(n, began, ended) for n, new in zip(some, told, strict=True) if new]
+        claims += [_Claim(n, began, ended) for n, new in zip(some, answers, strict=True) if new]
     return claims
 
 
@@ -143,11 +143,11 @@ def _assert_only_unreplicated_items_were_new_twice(
     reaches the replica. So an item may be new again that the dead master (of these shards) called
     new in its last second. Mostly there is none.
     """
-    told = defaultdict(list)
+    by_item = defaultdict(list)
     for claim in claims:
-        told[claim.item].append(claim)
-    assert set(range(items)) == told.keys()
-    twice = [sorted(some, key=lambda claim: claim.ended) for some in told.values() if some[1:]]
+        by_item[claim.item].append(claim)
+    assert set(range(items)) == by_item.keys()
+    twice = [sorted(some, key=lambda claim: claim.ended) for some in by_item.values() if some[1:]]
     print(f"{len(twice)} of {items} items were new to the master that died, and once more")
     for first, *_ in twice:
         assert first.began <= killed <= first.ended + 1
@@ -215,9 +215,9 @@ async def test_each_item_is_new_once_while_slots_move_for_asyncio_too(
         claimed = []
         for start in range(0, len(order), 200):
             some = order[start : start + 200]
-            told = [await seen.add(f"item {n}") for n in some[:2]]
-            told += await seen.add_many(f"item {n}" for n in some[2:])
-            claimed += [n for n, new in zip(some, told, strict=True) if new]
+            answers = [await seen.add(f"item {n}") for n in some[:2]]
+            answers += await seen.add_many(f"item {n}" for n in some[2:])
+            claimed += [n for n, new in zip(some, answers, strict=True) if new]
         return claimed
 
     client = redis.asyncio.RedisCluster(host="127.0.0.1", port=cluster.port)

@@ -537,3 +537,27 @@ def test_importing_tbloom_does_not_import_numpy() -> None:
     """It would take a tenth of a second."""
     script = "import sys, tbloom; sys.exit('numpy' in sys.modules)"
     assert 0 == subprocess.run([sys.executable, "-c", script], check=False).returncode
+
+
+def test_a_batch_that_is_interrupted_loses_no_item(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal comes while bits are set: items whose bits are set already are new to the next call."""
+    with LocalBloom(capacity=1000) as seen:
+        seen.add("before")
+        look = seen._protocol._look
+
+        class Interrupted:
+            def __init__(self, *arguments: Any) -> None:
+                self._look = look(*arguments)
+                self.new = self._look.new
+
+            def add(self, count: int, current: Any) -> None:
+                self._look.add(count // 2, current)
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(seen._protocol, "_look", Interrupted)
+        items = [str(i) for i in range(20)]
+        with pytest.raises(KeyboardInterrupt):
+            seen.add_many(items)
+        monkeypatch.undo()
+        assert [True] * 20 == seen.add_many(items)
+        assert [False] * 20 == seen.add_many(items)

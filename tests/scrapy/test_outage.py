@@ -274,14 +274,18 @@ def test_a_server_that_comes_back_empty_learns_what_the_crawl_has_seen(
         missing("redis-server")
     with (
         Killable(BINARIES["redis-server"], tmp_path) as server,
-        CrawlBloom.from_url(server.url, name, on_error="schedule", retry_for=0) as seen,
+        CrawlBloom.from_url(
+            server.url, name, on_error="schedule", retry_for=0, cache_size=100_000
+        ) as seen,
     ):
-        assert seen.add("before")
+        assert [True, False] == [seen.add("before"), seen.add("before")]
         server.kill()
         assert seen.add("meanwhile")
         server.restart()
         seen.circuit.try_again()
-        assert [False, False, True] == [seen.add(item) for item in ("before", "meanwhile", "a")]
+        assert seen.add("a")
+        with TimeBloom.from_url(server.url, name, shards=1) as theirs:
+            assert [False] * 3 == theirs.add_many(["before", "meanwhile", "a"])
 
 
 def test_what_is_remembered_for_an_outage_is_bounded(

@@ -120,8 +120,9 @@ class HeldClaims:
     def end(self, numbers: Mapping[bytes, str]) -> None:
         """Forgets claims that the server has ended."""
         for digest, number in numbers.items():
-            if self.claimed.get(digest) == number:
-                self.claimed.pop(digest, None)
+            for claims in (self.claimed, self.to_release):
+                if claims.get(digest) == number:
+                    claims.pop(digest, None)
 
     def hold(self, digests: Iterable[bytes]) -> None:
         """Holds claims that were to be released."""

@@ -65,8 +65,10 @@ class Claims:
             own.claimed.pop(digest, None)
 
     def begin_session(self) -> HeldClaims:
-        """Begins another session; returns the claims of the old one."""
-        old, self._held = self.own, HeldClaims()
+        """Begins another session; returns the claims of the old one. Commits that have failed are still to be sent."""
+        old, new = self.own, HeldClaims()
+        new.to_commit |= old.to_commit
+        self._held = new
         return old
 
     def claim(
@@ -144,10 +146,9 @@ class Claims:
         Claims with a note wait to be taken over.
         """
         own = self.own
-        # Taken first: another thread that claims one of them meanwhile keeps it.
-        to_release, own.to_release = own.to_release, {}
-        if to_release:
-            yield from self._release(own, to_release, "abandon")
+        # They stay noted until the server answers, so that a claim of one of them meanwhile waits for a release of its own.
+        if own.to_release:
+            yield from self._release(own, {**own.to_release}, "abandon")
         to_commit = list(own.to_commit)
         try:
             if to_commit:
