@@ -53,7 +53,7 @@ def check_within(within: int | None, slices: int) -> int:
     raise ConfigError("within", within, f"a whole number of slices from 1 to {slices}")
 
 
-def check_at(at: datetime | None) -> datetime | None:
+def check_at(at: datetime | None, argument: str = "at") -> datetime | None:
     """The instant, if it can be looked at; None is now."""
     if at is None or (
         isinstance(at, datetime)
@@ -62,7 +62,7 @@ def check_at(at: datetime | None) -> datetime | None:
     ):
         return at
     expected = "a datetime with a time zone, between the years 102 and 9800"
-    raise ConfigError("at", at, expected)
+    raise ConfigError(argument, at, expected)
 
 
 def check_items(items: Iterable[Item], argument: str = "items") -> Iterable[Item]:
@@ -125,3 +125,10 @@ def check_notes(digests: list[bytes], notes: Iterable[str] | None) -> dict[bytes
         raise ConfigError("notes", notes, f"as many as there are items, {len(digests)}")
     # A repeated item gets its first note.
     return dict(zip(reversed(digests), reversed(checked), strict=True))
+
+
+def check_id(number: int, argument: str = "member") -> int:
+    """A member that is its own id."""
+    if type(number) is int and 0 <= number < 1 << 32:
+        return number
+    raise ConfigError(argument, number, "a whole number from 0 to 2^32 - 1, because there is no mapping")

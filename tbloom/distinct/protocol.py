@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
-from tbloom.distinct import algebra
 from tbloom.distinct.config import CounterConfig
 from tbloom.distinct.exchange import CountExchange, refusal
 from tbloom.distinct.info import CountedSlice, CounterInfo
+from tbloom.distinct.reading import Reader
+from tbloom.distinct.roaring import containers_of, imported
 from tbloom.distinct.selection import Selection, select
 from tbloom.distinct.storage import clear_counter, clear_mapping, look, memory
 from tbloom.engine.buckets import bucket_keys
@@ -16,7 +17,7 @@ from tbloom.engine.flow import Command, Flow, Status, deliver, text
 from tbloom.engine.server import evictions
 from tbloom.engine.tree import read_tree
 from tbloom.errors import ConfigError
-from tbloom.items import Item, encode, fingerprint, fingerprints_of
+from tbloom.items import Item, check_id, encode, fingerprint, fingerprints_of
 
 
 class CountProtocol:
@@ -25,6 +26,7 @@ class CountProtocol:
     def __init__(self, config: CounterConfig, max_members: int) -> None:
         self.config = config
         self._exchange = CountExchange(config, max_members)
+        self.reader = Reader(self._exchange.clock)
 
     def add(self, member: Item) -> Flow[bool]:
         """Is the member counted for the first time?"""
@@ -38,13 +40,20 @@ class CountProtocol:
         answers = yield from self._exchange.add_items(digests)
         return [answers.pop(digest, False) for digest in digests]
 
-    def count(self, operation: str, operands: Sequence[Selection]) -> Flow[int]:
-        """The number of members in any operand (``or``), in all (``and``), or in an odd number of them (``xor``)."""
-        for i, operand in enumerate(operands[1:]):
-            if operand.config.mapping != self.config.mapping:
-                expected = f"a counter of the same mapping, {self.config.mapping!r}"
-                raise ConfigError(f"others[{i}]", operand.config, expected)
-        return (yield from algebra.count(self._exchange, operation, operands))
+    def id_of(self, member: Item | int) -> Flow[int | None]:
+        """The member's id; None if it has none."""
+        if self.config.mapping is None:
+            return check_id(member)
+        key = fingerprint(encode(member, "member"))
+        return (yield from self._exchange.ids_of([key])).get(key)
+
+    def from_roaring(self, data: bytes) -> Flow[None]:
+        """Counts the ids of a Roaring bitmap in the portable format."""
+        yield from self.merge(containers_of(imported(data)))
+
+    def count(self, selection: Selection) -> Flow[int]:
+        """The number of distinct members in these slices."""
+        return (yield from self.reader.count(selection))
 
     def clear(self, *, mapping: bool) -> Flow[None]:
         """Forgets what is counted; with ``mapping``, the ids and all other counters too."""
@@ -54,7 +63,7 @@ class CountProtocol:
     def info(self) -> Flow[CounterInfo]:
         """What the counter and its mapping hold."""
         config, keys = self.config, self.config.keys
-        count = yield from self.count("or", [select(config)])  # compares the parameters
+        count = yield from self.count(select(config))  # compares the parameters
         slices = []
         for label, stored in (yield from look(self._exchange)).items():
             bitmaps = [keys.bitmap(config.name, label, chunk) for chunk in stored.bitmaps]

@@ -14,8 +14,9 @@ from typing import Any
 
 from redis import Connection, ConnectionPool, Redis, RedisCluster, RedisError, ResponseError
 from redis import ConnectionError as RedisConnectionError
+from redis.asyncio import RedisCluster as AsyncRedisCluster
 
-from tbloom.engine.flow import Call, ScriptCall
+from tbloom.engine.flow import Call, Command, Read, ScriptCall
 
 
 class KeptConnections:
@@ -42,11 +43,10 @@ class KeptConnections:
     def send(self, calls: Sequence[Any]) -> list[Any]:
         """The reply, or redis-py's error, to each call; a connection error for all that got no reply.
 
-        Empty if one is no script call: redis-py reads the replies to other commands. It may need a connection for that,
-        so none is kept.
+        Empty if one is a ``Command``: redis-py reads its reply. It may need a connection for that, so none is kept.
         """
         for call in calls:
-            if type(call) is not ScriptCall:
+            if type(call) is Command:
                 self.let_go()
                 return []
         if self._pid != os.getpid():  # the others are the parent's of this fork
@@ -62,7 +62,8 @@ class KeptConnections:
             connection.send_packed_command((packed,), check_health=False)
             while len(replies) < len(calls):
                 try:
-                    replies.append(connection.read_response())
+                    decoded = calls[len(replies)].decoded
+                    replies.append(connection.read_response(disable_decoding=not decoded))
                 except ResponseError as error:  # noqa: PERF203 - a function of its own would cost more
                     replies.append(error)
         except BaseException as error:  # noqa: BLE001 - it may be raised again
@@ -91,9 +92,16 @@ class KeptConnections:
                 self._pool.release(self._kept.pop())
 
 
-def node_option(client: Any, call: Call) -> dict[str, Any]:
-    """The option that names the call's node in a cluster; without it redis-py's pipeline asks another node for it, in one
-    round trip a call."""
+def options(client: Any, call: Call) -> dict[str, Any]:
+    """redis-py's options for the call.
+
+    In a cluster, its node: redis-py's pipeline asks another node for that of a script call, in one round trip a call, and
+    ``TIME`` has no key.
+    """
+    if isinstance(call, Read):
+        is_cluster = isinstance(client, RedisCluster | AsyncRedisCluster)
+        node = {"target_nodes": client.get_node_from_key(call.key)} if is_cluster else {}
+        return {"NEVER_DECODE": True, **node}
     if isinstance(client, RedisCluster) and isinstance(call, ScriptCall):
         return {"target_nodes": client.get_node_from_key(call.keys[0])}  # type: ignore[no-untyped-call]
     return {}

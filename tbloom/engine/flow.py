@@ -68,6 +68,7 @@ class ScriptCall(NamedTuple):
     in_full: bool = False
     #: The command in RESP, where that is known.
     prepared: bytes = b""
+    decoded = True
 
     @property
     def words(self) -> tuple[str | bytes, ...]:
@@ -86,6 +87,20 @@ class ScriptCall(NamedTuple):
     def with_text(self) -> ScriptCall:
         """The same call by the script's text."""
         return self._replace(in_full=True, prepared=b"")
+
+
+class Read(NamedTuple):
+    """A plain command; its reply is bytes, with decode_responses too. ``key``: one on the node that it asks."""
+
+    words: tuple[str | bytes, ...]
+    key: str
+    prepared = b""
+    decoded = False
+
+    @property
+    def packed(self) -> bytes:
+        """The command in RESP."""
+        return pack(self.words)
 
 
 def plain(words: Sequence[Any]) -> tuple[str | bytes, ...]:
@@ -118,7 +133,7 @@ class Failure(NamedTuple):
     in_doubt: bool = False
 
 
-Call = Command | ScriptCall
+Call = Command | ScriptCall | Read
 T = TypeVar("T")
 Flow = Generator[Sequence[Call], Sequence[Any], T]
 

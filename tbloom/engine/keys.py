@@ -111,6 +111,11 @@ class Keys:
         """The directory of one slice of a counter: its small chunks, and the sizes of its bitmaps."""
         return f"{self._tag(0)}:chunks:{counter}:{label}"
 
+    def piece(self, counter: str, label: str, piece: int = 0) -> str:
+        """A piece of a slice."""
+        key = self.directory(counter, label)
+        return f"{key}:{piece}" if piece else key
+
     def bitmap(self, counter: str, label: str, chunk: int) -> str:
         """A chunk of the slice that is a bitmap."""
         return f"{self._tag(0)}:bitmap:{counter}:{label}:{chunk}"

@@ -18,7 +18,7 @@ from redis.asyncio import Connection, ConnectionPool, Redis
 from redis.asyncio.connection import DefaultParser
 from redis.exceptions import InvalidResponse
 
-from tbloom.engine.flow import ScriptCall
+from tbloom.engine.flow import Command
 
 try:
     import hiredis
@@ -39,8 +39,8 @@ class Pipeline(asyncio.Protocol):
         self.error: RedisError | None = None
         self._loop = asyncio.get_running_loop()
         self._unsent: list[bytes] = []
-        #: For each task that waits: its future, the number of its calls, and the replies that have come.
-        self._waiting: deque[tuple[asyncio.Future[list[Any]], int, list[Any]]] = deque()
+        #: For each task that waits: its future, its calls, and the replies that have come.
+        self._waiting: deque[tuple[asyncio.Future[list[Any]], Sequence[Any], list[Any]]] = deque()
         self._heard = 0.0
         self._timer: asyncio.TimerHandle | None = None
         encoder = connection.encoder
@@ -60,7 +60,7 @@ class Pipeline(asyncio.Protocol):
         packed = [call.packed for call in calls]
         replies: asyncio.Future[list[Any]] = self._loop.create_future()
         is_first = not self._waiting
-        self._waiting.append((replies, len(calls), []))
+        self._waiting.append((replies, calls, []))
         if is_first:
             self._heard = self._loop.time()
             if self._timer is None:
@@ -76,12 +76,12 @@ class Pipeline(asyncio.Protocol):
         """Hands out the replies; a task that was cancelled has no use for its own."""
         self._heard = self._loop.time()
         self._reader.feed(data)
-        while (reply := self._reader.gets()) is not _MORE:
+        while (reply := self._reader.gets(self._is_decoded())) is not _MORE:
             if isinstance(reply, _PUSH):
                 continue
-            future, wanted, replies = self._waiting[0]
+            future, calls, replies = self._waiting[0]
             replies.append(reply)
-            if len(replies) == wanted:
+            if len(replies) == len(calls):
                 self._waiting.popleft()
                 if not future.done():
                     future.set_result(replies)
@@ -90,6 +90,13 @@ class Pipeline(asyncio.Protocol):
         """Gives an error to each call without a reply."""
         self._end(RedisConnectionError(f"Connection lost ({exc or 'closed'})"))
         self._redis_py.connection_lost(exc)  # its disconnect() waits for this
+
+    def _is_decoded(self) -> bool:
+        """Whether the next reply is text, if the client has decode_responses."""
+        if not self._waiting:
+            return True
+        _, calls, replies = self._waiting[0]
+        return bool(calls[len(replies)].decoded)
 
     def _write(self, packed: list[bytes]) -> None:
         if self.error is None:
@@ -114,10 +121,10 @@ class Pipeline(asyncio.Protocol):
     def _end(self, error: RedisError) -> None:
         self.error = error
         while self._waiting:
-            future, wanted, replies = self._waiting.popleft()
+            future, calls, replies = self._waiting.popleft()
             if not future.done():
                 # An error object of its own for each, because each task raises it.
-                missing = [type(error)(*error.args) for _ in range(wanted - len(replies))]
+                missing = [type(error)(*error.args) for _ in range(len(calls) - len(replies))]
                 future.set_result(replies + missing)
 
 
@@ -146,10 +153,10 @@ class KeptPipeline:
         return None
 
     async def send(self, calls: Sequence[Any]) -> list[Any]:
-        """The reply, or redis-py's error, to each call; empty if one is no script call (see ``KeptConnections``), or in
+        """The reply, or redis-py's error, to each call; empty if one is a ``Command`` (see ``KeptConnections``), or in
         a second event loop beside the first (another thread, a forked child)."""
         for call in calls:
-            if type(call) is not ScriptCall:
+            if type(call) is Command:
                 return []
         loop = asyncio.get_running_loop()
         if self._loop is not loop:

@@ -11,7 +11,7 @@ import redis
 from redis.retry import Retry
 
 from tbloom.engine.client import Store
-from tbloom.engine.connections import KeptConnections, node_option
+from tbloom.engine.connections import KeptConnections, options
 from tbloom.engine.flow import Call, Flow
 from tbloom.engine.urls import make_client, parse_url
 
@@ -102,10 +102,11 @@ class SyncDriver(Store["redis.Redis | redis.RedisCluster", Any]):
             if kept is not None and (kept_replies := kept.send(calls)):
                 return kept_replies
             if len(calls) == 1:
-                return [self.client.execute_command(*calls[0].words)]  # type: ignore[no-untyped-call]
+                [call] = calls
+                return [self.client.execute_command(*call.words, **options(self.client, call))]  # type: ignore[no-untyped-call]
             with self.client.pipeline(transaction=False) as pipeline:
                 for call in calls:
-                    pipeline.execute_command(*call.words, **node_option(self.client, call))
+                    pipeline.execute_command(*call.words, **options(self.client, call))
                 replies: Sequence[Any] = pipeline.execute(raise_on_error=False)
                 return replies
         except BaseException as error:
