@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from hashlib import blake2b
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tbloom.errors import ConfigError
 
@@ -95,6 +96,13 @@ def fingerprints_of(items: Iterable[Item], argument: str = "items") -> list[int]
     return [*map(fingerprint, encode_all(items, argument))]
 
 
+def check_id(number: Any, argument: str = "member") -> int:
+    """The number, if it can be an id; ``argument`` names it in the ConfigError if not."""
+    if not isinstance(number, bool) and hasattr(number, "__index__") and 0 <= number < 1 << 32:
+        return operator.index(number)
+    raise ConfigError(argument, number, "a whole number from 0 to 2^32 - 1")
+
+
 def check_ttl(ttl: float | timedelta) -> int:
     """A time for which an item is remembered (ms)."""
     seconds = ttl.total_seconds() if isinstance(ttl, timedelta) else ttl
@@ -125,10 +133,3 @@ def check_notes(digests: list[bytes], notes: Iterable[str] | None) -> dict[bytes
         raise ConfigError("notes", notes, f"as many as there are items, {len(digests)}")
     # A repeated item gets its first note.
     return dict(zip(reversed(digests), reversed(checked), strict=True))
-
-
-def check_id(number: int, argument: str = "member") -> int:
-    """A member that is its own id."""
-    if type(number) is int and 0 <= number < 1 << 32:
-        return number
-    raise ConfigError(argument, number, "a whole number from 0 to 2^32 - 1, because there is no mapping")

@@ -1,11 +1,21 @@
--- the answer to a lane's last call.
+-- a lane: the number of its last call that changed something, the answers, and the store's generation then, "7:101:1557273600000000".
 
--- The answer to the call with this number, if the lane has it; else nil, and the last number if that is higher.
-local function earlier_answer(lane_key, number)
-  local kept = redis.call('GET', lane_key)
-  if not kept then return nil end
-  local last, answers = string.match(kept, '^(%d+):(%d*)$')
+-- What a lane keeps of a call.
+local function lane_entry(number, answers, generation)
+  return number .. ':' .. answers .. ':' .. generation
+end
+
+-- The answers to the call with this number, if a lane's entry has them, and they are of this generation (nil: of any);
+-- else nil, and the last number if that is higher.
+local function kept_answers(entry, number, generation)
+  if not entry then return nil end
+  local last, answers, kept_in = string.match(entry, '^(%d+):(%d*):?(%d*)$')
   last = tonumber(last) or 0
-  if last == number then return answers end
+  if last == number and (not generation or kept_in == generation) then return answers end
   return nil, last > number and last or nil
+end
+
+-- The same, by the lane's key.
+local function earlier_answer(lane_key, number, generation)
+  return kept_answers(redis.call('GET', lane_key), number, generation)
 end

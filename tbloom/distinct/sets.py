@@ -123,7 +123,7 @@ class SetBase(Countable[Number]):
         return exported((yield from self._evaluated()), bits)
 
     def _having(self, member: Item | int) -> Flow[bool]:
-        number = yield from self._protocol.id_of(member)
+        [number] = yield from self._protocol.ids_of([member])
         return number is not None and number in (yield from self._evaluated())
 
     def _compared(self, other: SetBase[Any]) -> Flow[tuple[BitMap, BitMap]]:

@@ -1,135 +1,150 @@
-"""Reads and clears what counters and their mapping have stored."""
+"""Looks at what counters and their mapping have stored, and clears it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from typing import NamedTuple
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 from tbloom.distinct.config import WHOLE, CounterConfig, from_stored
-from tbloom.distinct.exchange import CountExchange
-from tbloom.engine.batches import Batch
+from tbloom.distinct.exchange import MAX_PIECES, CountExchange, refusal
 from tbloom.engine.buckets import bucket_keys
-from tbloom.engine.flow import CALLS_AT_ONCE, Command, Flow, ScriptCall, chunks, deliver, text
+from tbloom.engine.flow import (
+    CALLS_AT_ONCE,
+    Command,
+    Flow,
+    ScriptCall,
+    Status,
+    chunks,
+    deliver,
+    text,
+)
 from tbloom.engine.scripts import Script
 from tbloom.engine.tree import Tree, read_tree
-from tbloom.errors import TBloomError
+from tbloom.errors import ConfigError, TBloomError
 
-_LOOK = Script("distinct/look")
+_CLEAR = Script("distinct/clear")
+_FORGET = Script("distinct/forget")
+_SWEEP = Script("distinct/sweep")
 _SWEPT = Script("distinct/swept")
 _USAGE = Script("distinct/usage")
 
-#: Keys whose memory one call adds up: less than a millisecond's work.
+#: Keys whose memory one call adds up, or that it deletes: less than a millisecond's work.
 _KEYS_PER_CALL = 100
-#: The limit of chunks that one call clears, unless one slice has more; about 3 us each.
-_MAX_CHUNKS = 5000
 
 
-class StoredSlice(NamedTuple):
-    """What is stored of one slice."""
+class StoredPiece(NamedTuple):
+    """What is stored of one piece of a slice: its head, its chunks and its key."""
 
-    members: int
-    sorted_chunks: int
-    bitmaps: list[int]
-
-
-def look(exchange: CountExchange, *, ahead: bool = False) -> Flow[dict[str, StoredSlice]]:
-    """The live slices by label, oldest first; with ``ahead``, the next ones too."""
-    window, found = exchange.config.window, (yield from _look_at(exchange, [WHOLE]))
-    if window is None:
-        return found
-    now = exchange.clock.now()  # from the reply above
-    slices = window.live(now) + (window.ahead(now) if ahead else [])
-    return (yield from _look_at(exchange, [slice.label for slice in slices]))
+    head: str
+    chunks: int
+    key: str
 
 
-def _look_at(exchange: CountExchange, labels: list[str]) -> Flow[dict[str, StoredSlice]]:
-    config, found = exchange.config, {}
-    for some in chunks(labels, CALLS_AT_ONCE):
-        keys = [config.keys.directory(config.name, label) for label in some]
-        replies = yield from deliver([ScriptCall(_LOOK, (key,), ()) for key in keys])
-        for label, (now, *stored) in zip(some, replies, strict=True):
-            exchange.clock.learn(now)
-            found[label] = StoredSlice(*stored)
+def look(config: CounterConfig, now: int) -> Flow[dict[str, list[StoredPiece]]]:
+    """The slices that are live ``now``, by label, oldest first, with the pieces that exist."""
+    keys, found = config.keys, dict[str, list[StoredPiece]]()
+    [members] = yield from deliver([Command(("GET", keys.members()))])
+    pieces = MAX_PIECES if config.mapping is None else number(config, members) + (1 << 28) - 1 >> 28
+    labels = [WHOLE]
+    if config.window:
+        labels = [slice.label for slice in config.window.live(now)]
+    places = [(label, piece) for label in labels for piece in range(max(1, pieces))]
+    for some in chunks(places, CALLS_AT_ONCE // 2):
+        own = [keys.piece(config.name, label, piece) for label, piece in some]
+        commands = [
+            Command(words) for key in own for words in (("HGET", key, "head"), ("HLEN", key))
+        ]
+        replies = yield from deliver(commands)
+        for (label, _), key, head, size in zip(
+            some, own, replies[::2], replies[1::2], strict=True
+        ):
+            stored = found.setdefault(label, [])
+            if head is not None:
+                stored.append(StoredPiece(text(head), size - 1, key))
     return found
 
 
-def counters_of(mapping: str) -> Flow[list[CounterConfig]]:
-    """The counters that share a mapping, sorted by name."""
-    key = CounterConfig("any", mapping).keys.counters()
-    [stored] = yield from deliver([Command(("HGETALL", key))])
-    return [from_stored(name, mapping, text(value)) for name, value in sorted(stored.items())]
+def number(config: CounterConfig, reply: Any) -> int:
+    """The number of members that a mapping has stored; raises TBloomError if it is none."""
+    found = text(reply or "0")
+    if not (found.isascii() and found.isdigit() and len(found) <= 16):
+        raise refusal(config, Status.DAMAGED, config.keys.members())
+    return int(found)
 
 
 def clear_counter(exchange: CountExchange) -> Flow[None]:
     """Forgets what the counter has counted, also if it is stored with other parameters."""
-    config = exchange.config
-    [stored] = yield from deliver([Command(("HGET", config.keys.counters(), config.name))])
-    if stored is not None and text(stored) != config.stored:
-        other = from_stored(config.name, config.mapping, text(stored))
-        exchange.forget()
-        exchange = CountExchange(other)
-    yield from _clear(exchange)
-
-
-def _clear(exchange: CountExchange) -> Flow[None]:
+    config, keys = exchange.config, exchange.config.keys
     exchange.forget()
-    while not (yield from exchange.clear(*(yield from _clear_calls(exchange)))):
-        pass
-
-
-def _clear_calls(
-    exchange: CountExchange,
-) -> Flow[list[Callable[[Batch], ScriptCall]]]:
-    """The calls that clear the counter: one, unless it has too many chunks. The server refuses them if there are more
-    bitmaps by then."""
-    # The next slice may begin meanwhile, or have begun before the server's clock was set back.
-    found = yield from look(exchange, ahead=True)
-    groups: list[dict[str, list[int]]] = [{}]
-    size = 0
-    for label, stored in found.items():
-        own_chunks = stored.sorted_chunks + len(stored.bitmaps)
-        if groups[-1] and size + own_chunks > _MAX_CHUNKS:
-            groups.append({})
-            size = 0
-        groups[-1][label] = stored.bitmaps
-        size += own_chunks
-    # The last call has all slices in its keys, so that it is refused too if an earlier one was.
-    groups[-1] = {**{label: [] for group in groups for label in group}, **groups[-1]}
-    return [
-        partial(exchange.clear_call, slices=group, last=group is groups[-1]) for group in groups
-    ]
+    [entry] = yield from deliver([Command(("HGET", keys.counters(), config.name))])
+    call = ScriptCall(
+        _CLEAR,
+        (keys.config(), keys.counters()),
+        (
+            config.stored_mapping,
+            config.name,
+            "" if entry is None else entry,
+            int(config.mapping is None),
+        ),
+    )
+    yield from _clear(exchange, call)
+    if entry is not None:
+        with suppress(ConfigError):  # another program's names no slices
+            config = from_stored(config.name, config.mapping, text(entry))
+    yield from _sweep(config, exchange.clock.now())
 
 
 def clear_mapping(exchange: CountExchange) -> Flow[None]:
     """Forgets all counters of the counter's mapping, and the ids."""
-    config = exchange.config
-    is_forgotten = False
-    while not is_forgotten:
-        yield from _sweep(config)  # what an earlier call may have left
-        for counter in (yield from counters_of(config.mapping)):
-            yield from _clear(CountExchange(counter))
-        # Other clients may still add, so the last counters are cleared together with the ids.
-        calls = []
-        for counter in (yield from counters_of(config.mapping)):
-            calls += yield from _clear_calls(CountExchange(counter))
-        exchange.forget()
-        is_forgotten = yield from exchange.clear(*calls, exchange.forget_call)
-    yield from _sweep(config)
+    config, keys = exchange.config, exchange.config.keys
+    exchange.forget()
+    own = keys.config(), keys.layout(), keys.members(), keys.counters()
+    former = keys.forgotten(), keys.forgotten_counters()
+    is_done = False
+    while not is_done:  # what an earlier call has left is swept first
+        [generation] = yield from deliver([Command(("GETRANGE", keys.layout(), 0, 15))])
+        call = ScriptCall(_FORGET, (*own, *former), (config.stored_mapping, generation))
+        is_done = yield from _clear(exchange, call)
+        yield from _sweep_mapping(config, exchange.clock.now())
 
 
-def _sweep(config: CounterConfig) -> Flow[None]:
-    """Deletes the buckets of the mapping's former layout, and then that layout."""
-    key = config.keys.forgotten()
+def _clear(exchange: CountExchange, call: ScriptCall) -> Flow[bool]:
+    """Makes a call that clears something. False: there is something to be swept first."""
+    [[status, payload]] = yield from deliver([call])
+    if status not in (Status.OK, Status.IN_USE):
+        raise refusal(exchange.config, status, payload)
+    exchange.clock.learn(payload)
+    return bool(status == Status.OK)
+
+
+def _sweep(config: CounterConfig, now: int) -> Flow[None]:
+    """Deletes the counter's stale pieces."""
+    keys, labels = config.keys, [WHOLE]
+    if config.window:
+        # The next slice may begin meanwhile, or have begun before the server's clock was set back.
+        slices = config.window.live(now) + config.window.ahead(now)
+        labels = [slice.label for slice in slices]
+    pieces = [keys.piece(config.name, label, i) for label in labels for i in range(MAX_PIECES)]
+    for some in chunks(pieces, _KEYS_PER_CALL):
+        yield from deliver([ScriptCall(_SWEEP, (keys.counters(), *some), (config.name,))])
+
+
+def _sweep_mapping(config: CounterConfig, now: int) -> Flow[None]:
+    """Deletes the pieces of the mapping's former counters and the buckets of its former layout, and then what names them."""
+    keys, former = config.keys, (config.keys.forgotten(), config.keys.forgotten_counters())
     try:
-        tree = yield from read_tree(config.mapping, key)
+        tree = yield from read_tree(config.mapping or config.name, former[0])
     except TBloomError:  # another program's value, which names no buckets
         tree = Tree("")
-        yield from deliver([Command(("UNLINK", key))])
-    for some in bucket_keys(config.keys.ids(tree.generation), tree):
+        yield from deliver([Command(("UNLINK", former[0]))])
+    [entries] = yield from deliver([Command(("HGETALL", former[1]))])
+    for name, entry in entries.items():
+        with suppress(ConfigError):  # another program's names no slices
+            yield from _sweep(from_stored(name, config.mapping, text(entry)), now)
+    for some in bucket_keys(keys.ids(tree.generation), tree):
         yield from deliver([Command(("UNLINK", *some))])
-    if tree.generation:
-        yield from deliver([ScriptCall(_SWEPT, (key,), (tree.generation,))])
+    if tree.generation or entries:
+        yield from deliver([ScriptCall(_SWEPT, former, (tree.generation,))])
 
 
 def memory(keys: list[str]) -> Flow[int]:
