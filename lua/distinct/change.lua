@@ -226,7 +226,9 @@ for _, chunk in ipairs(chunks) do
   if #chunk.asking > 0 then
     local head, lows, container, new = chunk.head, chunk.lows, nil, 0
     if chunk.more then
-      container, new = united(chunk.container, chunk.more, lane_key, KEYS[#KEYS])
+      local stored_container = chunk.container
+      container = stored_container and united(stored_container, chunk.more, lane_key, KEYS[#KEYS]) or chunk.more
+      new = count_of(container) - (stored_container and count_of(stored_container) or 0)
     else
       table.sort(lows)
       container, new = changed(chunk.container or 'a', lows, is_added) or false, is_added and #lows or -#lows

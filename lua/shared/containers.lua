@@ -1,6 +1,7 @@
 -- containers: sets of up to 65,536 ids, as in the Roaring portable format (RoaringFormatSpec), after one character for the
--- form. 'a': an array, the sorted ids, at most 4,096, two bytes each, the low one first. 'b': a bitmap of 8,192 bytes; id i
--- is bit i % 8 of byte i / 8, counted from the lowest. 'r': the number of runs, then first id and length - 1 of each.
+-- form. 'a': an array, the sorted ids, at most 4,096, two bytes each, the low one first. 'b': the number of ids - 1, and a
+-- bitmap of 8,192 bytes; id i is bit i % 8 of byte i / 8, counted from the lowest. 'r': the number of runs, then first id
+-- and length - 1 of each.
 
 -- Two bytes of a container as a number.
 local function u16_at(container, at)
@@ -18,7 +19,7 @@ end
 local function form_of(container)
   local form, size = string.sub(container, 1, 1), #container - 1
   if form == 'a' and size % 2 == 0 and size <= 8192 then return form, size / 2 end
-  if form == 'b' and size == 8192 then return form, 0 end
+  if form == 'b' and size == 8194 then return form, 0 end
   if form == 'r' and size % 4 == 2 and size < 8192 and u16_at(container, 2) == (size - 2) / 4 then
     return form, (size - 2) / 4
   end
@@ -39,7 +40,7 @@ end
 -- Whether an id is in a container.
 local function holds(container, low)
   if string.byte(container) == 98 then
-    return math.floor(string.byte(container, 2 + math.floor(low / 8)) / 2 ^ (low % 8)) % 2 == 1
+    return math.floor(string.byte(container, 4 + math.floor(low / 8)) / 2 ^ (low % 8)) % 2 == 1
   end
   local n, step = begun_by(container, low)
   if n == 0 then return false end
@@ -64,13 +65,15 @@ local function changed_array(container, lows, is_added)
   return table.concat(pieces)
 end
 
--- A bitmap with more bits, or with fewer: the sorted `lows`.
+-- A bitmap with more bits, or with fewer: the sorted `lows`. Nil: none is left.
 local function changed_bitmap(container, lows, is_added)
-  local pieces, from, i = {}, 1, 1
+  local n = u16_at(container, 2) + (is_added and #lows or -#lows)
+  if n < 0 then return nil end
+  local pieces, from, i = {'b' .. u16(n)}, 4, 1
   while lows[i] do
-    local at = 2 + math.floor(lows[i] / 8)
+    local at = 4 + math.floor(lows[i] / 8)
     local byte = string.byte(container, at)
-    while lows[i] and 2 + math.floor(lows[i] / 8) == at do
+    while lows[i] and 4 + math.floor(lows[i] / 8) == at do
       byte, i = byte + (is_added and 1 or -1) * 2 ^ (lows[i] % 8), i + 1
     end
     pieces[#pieces + 1] = string.sub(container, from, at - 1) .. string.char(byte)
@@ -108,21 +111,45 @@ local function changed_runs(container, lows, is_added)
   return 'r' .. u16((#container - 3) / 4) .. string.sub(container, 4)
 end
 
--- The runs of an array, or of runs: first, last, first, last, ...; and the number of ids. Nil: they are not in order.
+-- The number of ids of an array or of runs, and the number of runs that they are.
+local function measured(container)
+  local is_array, n, runs, last = string.byte(container) == 97, 0, 0, -2
+  for from = is_array and 2 or 4, #container, 200 do
+    local bytes = {string.byte(container, from, from + 199)}
+    for i = 1, #bytes, is_array and 2 or 4 do
+      if is_array then
+        local id = bytes[i] + 256 * bytes[i + 1]
+        if id ~= last + 1 then runs = runs + 1 end
+        last, n = id, n + 1
+      else
+        n, runs = n + bytes[i + 2] + 256 * bytes[i + 3] + 1, runs + 1
+      end
+    end
+  end
+  return n, runs
+end
+
+-- The smallest form for a number of ids that are a number of runs.
+local function best_form(n, runs)
+  if n <= 4096 and n <= 1 + 2 * runs then return 'a' end
+  return runs < 2048 and 'r' or 'b'
+end
+
+-- The runs of an array, or of runs: first, last, first, last, ... None if they are not in order, as tbloom's are.
 local function spans_of(container)
-  local spans, n, count, last = {}, 0, 0, -2
+  local spans, n, last = {}, 0, -2
   local is_array = string.byte(container) == 97
   for from = is_array and 2 or 4, #container, 200 do
     local bytes = {string.byte(container, from, from + 199)}
     for i = 1, #bytes, is_array and 2 or 4 do
       local first = bytes[i] + 256 * bytes[i + 1]
       local to = is_array and first or first + bytes[i + 2] + 256 * bytes[i + 3]
-      if first <= last or to > 65535 then return nil end
+      if first <= last or to > 65535 then return {} end
       if first == last + 1 then spans[n] = to else spans[n + 1], spans[n + 2], n = first, to, n + 2 end
-      count, last = count + to - first + 1, to
+      last = to
     end
   end
-  return spans, count
+  return spans
 end
 
 -- These numbers (0 to 255) as bytes.
@@ -136,35 +163,38 @@ end
 
 -- A bitmap with the ids of these spans.
 local function bitmap_of(spans)
-  local bytes = {}
+  local bytes, n, POWERS = {}, 0, {[0] = 1, 2, 4, 8, 16, 32, 64, 128, 256}
   for i = 1, 8192 do bytes[i] = 0 end
   for i = 1, #spans, 2 do
     local first, last = spans[i], spans[i + 1]
+    n = n + last - first + 1
     while first <= last do
-      local at, upper = 1 + math.floor(first / 8), math.min(last, first - first % 8 + 7)
-      bytes[at], first = bytes[at] + 2 ^ (upper % 8 + 1) - 2 ^ (first % 8), upper + 1
+      local low = first % 8
+      local at, high = (first - low) / 8 + 1, low + last - first
+      if high > 7 then high = 7 end
+      bytes[at], first = bytes[at] + POWERS[high + 1] - POWERS[low], first - low + 8
     end
   end
-  return 'b' .. packed_bytes(bytes)
+  return 'b' .. u16(n - 1) .. packed_bytes(bytes)
 end
 
--- The smallest container with the ids of these spans; nil for none. `count`: of the ids.
-local function container_of(spans, count)
-  local bytes, runs = {}, #spans / 2
-  if count == 0 then return nil end
-  if count > 4096 and 2 + 4 * runs >= 8192 then return bitmap_of(spans) end
-  local is_array = 2 * count <= 2 + 4 * runs
+-- The smallest container with the ids of these spans; there are any.
+local function container_of(spans)
+  local bytes, n, count, runs = {}, 0, 0, #spans / 2
+  for i = 1, #spans, 2 do count = count + spans[i + 1] - spans[i] + 1 end
+  local form = best_form(count, runs)
+  if form == 'b' then return bitmap_of(spans) end
   for i = 1, #spans, 2 do
-    for id = spans[i], is_array and spans[i + 1] or spans[i] do
-      local n = #bytes
-      bytes[n + 1], bytes[n + 2] = id % 256, math.floor(id / 256)
-      if not is_array then
-        local more = spans[i + 1] - id
-        bytes[n + 3], bytes[n + 4] = more % 256, math.floor(more / 256)
-      end
+    local first, last = spans[i], spans[i + 1]
+    if form == 'a' then
+      for id = first, last do bytes[n + 1], bytes[n + 2], n = id % 256, (id - id % 256) / 256, n + 2 end
+    else
+      local more = last - first
+      bytes[n + 1], bytes[n + 2] = first % 256, (first - first % 256) / 256
+      bytes[n + 3], bytes[n + 4], n = more % 256, (more - more % 256) / 256, n + 4
     end
   end
-  return (is_array and 'a' or 'r' .. u16(runs)) .. packed_bytes(bytes)
+  return (form == 'a' and 'a' or 'r' .. u16(runs)) .. packed_bytes(bytes)
 end
 
 -- Whether a container with this many ids, or runs, may take another form: they have passed a power of two, or are too many.
@@ -180,8 +210,8 @@ end
 -- A container with more ids, or with fewer; nil if none is left. `lows`: all of them sorted, and none of them in it, or all.
 local function changed(container, lows, is_added)
   local form, before = form_of(container)
-  if form == 'b' then return changed_bitmap(container, lows, is_added) end
   local after
+  if form == 'b' then return changed_bitmap(container, lows, is_added) end
   if form == 'a' then
     container = changed_array(container, lows, is_added)
     after = (#container - 1) / 2
@@ -190,16 +220,16 @@ local function changed(container, lows, is_added)
     after = (#container - 3) / 4
   end
   if after == 0 then return nil end
-  if is_due(before, after) then
-    local spans, count = spans_of(container)
-    if spans then return container_of(spans, count) end
+  if is_due(before, after) and best_form(measured(container)) ~= form then
+    local spans = spans_of(container)
+    return spans[1] and container_of(spans) or container
   end
   return container
 end
 
--- The runs that two lists of spans have together; and the number of ids.
+-- The runs that two lists of spans have together.
 local function united_spans(one, other)
-  local spans, n, count, i, j = {}, 0, 0, 1, 1
+  local spans, n, i, j = {}, 0, 1, 1
   while one[i] or other[j] do
     local first, last
     if not other[j] or one[i] and one[i] <= other[j] then
@@ -213,28 +243,33 @@ local function united_spans(one, other)
       spans[n + 1], spans[n + 2], n = first, last, n + 2
     end
   end
-  for k = 1, n, 2 do count = count + spans[k + 1] - spans[k] + 1 end
-  return spans, count
+  return spans
 end
 
--- A container with the ids of two (`stored` may be nil), and the number of those that are new. Both keys are overwritten.
-local function united(stored, given, key, other_key)
-  if string.byte(given) == 98 or stored and string.byte(stored) == 98 then
-    local bitmaps, before = {}, 0
-    for i, container in ipairs({given, stored}) do
-      bitmaps[i] = string.byte(container) == 98 and container or bitmap_of(spans_of(container) or {})
-    end
-    if stored then
-      redis.call('SET', other_key, bitmaps[2])
-      before = redis.call('BITCOUNT', other_key, 1, -1)
-    end
-    redis.call('SET', key, bitmaps[1])
-    if stored then redis.call('BITOP', 'OR', key, key, other_key) end
-    return redis.call('GET', key), redis.call('BITCOUNT', key, 1, -1) - before
+-- The number of a container's ids.
+local function count_of(container)
+  if string.byte(container) == 98 then return u16_at(container, 2) + 1 end
+  return (measured(container))
+end
+
+-- A container with the ids of two. Both keys are overwritten.
+local function united(one, other, key, other_key)
+  local is_small = true
+  if string.byte(one) == 98 or string.byte(other) == 98 then
+    is_small = false
+  else
+    local n, runs = measured(one)
+    local others, other_runs = measured(other)
+    is_small = n + others <= 4096 or runs + other_runs < 2048
   end
-  local spans, count = spans_of(given)
-  if not stored then return given, count end
-  local stored_spans, before = spans_of(stored)
-  spans, count = united_spans(spans, stored_spans or {})
-  return container_of(spans, count), count - (before or 0)
+  if is_small then
+    local spans = united_spans(spans_of(one), spans_of(other))
+    return spans[1] and container_of(spans) or other
+  end
+  for i, container in ipairs({one, other}) do
+    if string.byte(container) ~= 98 then container = bitmap_of(spans_of(container)) end
+    redis.call('SET', i == 1 and key or other_key, string.sub(container, 4))
+  end
+  redis.call('BITOP', 'OR', key, key, other_key)
+  return 'b' .. u16(redis.call('BITCOUNT', key) - 1) .. redis.call('GET', key)
 end

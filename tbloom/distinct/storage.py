@@ -55,9 +55,7 @@ def look(config: CounterConfig, now: int) -> Flow[dict[str, list[StoredPiece]]]:
             Command(words) for key in own for words in (("HGET", key, "head"), ("HLEN", key))
         ]
         replies = yield from deliver(commands)
-        for (label, _), key, head, size in zip(
-            some, own, replies[::2], replies[1::2], strict=True
-        ):
+        for (label, _), key, head, size in zip(some, own, replies[::2], replies[1::2], strict=True):
             stored = found.setdefault(label, [])
             if head is not None:
                 stored.append(StoredPiece(text(head), size - 1, key))
