@@ -33,18 +33,18 @@
 --            to merge: the numbers of chunks, likewise
 -- ARGV[18..]  the members themselves, if the mapping keeps them; to merge: the containers
 --
--- Reply      {0, answers, splits, members}  answers: a character per member: 1 counted now, discarded now, counted, or
+-- Reply      {0, answers, splits, members, is_left}  answers: a character per member: 1 counted now, discarded now, counted, or
 --                             merged; 0 otherwise; 2 not looked at: the half that it belongs to has been split, or must be, or its
---                             piece is not in KEYS, or the call had too much to do: read the layout and send it again.
+--                             piece is not in KEYS: read the layout and send it again; or the call had too much to do.
 --                             splits: those of the client's buckets that have been split. members: the number of ids that
---                             the mapping has given
+--                             the mapping has given. is_left: 1 if the call had too much to do
 --            {1, now}         the server's clock (ms) is not within ARGV[8..9]; nothing changed
 --            {2, parameters}  the mapping is stored with other parameters; nothing changed
 --            {2, parameters, 1}  the counter is stored with other parameters; nothing changed
 --            {3, number}      the lane has had a later call, so this is a stray copy of an answered one; nothing changed
 --            {5, of, generation}  the mapping's generation and the counter's are not those in ARGV. If there was no
 --                             counter, it is made, and its mapping too; nothing is counted
---            {6, answers, splits, members}  the same as 0, and the mapping is full: those with 2 that have no id get none
+--            {6, answers, splits, members, is_left}  the same as 0, and the mapping is full: those with 2 that have no id get none
 --            {7, of}          the counter has ids of this generation, which is not the mapping's; nothing changed
 --            {8, key}         the key's value is not tbloom's, or missing where there must be one; nothing changed
 -- Errors     WRONGTYPE, OOM, READONLY, all of them before anything is changed
@@ -57,14 +57,14 @@ local max_members, slices, items, FIRST_MEMBER = tonumber(ARGV[14]), tonumber(AR
 local is_mapped, is_merge = mapping_generation ~= '-', verb == 'merge'
 local is_added, has_ids = verb == 'add' or is_merge, is_merge or not is_mapped
 local CHUNK, PIECE, asked = 65536, 2 ^ 28, #ARGV[17] / (has_ids and 4 or 20)
--- The limit of ids in containers that take another form in one call, unless it is one.
-local MAX_WORK = 4096
+-- The limit of work in one call, and what another form of a container takes of it; to write 8 KB takes 1.
+local MAX_WORK, CONVERSION = 40, 40
 
 local stored, of, stored_parameters, entry = entry_of(counters_key, counter)
 -- The token comes first: a resent call gets its first answer, even if something has changed since.
 if verb ~= 'contains' then
   local answered, last = earlier_answer(lane_key, number, generation)
-  if answered and stored == generation then return {0, answered, {}, 0} end
+  if answered and stored == generation then return {0, answered, {}, 0, 0} end
   if last then return {3, last} end
 end
 
@@ -82,7 +82,7 @@ members = tonumber(members)
 local first_head = head_of(KEYS[FIRST_KEY], generation)
 if not first_head then return {8, KEYS[FIRST_KEY]} end
 if not stored then
-  if not is_added then return {0, string.rep('0', asked), {}, members or 0} end
+  if not is_added then return {0, string.rep('0', asked), {}, members or 0, 0} end
   stored = new_generation()
   if not stored_mapping then redis.call('SET', mapping_key, mapping) end
   if layout == '' then
@@ -177,20 +177,25 @@ for member = 0, asked - 1 do
   end
   answers[member + 1] = answer
 end
--- What takes a chunk another form is dear, so there is little of it in one call.
-local work, changes = 0, #unknown > 0
+-- A container is written as a whole, and it takes long to give it another form, so one call changes some only.
+local work, changes, is_left = 0, #unknown > 0, false
 for _, chunk in ipairs(chunks) do
-  local _, size = form_of(chunk.container or 'a')
-  local after = size + #chunk.lows
-  if chunk.more then size, after = chunk.container and 0 or 1, chunk.container and MAX_WORK or 0 end
-  local is_dear = #chunk.asking > 0 and is_due(size, after)
-  if is_dear and work > 0 and work + after > MAX_WORK then
-    for _, member in ipairs(chunk.asking) do answers[member + 1] = '2' end
-    chunk.lows, chunk.asking, chunk.is_taken, chunk.more = {}, {}, {}, nil
-  elseif is_dear then
-    work = work + after
+  if #chunk.asking > 0 then
+    local container = chunk.container or 'a'
+    local _, size = form_of(container)
+    local cost = #container / 8192
+    if chunk.more then
+      cost = chunk.container and CONVERSION or 4
+    elseif is_due(size, size + #chunk.lows) then
+      cost = cost + CONVERSION * size / 4096
+    end
+    if work > 0 and work + cost > MAX_WORK then
+      for _, member in ipairs(chunk.asking) do answers[member + 1] = '2' end
+      chunk.lows, chunk.asking, chunk.is_taken, chunk.more, is_left = {}, {}, {}, nil, true
+    else
+      work, changes = work + cost, true
+    end
   end
-  changes = changes or #chunk.asking > 0
 end
 if #unknown > 0 then chunk_of(1, members) chunk_of(1, members + #unknown - 1) end
 if damaged then return {8, damaged} end
@@ -245,4 +250,4 @@ if given > 0 or next(containers) then
   if given > 0 then redis.call('SET', members_key, string.format('%.0f', members + given)) end
   redis.call('SET', lane_key, lane_entry(ARGV[1], answers, generation), 'PX', lane_ttl)
 end
-return {is_full and 6 or 0, answers, splits, members + given}
+return {is_full and 6 or 0, answers, splits, members + given, is_left and 1 or 0}

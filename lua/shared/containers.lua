@@ -11,7 +11,7 @@ end
 
 -- A number as two bytes.
 local function u16(number)
-  number = math.min(number, 65535)
+  number = math.max(0, math.min(number, 65535))
   return string.char(number % 256, math.floor(number / 256))
 end
 
@@ -248,8 +248,9 @@ end
 
 -- The number of a container's ids.
 local function count_of(container)
-  if string.byte(container) == 98 then return u16_at(container, 2) + 1 end
-  return (measured(container))
+  local form, size = form_of(container)
+  if form == 'b' then return u16_at(container, 2) + 1 end
+  return form == 'a' and size or (measured(container))
 end
 
 -- A container with the ids of two. Both keys are overwritten.

@@ -47,12 +47,13 @@ _NONE: Mapping[int, bytes] = MappingProxyType({})
 
 
 class _Known(NamedTuple):
-    """What a batch's call is made from: its members, if the mapping keeps them; the tree, and whether the mapping was full,
-    at the last call."""
+    """What a batch's call is made from: its members, if the mapping keeps them; and of its last call, the tree, whether the
+    mapping was full, and whether the call had too much to do."""
 
     members: Mapping[int, bytes]
     tree: Tree = Tree("")
     is_full: bool = False
+    is_left: bool = False
 
 
 class CountExchange(BucketExchange):
@@ -229,9 +230,10 @@ class CountExchange(BucketExchange):
         return slice, expires
 
     def _known_of(self, batch: Batch) -> _Known:
-        """What its call was made from; the layout is read again."""
-        self._outdate(batch)
+        """What its call was made from; the layout is read again, unless the call had too much to do."""
         known: _Known = batch.known
+        if not known.is_left:
+            self._outdate(batch)
         return known
 
     def _outdate(self, batch: Batch) -> None:
@@ -247,10 +249,10 @@ class CountExchange(BucketExchange):
             # Those without an answer may have an id in another bucket, so they are sent once more.
             if status == Status.FULL and known.is_full and {*batch.answers} == {MOVED}:
                 batch.answers = _REFUSED * len(batch.digests)
-            splits, members = more
+            splits, members, is_left = more
             known.tree.note_splits(splits)
             self._members = max(self._members, members)
-            batch.known = known._replace(is_full=status == Status.FULL)
+            batch.known = known._replace(is_full=status == Status.FULL, is_left=bool(is_left))
             return True
         if status == Status.CLOCK:
             self.clock.learn(payload)
