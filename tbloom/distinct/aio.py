@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tbloom.distinct.base import CounterBase
 from tbloom.distinct.info import CounterInfo
-from tbloom.distinct.selection import select
+from tbloom.distinct.selection import Selection, select
 from tbloom.distinct.sets import AsyncMemberSet, Countable
 from tbloom.engine.aio import AsyncDriver
 from tbloom.items import Item
@@ -27,7 +27,6 @@ class AsyncDistinctCounter(
     """``DistinctCounter`` for asyncio: the same verbs, awaited. Any number of tasks may share one."""
 
     _OTHER = "DistinctCounter"
-    _SETS = AsyncMemberSet
 
     @classmethod
     def from_url(
@@ -40,7 +39,7 @@ class AsyncDistinctCounter(
         """See ``DistinctCounter.add``."""
         return await self._run(self._protocol.add(member))
 
-    async def add_many(self, members: Iterable[Item | int]) -> list[bool]:
+    async def add_many(self, members: Iterable[Item] | Iterable[int]) -> list[bool]:
         """See ``DistinctCounter.add_many``."""
         return await self._run(self._protocol.add_many(members))
 
@@ -48,7 +47,7 @@ class AsyncDistinctCounter(
         """See ``DistinctCounter.contains``."""
         return await self._run(self._protocol.contains(member))
 
-    async def contains_many(self, members: Iterable[Item | int]) -> list[bool]:
+    async def contains_many(self, members: Iterable[Item] | Iterable[int]) -> list[bool]:
         """See ``DistinctCounter.contains_many``."""
         return await self._run(self._protocol.contains_many(members))
 
@@ -56,7 +55,7 @@ class AsyncDistinctCounter(
         """See ``DistinctCounter.discard``."""
         return await self._run(self._protocol.discard(member))
 
-    async def discard_many(self, members: Iterable[Item | int]) -> list[bool]:
+    async def discard_many(self, members: Iterable[Item] | Iterable[int]) -> list[bool]:
         """See ``DistinctCounter.discard_many``."""
         return await self._run(self._protocol.discard_many(members))
 
@@ -79,3 +78,6 @@ class AsyncDistinctCounter(
     async def clear(self, *, mapping: bool = False) -> None:
         """See ``DistinctCounter.clear``."""
         await self._run(self._protocol.clear(mapping=mapping))
+
+    def _set(self, selection: Selection) -> AsyncMemberSet:
+        return AsyncMemberSet(self._protocol, self._run, selection)

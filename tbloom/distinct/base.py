@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Generic, TypedDict, TypeVar
 
 from tbloom.distinct.config import MAX_MEMBERS, CounterConfig
 from tbloom.distinct.protocol import CountProtocol
@@ -33,9 +34,6 @@ class CounterBase(Store[Client, CounterConfig], Generic[Client, Sets]):
     """A distinct counter, its client and its protocol."""
 
     _protocol: CountProtocol
-    _run: Any
-    #: The class of its sets.
-    _SETS: Any
 
     def __init__(
         self,
@@ -98,6 +96,6 @@ class CounterBase(Store[Client, CounterConfig], Generic[Client, Sets]):
         """The members of the live slices from that of ``start`` to that of ``end``, both included; see ``slice``."""
         return self._set(select_between(self.config, start, end))
 
+    @abstractmethod
     def _set(self, selection: Selection) -> Sets:
-        made: Sets = self._SETS(self._protocol, self._run, selection)
-        return made
+        """The set of what is counted in these slices."""

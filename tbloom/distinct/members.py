@@ -28,7 +28,7 @@ class MemberPages:
     def __init__(self, config: CounterConfig, left: BitMap) -> None:
         if not config.keep_members:
             expected = "True, so that members can be listed (ids() lists their ids)"
-            raise ConfigError("keep_members", False, expected)
+            raise ConfigError("keep_members", config.keep_members, expected)
         self._config, self._left = config, left
         self._read: set[str] = set()
         self._waiting: Iterator[str] = iter(())

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from tbloom.distinct.config import CounterConfig
 from tbloom.distinct.exchange import refusal
 from tbloom.distinct.roaring import CHUNK, bitmap_of
-from tbloom.engine.flow import Flow, Read, Status, chunks, deliver
+from tbloom.engine.flow import Flow, Read, Status, chunks, deliver, text
 
 if TYPE_CHECKING:
     from pyroaring import BitMap
 
-#: The ids of a piece, and the most pieces of a slice.
-PIECE, MAX_PIECES = 1 << 28, 16
+#: The ids of a piece.
+PIECE = 1 << 28
 #: The chunks that one command reads (1 MB), and that one trip does.
 _PER_COMMAND, _PER_TRIP = 128, 1024
 _HEAD = re.compile(rb"(\d{1,10}) (\d{1,20}) (\d{16})")
@@ -34,22 +34,30 @@ class Head(NamedTuple):
     piece: int
     ids: int
     version: int
-    generation: bytes
-    fields: int
+    generation: str
+    #: The number of its chunks, and 1; -1: not asked.
+    fields: int = -1
 
 
 def head_of(
-    config: CounterConfig, key: str, piece: int, stored: bytes | None, fields: int
+    config: CounterConfig, key: str, piece: int, stored: bytes | None, fields: int | None = None
 ) -> Head | None:
-    """A piece's head; None if there is no such piece."""
-    if stored is None:
-        if fields:
-            raise refusal(config, Status.DAMAGED, key)
+    """The head of a piece; None if there is no such piece."""
+    if stored is None and not fields:
         return None
-    match = _HEAD.fullmatch(stored)
+    match = _HEAD.fullmatch(stored or b"")
     if not match:
         raise refusal(config, Status.DAMAGED, key)
-    return Head(config, key, piece, int(match[1]), int(match[2]), match[3], fields)
+    ids, version, generation = match.groups()
+    return Head(
+        config,
+        key,
+        piece,
+        int(ids),
+        int(version),
+        text(generation),
+        -1 if fields is None else fields,
+    )
 
 
 def ids_of(head: Head, stored: Mapping[bytes, bytes]) -> BitMap:
@@ -83,7 +91,7 @@ def in_parts(key: str) -> Flow[dict[bytes, bytes]]:
     """A large piece's chunks, by their fields."""
     [fields] = yield from deliver([Read(("HKEYS", key), key)])
     names = sorted({*fields} - {b"head"})
-    found = {}
+    found: dict[bytes, bytes] = {}
     for trip in chunks(names, _PER_TRIP):
         parts = [*chunks(trip, _PER_COMMAND)]
         replies = yield from deliver([Read(("HMGET", key, *part), key) for part in parts])

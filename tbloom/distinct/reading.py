@@ -1,25 +1,24 @@
-"""What counters have stored: fetched by plain commands, and kept until it changes."""
+"""The ids of counters: fetched by plain commands, and kept until they change."""
 
 from __future__ import annotations
 
-import re
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from threading import Lock
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
-from tbloom.distinct.config import CounterConfig, parse_entry
 from tbloom.distinct.exchange import refusal
-from tbloom.distinct.pieces import MAX_PIECES, PIECE, Head, groups, head_of, ids_of, in_parts
+from tbloom.distinct.pieces import Head, groups, head_of, ids_of, in_parts
 from tbloom.distinct.roaring import bitmaps
 from tbloom.distinct.selection import Selection
+from tbloom.distinct.state import State, StateReader
 from tbloom.engine.exchange import (
     CLOCK_CHANGED,
     MAX_CORRECTIONS,
     ServerClock,
     too_many_corrections,
 )
-from tbloom.engine.flow import Flow, Read, Status, chunks, deliver, text
+from tbloom.engine.flow import CALLS_AT_ONCE, Flow, Read, Status, chunks, deliver
 from tbloom.engine.forks import BeginsAnew
 
 if TYPE_CHECKING:
@@ -29,29 +28,13 @@ if TYPE_CHECKING:
 MAX_KEPT = 64 << 20
 #: A piece with more chunks than this (2 MB) is read by several commands.
 _MAX_WHOLE = 256
-_CALLS_PER_TRIP = 256
-_NUMBER = re.compile(rb"\d{1,10}")
-
-
-class _State(NamedTuple):
-    """The generations of counters, and their pieces with ids: by selection and slice."""
-
-    generations: dict[CounterConfig, str]
-    heads: list[list[list[Head]]]
-
-    @property
-    def all(self) -> dict[str, Head]:
-        """All pieces, by key."""
-        return {head.key: head for some in self.heads for slice in some for head in slice}
 
 
 class Reader(BeginsAnew):
     """Reads slices of counters through one client; safe to share by threads and tasks."""
 
     def __init__(self, clock: ServerClock) -> None:
-        self._clock = clock
-        #: The pieces that a slice of a mapping's counters may have, by the mapping's key.
-        self._pieces: dict[str, int] = {}
+        self._states = StateReader(clock)
         super().__init__()
 
     def begin(self) -> None:
@@ -79,9 +62,7 @@ class Reader(BeginsAnew):
         bitmaps()  # raises an error if pyroaring is missing
         return (yield from self._ids(wanted, (yield from self._current(wanted))))
 
-    def _ids(
-        self, selections: Sequence[Selection], state: _State
-    ) -> Flow[dict[Selection, BitMap]]:
+    def _ids(self, selections: Sequence[Selection], state: State) -> Flow[dict[Selection, BitMap]]:
         none = bitmaps()()
         for _ in range(MAX_CORRECTIONS):
             found = yield from self._fetch(selections, state)
@@ -93,122 +74,20 @@ class Reader(BeginsAnew):
             state = yield from self._current(selections)
         raise too_many_corrections(selections[0].config.name, "it was cleared")
 
-    def _current(self, selections: Sequence[Selection]) -> Flow[_State]:
+    def _current(self, selections: Sequence[Selection]) -> Flow[State]:
         """The state at one moment within the slices that it names."""
         for _ in range(MAX_CORRECTIONS):
-            state = yield from self._state(selections)
+            state = yield from self._states.read(selections, self._kept.keys())
             if state is not None:
                 return state
         raise too_many_corrections(selections[0].config.name, CLOCK_CHANGED)
 
-    def _state(self, selections: Sequence[Selection]) -> Flow[_State | None]:
-        """The state; None: other slices are live than the client believes, or there are more pieces."""
-        now = self._clock.now()
-        configs = [*dict.fromkeys(selection.config for selection in selections)]
-        roots = {config.keys.root: config for config in configs}
-        pieces = {
-            root: self._pieces.get(root, 1) if config.mapping is not None else MAX_PIECES
-            for root, config in roots.items()
-        }
-        keys = [
-            [
-                [
-                    (piece, selection.config.keys.piece(selection.config.name, label, piece))
-                    for piece in range(pieces[selection.config.keys.root])
-                ]
-                for label in selection.labels(now)
-            ]
-            for selection in selections
-        ]
-        asked: dict[tuple[str, str], Read] = {
-            ("TIME", ""): Read(("TIME",), configs[0].keys.root),
-            **{("GET", key): Read(("GET", key), key) for key in roots},
-        }
-        for config in roots.values():
-            if config.mapping is not None:
-                layout, members = config.keys.layout(), config.keys.members()
-                asked["GETRANGE", layout] = Read(("GETRANGE", layout, "0", "15"), layout)
-                asked["GET", members] = Read(("GET", members), members)
-        for config in configs:
-            key = config.keys.counters()
-            asked[key, config.name] = Read(("HGET", key, config.name), key)
-        for key in dict.fromkeys(key for some in keys for slice in some for _, key in slice):
-            asked["HGET", key] = Read(("HGET", key, "head"), key)
-            asked["HLEN", key] = Read(("HLEN", key), key)
-        replies: list[Any] = []
-        for some in chunks([*asked.values()], _CALLS_PER_TRIP):
-            replies += yield from deliver(some)
-        got = dict(zip(asked, replies, strict=True))
-
-        seconds, microseconds = got["TIME", ""]
-        self._clock.learn(int(seconds) * 1000 + int(microseconds) // 1000)
-        now_there = self._clock.now()
-        generations = {}
-        for config in configs:
-            generations[config] = self._generation(config, got)
-        for root, config in roots.items():
-            if config.mapping is not None:
-                most = self._most_pieces(config, got)
-                if most > pieces[root]:
-                    self._pieces[root] = most
-                    return None
-        currents = [current for each in selections if (current := each.current(now))]
-        if any(not current.start <= now_there < current.end for current in currents):
-            return None
-        heads = [
-            [
-                self._heads(selection.config, slice, generations[selection.config], got)
-                for slice in some
-            ]
-            for selection, some in zip(selections, keys, strict=True)
-        ]
-        return _State(generations, heads)
-
-    def _generation(self, config: CounterConfig, got: Mapping[tuple[str, str], Any]) -> str:
-        """The stored generation of the counter; "" if it is not stored."""
-        stored = got["GET", config.keys.root]
-        if stored is not None and text(stored) != config.stored_mapping:
-            raise refusal(config, Status.MISMATCH, stored)
-        entry = got[config.keys.counters(), config.name]
-        if entry is None:
-            return ""
-        generation, of, parameters = parse_entry(entry)
-        if parameters != config.stored:
-            raise refusal(config, Status.MISMATCH, parameters, 0)
-        if config.mapping is not None and of != text(got["GETRANGE", config.keys.layout()]):
-            raise refusal(config, Status.OTHER_IDS, of)
-        return generation
-
-    def _most_pieces(self, config: CounterConfig, got: Mapping[tuple[str, str], Any]) -> int:
-        key = config.keys.members()
-        members = got["GET", key] or b"0"
-        if not _NUMBER.fullmatch(members):
-            raise refusal(config, Status.DAMAGED, key)
-        return min(max(int(members) - 1, 0) // PIECE + 1, MAX_PIECES)
-
-    def _heads(
-        self,
-        config: CounterConfig,
-        slice: Sequence[tuple[int, str]],
-        generation: str,
-        got: Mapping[tuple[str, str], Any],
-    ) -> list[Head]:
-        """The heads of a slice's pieces that have ids."""
-        found = []
-        for piece, key in slice:
-            head = head_of(config, key, piece, got["HGET", key], got["HLEN", key])
-            if head is not None and text(head.generation) == generation:
-                if head.ids:
-                    found.append(head)
-            elif generation and config.window is None and not piece:  # made with the entry
-                raise refusal(config, Status.DAMAGED, key)
-        return found
-
     def _fetch(
-        self, selections: Sequence[Selection], state: _State
+        self, selections: Sequence[Selection], state: State
     ) -> Flow[dict[str, BitMap] | None]:
         """The ids of the pieces, by key; None: a counter was cleared meanwhile."""
-        found, missing = self._known(state.all.values())
+        found, missing = self._known(state.pieces.values())
+        missing = yield from _with_fields(missing)
         large = [head for head in missing if head.fields > _MAX_WHOLE]
         small = [head for head in missing if head.fields <= _MAX_WHOLE]
         for some in groups(small):
@@ -224,10 +103,10 @@ class Reader(BeginsAnew):
         read = {}
         for head in large:
             read[head.key] = yield from in_parts(head.key)
-        after = yield from self._state(selections)
+        after = yield from self._states.read(selections, ())
         if after is None or after.generations != state.generations:
             return None
-        heads = after.all
+        heads = after.pieces
         for head in large:
             if head.key not in heads:
                 return None
@@ -262,3 +141,13 @@ class Reader(BeginsAnew):
             while self._size > MAX_KEPT:
                 self._size -= self._kept.popitem(last=False)[1][2]
         return ids
+
+
+def _with_fields(heads: Sequence[Head]) -> Flow[list[Head]]:
+    """The heads, with the number of fields where that was not asked."""
+    unknown = [head.key for head in heads if head.fields < 0]
+    sizes: dict[str, int] = {}
+    for keys in chunks(unknown, CALLS_AT_ONCE):
+        replies = yield from deliver([Read(("HLEN", key), key) for key in keys])
+        sizes |= dict(zip(keys, replies, strict=True))
+    return [head._replace(fields=sizes.get(head.key, head.fields)) for head in heads]

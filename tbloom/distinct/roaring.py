@@ -31,7 +31,7 @@ _HEAD_64 = _PARTS.size + _UPPER.size
 
 
 def bitmaps() -> type[BitMap]:
-    """pyroaring's class."""
+    """Pyroaring's class."""
     try:
         from pyroaring import BitMap  # noqa: PLC0415 - it is optional
     except ModuleNotFoundError as error:

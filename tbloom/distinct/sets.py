@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyroaring import BitMap
     from typing_extensions import Self
 
+T = TypeVar("T")
 #: ``int``, or what is awaited for it.
 Number = TypeVar("Number")
 
@@ -57,19 +58,19 @@ class Countable(Generic[Number]):
             if not isinstance(other, Countable):
                 raise ConfigError(f"others[{i}]", other, "a distinct counter, or a set of members")
         sets = [other.members() for other in others]
-        return reduce(lambda one, i: one.combined(operation, sets[i], f"others[{i}]"), range(len(sets)), self.members())
+        return reduce(
+            lambda one, i: one.combined(operation, sets[i], f"others[{i}]"),
+            range(len(sets)),
+            self.members(),
+        )
 
 
 class SetBase(Countable[Number]):
-    """A set of members of counters, or several such sets combined by ``|``, ``&``, ``-`` and ``^``.
+    """What both classes of sets share: their expressions, and their verbs as flows."""
 
-    A verb reads what it needs in a few commands, and keeps it: the next verb asks only for what has changed. What is
-    added meanwhile may be missing. The sets must be of one mapping, or all of counters of integers; they are read by the
-    client of the first one's counter.
-    """
-
-    def __init__(self, protocol: CountProtocol, run: Any, expression: Expression) -> None:
-        self._protocol, self._run, self._expression = protocol, run, expression
+    def __init__(self, protocol: CountProtocol, driver: Any, expression: Expression) -> None:
+        """``driver``: what runs a flow."""
+        self._protocol, self._driver, self._expression = protocol, driver, expression
 
     @abstractmethod
     def count(self) -> Number:
@@ -80,9 +81,9 @@ class SetBase(Countable[Number]):
         return self
 
     def combined(self, operation: str, other: SetBase[Any], argument: str = "set") -> Self:
-        """This set combined with another one (``and``, ``or``, ``sub``, ``xor``); ``argument`` names it in errors."""
+        """The set combined with another one (``and``, ``or``, ``sub``, ``xor``); ``argument`` names it in errors."""
         expression = combine(operation, self._expression, self._checked(other, argument))
-        return type(self)(self._protocol, self._run, expression)
+        return type(self)(self._protocol, self._driver, expression)
 
     def __or__(self, other: SetBase[Any]) -> Self:
         return self.combined("or", other) if isinstance(other, SetBase) else NotImplemented
@@ -123,7 +124,7 @@ class SetBase(Countable[Number]):
         return exported((yield from self._evaluated()), bits)
 
     def _having(self, member: Item | int) -> Flow[bool]:
-        [number] = yield from self._protocol.ids_of([member])
+        [number] = yield from self._protocol.ids_of([member])  # type: ignore[arg-type]
         return number is not None and number in (yield from self._evaluated())
 
     def _compared(self, other: SetBase[Any]) -> Flow[tuple[BitMap, BitMap]]:
@@ -148,7 +149,12 @@ class SetBase(Countable[Number]):
 
 
 class MemberSet(SetBase[int]):
-    __doc__ = SetBase.__doc__
+    """A set of members of counters, or several such sets combined by ``|``, ``&``, ``-`` and ``^``.
+
+    A verb reads what it needs in a few commands, and keeps it: the next verb asks only for what has changed. What is
+    added meanwhile may be missing. The sets must be of one mapping, or all of counters of integers; they are read by the
+    client of the first one's counter.
+    """
 
     def count(self) -> int:
         """The number of distinct members; ``len()`` is the same."""
@@ -196,14 +202,18 @@ class MemberSet(SetBase[int]):
             return self.ids()
         return self._listed()
 
+    def _run(self, flow: Flow[T]) -> T:
+        answer: T = self._driver(flow)
+        return answer
+
     def _listed(self) -> Iterator[Item]:
         pages = self._run(self._pages())
         while (page := self._run(pages.read())) is not None:
             yield from page
 
 
-class AsyncMemberSet(SetBase["Awaitable[int]"]):
-    __doc__ = SetBase.__doc__
+class AsyncMemberSet(SetBase[Awaitable[int]]):
+    """``MemberSet`` for asyncio: the same verbs, awaited."""
 
     async def count(self) -> int:
         """See ``MemberSet.count``."""
@@ -248,3 +258,7 @@ class AsyncMemberSet(SetBase["Awaitable[int]"]):
         while (page := await self._run(pages.read())) is not None:
             for member in page:
                 yield member
+
+    async def _run(self, flow: Flow[T]) -> T:
+        answer: T = await self._driver(flow)
+        return answer

@@ -9,7 +9,7 @@ import redis
 
 from tbloom.distinct.base import CounterBase
 from tbloom.distinct.info import CounterInfo
-from tbloom.distinct.selection import select
+from tbloom.distinct.selection import Selection, select
 from tbloom.distinct.sets import Countable, MemberSet
 from tbloom.engine.sync import SyncDriver
 from tbloom.items import Item
@@ -36,7 +36,6 @@ class DistinctCounter(
     """
 
     _OTHER = "AsyncDistinctCounter"
-    _SETS = MemberSet
 
     @classmethod
     def from_url(
@@ -61,7 +60,7 @@ class DistinctCounter(
         """Counts a member. True: it was not counted before (in the current slice, if there are slices)."""
         return self._run(self._protocol.add(member))
 
-    def add_many(self, members: Iterable[Item | int]) -> list[bool]:
+    def add_many(self, members: Iterable[Item] | Iterable[int]) -> list[bool]:
         """``add`` for each member, in order; a repeat within the call is not counted."""
         return self._run(self._protocol.add_many(members))
 
@@ -71,7 +70,7 @@ class DistinctCounter(
 
     __contains__ = contains
 
-    def contains_many(self, members: Iterable[Item | int]) -> list[bool]:
+    def contains_many(self, members: Iterable[Item] | Iterable[int]) -> list[bool]:
         """``contains`` for each member, in order."""
         return self._run(self._protocol.contains_many(members))
 
@@ -79,7 +78,7 @@ class DistinctCounter(
         """Ends the counting of a member, in all live slices. True: it was counted."""
         return self._run(self._protocol.discard(member))
 
-    def discard_many(self, members: Iterable[Item | int]) -> list[bool]:
+    def discard_many(self, members: Iterable[Item] | Iterable[int]) -> list[bool]:
         """``discard`` for each member, in order."""
         return self._run(self._protocol.discard_many(members))
 
@@ -111,3 +110,6 @@ class DistinctCounter(
             call it again.
         """
         self._run(self._protocol.clear(mapping=mapping))
+
+    def _set(self, selection: Selection) -> MemberSet:
+        return MemberSet(self._protocol, self._run, selection)

@@ -68,7 +68,8 @@ class ScriptCall(NamedTuple):
     in_full: bool = False
     #: The command in RESP, where that is known.
     prepared: bytes = b""
-    decoded = True
+    #: Whether the reply is text, if the client has decode_responses.
+    decoded: bool = True
 
     @property
     def words(self) -> tuple[str | bytes, ...]:
@@ -94,8 +95,8 @@ class Read(NamedTuple):
 
     words: tuple[str | bytes, ...]
     key: str
-    prepared = b""
-    decoded = False
+    prepared: bytes = b""
+    decoded: bool = False
 
     @property
     def packed(self) -> bytes:
