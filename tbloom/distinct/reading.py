@@ -63,12 +63,11 @@ class Reader(BeginsAnew):
         return (yield from self._ids(wanted, (yield from self._current(wanted))))
 
     def _ids(self, selections: Sequence[Selection], state: State) -> Flow[dict[Selection, BitMap]]:
-        none = bitmaps()()
         for _ in range(MAX_CORRECTIONS):
             found = yield from self._fetch(selections, state)
             if found is not None:
                 return {
-                    selection: none.union(*[found[head.key] for slice in some for head in slice])
+                    selection: _union([found[head.key] for slice in some for head in slice])
                     for selection, some in zip(selections, state.heads, strict=True)
                 }
             state = yield from self._current(selections)
@@ -151,3 +150,7 @@ def _with_fields(heads: Sequence[Head]) -> Flow[list[Head]]:
         replies = yield from deliver([Read(("HLEN", key), key) for key in keys])
         sizes |= dict(zip(keys, replies, strict=True))
     return [head._replace(fields=sizes.get(head.key, head.fields)) for head in heads]
+
+
+def _union(some: Sequence[BitMap]) -> BitMap:
+    return some[0] if len(some) == 1 else bitmaps()().union(*some)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from tbloom.distinct.config import CounterConfig, parse_entry
@@ -80,8 +81,7 @@ class StateReader:
     def _keys(self, config: CounterConfig, label: str) -> tuple[list[str], list[str]]:
         """The keys of a slice's pieces; and of those that there are none of, as far as known."""
         count = self._pieces.get(config.keys.root, 1)
-        most = MAX_PIECES if config.mapping is None else count
-        keys = [config.keys.piece(config.name, label, piece) for piece in range(most)]
+        keys = _piece_keys(config, label, MAX_PIECES if config.mapping is None else count)
         return keys[:count], keys[count:]
 
     def _is_current(self, selection: Selection, labels: list[str]) -> bool:
@@ -102,6 +102,11 @@ class StateReader:
                 found = min(max(int(members) - 1, 0) // PIECE + 1, MAX_PIECES)
             self._pieces[root] = max(found, known[root])
         return any(self._pieces[root] > known[root] for root in roots)
+
+
+@lru_cache(1024)
+def _piece_keys(config: CounterConfig, label: str, count: int) -> list[str]:
+    return [config.keys.piece(config.name, label, piece) for piece in range(count)]
 
 
 def _questions(
