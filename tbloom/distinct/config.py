@@ -54,7 +54,9 @@ class CounterConfig:
         if self.mapping is not None:
             check_name(self.mapping, "mapping")
         elif self.keep_members:
-            raise ConfigError("keep_members", True, "False, because there is no mapping")
+            raise ConfigError(
+                "keep_members", self.keep_members, "False, because there is no mapping"
+            )
         window = None
         if self.granularity is not None:
             if self.slices is None:

@@ -87,14 +87,14 @@ class CountExchange(BucketExchange):
         split = partial(self.batches, members=members)
         return (yield from self.add([*members], split, self.add_call))
 
-    def discard(self, digests: list[int]) -> Flow[dict[int, bool]]:
+    def discard(self, digests: Iterable[int]) -> Flow[dict[int, bool]]:
         """Which of these were counted? They are no more."""
         self.pending_answers.forget(digests)
         batches = self.batches(digests, self._live_slices())
         yield from self._tell(batches, "discard")
         return answers_of(batches)
 
-    def contains(self, digests: list[int]) -> Flow[dict[int, bool]]:
+    def contains(self, digests: Iterable[int]) -> Flow[dict[int, bool]]:
         """Which of these are counted?"""
         batches = self.batches(digests, self._live_slices())
         yield from self.ask(batches, partial(self._call, verb="contains"))

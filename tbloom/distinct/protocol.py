@@ -10,7 +10,7 @@ from tbloom.distinct.info import CountedSlice, CounterInfo
 from tbloom.distinct.reading import Reader
 from tbloom.distinct.roaring import containers_of, imported
 from tbloom.distinct.selection import Selection, select
-from tbloom.distinct.storage import clear_counter, clear_mapping, look, memory, number
+from tbloom.distinct.storage import clear_counter, clear_mapping, look, memory
 from tbloom.engine.buckets import bucket_keys
 from tbloom.engine.flow import Command, Flow, deliver
 from tbloom.engine.server import evictions
@@ -70,7 +70,7 @@ class CountProtocol:
         """The member's digest, or its id without a mapping; and its bytes."""
         if self.config.mapping is None:
             return [(check_id(member), b"")]
-        data = encode(member, "member")  # type: ignore[arg-type] - it is checked
+        data = encode(member, "member")  # type: ignore[arg-type]  # it is checked there
         return [(fingerprint(data), data)]
 
     def _all(self, members: Iterable[Item] | Iterable[int]) -> list[tuple[int, bytes]]:
@@ -88,8 +88,8 @@ class CountProtocol:
     ) -> Flow[list[bool]]:
         """The verb's answer for each member; with ``once``, a repeat gets False."""
         answers = yield from verb(dict(members))
-        take = answers.pop if once else answers.get
-        return [take(digest, False) for digest, _ in members]
+        take, none = answers.pop if once else answers.get, False
+        return [take(digest, none) for digest, _ in members]
 
     def from_roaring(self, data: bytes) -> Flow[None]:
         """Counts the ids of a Roaring bitmap in the portable format."""
@@ -109,10 +109,12 @@ class CountProtocol:
         config, keys = self.config, self.config.keys
         total = yield from self.count(select(config))  # compares the parameters
         slices = []
-        for label, pieces in (yield from look(config, self._exchange.clock.now())).items():
-            ids = sum(int(piece.head.split(" ")[0]) for piece in pieces)
+        for label, pieces in (yield from look(self._exchange, select(config))):
+            ids = sum(piece.ids for piece in pieces)
             taken = yield from memory([piece.key for piece in pieces])
-            slices.append(CountedSlice(label, ids, sum(piece.chunks for piece in pieces), taken))
+            slices.append(
+                CountedSlice(label, ids, sum(piece.fields - 1 for piece in pieces), taken)
+            )
         [members] = yield from deliver([Command(("GET", keys.members()))])
         tree = yield from read_tree(config.mapping or config.name, keys.layout())
         buckets = [key for some in bucket_keys(keys.ids(tree.generation), tree) for key in some]
@@ -123,7 +125,7 @@ class CountProtocol:
             granularity=config.window.granularity if config.window else None,
             count=total,
             slices=tuple(slices),
-            members=number(config, members),
+            members=int(members or 0),  # compared by the count
             mapping_bytes=(yield from memory(buckets + others)),
             buckets=len(buckets),
             warnings=tuple((yield from self.warnings())),

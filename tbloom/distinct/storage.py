@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any, NamedTuple
 
 from tbloom.distinct.config import WHOLE, CounterConfig, from_stored
 from tbloom.distinct.exchange import MAX_PIECES, CountExchange, refusal
+from tbloom.distinct.pieces import Head
+from tbloom.distinct.selection import Selection
+from tbloom.distinct.state import StateReader
 from tbloom.engine.buckets import bucket_keys
 from tbloom.engine.flow import (
     CALLS_AT_ONCE,
     Command,
     Flow,
+    Read,
     ScriptCall,
     Status,
     chunks,
     deliver,
-    text,
 )
 from tbloom.engine.scripts import Script
 from tbloom.engine.tree import Tree, read_tree
@@ -32,52 +34,23 @@ _USAGE = Script("distinct/usage")
 _KEYS_PER_CALL = 100
 
 
-class StoredPiece(NamedTuple):
-    """What is stored of one piece of a slice: its head, its chunks and its key."""
-
-    head: str
-    chunks: int
-    key: str
-
-
-def look(config: CounterConfig, now: int) -> Flow[dict[str, list[StoredPiece]]]:
-    """The slices that are live ``now``, by label, oldest first, with the pieces that exist."""
-    keys, found = config.keys, dict[str, list[StoredPiece]]()
-    [members] = yield from deliver([Command(("GET", keys.members()))])
-    pieces = MAX_PIECES if config.mapping is None else number(config, members) + (1 << 28) - 1 >> 28
-    labels = [WHOLE]
-    if config.window:
-        labels = [slice.label for slice in config.window.live(now)]
-    places = [(label, piece) for label in labels for piece in range(max(1, pieces))]
-    for some in chunks(places, CALLS_AT_ONCE // 2):
-        own = [keys.piece(config.name, label, piece) for label, piece in some]
-        commands = [
-            Command(words) for key in own for words in (("HGET", key, "head"), ("HLEN", key))
-        ]
-        replies = yield from deliver(commands)
-        for (label, _), key, head, size in zip(some, own, replies[::2], replies[1::2], strict=True):
-            stored = found.setdefault(label, [])
-            if head is not None:
-                stored.append(StoredPiece(text(head), size - 1, key))
-    return found
-
-
-def number(config: CounterConfig, reply: Any) -> int:
-    """The number of members that a mapping has stored; raises TBloomError if it is none."""
-    found = text(reply or "0")
-    if not (found.isascii() and found.isdigit() and len(found) <= 16):
-        raise refusal(config, Status.DAMAGED, config.keys.members())
-    return int(found)
+def look(exchange: CountExchange, selection: Selection) -> Flow[list[tuple[str, list[Head]]]]:
+    """The slices of a selection by label, oldest first, with the pieces that have ids."""
+    reader, state = StateReader(exchange.clock), None
+    while state is None:
+        state = yield from reader.read([selection], ())
+    return [*zip(selection.labels(exchange.clock.now()), state.heads[0], strict=True)]
 
 
 def clear_counter(exchange: CountExchange) -> Flow[None]:
     """Forgets what the counter has counted, also if it is stored with other parameters."""
     config, keys = exchange.config, exchange.config.keys
     exchange.forget()
-    [entry] = yield from deliver([Command(("HGET", keys.counters(), config.name))])
+    counters = keys.counters()
+    [entry] = yield from deliver([Read(("HGET", counters, config.name), counters)])
     call = ScriptCall(
         _CLEAR,
-        (keys.config(), keys.counters()),
+        (keys.config(), counters),
         (
             config.stored_mapping,
             config.name,
@@ -88,7 +61,7 @@ def clear_counter(exchange: CountExchange) -> Flow[None]:
     yield from _clear(exchange, call)
     if entry is not None:
         with suppress(ConfigError):  # another program's names no slices
-            config = from_stored(config.name, config.mapping, text(entry))
+            config = from_stored(config.name, config.mapping, entry)
     yield from _sweep(config, exchange.clock.now())
 
 
@@ -100,7 +73,8 @@ def clear_mapping(exchange: CountExchange) -> Flow[None]:
     former = keys.forgotten(), keys.forgotten_counters()
     is_done = False
     while not is_done:  # what an earlier call has left is swept first
-        [generation] = yield from deliver([Command(("GETRANGE", keys.layout(), 0, 15))])
+        layout = keys.layout()
+        [generation] = yield from deliver([Read(("GETRANGE", layout, "0", "15"), layout)])
         call = ScriptCall(_FORGET, (*own, *former), (config.stored_mapping, generation))
         is_done = yield from _clear(exchange, call)
         yield from _sweep_mapping(config, exchange.clock.now())
@@ -135,13 +109,14 @@ def _sweep_mapping(config: CounterConfig, now: int) -> Flow[None]:
     except TBloomError:  # another program's value, which names no buckets
         tree = Tree("")
         yield from deliver([Command(("UNLINK", former[0]))])
-    [entries] = yield from deliver([Command(("HGETALL", former[1]))])
-    for name, entry in entries.items():
+    [names] = yield from deliver([Read(("HKEYS", former[1]), former[1])])
+    for name in names:
+        [entry] = yield from deliver([Read(("HGET", former[1], name), former[1])])
         with suppress(ConfigError):  # another program's names no slices
-            yield from _sweep(from_stored(name, config.mapping, text(entry)), now)
+            yield from _sweep(from_stored(name, config.mapping, entry or b""), now)
     for some in bucket_keys(keys.ids(tree.generation), tree):
         yield from deliver([Command(("UNLINK", *some))])
-    if tree.generation or entries:
+    if tree.generation or names:
         yield from deliver([ScriptCall(_SWEPT, former, (tree.generation,))])
 
 
