@@ -78,6 +78,7 @@ def clear_mapping(exchange: CountExchange) -> Flow[None]:
         call = ScriptCall(_FORGET, (*own, *former), (config.stored_mapping, generation))
         is_done = yield from _clear(exchange, call)
         yield from _sweep_mapping(config, exchange.clock.now())
+    yield from _sweep(config, exchange.clock.now())  # its entry may have been lost
 
 
 def _clear(exchange: CountExchange, call: ScriptCall) -> Flow[bool]:
