@@ -215,11 +215,10 @@ def _shown(info: CounterInfo) -> RenderableType:
     ]
     if info.granularity is not None:
         rows += ["", _slices(info)]
-    rows += [
-        "",
-        f"mapping {info.mapping!r}: {info.members:,} members, {formats.size(info.mapping_bytes)}",
-        *(Styled(f"warning: {sentence}", "yellow") for sentence in info.warnings),
-    ]
+    if info.mapping is not None:
+        taken = formats.size(info.mapping_bytes)
+        rows += ["", f"mapping {info.mapping!r}: {info.members:,} members, {taken}"]
+    rows += [Styled(f"warning: {sentence}", "yellow") for sentence in info.warnings]
     return Group(*rows)
 
 
