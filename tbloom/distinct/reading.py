@@ -34,7 +34,7 @@ class Reader(BeginsAnew):
     """Reads slices of counters through one client; safe to share by threads and tasks."""
 
     def __init__(self, clock: ServerClock) -> None:
-        self._states = StateReader(clock)
+        self._clock, self._states = clock, StateReader(clock)
         super().__init__()
 
     def begin(self) -> None:
@@ -43,6 +43,10 @@ class Reader(BeginsAnew):
         #: The version, the ids and the bytes of pieces, by key; those asked for last are at the end.
         self._kept: OrderedDict[str, tuple[int, BitMap, int]] = OrderedDict()
         self._size = 0
+
+    def labels(self, selection: Selection) -> list[str]:
+        """The labels of the selection's slices, by the server's clock as far as known."""
+        return selection.labels(self._clock.now())
 
     def count(self, selection: Selection) -> Flow[int]:
         """The number of distinct ids in these slices; without their chunks, if only one slice has ids."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import operator
 import random
 import subprocess
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from tbloom import AsyncDistinctCounter, ConfigError, DistinctCounter, TBloomError
-from tbloom.distinct import reading
+from tbloom.distinct import Cohort, Retention, funnel, reading, retention
 from tests.helpers import servers
 from tests.helpers.making import Make
 from tests.helpers.servers import Cluster
@@ -183,6 +184,44 @@ def test_slices_are_sets(clockwork: servers.Clockwork, name: str) -> None:
         assert 70 == len(pages.members())
         assert not pages.members().isdisjoint(tuesday)
         assert 0 == len(monday) == len(pages.within(1))
+
+
+def test_retention_and_funnel(clockwork: servers.Clockwork, name: str) -> None:
+    url, days = clockwork.server.url, {"granularity": "d", "slices": 5}
+    with DistinctCounter.from_url(url, "a", name, **days) as pages:
+        for day, some in ((3, "abcd"), (4, "abe"), (6, "aef"), (7, "dg")):
+            clockwork.set(f"2019-06-{day:02} 12:00:00")
+            pages.add_many([*some])
+        expected = [
+            Cohort("20190603", 4, (2, 0, 1, 1)),
+            Cohort("20190604", 1, (0, 1, 0)),
+            Cohort("20190605", 0, (0, 0)),
+            Cohort("20190606", 1, (0,)),
+            Cohort("20190607", 1, ()),
+        ]
+        assert Retention("a", "d", tuple(expected)) == retention(pages)
+        newest = (Cohort("20190606", 3, (0,)), Cohort("20190607", 2, ()))
+        assert Retention("a", "d", newest) == retention(pages, 2)
+        first = pages.slice("20190603")
+        assert [4, 2, 1] == funnel(first, pages.slice("20190604"), pages.slice("20190606"))
+        assert [7] == funnel(pages)
+        assert [7, 4] == funnel(pages, first)
+
+        async def awaited() -> tuple[Retention, list[int]]:
+            async with AsyncDistinctCounter.from_url(url, "a", name, **days) as same:
+                return await retention(same, 2), await funnel(same, same.within(1))
+
+        assert (retention(pages, 2), [7, 2]) == asyncio.run(awaited())
+    with DistinctCounter.from_url(url, "b", name) as whole:
+        for wrong in (whole, first, None):
+            with pytest.raises(ConfigError, match=r"^counter: expected"):
+                retention(wrong)
+        with pytest.raises(ConfigError, match=r"^others\[0\]: expected"):
+            funnel(whole, "a")
+        with pytest.raises(ConfigError, match=r"^first: expected"):
+            funnel("a")
+        with pytest.raises(ConfigError, match=r"^within: expected"):
+            retention(pages, 6)
 
 
 def test_what_is_known_is_not_read_again(own: redis.Redis) -> None:
