@@ -15,6 +15,7 @@ from tbloom.engine.buckets import bucket_keys
 from tbloom.engine.flow import Command, Flow, deliver
 from tbloom.engine.server import evictions
 from tbloom.engine.tree import read_tree
+from tbloom.errors import ConfigError
 from tbloom.items import Item, check_id, check_items, encode, encode_all, fingerprint
 
 
@@ -93,7 +94,12 @@ class CountProtocol:
 
     def from_roaring(self, data: bytes) -> Flow[None]:
         """Counts the ids of a Roaring bitmap in the portable format."""
-        yield from self.merge(containers_of(imported(data)))
+        ids = imported(data)
+        if ids and self.config.mapping is not None:
+            [members] = yield from deliver([Command(("GET", self.config.keys.members()))])
+            if ids.max() >= int(members or 0):
+                raise ConfigError("data", ids.max(), "ids that the mapping has given to members")
+        yield from self.merge(containers_of(ids))
 
     def count(self, selection: Selection) -> Flow[int]:
         """The number of distinct members in these slices."""
