@@ -107,4 +107,4 @@ def options(client: Any, call: Call) -> dict[str, Any]:
         key = call.key
     elif isinstance(call, ScriptCall) and isinstance(client, RedisCluster):
         key = call.keys[0]
-    return {"target_nodes": client.get_node_from_key(key), **IN_BYTES} if key else IN_BYTES  # type: ignore[no-untyped-call]
+    return {"target_nodes": client.get_node_from_key(key), **IN_BYTES} if key else IN_BYTES
