@@ -50,11 +50,11 @@ class Reader(BeginsAnew):
 
     def count(self, selection: Selection) -> Flow[int]:
         """The number of distinct ids in these slices; without their chunks, if only one slice has ids."""
-        state = yield from self._current([selection])
+        state = yield from self._current((selection,))
         slices = [slice for slice in state.heads[0] if slice]
         if len(slices) <= 1:
             return sum(head.ids for slice in slices for head in slice)
-        found = yield from self._ids([selection], state)
+        found = yield from self._ids((selection,), state)
         return len(found[selection])
 
     def read(self, selections: Iterable[Selection]) -> Flow[dict[Selection, BitMap]]:
@@ -62,11 +62,13 @@ class Reader(BeginsAnew):
 
         They are those of one moment, or, of what needs several commands, between the first moment and the last.
         """
-        wanted = [*dict.fromkeys(selections)]
+        wanted = tuple(dict.fromkeys(selections))
         bitmaps()  # raises an error if pyroaring is missing
         return (yield from self._ids(wanted, (yield from self._current(wanted))))
 
-    def _ids(self, selections: Sequence[Selection], state: State) -> Flow[dict[Selection, BitMap]]:
+    def _ids(
+        self, selections: tuple[Selection, ...], state: State
+    ) -> Flow[dict[Selection, BitMap]]:
         for _ in range(MAX_CORRECTIONS):
             found = yield from self._fetch(selections, state)
             if found is not None:
@@ -77,7 +79,7 @@ class Reader(BeginsAnew):
             state = yield from self._current(selections)
         raise too_many_corrections(selections[0].config.name, "it was cleared")
 
-    def _current(self, selections: Sequence[Selection]) -> Flow[State]:
+    def _current(self, selections: tuple[Selection, ...]) -> Flow[State]:
         """The state at one moment within the slices that it names."""
         for _ in range(MAX_CORRECTIONS):
             state = yield from self._states.read(selections, self._kept.keys())
@@ -86,7 +88,7 @@ class Reader(BeginsAnew):
         raise too_many_corrections(selections[0].config.name, CLOCK_CHANGED)
 
     def _fetch(
-        self, selections: Sequence[Selection], state: State
+        self, selections: tuple[Selection, ...], state: State
     ) -> Flow[dict[str, BitMap] | None]:
         """The ids of the pieces, by key; None: a counter was cleared meanwhile."""
         found, missing = self._known(state.pieces.values())

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from tbloom.distinct.config import CounterConfig, parse_entry
+from tbloom.distinct.config import ALWAYS, CounterConfig, parse_entry
 from tbloom.distinct.exchange import MAX_PIECES, refusal
 from tbloom.distinct.pieces import PIECE, Head, head_of
 from tbloom.distinct.selection import Selection
 from tbloom.engine.exchange import ServerClock
-from tbloom.engine.flow import Flow, Read, Status, chunks, deliver, text
+from tbloom.engine.flow import Flow, Read, Status, chunks, deliver, pack, text
 
 _CALLS_PER_TRIP = 256
+#: The questions that are kept.
+_MAX_LAST = 256
 _NUMBER = re.compile(rb"\d{1,10}")
 #: The replies to commands, by their words.
-Replies = Mapping[tuple[str, ...], Any]
+Replies = Mapping[tuple[str | bytes, ...], Any]
 
 
 class State(NamedTuple):
@@ -32,6 +34,17 @@ class State(NamedTuple):
         return {head.key: head for some in self.heads for slice in some for head in slice}
 
 
+class _Asked(NamedTuple):
+    """Commands, as long as these slices are live; their replies, without the server's time; and what these mean."""
+
+    begins: int
+    ends: int
+    labels: dict[Selection, list[str]]
+    calls: list[Read]
+    replies: list[Any] | None = None
+    state: State | None = None
+
+
 class StateReader:
     """Asks for states, through one client."""
 
@@ -39,53 +52,70 @@ class StateReader:
         self._clock = clock
         #: The pieces that a slice has, as far as known, by the key of the counter's mapping.
         self._pieces: dict[str, int] = {}
+        #: What was asked last, and may be asked again.
+        self._last: dict[tuple[Selection, ...], _Asked] = {}
 
-    def read(self, selections: Sequence[Selection], kept: Collection[str]) -> Flow[State | None]:
+    def read(self, chosen: Sequence[Selection], kept: Collection[str]) -> Flow[State | None]:
         """The state, in one trip; None: other slices are live than the client believes, or there are more pieces.
 
         ``kept``: the keys of pieces whose number of chunks is not asked.
         """
-        now = self._clock.now()
-        labels = {selection: selection.labels(now) for selection in selections}
-        roots = {selection.config.keys.root: selection.config for selection in selections}
-        keys = {
-            (one.config, label): self._keys(one.config, label)
-            for one, some in labels.items()
-            for label in some
-        }
-        asked: dict[tuple[str, ...], Read] = {("TIME",): Read(("TIME",), next(iter(roots)))}
-        for words in _questions(keys, kept):
-            asked[words] = Read(words, words[1])
+        selections, now = tuple(chosen), self._clock.now()
+        asked = self._last.get(selections)
+        if asked is None or not asked.begins <= now < asked.ends:
+            asked = self._ask(selections, now, kept)
         replies: list[Any] = []
-        for calls in chunks([*asked.values()], _CALLS_PER_TRIP):
+        for calls in chunks(asked.calls, _CALLS_PER_TRIP):
             replies += yield from deliver(calls)
-        got = dict(zip(asked, replies, strict=True))
-        seconds, microseconds = got["TIME",]
+        seconds, microseconds = replies.pop(0)
         self._clock.learn(int(seconds) * 1000 + int(microseconds) // 1000)
-        generations = {one.config: _generation(one.config, got) for one in selections}
-        if self._finds_more(roots, got) or not all(
-            map(self._is_current, selections, labels.values())
-        ):
+        if not asked.begins <= self._clock.now() < asked.ends:
             return None
-        return State(
-            generations,
+        if replies == asked.replies:
+            return asked.state
+        words = [call.words for call in asked.calls[1:]]
+        state = self._state(asked.labels, dict(zip(words, replies, strict=True)))
+        if len(self._last) >= _MAX_LAST:
+            self._last.clear()
+        if state is None:
+            self._last.pop(selections, None)
+        elif not any(name == "HLEN" for name, *_ in words):
+            self._last[selections] = asked._replace(replies=replies, state=state)
+        return state
+
+    def _ask(self, selections: tuple[Selection, ...], now: int, kept: Collection[str]) -> _Asked:
+        labels = {selection: selection.labels(now) for selection in selections}
+        currents = [current for one in selections if (current := one.current(now))]
+        keys = [self._keys(one.config, label) for one, some in labels.items() for label in some]
+        configs = [selection.config for selection in selections]
+        calls = [Read(("TIME",), configs[0].keys.root, pack(("TIME",)))]
+        calls += [
+            Read(words, words[1], pack(words))
+            for words in dict.fromkeys(_questions(configs, keys, kept))
+        ]
+        begins = max((current.start for current in currents), default=ALWAYS.start)
+        ends = min((current.end for current in currents), default=ALWAYS.end)
+        return _Asked(begins, ends, labels, calls)
+
+    def _state(self, labels: Mapping[Selection, list[str]], got: Replies) -> State | None:
+        """What the replies mean."""
+        generations = {one.config: _generation(one.config, got) for one in labels}
+        if self._finds_more({config.keys.root: config for config in generations}, got):
+            return None
+        heads = [
             [
-                [
-                    _heads(one.config, keys[one.config, label][0], generations[one.config], got)
-                    for label in some
-                ]
-                for one, some in labels.items()
-            ],
-        )
+                _heads(one.config, self._keys(one.config, label)[0], generations[one.config], got)
+                for label in some
+            ]
+            for one, some in labels.items()
+        ]
+        return State(generations, heads)
 
     def _keys(self, config: CounterConfig, label: str) -> tuple[list[str], list[str]]:
         """The keys of a slice's pieces; and of those that there are none of, as far as known."""
         count = self._pieces.get(config.keys.root, 1)
         keys = _piece_keys(config, label, MAX_PIECES if config.mapping is None else count)
         return keys[:count], keys[count:]
-
-    def _is_current(self, selection: Selection, labels: list[str]) -> bool:
-        return selection.labels(self._clock.now()) == labels
 
     def _finds_more(self, roots: Mapping[str, CounterConfig], got: Replies) -> bool:
         """Notes how many pieces slices may have. True: more than were asked for."""
@@ -110,16 +140,18 @@ def _piece_keys(config: CounterConfig, label: str, count: int) -> list[str]:
 
 
 def _questions(
-    keys: Mapping[tuple[CounterConfig, str], tuple[list[str], list[str]]], kept: Collection[str]
+    configs: Iterable[CounterConfig],
+    keys: Iterable[tuple[list[str], list[str]]],
+    kept: Collection[str],
 ) -> Iterator[tuple[str, ...]]:
     """The words of the commands."""
-    for config in dict.fromkeys(config for config, _ in keys):
+    for config in configs:
         yield "GET", config.keys.root
         yield "HGET", config.keys.counters(), config.name
         if config.mapping is not None:
             yield "GETRANGE", config.keys.layout(), "0", "15"
             yield "GET", config.keys.members()
-    for own, others in keys.values():
+    for own, others in keys:
         for key in own:
             yield "HGET", key, "head"
             if key not in kept:
