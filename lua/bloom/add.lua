@@ -1,8 +1,8 @@
 -- add: which of these items are new? Remembers the new ones in the current slice.
 --
--- KEYS[1]    the client's lane: the number and the answers of its last call that changed something
+-- KEYS[1]    the client's lane (shared/tokens.lua)
 -- KEYS[2]    the filter's parameters
--- KEYS[3]    the layout: the parts of the slices that have other parts than the usual one
+-- KEYS[3]    the layout: the generation, 16 digits; then the parts of the slices that have other parts than the usual one
 -- KEYS[4]    the register of parts, which shows that the server has dropped a part early
 -- KEYS[5]    the current part: the newest part of the current slice, where new items go
 -- KEYS[6..]  all older parts of live slices, newest first
@@ -14,7 +14,7 @@
 -- ARGV[5]    when it leaves the window (ms)
 -- ARGV[6]    how long a lane is kept at most (ms)
 -- ARGV[7]    1: the parameters may be stored where there are none; 0: they must be agreed on first (open.lua)
--- ARGV[8]    the client's layout
+-- ARGV[8]    the client's layout; '': it knows of none
 -- ARGV[9]    the layout with one more part for the current slice, used when the current part is full; '': never grow
 -- ARGV[10]   the capacity of the current part (items)
 -- ARGV[11]   the sizes of the parts from KEYS[5] on (groups_of in shared/blocks.lua)
@@ -27,7 +27,8 @@
 --            {2, parameters}  the filter is stored with other parameters; nothing changed
 --            {3, number}      the lane is at a later call: this is a stray copy of an answered one; nothing changed
 --            {4, ''}          no parameters are stored, and the client has not agreed on them; nothing changed
---            {5, layout}      the stored layout is another one; nothing changed
+--            {5, layout}      the stored layout is another one; nothing changed. With '' in ARGV[8], and no layout: the
+--                             parameters and a layout were stored, and no item
 --            {6, answers}     the slice is full and may not grow: the item after these is new, and was not added
 -- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
 
@@ -39,24 +40,21 @@ local lane_ttl, agreed = tonumber(ARGV[6]), ARGV[7] == '1'
 local layout, grown_layout, capacity, sizes, items = ARGV[8], ARGV[9], tonumber(ARGV[10]), ARGV[11], ARGV[12]
 local grows = grown_layout ~= ''
 
--- The token comes first: a call that is sent again gets its first answer, whatever has changed since.
-local stored = redis.call('MGET', config_key, lane_key)
-if stored[2] then
-  local last, answers = string.match(stored[2], '^(%d+):(%d*)$')
-  last = tonumber(last) or 0
-  if last == number then return {0, answers} end
-  if last > number then return {3, last} end
-end
+-- The token comes first: a call that is sent again gets its first answer, whatever has changed since, unless the filter
+-- was cleared.
+local stored = redis.call('MGET', config_key, layout_key, lane_key)
+local generation = string.sub(stored[2] or '', 1, 16)
+local earlier, last = kept_answers(stored[3], number, generation)
+if earlier then return {0, earlier} end
+if last then return {3, last} end
 
 local now = server_time()
 if now < begins or now >= ends then return {1, now} end
 
-if stored[1] and stored[1] ~= config then return {2, stored[1]} end
--- MGET shows a key of another type as a missing one; GET raises WRONGTYPE.
-if not stored[1] then redis.call('GET', config_key) end
-if not stored[1] and not agreed then return {4, ''} end
-local stored_layout = redis.call('GET', layout_key) or ''
-if stored_layout ~= layout then return {5, stored_layout} end
+-- MGET shows a key of another type as a missing one; `refusal` raises WRONGTYPE.
+if stored[1] ~= config or stored[2] ~= layout then
+  return refusal(config_key, config, agreed, layout_key, layout, expires, now)
+end
 
 -- First all looks, then all changes.
 local groups, item_bytes = groups_of(sizes, FIRST_PART)
@@ -76,8 +74,8 @@ status, answers = status or 0, table.concat(answers)
 -- Without a new item nothing changes, so the call is safe to send again without a token.
 if change.items == 0 then return {status, answers} end
 
-local held, dropped = insert(change, expires, now, register, config_key, config, stored[1])
+local held, dropped = insert(change, expires, now, register, config_key, layout_key)
 -- Every later call has to know the new part.
 if grows and held >= capacity then keep(layout_key, grown_layout, expires, now) end
-redis.call('SET', lane_key, ARGV[1] .. ':' .. answers, 'PX', math.min(lane_ttl, expires - now))
+redis.call('SET', lane_key, lane_entry(ARGV[1], answers, generation), 'PX', math.min(lane_ttl, expires - now))
 return {status, answers, dropped and 1 or nil}

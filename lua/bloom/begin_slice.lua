@@ -1,7 +1,7 @@
 -- begin_slice: give a slice that begins other parts than the usual one, unless the layout has changed meanwhile.
 --
 -- KEYS[1]    the filter's parameters
--- KEYS[2]    the layout: the parts of the slices that have other parts than the usual one
+-- KEYS[2]    the layout (add.lua)
 -- KEYS[3]    the first part of the slice that begins
 --
 -- ARGV[1]    the client's parameters

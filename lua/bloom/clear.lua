@@ -1,8 +1,8 @@
 -- clear: forget everything that the filter has seen, and its parameters.
 --
 -- KEYS[1]    the filter's parameters
--- KEYS[2]    the client's lane: the number and the answers of its last call that changed something
--- KEYS[3]    the layout: the parts of the slices that have other parts than the usual one
+-- KEYS[2]    the client's lane (shared/tokens.lua)
+-- KEYS[3]    the layout (add.lua)
 -- KEYS[4]    the register of parts
 -- KEYS[5]    the claims
 -- KEYS[6]    the sessions that hold claims
@@ -29,9 +29,8 @@ local begins, ends, expires = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARG
 local lane_ttl, layout = tonumber(ARGV[6]), ARGV[7]
 
 -- A second copy would forget what others have added meanwhile.
-local last = redis.call('GET', lane_key)
-last = last and tonumber(string.match(last, '^%d+'))
-if last and last >= number then return {3, last} end
+local earlier, last = earlier_answer(lane_key, number)
+if earlier or last then return {3, last or number} end
 
 local now = server_time()
 if now < begins or now >= ends then return {1, now} end
@@ -44,7 +43,7 @@ if stored_layout ~= layout then return {5, stored_layout} end
 for part = FIRST_PART, #KEYS do redis.call('GETBIT', KEYS[part], 0) end
 for hash = 4, 6 do redis.call('HLEN', KEYS[hash]) end
 
-redis.call('SET', lane_key, ARGV[2] .. ':0', 'PX', math.min(lane_ttl, expires - now))
+redis.call('SET', lane_key, lane_entry(ARGV[2], '', ''), 'PX', math.min(lane_ttl, expires - now))
 local keys = redis.call('UNLINK', config_key, layout_key, KEYS[4], KEYS[5], KEYS[6])
 for part = FIRST_PART, #KEYS do keys = keys + redis.call('UNLINK', KEYS[part]) end
 return {0, keys}

@@ -1,7 +1,7 @@
 -- contains: which of these items has the filter seen? Changes nothing.
 --
 -- KEYS[1]    the filter's parameters
--- KEYS[2]    the layout: the parts of the slices that have other parts than the usual one
+-- KEYS[2]    the layout (add.lua)
 -- KEYS[3..]  all parts of live slices, newest first
 --
 -- ARGV[1]    the client's parameters

@@ -1,8 +1,7 @@
 -- reconfigure: give a filter, or one shard of it, other parameters, and keep what it has seen.
 --
 -- KEYS[1]    the filter's parameters
--- KEYS[2]    the layout: the parts of the slices that have other parts than the usual one. KEYS[2..] are missing for
---            the key that a sharded filter's clients compare their parameters with (open.lua)
+-- KEYS[2]    the layout (add.lua). KEYS[2..] are missing for the key that a sharded filter's clients compare their parameters with (open.lua)
 -- KEYS[3]    the register of parts
 -- KEYS[4..]  all parts of live slices
 --
@@ -36,6 +35,7 @@ if config ~= old_config then return {2, config} end
 if layout_key then
   local layout = redis.call('GET', layout_key) or ''
   if layout ~= old_layout then return {5, layout} end
+  if layout == '' then new_layout = begun_layout(new_layout) end -- the server has dropped the old one
   redis.call('HLEN', register)
   -- Another program's key gets no TTL: GETBIT raises WRONGTYPE.
   for part = FIRST_PART, #KEYS do redis.call('GETBIT', KEYS[part], 0) end

@@ -1,14 +1,14 @@
 -- restore_shard: put a restored shard in its place. Renames its parts, which restore_piece.lua has written, all at once.
 --
 -- KEYS[1]    the filter's parameters
--- KEYS[2]    the layout: the parts of the slices that have other parts than the usual one
+-- KEYS[2]    the layout (add.lua)
 -- KEYS[3]    the register of parts
 -- KEYS[4..]  the temporary name of each part, and then, in the same order, the final ones
 --
 -- ARGV[1]    the parameters
 -- ARGV[2]    when they are dropped (ms)
--- ARGV[3]    the layout; '': none
--- ARGV[4]    when it is dropped (ms)
+-- ARGV[3]    the layout without a generation: a new one begins
+-- ARGV[4]    when the layout is dropped (ms)
 -- ARGV[5]    when the register is dropped (ms)
 -- ARGV[6..]  when each part is dropped (ms)
 --
@@ -18,7 +18,7 @@
 -- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
 
 local config_key, layout_key, register, FIRST_PART, FIRST_EXPIRY = KEYS[1], KEYS[2], KEYS[3], 4, 6
-local layout, parts = ARGV[3], (#KEYS - FIRST_PART + 1) / 2
+local parts = (#KEYS - FIRST_PART + 1) / 2
 
 local stored = redis.call('GET', config_key)
 if stored then return {2, stored} end
@@ -31,8 +31,8 @@ redis.call('GET', layout_key)
 redis.call('HLEN', register)
 
 redis.call('SET', config_key, ARGV[1], 'PXAT', ARGV[2])
-redis.call('UNLINK', layout_key, register)
-if layout ~= '' then redis.call('SET', layout_key, layout, 'PXAT', ARGV[4]) end
+redis.call('UNLINK', register)
+redis.call('SET', layout_key, begun_layout(ARGV[3]), 'PXAT', ARGV[4])
 for i = 0, parts - 1 do
   local part, expires = KEYS[FIRST_PART + parts + i], ARGV[FIRST_EXPIRY + i]
   redis.call('RENAME', KEYS[FIRST_PART + i], part)

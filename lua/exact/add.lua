@@ -5,7 +5,7 @@
 -- et al., 1979). The script checks the token, the parameters and the generation. Then it (1) looks up all items, (2) adds
 -- those that are missing, and (3) sweeps dead entries out of some more buckets.
 --
--- KEYS[1]    the client's lane: the number and the answer of its last call that changed something
+-- KEYS[1]    the client's lane (shared/tokens.lua)
 -- KEYS[2]    the filter's parameters
 -- KEYS[3]    the layout: the generation, 16 digits; then a bit for each bucket, from number 0 on
 -- KEYS[4..]  the items' buckets, as the client knows them, each followed by its halves (place in shared/buckets.lua); then
@@ -14,14 +14,13 @@
 -- ARGV[1]    this call's number in the lane; with the lane's name, its token
 -- ARGV[2]    the client's parameters
 -- ARGV[3]    1: the parameters may be stored if there are none; 0: they must be compared first (open.lua)
--- ARGV[4]    the generation that the client knows or proposes: the time of its beginning (us)
+-- ARGV[4]    the generation that the client knows; '': none
 -- ARGV[5]    how long the items are remembered (ms)
 -- ARGV[6]    how long a lane's answer is kept at most (ms)
 -- ARGV[7]    the limit of entries in a bucket; with more it is split
 -- ARGV[8]    the number of the last bucket that may be split
--- ARGV[9]    1: the generation is a proposal, for the case that none is stored
--- ARGV[10]   the items (half_at in shared/buckets.lua)
--- ARGV[11..]  the numbers of the buckets to sweep
+-- ARGV[9]    the items (half_at in shared/buckets.lua)
+-- ARGV[10..]  the numbers of the buckets to sweep
 --
 -- Reply      {0, answers, splits, dead, left}  answers: a character per item: 0 seen; 1 new; 2 not added, because the
 --                             half that it belongs to has been split, or must be: read the layout and send it again.
@@ -30,23 +29,38 @@
 --            {2, parameters}  the filter is stored with other parameters; nothing changed
 --            {3, number}      the lane has had a later call, so this is a stray copy of an answered one; nothing changed
 --            {4, ''}          no parameters are stored here, and the client has not compared its own; nothing changed
---            {5, generation}  another generation is stored; nothing changed
+--            {5, generation}  another generation is stored; nothing changed. With '' in ARGV[4], and none stored: the
+--                             parameters and a generation were stored, and no item
 -- Errors     WRONGTYPE, OOM, READONLY, all of them before anything is changed
 
-local lane_key, config_key, layout_key, FIRST_KEY, FIRST_SWEPT = KEYS[1], KEYS[2], KEYS[3], 4, 11
+local lane_key, config_key, layout_key, FIRST_KEY, FIRST_SWEPT = KEYS[1], KEYS[2], KEYS[3], 4, 10
 local number, config, agreed, generation = tonumber(ARGV[1]), ARGV[2], ARGV[3] == '1', ARGV[4]
 local ttl, lane_ttl, most_entries, last_bucket = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
-local is_new, items, asked = ARGV[9] == '1', ARGV[10], #ARGV[10] / 20
+local items, asked = ARGV[9], #ARGV[9] / 20
 
--- The token comes first: a resent call gets its first answer, even if something has changed since.
-local answered, last = earlier_answer(lane_key, number)
+-- The token comes first: a resent call gets its first answer, even if something has changed since, unless the filter was
+-- cleared.
+local stored_generation = generation_of(layout_key)
+local answered, last = earlier_answer(lane_key, number, stored_generation)
 if answered then return {0, answered, {}, 0, 0} end
 if last then return {3, last} end
 
+-- Parameters and layout must outlive the items. They get twice the time, so that this write is rare; and that of a lane,
+-- so that they are there when a client has learnt of them.
+local life = math.max(2 * ttl, lane_ttl)
+local function keep_parameters()
+  if ends_before(config_key, ttl) then redis.call('SET', config_key, config, 'PX', life) end
+end
+
 local refusal = disagreement(config_key, config, agreed)
 if refusal then return refusal end
-local stored_generation = generation_of(layout_key)
-if stored_generation ~= generation and not (is_new and stored_generation == '') then return {5, stored_generation} end
+if stored_generation ~= generation then return {5, stored_generation} end
+if generation == '' then
+  keep_parameters()
+  generation = new_generation()
+  redis.call('SET', layout_key, generation, 'PX', life)
+  return {5, generation}
+end
 
 local splits, first_keys = {}, {next = FIRST_KEY}
 local function place_of(item)
@@ -106,9 +120,7 @@ end
 -- see docs/guarantees.md.)
 if new == 0 then return {0, answers, splits, dead, left} end
 
--- Parameters and layout must outlive the items. They get twice the time, so that this write is rare.
-if ends_before(config_key, ttl) then redis.call('SET', config_key, config, 'PX', 2 * ttl) end
-if stored_generation == '' then redis.call('SETRANGE', layout_key, 0, generation) end
-if stored_generation == '' or ends_before(layout_key, ttl) then redis.call('PEXPIRE', layout_key, 2 * ttl) end
-redis.call('SET', lane_key, ARGV[1] .. ':' .. answers, 'PX', lane_ttl)
+keep_parameters()
+if ends_before(layout_key, ttl) then redis.call('PEXPIRE', layout_key, life) end
+redis.call('SET', lane_key, lane_entry(ARGV[1], answers, generation), 'PX', lane_ttl)
 return {0, answers, splits, dead, left}

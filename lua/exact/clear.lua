@@ -1,7 +1,7 @@
 -- clear: forgets all items of a shard, and the parameters. Later items belong to another generation, with other buckets.
 -- The client deletes this generation's buckets; those that it leaves expire.
 --
--- KEYS[1]    the client's lane: the number and the answer of its last call that changed something
+-- KEYS[1]    the client's lane (shared/tokens.lua)
 -- KEYS[2]    the filter's parameters
 -- KEYS[3]    the layout: the generation, 16 digits; then a bit for each bucket, from number 0 on
 --
@@ -25,6 +25,6 @@ local refusal = disagreement(config_key, config, true)
 if refusal then return refusal end
 generation_of(layout_key) -- WRONGTYPE: another program's key is not removed
 
-redis.call('SET', lane_key, ARGV[1] .. ':', 'PX', lane_ttl)
+redis.call('SET', lane_key, lane_entry(ARGV[1], '', ''), 'PX', lane_ttl)
 redis.call('UNLINK', config_key, layout_key)
 return {0, ''}

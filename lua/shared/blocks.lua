@@ -153,16 +153,16 @@ local function begin_part(part, register, expires, now)
 end
 
 -- Inserts the noted items: adds their number to the part's header, and writes their blocks. The first command also
--- touches the part's last bit, so Redis allocates a new part once, at its full size. A new part also stores the
--- parameters, or extends their TTL. Returns the number of items in the part, and true if the server had dropped the part
--- early.
-local function insert(change, expires, now, register, config_key, config, stored)
+-- touches the part's last bit, so Redis allocates a new part once, at its full size. A new part also extends
+-- the TTL of the parameters and the layout. Returns the number of items in the part, and true if the server had dropped
+-- the part early.
+local function insert(change, expires, now, register, config_key, layout_key)
   local part, new, group = change.part, change.items, change.group
-  if not stored then keep(config_key, config, expires, now) end
   local last_bit = 63 + 8 * group.blocks * group.bytes
   local items = redis.call('BITFIELD', part, 'INCRBY', 'u48', '0', new, 'INCRBY', 'u1', last_bit, '0')[1]
   for from, block in pairs(change.blocks) do redis.call('SETRANGE', part, from, block) end
   if items > new then return items, false end
-  keep(config_key, config, expires, now)
+  prolong(config_key, expires, now)
+  prolong(layout_key, expires, now)
   return items, begin_part(part, register, expires, now)
 end

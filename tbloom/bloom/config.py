@@ -177,7 +177,11 @@ def configure(
         bits = sizing.whole_blocks(bits, hashes)
         most = sizing.items_at(rate, bits, hashes)
         capacity = capacity or most
-        if not capacity or sizing.rate_at(capacity, bits, hashes) > rate * _ROUNDING:
+        # Of a stored filter that can keep no promise, the error rate is this.
+        is_kept = error_rate == _MAX_RATE or (
+            capacity > 0 and sizing.rate_at(capacity, bits, hashes) <= rate * _ROUNDING
+        )
+        if not is_kept:
             kept = f"because {bits} bits with {hashes} hashes keep error_rate {error_rate} for no"
             if most == 0:
                 raise ConfigError("hashes", hashes, f"more, {kept} item")

@@ -9,7 +9,7 @@ from typing import Any
 from tbloom.bloom.config import Config
 from tbloom.bloom.hasher import by_shard, shard_of
 from tbloom.bloom.info import count_items
-from tbloom.bloom.layout import Layout
+from tbloom.bloom.layout import Layout, damaged
 from tbloom.bloom.script_calls import ShardCalls, SliceCalls
 from tbloom.engine.batches import Batch
 from tbloom.engine.exchange import Exchange, ServerClock
@@ -39,6 +39,8 @@ class FilterExchange(Exchange):
         self._current: SliceCalls | None = None
         self._agreed: tuple[SliceCalls, bool] | None = None
         self._layouts: dict[int, Layout] = {}
+        #: The shards whose layout names slices.
+        self._grown: set[int] = set()
 
     def batches(self, digests: Iterable[bytes], label: str | None = None) -> list[Batch]:
         """The distinct digests, by shard, in batches for one call each; ``label``: of the slice that they go into."""
@@ -57,16 +59,18 @@ class FilterExchange(Exchange):
         """Prepares a slice, once; adds batches, where a call has too many items for the parts that are now known."""
         current = self.current_calls()
         for batch in [*batches]:
-            # A batch in doubt stays as it is: the server may have executed its call.
+            # A batch whose answers are lost stays as it is: the server may have executed its call.
             if len(batch.digests) > 1 and not batch.copies:
                 batches += self._split(batch, items_per_call(current.shard(batch.shard)))
         for batch in batches:
             batch.known = current
-        if store is None:
+        # A lost answer is fetched by its token alone, unless there is none, and the call is made anew.
+        is_fetched = batches[0].first and not any(batch.agreed for batch in batches)
+        if store is None or is_fetched:
             return None
         # The script of a single shard compares the parameters itself.
         agreed = self.config.shards == 1 or self._agreed in ((current, True), (current, store))
-        if agreed and not (store and self._layouts):
+        if agreed and not (store and self._grown):
             return None
         return self._agree_and_begin(current, batches, store=store, agreed=agreed)
 
@@ -87,7 +91,7 @@ class FilterExchange(Exchange):
             if (yield from self._deliver([current.open(store=store)], opening, self._accept)):
                 return False
             self._agreed = (current, store)
-        return not (store and self._layouts) or (yield from self._begin_slices(current, batches))
+        return not (store and self._grown) or (yield from self._begin_slices(current, batches))
 
     def _begin_slices(self, current: SliceCalls, pending: list[Batch]) -> Flow[bool]:
         """Begins the current slice with room for as many items as the last one held, in shards that have grown."""
@@ -124,7 +128,7 @@ class FilterExchange(Exchange):
             self.clock.learn(payload)
             return False
         if status == Status.LAYOUT:
-            batch.known.learn_layout(batch.shard, text(payload))
+            self.learn_layout(batch.shard, text(payload))
             return False
         if status == Status.FULL:
             batch.answers = self._answers(batch, payload)
@@ -138,6 +142,18 @@ class FilterExchange(Exchange):
         if status == Status.STRAY and not batch.digests:
             return True  # a clear that was executed before
         raise TBloomError(f"filter {self.config.name!r}: the server takes a call for a stray copy")
+
+    def learn_layout(self, shard: int, stored: str) -> None:
+        """Takes over the shard's stored layout; an empty one: there is none."""
+        layout = Layout(self.config, stored, shard)
+        if stored and not layout.generation:
+            raise damaged(self.config, stored, shard)
+        self.current_calls().learn_layout(shard, stored)
+        self._note_generation(shard, layout.generation)
+        (self._grown.add if layout.entries else self._grown.discard)(shard)
+
+    def _shard_of(self, key: bytes) -> int:
+        return shard_of(key, self.config.shards) if self.config.shards > 1 else 0
 
     def _lasts(self, batch: Batch) -> int:
         """How long (ms) the items that a batch has added are remembered."""

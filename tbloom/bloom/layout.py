@@ -5,8 +5,9 @@ slice gets a further part of twice the capacity, and so on; new items go into th
 slice that follows one that grew begins with a part as large as that one needed.
 
 The layout is stored as text, and names only the slices that have other parts than the usual one:
-``20190508=1000:28672:14,2000:61440:16;20190509=4000:103936:14`` (capacity:bits:hashes). Sizes are
-stored, so that a client need not derive those of others.
+``1557273600000000;20190508=1000:28672:14,2000:61440:16;20190509=4000:103936:14`` (capacity:bits:hashes).
+Sizes are stored, so that a client need not derive those of others. It begins with the filter's
+generation, when this was first used since the last ``clear()`` (us): calls from before it are refused.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from tbloom.errors import TBloomError
 _ENTRY = re.compile(
     r"(\w{1,32})=(\d{1,16}:\d{1,10}:\d{1,2}(?:,\d{1,16}:\d{1,10}:\d{1,2})*)", re.ASCII
 )
+_GENERATION = re.compile(r"\d{16}(?=;|$)", re.ASCII)
 # Far more than a slice whose parts double can have, and 1024 such slices.
 _MAX_PARTS, _MAX_TEXT = 1024, 1 << 20
 
@@ -39,14 +41,17 @@ class Part(NamedTuple):
 
 
 class Layout:
-    """The parts of a shard's slices."""
+    """The parts of a shard's slices; ``generation``: empty if the text has none; ``entries``: the text after it."""
 
-    __slots__ = ("_config", "_slices", "text")
+    __slots__ = ("_config", "_slices", "entries", "generation", "text")
 
-    def __init__(self, config: Config, text: str = "") -> None:
+    def __init__(self, config: Config, text: str = "", shard: int = 0) -> None:
         self._config = config
         self.text = text
-        self._slices = _read(config, text)
+        head = _GENERATION.match(text)
+        self.generation = head[0] if head else ""
+        self.entries = text.removeprefix(self.generation).removeprefix(";" if head else "")
+        self._slices = _read(config, self.entries, shard)
 
     def parts(self, label: str) -> list[Part]:
         """The parts of a slice, oldest first."""
@@ -102,16 +107,24 @@ class Layout:
             capacity = sizing.items_at(rate, bits, hashes)
         return Part(capacity, bits, hashes)
 
-    @staticmethod
-    def _text(slices: dict[str, list[Part]], live: list[str]) -> str:
-        return ";".join(
+    def _text(self, slices: dict[str, list[Part]], live: list[str]) -> str:
+        entries = [
             f"{label}=" + ",".join(f"{part.capacity}:{part.bits}:{part.hashes}" for part in parts)
             for label, parts in sorted(slices.items())
             if label >= min(live)
-        )
+        ]
+        return ";".join([self.generation, *entries] if self.generation else entries)
 
 
-def _read(config: Config, text: str) -> dict[str, list[Part]]:
+def damaged(config: Config, text: str, shard: int) -> TBloomError:
+    """The error for a stored text that is not a layout of tbloom's."""
+    return TBloomError(
+        f"filter {config.name!r}: key {config.keys.layout(shard)!r} holds {text[:100]!r}, which is not a layout of "
+        "tbloom's; delete it, and clear() the filter if it had grown"
+    )
+
+
+def _read(config: Config, text: str, shard: int) -> dict[str, list[Part]]:
     """The slices of a stored layout, checked: another program may have written it, and a part of 10^9
     hashes would take 8 GB here."""
     if not text:
@@ -131,10 +144,6 @@ def _read(config: Config, text: str) -> dict[str, list[Part]]:
                 for part in parts
             )
         ):
-            key = config.keys.layout() if config.shards == 1 else f"{{{config.name}:*}}:layout"
-            raise TBloomError(
-                f"filter {config.name!r}: key {key!r} holds {text[:100]!r}, which is not a layout of "
-                "tbloom's; delete it, and clear() the filter if it had grown"
-            )
+            raise damaged(config, text, shard)
         slices[match[1]] = parts
     return slices

@@ -21,7 +21,7 @@ from tbloom.bloom.importing import import_many
 from tbloom.bloom.info import FilterInfo, ask_time, read_info, warnings
 from tbloom.bloom.reconfigure import finish, reconfigure
 from tbloom.bloom.script_calls import SliceCalls
-from tbloom.engine.batches import Batch, answers_of
+from tbloom.engine.batches import Batch, answers_of, in_order
 from tbloom.engine.flow import Command, Flow, ScriptCall, deliver, text
 from tbloom.engine.server import check_stored
 from tbloom.errors import ConfigError, ConfigMismatch
@@ -82,8 +82,7 @@ class Protocol:
         """Which of the items are new? A repeated item is new once."""
         within, digests = check_within(within, self.config.slices), digests_of(items)
         answers = yield from self._add(self._not_cached(digests, within), within)
-        # Popped by its first occurrence, so that the others are "seen".
-        return [answers.pop(digest, False) for digest in digests]
+        return in_order(answers, digests)
 
     def contains(self, item: Item, within: int | None = None) -> Flow[bool]:
         """Has the item been seen?"""
@@ -166,6 +165,7 @@ class Protocol:
     def clear(self) -> Flow[None]:
         """Forgets everything, also if the filter is stored with other parameters (of this layout)."""
         self.cache.forget()
+        self._exchange.pending_answers.clear()
         root = self.config.keys.root
         [stored] = yield from deliver([Command(("GET", root))])
         if stored is not None and text(stored) != self.config.stored:
@@ -181,6 +181,7 @@ class Protocol:
         for shard in range(config.shards):
             try:
                 yield from exchange.change([Batch([], shard)], _clear_call, store=None)
+                exchange.learn_layout(shard, "")
             except ConfigMismatch as error:  # noqa: PERF203 - after a reconfigure() that did not finish
                 other = FilterExchange(from_stored(config.name, error.stored))
                 yield from other.change([Batch([], shard)], _clear_call, store=None)

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
+from itertools import repeat
 from typing import Any
 
 from tbloom.engine.tokens import Lane
 
 #: The answer for an item that is in another bucket than the client thought; it is sent again.
 MOVED = "2"
-#: The limit of what ``cut`` is for; the oldest are dropped first.
-MAX_PENDING = 100_000
 
 
 @dataclass(slots=True, eq=False)
@@ -33,7 +30,7 @@ class Batch:
     known: Any = None
     #: The copies of its call that were sent, and to which no reply has come.
     copies: int = 0
-    #: Of a copy: the batch in doubt whose answers it gets.
+    #: Of a copy: the batch whose lost answers it gets.
     first: Batch | None = None
     #: The parameters were compared after the server asked for it.
     agreed: bool = False
@@ -45,14 +42,6 @@ class Batch:
         return self.token.number
 
 
-def cut(pending: dict[Any, Any]) -> None:
-    """Drops the oldest items beyond ``MAX_PENDING``."""
-    with suppress(RuntimeError):  # another thread changes it, and cuts it too
-        # One pass: looking for the first item each time takes quadratic time.
-        for digest in list(islice(pending, max(0, len(pending) - MAX_PENDING))):
-            pending.pop(digest, None)
-
-
 def answers_of(batches: Iterable[Batch]) -> dict[Any, bool]:
     """The answers to the items that have one; True: new, in any of the batches."""
     answers: dict[Any, bool] = {}
@@ -61,3 +50,8 @@ def answers_of(batches: Iterable[Batch]) -> dict[Any, bool]:
             if answer != MOVED:
                 answers[digest] = answer == "1" or answers.get(digest, False)
     return answers
+
+
+def in_order(answers: dict[Any, bool], digests: Iterable[Any]) -> list[bool]:
+    """The answers to these items, taken out; a repeat is seen."""
+    return [*map(answers.pop, digests, repeat(object=False))]  # in one step, for a signal

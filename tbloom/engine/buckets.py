@@ -54,7 +54,8 @@ class BucketExchange(Exchange):
         for shard in shards:
             self._outdated.discard(shard)
             key = self._keys.layout(shard)
-            self._trees[shard] = yield from read_tree(self._owner, key, self._remedy)
+            tree = self._trees[shard] = yield from read_tree(self._owner, key, self._remedy)
+            self._note_generation(shard, tree.generation)
         return True
 
     def _tree(self, shard: int = 0) -> Tree:

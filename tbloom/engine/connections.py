@@ -15,8 +15,13 @@ from typing import Any
 from redis import Connection, ConnectionPool, Redis, RedisCluster, RedisError, ResponseError
 from redis import ConnectionError as RedisConnectionError
 from redis.asyncio import RedisCluster as AsyncRedisCluster
+from redis.client import NEVER_DECODE
 
 from tbloom.engine.flow import Call, Command, Read, ScriptCall
+
+#: The option of commands whose replies are bytes, whatever the client's ``decode_responses`` is: another program may have
+#: written what is no text.
+IN_BYTES: dict[str, Any] = {NEVER_DECODE: True}
 
 
 class KeptConnections:
@@ -62,8 +67,7 @@ class KeptConnections:
             connection.send_packed_command((packed,), check_health=False)
             while len(replies) < len(calls):
                 try:
-                    decoded = calls[len(replies)].decoded
-                    replies.append(connection.read_response(disable_decoding=not decoded))
+                    replies.append(connection.read_response(disable_decoding=True))
                 except ResponseError as error:  # noqa: PERF203 - a function of its own would cost more
                     replies.append(error)
         except BaseException as error:  # noqa: BLE001 - it may be raised again
@@ -98,10 +102,9 @@ def options(client: Any, call: Call) -> dict[str, Any]:
     In a cluster, its node: redis-py's pipeline asks another node for that of a script call, in one round trip a call, and
     ``TIME`` has no key.
     """
-    if isinstance(call, Read):
-        is_cluster = isinstance(client, RedisCluster | AsyncRedisCluster)
-        node = {"target_nodes": client.get_node_from_key(call.key)} if is_cluster else {}
-        return {"NEVER_DECODE": True, **node}
-    if isinstance(client, RedisCluster) and isinstance(call, ScriptCall):
-        return {"target_nodes": client.get_node_from_key(call.keys[0])}  # type: ignore[no-untyped-call]
-    return {}
+    key = ""
+    if isinstance(call, Read) and isinstance(client, RedisCluster | AsyncRedisCluster):
+        key = call.key
+    elif isinstance(call, ScriptCall) and isinstance(client, RedisCluster):
+        key = call.keys[0]
+    return {"target_nodes": client.get_node_from_key(key), **IN_BYTES} if key else IN_BYTES

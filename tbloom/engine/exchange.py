@@ -18,7 +18,7 @@ from tbloom.engine.flow import (
     raise_first,
 )
 from tbloom.engine.forks import BeginsAnew
-from tbloom.engine.pending import MAX_NEW, PendingAnswers
+from tbloom.engine.pending import PendingAnswers
 from tbloom.engine.tokens import LANE_TTL_MS, LanePool
 from tbloom.errors import TBloomError
 
@@ -61,6 +61,8 @@ class Exchange(BeginsAnew):
 
     def __init__(self, name: str) -> None:
         self._name = name
+        #: The latest known generation of each shard: the time at which it was first used since a ``clear()``.
+        self._generations: dict[int, str] = {}
         super().__init__()
 
     def begin(self) -> None:
@@ -82,10 +84,10 @@ class Exchange(BeginsAnew):
             batch.token = batch.token or lanes.take()
         try:
             yield from asking or self.ask(batches, call, store=store)
+            lanes.give_back([batch.token for batch in batches if batch.token])
         except BaseException:  # GeneratorExit too, after a cancellation
             self._keep(batches)
             raise
-        lanes.give_back([batch.token for batch in batches if batch.token])
 
     def ask(
         self,
@@ -138,12 +140,17 @@ class Exchange(BeginsAnew):
             # Refused from now on, after a reconfigure() for example: this is the last time to tell.
             if not pending.knows(digests):
                 raise
-        return answers_of(batches) | pending.take_new(digests)
+        try:
+            answers = answers_of(batches)
+        except BaseException:  # a signal's
+            self._keep(batches)
+            raise
+        return answers | pending.take_new(digests)
 
     def _fetch(
         self, digests: list[Any], call: Callable[[Batch], ScriptCall], ttl: int
     ) -> Flow[None]:
-        """Sends batches in doubt again: those with these items, and the oldest where there are too many."""
+        """Sends batches without a reply again: those with these items, and the oldest where there are too many."""
         pending = self.pending_answers
         again = pending.batches_of(digests)
         for batch in again:
@@ -151,13 +158,11 @@ class Exchange(BeginsAnew):
         again += pending.oldest_batches()
         try:
             yield from self.ask(again, call, store=True)
+        except TBloomError:
+            pass  # `add` meets it too, and some answers may be known now
         finally:
             self._keep(again)
-        if pending.refuses(digests):
-            raise TBloomError(
-                f"{self._name!r}: {MAX_NEW:,} new items of calls that ended in an error wait to be asked for again; "
-                "repeat those calls before others (nothing of this one was sent)"
-            )
+        pending.check_room(self._name, digests)
 
     def _keep(self, batches: Iterable[Batch]) -> None:
         """Keeps the batches without a reply, and the new items of the others."""
@@ -167,11 +172,23 @@ class Exchange(BeginsAnew):
                 new = [key for key, answer in answers if answer == "1"]
                 self.pending_answers.keep_new(new, self._lasts(batch), batch.first)
             elif batch.copies and not batch.first:  # the first one is kept
-                self.pending_answers.keep_in_doubt(batch)
+                self.pending_answers.keep_lost(batch)
+
+    def _note_generation(self, shard: int, generation: str) -> None:
+        """Notes a shard's generation. With a later one than before, the shard was cleared, and its new items no longer
+        wait for their caller."""
+        before = self._generations.get(shard, generation)
+        self._generations[shard] = max(before, generation)
+        if before < generation:
+            self.pending_answers.drop_new(lambda key: self._shard_of(key) == shard)
 
     def _lasts(self, batch: Batch) -> int:
         """How long (ms) the items that a batch has added are remembered."""
         return batch.ttl or LANE_TTL_MS
+
+    def _shard_of(self, key: bytes) -> int:  # noqa: ARG002 - for stores with several shards
+        """The shard of an item, by the bytes of its digest."""
+        return 0
 
     @abstractmethod
     def _prepare(self, batches: list[Batch], *, store: bool | None) -> Flow[bool] | None:
@@ -201,13 +218,16 @@ class Exchange(BeginsAnew):
         left, errors = list[Batch](), []
         for batch, reply in zip(batches, replies, strict=True):
             if isinstance(reply, Failure):
-                batch.copies -= not reply.in_doubt  # the server may have executed an earlier copy
+                # The server may have executed an earlier copy.
+                batch.copies -= not reply.answer_lost
                 continue
-            batch.copies = 0
             try:
                 left += self._rest_of(batch) if accept(batch, reply) else [batch]
             except TBloomError as error:  # raised after all replies were accepted
                 errors.append(error)
+                if batch.first and batch.answers is None:
+                    batch.answers = ""  # refused, so no earlier copy was executed
+            batch.copies = 0  # last, for the case of an interrupt
         if failed:
             yield from raise_first(calls, replies)
         if errors:

@@ -68,8 +68,6 @@ class ScriptCall(NamedTuple):
     in_full: bool = False
     #: The command in RESP, where that is known.
     prepared: bytes = b""
-    #: Whether the reply is text, if the client has decode_responses.
-    decoded: bool = True
 
     @property
     def words(self) -> tuple[str | bytes, ...]:
@@ -91,12 +89,11 @@ class ScriptCall(NamedTuple):
 
 
 class Read(NamedTuple):
-    """A plain command; its reply is bytes, with decode_responses too. ``key``: one on the node that it asks."""
+    """A plain command whose reply redis-py does not change. ``key``: one on the node that it asks."""
 
     words: tuple[str | bytes, ...]
     key: str
     prepared: bytes = b""
-    decoded: bool = False
 
     @property
     def packed(self) -> bytes:
@@ -126,12 +123,12 @@ def bulks(words: Sequence[Any]) -> bytes:
 class Failure(NamedTuple):
     """An error reply: its code, such as ``NOSCRIPT``, and redis-py's error for it.
 
-    ``in_doubt``: an earlier copy of the call got no reply, so the server may have executed that one.
+    ``answer_lost``: an earlier copy of the call got no reply, so the server may have executed that one.
     """
 
     code: str
     error: Exception
-    in_doubt: bool = False
+    answer_lost: bool = False
 
 
 Call = Command | ScriptCall | Read
@@ -160,8 +157,8 @@ def again_in_full(calls: Sequence[Call], replies: Sequence[Any]) -> Flow[Sequenc
         replies = list(replies)
         again = yield list(forgotten.values())
         for i, reply in zip(forgotten, again, strict=True):
-            was_in_doubt = isinstance(reply, Failure) and replies[i].in_doubt
-            replies[i] = reply._replace(in_doubt=True) if was_in_doubt else reply
+            was_lost = isinstance(reply, Failure) and replies[i].answer_lost
+            replies[i] = reply._replace(answer_lost=True) if was_lost else reply
     return replies
 
 
@@ -179,7 +176,7 @@ def chunks(sequence: Sequence[T], size: int) -> Iterator[Sequence[T]]:
 
 
 def text(reply: str | bytes) -> str:
-    """The reply as str; with decode_responses it is one already."""
+    """The reply as str; redis-py makes some itself."""
     # What is not UTF-8 was written by another program.
     return reply if isinstance(reply, str) else reply.decode(errors="replace")
 

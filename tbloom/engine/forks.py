@@ -25,7 +25,7 @@ _all: WeakSet[BeginsAnew] = WeakSet()
 
 
 def _begin_all() -> None:
-    for one in _all:
+    for one in list(_all):  # one may make others
         one.begin()
 
 

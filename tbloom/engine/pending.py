@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
 from threading import Lock
 from typing import Any
 
 from tbloom.engine.batches import Batch
+from tbloom.engine.forks import BeginsAnew
 from tbloom.engine.tokens import LANE_TTL_MS
+from tbloom.errors import TBloomError
 
-#: Items in doubt. With more, each call first fetches the answers to the oldest, so none is dropped. Such an item takes
-#: up to 500 bytes, because each may be a call of its own.
-MAX_IN_DOUBT = 10_000
+#: Items whose answers are lost. With more, each call first fetches the answers to the oldest, so none is dropped. Such an
+#: item takes up to 500 bytes, because each may be a call of its own.
+MAX_LOST = 10_000
 #: Items that are known to be new: 64 MB. With more, calls with other items are refused before anything is sent.
 MAX_NEW = 4_000_000
 #: How long such an item is kept (ms): an hour, after it was rounded down in ``_until``.
-_KEPT_MS = LANE_TTL_MS * 4 // 3
+_KEPT_MS = LANE_TTL_MS * 33 // 32
 _BUCKETS = 1 << 14
 _SIZE = 16
 
@@ -57,52 +59,55 @@ class NewItems(dict[int, bytes]):
         return True
 
 
-class PendingAnswers:
+class PendingAnswers(BeginsAnew):
     """Answers that did not reach the caller: of calls that ended in an error, or were cancelled.
 
     The next call of this client with such an item must get that first answer. Where it is not known, the batch is sent
     again as it was, with its token, by which the server knows its answers for ``LANE_TTL_MS``.
     """
 
-    __slots__ = ("_in_doubt", "_kept", "_lock", "_new", "exist")
+    __slots__ = ("_kept", "_lock", "_lost", "_new", "exist")
 
     def __init__(self) -> None:
         #: False: there are none.
         self.exist = False
-        #: What was kept since the last look: batches in doubt; new items, and the batch in doubt whose answers say so.
+        #: What was kept since the last look: batches whose answers are lost; new items, and the batch whose lost answers
+        #: say so.
         #: The garbage collector may end a call anywhere, so keeping takes no lock.
         self._kept: deque[Batch | tuple[Batch | None, int, bytes]] = deque()
-        self._lock = Lock()
-        #: For each item in doubt: the batches without a reply that have it.
-        self._in_doubt: dict[Any, list[Batch]] = {}
+        #: For each item whose answer is lost: the batches without a reply that have it.
+        self._lost: dict[Any, list[Batch]] = {}
         #: The items that are known to be new, by when they are dropped (ms, monotonic).
         self._new: dict[int, NewItems] = {}
+        super().__init__()
 
-    def keep_in_doubt(self, batch: Batch) -> None:
+    def begin(self) -> None:
+        """Makes a new lock: in a forked child, a thread that is gone may have held the old one."""
+        self._lock = Lock()
+
+    def keep_lost(self, batch: Batch) -> None:
         """Keeps a batch that got no reply."""
         self._kept.append(batch)
         self.exist = True
 
     def keep_new(self, digests: Iterable[Any], lasts: int, first: Batch | None = None) -> None:
-        """Keeps new items, for ``lasts`` ms at most, which is how long they are remembered. ``first``: the batch in doubt
-        that these are the answers to."""
+        """Keeps new items, for ``lasts`` ms at most, which is how long they are remembered. ``first``: the batch
+        whose lost answers these are."""
         joined = b"".join(map(_bytes_of, digests))
         if joined or first:
             self._kept.append((first, _until(lasts), joined))
             self.exist = True
 
     def batches_of(self, digests: Iterable[Any]) -> list[Batch]:
-        """Copies of the batches in doubt that have one of these items."""
+        """Copies of the batches without a reply that have one of these items."""
         with self._lock:
             self._look()
             return self._copies(digests)
 
     def oldest_batches(self) -> list[Batch]:
-        """Copies of the batches in doubt with the oldest items beyond ``MAX_IN_DOUBT``."""
+        """Copies of the batches without a reply that have the oldest items beyond ``MAX_LOST``."""
         with self._lock:
-            return self._copies(
-                [*islice(self._in_doubt, max(0, len(self._in_doubt) - MAX_IN_DOUBT))]
-            )
+            return self._copies([*islice(self._lost, max(0, len(self._lost) - MAX_LOST))])
 
     def take_new(self, digests: Iterable[Any]) -> dict[Any, bool]:
         """Removes the items that are known to be new, and answers for them."""
@@ -113,17 +118,21 @@ class PendingAnswers:
             found = {key: True for key in digests if self._remove_new(_bytes_of(key))}
             self.exist = False
             # Not in one step, because something may be kept between.
-            if self._kept or self._in_doubt or any(self._new.values()):
+            if self._kept or self._lost or any(self._new.values()):
                 self.exist = True
             return found
 
-    def refuses(self, digests: Iterable[Any]) -> bool:
-        """True: too many items are known to be new, and these are others."""
+    def check_room(self, name: str, digests: Iterable[Any]) -> None:
+        """Raises TBloomError if too many items are known to be new, and these are others."""
         with self._lock:
             self._look()
-            if sum(new.count for new in self._new.values()) < MAX_NEW:
-                return False
-            return not any(self._is_new(_bytes_of(key)) for key in digests)
+            has_room = sum(new.count for new in self._new.values()) < MAX_NEW
+            if has_room or any(self._is_new(_bytes_of(key)) for key in digests):
+                return
+        raise TBloomError(
+            f"{name!r}: {MAX_NEW:,} new items of calls that ended in an error wait to be asked for again; "
+            "repeat those calls before others (nothing of this one was done)"
+        )
 
     def knows(self, digests: Iterable[Any]) -> bool:
         """True: all of these items are known to be new."""
@@ -136,14 +145,23 @@ class PendingAnswers:
         with self._lock:
             self._look()
             for key in digests:
-                self._in_doubt.pop(key, None)
+                self._lost.pop(key, None)
                 self._remove_new(_bytes_of(key))
+
+    def drop_new(self, are_dropped: Callable[[bytes], bool]) -> None:
+        """Drops those of the new items that ``are_dropped`` picks."""
+        with self._lock:
+            self._look()
+            for new in self._new.values():
+                keys = [key for joined in new.values() for key in _parted(joined)]
+                for key in filter(are_dropped, keys):
+                    new.remove(key)
 
     def clear(self) -> None:
         """Drops them all."""
         with self._lock:
             self._kept.clear()
-            self._in_doubt.clear()
+            self._lost.clear()
             self._new.clear()
             self.exist = False
 
@@ -152,7 +170,7 @@ class PendingAnswers:
             return False
         with self._lock:
             self._look()
-            return key in self._in_doubt or self._is_new(_bytes_of(key))
+            return key in self._lost or self._is_new(_bytes_of(key))
 
     def _look(self) -> None:
         """Takes in what was kept since the last look, and drops what is over."""
@@ -160,7 +178,7 @@ class PendingAnswers:
             kept = self._kept[0]
             if isinstance(kept, Batch):
                 for key in kept.digests:
-                    self._in_doubt.setdefault(key, []).append(kept)
+                    self._lost.setdefault(key, []).append(kept)
             else:
                 first, until, joined = kept
                 if first is not None:
@@ -174,17 +192,17 @@ class PendingAnswers:
         self._new = {until: new for until, new in self._new.items() if until > now}
 
     def _has(self, key: Any, batch: Batch) -> bool:
-        return batch in self._in_doubt.get(key, ())
+        return batch in self._lost.get(key, ())
 
     def _close(self, batch: Batch | None) -> None:
-        """Removes a batch that is in doubt no more."""
+        """Removes a batch whose answers are known."""
         for key in batch.digests if batch else ():
-            left = [other for other in self._in_doubt.pop(key, ()) if other is not batch]
+            left = [other for other in self._lost.pop(key, ()) if other is not batch]
             if left:
-                self._in_doubt[key] = left
+                self._lost[key] = left
 
     def _copies(self, digests: Iterable[Any]) -> list[Batch]:
-        found = {id(batch): batch for key in digests for batch in self._in_doubt.get(key, ())}
+        found = {id(batch): batch for key in digests for batch in self._lost.get(key, ())}
         return [replace(batch, digests=[*batch.digests], first=batch) for batch in found.values()]
 
     def _is_new(self, key: bytes) -> bool:
@@ -203,7 +221,8 @@ def _bytes_of(digest: bytes | int) -> bytes:
 
 
 def _until(lasts: int) -> int:
-    """When an item that is remembered for ``lasts`` ms is dropped: rounded down, so that there are few such times."""
+    """When an item that is remembered for ``lasts`` ms is dropped: rounded down, by at most a 32nd of that time, so that
+    there are few such times."""
     lasts = min(lasts, _KEPT_MS)
-    step = 1 << max(0, lasts.bit_length() - 3)
+    step = 1 << max(0, lasts.bit_length() - 6)
     return (time.monotonic_ns() // 1_000_000 + lasts) // step * step

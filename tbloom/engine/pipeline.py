@@ -39,16 +39,14 @@ class Pipeline(asyncio.Protocol):
         self.error: RedisError | None = None
         self._loop = asyncio.get_running_loop()
         self._unsent: list[bytes] = []
-        #: For each task that waits: its future, its calls, and the replies that have come.
-        self._waiting: deque[tuple[asyncio.Future[list[Any]], Sequence[Any], list[Any]]] = deque()
+        #: For each task that waits: its future, the number of its calls, and the replies that have come.
+        self._waiting: deque[tuple[asyncio.Future[list[Any]], int, list[Any]]] = deque()
         self._heard = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        encoder = connection.encoder
         self._reader = hiredis.Reader(
             InvalidResponse,
             DefaultParser.parse_error,
-            encoding=encoder.encoding if encoder.decode_responses else None,
-            errors=encoder.encoding_errors,
+            errors="replace",  # of the texts of errors; other replies stay bytes
             notEnoughData=_MORE,
         )
         self._transport = connection._writer.transport  # noqa: SLF001 - it has no public name
@@ -60,7 +58,7 @@ class Pipeline(asyncio.Protocol):
         packed = [call.packed for call in calls]
         replies: asyncio.Future[list[Any]] = self._loop.create_future()
         is_first = not self._waiting
-        self._waiting.append((replies, calls, []))
+        self._waiting.append((replies, len(calls), []))
         if is_first:
             self._heard = self._loop.time()
             if self._timer is None:
@@ -76,12 +74,12 @@ class Pipeline(asyncio.Protocol):
         """Hands out the replies; a task that was cancelled has no use for its own."""
         self._heard = self._loop.time()
         self._reader.feed(data)
-        while (reply := self._reader.gets(self._is_decoded())) is not _MORE:
+        while (reply := self._reader.gets()) is not _MORE:
             if isinstance(reply, _PUSH):
                 continue
-            future, calls, replies = self._waiting[0]
+            future, wanted, replies = self._waiting[0]
             replies.append(reply)
-            if len(replies) == len(calls):
+            if len(replies) == wanted:
                 self._waiting.popleft()
                 if not future.done():
                     future.set_result(replies)
@@ -90,13 +88,6 @@ class Pipeline(asyncio.Protocol):
         """Gives an error to each call without a reply."""
         self._end(RedisConnectionError(f"Connection lost ({exc or 'closed'})"))
         self._redis_py.connection_lost(exc)  # its disconnect() waits for this
-
-    def _is_decoded(self) -> bool:
-        """Whether the next reply is text, if the client has decode_responses."""
-        if not self._waiting:
-            return True
-        _, calls, replies = self._waiting[0]
-        return bool(calls[len(replies)].decoded)
 
     def _write(self, packed: list[bytes]) -> None:
         if self.error is None:
@@ -121,10 +112,10 @@ class Pipeline(asyncio.Protocol):
     def _end(self, error: RedisError) -> None:
         self.error = error
         while self._waiting:
-            future, calls, replies = self._waiting.popleft()
+            future, wanted, replies = self._waiting.popleft()
             if not future.done():
                 # An error object of its own for each, because each task raises it.
-                missing = [type(error)(*error.args) for _ in range(len(calls) - len(replies))]
+                missing = [type(error)(*error.args) for _ in range(wanted - len(replies))]
                 future.set_result(replies + missing)
 
 

@@ -26,29 +26,40 @@ _WRAPPED = re.compile(
 _CLASSES = {"OOM": exceptions.OutOfMemoryError, "READONLY": exceptions.ReadOnlyError}
 
 
-def failure(error: exceptions.ResponseError) -> Failure:
-    """The Failure for an error reply."""
-    if isinstance(error, exceptions.NoScriptError):
-        return Failure("NOSCRIPT", error)
+def _unwrapped(error: Exception) -> Exception:
+    """The error as later versions of Redis send it."""
     wrapped = _WRAPPED.match(str(error))
-    if wrapped and wrapped[1] in _CLASSES:
-        error = _CLASSES[wrapped[1]](wrapped[2])
-    elif wrapped and wrapped[1] != "ERR":
-        error = exceptions.ResponseError(f"{wrapped[1]} {wrapped[2]}")
-    if type(error) is not exceptions.ResponseError:
-        return Failure("", error)
-    return Failure("WRONGTYPE" if str(error).startswith("WRONGTYPE") else "ERR", error)
+    if wrapped is None or wrapped[1] == "ERR":
+        return error
+    if wrapped[1] in _CLASSES:
+        return _CLASSES[wrapped[1]](wrapped[2])
+    return exceptions.ResponseError(f"{wrapped[1]} {wrapped[2]}")
 
 
-# After these a call is sent again: the connection failed, slots are moving to another node, or a failover
-# is under way.
-_RETRIED = (
+def _failure(error: exceptions.ResponseError, *, answer_lost: bool) -> Failure:
+    """The Failure for an error reply."""
+    code = ""
+    if isinstance(error, exceptions.NoScriptError):
+        code = "NOSCRIPT"
+    elif type(error) is exceptions.ResponseError and not is_outage(error):
+        code = "WRONGTYPE" if str(error).startswith("WRONGTYPE") else "ERR"
+    # A script that raises WRONGTYPE has looked for the answer of an earlier copy.
+    return Failure(code, error, answer_lost and code != "WRONGTYPE")
+
+
+# After these a call is sent again: the connection failed, slots are moving to another node, or the server refuses
+# every call for a while.
+_PASSING = (
     exceptions.ConnectionError,
     exceptions.TimeoutError,
     exceptions.AskError,  # MovedError too
     exceptions.TryAgainError,
     exceptions.ClusterError,  # ClusterDownError too
 )
+_PASSING_CODES = re.compile("(BUSY|CLUSTERDOWN|LOADING|MASTERDOWN|NOREPLICAS|TRYAGAIN) ")
+# These last until somebody frees memory or disk space, or makes the replica a master.
+_LASTING = (exceptions.OutOfMemoryError, exceptions.ReadOnlyError)
+_LASTING_CODE = "MISCONF "
 # On a cluster after these too. RedisClusterException: no node answers, or some slots have no node. The
 # others are bugs of redis-py 8.1: another task or thread closes the connection that it uses, or slots move to a node
 # that it does not know yet.
@@ -57,18 +68,17 @@ _RETRIED_ON_CLUSTER = (exceptions.RedisClusterException, *_CLUSTER_BUGS)
 _FINAL = (exceptions.AuthenticationError, exceptions.AuthorizationError)
 
 
-# Error replies about the server's present state, not about the call.
-_OUTAGE_CODES = re.compile(
-    "OOM|READONLY|LOADING|BUSY|MISCONF|MASTERDOWN|NOREPLICAS|CLUSTERDOWN|TRYAGAIN|UNBLOCKED"
-)
-_OUTAGES = (exceptions.OutOfMemoryError, exceptions.ReadOnlyError, *_RETRIED)
+def _passes(error: Exception) -> bool:
+    """Whether the error passes by itself."""
+    if isinstance(error, _FINAL):
+        return False
+    return isinstance(error, _PASSING) or bool(_PASSING_CODES.match(str(error)))
 
 
 def is_outage(error: Exception) -> bool:
-    """Whether the error may pass by itself."""
-    if isinstance(error, _FINAL):
-        return False
-    return isinstance(error, _OUTAGES) or bool(_OUTAGE_CODES.match(str(error)))
+    """Whether the error is about the server's present state, not about the call."""
+    is_lasting = isinstance(error, _LASTING) or str(error).startswith(_LASTING_CODE)
+    return is_lasting or _passes(error)
 
 
 def as_redis_error(error: Exception) -> Exception:
@@ -89,7 +99,7 @@ class Retries:
     """
 
     __slots__ = (
-        *("_began", "_is_cluster", "_pauses", "_places", "_resends", "_retry_seconds"),
+        *("_began", "_is_cluster", "_lost", "_pauses", "_places", "_resends", "_retry_seconds"),
         *("pause", "pending", "replies"),
     )
 
@@ -109,14 +119,14 @@ class Retries:
         self.replies: list[Any] = [None] * len(calls)
         self._places: Sequence[int] = range(len(calls))
         self._pauses = 0
+        #: The places of calls without a reply: the server may have executed them.
+        self._lost = set[int]()
         self._began, self._retry_seconds = began, retry_seconds
 
     def _is_retried(self, error: Exception) -> bool:
-        if isinstance(error, _FINAL):
-            return False
-        return isinstance(error, _RETRIED) or (
-            self._is_cluster and isinstance(error, _RETRIED_ON_CLUSTER)
-        )
+        if self._is_cluster and isinstance(error, _RETRIED_ON_CLUSTER):
+            return not isinstance(error, _FINAL)
+        return _passes(error)
 
     def take(self, replies: Sequence[Any]) -> None:
         """Takes the reply, or redis-py's error, to each pending call.
@@ -127,17 +137,17 @@ class Retries:
         for place, reply in zip(self._places, replies, strict=True):
             if not isinstance(reply, Exception):
                 self.replies[place] = reply
-            elif self._is_retried(reply) and time.monotonic() < self._began + self._retry_seconds():
+                continue
+            error = _unwrapped(reply)
+            if self._is_retried(error) and time.monotonic() < self._began + self._retry_seconds():
                 again.append(place)
-            elif isinstance(reply, exceptions.ResponseError):
-                failed = failure(reply)
-                # The server may have executed the first copy of a call that was sent again. (A script that raises
-                # WRONGTYPE has looked for that copy's answer.)
-                was_sent_before = self._resends or self._pauses > 0
-                in_doubt = was_sent_before and failed.code != "WRONGTYPE"
-                self.replies[place] = failed._replace(in_doubt=in_doubt)
+                if not isinstance(error, exceptions.ResponseError):
+                    self._lost.add(place)
+            elif isinstance(error, exceptions.ResponseError):
+                was_lost = self._resends or place in self._lost
+                self.replies[place] = _failure(error, answer_lost=was_lost)
             else:
-                raise as_redis_error(reply) if self._is_cluster else reply
+                raise as_redis_error(error) if self._is_cluster else error
         if again:
             calls = dict(zip(self._places, self.pending, strict=True))
             self.pending = [calls[place] for place in again]

@@ -8,11 +8,13 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import redis
+from redis.exceptions import RedisClusterException
 from redis.retry import Retry
 
 from tbloom.engine.client import Store
-from tbloom.engine.connections import KeptConnections, options
-from tbloom.engine.flow import Call, Flow
+from tbloom.engine.connections import IN_BYTES, KeptConnections, options
+from tbloom.engine.flow import Call, Flow, Read
+from tbloom.engine.retries import as_redis_error
 from tbloom.engine.urls import make_client, parse_url
 
 if TYPE_CHECKING:
@@ -36,7 +38,10 @@ class SyncDriver(Store["redis.Redis | redis.RedisCluster", Any]):
     def _from_url(cls, url: str, name: str, arguments: Mapping[str, Any]) -> Self:
         address, cluster = parse_url(url)
         kind = redis.RedisCluster if cluster else redis.Redis
-        made = make_client(kind.from_url, Retry, address)
+        try:
+            made = make_client(kind.from_url, Retry, address)
+        except RedisClusterException as error:  # it connects at once
+            raise as_redis_error(error) from error
         seen = cls(made, name, **arguments)  # type: ignore[call-arg,arg-type] # a store's own arguments
         seen._own_client()
         seen.keep_connections()
@@ -103,7 +108,9 @@ class SyncDriver(Store["redis.Redis | redis.RedisCluster", Any]):
                 return kept_replies
             if len(calls) == 1:
                 [call] = calls
-                return [self.client.execute_command(*call.words, **options(self.client, call))]  # type: ignore[no-untyped-call]
+                # Without a script call's node, so that redis-py follows slots that move.
+                more = options(self.client, call) if type(call) is Read else IN_BYTES
+                return [self.client.execute_command(*call.words, **more)]  # type: ignore[no-untyped-call]
             with self.client.pipeline(transaction=False) as pipeline:
                 for call in calls:
                     pipeline.execute_command(*call.words, **options(self.client, call))

@@ -26,8 +26,9 @@ def without_secrets(url: object) -> str:
     """What may be shown of a URL: scheme, host, port and database."""
     if not isinstance(url, str):
         return type(url).__name__
-    if match := _URL.fullmatch(url):
-        return f"{match[1] or ''}{'***@' if match['user'] else ''}{match['place']}"
+    # Without a scheme, it may be anything: a password alone, too.
+    if (match := _URL.fullmatch(url)) and match[1]:
+        return f"{match[1]}{'***@' if match['user'] else ''}{match['place']}"
     scheme = re.match(r"[a-z]+(\+cluster)?://", url)
     return f"{scheme[0] if scheme else ''}***"
 

@@ -11,7 +11,7 @@ from typing import Any
 from tbloom.engine.batches import Batch
 from tbloom.engine.buckets import BucketExchange, keys_of_halves, packed
 from tbloom.engine.flow import Flow, ScriptCall, Status, chunks, text
-from tbloom.engine.keys import by_shard
+from tbloom.engine.keys import by_shard, shard_of
 from tbloom.engine.scripts import Script
 from tbloom.engine.tokens import LANE_TTL_MS
 from tbloom.engine.tree import BITS, LAST_BUCKET, Tree
@@ -85,9 +85,13 @@ class ExactExchange(BucketExchange):
             for some in chunks(keys, _ITEMS_PER_CALL)
         ]
 
+    def _shard_of(self, key: bytes) -> int:
+        return shard_of(int.from_bytes(key, "big"), self.config.shards)
+
     def forget(self) -> None:
-        """The filter is cleared, so the parameters must be compared again."""
+        """The filter is cleared, so the parameters must be compared again, and other buckets begin."""
         super().forget()
+        self._trees.clear()
         self._agreed = (0.0, 0)
 
     def _prepare(self, batches: list[Batch], *, store: bool | None) -> Flow[bool] | None:
@@ -127,15 +131,16 @@ class ExactExchange(BucketExchange):
                 self._learn(batch, *more)
             return True
         if status == Status.LAYOUT:
-            self._outdated.add(batch.shard)
+            if payload:
+                self._outdated.add(batch.shard)
+            else:
+                self._trees[batch.shard] = Tree("")
             return False
         if status == Status.MISMATCH:
             stored = text(payload)
             raise ConfigMismatch(self.config.name, self.config.differences(stored), stored)
         if status == Status.UNKNOWN:
             self._agreed, batch.agreed = (0.0, 0), True
-            if self._tree(batch.shard) is batch.known:  # a proposal that the server has not stored
-                self._trees[batch.shard] = Tree("")
             return False
         raise TBloomError(f"filter {self.config.name!r}: the server takes a call for a stray copy")
 
@@ -148,7 +153,7 @@ class ExactExchange(BucketExchange):
     def add_call(self, batch: Batch) -> ScriptCall:
         """``lua/exact/add.lua``; the batch has a token."""
         keys = self.config.keys
-        tree, is_new = self._tree_to_change(batch.shard)
+        tree = self._tree(batch.shard)
         batch.known, halves = tree, [*map(tree.half_of, batch.digests)]
         prefix = keys.buckets(tree.generation, batch.shard)
         swept = self._sweeps[batch.shard].next_buckets(tree, len(halves))
@@ -170,7 +175,6 @@ class ExactExchange(BucketExchange):
                 LANE_TTL_MS,
                 _MAX_ENTRIES,
                 LAST_BUCKET,
-                int(is_new),
                 packed(halves, batch.digests),
                 *swept,
             ),

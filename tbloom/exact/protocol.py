@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import timedelta
 
-from tbloom.engine.batches import Batch, answers_of
+from tbloom.engine.batches import Batch, answers_of, in_order
 from tbloom.engine.buckets import bucket_keys
 from tbloom.engine.flow import CALLS_AT_ONCE, Command, Flow, ScriptCall, chunks, deliver, text
 from tbloom.engine.scripts import Script
@@ -38,8 +38,7 @@ class ExactProtocol:
         """Which of the items are new? A repeat within the call is not."""
         lasting, digests = self._ttl_ms(ttl), fingerprints_of(items)
         answers = yield from self._exchange.add_items(digests, lasting)
-        # The first occurrence takes the answer; a repeat is seen.
-        return [answers.pop(digest, False) for digest in digests]
+        return in_order(answers, digests)
 
     def assume_new(self, items: Iterable[Item]) -> None:
         """Drops the items' lost answers."""

@@ -11,6 +11,7 @@ from tbloom.bloom.hasher import shard_of
 from tbloom.bloom.layout import Layout
 from tbloom.bloom.script_calls import SliceCalls
 from tbloom.bloom.sizing import key_bytes
+from tbloom.engine.pending import PendingAnswers
 from tbloom.errors import ConfigMismatch
 from tbloom.local.contents import PartEntry
 from tbloom.local.memory import Store
@@ -27,8 +28,8 @@ class Live:
         self._adopts_shards = adopts_shards
         #: The time (ms). Tests set it.
         self.clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000
-        #: New items whose answer never reached the client, and how long (ms) it is kept for the next call: as on Redis.
-        self.pending_answers: dict[bytes, int] = {}
+        #: New items whose answer did not reach the client: kept for the next call, as on Redis.
+        self.pending_answers = PendingAnswers()
         #: The store's era in which they were added.
         self.era = store.era
         self.use(config)

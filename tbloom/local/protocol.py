@@ -15,9 +15,8 @@ from typing import NamedTuple, TypeVar
 
 from tbloom.bloom.config import Config
 from tbloom.bloom.hasher import by_shard, digest, digests_of
-from tbloom.engine.batches import cut
+from tbloom.engine.batches import in_order
 from tbloom.engine.flow import chunks
-from tbloom.engine.tokens import LANE_TTL_MS
 from tbloom.errors import FilterFull
 from tbloom.items import Item, check_items, check_within
 from tbloom.local.live import Live
@@ -72,7 +71,8 @@ class Protocol(Live):
         key, slices = digest(item), self.config.slices
         within = slices if within is None else check_within(within, slices)
         with self.store.guard, self.store.exclusive:
-            shard = None if key in self.pending_answers else self.at_hand(key)
+            pending = self.pending_answers
+            shard = None if pending.exist and key in pending else self.at_hand(key)
             new = None if shard is None else shard.add(key, within)
         return finish(self._add_digests([key], within))[0] if new is None else new
 
@@ -108,15 +108,18 @@ class Protocol(Live):
             self.use(self.config)  # drops views of what is closed
 
     def _add_digests(self, digests: list[bytes], within: int) -> Steps[list[bool]]:
-        new = self._take_pending(digests)
+        pending, new = self.pending_answers, dict[bytes, Added]()
+        if pending.exist:
+            with self.store.guard, self.store.shared:
+                self.drop_stale_answers()
+            pending.check_room(self.config.name, digests)
         try:
-            asked = [key for key in digests if key not in new] if new else digests
-            yield from self._add_new(asked, within, new)
+            yield from self._add_new(digests, within, new)
+            answers = dict.fromkeys(new, True) | pending.take_new(digests)
+            return in_order(answers, digests)
         except BaseException:  # GeneratorExit too, where a task was cancelled
             self._keep_pending(new)
             raise
-        # The first occurrence takes the answer; the others are "seen".
-        return [new.pop(key, None) is not None for key in digests]
 
     def _add_new(self, digests: list[bytes], within: int, new: dict[bytes, Added]) -> Steps[None]:
         """Adds the items, and puts the new ones into ``new``."""
@@ -149,9 +152,10 @@ class Protocol(Live):
         if count:
             part = self.part_for(now, shard, number, count)
             part.count[0] += count
-            look.add(count, part)
             added = Added(self.era, current.expires_at(0))
+            # Before their bits: an item that waits for its caller is added again when that asks, but no other is.
             new.update(dict.fromkeys([digests[place] for place in look.new[:count]], added))
+            look.add(count, part)
         if count == len(look.new):
             return []
         if not self.config.grow:
@@ -182,26 +186,13 @@ class Protocol(Live):
             for batch in chunks(own, _LOOK_AT_ONCE)
         ][::-1]
 
-    def _take_pending(self, digests: list[bytes]) -> dict[bytes, Added]:
-        """The items that an earlier call added and whose answer is pending; this call gives it."""
-        if not self.pending_answers or self.pending_answers.keys().isdisjoint(digests):
-            return {}
-        with self.store.guard, self.store.shared:
-            self.drop_stale_answers()
-            now, pending, era = self.clock(), self.pending_answers, self.era
-            return {key: Added(era, end) for key in digests if (end := pending.pop(key, 0)) > now}
-
     def _keep_pending(self, new: dict[bytes, Added]) -> None:
         """Keeps the answers of a call that ended in an error, for the next one that asks. Takes no lock: the garbage
         collector may run it anywhere, as the end of a task that is not awaited."""
-        now, pending = self.clock(), self.pending_answers
-        for key, until in list(pending.items()):
-            if until <= now:
-                pending.pop(key, None)
-        for key, added in new.items():
+        for added in set(new.values()):
             if added.era == self.era:
-                pending[key] = min(now + LANE_TTL_MS, added.until)
-        cut(pending)
+                some = [key for key, how in new.items() if how == added]
+                self.pending_answers.keep_new(some, max(0, added.until - self.clock()))
 
 
 def _digests_of(items: Iterable[Item]) -> Steps[list[bytes]]:

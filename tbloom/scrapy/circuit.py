@@ -35,6 +35,8 @@ class CircuitBreaker:
         if on_error not in ON_ERROR:
             raise ConfigError("on_error", on_error, " or ".join(map(repr, ON_ERROR)))
         self.on_error = on_error
+        #: What the log says that happens during an outage.
+        self.effect = f"{ON_ERROR[on_error]} (TBLOOM_ON_ERROR = {on_error!r})"
         #: Calls that ended in an error, and requests that were scheduled or dropped for lack of an answer.
         self.errors = 0
         self.answers = 0
@@ -66,10 +68,6 @@ class CircuitBreaker:
         self.errors += 1
         if self._next_try is None:
             logger.error(
-                "filter %r: the server does not answer, so %s (TBLOOM_ON_ERROR = %r): %s",
-                self._name,
-                ON_ERROR[self.on_error],
-                self.on_error,
-                error,
+                "filter %r: the server does not answer, so %s: %s", self._name, self.effect, error
             )
         self._next_try = time.monotonic() + HOLD_OFF

@@ -34,10 +34,22 @@ def count(crawler: Crawler | None, stat: str, times: int = 1) -> None:
         crawler.stats.inc_value(stat, times)
 
 
-def close_spider(crawler: Crawler) -> None:
-    """Ends the crawl. After a mere exception Scrapy would lose the request and end as "finished"."""
-    if crawler.engine and crawler.engine.spider:
-        deferred_from_coro(crawler.engine.close_spider_async(reason=ERROR_REASON))
+class CrawlEnd:
+    """The end of a crawl by an error. (After a mere exception Scrapy would lose the request and end as "finished".)"""
+
+    def __init__(self, crawler: Crawler | None) -> None:
+        self._crawler = crawler
+        #: True if the crawl ends: no request is asked for any more, or marked or released.
+        self.has_begun = False
+
+    def begin(self) -> None:
+        """Ends the crawl, if there is one."""
+        if self._crawler is None or self.has_begun:
+            return
+        self.has_begun = True
+        engine = self._crawler.engine
+        if engine and engine.spider:
+            deferred_from_coro(engine.close_spider_async(reason=ERROR_REASON))
 
 
 class OnceLogger:

@@ -251,6 +251,10 @@ class CrawlBloom(_CrawlStore, TimeBloom):
         # Else they would be busy here until the server knows of it.
         self._decide(partial(super().release_many, items), lambda: own.give_up(digests_of(items)))
 
+    def _hand_over(self) -> None:
+        self._protocol.cache.forget()  # the server may have forgotten what the cache has
+        super()._hand_over()
+
     def _oldest(self, argument: Any) -> int:
         oldest: int = self.config.window.live(_now(), argument)[0].start
         return oldest

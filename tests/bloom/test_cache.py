@@ -106,7 +106,7 @@ async def test_the_size_is_kept(make: Any) -> None:
 async def test_a_pending_answer_comes_from_the_server(make: Any, url: str) -> None:
     """The reply "new" is lost; another thread's call has put the item into the cache as seen."""
     await make().add("something")  # so that the server has the script
-    with LossyProxy(url, lambda number: number == 2) as proxy:
+    with LossyProxy(url, lambda number: number == 3) as proxy:
         ours = make(url=proxy.url, cache_size=1000, resend=False)
         await ours.contains("something")
         with pytest.raises(redis.ConnectionError):

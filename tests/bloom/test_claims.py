@@ -109,8 +109,8 @@ async def test_a_session_that_ends_leaves_its_claims_free(make: Any) -> None:
     assert NEW is await theirs.claim("a")
 
 
-async def test_a_session_is_alive_while_it_gives_signs_of_life(make: Any) -> None:
-    """Longer than its life without a sign, a process that does nothing else keeps its claim."""
+async def test_a_session_is_alive_while_it_sends_heartbeats(make: Any) -> None:
+    """Also for longer than its life, in which its process does nothing else."""
     ours, theirs = make(session_ttl=LIFE), make(session_ttl=LIFE)
     await ours.claim("a")
     for _ in range(15):
@@ -262,7 +262,7 @@ async def test_commits_grow_a_slice_as_adds_do(make: Any) -> None:
 
 async def test_a_claim_whose_reply_was_lost_can_be_asked_for_again(make: Any, url: str) -> None:
     """The reply is lost, and the call is not sent again: the client's next call answers "new"."""
-    with LossyProxy(url, lambda number: number == 2) as proxy:
+    with LossyProxy(url, lambda number: number == 3) as proxy:
         ours = make(url=proxy.url, resend=False)
         await ours.contains("a")
         with pytest.raises(redis.ConnectionError):
@@ -275,7 +275,7 @@ async def test_a_claim_whose_reply_was_lost_is_released_by_a_heartbeat(
     make: Any, url: str, note: str
 ) -> None:
     """With a note, it waits to be taken over."""
-    with LossyProxy(url, lambda number: number == 2) as proxy:
+    with LossyProxy(url, lambda number: number == 3) as proxy:
         ours = make(url=proxy.url, resend=False, session_ttl=LIFE)
         theirs = make(session_ttl=60)
         await ours.contains("a")
@@ -297,7 +297,7 @@ async def test_a_claim_whose_reply_was_lost_is_released_by_a_heartbeat(
 
 async def test_a_commit_that_failed_is_made_up_for(make: Any, url: str) -> None:
     """The call never reached the server; the next heartbeat commits the item."""
-    with LossyProxy(url, lambda number: number == 2) as proxy:
+    with LossyProxy(url, lambda number: number == 3) as proxy:
         ours = make(url=proxy.url, resend=False, session_ttl=LIFE)
         theirs = make()
         await ours.claim("a")

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import Claim, FilterFull, TimeBloom
+from tbloom import Claim, FilterFull, TBloomError, TimeBloom
+from tbloom.bloom.claims import held
 from tests.helpers import servers
 from tests.helpers.making import missing
 from tests.helpers.proxy import Fault, LossyProxy, Proxy
@@ -28,7 +29,7 @@ def sync(url: str, name: str, **arguments: Any) -> TimeBloom:
 
 
 async def test_an_abandon_that_is_sent_again_keeps_the_work(make: Any, url: str) -> None:
-    with LossyProxy(url, lambda number: number == 2) as proxy:
+    with LossyProxy(url, lambda number: number == 3) as proxy:
         ours = make(url=proxy.url)
         await ours.claim("x", note="the work")
         await ours.abandon_many(["x"])
@@ -89,9 +90,7 @@ async def test_work_that_was_claimed_within_fewer_slices_is_taken_over_so(
     assert SEEN is await first.claim("x", within=1)
 
 
-async def test_what_can_not_be_made_up_for_does_not_end_the_signs_of_life(
-    make: Any, url: str
-) -> None:
+async def test_what_can_not_be_made_up_for_does_not_end_the_heartbeats(make: Any, url: str) -> None:
     """A commit never arrives; made up for, it finds the slice full. The session lives on."""
     faults: list[Fault] = []
     with Proxy(url, lambda _: faults.pop() if faults else None) as proxy:
@@ -111,7 +110,7 @@ async def test_what_can_not_be_made_up_for_does_not_end_the_signs_of_life(
 
 async def test_a_commit_is_made_up_for_without_any_claim(make: Any, url: str) -> None:
     """Also by a filter object that is closed at once."""
-    with LossyProxy(url, lambda number: number in (2, 4)) as proxy:
+    with LossyProxy(url, lambda number: number in (3, 5)) as proxy:
         ours = make(url=proxy.url, resend=False, session_ttl=LIFE)
         theirs = make()
         await ours.contains("parameters")
@@ -195,7 +194,7 @@ def test_the_heartbeat_stops_with_its_object(url: str, name: str) -> None:
 def test_a_claim_that_the_caller_assumed_new_stays_claimed(url: str, name: str) -> None:
     """The claim reached the server, the reply did not, and the caller begins the work: no other process gets it."""
     with (
-        LossyProxy(url, lambda number: number == 2) as proxy,
+        LossyProxy(url, lambda number: number == 3) as proxy,
         sync(proxy.url, name, retry_for=0, session_ttl=LIFE) as ours,
         sync(url, name) as theirs,
     ):
@@ -207,3 +206,32 @@ def test_a_claim_that_the_caller_assumed_new_stays_claimed(url: str, name: str) 
             time.sleep(LIFE / 5)
             assert BUSY is theirs.claim("a")
             assert [] == theirs.take_over()
+
+
+async def test_with_too_many_claims_and_commits_to_be_sent_again_others_are_refused(
+    make: Any, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is dropped: those that wait can be called again, and are sent by a heartbeat."""
+    monkeypatch.setattr(held, "MAX_WAITING", 3)
+    is_away = False
+    with Proxy(url, lambda _: Fault.CUT_REQUEST if is_away else None) as proxy:
+        ours, theirs = make(url=proxy.url, resend=False, session_ttl=LIFE), make()
+        assert [NEW, NEW, NEW] == await ours.claim_many(["a", "b", "c"])
+        is_away = True
+        for item in ("a", "b"):
+            with pytest.raises(redis.ConnectionError):
+                await ours.commit(item)
+        for item in ("d", "d"):
+            with pytest.raises(redis.ConnectionError):
+                await ours.claim(item)
+        for verb in (ours.claim, ours.commit):
+            with pytest.raises(TBloomError, match="3 items wait"):
+                await verb("e")
+        is_away = False
+        answers: list[Claim] = []
+        while answers != [SEEN, SEEN]:
+            await asyncio.sleep(0.05)
+            answers = await theirs.claim_many(["a", "b"])
+        assert NEW is await ours.claim("d")
+        await ours.commit("c")
+    assert [SEEN, BUSY] == await theirs.claim_many(["c", "d"])

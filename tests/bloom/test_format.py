@@ -29,7 +29,7 @@ from tbloom.bloom.sizing import COLUMNS, key_bytes
 from tbloom.engine.keys import Keys
 from tbloom.engine.scripts import Script
 from tbloom.window import Window
-from tests.helpers.making import missing
+from tests.helpers.making import made_once, missing
 from tests.helpers.proxy import Fault, Proxy
 
 ROOT = Path(__file__).parents[2]
@@ -138,7 +138,7 @@ def _slice(granularity: str, tz: str, at: str) -> dict[str, Any]:
 
 def _growth(parameters: dict[str, Any]) -> dict[str, Any]:
     config = configure("news", **parameters)
-    live, layouts = ["20190507", "20190508", "20190509"], [""]
+    live, layouts = ["20190507", "20190508", "20190509"], ["1557273600000000"]
     for _ in range(4):
         layouts.append(Layout(config, layouts[-1]).grown("20190508", live))
     items = 5 * config.capacity
@@ -218,8 +218,8 @@ def test_a_server_stores_the_texts_of_the_examples(client: redis.Redis, name: st
         seen.add_many(map(str, range(100 + 200 + 10)))
         label = seen.keys()[-1].rpartition(":")[2]
         assert client.get(f"{{{name}}}:config") == stored
-        layout = growth["grows"][2].partition(";")[0].replace(growth["slice"], label)
-        assert client.get(f"{{{name}}}:layout") == layout
+        entry = growth["grows"][2].split(";")[1].replace(growth["slice"], label)
+        assert re.fullmatch(rf"\d{{16}};{entry}", client.get(f"{{{name}}}:layout"))
         config = seen.config
         expires = leaves(config, config.window.expires(config.window.live(_now(client))[-1]), 0)
         keys = [f"{{{name}}}:{label}", f"{{{name}}}:{label}:1", f"{{{name}}}:{label}:2"]
@@ -261,16 +261,18 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The client of ``examples/node``, installed in a folder of its own."""
     if shutil.which("npm") is None:
         missing("npm")
-    root = tmp_path_factory.mktemp("checkout")
-    folder = root / "examples" / "node"
-    shutil.copytree(NODE, folder, ignore=shutil.ignore_patterns("node_modules"))
-    (root / "lua").symlink_to(ROOT / "lua")
-    (root / "tests").symlink_to(ROOT / "tests")
-    install = ["npm", "install", "--no-audit", "--no-fund"]
-    done = subprocess.run(install, cwd=folder, capture_output=True, text=True, check=False)
-    if done.returncode:
-        missing(f"what npm installs ({done.stderr[-300:]})")
-    return folder / "main.mjs"
+    place = Path("examples") / "node"
+
+    def install(root: Path) -> None:
+        shutil.copytree(NODE, root / place, ignore=shutil.ignore_patterns("node_modules"))
+        (root / "lua").symlink_to(ROOT / "lua")
+        (root / "tests").symlink_to(ROOT / "tests")
+        npm = ["npm", "install", "--no-audit", "--no-fund"]
+        done = subprocess.run(npm, cwd=root / place, capture_output=True, text=True, check=False)
+        if done.returncode:
+            missing(f"what npm installs ({done.stderr[-300:]})")
+
+    return made_once(tmp_path_factory, "checkout", install) / place / "main.mjs"
 
 
 @pytest.mark.check

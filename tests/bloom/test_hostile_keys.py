@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
 from typing import Any
 
 import pytest
 import redis
+import redis.asyncio
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tbloom import ConfigError, ConfigMismatch, TBloomError, TimeBloom
+from tbloom import AsyncTimeBloom, ConfigError, ConfigMismatch, TBloomError, TimeBloom
 from tbloom.bloom.layout import Layout
+from tests.helpers.making import Awaited
 
 VERBS: dict[str, Callable[[TimeBloom], Any]] = {
     "add": lambda seen: seen.add("new"),
@@ -177,7 +180,8 @@ def test_a_layout_that_is_none_is_refused_by_the_name_of_its_key(
     for verb, outcome in _each_verb(own, "layout", text):
         if verb != "keys":  # names come from the calendar alone
             assert isinstance(outcome, TBloomError), (verb, outcome)
-            assert ":layout' holds" in str(outcome)
+            [key] = re.findall("key '([^']+)' holds", str(outcome))
+            assert own.get(key) == (text if isinstance(text, bytes) else text.encode())
 
 
 @settings(max_examples=40)
@@ -291,3 +295,47 @@ def test_an_entry_of_the_register_that_is_none_is_reported_and_removed(
             seen.warnings(),
             sorted(key.decode() for register in registers for key in own.hkeys(register)),
         )
+
+
+class _Decoding:
+    """Clients whose replies are decoded: tbloom's own, and a caller's, for each driver."""
+
+    @staticmethod
+    def kept(url: str, name: str, **options: Any) -> Any:
+        return Awaited(TimeBloom.from_url(f"{url}?decode_responses=True", name, **options))
+
+    @staticmethod
+    def pipeline(url: str, name: str, **options: Any) -> Any:
+        return AsyncTimeBloom.from_url(f"{url}?decode_responses=True", name, **options)
+
+    @staticmethod
+    def sync(url: str, name: str, **options: Any) -> Any:
+        return Awaited(TimeBloom(redis.Redis.from_url(url, decode_responses=True), name, **options))
+
+    @staticmethod
+    def asyncio(url: str, name: str, **options: Any) -> Any:
+        client = redis.asyncio.Redis.from_url(url, decode_responses=True)
+        return AsyncTimeBloom(client, name, **options)
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize("kind", ["kept", "pipeline", "sync", "asyncio"])
+async def test_bytes_that_are_no_text_are_no_error_of_a_client_that_decodes(
+    own: redis.Redis, name: str, kind: str, shards: int
+) -> None:
+    url = f"redis://127.0.0.1:{own.connection_pool.connection_kwargs['port']}"
+    seen = getattr(_Decoding, kind)(url, name, shards=shards)
+    assert all(await seen.add_many(ITEMS))
+    keys = TimeBloom(own, name, shards=shards).config.keys
+    own.hset(keys.register(0), b"\xff", b"\xff")
+    assert any("\ufffd" in warning for warning in await seen.warnings())
+    own.hset(keys.claims(0), "d" * 16, b"0" * 16 + b"00000000" + b"0007" + b"the work\xff")
+    own.hset(keys.sessions(0), b"\xff", "9" * 15)
+    assert ["the work\ufffd"] == await seen.take_over()
+    assert not any(await seen.add_many(ITEMS))
+    for shard in range(shards):
+        own.set(keys.config(shard), b"\xff")
+    with pytest.raises(ConfigMismatch, match="stored with other parameters"):
+        await seen.add_many(map(str, range(100)))
+    with pytest.raises(ConfigMismatch, match="stored with other parameters"):
+        await getattr(_Decoding, kind)(url, name, shards=shards).contains("a")

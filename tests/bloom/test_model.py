@@ -103,12 +103,13 @@ def clock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[servers.Clockwor
         yield clock
 
 
-def test_every_sequence_answers_as_the_model_does(clock: servers.Clockwork) -> None:
+@pytest.mark.parametrize("examples", [15, pytest.param(100, marks=pytest.mark.check)])
+def test_every_sequence_answers_as_the_model_does(clock: servers.Clockwork, examples: int) -> None:
     FilterMachine.clock = clock
     run_state_machine_as_test(
         FilterMachine,
         settings=settings(
-            max_examples=60,
+            max_examples=examples,
             stateful_step_count=40,
             deadline=None,
             verbosity=Verbosity.quiet,

@@ -11,6 +11,7 @@ import redis
 
 from tbloom import ConfigMismatch, DistinctCounter, ExactFilter, TBloomError, TimeBloom
 from tbloom.bloom.hasher import digest
+from tbloom.engine import exchange as engine_exchange
 from tbloom.engine import pending
 from tbloom.engine.flow import ScriptCall, text
 from tests.helpers.flows import replies_to
@@ -22,14 +23,14 @@ both = pytest.mark.parametrize("store", [TimeBloom, ExactFilter])
 
 
 @both
-def test_an_error_after_a_lost_reply_leaves_the_item_in_doubt(
+def test_an_error_after_a_lost_reply_leaves_the_answer_pending(
     store: Any, own: redis.Redis, name: str
 ) -> None:
     """The first call was executed; the second one is refused, which says nothing of the first."""
     address = own.connection_pool.connection_kwargs
     url = f"redis://127.0.0.1:{address['port']}/0"
     with (
-        LossyProxy(url, lambda number: number == 2) as proxy,
+        LossyProxy(url, lambda number: number == 3) as proxy,
         store.from_url(proxy.url, name, retry_for=0) as seen,
     ):
         seen.add("before")
@@ -50,7 +51,7 @@ def test_of_two_calls_that_fetch_a_lost_answer_at_once_each_gets_its_own(
 ) -> None:
     """Also where one of them fails."""
     with (
-        LossyProxy(url, lambda number: number == 2) as proxy,
+        LossyProxy(url, lambda number: number == 3) as proxy,
         store.from_url(proxy.url, name, retry_for=0) as seen,
     ):
         seen.add("before")
@@ -69,7 +70,7 @@ def test_pending_answers_given_one_after_another_are_each_given_once(
     store: Any, url: str, name: str
 ) -> None:
     with (
-        LossyProxy(url, lambda number: number == 2) as proxy,
+        LossyProxy(url, lambda number: number == 3) as proxy,
         store.from_url(proxy.url, name, retry_for=0) as seen,
     ):
         seen.add("before")
@@ -86,7 +87,7 @@ def test_an_answer_that_was_lost_before_a_reconfigure_is_given_after_it(
 ) -> None:
     """Once, though the client's parameters are refused from then on."""
     with (
-        LossyProxy(url, lambda number: number == 2) as proxy,
+        LossyProxy(url, lambda number: number == 3) as proxy,
         TimeBloom.from_url(proxy.url, name, capacity=1000, retry_for=0) as seen,
         TimeBloom.from_url(url, name, capacity=9000) as other,
     ):
@@ -102,7 +103,7 @@ def test_an_answer_that_was_lost_before_a_reconfigure_is_given_after_it(
 
 def test_a_call_that_never_arrived_is_made_again_with_the_new_time(url: str, name: str) -> None:
     """Nobody has remembered the item for the first one."""
-    fault = {2: Fault.CUT_REQUEST}
+    fault = {3: Fault.CUT_REQUEST}
     with (
         Proxy(url, fault.get) as proxy,
         ExactFilter.from_url(proxy.url, name, retry_for=0) as seen,
@@ -175,11 +176,11 @@ def test_a_large_batch_that_ends_in_an_error_forgets_none_of_its_new_items(
 
 
 @both
-def test_calls_in_doubt_beyond_their_limit_are_fetched_by_the_next_one(
+def test_lost_answers_beyond_their_limit_are_fetched_by_the_next_call(
     store: Any, url: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So none is dropped, and there are no more than the limit and the calls under way."""
-    monkeypatch.setattr(pending, "MAX_IN_DOUBT", 10)
+    monkeypatch.setattr(pending, "MAX_LOST", 10)
     losing = ["every reply"]
     with (
         LossyProxy(url, lambda _: bool(losing)) as proxy,
@@ -190,21 +191,21 @@ def test_calls_in_doubt_beyond_their_limit_are_fetched_by_the_next_one(
                 seen.add(str(i))
         losing.clear()
         assert not seen.contains("11")
-        assert 11 == len(seen._protocol._exchange.pending_answers._in_doubt)
+        assert 11 == len(seen._protocol._exchange.pending_answers._lost)
         assert seen.add("other")
-        assert 10 == len(seen._protocol._exchange.pending_answers._in_doubt)
+        assert 10 == len(seen._protocol._exchange.pending_answers._lost)
         assert [True] * 30 == [seen.add(str(i)) for i in range(30)]
         assert not any(seen.add_many(map(str, range(30))))
 
 
 @both
-def test_more_new_items_than_can_be_kept_are_told_before_others_are_sent(
+def test_more_new_items_than_can_be_kept_are_answered_before_others_are_sent(
     store: Any, url: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those can be asked for, also together with others."""
     monkeypatch.setattr(pending, "MAX_NEW", 10)
     with (
-        LossyProxy(url, lambda number: number == 2) as proxy,
+        LossyProxy(url, lambda number: number == 3) as proxy,
         store.from_url(proxy.url, name, retry_for=0) as seen,
     ):
         seen.add("before")
@@ -225,7 +226,7 @@ def test_a_new_item_is_kept_for_its_caller_no_longer_than_in_its_window(
 ) -> None:
     """Else it would be new twice within the next window."""
     with (
-        LossyProxy(url, lambda number: number == 2) as proxy,
+        LossyProxy(url, lambda number: number == 3) as proxy,
         TimeBloom.from_url(proxy.url, name, granularity="1s", slices=2, retry_for=0) as seen,
     ):
         seen.add("before")
@@ -324,3 +325,45 @@ def test_a_stray_copy_of_a_clear_forgets_nothing(client: redis.Redis, url: str, 
         seen.add("b")
         replies_to(client, [clear])
         assert [False, True] == seen.contains_many(["a", "b"])
+
+
+@both
+@pytest.mark.parametrize("interrupted", ["_answers", "answers_of"])
+def test_an_interrupt_after_the_reply_loses_no_answer(
+    store: Any, interrupted: str, url: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was read, but did not reach its caller."""
+
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with store.from_url(url, name) as seen:
+        seen.add("before")
+        exchange = seen._protocol._exchange
+        owner: Any = exchange if hasattr(exchange, interrupted) else engine_exchange
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, interrupted, interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                seen.add_many(["a", "before", "b"])
+        assert [True, False, True] == seen.add_many(["a", "before", "b"])
+        assert [False, False] == seen.add_many(["a", "b"])
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_of_two_calls_without_an_answer_the_refused_one_hides_no_answer(
+    url: str, name: str, shards: int
+) -> None:
+    """Only one of them was executed, and then the filter was reconfigured, and another slice began."""
+    with TimeBloom.from_url(url, name, capacity=100, shards=shards, retry_for=0) as seen:
+        seen.add_many(map(str, range(20)))
+        executed, lost = [seen._protocol.add("x", None) for _ in range(2)]
+        seen._send(next(executed))
+        next(lost)
+        executed.close()
+        lost.close()
+        with TimeBloom.from_url(url, name, capacity=300, shards=shards) as other:
+            other.reconfigure()
+        seen._protocol._exchange._current = None  # as after midnight
+        assert seen.add("x") is True
+        with pytest.raises(ConfigMismatch):
+            seen.add("x")

@@ -28,7 +28,7 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize("shards", [pytest.param(1, marks=pytest.mark.check), 3])
 @pytest.mark.parametrize("change", CHANGES)
 async def test_a_live_filter_changes_without_forgetting(
     clockwork: Any, make: Make, change: str, shards: int

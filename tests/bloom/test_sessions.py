@@ -53,7 +53,7 @@ def test_a_claim_of_a_later_call_whose_reply_is_lost_is_the_same_claim(
     url: str, name: str, theirs: TimeBloom
 ) -> None:
     with (
-        LossyProxy(url, lambda number: number == 2) as proxy,
+        LossyProxy(url, lambda number: number == 3) as proxy,
         TimeBloom.from_url(proxy.url, name, capacity=1000) as ours,
     ):
         assert NEW is ours.claim("a")
@@ -125,6 +125,7 @@ def test_an_item_is_busy_until_its_release_is_known(
 def test_a_late_copy_of_a_claim_that_was_released_is_refused(
     ours: TimeBloom, theirs: TimeBloom, client: redis.Redis
 ) -> None:
+    ours.add("the filter's parameters")
     claiming = ours._protocol.claim("a")
     calls = next(claiming)
     answer(claiming, replies_to(client, calls))
@@ -138,6 +139,7 @@ def test_a_claim_that_arrives_after_it_was_given_up_is_refused(
     ours: TimeBloom, theirs: TimeBloom, client: redis.Redis, asked_again: bool
 ) -> None:
     """By a heartbeat, or because the caller has asked again."""
+    ours.add("the filter's parameters")
     claiming = ours._protocol.claim("a")
     calls = next(claiming)
     claiming.close()
@@ -153,6 +155,7 @@ def test_a_claim_that_arrives_after_it_was_given_up_is_refused(
 
 def test_a_claim_that_takes_long_is_no_late_copy(ours: TimeBloom, client: redis.Redis) -> None:
     """Another thread has claimed and released something meanwhile, and a heartbeat was sent."""
+    ours.add("the filter's parameters")
     claiming = ours._protocol.claim("a")
     calls = next(claiming)
     assert NEW is claim(ours, client, "b")
@@ -349,3 +352,32 @@ def test_close_closes_the_client_whatever_ends_the_session_badly(
         ours.close()
     assert closed
     monkeypatch.undo()
+
+
+def test_a_claim_is_asked_for_again_while_a_heartbeat_gives_it_up(
+    ours: TimeBloom, theirs: TimeBloom
+) -> None:
+    """The heartbeat's call arrives before it or after it, and ends the earlier claim only."""
+    ours.claim("before")
+    first = ours._protocol.claim("a")
+    ours._send(next(first))
+    first.close()
+    heartbeat = ours._protocol.claims.retry_failed()
+    on_its_way = next(heartbeat)
+    assert NEW is ours.claim("a")
+    with suppress(StopIteration):
+        heartbeat.send(ours._send(on_its_way))
+    assert BUSY is theirs.claim("a")
+    ours.commit("a")
+    assert SEEN is theirs.claim("a")
+
+
+def test_a_commit_that_has_failed_outlives_its_session(ours: TimeBloom, theirs: TimeBloom) -> None:
+    """Which ends while the server does not answer."""
+    ours.claim("a", note="the work")
+    for flow in (ours._protocol.commit("a"), ours._protocol.sessions.end()):
+        next(flow)
+        flow.close()
+    ours._send_heartbeat()
+    assert "a" in theirs
+    assert [] == theirs.take_over()

@@ -174,9 +174,8 @@ async def test_every_key_of_a_sharded_filter_has_a_ttl(
     seen = make(shards=3)
     await seen.add_many(map(str, range(100)))
     keys = client.keys(f"*{name}*")
-    assert (
-        len(keys) == 1 + 3 * 4
-    )  # the parameters; each shard: a copy, a register, a lane and a slice
+    # The parameters; each shard: a copy, a layout, a register, a lane and a slice.
+    assert len(keys) == 1 + 3 * 5
     assert all(client.pttl(key) > 0 for key in keys)
 
 

@@ -12,6 +12,8 @@ import redis
 
 from tbloom import TimeBloom
 from tbloom.bloom.measured import Measured
+from tbloom.cli.kit import filter_info, filters
+from tbloom.engine.keys import Keys
 from tests.helpers.commands import refused, tbloom
 
 
@@ -146,3 +148,30 @@ def test_the_interval_is_the_published_one(hits: int, of: int, low: float, high:
         pytest.approx(measured.low, abs=1e-4),
         pytest.approx(measured.high, abs=1e-4),
     )
+
+
+@pytest.mark.parametrize("grow", [False, True])
+@pytest.mark.parametrize("capacity", [1, 10, 100, 1000])
+def test_a_filter_that_keeps_its_promise_gets_no_warning_of_it(
+    url: str, name: str, *, capacity: int, grow: bool
+) -> None:
+    """The error rate is not stored: one that follows from the size may be lower, and chance adds to the measured one."""
+    with TimeBloom.from_url(
+        url, name, capacity=capacity, error_rate=0.01, slices=1, grow=grow
+    ) as seen:
+        seen.add_many(map(str, range(10 * capacity if grow else capacity)))
+    with filters.open_filter(url, name) as stored:
+        assert not [said for said in filter_info.advice(stored.info()) if "error rate" in said]
+
+
+def test_a_stored_filter_that_can_keep_no_promise_is_read(
+    url: str, client: redis.Redis, name: str
+) -> None:
+    """Another program, or an earlier version, may have made it."""
+    with TimeBloom.from_url(url, name, capacity=1000) as seen:
+        seen.add("a")
+        stored = seen.config.stored.replace('"capacity":1000,', '"capacity":1000000,')
+    client.set(Keys(name).root, stored)
+    with filters.open_filter(url, name) as other:
+        assert "a" in other
+        assert other.info().promised_error_rate == pytest.approx(1)

@@ -8,7 +8,7 @@ import secrets
 import threading
 from collections.abc import Iterator
 from html import escape, unescape
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from tbloom.cli.kit import formats
 from tests.helpers import browser
 from tests.helpers.commands import process, refused, tbloom
 from tests.helpers.making import missing
+from tests.helpers.website import Server
 
 HOSTILE = """<img src=x onerror="alert('1')">&amp;"""
 
@@ -227,7 +228,7 @@ class _Site(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def site() -> Iterator[Any]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Site)
+    server = Server(("127.0.0.1", 0), _Site)
     server.pages, server.asked = {}, []
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield server

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.helpers.servers import OLDEST
 from tests.helpers.stores import BLOOM, STORES, Store
 
 
@@ -17,7 +18,6 @@ def store(request: pytest.FixtureRequest) -> Store:
     return kind
 
 
-# The drivers are the same for all stores: `make test` has asyncio's for one of them.
 @pytest.fixture(params=["sync", "async"])
 def driver(request: pytest.FixtureRequest) -> str:
     name: str = request.param
@@ -26,10 +26,21 @@ def driver(request: pytest.FixtureRequest) -> str:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Asyncio's driver is the same for all stores and servers: of the oldest server, `make test` has it for one
+    store, and `make check` for all, in the short form of each test."""
+    kept = []
     for item in items:
         given = item.callspec.params if hasattr(item, "callspec") else {}
-        if given.get("driver") == "async" and given.get("store", BLOOM) is not BLOOM:
-            item.add_marker(pytest.mark.check)
+        long = item.get_closest_marker("check") is not None
+        if given.get("driver") == "async":
+            if given.get("store", BLOOM) is not BLOOM:
+                if long:
+                    continue
+                item.add_marker(pytest.mark.check)
+            elif given.get("kind", OLDEST) != OLDEST:
+                continue
+        kept.append(item)
+    items[:] = kept
 
 
 @pytest.fixture

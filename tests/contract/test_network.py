@@ -19,6 +19,7 @@ from tests.helpers.account import (
     NO_ANSWER,
     OFFERS,
     PARAMETERS,
+    STRUCK,
     TIMEOUT,
     Account,
     names,
@@ -80,10 +81,10 @@ def _pieces(seed: int) -> list[list[str]]:
 def test_the_account_of_many_threads_is_exact_on_a_bad_network(
     store: Store, url: str, name: str
 ) -> None:
-    """8 threads share two objects, one without retries; every 50th call meets one of all faults."""
+    """8 threads share two objects, one without retries; calls meet all faults."""
     seed, account = new_seed(), Account()
     with (
-        Proxy(url, _at_random(seed, 0.02), late=LATE) as proxy,
+        Proxy(url, _at_random(seed, STRUCK), late=LATE) as proxy,
         store.open(proxy.url + TIMEOUT, name, **store.sharded) as one,
         store.open(proxy.url + TIMEOUT, name, retry_for=0, **store.sharded) as other,
         ThreadPoolExecutor(8) as threads,
@@ -113,7 +114,7 @@ async def test_the_account_of_many_tasks_is_exact_on_a_bad_network(
         for piece in pieces:
             await account.offer_async(seen, piece, repeat_on=NO_ANSWER)
 
-    with Proxy(url, _at_random(seed, 0.02), late=LATE) as proxy:
+    with Proxy(url, _at_random(seed, STRUCK), late=LATE) as proxy:
         async with (
             opened(url=proxy.url + TIMEOUT) as one,
             opened(url=proxy.url + TIMEOUT, resend=False) as other,
@@ -174,9 +175,9 @@ def test_the_account_of_claims_is_exact_on_a_bad_network(
     """
     seed, done = new_seed(), Counter[str]()
     late = {Fault.LATE_REQUEST, Fault.LATE_COPY}
-    items = names(2_000 if FULL else 500)
+    items = names(2_000 if FULL else 200)
     with (
-        Proxy(url, _at_random(seed, 0.02, *late), late=LATE) as proxy,
+        Proxy(url, _at_random(seed, STRUCK, *late), late=LATE) as proxy,
         ExitStack() as stack,
         ThreadPoolExecutor(8) as threads,
     ):

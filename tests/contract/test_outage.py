@@ -14,7 +14,7 @@ from tests.helpers.stores import BLOOM, EXACT
 
 @pytest.mark.parametrize("store", [BLOOM, EXACT], ids=str, indirect=True)
 async def test_an_item_that_the_caller_assumed_new_is_not_new_again(opened: Any, url: str) -> None:
-    with LossyProxy(url, lambda number: number == 2) as proxy:
+    with LossyProxy(url, lambda number: number == 3) as proxy:
         seen = opened(url=proxy.url, resend=False)
         await seen.contains("parameters")
         with pytest.raises(redis.ConnectionError):

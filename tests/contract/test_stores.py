@@ -5,7 +5,7 @@ The differences, each with its test below:
 - ``TimeBloom`` and ``LocalBloom`` forget a whole slice at once, ``ExactFilter`` each item when its time is up;
 - a ``DistinctCounter`` says how many items it has been given, and not of any one of them: it has no ``contains``;
 - the first two may take an item for another one, as seldom as is promised, ``ExactFilter`` never does;
-- the first two are asked for the newest slices with ``within=``, the third is told for how long with ``ttl=``;
+- the first two are asked for the newest slices with ``within=``, the third is given for how long with ``ttl=``;
 - a ``LocalBloom`` without a path knows nothing of any other, and forgets with its process;
 - claims are ``TimeBloom``'s alone.
 """
@@ -176,21 +176,21 @@ def test_in_is_contains(stores: Stores) -> None:
     assert ("a" in seen, "b" in seen) == (True, False)
 
 
-def test_of_many_threads_one_is_told_new(stores: Stores) -> None:
-    seen, told, start = stores(), list[bool](), threading.Barrier(8)
+def test_of_many_threads_one_gets_new(stores: Stores) -> None:
+    seen, answers, start = stores(), list[bool](), threading.Barrier(8)
 
     def work() -> None:
         start.wait()
         for i in range(100):
-            told.append(seen.add(f"one by one {i}"))
-        told.extend(seen.add_many(f"together {i}" for i in range(100)))
+            answers.append(seen.add(f"one by one {i}"))
+        answers.extend(seen.add_many(f"together {i}" for i in range(100)))
 
     threads = [threading.Thread(target=work) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert (200, 1400) == (told.count(True), told.count(False))
+    assert (200, 1400) == (answers.count(True), answers.count(False))
 
 
 @pytest.mark.parametrize("stores", SHARED, indirect=True)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tbloom import TBloomError
 from tbloom.engine import pending
 from tbloom.engine.batches import Batch
 from tbloom.engine.pending import NewItems, PendingAnswers
@@ -73,15 +74,15 @@ def test_a_new_item_is_kept_for_an_hour_and_no_longer_than_it_is_remembered(
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    monkeypatch.setattr(pending, "MAX_IN_DOUBT", 100)
+    monkeypatch.setattr(pending, "MAX_LOST", 100)
     monkeypatch.setattr(pending, "MAX_NEW", 100)
     return 100
 
 
-def test_more_items_in_doubt_than_may_be_are_asked_for_the_oldest_first(few: int) -> None:
+def test_of_too_many_lost_answers_the_oldest_are_asked_for_first(few: int) -> None:
     answers, lanes = PendingAnswers(), LanePool()
     for first in range(0, few + 25, 10):
-        answers.keep_in_doubt(Batch(digests(10, first), token=lanes.take(), copies=1))
+        answers.keep_lost(Batch(digests(10, first), token=lanes.take(), copies=1))
     assert [] == answers.batches_of(digests(1, 1000))
     oldest = answers.oldest_batches()
     assert [digests(10), digests(10, 10), digests(10, 20)] == [batch.digests for batch in oldest]
@@ -92,9 +93,9 @@ def test_more_items_in_doubt_than_may_be_are_asked_for_the_oldest_first(few: int
     assert [] == answers.oldest_batches()
 
 
-def test_of_two_who_ask_for_a_batch_in_doubt_one_gets_its_answers(few: int) -> None:
+def test_of_two_who_ask_for_lost_answers_one_gets_them(few: int) -> None:
     answers = PendingAnswers()
-    answers.keep_in_doubt(Batch(digests(few), token=LanePool().take(), copies=1))
+    answers.keep_lost(Batch(digests(few), token=LanePool().take(), copies=1))
     [one], [other] = answers.batches_of(digests(1)), answers.batches_of(digests(1, 7))
     answers.keep_new(one.digests, LANE_TTL_MS, one.first)
     assert digests(few) == [*answers.take_new(digests(few))]
@@ -102,12 +103,13 @@ def test_of_two_who_ask_for_a_batch_in_doubt_one_gets_its_answers(few: int) -> N
     assert {} == answers.take_new(digests(few))
 
 
-def test_too_many_new_items_are_told_before_others_are_sent(few: int) -> None:
+def test_too_many_new_items_are_asked_for_before_others(few: int) -> None:
     answers = PendingAnswers()
     answers.keep_new(digests(few - 1), LANE_TTL_MS)
-    assert not answers.refuses(digests(1, 1000))
+    answers.check_room("name", digests(1, 1000))
     answers.keep_new(digests(1, few), LANE_TTL_MS)
-    assert answers.refuses(digests(1, 1000))
-    assert not answers.refuses([*digests(1, 1000), *digests(1)])
+    with pytest.raises(TBloomError, match="'name': 100 new items"):
+        answers.check_room("name", digests(1, 1000))
+    answers.check_room("name", [*digests(1, 1000), *digests(1)])
     answers.forget(digests(1))
-    assert not answers.refuses(digests(1, 1000))
+    answers.check_room("name", digests(1, 1000))

@@ -175,9 +175,9 @@ def test_lost_reply_then_a_refusal(own: redis.Redis, name: str, *, callers: bool
     url = f"redis://127.0.0.1:{address['port']}/0"
 
     def lose_then_forbid(number: int) -> Fault | None:
-        if number == 3:
+        if number == 4:
             own.acl_setuser("default", enabled=True, commands=["-evalsha"])
-        return Fault.LOSE if number == 2 else None
+        return Fault.LOSE if number == 3 else None
 
     with ExitStack() as stack:
         proxy = stack.enter_context(Proxy(url, lose_then_forbid))
@@ -197,6 +197,20 @@ def test_lost_reply_then_a_refusal(own: redis.Redis, name: str, *, callers: bool
             own.acl_setuser("default", enabled=True, commands=["+evalsha"])
         assert seen.add("b")
         assert not seen.add("b")
+
+
+def test_a_call_that_was_only_refused_leaves_no_pending_answer(own: redis.Redis, name: str) -> None:
+    """Though it was sent again, the server has executed no copy of it."""
+    url = f"redis://127.0.0.1:{own.connection_pool.connection_kwargs['port']}/0"
+    with TimeBloom.from_url(url, name, retry_for=0.1) as seen:
+        own.config_set("min-replicas-to-write", 1)
+        try:
+            with pytest.raises(redis.ResponseError, match="NOREPLICAS"):
+                seen.add("a")
+        finally:
+            own.config_set("min-replicas-to-write", 0)
+        assert not seen._protocol._exchange.pending_answers.exist
+        assert seen.add("a")
 
 
 @pytest.mark.parametrize("packer", ["hiredis", "redis-py's own"])

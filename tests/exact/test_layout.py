@@ -120,7 +120,7 @@ def _check_layout(seen: ExactFilter, url: str, items: list[str]) -> None:
 def test_each_item_is_in_its_bucket_and_no_bucket_is_large(
     client: redis.Redis, url: str, name: str, size: int
 ) -> None:
-    seen, items = ExactFilter(client, name), [*map(str, range(min(20_000, 3000 * size)))]
+    seen, items = ExactFilter(client, name), [*map(str, range(min(20_000, 1000 * size)))]
     for start in range(0, len(items), size):
         assert all(seen.add_many(items[start : start + size]))
     _check_layout(seen, url, items)

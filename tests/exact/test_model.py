@@ -11,7 +11,6 @@ import pytest
 from tbloom.exact import ExactFilter, exchange
 
 START = datetime(2019, 6, 3, tzinfo=timezone.utc)
-STEPS = 1500
 ITEMS = 400
 TTLS = [1, 2, 5, 30, 300, 3000, 86_400, 10_000_000]
 
@@ -33,22 +32,20 @@ class Model:
         return True
 
 
-@pytest.mark.parametrize(
-    "seed", [0, *(pytest.param(seed, marks=pytest.mark.check) for seed in (1, 2))]
-)
+@pytest.mark.parametrize("steps", [400, pytest.param(1500, marks=pytest.mark.check)])
 @pytest.mark.parametrize("shards", [1, 3])
 def test_every_sequence_of_verbs_is_answered_as_by_a_dict(
-    clockwork: Any, name: str, monkeypatch: pytest.MonkeyPatch, shards: int, seed: int
+    clockwork: Any, name: str, monkeypatch: pytest.MonkeyPatch, shards: int, steps: int
 ) -> None:
     """Buckets hold three items here, so that they are split all the time."""
     monkeypatch.setattr(exchange, "_MAX_ENTRIES", 3)
-    rng, model, url = random.Random(seed), Model(), clockwork.server.url
+    rng, model, url = random.Random(steps), Model(), clockwork.server.url
 
     def client() -> ExactFilter:
         return ExactFilter.from_url(url, name, ttl=60, shards=shards)
 
     clients = [client() for _ in range(3)]
-    for step in range(STEPS):
+    for step in range(steps):
         seen, ttl = rng.choice(clients), rng.choice(TTLS)
         items = [f"{rng.randrange(ITEMS)}" for _ in range(rng.choice([1, 3, 30, 200]))]
         match rng.choices(["add", "add_many", "look", "wait", "clear", "join"], [40, 15, 15, 9, 1, 2])[0]:  # fmt: skip

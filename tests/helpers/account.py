@@ -16,8 +16,8 @@ from tbloom import TimeBloom
 
 #: `make faults`; else the short form.
 FULL = os.environ.get("TBLOOM_FAULTS") == "full"
-#: Offers of an account on a bad network.
-OFFERS = 100_000 if FULL else 10_000
+#: Offers of an account on a bad network, and the share of their calls that meets a fault.
+OFFERS, STRUCK = (100_000, 0.02) if FULL else (4000, 0.05)
 #: What is late comes after the client has given up, and often after its next try was answered.
 TIMEOUT, LATE = "?socket_timeout=0.1", 0.25
 #: (Error rate 1e-9, so that a false positive doesn't pass for a lost item.)
@@ -73,8 +73,8 @@ class Account:
         self._offer(items)
         while True:
             with suppress(*repeat_on):
-                told = seen.add_many(items) if len(items) > 1 else [seen.add(items[0])]
-                return self._note(items, told)
+                answers = seen.add_many(items) if len(items) > 1 else [seen.add(items[0])]
+                return self._note(items, answers)
             self._repeat()
 
     async def offer_async(
@@ -84,14 +84,16 @@ class Account:
         self._offer(items)
         while True:
             with suppress(*repeat_on):
-                told = await seen.add_many(items) if len(items) > 1 else [await seen.add(items[0])]
-                return self._note(items, told)
+                answers = (
+                    await seen.add_many(items) if len(items) > 1 else [await seen.add(items[0])]
+                )
+                return self._note(items, answers)
             self._repeat()
 
-    def note(self, items: Sequence[str], told: list[bool]) -> None:
+    def note(self, items: Sequence[str], answers: list[bool]) -> None:
         """Notes items that were offered, and the answers."""
         self._offer(items)
-        self._note(items, told)
+        self._note(items, answers)
 
     def include(self, offered: Counter[str], new: Counter[str], seen: Counter[str]) -> None:
         """Adds another account's numbers."""
@@ -108,11 +110,11 @@ class Account:
             self.repeats += 1
             self._before_repeat()
 
-    def _note(self, items: Sequence[str], told: list[bool]) -> list[bool]:
+    def _note(self, items: Sequence[str], answers: list[bool]) -> list[bool]:
         with self._lock:
-            for item, new in zip(items, told, strict=True):
+            for item, new in zip(items, answers, strict=True):
                 (self.new if new else self.seen)[item] += 1
-        return told
+        return answers
 
     def new_again(self) -> int:
         """The number of answers "new" for items that had been new before."""

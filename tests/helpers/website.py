@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from http.server import BaseHTTPRequestHandler
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 
@@ -37,3 +37,15 @@ class Page(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         pass
+
+
+class Server(ThreadingHTTPServer):
+    """A server for crawlers, which open many connections at once."""
+
+    daemon_threads = True
+    #: Beyond socketserver's 5, a connection waits for a second and tries again.
+    request_queue_size = 128
+
+    def serve_forever(self, poll_interval: float = 0.02) -> None:
+        """``shutdown`` waits this long, where socketserver's takes half a second."""
+        super().serve_forever(poll_interval)

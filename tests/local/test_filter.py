@@ -20,11 +20,12 @@ import pytest
 from tbloom import AsyncLocalBloom, ConfigError, FilterFull, LocalBloom, TBloomError, TimeBloom
 from tbloom.bloom import hasher
 from tbloom.bloom.hasher import digest
-from tbloom.engine import batches
+from tbloom.engine import pending
 from tbloom.local import parts, protocol, shard
 from tbloom.local.protocol import choose_look
 from tbloom.window import to_ms
 from tests.helpers import servers
+from tests.helpers.forks import in_child, needs_fork
 
 START = datetime(2019, 6, 3, tzinfo=timezone.utc)
 DAY = timedelta(days=1)
@@ -239,31 +240,49 @@ def test_a_cancelled_call_does_not_slow_others(clock: Clock) -> None:
     end_a_call("a")
     assert "other" not in seen
     assert seen._protocol.at_hand(digest("other")) is not None
-    assert 100 == len(seen._protocol.pending_answers)
-    clock.now += timedelta(hours=5)
+    assert seen.add("a 0")
+    clock.now += timedelta(days=8)
     end_a_call("b")
-    assert 100 == len(seen._protocol.pending_answers)
+    assert seen.add("a 1")
     assert not seen.add("a 1")
     assert seen.add("b 1")
 
 
-def test_pending_answers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The oldest go, in one walk: a walk for each of them would take quadratic time."""
-    monkeypatch.setattr(batches, "MAX_PENDING", 10)
-    walks = 0
+def test_a_large_batch_that_ends_in_an_error_loses_no_answer(
+    local: Callable[..., LocalBloom],
+) -> None:
+    seen = local(capacity=120_000, grow=False)
+    items = [f"item {i}" for i in range(130_000)]
+    with pytest.raises(FilterFull):
+        seen.add_many(items)
+    left = (items[start : start + 10_000] for start in range(0, 120_000, 10_000))
+    assert all(all(seen.add_many(some)) for some in left)
+    assert not any(seen.add_many(items[:120_000]))
 
-    class Walked(dict[int, Any]):
-        def __iter__(self) -> Iterator[int]:
-            nonlocal walks
-            walks += 1
-            return super().__iter__()
 
-    pending = Walked.fromkeys(range(1000))
-    batches.cut(pending)
-    assert list(range(990, 1000)) == list(pending.keys())
-    assert 1 == walks
-    batches.cut(pending)
-    assert 10 == len(pending)
+def test_more_pending_answers_than_can_be_kept_are_given_before_others(
+    local: Callable[..., LocalBloom], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pending, "MAX_NEW", 10)
+    seen = local(capacity=10, grow=False)
+    with pytest.raises(FilterFull):
+        seen.add_many(map(str, range(12)))
+    with pytest.raises(TBloomError, match="wait to be asked for again"):
+        seen.add("other")
+    assert seen.add("0")
+    with pytest.raises(FilterFull):
+        seen.add("other")
+
+
+@needs_fork
+def test_a_forked_child_has_its_own_pending_answers() -> None:
+    """The filter is in the memory of each; a thread of the parent may be using the answers."""
+    seen = LocalBloom(capacity=10, grow=False)
+    with pytest.raises(FilterFull):
+        seen.add_many(map(str, range(12)))
+    with seen._protocol.pending_answers._lock:
+        assert in_child(lambda: [seen.add("0"), seen.add("0")]) == [True, False]
+    assert seen.add("0")
 
 
 def test_a_call_may_end_while_its_store_is_in_use() -> None:
@@ -518,3 +537,27 @@ def test_importing_tbloom_does_not_import_numpy() -> None:
     """It would take a tenth of a second."""
     script = "import sys, tbloom; sys.exit('numpy' in sys.modules)"
     assert 0 == subprocess.run([sys.executable, "-c", script], check=False).returncode
+
+
+def test_a_batch_that_is_interrupted_loses_no_item(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal comes while bits are set: items whose bits are set already are new to the next call."""
+    with LocalBloom(capacity=1000) as seen:
+        seen.add("before")
+        look = seen._protocol._look
+
+        class Interrupted:
+            def __init__(self, *arguments: Any) -> None:
+                self._look = look(*arguments)
+                self.new = self._look.new
+
+            def add(self, count: int, current: Any) -> None:
+                self._look.add(count // 2, current)
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(seen._protocol, "_look", Interrupted)
+        items = [str(i) for i in range(20)]
+        with pytest.raises(KeyboardInterrupt):
+            seen.add_many(items)
+        monkeypatch.undo()
+        assert [True] * 20 == seen.add_many(items)
+        assert [False] * 20 == seen.add_many(items)

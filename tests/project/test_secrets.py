@@ -30,7 +30,7 @@ SHAPES = [
     *("rediss://:{}@127.0.0.1:1", "redis://:{}@[::1", "redis://:{}@127.0.0.1:x"),
     *("unix://:{}@/no/such.sock", "unix:///no/such.sock?password={}"),
     *("unix:///no/such.sock;password={}", "unix://:{}/y@/no/such.sock"),
-    *(":{}@127.0.0.1:1", "user:{}@127.0.0.1:1/0", "127.0.0.1:1;password={}"),
+    *(":{}@127.0.0.1:1", "user:{}@127.0.0.1:1/0", "127.0.0.1:1;password={}", "{}"),
 ]  # fmt: skip
 between = st.lists(
     st.sampled_from([*"/?#@:;%&=+[]'\"\\ \n\té1a", "//", "://", "%2F", "?db=1", "&db="]), max_size=3
@@ -69,6 +69,7 @@ def crawled(url: Any) -> None:
 @example("redis://127.0.0.1:1;password=a@hunter:1")
 @example("redis://127.0.0.1:1?password=a&hunter=1")
 @example("redis://127.0.0.1:1?pasword=&hunter=1")
+@example("hunter2")
 def test_no_error_shows_a_password(url: str) -> None:
     """Nor do its cause and context, of any of the ways to give a URL."""
     assert WORD not in without_secrets(url)

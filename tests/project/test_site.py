@@ -18,7 +18,7 @@ import tbloom.scrapy
 from tbloom.cli.commands import registry
 from tbloom.cli.commands.registry import COMMANDS
 from tbloom.cli.kit import subcommands
-from tests.helpers.making import missing
+from tests.helpers.making import made_once, missing
 
 pytestmark = pytest.mark.check
 ROOT = Path(__file__).parents[2]
@@ -58,14 +58,16 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site, built as `make docs` does it."""
     if find_spec("mkdocs") is None or find_spec("mkdocstrings") is None:
         missing("The extra docs (pip install 'tbloom[docs]', on Python 3.11 or later)")
-    folder: Path = tmp_path_factory.mktemp("site")
-    done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--site-dir", folder],
-        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True, text=True, timeout=110, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return folder
+
+    def build(folder: Path) -> None:
+        done = subprocess.run(
+            [sys.executable, "-m", "mkdocs", "build", "--site-dir", folder],
+            cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True, text=True, timeout=110, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+
+    return made_once(tmp_path_factory, "site", build)
 
 
 @pytest.fixture(scope="module")

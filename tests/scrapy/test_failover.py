@@ -10,7 +10,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from time import sleep, time
 from typing import Any
@@ -21,6 +21,7 @@ from tbloom.demo.localredis import LocalRedis
 from tests.helpers import servers
 from tests.helpers.account import FULL
 from tests.helpers.making import missing
+from tests.helpers.website import Server
 
 CRAWLERS = 4
 PAGES = [str(n) for n in range(2000 if FULL else 500)]
@@ -30,11 +31,8 @@ PAUSE = 0.005
 MAX_TWICE = 20
 
 
-class _Site(ThreadingHTTPServer):
+class _Site(Server):
     """Has every page, and the times at which each was fetched."""
-
-    daemon_threads = True
-    request_queue_size = 128
 
     def __init__(self) -> None:
         self.fetched: dict[str, list[float]] = defaultdict(list)

@@ -24,6 +24,7 @@ from tests.helpers.making import missing
 DOCUMENTATION = Path("/usr/share/doc/python3.11/html")
 PAGES = 530
 FULL = os.environ.get("TBLOOM_FAULTS") == "full"
+TREE = 400 if FULL else 200
 SHARED_QUEUE = {"SCHEDULER": "scrapy_redis.scheduler.Scheduler", "SCHEDULER_PERSIST": True}
 OWN_QUEUES: dict[str, Any] = {}
 DONE = {"ADDONS": {"tbloom.scrapy.Addon": 500}, "TBLOOM_MARK": "done", "TBLOOM_SESSION_TTL": 2}
@@ -42,14 +43,14 @@ class Site:
 
 
 class Tree:
-    """A site of 400 pages with one link to each page, and 7 links on a page."""
+    """A site of TREE pages with one link to each page, and 7 links on a page."""
 
     title = "A tree"
     start = "/0.html"
 
     def reply(self, path: str) -> Reply:
         number = int(path.strip("/").removesuffix(".html"))
-        children = range(7 * number + 1, min(7 * number + 8, 400))
+        children = range(7 * number + 1, min(7 * number + 8, TREE))
         links = "".join(f'<a href="/{child}.html">{child}</a>' for child in children)
         return Reply(f"<html><body>{links}</body></html>".encode(), "text/html")
 
@@ -57,7 +58,7 @@ class Tree:
 @pytest.fixture(scope="module")
 def tree() -> Iterator[Site]:
     with serve(Tree()) as server:
-        yield Site(server.url, Tree.start, {f"/{i}.html" for i in range(400)}, [])
+        yield Site(server.url, Tree.start, {f"/{i}.html" for i in range(TREE)}, [])
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +141,7 @@ class Fleet:
         pytest.param("docs", SHARED_QUEUE, False, 20 if FULL else 1, marks=pytest.mark.check),
         pytest.param("docs", OWN_QUEUES, True, 5 if FULL else 1, marks=pytest.mark.check),
         ("tree", SHARED_QUEUE, False, 20 if FULL else 1),
-        ("tree", OWN_QUEUES, True, 20 if FULL else 1),
+        pytest.param("tree", OWN_QUEUES, True, 20 if FULL else 1, marks=pytest.mark.check),
     ],
     ids=["docs, one queue", "docs, own queues", "tree, one queue", "tree, own queues"],
 )

@@ -26,6 +26,8 @@ SETTINGS = {
     "add-on": ADDON,
     "add-on, scrapy-redis": {**SCRAPY_REDIS, **ADDON},
 }
+#: `make test` has the two that differ in everything.
+LONG = ("scrapy", "add-on, scrapy-redis")
 PAGES = sorted(map(str, range(100)))
 
 
@@ -44,7 +46,11 @@ def shadowed(crawl: Any, client: redis.Redis, name: str) -> Any:
     client.delete(f"{name}:dupefilter", f"{name}:requests")
 
 
-@pytest.fixture(params=SETTINGS)
+@pytest.fixture(
+    params=[
+        pytest.param(kind, marks=pytest.mark.check if kind in LONG else []) for kind in SETTINGS
+    ]
+)
 def settings(request: pytest.FixtureRequest) -> dict[str, Any]:
     return SETTINGS[request.param]
 
@@ -66,15 +72,15 @@ def test_they_agree(shadowed: Any, settings: dict[str, Any]) -> None:
     assert "promised 1.0e-04" in result["log"]
 
 
-def test_what_tbloom_would_have_lost_is_fetched(shadowed: Any, settings: dict[str, Any]) -> None:
+def test_what_tbloom_would_have_lost_is_fetched(shadowed: Any) -> None:
     """A filter that may be wrong nine times out of ten: stats count it, and the log shows the first 10."""
-    bad = {"TBLOOM_ERROR_RATE": 0.9, "TBLOOM_SLICES": 1, "TBLOOM_CAPACITY": 300}
-    result = shadowed("pages", {**settings, **bad}, [f"page {i}" for i in range(300)])
+    bad = {"TBLOOM_ERROR_RATE": 0.9, "TBLOOM_SLICES": 1, "TBLOOM_CAPACITY": 100}
+    result = shadowed("pages", {**ADDON, **bad}, [f"page {i}" for i in range(100)])
     shadow = result["shadow"]
-    assert 300 == len(set(result["fetched"])) == len(result["fetched"]) == shadow["new"]
-    assert 10 < shadow["lost"] == 300 - shadow["agreed"]
+    assert 100 == len(set(result["fetched"])) == len(result["fetched"]) == shadow["new"]
+    assert 10 < shadow["lost"] == 100 - shadow["agreed"]
     assert 10 == result["log"].count("would have lost it")
-    assert f"would have lost {shadow['lost']} of 300 new requests," in result["log"]
+    assert f"would have lost {shadow['lost']} of 100 new requests," in result["log"]
 
 
 def test_what_is_seen_from_before_tbloom_would_have_fetched_again(
@@ -134,6 +140,7 @@ def test_a_redis_that_is_down_costs_nothing(shadowed: Any) -> None:
     assert {"asked": 110, "unanswered": 110} == result["shadow"]
     assert "finished" == result["finish_reason"]
     assert 1 == result["log"].count("the crawl goes on without it")
+    assert "TBLOOM_ON_ERROR" not in result["log"]
 
 
 @pytest.mark.parametrize("scheduler", [{}, SCRAPY_REDIS], ids=["scrapy", "scrapy-redis"])

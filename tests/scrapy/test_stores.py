@@ -29,7 +29,10 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
     return {**STORES[request.param], **(path if request.param == "local" else {})}
 
 
-@pytest.mark.parametrize("way", ["scrapy", "scrapy-redis", "add-on"])
+@pytest.mark.parametrize(
+    "way",
+    [*(pytest.param(way, marks=pytest.mark.check) for way in ("scrapy", "scrapy-redis")), "add-on"],
+)
 def test_the_sources_spider_fetches_100_pages_and_filters_10(
     crawl: Any, way: str, store: dict[str, Any]
 ) -> None:

@@ -1,7 +1,7 @@
 -- claim: which of these items are new, and claimed by no living session? Claims them for the client's session.
 --
 -- KEYS[1]    the filter's parameters
--- KEYS[2]    the layout: the parts of the slices that have other parts than the usual one
+-- KEYS[2]    the layout (add.lua)
 -- KEYS[3]    the claims: digest -> session, number, slices, note
 -- KEYS[4]    the sessions that hold claims -> until when each counts as alive (ms), and its least number
 -- KEYS[5..]  all parts of live slices, newest first
@@ -10,8 +10,8 @@
 -- ARGV[2]    when the client believes that the current slice begins (ms)
 -- ARGV[3]    when it ends (ms)
 -- ARGV[4]    when it leaves the window (ms)
--- ARGV[5]    1: a filter without parameters is empty; 0: its parameters may be elsewhere (open.lua)
--- ARGV[6]    the client's layout
+-- ARGV[5]    1: the parameters may be stored where there are none; 0: they must be agreed on first (open.lua)
+-- ARGV[6]    the client's layout; '': it knows of none
 -- ARGV[7]    the sizes of the parts from KEYS[5] on (groups_of in shared/blocks.lua)
 -- ARGV[8]    the client's session, 16 characters
 -- ARGV[9]    how long it counts as alive without another heartbeat (ms)
@@ -27,7 +27,7 @@
 --            {2, parameters}  the filter is stored with other parameters; nothing changed
 --            {3, least}       the session's calls have higher numbers now: this is a late copy; nothing changed
 --            {4, ''}          no parameters are stored, and the client has not agreed on them; nothing changed
---            {5, layout}      the stored layout is another one; nothing changed
+--            {5, layout}      as for add.lua
 -- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
 --
 -- A second copy of the call gets the same answers, because its claims have the same number, until the client has its
@@ -43,7 +43,7 @@ local items, number, FIRST_NOTE = ARGV[13], ARGV[14], 15
 local now = server_time()
 if now < begins or now >= ends then return {1, now} end
 
-local reply = disagreement(config_key, config, agreed, layout_key, layout)
+local reply = refusal(config_key, config, agreed, layout_key, layout, expires, now)
 if reply then return reply end
 
 local alive_until, least = session_parts(redis.call('HGET', sessions, session), now)

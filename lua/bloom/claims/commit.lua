@@ -2,7 +2,7 @@
 -- claims on them. ("tbloom import" uses it without a session.)
 --
 -- KEYS[1]    the filter's parameters
--- KEYS[2]    the layout: the parts of the slices that have other parts than the usual one
+-- KEYS[2]    the layout (add.lua)
 -- KEYS[3]    the register of parts, which shows that the server has dropped a part early
 -- KEYS[4]    the claims: digest -> session, number, slices, note
 -- KEYS[5..]  all parts of the current slice, of the chosen one and of those between, newest first
@@ -12,7 +12,7 @@
 -- ARGV[3]    when it ends (ms)
 -- ARGV[4]    when the chosen slice leaves the window (ms)
 -- ARGV[5]    1: the parameters may be stored where there are none; 0: they must be agreed on first (open.lua)
--- ARGV[6]    the client's layout
+-- ARGV[6]    the client's layout; '': it knows of none
 -- ARGV[7]    the layout with one more part for the chosen slice, used when its newest part is full; '': never grow
 -- ARGV[8]    the capacity of its newest part (items)
 -- ARGV[9]    the sizes of the parts from KEYS[5] on (groups_of in shared/blocks.lua)
@@ -26,7 +26,7 @@
 --            {1, now}         the server's clock (ms) is not within ARGV[2..3]; nothing changed
 --            {2, parameters}  the filter is stored with other parameters; nothing changed
 --            {4, ''}          no parameters are stored, and the client has not agreed on them; nothing changed
---            {5, layout}      the stored layout is another one; nothing changed
+--            {5, layout}      as for add.lua
 --            {6, answers}     the slice is full and may not grow: the item after these was not added, and is still claimed
 -- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
 --
@@ -42,7 +42,7 @@ local grows = grown_layout ~= ''
 local now = server_time()
 if now < begins or now >= ends then return {1, now} end
 
-local reply, stored = disagreement(config_key, config, agreed, layout_key, layout)
+local reply = refusal(config_key, config, agreed, layout_key, layout, expires, now)
 if reply then return reply end
 if session ~= '' then redis.call('HLEN', claims) end
 
@@ -68,7 +68,7 @@ end
 
 local held, dropped = 0, false
 if change.items > 0 then
-  held, dropped = insert(change, expires, now, register, config_key, config, stored)
+  held, dropped = insert(change, expires, now, register, config_key, layout_key)
   -- Every later call has to know the new part.
   if grows and held >= capacity then keep(layout_key, grown_layout, expires, now) end
 end

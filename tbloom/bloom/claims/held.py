@@ -8,8 +8,10 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from threading import RLock
 
-from tbloom.engine.batches import cut
+from tbloom.errors import TBloomError
 
+#: Items to be released or committed: some 150 MB. With more, calls with other items are refused.
+MAX_WAITING = 1_000_000
 #: The number of a call has 8 hexadecimal digits. All later calls have this one, and their late copies are not noticed.
 _MAX_NUMBER = (1 << 32) - 1
 
@@ -56,6 +58,16 @@ class HeldClaims:
         self.claimed.clear()
         self.to_release.clear()
         self.to_commit.clear()
+
+    def check_room(self, name: str, digests: Iterable[bytes]) -> None:
+        """Raises TBloomError if too many items wait to be released or committed, and these are others."""
+        if len(self.to_release) + len(self.to_commit) < MAX_WAITING:
+            return
+        if not any(key in self.to_release or key in self.to_commit for key in digests):
+            raise TBloomError(
+                f"{name!r}: {MAX_WAITING:,} items wait to be released or committed until the server answers; "
+                "call again after the next heartbeat (nothing of this call was done)"
+            )
 
     def reserve(self, digests: Iterable[bytes], *, handed_over: bool) -> tuple[str, list[bytes]]:
         """Reserves items before the server is asked, so that no other thread or task here claims them.
@@ -104,13 +116,13 @@ class HeldClaims:
     def release_later(self, numbers: Mapping[bytes, str]) -> None:
         """Notes claims to be released."""
         self.to_release |= numbers
-        cut(self.to_release)
 
     def end(self, numbers: Mapping[bytes, str]) -> None:
         """Forgets claims that the server has ended."""
         for digest, number in numbers.items():
-            if self.claimed.get(digest) == number:
-                self.claimed.pop(digest, None)
+            for claims in (self.claimed, self.to_release):
+                if claims.get(digest) == number:
+                    claims.pop(digest, None)
 
     def hold(self, digests: Iterable[bytes]) -> None:
         """Holds claims that were to be released."""
@@ -122,4 +134,3 @@ class HeldClaims:
     def commit_later(self, digests: Iterable[bytes]) -> None:
         """Notes items whose work is done, but whose commit may not have reached the server."""
         self.to_commit.update(dict.fromkeys(digests))
-        cut(self.to_commit)

@@ -65,8 +65,10 @@ class Claims:
             own.claimed.pop(digest, None)
 
     def begin_session(self) -> HeldClaims:
-        """Begins another session; returns the claims of the old one."""
-        old, self._held = self.own, HeldClaims()
+        """Begins another session; returns the claims of the old one. Commits that have failed are still to be sent."""
+        old, new = self.own, HeldClaims()
+        new.to_commit |= old.to_commit
+        self._held = new
         return old
 
     def claim(
@@ -78,6 +80,7 @@ class Claims:
     ) -> Flow[dict[bytes, Claim]]:
         """Claims those of the items that are new."""
         own, digests = self.own, list(dict.fromkeys(digests))
+        own.check_room(self.exchange.config.name, digests)
         if own.to_release and (given_up := own.given_up(digests)):
             yield from self._release(own, given_up, "abandon")
         number, reserved = own.reserve(digests, handed_over=bool(previous_owner))
@@ -86,7 +89,9 @@ class Claims:
             own.shards.update(batch.shard for batch in batches)
             terms = _Terms(own, self.ttl_ms, number, within, notes, previous_owner)
             yield from self.exchange.ask(
-                batches, lambda batch: self._claim_call(batch.known, batch, terms)
+                batches,
+                lambda batch: self._claim_call(batch.known, batch, terms),
+                store=True,
             )
         except BaseException:  # also GeneratorExit: the driver was cancelled
             own.give_up(reserved)
@@ -103,6 +108,11 @@ class Claims:
 
     def commit(self, digests: Iterable[bytes]) -> Flow[None]:
         """The work is done: the items are seen from now on."""
+        digests = list(digests)
+        self.own.check_room(self.exchange.config.name, digests)
+        yield from self._commit(digests)
+
+    def _commit(self, digests: Iterable[bytes]) -> Flow[None]:
         own, batches = self.own, self.exchange.batches(digests)
         try:
             yield from self.exchange.ask(
@@ -136,14 +146,13 @@ class Claims:
         Claims with a note wait to be taken over.
         """
         own = self.own
-        # Taken first: another thread that claims one of them meanwhile keeps it.
-        to_release, own.to_release = own.to_release, {}
-        if to_release:
-            yield from self._release(own, to_release, "abandon")
+        # They stay noted until the server answers, so that a claim of one of them meanwhile waits for a release of its own.
+        if own.to_release:
+            yield from self._release(own, {**own.to_release}, "abandon")
         to_commit = list(own.to_commit)
         try:
             if to_commit:
-                yield from self.commit(to_commit)
+                yield from self._commit(to_commit)
         except TBloomError:  # it would fail the next time too
             for digest in to_commit:
                 own.to_commit.pop(digest, None)

@@ -12,6 +12,7 @@ from rich.text import Text
 from tbloom.bloom.measured import Measured
 from tbloom.cli.kit import filters, formats, numbers, output, sources
 from tbloom.cli.kit.errors import CommandError
+from tbloom.cli.kit.filter_info import highest_rate
 from tbloom.cli.kit.progress import Reporter
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def _ask(
 
 
 def _compared(seen: TimeBloom, items: int, missing: int, measured: Measured) -> dict[str, Any]:
-    promised = seen.config.error_rate
+    info = seen.info()
     return {
         "name": seen.name,
         # Exact items, and how many of them the filter lacks.
@@ -118,9 +119,10 @@ def _compared(seen: TimeBloom, items: int, missing: int, measured: Measured) -> 
         "measured_error_rate": measured.rate,
         "measured_low": measured.low,
         "measured_high": measured.high,
-        "estimated_error_rate": seen.info().error_rate,
-        "promised_error_rate": promised,
-        "agrees": not missing and measured.low <= promised,
+        "estimated_error_rate": info.error_rate,
+        "promised_error_rate": info.promised_error_rate,
+        "keeps_promise": measured.low <= highest_rate(info),
+        "agrees": not missing and measured.low <= highest_rate(info),
     }
 
 
@@ -150,5 +152,5 @@ def _warnings(compared: dict[str, Any]) -> Iterator[str]:
     elif compared["missing"]:
         yield "warning: missing items would be fetched again"
     # By more than chance.
-    if compared["measured_low"] > compared["promised_error_rate"]:
+    if not compared["keeps_promise"]:
         yield "warning: the error rate is higher than promised"

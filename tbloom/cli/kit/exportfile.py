@@ -11,8 +11,8 @@ line of JSON each; the record of a part is followed by the part's bytes::
     <3218517 bytes>
     {"end": {"parts": 2}}
 
-Times are in ms since the epoch, by the server's clock; -2 stands for a missing key. ``parameters`` and
-``layout`` are the texts on the server, and the bytes are those of Redis' strings, so servers of all
+Times are in ms since the epoch, by the server's clock; -2 stands for a missing key. ``parameters`` are
+the text on the server, ``layout`` too but for the generation, and the bytes are those of Redis' strings, so servers of all
 versions can take them. The file has no names of keys: the filter may get another name.
 """
 
@@ -59,7 +59,7 @@ class Header(NamedTuple):
 
 
 class Shard(NamedTuple):
-    """A shard's layout, and when its keys other than parts expire."""
+    """A shard's layout without its generation, and when its keys other than parts expire."""
 
     shard: int
     layout: str
@@ -172,6 +172,8 @@ class Reader:
                 [shard.shard for shard in contents.shards],
                 [part.place for part in contents.parts],
             )
+            if any(layout.generation for layout in layouts.values()):
+                raise ValueError
             if len(layouts) != len(keys[0]) or len(set(keys[1])) != len(keys[1]):
                 raise ValueError
 

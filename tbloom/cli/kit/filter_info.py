@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
     from tbloom.bloom.info import FilterInfo, SliceInfo
 
+#: By chance, items of a small filter set more bits than they do on average.
+_CHANCE = 1.5
+
 
 def advice(info: FilterInfo) -> list[str]:
     """The filter's warnings, and a sentence for each slice over its capacity."""
@@ -30,12 +33,23 @@ def advice(info: FilterInfo) -> list[str]:
                 f"slice {slice.label} holds {times:.1f} times its capacity{parts}: "
                 f"reconfigure() with a capacity of {slice.items:,} or more"
             )
-    if info.error_rate > info.promised_error_rate:
+    if info.error_rate > highest_rate(info):
         found.append(
             f"the error rate is {formats.rate(info.error_rate)}, more than the promised "
             f"{formats.rate(info.promised_error_rate)}"
         )
     return found
+
+
+def highest_rate(info: FilterInfo) -> float:
+    """The highest error rate of a filter that keeps its promise.
+
+    The error rate that it was made with is not stored, so what is shown as promised is the least that this can be. Slices
+    that have grown may have parts made for a higher one.
+    """
+    have_grown = any(slice.parts > 1 or slice.items > info.capacity for slice in info.slices)
+    promised = info.promised_error_rate
+    return _CHANCE * (max(promised, info.error_rate) if have_grown else promised)
 
 
 def as_dict(info: FilterInfo) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
@@ -11,6 +10,7 @@ from redis import RedisError
 
 from tbloom import Claim
 from tbloom.errors import FilterFull, TBloomError
+from tbloom.scrapy.claims.held import HeldRequests
 from tbloom.scrapy.claims.outcomes import Outcomes, busy
 from tbloom.scrapy.claims.requests import RequestClaim, note_text
 from tbloom.scrapy.claims.takeover import TakeOver
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from scrapy import Request
     from scrapy.crawler import Crawler
 
+    from tbloom.scrapy.crawler import CrawlEnd
     from tbloom.scrapy.outage import CrawlBloom
 
 logger = logging.getLogger(__name__)
@@ -39,26 +40,21 @@ class InFlight:
         self,
         crawler: Crawler,
         seen: CrawlBloom,
-        close_spider: Callable[[], None],
+        end: CrawlEnd,
         *,
         take_over: bool,
         shared: bool,
     ) -> None:
         self._crawler, self._seen = crawler, seen
-        self._close_spider = close_spider
+        self._end = end
         self._shared = shared
+        self._held = HeldRequests(crawler, seen, shared=shared)
         self._take_over = TakeOver(crawler, seen, self._schedule) if take_over else None
-        #: By the first fingerprint: the numbers of the claims that are held, and the requests that Scrapy
-        #: has taken out of the queue and still processes.
-        self._numbers: dict[str, int] = {}
+        #: By the first fingerprint: the requests that Scrapy has taken out of the queue and still processes.
         self._running: dict[str, Request] = {}
         self._outcomes = Outcomes()
-        self._next_number = itertools.count()
         #: The request that is just being taken over.
         self._taken: Request | None = None
-        self._handed_over = False
-        #: True if the crawl ends by an error. Nothing is marked or released any more: the next crawl takes it over.
-        self.has_failed = False
 
     def claim(self, request: Request) -> Claim:
         """Claims a request that is about to be scheduled."""
@@ -67,7 +63,7 @@ class InFlight:
         own = self._hex(request)
         before = RequestClaim.of(request)
         request.meta.pop(CLAIM, None)  # copied from another request, unless this one was redirected
-        if before is None or not self._is_held(before) or "redirect_urls" not in request.meta:
+        if before is None or not self._held.has(before) or "redirect_urls" not in request.meta:
             return self._claim(request, (own,), "")
         if own in before.fingerprints:  # redirected to itself, as for a new cookie
             before.write(request)
@@ -86,7 +82,7 @@ class InFlight:
         answers = self._seen.claim_many(items, notes=notes)
         for request, item, answer in zip(requests, items, answers, strict=True):
             if answer is Claim.NEW:
-                self._hold(request, (item.hex(),))
+                self._held.add(request, (item.hex(),), queued=True)
         return answers
 
     def scheduled(self, request: Request) -> None:
@@ -94,12 +90,12 @@ class InFlight:
         claim = RequestClaim.of(request)
         if claim is None or request is self._taken or not request.dont_filter:
             return  # the dupefilter will be asked
-        if self._is_held(claim) and self._belongs_to(request, claim):
+        if self._held.has(claim) and self._held.belongs_to(request, claim):
             self._running.pop(claim.fingerprints[0], None)
-            self._hand_over(claim)
+            self._held.hand_over(claim)
             return
         request.meta.pop(CLAIM)
-        if self._hex(request) in claim.fingerprints and not self._is_held(claim):
+        if self._hex(request) in claim.fingerprints and not self._held.has(claim):
             self._claim(request, claim.fingerprints, "")  # tried again after its release
 
     def admit(self, request: Request) -> bool:
@@ -110,15 +106,15 @@ class InFlight:
         self.settle()
         take_over = self._take_over
         if take_over and take_over.is_due():
-            self._try("taken over", lambda: take_over.take(len(self._numbers)))
+            self._try("taken over", lambda: take_over.take(len(self._held.numbers)))
         claim = RequestClaim.of(request)
         # Never claimed (dont_filter), or downloaded by a callback with the meta of its page.
-        if claim is None or not self._belongs_to(request, claim):
+        if claim is None or not self._held.belongs_to(request, claim):
             return True
         if claim.session != self._seen.session or self._shared:
             if not self._claim_again(request, claim):
                 return False
-        elif not self._is_held(claim):  # a copy came out of the queue before
+        elif not self._held.has(claim):  # a copy came out of the queue before
             request.meta.pop(CLAIM)
             return request.dont_filter
         claim = RequestClaim.of(request) or claim
@@ -145,12 +141,12 @@ class InFlight:
         """
         claim = RequestClaim.of(request)
         # Held or not: the page may have been asked for again, and be in a shared queue.
-        if claim and self._belongs_to(request, claim):
+        if claim and self._held.belongs_to(request, claim):
             self._outcomes.add(claim.fingerprints[0], well=well)
 
     def failed(self, request: Request) -> None:
         """The request has failed; the next crawler that meets its URL may try."""
-        claim = self._held_by(request)
+        claim = self._held.of(request)
         if claim:
             self._forget(claim)
             self._try("released", lambda: self._seen.release_many(claim.items))
@@ -164,7 +160,7 @@ class InFlight:
         items, pages = [], 0
         for first in self._running.keys() - busy(engine, engine.scraper.slot):
             request = self._running.pop(first)
-            claim, went_well = self._held_by(request), self._outcomes.take(first)
+            claim, went_well = self._held.of(request), self._outcomes.take(first)
             if claim and went_well:
                 items += claim.items
                 pages += 1
@@ -180,10 +176,11 @@ class InFlight:
         if engine is None or not engine.spider_is_idle():
             return True  # another handler of the signal has found something to do
         self.settle()
-        self._release(filter(self._outcomes.may_try_again, self._numbers))
+        self._release(filter(self._outcomes.may_try_again, self._held.numbers))
         try:
-            if self._handed_over:  # a process that shares the queue has lost what is left of it
-                self._handed_over = False
+            # A process that shares the queue has lost what is left of it.
+            if self._held.handed_over:
+                self._held.handed_over = False
                 self._seen.end_session()
             take_over = self._take_over
             return not take_over or (not take_over.take() and take_over.are_all_alive())
@@ -192,7 +189,7 @@ class InFlight:
 
     def release_all(self) -> None:
         """Releases all claims."""
-        self._release(self._numbers)
+        self._release(self._held.numbers)
         self._running.clear()
 
     def _release(self, fingerprints: Iterable[str]) -> None:
@@ -201,7 +198,7 @@ class InFlight:
             self._try("released", lambda: self._seen.release_many(items))
             count(self._crawler, "tbloom/released", len(items))
             for item in items:
-                del self._numbers[item.hex()]
+                del self._held.numbers[item.hex()]
 
     def _claim(self, request: Request, fingerprints: tuple[str, ...], previous_owner: str) -> Claim:
         item, text = bytes.fromhex(fingerprints[0]), self._note(request, fingerprints)
@@ -211,24 +208,11 @@ class InFlight:
             self._running.clear()  # their links may be lost: they are not done, and left to the next crawl
             raise
         if answer is Claim.NEW:
-            self._hold(request, fingerprints, queued=not previous_owner)
+            self._held.add(request, fingerprints, queued=not previous_owner)
         return answer
 
     def _note(self, request: Request, fingerprints: tuple[str, ...]) -> str:
         return note_text(self._crawler, request, fingerprints) if self._take_over else ""
-
-    def _hold(self, request: Request, urls: tuple[str, ...], *, queued: bool = True) -> None:
-        claim = RequestClaim(self._seen.session, next(self._next_number), urls)
-        claim.write(request)
-        self._numbers[urls[0]] = claim.number
-        if queued:  # else it has come out of the queue
-            self._hand_over(claim)
-
-    def _hand_over(self, claim: RequestClaim) -> None:
-        if self._shared:  # the process that takes the request out of the queue claims it
-            self._handed_over = True
-            self._numbers.pop(claim.fingerprints[0], None)
-            self._seen.hand_over(claim.items[:1])
 
     def _claim_again(self, request: Request, claim: RequestClaim) -> bool:
         """Claims a request that perhaps another process has put into the queue."""
@@ -236,7 +220,7 @@ class InFlight:
         try:
             answer = self._claim(request, claim.fingerprints, claim.session)
         except RedisError:
-            self._close_spider()
+            self._end.begin()
             if not self._seen.circuit.is_open:
                 raise
             return False
@@ -250,37 +234,22 @@ class InFlight:
         """Schedules a request that was taken over, and so is claimed already."""
         engine = self._crawler.engine
         assert engine is not None  # noqa: S101 - the crawl is running
-        self._hold(request, fingerprints)
+        self._held.add(request, fingerprints, queued=True)
         self._taken = request
         try:
             engine.crawl(request)
         finally:
             self._taken = None
 
-    def _held_by(self, request: Request) -> RequestClaim | None:
-        """The claim of this crawl that is the request's own."""
-        claim = RequestClaim.of(request)
-        is_own = claim and self._is_held(claim) and self._belongs_to(request, claim)
-        return claim if is_own else None
-
-    def _is_held(self, claim: RequestClaim) -> bool:
-        """The claim is held by this crawl: it is neither done nor released."""
-        number = self._numbers.get(claim.fingerprints[0])
-        return claim.session == self._seen.session and number == claim.number
-
-    def _belongs_to(self, request: Request, claim: RequestClaim) -> bool:
-        """The claim is the request's own, by its URL or by a redirect, not copied with the meta."""
-        return self._hex(request) in claim.fingerprints or "redirect_urls" in request.meta
-
     def _forget(self, claim: RequestClaim) -> None:
         first = claim.fingerprints[0]
-        self._numbers.pop(first, None)
+        self._held.numbers.pop(first, None)
         self._running.pop(first, None)
         self._outcomes.forget(first)
 
     def _try(self, what: str, call: Callable[[], object]) -> bool:
         """Makes a call that the crawl can do without; returns True if it succeeds."""
-        if self.has_failed:
+        if self._end.has_begun:  # the next crawl takes it over
             return False
         try:
             call()
@@ -288,7 +257,7 @@ class InFlight:
             if not self._seen.circuit.is_open:  # which the log has
                 logger.error("Requests could not be %s: %s", what, error)
             if self._seen.circuit.on_error == "raise" or isinstance(error, TBloomError):
-                self._close_spider()
+                self._end.begin()
             return False
         return True
 

@@ -17,7 +17,7 @@ from tbloom.errors import ConfigError, TBloomError
 from tbloom.scrapy.claims.inflight import InFlight, in_flight
 from tbloom.scrapy.claims.middleware import SpiderMiddleware
 from tbloom.scrapy.connection import naming_redis
-from tbloom.scrapy.crawler import OnceLogger, close_spider, count
+from tbloom.scrapy.crawler import CrawlEnd, OnceLogger, count
 from tbloom.scrapy.dupefilter.options import Options, read_options, shadow_setting
 from tbloom.scrapy.dupefilter.prefetch import Prefetch, prefetches
 from tbloom.scrapy.dupefilter.shadow import ShadowDupeFilter
@@ -53,8 +53,7 @@ class DupeFilter(BaseDupeFilter):
         self._fingerprinter = known or RequestFingerprinter()
         self._flush_on_start = settings.getbool("SCHEDULER_FLUSH_ON_START")
         self._once = OnceLogger(logger)
-        #: True if the crawl ends by an error. No request is asked for any more.
-        self._has_failed = False
+        self._crawl_end = CrawlEnd(crawler)
         #: The request that was last dropped for lack of an answer.
         self._dropped: Request | None = None
         self._in_flight: InFlight | None = None
@@ -192,7 +191,7 @@ class DupeFilter(BaseDupeFilter):
             self._in_flight = in_flight[crawler] = InFlight(
                 crawler,
                 seen,
-                self._close_spider,
+                self._crawl_end,
                 take_over=self._options.take_over,
                 shared=self._shares_queue,
             )
@@ -210,7 +209,7 @@ class DupeFilter(BaseDupeFilter):
 
     def _ask(self, request: Request) -> Claim | None:
         """The answer; None if the crawl ends by an error. (Scrapy hangs where the dupefilter raises too many.)"""
-        if self._has_failed:
+        if self._crawl_end.has_begun:
             return None
         if self._options.mark_done and not self._in_flight:
             mark = self._settings[MARK.name]
@@ -234,7 +233,7 @@ class DupeFilter(BaseDupeFilter):
                 raise
             if not self._options.circuit.is_open:  # which the log has
                 logger.error("The crawl ends: %s", error)
-            self._close_spider()
+            self._crawl_end.begin()
             return None
         return Claim.NEW if new else Claim.SEEN
 
@@ -261,13 +260,6 @@ class DupeFilter(BaseDupeFilter):
             stats.set_value("tbloom/window/items", info.items)
             stats.set_value("tbloom/window/bytes", info.bytes)
             stats.set_value("tbloom/window/error_rate", info.error_rate)
-
-    def _close_spider(self) -> None:
-        if self._crawler and not self._has_failed:
-            self._has_failed = True
-            if self._in_flight:
-                self._in_flight.has_failed = True
-            close_spider(self._crawler)
 
     def _count_errors(self) -> None:
         errors = self._options.circuit.errors

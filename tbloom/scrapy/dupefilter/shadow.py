@@ -71,6 +71,7 @@ class ShadowDupeFilter(BaseDupeFilter):
             self._settings, spider, self._suffix(), on_error="drop", retry_for=0
         ).seen
         assert isinstance(seen, CrawlBloom)  # noqa: S101 - the other stores refuse TBLOOM_SHADOW
+        seen.circuit.effect = "the crawl goes on without it (TBLOOM_SHADOW)"
         return seen
 
     def _kind(self) -> Any:
@@ -169,13 +170,10 @@ class ShadowDupeFilter(BaseDupeFilter):
         except (RedisError, TBloomError) as error:
             self._warn(error)
             return None
-        if self.seen.circuit.answers > guesses:
-            self._warn("its server does not answer")
-            return None
-        return answer
+        return None if self.seen.circuit.answers > guesses else answer
 
-    def _warn(self, error: object) -> None:
-        """Logs the first error; requests without an answer are counted."""
+    def _warn(self, error: Exception) -> None:
+        """Logs the first error that is no outage, which the circuit breaker logs."""
         message = "tbloom's filter fails; the crawl goes on without it: %s"
         self._once.log(logging.ERROR, message, error)
 

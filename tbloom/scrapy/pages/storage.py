@@ -16,7 +16,7 @@ from w3lib.url import canonicalize_url
 from tbloom.errors import ConfigError, ConfigMismatch, StoreLocked, TBloomError
 from tbloom.pages import calendar
 from tbloom.pages.config import given
-from tbloom.scrapy.crawler import ERROR_REASON, OnceLogger, close_spider, count
+from tbloom.scrapy.crawler import ERROR_REASON, CrawlEnd, OnceLogger, count
 from tbloom.scrapy.pages.responses import fields_of, headers_of, response_of
 from tbloom.scrapy.pages.shared import SharedStore
 from tbloom.scrapy.settings import (
@@ -164,7 +164,7 @@ class PageCacheStorage:
 
     def _refuse(self, spider: Spider) -> None:
         """Closes the spider, because before Scrapy 2.19 ``open_spider`` can't."""
-        close_spider(spider.crawler)
+        CrawlEnd(spider.crawler).begin()
         raise IgnoreRequest("the page store is not open")
 
     def _warn(self, spider: Spider, message: str, request: Request, error: Exception) -> None:

@@ -107,7 +107,7 @@ class Upload:
             config.stored,
             self._until(shard.config_expires, parts),
             shard.layout,
-            self._until(shard.layout_expires, parts),
+            self._until(max(shard.layout_expires, shard.config_expires), parts),
             self._until(shard.register_expires, parts),
             *(part.expires for part in parts),
         )

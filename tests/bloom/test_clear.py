@@ -1,0 +1,189 @@
+"""What was sent before a ``clear()`` and arrives after it, or is called again, belongs to the cleared filter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import redis
+
+from tbloom import Claim, ExactFilter, TimeBloom
+from tbloom.engine.flow import ScriptCall
+from tests.helpers.flows import replies_to
+from tests.helpers.proxy import LossyProxy
+
+some_shards = pytest.mark.parametrize("shards", [1, 3])
+
+
+@pytest.fixture
+def open_one(url: str, name: str) -> Iterator[Callable[..., TimeBloom]]:
+    """Opens one more client of the filter."""
+    opened: list[TimeBloom] = []
+
+    def open_one(**arguments: Any) -> TimeBloom:
+        arguments = {"url": url, "capacity": 1000, **arguments}
+        opened.append(TimeBloom.from_url(arguments.pop("url"), name, **arguments))
+        return opened[-1]
+
+    yield open_one
+    for seen in opened:
+        seen.close()
+
+
+def sent(client: redis.Redis, flow: Any, *, upto: int = 100) -> list[ScriptCall]:
+    """Runs a flow, for so many round trips; returns its last script calls."""
+    calls = next(flow)
+    with suppress(StopIteration):
+        for _ in range(upto):
+            last = calls
+            calls = flow.send(replies_to(client, calls))
+    return [call for call in last if isinstance(call, ScriptCall)]
+
+
+#: The verbs that put an item into the filter, or claim it.
+VERBS: dict[str, Callable[[Any], Any]] = {
+    "add": lambda verbs: verbs.add("a"),
+    "claim": lambda verbs: verbs.claim("a"),
+    "commit": lambda verbs: verbs.commit("a"),
+}
+
+
+@some_shards
+@pytest.mark.parametrize("was_seen", [False, True])
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_copy_that_arrives_after_a_clear_changes_nothing(
+    open_one: Any, client: redis.Redis, verb: str, was_seen: bool, shards: int
+) -> None:
+    """The filter is in use again by then. A call that answered "seen" has left no answer on the server."""
+    ours, theirs = open_one(shards=shards), open_one(shards=shards)
+    theirs.add("the filter's parameters")
+    if was_seen:
+        theirs.add("a")
+    calls = sent(client, VERBS[verb](ours._protocol))
+    theirs.clear()
+    theirs.add_many(f"item {i}" for i in range(30))
+    assert 0 not in [status for status, *_ in replies_to(client, calls)]
+    assert Claim.NEW is theirs.claim("a")
+    assert theirs.add("a")
+
+
+@some_shards
+@pytest.mark.parametrize("store", [TimeBloom, ExactFilter])
+def test_a_call_whose_answer_was_lost_is_made_anew_after_a_clear(
+    url: str, name: str, store: Any, shards: int
+) -> None:
+    """The item is new to it, and seen from then on."""
+    losing: list[str] = []
+    with (
+        LossyProxy(url, lambda _: bool(losing)) as proxy,
+        store.from_url(proxy.url, name, shards=shards, retry_for=0) as ours,
+        store.from_url(url, name, shards=shards) as theirs,
+    ):
+        ours.add("before")
+        losing.append("this reply")
+        with pytest.raises(redis.ConnectionError):
+            ours.add_many(["a", "b"])
+        losing.clear()
+        theirs.clear()
+        assert theirs.add("b")
+        assert [True, False] == ours.add_many(["a", "b"])
+        assert [False, False] == theirs.add_many(["a", "b"])
+
+
+@some_shards
+@pytest.mark.parametrize("store", [TimeBloom, ExactFilter])
+def test_an_answer_that_was_kept_for_its_caller_is_dropped_once_somebody_has_cleared(
+    url: str, name: str, store: Any, shards: int
+) -> None:
+    """Of the shard that was cleared; the item is new to somebody else meanwhile."""
+    with (
+        LossyProxy(url) as proxy,
+        store.from_url(proxy.url, name, shards=shards, retry_for=0) as ours,
+        store.from_url(url, name, shards=shards) as theirs,
+    ):
+        items = [str(i) for i in range(50)]
+        ours.add_many(["before", *(f"before {i}" for i in range(50))])
+        proxy.loses_next = True
+        with pytest.raises(redis.ConnectionError):
+            ours.add_many(items)
+        for item in items[:10]:  # of each shard: fetches the answers to the others too
+            assert ours.add(item)
+        theirs.clear()
+        assert all(theirs.add_many(items))
+        assert not any(ours.add_many(items))
+
+
+def test_a_copy_for_an_exact_filter_that_arrives_after_a_clear_changes_nothing(
+    client: redis.Redis, url: str, name: str
+) -> None:
+    with ExactFilter.from_url(url, name) as ours, ExactFilter.from_url(url, name) as theirs:
+        calls = [sent(client, ours._protocol.add("a", None), upto=1)]
+        theirs.add("a")
+        calls.append(sent(client, ours._protocol.add("a", None)))
+        theirs.clear()
+        theirs.add("b")
+        for late in calls:
+            assert [5] == [status for status, *_ in replies_to(client, late)]
+        assert theirs.add("a")
+
+
+def test_a_client_that_clears_drops_its_pending_answers(open_one: Any, url: str) -> None:
+    losing: list[str] = []
+    with LossyProxy(url, lambda _: bool(losing)) as proxy:
+        ours, theirs = open_one(url=proxy.url, retry_for=0), open_one()
+        ours.add("before")
+        losing.append("this reply")
+        with pytest.raises(redis.ConnectionError):
+            ours.add("a")
+        losing.clear()
+        ours.clear()
+        assert theirs.add("a")
+        assert not ours.add("a")
+
+
+def test_a_copy_that_arrives_in_an_empty_filter_puts_nothing_into_it(
+    open_one: Any, client: redis.Redis, name: str
+) -> None:
+    """Not even parameters. A first call's copy, which knows of no clear, begins a filter without items."""
+    ours, theirs = open_one(), open_one()
+    first = sent(client, ours._protocol.add("a"), upto=1)
+    theirs.add("the filter's parameters")
+    calls = sent(client, ours._protocol.add("a"))
+    theirs.clear()
+    assert [5] == [status for status, *_ in replies_to(client, calls)]
+    assert all(":lane:" in key for key in client.keys(f"*{name}*"))
+    assert [5] == [status for status, *_ in replies_to(client, first)]
+    assert 0 == theirs.info().items
+    assert theirs.add("a")
+
+
+def test_growth_and_reconfigure_keep_the_generation_and_a_clear_ends_it(
+    open_one: Any, client: redis.Redis, name: str
+) -> None:
+    def generation() -> str:
+        return client.get(f"{{{name}}}:layout").partition(";")[0]
+
+    seen, other = open_one(capacity=10), open_one(capacity=20)
+    seen.add("a")
+    first = generation()
+    seen.add_many(f"item {i}" for i in range(100))
+    other.reconfigure()
+    assert first == generation()
+    assert [False] * 100 == other.add_many(f"item {i}" for i in range(100))
+    other.clear()
+    assert other.add("a")
+    assert first < generation()
+
+
+def test_a_filter_whose_layout_the_server_has_dropped_goes_on(
+    open_one: Any, client: redis.Redis, name: str
+) -> None:
+    seen, other = open_one(), open_one(capacity=2000)
+    seen.add("a")
+    client.delete(f"{{{name}}}:layout")
+    assert [False, True] == seen.add_many(["a", "b"])
+    client.delete(f"{{{name}}}:layout")
+    other.reconfigure()
+    assert [False, False, True] == other.add_many(["a", "b", "c"])
