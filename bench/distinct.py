@@ -79,7 +79,10 @@ def compare(
     a, b = {*scenario.a.tolist()}, {*scenario.b.tolist()}
     truth = {
         "count": len(a),
-        "and": len(a & b), "or": len(a | b), "xor": len(a ^ b), "andnot": len(a - b),
+        "and": len(a & b),
+        "or": len(a | b),
+        "xor": len(a ^ b),
+        "andnot": len(a - b),
     }
     with ExitStack() as stack:
         rows: dict[str, dict[str, Any]] = {}
