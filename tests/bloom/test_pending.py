@@ -237,16 +237,19 @@ def test_a_new_item_is_kept_for_its_caller_no_longer_than_in_its_window(
         assert digest("a") not in seen._protocol._exchange.pending_answers
 
 
+@pytest.mark.parametrize(
+    ("store", "short"),
+    [(TimeBloom, {"granularity": "1s", "slices": 2}), (ExactFilter, {"ttl": 2})],
+)
 def test_a_repeat_after_its_window_is_answered_like_any_other_call(
-    clockwork: Any, name: str
+    store: Any, short: Any, clockwork: Any, name: str
 ) -> None:
     """The lost answer has left with the window, so the item is new to the first who asks in the next one."""
     losing: list[str] = []
-    short: Any = {"granularity": "1s", "slices": 2}
     with (
         LossyProxy(clockwork.server.url, lambda _: bool(losing)) as proxy,
-        TimeBloom.from_url(proxy.url, name, retry_for=0, **short) as seen,
-        TimeBloom.from_url(clockwork.server.url, name, **short) as other,
+        store.from_url(proxy.url, name, retry_for=0, **short) as seen,
+        store.from_url(clockwork.server.url, name, **short) as other,
     ):
         seen.add("before")
         losing.append("this reply")
