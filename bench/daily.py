@@ -9,27 +9,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import redis
-from counts import AT_ONCE, BITMAP, COUNTER, HYPERLOGLOG, SET
-from idsets import CHUNK, member, named
+from counts import AGAIN, AT_ONCE, BITMAP, COUNTER, HYPERLOGLOG, SET
+from idsets import bitmap, write
 from serving import Cost, command_stats, measure, medians, slow_log
 
 from tbloom import DistinctCounter
 
 DAYS, WEEK = 30, 7
 WEEK_COUNT, ALL_COUNT, TWO_AND = f"{WEEK} days", f"{DAYS} days", "AND of two days"
-#: A chunk of more ids is a bitmap.
-MOST_SORTED = 4096
 #: The slow log's threshold (us). It also lists commands inside scripts; few of these take longer.
-_SLOW = 20
+SLOW = 20
 #: Commands of the bench itself.
 _BESIDE = (b"INFO", b"CONFIG", b"SLOWLOG")
 
 Verbs = dict[str, Callable[[], int]]
-
-
-def packed(ids: list[int]) -> bytes:
-    """A chunk of few ids, in the counter's format."""
-    return b":" + b"".join(number.to_bytes(2, "big") for number in sorted(ids))
 
 
 class Days(NamedTuple):
@@ -51,10 +44,12 @@ def daily(url: str, client: redis.Redis, *, space: int, a_day: int, rounds: int)
     rows = []
     for days in scenarios(space, a_day):
         truth = days.truth()
-        for name, write in CONTENDERS.items():
+        for name, fill in CONTENDERS.items():
             client.flushall()
-            with DistinctCounter.from_url(url, "daily", granularity="d", slices=DAYS) as counter:
-                verbs = write(client, days) if write else _ours(client, days, counter)
+            with DistinctCounter.from_url(
+                url, "daily", None, granularity="d", slices=DAYS
+            ) as counter:
+                verbs = fill(client, days, counter)
                 row = {"scenario": days.name, "name": name, "bytes": _bytes(client, counter)}
                 for verb, ask in verbs.items():
                     answers = ask()
@@ -64,7 +59,7 @@ def daily(url: str, client: redis.Redis, *, space: int, a_day: int, rounds: int)
                 costs = {verb: _cost(client, ask, rounds) for verb, ask in verbs.items()}
                 rows.append({**row, "verbs": costs})
     client.flushall()
-    return {"days": DAYS, "week": WEEK, "rounds": rounds, "slow": _SLOW, "rows": rows}
+    return {"days": DAYS, "week": WEEK, "rounds": rounds, "slow": SLOW, "rows": rows}
 
 
 def _bytes(client: redis.Redis, counter: DistinctCounter) -> int:
@@ -74,8 +69,8 @@ def _bytes(client: redis.Redis, counter: DistinctCounter) -> int:
 
 
 def scenarios(space: int, a_day: int) -> Iterator[Days]:
-    """Scattered ids, a hundredth of the space: in bitmaps, in short sorted chunks, and in sorted chunks that are about as
-    long as they get. Then consecutive ones; each day has three quarters of the day before."""
+    """Scattered ids, a hundredth of the space: in bitmaps, in short lists, and in lists that are about as long as they get.
+    Then consecutive ones; each day has three quarters of the day before."""
     for count, among in ((a_day, space // 10), (a_day, space), (a_day * 3 // 5, space // 10)):
         chance = np.random.default_rng(count)
         drawn = [np.sort(chance.choice(among, count, replace=False)) for _ in range(DAYS)]
@@ -85,41 +80,55 @@ def scenarios(space: int, a_day: int) -> Iterator[Days]:
 
 
 def _cost(client: redis.Redis, ask: Callable[[], int], rounds: int) -> dict[str, float]:
-    """Medians, also of the server's longest command of a count (us); and how many scripts one takes."""
+    """Medians, also of the server's longest command of a count (us); and how many commands one takes."""
     costs: list[Cost] = []
-    longest, scripts = [], 0
-    with slow_log(client, _SLOW):
+    commands = 0
+    for _ in range(rounds):
+        cost, _ = measure(client, lambda _: ask(), [0])
+        commands = sum(int(stats["calls"]) for stats in command_stats(client).values())
+        costs.append(cost)
+    return {**medians(costs), "longest": longest(client, ask, rounds), "commands_sent": commands}
+
+
+def longest(client: redis.Redis, ask: Callable[[], int], rounds: int) -> float:
+    """How long the longest command of a question holds the server (us): the median of these rounds."""
+    found = []
+    with slow_log(client, SLOW):
         for _ in range(rounds):
             client.slowlog_reset()
-            cost, _ = measure(client, lambda _: ask(), [0])
-            scripts = int(command_stats(client).get("evalsha", {"calls": 0})["calls"])
+            ask()
             slow = client.slowlog_get(10_000)
             taken = [one["duration"] for one in slow if not one["command"].startswith(_BESIDE)]
-            longest.append(max(taken, default=_SLOW))
-            costs.append(cost)
-    return {**medians(costs), "longest": median(longest), "scripts": scripts}
+            found.append(max(taken, default=SLOW))
+    return median(found)
 
 
 def _ours(client: redis.Redis, days: Days, counter: DistinctCounter) -> Verbs:
-    """Only the current slice can be added to, so all are written directly in the counter's format, without members."""
-    keys, members = counter.config.keys, [*map(member, range(100))]
-    counter.add_many(members)
+    """Only the current slice can be added to, so all are written directly in the counter's format."""
+    counter.add(0)
     labels = [slice.label for slice in counter.info().slices]
-    today = client.hgetall(keys.directory("daily", labels[-1]))
-    own = sorted(named(client, "ids", members))
-    assert today[b"0"] == packed(own), "not the format of the counter"
-    client.set(keys.members(), 1 + max(int(ids[-1]) for ids in days.ids))
     for label, ids in zip(labels, days.ids, strict=True):
-        fields: dict[str, Any] = {"of": today[b"of"], "n": len(ids)}
-        numbers, starts = np.unique(ids // CHUNK, return_index=True)
-        for chunk, some in zip(numbers, np.split(ids % CHUNK, starts[1:]), strict=True):
-            if len(some) > MOST_SORTED:
-                client.set(keys.bitmap("daily", label, chunk), _bits(some, CHUNK))
-                fields[str(chunk)] = len(some)
-            else:
-                fields[str(chunk)] = packed(some.tolist())
-        client.delete(keys.directory("daily", label))
-        client.hset(keys.directory("daily", label), mapping=fields)
+        write(client, counter, label, ids)
+    newest, before = (counter.slice(label) for label in (labels[-1], labels[-2]))
+    reader = counter._protocol.reader
+
+    def first(ask: Callable[[], int]) -> Callable[[], int]:
+        def asking() -> int:
+            reader.begin()
+            return ask()
+
+        return asking
+
+    return {
+        WEEK_COUNT: first(lambda: counter.count(within=WEEK)),
+        ALL_COUNT: first(counter.count),
+        TWO_AND: first(lambda: newest.count_and(before)),
+    }
+
+
+def _again(client: redis.Redis, days: Days, counter: DistinctCounter) -> Verbs:
+    _ours(client, days, counter)
+    labels = [slice.label for slice in counter.info().slices]
     newest, before = (counter.slice(label) for label in (labels[-1], labels[-2]))
     return {
         WEEK_COUNT: lambda: counter.count(within=WEEK),
@@ -128,15 +137,9 @@ def _ours(client: redis.Redis, days: Days, counter: DistinctCounter) -> Verbs:
     }
 
 
-def _bits(ids: np.ndarray, size: int) -> bytes:
-    bits = np.zeros(size, np.uint8)
-    bits[ids] = 1
-    return np.packbits(bits).tobytes()
-
-
 def _bitmaps(client: redis.Redis, days: Days) -> Verbs:
     for day, ids in enumerate(days.ids):
-        client.set(f"{day}", _bits(ids, int(ids[-1]) // 8 * 8 + 8))
+        client.set(f"{day}", bitmap(ids))
 
     def combined(operation: str, some: range) -> int:
         with client.pipeline(transaction=False) as pipeline:
@@ -183,10 +186,11 @@ def _verbs(union: Callable[[range], int], common: Callable[[range], int]) -> Ver
     }
 
 
-#: Each writes the days and returns how to count them; None: the counter.
-CONTENDERS: dict[str, Callable[[redis.Redis, Days], Verbs] | None] = {
-    COUNTER: None,
-    BITMAP: _bitmaps,
-    SET: _sets,
-    HYPERLOGLOG: _hyperloglogs,
+#: Each writes the days and returns how to count them.
+CONTENDERS: dict[str, Callable[[redis.Redis, Days, DistinctCounter], Verbs]] = {
+    COUNTER: _ours,
+    AGAIN: _again,
+    BITMAP: lambda client, days, _: _bitmaps(client, days),
+    SET: lambda client, days, _: _sets(client, days),
+    HYPERLOGLOG: lambda client, days, _: _hyperloglogs(client, days),
 }

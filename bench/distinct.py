@@ -10,19 +10,21 @@ from itertools import islice
 from typing import Any
 
 import redis
-from counts import BITMAP, COUNTER, SET, VERBS, Bitmap, Counts, HyperLogLog, OurCounts, Set
-from daily import daily
-from idsets import (
-    Dense,
-    Given,
-    Scenario,
-    bytes_in_hash,
-    check_written,
-    clustered,
-    dense,
-    give,
-    sparse,
+from counts import (
+    AGAIN,
+    BITMAP,
+    COUNTER,
+    SET,
+    VERBS,
+    Bitmap,
+    Counts,
+    HyperLogLog,
+    OurCounts,
+    OurCountsAgain,
+    Set,
 )
+from daily import daily, longest
+from idsets import Scenario, scenarios
 from race import check
 from serving import APART, Cost, measure, medians, placed
 from streams import BATCH
@@ -32,6 +34,12 @@ from tbloom.demo.localredis import LocalRedis
 
 #: A round asks so often, or as often as this many seconds allow.
 CALLS, SECONDS = 20, 0.02
+#: Measurements of the mapping's memory between two doublings.
+STEPS = 4
+#: Members that get ids at once.
+AT_ONCE = 1000
+#: The sets are asked for the longest command so often.
+_ASKED = 5
 
 
 def distinct(
@@ -45,60 +53,53 @@ def distinct(
     a_day: int,
     daily_rounds: int,
 ) -> dict[str, Any]:
-    """The whole section: ``space`` possible ids; ``members`` are given."""
+    """The whole section: ``space`` possible ids; the mapping gets ``members``."""
     found: dict[str, Any] = {"space": space, "rounds": rounds, "singles": singles, "rows": []}
-    given = Given.of(space, members)
-    found["mapping"], names = give(client, server.url, given)
-    found["mapping"]["by_hand"] = bytes_in_hash(client, found["mapping"]["members"])
+    found["mapping"] = mapping(client, server.url, members)
+    spare = (rounds + 1) * (singles + BATCH)
     with placed(server, APART):
         found["first"] = first_met(server.url, client, rounds=rounds, singles=singles)
-        for scenario, bits in scenarios(given):
-            others = [kind(server.url) for kind in (Bitmap, Set, HyperLogLog)]
-            everybody = [OurCounts(server.url, names), *others]
-            found["rows"] += compare(
-                server.url, client, everybody, scenario, bits, rounds=rounds, singles=singles
-            )
+        for scenario in scenarios(space, spare):
+            kinds = (OurCounts, OurCountsAgain, Bitmap, Set, HyperLogLog)
+            everybody = [kind(server.url) for kind in kinds]
+            found["rows"] += compare(client, everybody, scenario, rounds=rounds, singles=singles)
         found["daily"] = daily(server.url, client, space=space, a_day=a_day, rounds=daily_rounds)
     return found
 
 
-def scenarios(given: Given) -> Iterator[tuple[Scenario, Dense | None]]:
-    for count in (10, given.space // 1000, given.space // 100):
-        yield sparse(given, count), None
-    for scenario in clustered(given):
-        yield scenario, None
-    yield dense(given)
-
-
 def compare(
-    url: str,
     client: redis.Redis,
     everybody: Sequence[Counts],
     scenario: Scenario,
-    bits: Dense | None,
     *,
     rounds: int,
     singles: int,
 ) -> list[dict[str, Any]]:
     """Each contender's memory and costs."""
-    a, b = {*scenario.a}, {*scenario.b}
-    truth = {"count": len(a), "and": len(a & b), "or": len(a | b), "xor": len(a ^ b)}
+    a, b = {*scenario.a.tolist()}, {*scenario.b.tolist()}
+    truth = {
+        "count": len(a),
+        "and": len(a & b),
+        "or": len(a | b),
+        "xor": len(a ^ b),
+        "andnot": len(a - b),
+    }
     with ExitStack() as stack:
         rows: dict[str, dict[str, Any]] = {}
-        for counts in everybody:
+        for counts in reversed(everybody):
             stack.callback(counts.close)
-            counts.fill(scenario, bits)
+        for counts in everybody:
+            counts.fill(scenario)
             used = sum(client.memory_usage(key, samples=0) or 0 for key in counts.own_keys())
             rows[counts.name] = {"bytes": used, "error": errors(counts, truth), "verbs": {}}
-            if bits and isinstance(counts, OurCounts):
-                check_written(client, url, counts.a, list(scenario.a))
         for verb in VERBS:
             asked = [counts for counts in everybody if verb in counts.verbs]
             for name, costs in counting(client, asked, verb, rounds).items():
                 rows[name]["verbs"][verb] = costs
         gc.collect()
         gc.freeze()  # else each collection scans millions of ids, in the time of any contender
-        for name, costs in adding(client, everybody, scenario, rounds, singles).items():
+        stores = [counts for counts in everybody if counts.stores]
+        for name, costs in adding(client, stores, scenario, rounds, singles).items():
             rows[name]["adds"] = costs
         gc.unfreeze()
     common = {"scenario": scenario.name, "ids": len(a), "truth": truth}
@@ -115,7 +116,7 @@ def errors(counts: Counts, truth: dict[str, int]) -> dict[str, float]:
 def counting(
     client: redis.Redis, everybody: Sequence[Counts], verb: str, rounds: int
 ) -> dict[str, dict[str, float]]:
-    """Medians of interleaved rounds."""
+    """Medians of interleaved rounds; and of the longest command of a question (us)."""
     chance = random.Random(rounds)
     costs: dict[str, list[Cost]] = {counts.name: [] for counts in everybody}
     calls = {}
@@ -130,7 +131,13 @@ def counting(
                 client, lambda n, ask=ask: [ask() for _ in n], range(calls[counts.name])
             )
             costs[counts.name].append(cost)
-    return {name: medians(each) for name, each in costs.items()}
+    return {
+        counts.name: {
+            **medians(costs[counts.name]),
+            "longest": longest(client, counts.verbs[verb], _ASKED),
+        }
+        for counts in everybody
+    }
 
 
 def adding(
@@ -144,9 +151,8 @@ def adding(
             ids = [*islice(spare, count)]
             assert len(ids) == count
             for counts in chance.sample(everybody, len(everybody)):
-                items = [*map(counts.item, ids)]
                 for kind in ("new", "again"):
-                    cost, answers = measure(client, adder(counts, way), items)
+                    cost, answers = measure(client, adder(counts, way), ids)
                     if counts.is_exact:
                         check(counts.name, [*map(bool, answers)], [kind == "new"] * count)
                     if number:  # the first one warms up
@@ -163,6 +169,31 @@ def adder(counts: Counts, way: str) -> Callable[[Sequence[Any]], Sequence[Any]]:
     return lambda items: [counts.add(item) for item in items]
 
 
+def mapping(client: redis.Redis, url: str, members: int) -> dict[str, Any]:
+    """What a mapping takes for its members, on the way too; and one hash of them, written by hand."""
+    growth: list[dict[str, float]] = []
+    sizes = [members * 2 ** (-step / STEPS) for step in range(STEPS, -1, -1)]
+    with DistinctCounter.from_url(url, "everyone") as everyone:
+        for start in range(0, members, AT_ONCE):
+            names = [f"user:{number:08}" for number in range(start, start + AT_ONCE)]
+            assert all(everyone.add_many(names))
+            if sizes and start + AT_ONCE >= sizes[0]:
+                sizes.pop(0)
+                info = everyone.info()
+                growth.append(
+                    {
+                        "members": info.members,
+                        "bytes": info.mapping_bytes / info.members,
+                        "buckets": info.buckets,
+                    }
+                )
+            client.hset("by hand", mapping=dict.fromkeys(names, start))
+        used = client.memory_usage("by hand", samples=0)
+        client.delete("by hand")  # in the foreground, so as not to disturb the next measurement
+        everyone.clear(mapping=True)
+    return {"members": members, "growth": growth, "by_hand": used / members}
+
+
 def first_met(
     url: str, client: redis.Redis, *, rounds: int, singles: int
 ) -> dict[str, dict[str, float]]:
@@ -177,7 +208,7 @@ def first_met(
                 assert all(answers)
                 if number:
                     found.setdefault(way, []).append(cost)
-        counter.clear()
+        counter.clear(mapping=True)
     return {way: medians(costs) for way, costs in found.items()}
 
 
@@ -186,6 +217,20 @@ def faster(found: dict[str, Any], verb: str, figure: str) -> float:
     first = found["rows"][0]["scenario"]
     cost = {row["name"]: row["verbs"] for row in found["rows"] if row["scenario"] == first}
     return float(cost[BITMAP][verb][figure] / cost[COUNTER][verb][figure])
+
+
+def ratios(found: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, float]]]:
+    """For each scenario, first and again: the counter's time from call to answer, by verb, as a multiple of a bitmap's."""
+    costs = {(row["scenario"], row["name"]): row["verbs"] for row in found["rows"]}
+    for scenario in dict.fromkeys(row["scenario"] for row in found["rows"]):
+        of_bitmap = costs[scenario, BITMAP]
+        for name in (COUNTER, AGAIN):
+            own = costs[scenario, name]
+            yield (
+                scenario,
+                name,
+                {verb: cost["elapsed"] / of_bitmap[verb]["elapsed"] for verb, cost in own.items()},
+            )
 
 
 def slower(found: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:

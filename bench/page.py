@@ -181,15 +181,15 @@ def _exact(found: Found) -> dict[str, str]:
 
 def _distinct(found: Found) -> dict[str, str]:
     of = found["distinct"]
-    memory, mapping, counting, adding, daily, first = tables.of("distinct", found)
+    memory, mapping, counting, ratio, adding, daily, first = tables.of("distinct", found)
     return {
         "distinct_space": f"{of['space']:,}",
-        "distinct_members": f"{of['mapping']['members']:,}",
         "distinct_rounds": of["rounds"],
         "distinct_singles": of["singles"],
         "distinct_memory": memory.markdown(),
         "distinct_mapping": mapping.markdown(),
         "distinct_counting": counting.markdown(),
+        "distinct_ratio": ratio.markdown(),
         "distinct_slower": "\n".join(
             f"- {peer}: {'; '.join(where)}." for peer, where in slower(of)
         ),
@@ -211,9 +211,9 @@ def _longest(rows: list[dict[str, Any]]) -> str:
         for name in (COUNTER, BITMAP, SET)
     }
     longest = {name: max(cost["longest"] for cost in each) / 1000 for name, each in costs.items()}
-    scripts = max(cost["scripts"] for cost in costs[COUNTER])
+    sent = max(cost["commands_sent"] for cost in costs[COUNTER])
     return (
-        f"The longest of these calls held the server for {longest[COUNTER]:.1f} ms (in the median of the counts), and a count took up to {scripts}; "
+        f"The longest of these commands held the server for {longest[COUNTER]:.1f} ms (in the median of the counts), and a count took up to {sent}; "
         f"the longest command was {longest[BITMAP]:.1f} ms for bitmaps, and {longest[SET]:,.0f} ms for a `SET`."
     )
 
@@ -444,13 +444,11 @@ are added one by one. *Held* is the time for which one call of the step held the
 
 `DistinctCounter` compared with other ways to count distinct users in Redis: a bitmap of ids (`SETBIT`, `BITCOUNT`, `BITOP`), a `SET` of ids
 (`SADD`, `SCARD`, `SINTERCARD`, `SUNIONSTORE`), and HyperLogLog (`PFADD`, `PFCOUNT`), which is not exact, and has neither AND nor XOR. All count the same ids
-out of {distinct_space} possible ones. The other three get the ids; if members are not small numbers, the application must assign ids
-and look them up at each add. `DistinctCounter` does this itself, in a mapping that all its counters share.
+out of {distinct_space} possible ones. `DistinctCounter` counts integers here (`mapping=None`); for other members it keeps a mapping
+to ids, which the others leave to the application.
 
-*Sparse* and *scattered* ids are drawn at random from those of the {distinct_members} given that are in runs of 100 at equal distances
-(the number of ids given is raised by hand before each run); *clustered* ones are consecutive. The two operands share half of
-their ids. Members are added with `add_many`, except the *dense* ones, half of all ids drawn at random: these bitmaps are written
-directly, and one chunk is compared with the result of `add_many` for the same ids.
+*Scattered* ids are drawn at random, *clustered* ones are consecutive. The two operands share half of their ids; of half of all ids, a
+half by chance. *Again*: the client has the sets from an earlier question, and asks whether they have changed.
 
 ### Memory
 
@@ -459,7 +457,7 @@ members of a large `SET`.) The length of a bitmap depends only on its largest id
 
 {distinct_memory}
 
-The mapping is stored in addition, once for all counters of the same members. Names here have 13 characters; their length
+A mapping is stored in addition, once for all counters of the same members. Names here have 13 characters; their length
 matters only to the hash of names and ids:
 
 {distinct_mapping}
@@ -478,48 +476,40 @@ Exact peers that are faster than the counter, from call to answer, even slightly
 
 {distinct_slower}
 
-A `SET` of few ids is as small and fast as possible. With scattered ids, a Lua script reads
-sorted ids one by one, while `BITOP` takes several bytes at a time. With many bitmap chunks, each takes its own `BITOP` and `BITCOUNT`.
+The time of a counter as a multiple of the bitmap's, and the longest command of all verbs (median; times under {distinct_daily_slow} us
+count as {distinct_daily_slow} us):
 
-Published elsewhere, for other ids on other hardware, and not measured here: the figures in the README of
-[redis-roaring](https://github.com/aviggiano/redis-roaring), a module in C, for itself and for a plain bitmap. In one version
-`R.BITCOUNT` takes 32 us and `BITCOUNT` 192, AND 82 and 493, OR 107 and 462; in another 48 and 57, 50 and 262, 61 and 418.
+{distinct_ratio}
+
+A question takes a round trip for the versions, one for the number of chunks and the chunks where they are not kept, and the client's work. A plain bitmap of few
+ids costs the server its whole length; one of half of all ids is read by the server at memory speed, while a counter's chunks pass
+through a socket, once.
+
+Published elsewhere, for other ids on other hardware, and not measured here: the table of
+[redis-roaring](https://github.com/aviggiano/redis-roaring/blob/master/docs/guide/performance.md), a module in C, for CRoaring's data set
+`census1881`, in us an operation: `R.BITCOUNT` 15 and `BITCOUNT` 38; AND 23 and 163; OR 27 and 210; XOR 24 and 186.
 
 ### Several slices
 
 {distinct_daily_days} days of one counter, and a bitmap, a `SET` and a HyperLogLog for each day: the union of the last {distinct_daily_week} and of all {distinct_daily_days}, and the
 intersection of the last two. The ids of each day are drawn at random, or consecutive; three quarters are those of the day before. Past slices
 can't be added to, so all are written directly in the format of `DistinctCounter`. *MB*: of all days. *ms*: from call to answer. *longest ms*: the
-longest time for which one command of a count, or one script call, held the server. Medians of {distinct_daily_rounds} counts; times under {distinct_daily_slow} us count as {distinct_daily_slow} us.
+longest time for which one command of a count held the server. Medians of {distinct_daily_rounds} counts; times under {distinct_daily_slow} us count as {distinct_daily_slow} us.
 
 {distinct_daily}
 
-Sorted ids of a day are merged in Lua, one by one; bitmaps by `BITOP`. `DistinctCounter` counts in several calls, and other clients
-get their turn in between. {distinct_longest}
+{distinct_longest}
 
 ### Adding
 
-Rounds of {distinct_singles} members one by one, then rounds of 500 at once; per member. New ones have an id, but are not in this counter; then the
-same again. `DistinctCounter` looks each member up in the mapping; the others get ids.
+Rounds of {distinct_singles} ids one by one, then rounds of 500 at once; per id. New ones are not in this counter; then the same again.
 `SETBIT` and `SADD` are pipelined by 500, so they answer for each member; one `PFADD` with 500 members does not.
 
 {distinct_adding}
 
-A member without an id gets one with its first add, in any counter:
+With a mapping, a member gets its id with its first add, in any counter:
 
 {distinct_first}
-
-### How a chunk is kept
-
-A counter's ids are kept in chunks of 65,536, as in Roaring bitmaps: a chunk of few ids is sorted, two bytes each. Redis can store it as a string in
-a field of the counter's directory (chosen, up to 4,096 ids), or as a `SET` of numbers of two bytes, which Redis keeps sorted in an
-intset up to `set-max-intset-entries`, by default 512, and as a hash table beyond. Measured on Redis 7.0.15 on 2026-11-20, in 100 chunks that share a directory: a chunk of 10, 500
-and 4,000 ids takes 26, 1,068 and 8,236 bytes as sorted ids, 109, 1,102 and 160,902 as a `SET`, and 10,317 as a bitmap.
-
-Sorted ids in the directory need no additional key in `KEYS`, and take the least memory, above all in a chunk of
-few ids. They cost time: an add to a chunk of some thousand ids copies it, and an AND in Lua takes two to seven times as long as
-`SINTERCARD`, which Redis has since 7.0. Beyond 512 ids a `SET` takes far more memory than a bitmap of 8 KB (10 KB after
-the allocator's rounding).
 
 ## Without a server
 

@@ -91,7 +91,7 @@ AMOUNTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {
             "space": 10_000_000,
             "members": 1_000_000,
-            "rounds": 15,
+            "rounds": 9,
             "singles": 50,
             "a_day": 100_000,
             "daily_rounds": 5,

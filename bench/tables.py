@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from counts import AGAIN
+from distinct import ratios
 from pages_text import tables as _pages  # noqa: F401 - see ``of``
 from table import Table
 
@@ -244,7 +246,8 @@ def _distinct(of: dict[str, Any]) -> list[Table]:
     return [
         _distinct_memory(of),
         _mapping(of["mapping"]),
-        _distinct_costs(of, "verbs", "Counting", ["count", "and", "or", "xor"]),
+        _distinct_costs(of, "verbs", "Counting", ["count", "and", "or", "xor", "andnot"]),
+        _ratios(of),
         _distinct_costs(
             of,
             "adds",
@@ -261,7 +264,7 @@ def _distinct_memory(of: dict[str, Any]) -> Table:
     by_scenario: dict[str, dict[str, Any]] = {}
     for row in of["rows"]:
         by_scenario.setdefault(row["scenario"], {})[row["name"]] = row
-    names = [*dict.fromkeys(row["name"] for row in of["rows"])]
+    names = [name for name in dict.fromkeys(row["name"] for row in of["rows"]) if name != AGAIN]
     rows = []
     for scenario, by_name in by_scenario.items():
         one = by_name[names[0]]
@@ -280,6 +283,25 @@ def _distinct_memory(of: dict[str, Any]) -> Table:
         *(f"{names[0]}, bytes per id", "HyperLogLog's count: % off", "its OR: % off"),
     ]
     return Table(f"Memory of ids up to {of['space']:,}", header, rows)
+
+
+def _ratios(of: dict[str, Any]) -> Table:
+    verbs = ["and", "or", "xor", "andnot"]
+    longest = {
+        (row["scenario"], row["name"]): max(cost["longest"] for cost in row["verbs"].values())
+        for row in of["rows"]
+    }
+    rows = [
+        [
+            scenario,
+            name,
+            *(f"{times[verb]:.2f}" for verb in verbs),
+            f"{longest[scenario, name] / 1000:.2f}",
+        ]
+        for scenario, name, times in ratios(of)
+    ]
+    header = ["", "", *map(str.upper, verbs), "longest command, ms"]
+    return Table("A counter's time as a multiple of BITOP and BITCOUNT", header, rows, words=2)
 
 
 def _mapping(of: dict[str, Any]) -> Table:
@@ -314,8 +336,9 @@ def _distinct_costs(
             ),
         ]
         for row in of["rows"]
+        if what in row
     ]
-    shown = [verb.upper() if verb in ("and", "or", "xor") else verb for verb in verbs]
+    shown = [verb.upper() if verb in ("and", "or", "xor", "andnot") else verb for verb in verbs]
     header = ["", "", *(cell for verb in shown for cell in (f"{verb}: us", "commands us"))]
     return Table(title, header, rows, words=2)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from hashlib import blake2b
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tbloom.errors import ConfigError
 
@@ -53,7 +54,7 @@ def check_within(within: int | None, slices: int) -> int:
     raise ConfigError("within", within, f"a whole number of slices from 1 to {slices}")
 
 
-def check_at(at: datetime | None) -> datetime | None:
+def check_at(at: datetime | None, argument: str = "at") -> datetime | None:
     """The instant, if it can be looked at; None is now."""
     if at is None or (
         isinstance(at, datetime)
@@ -62,7 +63,7 @@ def check_at(at: datetime | None) -> datetime | None:
     ):
         return at
     expected = "a datetime with a time zone, between the years 102 and 9800"
-    raise ConfigError("at", at, expected)
+    raise ConfigError(argument, at, expected)
 
 
 def check_items(items: Iterable[Item], argument: str = "items") -> Iterable[Item]:
@@ -93,6 +94,13 @@ def encode_all(items: Iterable[Item], argument: str = "items", first: int = 0) -
 def fingerprints_of(items: Iterable[Item], argument: str = "items") -> list[int]:
     """The fingerprint of each item; ``argument`` names them in errors."""
     return [*map(fingerprint, encode_all(items, argument))]
+
+
+def check_id(number: Any, argument: str = "member") -> int:
+    """The number, if it can be an id; ``argument`` names it in the ConfigError if not."""
+    if not isinstance(number, bool) and hasattr(number, "__index__") and 0 <= number < 1 << 32:
+        return operator.index(number)
+    raise ConfigError(argument, number, "a whole number from 0 to 2^32 - 1")
 
 
 def check_ttl(ttl: float | timedelta) -> int:

@@ -145,9 +145,9 @@ class FilterExchange(Exchange):
 
     def learn_layout(self, shard: int, stored: str) -> None:
         """Takes over the shard's stored layout; an empty one: there is none."""
-        layout = Layout(self.config, stored)
+        layout = Layout(self.config, stored, shard)
         if stored and not layout.generation:
-            raise damaged(self.config, stored)
+            raise damaged(self.config, stored, shard)
         self.current_calls().learn_layout(shard, stored)
         self._note_generation(shard, layout.generation)
         (self._grown.add if layout.entries else self._grown.discard)(shard)

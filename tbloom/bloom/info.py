@@ -139,7 +139,7 @@ def read_info(
     now = clock.now()
     yield from check_stored(config)
     texts = yield from each("GET", [config.keys.layout(s) for s in range(config.shards)])
-    layouts = [Layout(config, text(known) if known else "") for known in texts]
+    layouts = [Layout(config, text(known or ""), shard) for shard, known in enumerate(texts)]
     known = {slice.label: slice for slice in earlier.slices} if earlier else {}
     slices = []
     for slice in config.window.live(now):

@@ -45,13 +45,13 @@ class Layout:
 
     __slots__ = ("_config", "_slices", "entries", "generation", "text")
 
-    def __init__(self, config: Config, text: str = "") -> None:
+    def __init__(self, config: Config, text: str = "", shard: int = 0) -> None:
         self._config = config
         self.text = text
         head = _GENERATION.match(text)
         self.generation = head[0] if head else ""
         self.entries = text.removeprefix(self.generation).removeprefix(";" if head else "")
-        self._slices = _read(config, self.entries)
+        self._slices = _read(config, self.entries, shard)
 
     def parts(self, label: str) -> list[Part]:
         """The parts of a slice, oldest first."""
@@ -116,16 +116,15 @@ class Layout:
         return ";".join([self.generation, *entries] if self.generation else entries)
 
 
-def damaged(config: Config, text: str) -> TBloomError:
+def damaged(config: Config, text: str, shard: int) -> TBloomError:
     """The error for a stored text that is not a layout of tbloom's."""
-    key = config.keys.layout() if config.shards == 1 else f"{{{config.name}:*}}:layout"
     return TBloomError(
-        f"filter {config.name!r}: key {key!r} holds {text[:100]!r}, which is not a layout of "
+        f"filter {config.name!r}: key {config.keys.layout(shard)!r} holds {text[:100]!r}, which is not a layout of "
         "tbloom's; delete it, and clear() the filter if it had grown"
     )
 
 
-def _read(config: Config, text: str) -> dict[str, list[Part]]:
+def _read(config: Config, text: str, shard: int) -> dict[str, list[Part]]:
     """The slices of a stored layout, checked: another program may have written it, and a part of 10^9
     hashes would take 8 GB here."""
     if not text:
@@ -145,6 +144,6 @@ def _read(config: Config, text: str) -> dict[str, list[Part]]:
                 for part in parts
             )
         ):
-            raise damaged(config, text)
+            raise damaged(config, text, shard)
         slices[match[1]] = parts
     return slices

@@ -64,7 +64,7 @@ def _change(new: Config, clock: ServerClock, stored: str, shard: int | None) -> 
         if fixed:
             raise ConfigMismatch(new.name, fixed, stored)
         old = from_stored(new.name, stored)
-        call = _call(old, new, clock.now(), shard, Layout(old, layout))
+        call = _call(old, new, clock.now(), shard, Layout(old, layout, shard or 0))
         [(status, payload)] = yield from deliver([call])
         if status == Status.OK:
             return

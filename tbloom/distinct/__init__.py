@@ -1,14 +1,20 @@
-"""Distinct counters: exact counts of members, and of those that several counters have in common."""
+"""Distinct counters: exact counts of members, and sets of them."""
 
-from tbloom.distinct.aio import AsyncCounterSlices, AsyncDistinctCounter
+from tbloom.distinct.aio import AsyncDistinctCounter
+from tbloom.distinct.cohorts import Cohort, Retention, funnel, retention
 from tbloom.distinct.info import CountedSlice, CounterInfo
-from tbloom.distinct.sync import CounterSlices, DistinctCounter
+from tbloom.distinct.sets import AsyncMemberSet, MemberSet
+from tbloom.distinct.sync import DistinctCounter
 
 __all__ = [
-    "AsyncCounterSlices",
     "AsyncDistinctCounter",
+    "AsyncMemberSet",
+    "Cohort",
     "CountedSlice",
     "CounterInfo",
-    "CounterSlices",
     "DistinctCounter",
+    "MemberSet",
+    "Retention",
+    "funnel",
+    "retention",
 ]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
+from tbloom.engine.flow import text
 from tbloom.engine.keys import Keys, check_name
 from tbloom.engine.parameters import differences, read_stored
 from tbloom.errors import ConfigError
@@ -14,11 +16,9 @@ from tbloom.items import FINGERPRINT_NAME
 from tbloom.window import Slice, Window
 
 KIND = "mapping"
-LAYOUT = 1
-#: A mapping's parameters as the server stores them.
-STORED_MAPPING = json.dumps(
-    {"layout": LAYOUT, "kind": KIND, "hash": FINGERPRINT_NAME}, separators=(",", ":")
-)
+#: The kind of a counter without a mapping.
+INTEGERS = "integers"
+LAYOUT = 2
 #: The label of the only slice of a counter without slices.
 WHOLE = "all"
 #: That slice, which contains any instant (ms).
@@ -34,19 +34,29 @@ class CounterConfig:
     """The parameters of one counter; raises ConfigError for impossible ones."""
 
     name: str
-    mapping: str = "ids"
+    #: None: the members are integers, and their own ids.
+    mapping: str | None = "ids"
     granularity: str | timedelta | None = None
     slices: int | None = None
     tz: str = "UTC"
+    keep_members: bool = False
     #: None: the counter has no slices.
     window: Window | None = field(init=False, repr=False, compare=False)
     keys: Keys = field(init=False, repr=False, compare=False)
-    #: The parameters as the server stores them.
+    #: The parameters as the server stores them; and the mapping's.
     stored: str = field(init=False, repr=False)
+    stored_mapping: str = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         check_name(self.name)
-        check_name(self.mapping, "mapping")
+        if type(self.keep_members) is not bool:
+            raise ConfigError("keep_members", self.keep_members, "True or False")
+        if self.mapping is not None:
+            check_name(self.mapping, "mapping")
+        elif self.keep_members:
+            raise ConfigError(
+                "keep_members", self.keep_members, "False, because there is no mapping"
+            )
         window = None
         if self.granularity is not None:
             if self.slices is None:
@@ -60,30 +70,46 @@ class CounterConfig:
         for name, value in values.items():  # in their canonical spelling
             object.__setattr__(self, name, value)
         object.__setattr__(self, "window", window)
-        object.__setattr__(self, "keys", Keys(self.mapping))
+        object.__setattr__(self, "keys", Keys(self.name if self.mapping is None else self.mapping))
         object.__setattr__(self, "stored", json.dumps(values, separators=(",", ":")))
+        own: dict[str, Any] = {"layout": LAYOUT, "kind": INTEGERS, "hash": None}
+        if self.mapping is not None:
+            own |= {"kind": KIND, "hash": FINGERPRINT_NAME, "keep_members": self.keep_members}
+        object.__setattr__(self, "stored_mapping", json.dumps(own, separators=(",", ":")))
 
     def differences(self, stored: str) -> dict[str, tuple[Any, Any]]:
         """The parameters that differ from ``stored``: (stored, ours)."""
         return differences(stored, self.stored)
 
 
-def mapping_differences(stored: str) -> dict[str, tuple[Any, Any]]:
-    """The parameters of a mapping that differ from ``stored``: (stored, ours)."""
-    return differences(stored, STORED_MAPPING)
+class Entry(NamedTuple):
+    """What the server has stored of a counter: its generation, its mapping's, and its parameters."""
+
+    generation: str
+    of: str
+    parameters: str
 
 
-def from_stored(name: str | bytes, mapping: str, stored: str) -> CounterConfig:
-    """The parameters of a stored counter; raises ConfigError if they can't be read, or if the name is no counter's."""
-    values = read_stored(stored)
+def parse_entry(stored: str | bytes) -> Entry:
+    """The entry of a counter; with nothing but ``parameters`` if it is not tbloom's."""
+    found = re.fullmatch(r"([0-9]+) ([0-9-]+) (.*)", text(stored), re.DOTALL)
+    return Entry(*found.groups()) if found else Entry("", "", text(stored))
+
+
+def from_stored(
+    name: str | bytes, mapping: str | None, stored: str | bytes, *, keep_members: bool = False
+) -> CounterConfig:
+    """The parameters in a counter's entry; raises ConfigError if they can't be read, or if the name is no counter's."""
+    entry = parse_entry(stored)
     try:
         # No replacement for bytes that are not UTF-8: a counter of that name is another one.
         name = name if isinstance(name, str) else name.decode()
-        config = CounterConfig(name, mapping, **values)
+        values = read_stored(entry.parameters)
+        config = CounterConfig(name, mapping, keep_members=keep_members, **values)
     except (ConfigError, TypeError, UnicodeDecodeError):
         config = None
-    if config is None or config.stored != stored:  # the scripts compare texts
-        place = f"{name!r} in {Keys(mapping).counters()!r}"
-        expected = "the name and the parameters of a counter that this version of tbloom can read (HDEL it, and then clear() the counter in Python)"
-        raise ConfigError(place, stored, expected)
+    if config is None or not entry.of or config.stored != entry.parameters:
+        place = f"{name!r} in the counters of {mapping!r}"
+        expected = "the name and the parameters of a counter that this version of tbloom can read (clear() it in Python)"
+        raise ConfigError(place, text(stored), expected)
     return config

@@ -2,64 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from struct import pack
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from tbloom.distinct.config import (
-    ALWAYS,
-    MAX_MEMBERS,
-    STORED_MAPPING,
-    CounterConfig,
-    mapping_differences,
-)
-from tbloom.engine.batches import MOVED, Batch
+from tbloom.distinct.config import ALWAYS, MAX_MEMBERS, CounterConfig
+from tbloom.engine.batches import MOVED, Batch, answers_of
 from tbloom.engine.buckets import BucketExchange, keys_of_halves, packed
 from tbloom.engine.exchange import CLOCK_CHANGED, ServerClock
-from tbloom.engine.flow import Flow, ScriptCall, Status, chunks, text
+from tbloom.engine.flow import (
+    CALLS_AT_ONCE,
+    Command,
+    Flow,
+    ScriptCall,
+    Status,
+    chunks,
+    deliver,
+    text,
+)
+from tbloom.engine.parameters import differences
 from tbloom.engine.scripts import Script
 from tbloom.engine.tokens import LANE_TTL_MS
-from tbloom.engine.tree import LAST_BUCKET, Tree
+from tbloom.engine.tree import LAST_BUCKET, Tree, read_tree
 from tbloom.errors import ConfigMismatch, MappingFull, TBloomError
 from tbloom.window import Slice
 
-_ADD = Script("distinct/add")
-_CLEAR = Script("distinct/clear")
-_FORGET = Script("distinct/forget")
+_CHANGE = Script("distinct/change")
 
-#: The ids of one chunk.
-CHUNK = 1 << 16
+#: The pieces that a slice may have, of 2^28 ids each.
+MAX_PIECES = 16
 #: A bucket with more entries is split. Redis keeps up to 512 in its compact form (a listpack).
 _MAX_ENTRIES = 100
 #: A new member takes the server some 8 us.
 _MEMBERS_PER_CALL = 150
-#: The known bitmaps that a call has in its keys at most: with one member, and with several. If it needs others, the reply
-#: names them, and the call is made anew.
-_MAX_BITMAPS, _MAX_BITMAPS_OF_MANY = 16, 1024
+#: The members of a call times the slices that it looks at.
+_LOOKS_PER_CALL = 1000
+#: The containers of a call: at most 8 KB each.
+_CONTAINERS_PER_CALL = 64
 #: The answer of a member that may get no id.
 _REFUSED = "3"
+_NONE: Mapping[int, bytes] = MappingProxyType({})
 
 
 class _Known(NamedTuple):
-    """What a batch's call was made from, the bitmaps that it lacked, and whether the mapping was full."""
+    """What a batch's call is made from: its members, if the mapping keeps them; and of its last call, the tree, whether the
+    mapping was full, and whether the call had too much to do."""
 
-    tree: Tree
-    label: str
-    bitmaps: frozenset[int] = frozenset()
+    members: Mapping[int, bytes]
+    tree: Tree = Tree("")
     is_full: bool = False
+    is_left: bool = False
 
 
 class CountExchange(BucketExchange):
     """What a client knows of a counter and its mapping, and its calls."""
 
     def __init__(self, config: CounterConfig, max_members: int = MAX_MEMBERS) -> None:
-        super().__init__(config.name, config.keys, config.mapping, "clear(mapping=True)")
+        super().__init__(config.name, config.keys, config.mapping or "", "clear(mapping=True)")
         self.config = config
         self.clock = ServerClock()
         self._max_members = max_members
-        #: The generation of the mapping, and its number of members.
-        self._members: tuple[str, int] = ("", 0)
-        #: A slice, and its chunks that are known to be bitmaps.
-        self._bitmaps: tuple[str, frozenset[int]] = ("", frozenset())
+        #: The counter's generation, and the number of the mapping's members.
+        self._generation = ""
+        self._members = 0
         #: The current slice, and when it leaves the window (ms; 0: never).
         self._current: tuple[Slice, int] = (ALWAYS, 0)
 
@@ -73,40 +80,94 @@ class CountExchange(BucketExchange):
         """Sends the batches' calls; raises MappingFull once all members that have an id are counted."""
         yield from super().ask(batches, call, store=store)
         if any(_REFUSED in (batch.answers or "") for batch in batches):
-            raise MappingFull(self.config.mapping, self._max_members)
+            raise MappingFull(self.config.mapping or self.config.name, self._max_members)
 
-    def batches(self, digests: Iterable[int]) -> list[Batch]:
+    def add_members(self, members: Mapping[int, bytes]) -> Flow[dict[int, bool]]:
+        """Which of these are counted for the first time? By digest, or by id; the values are kept by the mapping."""
+        split = partial(self.batches, members=members)
+        return (yield from self.add([*members], split, self.add_call))
+
+    def discard(self, digests: Iterable[int]) -> Flow[dict[int, bool]]:
+        """Which of these were counted? They are no more."""
+        self.pending_answers.forget(digests)
+        batches = self.batches(digests, self._live_slices())
+        yield from self._tell(batches, "discard")
+        return answers_of(batches)
+
+    def contains(self, digests: Iterable[int]) -> Flow[dict[int, bool]]:
+        """Which of these are counted?"""
+        batches = self.batches(digests, self._live_slices())
+        yield from self.ask(batches, partial(self._call, verb="contains"))
+        return answers_of(batches)
+
+    def merge(self, containers: Mapping[int, bytes]) -> Flow[None]:
+        """Adds the ids of these containers, by their chunks' numbers."""
+        batches = [
+            Batch([*some], known=_Known(containers))
+            for some in chunks([*containers], _CONTAINERS_PER_CALL)
+        ]
+        yield from self._tell(batches, "merge")
+
+    def _tell(self, batches: list[Batch], verb: str) -> Flow[None]:
+        """Sends calls with tokens; nothing is kept of those that fail."""
+        for batch in batches:
+            batch.token = self._lanes.take()
+        yield from self.ask(batches, partial(self._call, verb=verb))
+        self._lanes.give_back([batch.token for batch in batches if batch.token])
+
+    def batches(
+        self, digests: Iterable[int], slices: int = 1, *, members: Mapping[int, bytes] = _NONE
+    ) -> list[Batch]:
         """The distinct digests, in batches for one call each."""
-        return [Batch([*some]) for some in chunks([*dict.fromkeys(digests)], _MEMBERS_PER_CALL)]
+        size = min(_MEMBERS_PER_CALL, max(1, _LOOKS_PER_CALL // slices))
+        some = chunks([*dict.fromkeys(digests)], size)
+        return [Batch([*digests], known=_Known(members)) for digests in some]
 
     def add_call(self, batch: Batch) -> ScriptCall:
-        """``lua/distinct/add.lua``; the batch has a token."""
-        config, keys = self.config, self.config.keys
-        tree, is_new = self._tree_to_change()
-        current, expires = self._current_slice()
-        halves = [*map(tree.half_of, batch.digests)]
-        bitmaps = self._bitmaps_for(current.label, batch)
-        known = batch.known or _Known(tree, current.label)
-        batch.known = known._replace(tree=tree, label=current.label)
+        """The call that adds the batch's members; it has a token."""
+        return self._call(batch, "add")
+
+    def _call(self, batch: Batch, verb: str) -> ScriptCall:
+        """``lua/distinct/change.lua``."""
+        config, keys, digests = self.config, self.config.keys, batch.digests
+        tree, (current, expires) = self._tree(), self._current_slice()
+        batch.known = known = batch.known._replace(tree=tree)
+        labels = [current.label]
+        if config.window and verb in ("contains", "discard"):
+            labels = [slice.label for slice in config.window.live(self.clock.now())]
+        halves = list[int]()
+        if verb == "merge":
+            pieces = {0, *(chunk >> 12 for chunk in digests)}
+        elif config.mapping is None:
+            pieces = {0, *(id >> 28 for id in digests)}
+        else:
+            pieces = {*range((self._members + len(digests) >> 28) + 1)}
+            halves = [*map(tree.half_of, digests)]
+        keeps = verb == "merge" or (config.keep_members and verb == "add")
         return ScriptCall(
-            _ADD,
+            _CHANGE,
             (
-                self._lane(batch),
+                self._lane(batch) if batch.token else keys.config(),
                 keys.config(),
                 keys.layout(),
                 keys.members(),
                 keys.counters(),
-                keys.directory(config.name, current.label),
+                *(
+                    keys.piece(config.name, label, piece)
+                    for label in labels
+                    for piece in sorted(pieces)
+                ),
                 *keys_of_halves(keys.ids(tree.generation), halves),
-                *(keys.bitmap(config.name, current.label, chunk) for chunk in bitmaps),
+                *([keys.scratch()] if verb == "merge" else []),
             ),
             (
-                batch.number,
-                STORED_MAPPING,
+                batch.number if batch.token else 0,
+                verb,
+                config.stored_mapping,
                 config.name,
                 config.stored,
-                tree.generation,
-                int(is_new),
+                self._generation,
+                "-" if config.mapping is None else tree.generation,
                 current.start,
                 current.end,
                 expires,
@@ -114,86 +175,44 @@ class CountExchange(BucketExchange):
                 _MAX_ENTRIES,
                 LAST_BUCKET,
                 self._max_members,
-                packed(halves, batch.digests),
-                *bitmaps,
+                len(labels),
+                " ".join(map(str, sorted(pieces))),
+                packed(halves, digests) if halves else pack(f">{len(digests)}I", *digests),
+                *([known.members[digest] for digest in digests] if keeps else []),
             ),
         )
-
-    def clear_call(self, batch: Batch, slices: dict[str, list[int]], *, last: bool) -> ScriptCall:
-        """``lua/distinct/clear.lua``; the batch has a token, and no items.
-
-        ``slices``: the chunks that are bitmaps, by slice; ``last``: these are the last slices.
-        """
-        config, keys = self.config, self.config.keys
-        batch.known = config
-        return ScriptCall(
-            _CLEAR,
-            (
-                self._lane(batch),
-                keys.config(),
-                keys.counters(),
-                *(keys.directory(config.name, label) for label in slices),
-                *(
-                    keys.bitmap(config.name, label, chunk)
-                    for label, bitmaps in slices.items()
-                    for chunk in bitmaps
-                ),
-            ),
-            (
-                batch.number,
-                STORED_MAPPING,
-                config.name,
-                config.stored,
-                LANE_TTL_MS,
-                int(last),
-                len(slices),
-                *map(len, slices.values()),
-                *(chunk for bitmaps in slices.values() for chunk in bitmaps),
-            ),
-        )
-
-    def forget_call(self, batch: Batch) -> ScriptCall:
-        """``lua/distinct/forget.lua``; the batch has a token, and no items."""
-        keys = self.config.keys
-        batch.known = self.config
-        return ScriptCall(
-            _FORGET,
-            (
-                self._lane(batch),
-                keys.config(),
-                keys.layout(),
-                keys.members(),
-                keys.counters(),
-                keys.forgotten(),
-            ),
-            (batch.number, STORED_MAPPING, LANE_TTL_MS),
-        )
-
-    def clear(self, *calls: Callable[[Batch], ScriptCall]) -> Flow[bool]:
-        """Makes calls that clear something, together, with tokens. False: the server has refused one, because what is
-        stored has changed."""
-        batches = [Batch([]) for _ in calls]
-        yield from self.change(batches, calls[0], asking=self._send_clears(batches, calls))
-        return all(batch.answers is not None for batch in batches)
-
-    def _send_clears(
-        self, batches: list[Batch], calls: tuple[Callable[[Batch], ScriptCall], ...]
-    ) -> Flow[None]:
-        made = [call(batch) for call, batch in zip(calls, batches, strict=True)]
-        yield from self._deliver(made, batches, self._accept_clear)
-
-    def _accept_clear(self, batch: Batch, reply: Any) -> bool:
-        status, payload, *more = reply
-        if status in (Status.OK, Status.STRAY):  # a stray copy was executed before
-            batch.answers = ""
-        elif status not in (Status.LAYOUT, Status.IN_USE):
-            raise refusal(batch.known, status, payload, *more)
-        return True
 
     def forget(self) -> None:
-        """The counter is cleared: no pending answer holds any more, and it has no bitmaps."""
+        """The counter is cleared, so no pending answer holds any more."""
         super().forget()
-        self._bitmaps = ("", frozenset())
+        self._generation, self._members = "", 0
+
+    def ids_of(self, digests: list[int]) -> Flow[dict[int, int]]:
+        """The ids of those members that have one."""
+        keys, found, left = self.config.keys, dict[int, int](), {*digests}
+        looked_in: dict[int, str] = {}
+        while left:
+            tree = yield from read_tree(self._owner, keys.layout(), self._remedy)
+            prefix = keys.ids(tree.generation)
+            buckets = {digest: f"{prefix}{tree.half_of(digest) >> 1}" for digest in left}
+            # Where a bucket is the same as before, it has not been split meanwhile.
+            left = {digest for digest in left if looked_in.get(digest) != buckets[digest]}
+            for some in chunks([*left], CALLS_AT_ONCE):
+                replies = yield from deliver(
+                    [
+                        Command(("HGET", buckets[digest], digest.to_bytes(16, "big")))
+                        for digest in some
+                    ]
+                )
+                for digest, reply in zip(some, replies, strict=True):
+                    if reply is not None:
+                        found[digest] = int(text(reply).partition(":")[0])
+            left -= found.keys()
+            looked_in = buckets
+        return found
+
+    def _live_slices(self) -> int:
+        return self.config.window.slices if self.config.window else 1
 
     def _lasts(self, batch: Batch) -> int:  # noqa: ARG002
         """How long (ms) the members that a batch has added are counted."""
@@ -211,58 +230,40 @@ class CountExchange(BucketExchange):
         return slice, expires
 
     def _known_of(self, batch: Batch) -> _Known:
-        """What its call was made from, and the bitmaps that it lacked; without such, the layout must be read again."""
+        """What its call was made from; the layout is read again, unless the call had too much to do."""
         known: _Known = batch.known
-        if not known.bitmaps:
-            self._outdated.add(batch.shard)
+        if not known.is_left:
+            self._outdate(batch)
         return known
+
+    def _outdate(self, batch: Batch) -> None:
+        if self.config.mapping is not None:
+            self._outdated.add(batch.shard)
 
     def _accept(self, batch: Batch, reply: Any) -> bool:
         """Takes a script's reply; False: the call must be made anew."""
         status, payload, *more = reply
         if status in (Status.OK, Status.FULL):
+            known: _Known = batch.known
             batch.answers = self._answers(batch, payload, complete=True)
             # Those without an answer may have an id in another bucket, so they are sent once more.
-            if status == Status.FULL and batch.known.is_full and {*batch.answers} == {MOVED}:
+            if status == Status.FULL and known.is_full and {*batch.answers} == {MOVED}:
                 batch.answers = _REFUSED * len(batch.digests)
-            self._learn(batch, *more, is_full=status == Status.FULL)
+            splits, members, is_left = more
+            known.tree.note_splits(splits)
+            self._members = max(self._members, members)
+            batch.known = known._replace(is_full=status == Status.FULL, is_left=bool(is_left))
             return True
         if status == Status.CLOCK:
             self.clock.learn(payload)
             self._change = CLOCK_CHANGED
             return False
         if status == Status.LAYOUT:
-            self._outdated.add(batch.shard)
+            self._generation = text(more[0])
+            if text(payload) != self._tree().generation:
+                self._outdate(batch)
             return False
         raise refusal(self.config, status, payload, *more)
-
-    def _learn(
-        self, batch: Batch, splits: list[int], members: int, missing: list[int], *, is_full: bool
-    ) -> None:
-        """Notes what a reply says beside the answers."""
-        known: _Known = batch.known
-        known.tree.note_splits(splits)
-        generation, most = self._members
-        if generation != known.tree.generation:
-            most = 0
-        self._members = known.tree.generation, max(most, members)
-        batch.known = known._replace(bitmaps=frozenset(missing), is_full=is_full)
-        label, bitmaps = self._bitmaps
-        bitmaps = batch.known.bitmaps | (bitmaps if label == known.label else frozenset())
-        if len(bitmaps) > _MAX_BITMAPS_OF_MANY:  # too many to keep
-            bitmaps = batch.known.bitmaps
-        self._bitmaps = known.label, bitmaps
-
-    def _bitmaps_for(self, label: str, batch: Batch) -> list[int]:
-        """The chunks whose bitmaps the call may need: those of new ids, those that it lacked before, and the known ones,
-        unless they are too many."""
-        generation, members = self._members
-        following = members // CHUNK if generation == self._tree().generation else 0
-        needed = batch.known.bitmaps if batch.known else ()
-        known = self._bitmaps[1] if self._bitmaps[0] == label else frozenset()
-        if len(batch.digests) == 1 and len(known) > _MAX_BITMAPS:
-            known = frozenset()
-        return sorted({following, following + 1, *needed, *known})
 
 
 def refusal(config: CounterConfig, status: int, payload: Any, *more: Any) -> TBloomError:
@@ -271,7 +272,8 @@ def refusal(config: CounterConfig, status: int, payload: Any, *more: Any) -> TBl
         stored = text(payload)
         if more:
             return ConfigMismatch(config.name, config.differences(stored), stored)
-        return ConfigMismatch(config.mapping, mapping_differences(stored), stored)
+        differing = differences(stored, config.stored_mapping)
+        return ConfigMismatch(config.mapping or config.name, differing, stored)
     if status == Status.OTHER_IDS:
         return TBloomError(
             f"counter {config.name!r}: the server has lost the ids of the mapping {config.mapping!r} that it counts; "

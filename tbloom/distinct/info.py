@@ -12,9 +12,8 @@ class CountedSlice:
     label: str
     #: Distinct members.
     count: int
-    #: Chunks of sorted ids, and chunks that are bitmaps.
-    sorted_chunks: int
-    bitmap_chunks: int
+    #: Chunks of 65,536 ids that are not empty.
+    chunks: int
     #: Memory in Redis, overhead included.
     bytes: int
 
@@ -24,7 +23,7 @@ class CounterInfo:
     """The contents of a distinct counter, and of its mapping."""
 
     name: str
-    mapping: str
+    mapping: str | None
     granularity: str | None
     #: Distinct members of all live slices together.
     count: int

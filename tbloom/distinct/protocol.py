@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 
-from tbloom.distinct import algebra
 from tbloom.distinct.config import CounterConfig
-from tbloom.distinct.exchange import CountExchange, refusal
+from tbloom.distinct.exchange import CountExchange
 from tbloom.distinct.info import CountedSlice, CounterInfo
+from tbloom.distinct.reading import Reader
+from tbloom.distinct.roaring import containers_of, imported
 from tbloom.distinct.selection import Selection, select
 from tbloom.distinct.storage import clear_counter, clear_mapping, look, memory
 from tbloom.engine.buckets import bucket_keys
-from tbloom.engine.flow import Command, Flow, Status, deliver, text
+from tbloom.engine.flow import Command, Flow, deliver
 from tbloom.engine.server import evictions
 from tbloom.engine.tree import read_tree
 from tbloom.errors import ConfigError
-from tbloom.items import Item, encode, fingerprint, fingerprints_of
+from tbloom.items import Item, check_id, check_items, encode, encode_all, fingerprint
 
 
 class CountProtocol:
@@ -25,56 +25,113 @@ class CountProtocol:
     def __init__(self, config: CounterConfig, max_members: int) -> None:
         self.config = config
         self._exchange = CountExchange(config, max_members)
+        self.reader = Reader(self._exchange.clock)
 
-    def add(self, member: Item) -> Flow[bool]:
+    def add(self, member: Item | int) -> Flow[bool]:
         """Is the member counted for the first time?"""
-        key = fingerprint(encode(member, "member"))
-        answers = yield from self._exchange.add_items([key])
-        return answers.get(key, False)
+        [answer] = yield from self._answers(self._exchange.add_members, self._one(member))
+        return answer
 
-    def add_many(self, members: Iterable[Item]) -> Flow[list[bool]]:
+    def add_many(self, members: Iterable[Item] | Iterable[int]) -> Flow[list[bool]]:
         """Which of the members are counted for the first time? A repeat within the call is not."""
-        digests = fingerprints_of(members, "members")
-        answers = yield from self._exchange.add_items(digests)
-        return [answers.pop(digest, False) for digest in digests]
+        return (yield from self._answers(self._exchange.add_members, self._all(members), once=True))
 
-    def count(self, operation: str, operands: Sequence[Selection]) -> Flow[int]:
-        """The number of members in any operand (``or``), in all (``and``), or in an odd number of them (``xor``)."""
-        for i, operand in enumerate(operands[1:]):
-            if operand.config.mapping != self.config.mapping:
-                expected = f"a counter of the same mapping, {self.config.mapping!r}"
-                raise ConfigError(f"others[{i}]", operand.config, expected)
-        return (yield from algebra.count(self._exchange, operation, operands))
+    def contains(self, member: Item | int) -> Flow[bool]:
+        """Is the member counted?"""
+        [answer] = yield from self._answers(self._exchange.contains, self._one(member))
+        return answer
+
+    def contains_many(self, members: Iterable[Item] | Iterable[int]) -> Flow[list[bool]]:
+        """Which of the members are counted?"""
+        return (yield from self._answers(self._exchange.contains, self._all(members)))
+
+    def discard(self, member: Item | int) -> Flow[bool]:
+        """Was the member counted? It is no more."""
+        [answer] = yield from self._answers(self._exchange.discard, self._one(member))
+        return answer
+
+    def discard_many(self, members: Iterable[Item] | Iterable[int]) -> Flow[list[bool]]:
+        """Which of the members were counted? They are no more."""
+        return (yield from self._answers(self._exchange.discard, self._all(members), once=True))
+
+    def ids_of(self, members: Iterable[Item] | Iterable[int]) -> Flow[list[int | None]]:
+        """The ids of the members; None for those that have none."""
+        wanted = self._all(members)
+        if self.config.mapping is None:
+            return [digest for digest, _ in wanted]
+        ids = yield from self._exchange.ids_of([digest for digest, _ in wanted])
+        return [ids.get(digest) for digest, _ in wanted]
+
+    def merge(self, containers: Mapping[int, bytes]) -> Flow[None]:
+        """Adds the ids of these containers (``lua/shared/containers.lua``), by chunk, to the current slice; of a mapping
+        they must be ids that it has given."""
+        yield from self._exchange.merge(containers)
+
+    def _one(self, member: Item | int) -> list[tuple[int, bytes]]:
+        """The member's digest, or its id without a mapping; and its bytes."""
+        if self.config.mapping is None:
+            return [(check_id(member), b"")]
+        data = encode(member, "member")  # type: ignore[arg-type]  # it is checked there
+        return [(fingerprint(data), data)]
+
+    def _all(self, members: Iterable[Item] | Iterable[int]) -> list[tuple[int, bytes]]:
+        if self.config.mapping is None:
+            members = check_items(members, "members")  # type: ignore[arg-type]
+            return [(check_id(member, f"members[{i}]"), b"") for i, member in enumerate(members)]
+        return [(fingerprint(data), data) for data in encode_all(members, "members")]  # type: ignore[arg-type]
+
+    def _answers(
+        self,
+        verb: Callable[[dict[int, bytes]], Flow[dict[int, bool]]],
+        members: list[tuple[int, bytes]],
+        *,
+        once: bool = False,
+    ) -> Flow[list[bool]]:
+        """The verb's answer for each member; with ``once``, a repeat gets False."""
+        answers = yield from verb(dict(members))
+        take, none = answers.pop if once else answers.get, False
+        return [take(digest, none) for digest, _ in members]
+
+    def from_roaring(self, data: bytes) -> Flow[None]:
+        """Counts the ids of a Roaring bitmap in the portable format."""
+        ids = imported(data)
+        if ids and self.config.mapping is not None:
+            [members] = yield from deliver([Command(("GET", self.config.keys.members()))])
+            if ids.max() >= int(members or 0):
+                raise ConfigError("data", ids.max(), "ids that the mapping has given to members")
+        yield from self.merge(containers_of(ids))
+
+    def count(self, selection: Selection) -> Flow[int]:
+        """The number of distinct members in these slices."""
+        return (yield from self.reader.count(selection))
 
     def clear(self, *, mapping: bool) -> Flow[None]:
         """Forgets what is counted; with ``mapping``, the ids and all other counters too."""
-        flow = clear_mapping if mapping else clear_counter
+        flow = clear_mapping if mapping and self.config.mapping is not None else clear_counter
         yield from flow(self._exchange)
 
     def info(self) -> Flow[CounterInfo]:
         """What the counter and its mapping hold."""
         config, keys = self.config, self.config.keys
-        count = yield from self.count("or", [select(config)])  # compares the parameters
+        total = yield from self.count(select(config))  # compares the parameters
         slices = []
-        for label, stored in (yield from look(self._exchange)).items():
-            bitmaps = [keys.bitmap(config.name, label, chunk) for chunk in stored.bitmaps]
-            taken = yield from memory([keys.directory(config.name, label), *bitmaps])
+        for label, pieces in (yield from look(self._exchange, select(config))):
+            ids = sum(piece.ids for piece in pieces)
+            taken = yield from memory([piece.key for piece in pieces])
             slices.append(
-                CountedSlice(label, stored.members, stored.sorted_chunks, len(bitmaps), taken)
+                CountedSlice(label, ids, sum(piece.fields - 1 for piece in pieces), taken)
             )
         [members] = yield from deliver([Command(("GET", keys.members()))])
-        if members is not None and not re.fullmatch("[0-9]{1,16}", text(members)):
-            raise refusal(config, Status.DAMAGED, keys.members())
-        tree = yield from read_tree(config.mapping, keys.layout())
+        tree = yield from read_tree(config.mapping or config.name, keys.layout())
         buckets = [key for some in bucket_keys(keys.ids(tree.generation), tree) for key in some]
         others = [keys.config(), keys.layout(), keys.members(), keys.counters(), keys.forgotten()]
         return CounterInfo(
             name=config.name,
             mapping=config.mapping,
             granularity=config.window.granularity if config.window else None,
-            count=count,
+            count=total,
             slices=tuple(slices),
-            members=int(members or 0),
+            members=int(members or 0),  # compared by the count
             mapping_bytes=(yield from memory(buckets + others)),
             buckets=len(buckets),
             warnings=tuple((yield from self.warnings())),

@@ -1,135 +1,124 @@
-"""Reads and clears what counters and their mapping have stored."""
+"""Looks at what counters and their mapping have stored, and clears it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from typing import NamedTuple
+from contextlib import suppress
 
 from tbloom.distinct.config import WHOLE, CounterConfig, from_stored
-from tbloom.distinct.exchange import CountExchange
-from tbloom.engine.batches import Batch
+from tbloom.distinct.exchange import MAX_PIECES, CountExchange, refusal
+from tbloom.distinct.pieces import Head
+from tbloom.distinct.selection import Selection
+from tbloom.distinct.state import StateReader
 from tbloom.engine.buckets import bucket_keys
-from tbloom.engine.flow import CALLS_AT_ONCE, Command, Flow, ScriptCall, chunks, deliver, text
+from tbloom.engine.flow import (
+    CALLS_AT_ONCE,
+    Command,
+    Flow,
+    Read,
+    ScriptCall,
+    Status,
+    chunks,
+    deliver,
+)
 from tbloom.engine.scripts import Script
 from tbloom.engine.tree import Tree, read_tree
-from tbloom.errors import TBloomError
+from tbloom.errors import ConfigError, TBloomError
 
-_LOOK = Script("distinct/look")
+_CLEAR = Script("distinct/clear")
+_FORGET = Script("distinct/forget")
+_SWEEP = Script("distinct/sweep")
 _SWEPT = Script("distinct/swept")
 _USAGE = Script("distinct/usage")
 
-#: Keys whose memory one call adds up: less than a millisecond's work.
+#: Keys whose memory one call adds up, or that it deletes: less than a millisecond's work.
 _KEYS_PER_CALL = 100
-#: The limit of chunks that one call clears, unless one slice has more; about 3 us each.
-_MAX_CHUNKS = 5000
 
 
-class StoredSlice(NamedTuple):
-    """What is stored of one slice."""
-
-    members: int
-    sorted_chunks: int
-    bitmaps: list[int]
-
-
-def look(exchange: CountExchange, *, ahead: bool = False) -> Flow[dict[str, StoredSlice]]:
-    """The live slices by label, oldest first; with ``ahead``, the next ones too."""
-    window, found = exchange.config.window, (yield from _look_at(exchange, [WHOLE]))
-    if window is None:
-        return found
-    now = exchange.clock.now()  # from the reply above
-    slices = window.live(now) + (window.ahead(now) if ahead else [])
-    return (yield from _look_at(exchange, [slice.label for slice in slices]))
-
-
-def _look_at(exchange: CountExchange, labels: list[str]) -> Flow[dict[str, StoredSlice]]:
-    config, found = exchange.config, {}
-    for some in chunks(labels, CALLS_AT_ONCE):
-        keys = [config.keys.directory(config.name, label) for label in some]
-        replies = yield from deliver([ScriptCall(_LOOK, (key,), ()) for key in keys])
-        for label, (now, *stored) in zip(some, replies, strict=True):
-            exchange.clock.learn(now)
-            found[label] = StoredSlice(*stored)
-    return found
-
-
-def counters_of(mapping: str) -> Flow[list[CounterConfig]]:
-    """The counters that share a mapping, sorted by name."""
-    key = CounterConfig("any", mapping).keys.counters()
-    [stored] = yield from deliver([Command(("HGETALL", key))])
-    return [from_stored(name, mapping, text(value)) for name, value in sorted(stored.items())]
+def look(exchange: CountExchange, selection: Selection) -> Flow[list[tuple[str, list[Head]]]]:
+    """The slices of a selection by label, oldest first, with the pieces that have ids."""
+    reader, state = StateReader(exchange.clock), None
+    while state is None:
+        state = yield from reader.read([selection], ())
+    return [*zip(selection.labels(exchange.clock.now()), state.heads[0], strict=True)]
 
 
 def clear_counter(exchange: CountExchange) -> Flow[None]:
     """Forgets what the counter has counted, also if it is stored with other parameters."""
-    config = exchange.config
-    [stored] = yield from deliver([Command(("HGET", config.keys.counters(), config.name))])
-    if stored is not None and text(stored) != config.stored:
-        other = from_stored(config.name, config.mapping, text(stored))
-        exchange.forget()
-        exchange = CountExchange(other)
-    yield from _clear(exchange)
-
-
-def _clear(exchange: CountExchange) -> Flow[None]:
+    config, keys = exchange.config, exchange.config.keys
     exchange.forget()
-    while not (yield from exchange.clear(*(yield from _clear_calls(exchange)))):
-        pass
-
-
-def _clear_calls(
-    exchange: CountExchange,
-) -> Flow[list[Callable[[Batch], ScriptCall]]]:
-    """The calls that clear the counter: one, unless it has too many chunks. The server refuses them if there are more
-    bitmaps by then."""
-    # The next slice may begin meanwhile, or have begun before the server's clock was set back.
-    found = yield from look(exchange, ahead=True)
-    groups: list[dict[str, list[int]]] = [{}]
-    size = 0
-    for label, stored in found.items():
-        own_chunks = stored.sorted_chunks + len(stored.bitmaps)
-        if groups[-1] and size + own_chunks > _MAX_CHUNKS:
-            groups.append({})
-            size = 0
-        groups[-1][label] = stored.bitmaps
-        size += own_chunks
-    # The last call has all slices in its keys, so that it is refused too if an earlier one was.
-    groups[-1] = {**{label: [] for group in groups for label in group}, **groups[-1]}
-    return [
-        partial(exchange.clear_call, slices=group, last=group is groups[-1]) for group in groups
-    ]
+    counters = keys.counters()
+    [entry] = yield from deliver([Read(("HGET", counters, config.name), counters)])
+    call = ScriptCall(
+        _CLEAR,
+        (keys.config(), counters),
+        (
+            config.stored_mapping,
+            config.name,
+            "" if entry is None else entry,
+            int(config.mapping is None),
+        ),
+    )
+    yield from _clear(exchange, call)
+    if entry is not None:
+        with suppress(ConfigError):  # another program's names no slices
+            config = from_stored(config.name, config.mapping, entry)
+    yield from _sweep(config, exchange.clock.now())
 
 
 def clear_mapping(exchange: CountExchange) -> Flow[None]:
     """Forgets all counters of the counter's mapping, and the ids."""
-    config = exchange.config
-    is_forgotten = False
-    while not is_forgotten:
-        yield from _sweep(config)  # what an earlier call may have left
-        for counter in (yield from counters_of(config.mapping)):
-            yield from _clear(CountExchange(counter))
-        # Other clients may still add, so the last counters are cleared together with the ids.
-        calls = []
-        for counter in (yield from counters_of(config.mapping)):
-            calls += yield from _clear_calls(CountExchange(counter))
-        exchange.forget()
-        is_forgotten = yield from exchange.clear(*calls, exchange.forget_call)
-    yield from _sweep(config)
+    config, keys = exchange.config, exchange.config.keys
+    exchange.forget()
+    own = keys.config(), keys.layout(), keys.members(), keys.counters()
+    former = keys.forgotten(), keys.forgotten_counters()
+    is_done = False
+    while not is_done:  # what an earlier call has left is swept first
+        layout = keys.layout()
+        [generation] = yield from deliver([Read(("GETRANGE", layout, "0", "15"), layout)])
+        call = ScriptCall(_FORGET, (*own, *former), (config.stored_mapping, generation))
+        is_done = yield from _clear(exchange, call)
+        yield from _sweep_mapping(config, exchange.clock.now())
+    yield from _sweep(config, exchange.clock.now())  # its entry may have been lost
 
 
-def _sweep(config: CounterConfig) -> Flow[None]:
-    """Deletes the buckets of the mapping's former layout, and then that layout."""
-    key = config.keys.forgotten()
+def _clear(exchange: CountExchange, call: ScriptCall) -> Flow[bool]:
+    """Makes a call that clears something. False: there is something to be swept first."""
+    [[status, payload]] = yield from deliver([call])
+    if status not in (Status.OK, Status.IN_USE):
+        raise refusal(exchange.config, status, payload)
+    exchange.clock.learn(payload)
+    return bool(status == Status.OK)
+
+
+def _sweep(config: CounterConfig, now: int) -> Flow[None]:
+    """Deletes the counter's stale pieces."""
+    keys, labels = config.keys, [WHOLE]
+    if config.window:
+        # The next slice may begin meanwhile, or have begun before the server's clock was set back.
+        slices = config.window.live(now) + config.window.ahead(now)
+        labels = [slice.label for slice in slices]
+    pieces = [keys.piece(config.name, label, i) for label in labels for i in range(MAX_PIECES)]
+    for some in chunks(pieces, _KEYS_PER_CALL):
+        yield from deliver([ScriptCall(_SWEEP, (keys.counters(), *some), (config.name,))])
+
+
+def _sweep_mapping(config: CounterConfig, now: int) -> Flow[None]:
+    """Deletes the pieces of the mapping's former counters and the buckets of its former layout, and then what names them."""
+    keys, former = config.keys, (config.keys.forgotten(), config.keys.forgotten_counters())
     try:
-        tree = yield from read_tree(config.mapping, key)
+        tree = yield from read_tree(config.mapping or config.name, former[0])
     except TBloomError:  # another program's value, which names no buckets
         tree = Tree("")
-        yield from deliver([Command(("UNLINK", key))])
-    for some in bucket_keys(config.keys.ids(tree.generation), tree):
+        yield from deliver([Command(("UNLINK", former[0]))])
+    [names] = yield from deliver([Read(("HKEYS", former[1]), former[1])])
+    for name in names:
+        [entry] = yield from deliver([Read(("HGET", former[1], name), former[1])])
+        with suppress(ConfigError):  # another program's names no slices
+            yield from _sweep(from_stored(name, config.mapping, entry or b""), now)
+    for some in bucket_keys(keys.ids(tree.generation), tree):
         yield from deliver([Command(("UNLINK", *some))])
-    if tree.generation:
-        yield from deliver([ScriptCall(_SWEPT, (key,), (tree.generation,))])
+    if tree.generation or names:
+        yield from deliver([ScriptCall(_SWEPT, former, (tree.generation,))])
 
 
 def memory(keys: list[str]) -> Flow[int]:

@@ -12,7 +12,7 @@ from redis import asyncio
 from redis.asyncio.retry import Retry
 
 from tbloom.engine.client import Store
-from tbloom.engine.connections import IN_BYTES
+from tbloom.engine.connections import options
 from tbloom.engine.flow import Call, Flow
 from tbloom.engine.forks import BeginsAnew
 from tbloom.engine.pipeline import KeptPipeline
@@ -136,10 +136,13 @@ class AsyncDriver(Store["asyncio.Redis | asyncio.RedisCluster", Any]):
             if kept is not None and (kept_replies := await kept.send(calls)):
                 return kept_replies
             if len(calls) == 1:
-                return [await self.client.execute_command(*calls[0].words, **IN_BYTES)]
+                [call] = calls
+                return [
+                    await self.client.execute_command(*call.words, **options(self.client, call))
+                ]
             async with self.client.pipeline(transaction=False) as pipeline:
                 for call in calls:
-                    pipeline.execute_command(*call.words, **IN_BYTES)
+                    pipeline.execute_command(*call.words, **options(self.client, call))
                 replies: Sequence[Any] = await pipeline.execute(raise_on_error=False)
                 return replies
         except Exception as error:  # noqa: BLE001 - Retries raises what is not retried

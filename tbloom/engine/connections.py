@@ -14,9 +14,10 @@ from typing import Any
 
 from redis import Connection, ConnectionPool, Redis, RedisCluster, RedisError, ResponseError
 from redis import ConnectionError as RedisConnectionError
+from redis.asyncio import RedisCluster as AsyncRedisCluster
 from redis.client import NEVER_DECODE
 
-from tbloom.engine.flow import Call, ScriptCall
+from tbloom.engine.flow import Call, Command, Read, ScriptCall
 
 #: The option of commands whose replies are bytes, whatever the client's ``decode_responses`` is: another program may have
 #: written what is no text.
@@ -47,11 +48,10 @@ class KeptConnections:
     def send(self, calls: Sequence[Any]) -> list[Any]:
         """The reply, or redis-py's error, to each call; a connection error for all that got no reply.
 
-        Empty if one is no script call: redis-py reads the replies to other commands. It may need a connection for that,
-        so none is kept.
+        Empty if one is a ``Command``: redis-py reads its reply. It may need a connection for that, so none is kept.
         """
         for call in calls:
-            if type(call) is not ScriptCall:
+            if type(call) is Command:
                 self.let_go()
                 return []
         if self._pid != os.getpid():  # the others are the parent's of this fork
@@ -96,9 +96,15 @@ class KeptConnections:
                 self._pool.release(self._kept.pop())
 
 
-def node_option(client: Any, call: Call) -> dict[str, Any]:
-    """The option that names the call's node in a cluster; without it redis-py's pipeline asks another node for it, in one
-    round trip a call."""
-    if isinstance(client, RedisCluster) and isinstance(call, ScriptCall):
-        return {"target_nodes": client.get_node_from_key(call.keys[0])}  # type: ignore[no-untyped-call]
-    return {}
+def options(client: Any, call: Call) -> dict[str, Any]:
+    """redis-py's options for the call.
+
+    In a cluster, its node: redis-py's pipeline asks another node for that of a script call, in one round trip a call, and
+    ``TIME`` has no key.
+    """
+    key = ""
+    if isinstance(call, Read) and isinstance(client, RedisCluster | AsyncRedisCluster):
+        key = call.key
+    elif isinstance(call, ScriptCall) and isinstance(client, RedisCluster):
+        key = call.keys[0]
+    return {"target_nodes": client.get_node_from_key(key), **IN_BYTES} if key else IN_BYTES

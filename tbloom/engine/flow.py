@@ -88,6 +88,19 @@ class ScriptCall(NamedTuple):
         return self._replace(in_full=True, prepared=b"")
 
 
+class Read(NamedTuple):
+    """A plain command whose reply redis-py does not change. ``key``: one on the node that it asks."""
+
+    words: tuple[str | bytes, ...]
+    key: str
+    prepared: bytes = b""
+
+    @property
+    def packed(self) -> bytes:
+        """The command in RESP."""
+        return pack(self.words)
+
+
 def plain(words: Sequence[Any]) -> tuple[str | bytes, ...]:
     """The words as hiredis may have them: it crashes if a signal handler raises while it makes a number's text."""
     return tuple([word if isinstance(word, _TEXT) else str(word) for word in words])
@@ -118,7 +131,7 @@ class Failure(NamedTuple):
     answer_lost: bool = False
 
 
-Call = Command | ScriptCall
+Call = Command | ScriptCall | Read
 T = TypeVar("T")
 Flow = Generator[Sequence[Call], Sequence[Any], T]
 

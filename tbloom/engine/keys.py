@@ -22,11 +22,12 @@ _LIKE_A_SHARD = re.compile(r":[0-9]+(\.[0-9]+)?:*\Z")
 #: A pattern for SCAN: the keys of all filters' parameters, and the shards' copies.
 CONFIGS = "{*}:config"
 _BUCKET = re.compile(r"\}:exact:\d+:\d+\Z", re.ASCII)
-_REGISTER, _CLAIMS, _SESSIONS, _COUNTERS = _HASHES = (
+_REGISTER, _CLAIMS, _SESSIONS, _COUNTERS, _FORGOTTEN = _HASHES = (
     "}:parts",
     "}:claims",
     "}:sessions",
     "}:counters",
+    "}:forgotten:counters",
 )
 _IDS_OR_CHUNKS = re.compile(r"\}:(ids|chunks):")
 
@@ -104,20 +105,21 @@ class Keys:
         return f"{self._tag(0)}:forgotten"
 
     def counters(self) -> str:
-        """The parameters of the counters that share a mapping, by name."""
+        """The entries of the counters that share a mapping, by name: generation and parameters."""
         return self._tag(0)[:-1] + _COUNTERS
 
-    def directory(self, counter: str, label: str) -> str:
-        """The directory of one slice of a counter: its small chunks, and the sizes of its bitmaps."""
-        return f"{self._tag(0)}:chunks:{counter}:{label}"
+    def forgotten_counters(self) -> str:
+        """The entries of a mapping's former counters, until their pieces are deleted."""
+        return self._tag(0)[:-1] + _FORGOTTEN
 
-    def bitmap(self, counter: str, label: str, chunk: int) -> str:
-        """A chunk of the slice that is a bitmap."""
-        return f"{self._tag(0)}:bitmap:{counter}:{label}:{chunk}"
+    def piece(self, counter: str, label: str, piece: int = 0) -> str:
+        """A piece of one slice of a counter: 2^28 ids in chunks."""
+        key = f"{self._tag(0)}:chunks:{counter}:{label}"
+        return f"{key}:{piece}" if piece else key
 
-    def scratch(self, number: int) -> str:
-        """A bitmap that exists while a script runs."""
-        return f"{self._tag(0)}:scratch:{number}"
+    def scratch(self) -> str:
+        """A container that exists while a script runs."""
+        return f"{self._tag(0)}:scratch"
 
     def _tag(self, shard: int) -> str:
         tag = self._tags.get(shard)

@@ -12,8 +12,8 @@ from redis.exceptions import RedisClusterException
 from redis.retry import Retry
 
 from tbloom.engine.client import Store
-from tbloom.engine.connections import IN_BYTES, KeptConnections, node_option
-from tbloom.engine.flow import Call, Flow
+from tbloom.engine.connections import IN_BYTES, KeptConnections, options
+from tbloom.engine.flow import Call, Flow, Read
 from tbloom.engine.retries import as_redis_error
 from tbloom.engine.urls import make_client, parse_url
 
@@ -107,11 +107,13 @@ class SyncDriver(Store["redis.Redis | redis.RedisCluster", Any]):
             if kept is not None and (kept_replies := kept.send(calls)):
                 return kept_replies
             if len(calls) == 1:
-                return [self.client.execute_command(*calls[0].words, **IN_BYTES)]  # type: ignore[no-untyped-call]
+                [call] = calls
+                # Without a script call's node, so that redis-py follows slots that move.
+                more = options(self.client, call) if type(call) is Read else IN_BYTES
+                return [self.client.execute_command(*call.words, **more)]  # type: ignore[no-untyped-call]
             with self.client.pipeline(transaction=False) as pipeline:
                 for call in calls:
-                    options = node_option(self.client, call) | IN_BYTES
-                    pipeline.execute_command(*call.words, **options)
+                    pipeline.execute_command(*call.words, **options(self.client, call))
                 replies: Sequence[Any] = pipeline.execute(raise_on_error=False)
                 return replies
         except BaseException as error:

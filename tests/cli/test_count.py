@@ -57,14 +57,14 @@ def keys(own: redis.Redis) -> dict[bytes, bytes]:
     return {key: own.dump(key) for key in own.scan_iter()}
 
 
-AFTER_URL = {"add": ["left"], "show": ["left"], "list": [], "clear": ["left"]}
+AFTER_URL = {name: ["left"] for name in ("add", "show", "retention", "clear")} | {"list": []}
 
 
 @pytest.mark.parametrize("verb", [verb for command, verb in VERBS if command == "count"])
 def test_wrong_urls_are_refused(verb: str) -> None:
     """The error does not have the password."""
     names = AFTER_URL.get(verb, ["left", "right"])
-    refused(tbloom("count", verb, "localhost", *names), "url", "'localhost'")
+    refused(tbloom("count", verb, "localhost", *names), "url", "'***'")
     done = tbloom("count", verb, "redis://:secret@127.0.0.1:1/0", *names, stdin="a\n")
     refused(done, "127.0.0.1:1")
     assert "secret" not in done.stderr
@@ -346,7 +346,7 @@ def test_list_names_unreadable_counters(own: redis.Redis, filled: str) -> None:
     assert ["tbloom: left: ", "tbloom: theirs: "] == [
         re.match(r"tbloom: \w+: |", line)[0] for line in done.stderr.splitlines()
     ]
-    refused(tbloom("count", "show", filled, "left"), "'left' in '{ids}:counters'", "'mine'")
+    refused(tbloom("count", "show", filled, "left"), "'left' in the counters of 'ids'", "'mine'")
     assert count("or", filled, "right", "days") == "110\n"
 
 
@@ -460,3 +460,83 @@ def test_show_fits_into_80_columns(filled: str) -> None:
     lines = screen("count", "show", filled, "days")
     assert any(line.startswith("window") for line in lines)
     assert max(map(len, lines)) <= 80
+
+
+@pytest.fixture
+def week(clockwork: servers.Clockwork) -> str:
+    """A server with a counter of three days."""
+    url = clockwork.server.url
+    with DistinctCounter.from_url(url, "<pages>", granularity="d", slices=7) as pages:
+        for day, members in enumerate([["a", "b", "c", "d"], ["a", "b", "e"], ["d", "f"]], 3):
+            clockwork.set(f"2019-06-{day:02} 12:00:00")
+            pages.add_many(members)
+    return url
+
+
+def test_retention_is_a_table(week: str, tmp_path: Path) -> None:
+    assert [
+        line.split() for line in count("retention", week, "<pages>", "--days", "3").splitlines()
+    ] == [
+        ["new", "in", "members", "1", "2"],
+        ["20190603", "4", "50", "25"],
+        ["20190604", "1", "0"],
+        ["20190605", "1"],
+        ["days", "later,", "%", "of", "them"],
+    ]
+    found = json.loads(count("retention", week, "<pages>", "--within", "2", "--json"))
+    assert found == {
+        "name": "<pages>",
+        "granularity": "d",
+        "cohorts": [
+            {"label": "20190604", "size": 3, "returned": [0]},
+            {"label": "20190605", "size": 2, "returned": []},
+        ],
+    }
+    page = tmp_path / "page.html"
+    assert count("retention", week, "<pages>", "--html", str(page)) == ""
+    html = page.read_text(encoding="utf-8")
+    assert "&lt;pages&gt;" in html
+    assert "<pages>" not in html
+    assert 'style="--share: 30.0%" title="2 of 4">50 %</td>' in html
+    assert count("retention", week, "<pages>", "--html", "-") == html
+
+
+def test_retention_needs_slices(filled: str, week: str) -> None:
+    refused(tbloom("count", "retention", filled, "left"), "counter", "slices")
+    refused(tbloom("count", "retention", week, "<pages>", "--within", "8"), "--within", "1 to 7")
+    count("add", filled, "hours", "--granularity", "h", "--slices", "3", stdin="a\n")
+    refused(tbloom("count", "retention", filled, "hours", "--days", "1"), "--days", "'hours'")
+
+
+def test_funnel_counts_step_by_step(filled: str, week: str) -> None:
+    lines = [line.split() for line in count("funnel", filled, "left", "right").splitlines()]
+    assert lines[1:] == [
+        ["left", "100", "100", "%", "100", "%"],
+        ["right", "50", "50", "%", "50", "%"],
+    ]
+    days = ["<pages>@20190603", "<pages>@20190604", "<pages>@20190605"]
+    assert json.loads(count("funnel", week, *days, "--json")) == [
+        {"name": days[0], "count": 4},
+        {"name": days[1], "count": 2},
+        {"name": days[2], "count": 0},
+    ]
+    assert count("andnot", filled, "left", "right", "days") == "40\n"
+
+
+def test_counters_of_integers_and_of_kept_members(alone: str) -> None:
+    with DistinctCounter.from_url(alone, "numbers", None) as numbers:
+        numbers.add_many(range(7))
+    count("add", alone, "kept", "--keep-members", stdin="a\nb\n")
+    count("add", alone, "more", stdin="b\n")
+    found = json.loads(count("list", alone, "--json"))
+    assert [("ids", "kept", 2), ("ids", "more", 1), (None, "numbers", 7)] == [
+        (one["mapping"], one["name"], one["count"]) for one in found
+    ]
+    assert "(integers)" in count("list", alone)
+    assert "numbers: 7 distinct members" in count("show", alone, "numbers")
+    assert count("and", alone, "kept", "more") == "1\n"
+    refused(tbloom("info", alone, "numbers"), "'numbers'", "tbloom count")
+    with DistinctCounter.from_url(alone, "kept", keep_members=True) as kept:
+        assert {"a", "b"} == {*kept.members()}
+    count("clear", alone, "numbers")
+    assert "numbers" not in count("list", alone)

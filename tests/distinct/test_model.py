@@ -1,13 +1,10 @@
-"""Distinct counters against Python's sets, and what they store against Roaring bitmaps of another make."""
+"""Distinct counters against Python's sets, in every form that their chunks may have."""
 
 from __future__ import annotations
 
 import random
 import secrets
-from collections.abc import Callable, Iterator
-from functools import reduce
-from itertools import combinations_with_replacement
-from operator import and_, or_, xor
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -16,15 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from tbloom import MappingFull
-from tbloom.distinct import DistinctCounter, algebra, exchange
-from tbloom.engine.tree import read_tree
-from tbloom.items import encode, fingerprint
-from tests.helpers.flows import CHUNK, run, stored_ids
+from tbloom import ConfigError, MappingFull
+from tbloom.distinct import DistinctCounter, exchange
+from tbloom.distinct.roaring import containers_of
+from tests.helpers.flows import run
+from tests.helpers.ids import check, counted
+from tests.helpers.making import Make
 
-OPERATIONS: dict[str, Callable[..., set[int]]] = {"and": and_, "or": or_, "xor": xor}
-#: What a counter may be in a chunk, by how many ids it has there: nothing, sorted ids, or a bitmap, from 4,097 on.
-SIZES = {"none": 0, "one": 1, "few": 60, "many": 4095, "most": 4096, "least": 4097, "dense": 6000}
+CHUNK = 65_536
 
 
 @pytest.fixture
@@ -34,292 +30,246 @@ def binary(url: str) -> Iterator[redis.Redis]:
         yield client
 
 
-def ids_given(client: redis.Redis, mapping: str) -> dict[int, int]:
-    """The id of each fingerprint, from the mapping's buckets; each is where the tree says."""
-    root, given = f"{{{mapping}}}", dict[int, int]()
-    tree, _ = run(client, read_tree(mapping, f"{root}:layout"))
-    for bucket in tree.buckets():
-        for field, value in client.hgetall(f"{root}:ids:{tree.generation}:{bucket}").items():
-            key = int.from_bytes(field, "big")
-            assert bucket == tree.half_of(key) >> 1
-            given[key] = int(value)
-    assert len(given) == len(set(given.values()))
-    return given
+def forms(client: redis.Redis, name: str) -> dict[int, str]:
+    """The form of each chunk in the first piece of a counter of integers."""
+    stored = client.hgetall(f"{{{name}}}:chunks:{name}:all")
+    stored.pop(b"head", None)
+    return {int(field): chr(container[0]) for field, container in stored.items()}
 
 
-def ids_of(given: dict[int, int], members: set[str]) -> BitMap:
-    """The ids that the mapping has given to these members."""
-    return BitMap(given[fingerprint(encode(member))] for member in members)
+class Model:
+    """A counter of integers and the set that it must equal."""
 
-
-def skip_to(client: redis.Redis, mapping: str, following: int) -> None:
-    """Has the mapping give its next id from there on."""
-    client.set(f"{{{mapping}}}:members", following)
-
-
-class Fleet:
-    """Counters of one mapping, and what each must have counted."""
-
-    def __init__(self, client: redis.Redis, mapping: str) -> None:
+    def __init__(self, client: redis.Redis) -> None:
         self.client = client
-        self.mapping = mapping
-        self.clients: dict[tuple[str, int], DistinctCounter] = {}
-        self.members: dict[str, set[str]] = {}
+        self.name = f"test-{secrets.token_hex(6)}"
+        self.counters = [DistinctCounter(client, self.name, None) for _ in range(2)]
+        self.ids: set[int] = set()
 
-    def add(self, name: str, members: list[str], client: int = 0) -> None:
-        counter, counted = self.counter(name, client), self.members[name]
-        new = [member not in counted for member in members]
-        told: set[str] = set()
-        for i, member in enumerate(members):  # of a repeated one the first
-            new[i] &= member not in told
-            told.add(member)
-        assert new == counter.add_many(members)
-        counted.update(members)
+    def add(self, ids: list[int], client: int = 0) -> None:
+        new = self._first(ids, lambda id: id not in self.ids)
+        assert new == self.counters[client].add_many(ids)
+        self.ids.update(ids)
 
-    def counter(self, name: str, client: int = 0) -> DistinctCounter:
-        """One of the clients that share it; each knows what it has learnt itself."""
-        if (name, client) not in self.clients:
-            self.clients[name, client] = DistinctCounter(self.client, name, self.mapping)
-            self.members.setdefault(name, set())
-        return self.clients[name, client]
+    def discard(self, ids: list[int], client: int = 0) -> None:
+        there = self._first(ids, self.ids.__contains__)
+        assert there == self.counters[client].discard_many(ids)
+        self.ids.difference_update(ids)
 
-    def clear(self, name: str, client: int = 0) -> None:
-        self.counter(name, client).clear()
-        self.members[name].clear()
+    def contains(self, ids: list[int], client: int = 0) -> None:
+        assert [id in self.ids for id in ids] == self.counters[client].contains_many(ids)
 
-    def forget(self, name: str, client: int = 0) -> None:
-        """Clears the mapping."""
-        self.counter(name, client).clear(mapping=True)
-        for members in self.members.values():
-            members.clear()
+    def merge(self, ids: list[int], client: int = 0) -> None:
+        protocol = self.counters[client]._protocol
+        run(self.client, protocol.merge(containers_of(BitMap(ids))))
+        self.ids.update(ids)
 
-    def check(self, *names: str) -> None:
-        """Each sum of these, against sets."""
-        first, *others = (self.counter(name) for name in names)
-        for operation, function in OPERATIONS.items():
-            expected = len(reduce(function, (self.members[name] for name in names)))
-            assert expected == getattr(first, f"count_{operation}")(*others), (operation, names)
+    def clear(self, client: int = 0) -> None:
+        self.counters[client].clear()
+        self.ids.clear()
 
-    def check_stored(self) -> None:
-        """What is stored, against the ids that the mapping has given, and the sums of those."""
-        given, bitmaps = ids_given(self.client, self.mapping), dict[str, BitMap]()
-        for name, members in self.members.items():
-            counter = self.counter(name)
-            stored = bitmaps[name] = BitMap(stored_ids(self.client, counter))
-            assert ids_of(given, members) == stored
-            assert len(stored) == counter.count()
-        for one, other in combinations_with_replacement(self.members, 2):
-            for operation, function in OPERATIONS.items():
-                verb = getattr(self.counter(one), f"count_{operation}")
-                assert len(function(bitmaps[one], bitmaps[other])) == verb(self.counter(other))
+    def check(self) -> None:
+        assert sorted(self.ids) == counted(self.client, self.name, self.name)
+        assert len(self.ids) == self.counters[0].count()
+
+    @staticmethod
+    def _first(ids: list[int], is_right: Callable[[int], bool]) -> list[bool]:
+        """What the first of equal ids is answered; a repeat is answered False."""
+        told: set[int] = set()
+        return [is_right(id) and not (id in told or told.add(id)) for id in ids]
 
 
-def test_counters_are_what_sets_are_for_every_representation(
-    binary: redis.Redis, name: str
-) -> None:
-    """Two to four operands, each of any size in one chunk, and of another size in a chunk far away."""
-    fleet, rng, near = Fleet(binary, name), random.Random(1), [f"near {i}" for i in range(12_000)]
-    far = [f"far {i}" for i in range(12_000)]
-    fleet.add("all", near)
-    skip_to(binary, name, 152 * CHUNK)
-    fleet.add("all", far)
-    sizes = list(SIZES)
-    for size, other in zip(sizes, rng.sample(sizes, len(sizes)), strict=True):
-        fleet.add(size, rng.sample(near, SIZES[size]))
-        fleet.add(size, rng.sample(far, SIZES[other]))
-    fleet.check_stored()
-    for counter, members in fleet.members.items():
-        in_chunk = sum(member.startswith("near") for member in members)
-        assert in_chunk == SIZES.get(counter, 12_000)
-        entry = binary.hget(f"{{{name}}}:chunks:{counter}:all", 0) or b":"
-        assert entry.startswith(b":") == (in_chunk <= 4096)
-    for operands in combinations_with_replacement(sizes, 2):
-        fleet.check(*operands[::-1])
-    for operands in combinations_with_replacement(sizes, 3):
-        fleet.check(*rng.sample(operands, 3))
-    for operands in rng.sample([*combinations_with_replacement(sizes, 4)], 60):
-        fleet.check(*rng.sample(operands, 4))
-    assert [] == binary.keys(f"{{{name}}}:scratch:*")
+def _ids(base: int, spread: int, size: int, seed: int) -> list[int]:
+    rng = random.Random(seed)
+    return [min(base + rng.randrange(spread), 2**32 - 1) for _ in range(size)]
 
 
-def test_a_directory_of_many_chunks_is_counted_page_by_page(binary: redis.Redis, name: str) -> None:
-    """Its fields are more than one call lists; beside it are one that is listed, and one as long."""
-    fleet = Fleet(binary, name)
-    for chunk in range(1100):
-        skip_to(binary, name, chunk * 3 * CHUNK + 7)
-        fleet.add("large", [f"{chunk}"])
-    fleet.add("small", [f"{chunk}" for chunk in range(0, 1100, 30)])
-    fleet.add("as large", [f"{chunk}" for chunk in range(40, 1100)])
-    skip_to(binary, name, 3300 * CHUNK + 100)
-    fleet.add("bitmap", [f"more {i}" for i in range(4200)])
-    fleet.add("as large", [f"more {i}" for i in range(0, 4200, 2)])
-    for operands in combinations_with_replacement(fleet.members, 2):
-        fleet.check(*operands[::-1])
-    fleet.check(*fleet.members)
-    fleet.check_stored()
-    skip_to(binary, name, 2**32 - 1)
-    for counter in ("large", "small"):
-        fleet.add(counter, ["last"])
-    fleet.check("small", "large")
-
-
-@pytest.mark.parametrize("size", [4095, 4096, 4097])
-@pytest.mark.parametrize("step", [1, 150, 5000])
-def test_a_chunk_becomes_a_bitmap_with_its_4097th_id(
-    binary: redis.Redis, name: str, size: int, step: int
-) -> None:
-    """With any size of the last calls; the ids are scattered."""
-    fleet, members = Fleet(binary, name), [f"{i}" for i in range(5000)]
-    fleet.add("all", members)
-    some = random.Random(step).sample(members, size)
-    fleet.add("some", some[: max(0, 4090 - step)])
-    for start in range(max(0, 4090 - step), size, step):
-        fleet.add("some", some[start : start + step], client=start % 2)
-    assert (size > 4096) == binary.exists(f"{{{name}}}:bitmap:some:all:0")
-    fleet.check_stored()
-    fleet.add("some", members)
-    fleet.check("some", "all")
-
-
-@pytest.mark.parametrize("step", [1, 150, 10_000])
-@pytest.mark.parametrize(
-    "first", [0, CHUNK - 2, CHUNK - 1, CHUNK, CHUNK + 1, 153 * CHUNK - 2, 2**32 - 5]
+#: Where ids are: in one chunk, around a border of chunks or pieces, at both ends.
+_bases = st.sampled_from([0, 60_000, CHUNK - 50, 2**28 - 3000, 2**32 - 5000])
+_scattered = st.builds(
+    _ids, _bases, st.sampled_from([200, 9000, 200_000]), st.integers(1, 500), st.integers(0, 5)
 )
-def test_ids_beside_the_border_of_a_chunk(
+_rows = st.builds(
+    lambda base, start, size, step: [*range(base + start, min(base + start + size, 2**32), step)],
+    *(_bases, st.integers(0, 300), st.integers(1, 5000), st.sampled_from([1, 1, 2, 3])),
+)
+_verbs = st.sampled_from(["add", "add", "add", "merge", "discard", "contains"])
+
+
+@settings(max_examples=25)
+@given(
+    steps=st.lists(st.tuples(_verbs, _scattered | _rows, st.integers(0, 1)), max_size=12),
+    clear=st.integers(0, 30),
+)
+def test_every_sequence_of_verbs_is_answered_as_by_a_set(
+    url: str, steps: list[Any], clear: int
+) -> None:
+    with redis.Redis.from_url(url) as client:
+        model = Model(client)
+        for number, (verb, ids, chosen) in enumerate(steps):
+            getattr(model, verb)(ids, chosen)
+            if number == clear:
+                model.check()
+                model.clear(chosen)
+        model.check()
+        model.clear()
+        assert [] == [key for key in client.keys(f"*{model.name}*") if b":lane:" not in key]
+
+
+def test_each_form_becomes_the_others(binary: redis.Redis) -> None:
+    """By 1 to 5,000 ids at a time, added, merged and discarded."""
+    rng, model = random.Random(1), Model(binary)
+    odd = [*range(1, 8193, 2)]
+    model.add(odd[:63])
+    assert {0: "a"} == forms(binary, model.name)
+    model.add([*range(300)])
+    assert {0: "r"} == forms(binary, model.name)
+    model.check()
+    model.add(odd[:3000])
+    assert {0: "a"} == forms(binary, model.name)
+    model.check()
+    model.add([1_000_000, *odd])
+    assert {0: "b", 15: "a"} == forms(binary, model.name)
+    model.check()
+    model.discard([*range(5000, 30_000), 1_000_000])
+    assert {0: "b"} == forms(binary, model.name)
+    model.discard([*range(8193)])
+    assert {} == forms(binary, model.name)
+    model.check()
+    for start, step in ((0, 1), (CHUNK, 7), (2 * CHUNK, 30)):
+        ids = [*range(start, start + 40_000, step)]
+        if step > 1:
+            rng.shuffle(ids)
+        model.add(ids)
+    assert {0: "r", 1: "b", 2: "a"} == forms(binary, model.name)
+    for ids in (odd, [id + CHUNK for id in odd], [id + 2 * CHUNK for id in odd]):
+        for some in (ids[:1], ids[1:100], ids):
+            model.merge(some)
+    model.discard([*range(0, 39_000, 2)])
+    assert {0: "b", 1: "b", 2: "b"} == forms(binary, model.name)
+    model.contains([*range(3 * CHUNK)])
+    model.check()
+    model.discard(rng.sample([*range(3 * CHUNK)], 60_000))
+    model.check()
+
+
+def test_100_000_ids_in_a_row_take_a_kilobyte(binary: redis.Redis) -> None:
+    model = Model(binary)
+    model.add([*range(100_000)])
+    assert model.counters[0].info().bytes < 1024
+    model.check()
+
+
+@pytest.mark.parametrize("first", [0, CHUNK - 2, CHUNK + 1, 2**28 - 2, 2**32 - 5])
+@pytest.mark.parametrize("step", [1, 150])
+def test_ids_beside_the_border_of_a_chunk_or_a_piece(
     binary: redis.Redis, name: str, first: int, step: int
 ) -> None:
-    fleet, members = Fleet(binary, name), [f"{i}" for i in range(5)]
-    skip_to(binary, name, first)
-    for start in range(0, 5, step):
-        fleet.add("a", members[start : start + step])
-    assert [*range(first, first + 5)] == stored_ids(binary, fleet.counter("a"))
-    fleet.add("b", members[1:4])
-    fleet.check("a", "b")
-    fleet.check_stored()
-
-
-def test_a_batch_that_fills_two_chunks(binary: redis.Redis, name: str) -> None:
-    """Both become bitmaps meanwhile; one client knows neither."""
-    fleet, members = Fleet(binary, name), [f"{i}" for i in range(10_000)]
-    skip_to(binary, name, CHUNK - 5000)
-    fleet.add("a", members)
-    fleet.add("b", members[::-2])
-    fleet.add("a", members, client=1)
-    fleet.add("b", members, client=1)
-    fleet.check("a", "b")
-    fleet.check_stored()
+    """A client learns from the answers which pieces there are."""
+    one = DistinctCounter(binary, "one", name)
+    one.add("first")
+    binary.set(f"{{{name}}}:members", first or 1)
+    members, given_from = [f"{i}" for i in range(5 if first else 4)], first or 1
+    for start in range(0, len(members), step):
+        assert all(one.add_many(members[start : start + step]))
+    expected = [0, *range(given_from, given_from + len(members))]
+    assert expected == counted(binary, name, "one")
+    other = DistinctCounter(binary, "one", name)
+    assert [True] * len(members) == other.contains_many(members)
+    assert not any(DistinctCounter(binary, "one", name).add_many(members))
+    assert other.discard(members[-1])
+    assert expected[:-1] == counted(binary, name, "one")
+    assert len(expected) - 1 == DistinctCounter(binary, "one", name).count()
 
 
 def test_the_mapping_ends_with_the_id_2_to_the_32_less_1(binary: redis.Redis, name: str) -> None:
-    fleet, members = Fleet(binary, name), [f"{i}" for i in range(5000)]
-    skip_to(binary, name, 2**32 - 5000)
-    fleet.add("a", members)
-    for counter in (fleet.counter("a"), fleet.counter("b")):
+    one, members = DistinctCounter(binary, "one", name), [f"{i}" for i in range(5000)]
+    one.add("first")
+    binary.set(f"{{{name}}}:members", 2**32 - 5000)
+    one.add_many(members)
+    for counter in (one, DistinctCounter(binary, "two", name)):
         with pytest.raises(MappingFull):
             counter.add("one more")
-    fleet.add("b", members[::2])
-    assert 2**32 - 1 == stored_ids(binary, fleet.counter("a"))[-1]
-    assert 2**32 == fleet.counter("a").info().members
-    fleet.check("a", "b")
-    fleet.check_stored()
-
-
-def test_a_client_that_keeps_few_bitmaps_in_mind_is_right(
-    binary: redis.Redis, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its calls are told which they need; the counts bring two at a time."""
-    monkeypatch.setattr(exchange, "_MAX_BITMAPS", 1)
-    monkeypatch.setattr(exchange, "_MAX_BITMAPS_OF_MANY", 3)
-    monkeypatch.setattr(algebra, "_BITMAPS_PER_CALL", 4)
-    fleet, rng, members = Fleet(binary, name), random.Random(1), list[str]()
-    for chunk in range(5):
-        skip_to(binary, name, 7 * chunk * CHUNK)
-        fleet.add("all", [f"{chunk} {i}" for i in range(4400)])
-        members += [f"{chunk} {i}" for i in range(4400)]
-    fleet.add("most", rng.sample(members, 21_000))
-    for member in rng.sample(members, 200):
-        fleet.add("most", [member], client=1)
-        fleet.add("all", [member], client=1)
-    fleet.check("all", "most")
-    fleet.check_stored()
-
-
-def test_a_count_of_much_takes_several_calls(binary: redis.Redis, name: str) -> None:
-    """So that none keeps the server for long: of many sorted ids, and of bitmaps that are looked into."""
-    fleet = Fleet(binary, name)
-    for chunk in range(5):
-        skip_to(binary, name, 3 * chunk * CHUNK)
-        members = [f"{chunk} {i}" for i in range(5000)]
-        fleet.add("most", members)
-        fleet.add("many", members[:4000])
-        fleet.add("others", members[1000:])
-    for operation, function in OPERATIONS.items():
-        for names, least in (
-            (("many", "others"), 2),
-            (("most", "many"), 3),
-            (("many", "most", "others"), 3),
-        ):
-            first, *others = map(fleet.counter, names)
-            flow = first._protocol.count(operation, first._with(tuple(others)))
-            counted, scripts = run(binary, flow)
-            assert counted == len(reduce(function, (fleet.members[name] for name in names)))
-            assert scripts >= least, names
+    assert 2**32 - 1 == counted(binary, name, "one")[-1]
+    assert 2**32 == one.info().members
 
 
 @pytest.mark.parametrize("most_entries", [1, 3, 100])
-def test_adds_of_many_clients_in_any_order(
-    binary: redis.Redis, name: str, monkeypatch: pytest.MonkeyPatch, most_entries: int
+@pytest.mark.parametrize("keep", [False, True])
+def test_verbs_of_many_clients_in_any_order(
+    url: str, name: str, monkeypatch: pytest.MonkeyPatch, most_entries: int, *, keep: bool
 ) -> None:
-    """The ids of each counter are scattered, because others add in between; buckets are split all the time."""
+    """Of several counters of a mapping, while buckets are split; also with the members kept."""
     monkeypatch.setattr(exchange, "_MAX_ENTRIES", most_entries)
-    fleet, rng = Fleet(binary, name), random.Random(most_entries)
-    for _ in range(100):
-        counter, most = rng.choice([("a", 9000), ("b", 9000), ("c", 3000), ("d", 400)])
-        members = [f"{rng.randrange(most)}" for _ in range(rng.choice([1, 2, 40, 150, 700]))]
-        fleet.add(counter, members, rng.randrange(3))
-    fleet.check_stored()
-    fleet.check(*"abcd")
-
-
-_names, _clients = st.sampled_from("abc"), st.integers(0, 2)
-_adds = st.tuples(
-    st.just("add"), _names, _clients, st.integers(0, 4300), st.integers(1, 160), st.integers(1, 30)
-)
-_clears = st.tuples(st.just("clear"), _names, _clients)
-_forgets = st.tuples(st.just("forget"), _names, _clients)
-_skips = st.tuples(st.just("skip"), st.integers(1, 2 * CHUNK))
-_checks = st.tuples(st.just("check"), st.lists(_names, min_size=1, max_size=4))
-
-
-@settings(max_examples=20)
-@given(
-    first=st.sampled_from([0, CHUNK - 4200, CHUNK - 4097, CHUNK - 100, 153 * CHUNK - 4096]),
-    sizes=st.lists(st.sampled_from([0, 1, 150, 4000, 4095, 4096, 4097]), min_size=3, max_size=3),
-    steps=st.lists(st.one_of(_adds, _adds, _adds, _clears, _forgets, _skips, _checks), max_size=12),
-)
-def test_every_sequence_of_verbs_is_answered_as_by_sets(
-    url: str, first: int, sizes: list[int], steps: list[Any]
-) -> None:
+    rng = random.Random(most_entries)
     with redis.Redis.from_url(url) as client:
-        mapping = f"test-{secrets.token_hex(6)}"
-        fleet = Fleet(client, mapping)
-        skip_to(client, mapping, first)
-        for name, size in zip("abc", sizes, strict=True):
-            fleet.add(name, [f"{i}" for i in range(size)])
-        for step in steps:
-            match step:
-                case ("add", name, number, start, length, stride):
-                    members = [f"{i}" for i in range(start, start + length * stride, stride)]
-                    fleet.add(name, members, number)
-                case ("clear", name, number):
-                    fleet.clear(name, number)
-                case ("forget", name, number):
-                    fleet.forget(name, number)
-                case ("skip", distance):
-                    given = int(client.get(f"{{{mapping}}}:members") or 0)
-                    skip_to(client, mapping, given + distance)
-                case ("check", names):
-                    fleet.check(*names)
-        fleet.check_stored()
-        fleet.counter("a").clear(mapping=True)
-        assert [] == [key for key in client.keys(f"*{mapping}*") if b":lane:" not in key]
+        clients = [
+            {c: DistinctCounter(client, c, name, keep_members=keep) for c in "ab"} for _ in range(3)
+        ]
+        sets: dict[str, set[str]] = {"a": set(), "b": set()}
+        for _ in range(60):
+            c, counters = rng.choice("ab"), rng.choice(clients)
+            members = [f"{rng.randrange(5000)}" for _ in range(rng.choice([1, 2, 40, 150, 700]))]
+            members, own = [*dict.fromkeys(members)], sets[c]
+            verb = rng.choice(["add_many", "add_many", "discard_many", "contains_many"])
+            there = [(member in own) != (verb == "add_many") for member in members]
+            assert there == getattr(counters[c], verb)(members)
+            if verb != "contains_many":
+                change = own.update if verb == "add_many" else own.difference_update
+                change(members)
+        ever = [*{*sets["a"], *sets["b"]}]
+        DistinctCounter(client, "ever", name, keep_members=keep).add_many(ever)
+        protocol = clients[0]["a"]._protocol
+        for c, own in sets.items():
+            wanted, _ = run(client, protocol.ids_of(sorted(own)))
+            assert sorted(wanted) == counted(client, name, c)
+        assert [None] == run(client, protocol.ids_of(["never"]))[0]
+        if keep:
+            kept = [client.hvals(key) for key in client.scan_iter(f"{{{name}}}:ids:*")]
+            assert {*ever} <= {value.split(b":")[1].decode() for some in kept for value in some}
+
+
+async def test_integers_need_no_mapping(make_counter: Make, client: redis.Redis) -> None:
+    name = f"test-{secrets.token_hex(6)}"
+    numbers = make_counter(name, mapping=None)
+    assert await numbers.add(0)
+    assert [True, True, False] == await numbers.add_many([7, 2**32 - 1, 7])
+    assert [False, True, True] == await numbers.contains_many([8, 7, 2**32 - 1])
+    assert (True, False) == (await numbers.discard(7), await numbers.discard(7))
+    assert 2 == await numbers.count() == (await numbers.info()).count
+    for bad in (-1, 2**32, "7", b"7", 1.0, True, None):
+        for verb in (numbers.add, numbers.contains, numbers.discard):
+            with pytest.raises(ConfigError, match=r"^member: expected a whole number from 0 to"):
+                await verb(bad)
+        with pytest.raises(ConfigError, match=r"^members\[1\]: expected a whole number"):
+            await numbers.add_many([1, bad])
+    with pytest.raises(ConfigError, match="keep_members"):
+        make_counter(name, mapping=None, keep_members=True)
+    await numbers.clear(mapping=True)
+    assert [] == [key for key in client.keys(f"*{name}*") if ":lane:" not in key]
+
+
+def test_a_call_with_too_much_to_do_is_made_in_parts(binary: redis.Redis) -> None:
+    """150 full arrays become bitmaps: a few in each call, each id once."""
+    rng, model = random.Random(1), Model(binary)
+    filled: Iterable[int] = (
+        chunk * CHUNK + 2 * low for chunk in range(40) for low in rng.sample(range(32_768), 4096)
+    )
+    model.merge([*filled])
+    assert {"a"} == {*forms(binary, model.name).values()}
+    ids = [chunk * CHUNK + 1 for chunk in range(40)]
+    _, scripts = run(binary, model.counters[0]._protocol.add_many(ids))
+    assert 10 < scripts <= 42
+    assert {"b"} == {*forms(binary, model.name).values()}
+    model.ids.update(ids)
+    model.check()
+
+
+def test_members_of_counters_share_their_ids(url: str, name: str) -> None:
+    with (
+        DistinctCounter.from_url(url, "a", name) as a,
+        DistinctCounter.from_url(url, "b", name) as b,
+    ):
+        a.add_many(f"{i}" for i in range(300))
+        b.add_many(f"{i}" for i in range(200, 500))
+        check(url, name, {"a": map(str, range(300)), "b": map(str, range(200, 500))})

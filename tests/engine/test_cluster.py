@@ -22,9 +22,9 @@ import redis
 from redis.sentinel import Sentinel
 
 from tbloom import AsyncTimeBloom, ConfigMismatch, DistinctCounter, ExactFilter, TimeBloom
-from tbloom.bloom.hasher import digest
+from tbloom.bloom.hasher import digest, shard_of
 from tbloom.demo.localredis import LocalRedis
-from tbloom.engine.keys import Keys, shard_of, slot
+from tbloom.engine.keys import Keys, slot
 from tests.helpers import servers
 from tests.helpers.account import Account, names
 from tests.helpers.making import Make, missing

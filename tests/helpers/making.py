@@ -64,20 +64,33 @@ class Awaited:
 
 
 class AwaitedCounter:
-    """A DistinctCounter, or slices of one, with awaitable verbs; slices are had without waiting."""
+    """A DistinctCounter, or a set of its members, with awaitable verbs; sets are had without waiting."""
 
     def __init__(self, counted: Any) -> None:
         self._counted = counted
 
-    def within(self, slices: Any) -> AwaitedCounter:
-        return AwaitedCounter(self._counted.within(slices))
-
-    def slice(self, at: Any) -> AwaitedCounter:
-        return AwaitedCounter(self._counted.slice(at))
-
     def __getattr__(self, verb: str) -> Any:
+        def direct(*args: Any) -> Any:
+            return AwaitedCounter(getattr(self._counted, verb)(*args))
+
         async def awaited(*args: Any, **kwargs: Any) -> Any:
             others = [getattr(arg, "_counted", arg) for arg in args]
             return getattr(self._counted, verb)(*others, **kwargs)
 
-        return awaited
+        return direct if verb in ("members", "within", "slice", "between") else awaited
+
+    def __or__(self, other: AwaitedCounter) -> AwaitedCounter:
+        return AwaitedCounter(self._counted | other._counted)
+
+    def __and__(self, other: AwaitedCounter) -> AwaitedCounter:
+        return AwaitedCounter(self._counted & other._counted)
+
+    def __sub__(self, other: AwaitedCounter) -> AwaitedCounter:
+        return AwaitedCounter(self._counted - other._counted)
+
+    def __xor__(self, other: AwaitedCounter) -> AwaitedCounter:
+        return AwaitedCounter(self._counted ^ other._counted)
+
+    async def __aiter__(self) -> Any:
+        for member in self._counted:
+            yield member

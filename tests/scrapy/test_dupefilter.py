@@ -9,17 +9,18 @@ import pytest
 import redis
 
 from tests.helpers.proxy import LossyProxy
-from tests.helpers.schedulers import ADDON, SCRAPY, SCRAPY_REDIS, SETTINGS, UNREACHABLE
+from tests.helpers.schedulers import ADDON, SCRAPY, SCRAPY_REDIS, SETTINGS, UNREACHABLE, WAYS
 
 
-@pytest.fixture(params=SETTINGS)
+@pytest.fixture(params=WAYS)
 def settings(request: pytest.FixtureRequest) -> dict[str, Any]:
     return SETTINGS[request.param]
 
 
-def test_the_sources_spider_fetches_100_pages_and_filters_10(crawl: Any, settings: Any) -> None:
+@pytest.mark.parametrize("way", SETTINGS)
+def test_the_sources_spider_fetches_100_pages_and_filters_10(crawl: Any, way: str) -> None:
     """10 requests, then 100 that include those 10."""
-    result = crawl("ten_and_hundred", settings)
+    result = crawl("ten_and_hundred", SETTINGS[way])
     assert sorted(map(str, range(100))) == sorted(result["fetched"])
     stats = result["stats"]
     assert (10, 10) == (stats["bloomfilter/filtered"], stats["dupefilter/filtered"])

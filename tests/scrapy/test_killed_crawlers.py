@@ -139,11 +139,10 @@ class Fleet:
     ("kind", "queues", "restart", "times"),
     [
         pytest.param("docs", SHARED_QUEUE, False, 20 if FULL else 1, marks=pytest.mark.check),
-        pytest.param("docs", OWN_QUEUES, True, 5 if FULL else 1, marks=pytest.mark.check),
         ("tree", SHARED_QUEUE, False, 20 if FULL else 1),
         pytest.param("tree", OWN_QUEUES, True, 20 if FULL else 1, marks=pytest.mark.check),
     ],
-    ids=["docs, one queue", "docs, own queues", "tree, one queue", "tree, own queues"],
+    ids=["docs, one queue", "tree, one queue", "tree, own queues"],
 )
 def test_every_page_is_fetched_though_a_crawler_is_killed(
     request: pytest.FixtureRequest,
@@ -181,19 +180,19 @@ def test_every_page_is_fetched_though_a_crawler_is_killed(
 @pytest.mark.check
 @pytest.mark.timeout(3600 if FULL else 120)
 def test_pages_are_lost_where_they_are_marked_when_scheduled(
-    docs: Site, url: str, tmp_path: Path
+    tree: Site, url: str, tmp_path: Path
 ) -> None:
     """With TBLOOM_MARK = "scheduled": the requests that the killed crawler had taken out of the queue."""
     lost = 0
     for number in range(5 if FULL else 1):
         folder = tmp_path / str(number)
         folder.mkdir()
-        with Fleet(docs, url, folder, {**SHARED_QUEUE, **SCHEDULED}) as fleet:
+        with Fleet(tree, url, folder, {**SHARED_QUEUE, **SCHEDULED}) as fleet:
             fleet.kill_one(random.Random(number))
             fleet.finish()
         fetched = fleet.fetched()
-        print(f"{PAGES - len(fetched)} of {PAGES} pages lost")
-        lost += PAGES - len(fetched)
-        assert {1} == {n for page, n in fetched.items() if page != docs.start}
+        print(f"{TREE - len(fetched)} of {TREE} pages lost")
+        lost += TREE - len(fetched)
+        assert {1} == {n for page, n in fetched.items() if page != tree.start}
     if FULL:
         assert lost > 0

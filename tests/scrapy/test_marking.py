@@ -21,7 +21,9 @@ DONE = {**ADDON, "TBLOOM_MARK": "done"}
 PIPELINE = {"ITEM_PIPELINES": {"tests.helpers.pipelines.Fates": 300}}
 SCRAPY_REDIS = {"SCHEDULER": "scrapy_redis.scheduler.Scheduler", "SCHEDULER_PERSIST": True}
 SCHEDULERS = pytest.mark.parametrize(
-    "scheduler", [{}, SCRAPY_REDIS], ids=["scrapy", "scrapy-redis"]
+    "scheduler",
+    [{}, pytest.param(SCRAPY_REDIS, marks=pytest.mark.check)],
+    ids=["scrapy", "scrapy-redis"],
 )
 
 
@@ -50,11 +52,7 @@ def items(*fates: str) -> dict[str, Any]:
     return {"request": {"cb_kwargs": {"fates": fates}}}
 
 
-@pytest.mark.parametrize(
-    "scheduler",
-    [{}, pytest.param(SCRAPY_REDIS, marks=pytest.mark.check)],
-    ids=["scrapy", "scrapy-redis"],
-)
+@SCHEDULERS
 @pytest.mark.parametrize(
     ("pages", "settings", "expected"),
     [

@@ -11,7 +11,7 @@ import redis
 from tbloom import TimeBloom
 from tests.helpers import schedulers
 from tests.helpers.proxy import LossyProxy
-from tests.helpers.schedulers import UNREACHABLE
+from tests.helpers.schedulers import UNREACHABLE, WAYS
 
 TBLOOM = {**schedulers.SCRAPY, "TBLOOM_SHADOW": True}
 ADDON = {**schedulers.ADDON, "TBLOOM_SHADOW": True}
@@ -26,8 +26,6 @@ SETTINGS = {
     "add-on": ADDON,
     "add-on, scrapy-redis": {**SCRAPY_REDIS, **ADDON},
 }
-#: `make test` has the two that differ in everything.
-LONG = ("scrapy", "add-on, scrapy-redis")
 PAGES = sorted(map(str, range(100)))
 
 
@@ -46,11 +44,7 @@ def shadowed(crawl: Any, client: redis.Redis, name: str) -> Any:
     client.delete(f"{name}:dupefilter", f"{name}:requests")
 
 
-@pytest.fixture(
-    params=[
-        pytest.param(kind, marks=pytest.mark.check if kind in LONG else []) for kind in SETTINGS
-    ]
-)
+@pytest.fixture(params=WAYS)
 def settings(request: pytest.FixtureRequest) -> dict[str, Any]:
     return SETTINGS[request.param]
 

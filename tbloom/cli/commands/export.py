@@ -108,7 +108,7 @@ def _look(client: Any, config: Config, shard: int, now: int) -> Found:
         raise CommandError(
             f"filter {config.name!r}: its parameters are being changed; try again later"
         )
-    layout = Layout(config, text(layout or ""))
+    layout = Layout(config, text(layout or ""), shard)
     register = set(map(text, client.hgetall(own[2])))
     slices = config.window.live(now)
     slices += [s for s in config.window.ahead(now) if keys.slice(s.label, shard) in register]

@@ -12,6 +12,7 @@ from redis.retry import Retry
 from tbloom import TimeBloom, exact
 from tbloom.bloom.config import Parameters, from_stored
 from tbloom.cli.kit.errors import CommandError
+from tbloom.distinct.config import INTEGERS
 from tbloom.distinct.config import KIND as MAPPING
 from tbloom.engine.flow import text
 from tbloom.engine.keys import CONFIGS, Keys, name_of
@@ -104,12 +105,17 @@ def open_stored(url: str, client: Any, name: str, **own: Any) -> TimeBloom:
 
 
 def is_mapping(client: Any, name: str) -> bool:
-    """The name belongs to a mapping of distinct counters."""
+    """The name belongs to a mapping of distinct counters, or to a counter of integers, which has none."""
+    return kind_of(client, name) in (MAPPING, INTEGERS)
+
+
+def kind_of(client: Any, name: str) -> Any:
+    """The kind of store that has this name, if it is not the first kind, ``TimeBloom``."""
     try:
         stored = text(client.get(Keys(name).root) or b"")
     except redis.ResponseError:  # the key belongs to another program
-        return False
-    return bool(read_stored(stored).get("kind") == MAPPING)
+        return None
+    return read_stored(stored).get("kind")
 
 
 def stored_exact(client: Any, name: str) -> exact.ExactFilter | None:

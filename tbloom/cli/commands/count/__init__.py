@@ -11,11 +11,11 @@ from redis import ResponseError
 from rich.console import Group
 from rich.styled import Styled
 
-from tbloom.cli.commands.count import counters
+from tbloom.cli.commands.count import cohorts, counters
 from tbloom.cli.kit import filters, formats, interrupts, lines, output, subcommands
 from tbloom.cli.kit.errors import CommandError, print_error
 from tbloom.cli.kit.progress import Reporter
-from tbloom.distinct.config import PARAMETERS, CounterConfig, from_stored
+from tbloom.distinct.config import PARAMETERS, CounterConfig
 from tbloom.engine.flow import text
 from tbloom.errors import TBloomError
 
@@ -34,6 +34,7 @@ _COMBINED = {
     "and": "print the number of members that all counters have",
     "or": "print the number of members that any of the counters has",
     "xor": "print the number of members that an odd number of counters has; with two, exactly one",
+    "andnot": "print the number of members that the first counter has, and none of the others",
 }
 
 
@@ -48,13 +49,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_showing(verb)
     for name, help in _COMBINED.items():
         _add_combining(verb, name, help)
+    cohorts.add_arguments(verb, _add_mapping)
     _add_listing(verb)
     _add_clearing(verb)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Runs a sub-command."""
-    verbs = {"add": _add, "show": _show, "list": _list, "clear": _clear}
+    verbs = {
+        "add": _add,
+        "show": _show,
+        "retention": cohorts.run_retention,
+        "funnel": cohorts.run_funnel,
+        "list": _list,
+        "clear": _clear,
+    }
     return subcommands.run(verbs.get(arguments.verb, _combine), arguments, _SHOWN)
 
 
@@ -71,6 +80,11 @@ def _add_adding(verb: Callable[..., argparse.ArgumentParser]) -> None:
     )
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     subcommands.add_slices(parser, "counter", "no slices")
+    parser.add_argument(
+        "--keep-members",
+        action="store_true",
+        help="a new mapping keeps the members themselves, so that sets can be listed",
+    )
 
 
 def _add_showing(verb: Callable[..., argparse.ArgumentParser]) -> None:
@@ -134,7 +148,12 @@ def _add(arguments: argparse.Namespace) -> int:
         files = [lines.open_file(stack, file) for file in arguments.files or ["-"]]
         client = stack.enter_context(filters.connect(arguments.url))
         counter = counters.open_or_create(
-            arguments.url, client, arguments.mapping, arguments.name, given
+            arguments.url,
+            client,
+            arguments.mapping,
+            arguments.name,
+            given,
+            keep_members=arguments.keep_members,
         )
         advance = stack.enter_context(reporter.count("Counting", None, "members"))
         for members in (members for file in files for members, _ in lines.batches(file)):
@@ -196,11 +215,10 @@ def _shown(info: CounterInfo) -> RenderableType:
     ]
     if info.granularity is not None:
         rows += ["", _slices(info)]
-    rows += [
-        "",
-        f"mapping {info.mapping!r}: {info.members:,} members, {formats.size(info.mapping_bytes)}",
-        *(Styled(f"warning: {sentence}", "yellow") for sentence in info.warnings),
-    ]
+    if info.mapping is not None:
+        taken = formats.size(info.mapping_bytes)
+        rows += ["", f"mapping {info.mapping!r}: {info.members:,} members, {taken}"]
+    rows += [Styled(f"warning: {sentence}", "yellow") for sentence in info.warnings]
     return Group(*rows)
 
 
@@ -239,18 +257,18 @@ def _counts(client: Any, mapping: str) -> list[dict[str, Any] | None]:
 
 def _count(client: Any, mapping: str, name: bytes, stored: str) -> dict[str, Any] | None:
     try:
-        config = from_stored(name, mapping, stored)
+        config = counters.config_of(client, mapping, name, stored)
         count = counters.of_config(client, config).count()
     except (TBloomError, ResponseError) as error:
         print_error(text(name), error)
         return None
     parameters = counters.parameters_of(config)
-    return {"mapping": mapping, "name": config.name, **parameters, "count": count}
+    return {"mapping": config.mapping, "name": config.name, **parameters, "count": count}
 
 
 def _listed(found: list[dict[str, Any]]) -> Table:
     table = output.columns("mapping", "counter", "window", right=("count",))
     for one in found:
         window = f"{one['slices']} x {one['granularity']}" if one["slices"] else ""
-        table.add_row(one["mapping"], one["name"], window, f"{one['count']:,}")
+        table.add_row(one["mapping"] or "(integers)", one["name"], window, f"{one['count']:,}")
     return table

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -10,15 +11,16 @@ from redis import ResponseError
 from tbloom.cli.kit import filters
 from tbloom.cli.kit.errors import CommandError, one_line
 from tbloom.distinct import DistinctCounter
-from tbloom.distinct.config import PARAMETERS, CounterConfig, from_stored
+from tbloom.distinct.config import INTEGERS, PARAMETERS, CounterConfig, from_stored
 from tbloom.engine.flow import text
+from tbloom.engine.parameters import read_stored
 from tbloom.engine.urls import without_secrets
 from tbloom.errors import ConfigMismatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tbloom.distinct.base import Counted
+    from tbloom.distinct import MemberSet
 
 
 def open_stored(url: str, client: Any, mapping: str, name: str) -> DistinctCounter:
@@ -30,22 +32,25 @@ def open_stored(url: str, client: Any, mapping: str, name: str) -> DistinctCount
 
 
 def open_or_create(
-    url: str, client: Any, mapping: str, name: str, given: dict[str, Any]
+    url: str, client: Any, mapping: str, name: str, given: dict[str, Any], *, keep_members: bool
 ) -> DistinctCounter:
     """The counter of this name, created with the ``given`` parameters if it is missing.
 
-    Raises ConfigMismatch where it is stored with other parameters than those given.
+    ``keep_members``: of a new mapping, too. Raises ConfigMismatch where it is stored with other parameters than those given.
     """
-    config = CounterConfig(name, mapping, **given)
-    stored = _parameters(url, client, config)
+    config = CounterConfig(name, mapping, keep_members=keep_members, **given)
+    stored = _stored(url, client, mapping, name)
     if stored is not None and not given:
-        config = from_stored(name, mapping, stored)
-    elif stored is not None and stored != config.stored:
-        raise ConfigMismatch(name, config.differences(stored), stored)
+        config = stored.config
+    elif stored is not None and stored.config.stored != config.stored:
+        theirs = stored.config.stored
+        raise ConfigMismatch(name, config.differences(theirs), theirs)
+    elif _mapping_exists(url, client, config) and not keep_members:
+        config = dataclasses.replace(config, keep_members=_keeps_members(client, mapping))
     return of_config(client, config, retry_for=filters.RETRY_FOR)
 
 
-def open_operand(url: str, client: Any, mapping: str, word: str) -> Counted:
+def open_operand(url: str, client: Any, mapping: str, word: str) -> DistinctCounter | MemberSet:
     """The counter of this name, or the slice ``NAME@LABEL``."""
     counter = _stored(url, client, mapping, word)
     if counter is not None:
@@ -79,7 +84,15 @@ def check_mapping(url: str, client: Any, mapping: str) -> None:
 
 def of_config(client: Any, config: CounterConfig, **own: Any) -> DistinctCounter:
     """The counter with these parameters."""
-    return DistinctCounter(client, config.name, config.mapping, **parameters_of(config), **own)
+    more = {**parameters_of(config), "keep_members": config.keep_members, **own}
+    return DistinctCounter(client, config.name, config.mapping, **more)
+
+
+def config_of(client: Any, mapping: str, name: str | bytes, stored: str) -> CounterConfig:
+    """The parameters of a counter that is stored with this mapping; raises ConfigError if they can't be read."""
+    if filters.kind_of(client, mapping) == INTEGERS:
+        return from_stored(name, None, stored)
+    return from_stored(name, mapping, stored, keep_members=_keeps_members(client, mapping))
 
 
 def parameters_of(config: CounterConfig) -> dict[str, Any]:
@@ -88,21 +101,29 @@ def parameters_of(config: CounterConfig) -> dict[str, Any]:
 
 
 def _stored(url: str, client: Any, mapping: str, name: str) -> DistinctCounter | None:
-    stored = _parameters(url, client, CounterConfig(name, mapping))
-    return None if stored is None else of_config(client, from_stored(name, mapping, stored))
+    """The stored counter; one of integers where the mapping has none of this name."""
+    stored = _entry(url, client, CounterConfig(name, mapping))
+    if stored is None and filters.kind_of(client, name) == INTEGERS:
+        mapping, stored = name, _entry(url, client, CounterConfig(name, None))
+    return None if stored is None else of_config(client, config_of(client, mapping, name, stored))
 
 
-def _parameters(url: str, client: Any, config: CounterConfig) -> str | None:
-    """The stored parameters of the counter with this name and mapping."""
+def _entry(url: str, client: Any, config: CounterConfig) -> str | None:
+    """What is stored of the counter with this name and mapping."""
     _mapping_exists(url, client, config)
-    with _reading(config.mapping, config.keys.counters()) as key:
+    with _reading(config.mapping or config.name, config.keys.counters()) as key:
         stored = client.hget(key, config.name)
     return None if stored is None else text(stored)
 
 
+def _keeps_members(client: Any, mapping: str) -> bool:
+    stored = read_stored(text(client.get(CounterConfig("any", mapping).keys.root) or b""))
+    return stored.get("keep_members") is True
+
+
 def _mapping_exists(url: str, client: Any, config: CounterConfig) -> bool:
     """The mapping of the counter exists; raises CommandError where a filter has its name."""
-    mapping = config.mapping
+    mapping = config.mapping or config.name
     with _reading(mapping, config.keys.root) as key:
         exists = client.get(key) is not None
     if exists and not filters.is_mapping(client, mapping):

@@ -1,0 +1,254 @@
+-- change: adds members to a counter, discards them, says whether they are counted, or merges whole containers.
+--
+-- A mapping gives each member a number, its id, for all counters: 0, 1, 2, ... The mapping is spread over buckets: small
+-- hashes (fingerprint -> id, or id:member), split like an exact filter's (lua/exact/add.lua). Without a mapping, the client
+-- gives the ids. A counter is a set of ids in slices (shared/counters.lua).
+--
+-- KEYS[1]    the client's lane: the answer to its last call that changed something (shared/tokens.lua)
+-- KEYS[2]    the mapping's parameters
+-- KEYS[3]    the mapping's layout: the generation, 16 digits; then a bit for each bucket, from number 0 on
+-- KEYS[4]    the number of ids that the mapping has given
+-- KEYS[5]    the entries of the mapping's counters, by name
+-- KEYS[6..]  the pieces of the counter's slices, slice by slice (to add or merge: of the current one; else of all live ones); then
+--            the members' buckets, as the client knows them, each followed by its halves (place in shared/buckets.lua); to
+--            merge: a key that exists while the script runs
+--
+-- ARGV[1]    this call's number in the lane; with the lane's name, its token
+-- ARGV[2]    'add', 'discard', 'contains' or 'merge'
+-- ARGV[3]    the mapping's parameters, as the client knows them
+-- ARGV[4]    the counter's name
+-- ARGV[5]    the counter's parameters, as the client knows them
+-- ARGV[6]    the counter's generation, as the client knows it
+-- ARGV[7]    the mapping's generation, as the client knows it; '-': there is no mapping
+-- ARGV[8]    when the current slice begins, as the client believes (ms)
+-- ARGV[9]    when it ends (ms)
+-- ARGV[10]   when it leaves the window (ms); 0: never
+-- ARGV[11]   how long a lane's answer is kept at most (ms)
+-- ARGV[12]   the limit of entries in a bucket; with more it is split
+-- ARGV[13]   the number of the last bucket that may be split
+-- ARGV[14]   the number of ids that the mapping may give
+-- ARGV[15]   the number of slices
+-- ARGV[16]   the numbers of the pieces of each slice: '0' or '0 15'
+-- ARGV[17]   the members (half_at in shared/buckets.lua); without a mapping the ids, four bytes each, the highest first;
+--            to merge: the numbers of chunks, likewise
+-- ARGV[18..]  the members themselves, if the mapping keeps them; to merge: the containers
+--
+-- Reply      {0, answers, splits, members, is_left}  answers: a character per member: 1 counted now, discarded now, counted, or
+--                             merged; 0 otherwise; 2 not looked at: the half that it belongs to has been split, or must be, or its
+--                             piece is not in KEYS: read the layout and send it again; or the call had too much to do.
+--                             splits: those of the client's buckets that have been split. members: the number of ids that
+--                             the mapping has given. is_left: 1 if the call had too much to do
+--            {1, now}         the server's clock (ms) is not within ARGV[8..9]; nothing changed
+--            {2, parameters}  the mapping is stored with other parameters; nothing changed
+--            {2, parameters, 1}  the counter is stored with other parameters; nothing changed
+--            {3, number}      the lane has had a later call, so this is a stray copy of an answered one; nothing changed
+--            {5, of, generation}  the mapping's generation and the counter's are not those in ARGV. If there was no
+--                             counter, it is made, and its mapping too; nothing is counted
+--            {6, answers, splits, members, is_left}  the same as 0, and the mapping is full: those with 2 that have no id get none
+--            {7, of}          the counter has ids of this generation, which is not the mapping's; nothing changed
+--            {8, key}         the key's value is not tbloom's, or missing where there must be one; nothing changed
+-- Errors     WRONGTYPE, OOM, READONLY, all of them before anything is changed
+
+local lane_key, mapping_key, layout_key, members_key, counters_key, FIRST_KEY = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], 6
+local number, verb, mapping, counter, parameters = tonumber(ARGV[1]), ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local generation, mapping_generation, begins, ends = ARGV[6], ARGV[7], tonumber(ARGV[8]), tonumber(ARGV[9])
+local expires, lane_ttl, most_entries, last_bucket = tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12]), tonumber(ARGV[13])
+local max_members, slices, items, FIRST_MEMBER = tonumber(ARGV[14]), tonumber(ARGV[15]), ARGV[17], 18
+local is_mapped, is_merge = mapping_generation ~= '-', verb == 'merge'
+local is_added, has_ids = verb == 'add' or is_merge, is_merge or not is_mapped
+local CHUNK, PIECE, asked = 65536, 2 ^ 28, #ARGV[17] / (has_ids and 4 or 20)
+-- The limit of work in one call, and what another form of a container takes of it; to write 8 KB takes 1.
+local MAX_WORK, CONVERSION = 40, 40
+
+local stored, of, stored_parameters, entry = entry_of(counters_key, counter)
+-- The token comes first: a resent call gets its first answer, even if something has changed since.
+if verb ~= 'contains' then
+  local answered, last = earlier_answer(lane_key, number, generation)
+  if answered and stored == generation then return {0, answered, {}, 0, 0} end
+  if last then return {3, last} end
+end
+
+local now = server_time()
+if now < begins or now >= ends then return {1, now} end
+local refusal, stored_mapping = disagreement(mapping_key, mapping, true)
+if refusal then return refusal end
+if entry and not stored then return {8, counters_key} end
+if stored and stored_parameters ~= parameters then return {2, stored_parameters, 1} end
+local layout = is_mapped and generation_of(layout_key) or '-'
+if stored and of ~= layout then return {7, of} end
+local members = is_mapped and redis.call('GET', members_key) or '0'
+if #layout == 16 and not (string.find(members, '^%d+$') and #members < 17) then return {8, members_key} end
+members = tonumber(members)
+local first_head = head_of(KEYS[FIRST_KEY], generation)
+if not first_head then return {8, KEYS[FIRST_KEY]} end
+if not stored then
+  if not is_added then return {0, string.rep('0', asked), {}, members or 0, 0} end
+  stored = new_generation()
+  if not stored_mapping then redis.call('SET', mapping_key, mapping) end
+  if layout == '' then
+    layout = stored
+    redis.call('SET', layout_key, layout)
+    redis.call('SET', members_key, '0')
+  end
+  redis.call('HSET', counters_key, counter, stored .. ' ' .. layout .. ' ' .. parameters)
+  -- So it is noticed if the server drops it. (What slices have expires.)
+  if expires == 0 then store({key = KEYS[FIRST_KEY]}, {}, 0, stored, 0) end
+  return {5, layout, stored}
+end
+if stored ~= generation or layout ~= mapping_generation then return {5, layout, stored} end
+if expires == 0 and not first_head.is_live then return {8, KEYS[FIRST_KEY]} end
+
+local pieces, pieces_named = {}, 0
+for piece in string.gmatch(ARGV[16], '%d+') do pieces[tonumber(piece)], pieces_named = pieces_named, pieces_named + 1 end
+local FIRST_BUCKET = FIRST_KEY + slices * pieces_named
+local splits, first_keys = {}, {next = FIRST_BUCKET}
+local function place_of(member)
+  return place(layout_key, first_keys, half_at(items, member), splits)
+end
+
+-- The id of a member that the client has given, or that its bucket has; false: that is not tbloom's. To merge, the chunk's
+-- first id.
+local function id_of(member, at)
+  if has_ids then
+    local a, b, c, d = string.byte(items, 4 * member + 1, 4 * member + 4)
+    return (((a * 256 + b) * 256 + c) * 256 + d) * (is_merge and CHUNK or 1)
+  end
+  local known = redis.call('HGET', KEYS[at], fingerprint_at(items, member))
+  local id = known and tonumber(string.match(known, '^(%d+)$') or string.match(known, '^(%d+):'))
+  if known and not (id and id < members) then return false end
+  return id or nil
+end
+
+-- The chunk of an id in a slice; nil if its piece is not in KEYS. lows: the ids to add to it or to discard from it; asking:
+-- the members that have them.
+local heads, chunks, by_place, damaged = {[KEYS[FIRST_KEY]] = first_head}, {}, {}, nil
+local function chunk_of(slice, id)
+  local at, piece = math.floor(id / CHUNK), pieces[math.floor(id / PIECE)]
+  if not piece then return nil end
+  local chunk = by_place[slice * CHUNK + at]
+  if chunk then return chunk end
+  local key = KEYS[FIRST_KEY + (slice - 1) * pieces_named + piece]
+  local head = heads[key] or head_of(key, generation)
+  chunk = {at = at, head = head, lows = {}, asking = {}, is_taken = {}}
+  heads[key], chunks[#chunks + 1], by_place[slice * CHUNK + at] = head, chunk, chunk
+  local is_damaged = not head
+  if head then chunk.container, is_damaged = container_at(head, at) end
+  if is_damaged then damaged, chunk.container = key, nil end
+  return chunk
+end
+
+-- Whether an id is in its chunk; notes it there if that is to be changed.
+local function look_at(chunk, id, member)
+  local low = id % CHUNK
+  if is_merge then
+    chunk.asking[1], chunk.more = member, ARGV[FIRST_MEMBER + member]
+    return false, true
+  end
+  local is_there = chunk.container ~= nil and holds(chunk.container, low)
+  if verb == 'contains' or is_there == is_added or chunk.is_taken[low] then return is_there end
+  local n = #chunk.lows + 1
+  chunk.lows[n], chunk.asking[n], chunk.is_taken[low] = low, member, true
+  return is_there, true
+end
+
+-- (1) What changes nothing gets its answer also on a server that refuses writes.
+local answers, unknown, places, buckets = {}, {}, {}, {}
+for member = 0, asked - 1 do
+  local at, bucket = FIRST_KEY, nil
+  if not has_ids then at, bucket = place_of(member) end
+  local id = at and id_of(member, at)
+  local answer = '0'
+  if id == false then
+    return {8, KEYS[at]}
+  elseif id then
+    for slice = 1, slices do
+      local chunk = chunk_of(slice, id)
+      if not chunk then
+        answer = '2'
+        break
+      end
+      local is_there, is_changed = look_at(chunk, id, member)
+      if is_changed or is_there and verb == 'contains' then answer = '1' end
+    end
+  elseif not at then
+    answer = '2'
+  elseif is_added then
+    unknown[#unknown + 1], places[member], buckets[member] = member, at, bucket
+  end
+  answers[member + 1] = answer
+end
+-- A container is written as a whole, and it takes long to give it another form, so one call changes some only.
+local work, changes, is_left = 0, #unknown > 0, false
+for _, chunk in ipairs(chunks) do
+  if #chunk.asking > 0 then
+    local container = chunk.container or 'a'
+    local _, size = form_of(container)
+    local cost = #container / 8192
+    if chunk.more then
+      cost = chunk.container and CONVERSION or 4
+    elseif is_due(size, size + #chunk.lows) then
+      cost = cost + CONVERSION * size / 4096
+    end
+    if work > 0 and work + cost > MAX_WORK then
+      for _, member in ipairs(chunk.asking) do answers[member + 1] = '2' end
+      chunk.lows, chunk.asking, chunk.is_taken, chunk.more, is_left = {}, {}, {}, nil, true
+    else
+      work, changes = work + cost, true
+    end
+  end
+end
+if #unknown > 0 then chunk_of(1, members) chunk_of(1, members + #unknown - 1) end
+if damaged then return {8, damaged} end
+
+-- (2) Out of memory, and on a replica, the server refuses the first write, so that one changes nothing.
+if changes then redis.call('SETRANGE', lane_key, 0, '') end
+local given, has_split, is_full = 0, false, false
+for _, member in ipairs(unknown) do
+  local at, bucket = places[member], buckets[member]
+  if has_split then at, bucket = place_of(member) end -- it may have moved
+  local id = members + given
+  local chunk = chunk_of(1, id)
+  -- KEYS has no halves of a half, so it can't be split now; it may grow to 1.5 times the limit.
+  local has_halves = at and (at - FIRST_BUCKET) % 3 == 0
+  is_full = id >= max_members
+  if is_full or not at or not has_halves and redis.call('HLEN', KEYS[at]) >= 1.5 * most_entries or not chunk then
+    answers[member + 1] = '2'
+  else
+    local kept = ARGV[FIRST_MEMBER + member]
+    redis.call('HSET', KEYS[at], fingerprint_at(items, member), kept and string.format('%.0f:', id) .. kept or id)
+    look_at(chunk, id, member)
+    answers[member + 1], given = '1', given + 1
+    if has_halves and bucket < last_bucket and redis.call('HLEN', KEYS[at]) > most_entries then
+      has_split = split(layout_key, at, bucket, splits, true) or has_split
+    end
+  end
+end
+answers = table.concat(answers)
+
+-- (3) The ids go into their chunks, or out of them.
+local containers, n = {}, {}
+for _, chunk in ipairs(chunks) do
+  if #chunk.asking > 0 then
+    local head, lows, container, new = chunk.head, chunk.lows, nil, 0
+    if chunk.more then
+      local stored_container = chunk.container
+      container = stored_container and united(stored_container, chunk.more, lane_key, KEYS[#KEYS]) or chunk.more
+      new = count_of(container) - (stored_container and count_of(stored_container) or 0)
+    else
+      table.sort(lows)
+      container, new = changed(chunk.container or 'a', lows, is_added) or false, is_added and #lows or -#lows
+    end
+    containers[head] = containers[head] or {}
+    containers[head][chunk.at], n[head] = container, (n[head] or head.n) + new
+  end
+end
+if is_merge then redis.call('UNLINK', KEYS[#KEYS]) end
+for head, own in pairs(containers) do store(head, own, n[head], generation, expires) end
+
+-- Without a change the answer is not kept, because a resent call finds the same.
+if given > 0 or next(containers) then
+  if not stored_mapping then redis.call('SET', mapping_key, mapping) end
+  if given > 0 then redis.call('SET', members_key, string.format('%.0f', members + given)) end
+  redis.call('SET', lane_key, lane_entry(ARGV[1], answers, generation), 'PX', lane_ttl)
+end
+return {is_full and 6 or 0, answers, splits, members + given, is_left and 1 or 0}

@@ -1,0 +1,276 @@
+-- containers: sets of up to 65,536 ids, as in the Roaring portable format (RoaringFormatSpec), after one character for the
+-- form. 'a': an array, the sorted ids, at most 4,096, two bytes each, the low one first. 'b': the number of ids - 1, and a
+-- bitmap of 8,192 bytes; id i is bit i % 8 of byte i / 8, counted from the lowest. 'r': the number of runs, then first id
+-- and length - 1 of each.
+
+-- Two bytes of a container as a number.
+local function u16_at(container, at)
+  local low, high = string.byte(container, at, at + 1)
+  return high * 256 + low
+end
+
+-- A number as two bytes.
+local function u16(number)
+  number = math.max(0, math.min(number, 65535))
+  return string.char(number % 256, math.floor(number / 256))
+end
+
+-- The form of a container ('a', 'b' or 'r'), and the number of its ids, or of its runs; nil: it is not tbloom's.
+local function form_of(container)
+  local form, size = string.sub(container, 1, 1), #container - 1
+  if form == 'a' and size % 2 == 0 and size <= 8192 then return form, size / 2 end
+  if form == 'b' and size == 8194 then return form, 0 end
+  if form == 'r' and size % 4 == 2 and size < 8192 and u16_at(container, 2) == (size - 2) / 4 then
+    return form, (size - 2) / 4
+  end
+end
+
+-- The number of ids of an array, or of runs, that begin at this id or before it; and the distance between two.
+local function begun_by(container, low)
+  local first, step = 2, 2
+  if string.byte(container) == 114 then first, step = 4, 4 end
+  local from, to = 0, (#container + 1 - first) / step
+  while from < to do
+    local middle = math.floor((from + to) / 2)
+    if u16_at(container, first + step * middle) <= low then from = middle + 1 else to = middle end
+  end
+  return from, step
+end
+
+-- Whether an id is in a container.
+local function holds(container, low)
+  if string.byte(container) == 98 then
+    return math.floor(string.byte(container, 4 + math.floor(low / 8)) / 2 ^ (low % 8)) % 2 == 1
+  end
+  local n, step = begun_by(container, low)
+  if n == 0 then return false end
+  local first = u16_at(container, step * n)
+  return first == low or step == 4 and low <= first + u16_at(container, step * n + 2)
+end
+
+-- An array with more ids, or with fewer: the sorted `lows`.
+local function changed_array(container, lows, is_added)
+  local pieces, from = {}, 1
+  for _, low in ipairs(lows) do
+    local to = 2 * begun_by(container, low) + 1
+    if is_added then
+      pieces[#pieces + 1] = string.sub(container, from, to) .. u16(low)
+      from = to + 1
+    else
+      pieces[#pieces + 1] = string.sub(container, from, to - 2)
+      from = to + 1
+    end
+  end
+  pieces[#pieces + 1] = string.sub(container, from)
+  return table.concat(pieces)
+end
+
+-- A bitmap with more bits, or with fewer: the sorted `lows`. Nil: none is left.
+local function changed_bitmap(container, lows, is_added)
+  local n = u16_at(container, 2) + (is_added and #lows or -#lows)
+  if n < 0 then return nil end
+  local pieces, from, i = {'b' .. u16(n)}, 4, 1
+  while lows[i] do
+    local at = 4 + math.floor(lows[i] / 8)
+    local byte = string.byte(container, at)
+    while lows[i] and 4 + math.floor(lows[i] / 8) == at do
+      byte, i = byte + (is_added and 1 or -1) * 2 ^ (lows[i] % 8), i + 1
+    end
+    pieces[#pieces + 1] = string.sub(container, from, at - 1) .. string.char(byte)
+    from = at + 1
+  end
+  pieces[#pieces + 1] = string.sub(container, from)
+  return table.concat(pieces)
+end
+
+-- Runs with more ids, or with fewer: the sorted `lows`.
+local function changed_runs(container, lows, is_added)
+  for _, low in ipairs(lows) do
+    local n = begun_by(container, low)
+    local from, to, middle = 4 * n + 4, 4 * n + 4, ''
+    local first, last = low, low
+    if n > 0 then
+      local before = u16_at(container, 4 * n)
+      local before_last = before + u16_at(container, 4 * n + 2)
+      if not is_added then
+        from = 4 * n
+        if before < low then middle = u16(before) .. u16(low - 1 - before) end
+        if low < before_last then middle = middle .. u16(low + 1) .. u16(before_last - low - 1) end
+      elseif before_last == low - 1 then
+        from, first = 4 * n, before
+      end
+    end
+    if is_added then
+      if to < #container and u16_at(container, to) == low + 1 then
+        last, to = low + 1 + u16_at(container, to + 2), to + 4
+      end
+      middle = u16(first) .. u16(last - first)
+    end
+    container = string.sub(container, 1, from - 1) .. middle .. string.sub(container, to)
+  end
+  return 'r' .. u16((#container - 3) / 4) .. string.sub(container, 4)
+end
+
+-- The number of ids of an array or of runs, and the number of runs that they are.
+local function measured(container)
+  local is_array, n, runs, last = string.byte(container) == 97, 0, 0, -2
+  for from = is_array and 2 or 4, #container, 200 do
+    local bytes = {string.byte(container, from, from + 199)}
+    for i = 1, #bytes, is_array and 2 or 4 do
+      if is_array then
+        local id = bytes[i] + 256 * bytes[i + 1]
+        if id ~= last + 1 then runs = runs + 1 end
+        last, n = id, n + 1
+      else
+        n, runs = n + bytes[i + 2] + 256 * bytes[i + 3] + 1, runs + 1
+      end
+    end
+  end
+  return n, runs
+end
+
+-- The smallest form for a number of ids that are a number of runs.
+local function best_form(n, runs)
+  if n <= 4096 and n <= 1 + 2 * runs then return 'a' end
+  return runs < 2048 and 'r' or 'b'
+end
+
+-- The runs of an array, or of runs: first, last, first, last, ... None if they are not in order, as tbloom's are.
+local function spans_of(container)
+  local spans, n, last = {}, 0, -2
+  local is_array = string.byte(container) == 97
+  for from = is_array and 2 or 4, #container, 200 do
+    local bytes = {string.byte(container, from, from + 199)}
+    for i = 1, #bytes, is_array and 2 or 4 do
+      local first = bytes[i] + 256 * bytes[i + 1]
+      local to = is_array and first or first + bytes[i + 2] + 256 * bytes[i + 3]
+      if first <= last or to > 65535 then return {} end
+      if first == last + 1 then spans[n] = to else spans[n + 1], spans[n + 2], n = first, to, n + 2 end
+      last = to
+    end
+  end
+  return spans
+end
+
+-- These numbers (0 to 255) as bytes.
+local function packed_bytes(bytes)
+  local pieces = {}
+  for from = 1, #bytes, 200 do
+    pieces[#pieces + 1] = string.char(unpack(bytes, from, math.min(from + 199, #bytes)))
+  end
+  return table.concat(pieces)
+end
+
+-- A bitmap with the ids of these spans.
+local function bitmap_of(spans)
+  local bytes, n, POWERS = {}, 0, {[0] = 1, 2, 4, 8, 16, 32, 64, 128, 256}
+  for i = 1, 8192 do bytes[i] = 0 end
+  for i = 1, #spans, 2 do
+    local first, last = spans[i], spans[i + 1]
+    n = n + last - first + 1
+    while first <= last do
+      local low = first % 8
+      local at, high = (first - low) / 8 + 1, low + last - first
+      if high > 7 then high = 7 end
+      bytes[at], first = bytes[at] + POWERS[high + 1] - POWERS[low], first - low + 8
+    end
+  end
+  return 'b' .. u16(n - 1) .. packed_bytes(bytes)
+end
+
+-- The smallest container with the ids of these spans; there are any.
+local function container_of(spans)
+  local bytes, n, count, runs = {}, 0, 0, #spans / 2
+  for i = 1, #spans, 2 do count = count + spans[i + 1] - spans[i] + 1 end
+  local form = best_form(count, runs)
+  if form == 'b' then return bitmap_of(spans) end
+  for i = 1, #spans, 2 do
+    local first, last = spans[i], spans[i + 1]
+    if form == 'a' then
+      for id = first, last do bytes[n + 1], bytes[n + 2], n = id % 256, (id - id % 256) / 256, n + 2 end
+    else
+      local more = last - first
+      bytes[n + 1], bytes[n + 2] = first % 256, (first - first % 256) / 256
+      bytes[n + 3], bytes[n + 4], n = more % 256, (more - more % 256) / 256, n + 4
+    end
+  end
+  return (form == 'a' and 'a' or 'r' .. u16(runs)) .. packed_bytes(bytes)
+end
+
+-- Whether a container with this many ids, or runs, may take another form: they have passed a power of two, or are too many.
+local function is_due(before, after)
+  local power = 64
+  while power <= after do
+    if before < power then return true end
+    power = 2 * power
+  end
+  return after > 4096
+end
+
+-- A container with more ids, or with fewer; nil if none is left. `lows`: all of them sorted, and none of them in it, or all.
+local function changed(container, lows, is_added)
+  local form, before = form_of(container)
+  local after
+  if form == 'b' then return changed_bitmap(container, lows, is_added) end
+  if form == 'a' then
+    container = changed_array(container, lows, is_added)
+    after = (#container - 1) / 2
+  else
+    container = changed_runs(container, lows, is_added)
+    after = (#container - 3) / 4
+  end
+  if after == 0 then return nil end
+  if is_due(before, after) and best_form(measured(container)) ~= form then
+    local spans = spans_of(container)
+    return spans[1] and container_of(spans) or container
+  end
+  return container
+end
+
+-- The runs that two lists of spans have together.
+local function united_spans(one, other)
+  local spans, n, i, j = {}, 0, 1, 1
+  while one[i] or other[j] do
+    local first, last
+    if not other[j] or one[i] and one[i] <= other[j] then
+      first, last, i = one[i], one[i + 1], i + 2
+    else
+      first, last, j = other[j], other[j + 1], j + 2
+    end
+    if n > 0 and first <= spans[n] + 1 then
+      spans[n] = math.max(spans[n], last)
+    else
+      spans[n + 1], spans[n + 2], n = first, last, n + 2
+    end
+  end
+  return spans
+end
+
+-- The number of a container's ids.
+local function count_of(container)
+  local form, size = form_of(container)
+  if form == 'b' then return u16_at(container, 2) + 1 end
+  return form == 'a' and size or (measured(container))
+end
+
+-- A container with the ids of two. Both keys are overwritten.
+local function united(one, other, key, other_key)
+  local is_small = true
+  if string.byte(one) == 98 or string.byte(other) == 98 then
+    is_small = false
+  else
+    local n, runs = measured(one)
+    local others, other_runs = measured(other)
+    is_small = n + others <= 4096 or runs + other_runs < 2048
+  end
+  if is_small then
+    local spans = united_spans(spans_of(one), spans_of(other))
+    return spans[1] and container_of(spans) or other
+  end
+  for i, container in ipairs({one, other}) do
+    if string.byte(container) ~= 98 then container = bitmap_of(spans_of(container)) end
+    redis.call('SET', i == 1 and key or other_key, string.sub(container, 4))
+  end
+  redis.call('BITOP', 'OR', key, key, other_key)
+  return 'b' .. u16(redis.call('BITCOUNT', key) - 1) .. redis.call('GET', key)
+end

@@ -1,0 +1,45 @@
+-- the slices of a distinct counter. A slice is a hash for each 2^28 ids, a piece: chunk number -> container of the chunk's
+-- 65,536 ids (shared/containers.lua). Its field 'head' has the number of its ids, its version and the counter's generation:
+-- '3 1557273600000000 1557273600000000'. A piece of another generation than the counter's was there before a clear(): it
+-- counts as empty. No two contents of a piece have the same version. A counter's entry has its generation, its mapping's
+-- ('-' without a mapping) and its parameters: '1557273600000000 1557270000000000 {}'.
+
+-- The parts of a counter's entry; nil: there is none, or it is not tbloom's.
+local function entry_of(counters_key, counter)
+  local entry = redis.call('HGET', counters_key, counter)
+  local generation, of, parameters = string.match(entry or '', '^(%d+) ([%d-]+) (.*)$')
+  return generation, of, parameters, entry
+end
+
+-- The server's clock (us), 16 digits.
+local function new_generation()
+  local time = redis.call('TIME')
+  return string.format('%010d%06d', time[1], time[2])
+end
+
+-- The head of a piece; nil: it is not tbloom's.
+local function head_of(key, generation)
+  local head = redis.call('HGET', key, 'head')
+  if not head then return {key = key, n = 0, is_live = false} end
+  local n, version, of = string.match(head, '^(%d+) (%d+) (%d+)$')
+  if not n or #n > 15 or #version > 16 then return nil end
+  local is_live = of == generation
+  return {key = key, n = is_live and tonumber(n) or 0, version = tonumber(version), is_live = is_live}
+end
+
+-- The container of a piece's chunk; nil if there is none; and whether it is damaged.
+local function container_at(head, at)
+  local container = head.is_live and redis.call('HGET', head.key, at) or nil
+  return container, container and not form_of(container)
+end
+
+-- Stores changed containers of a piece (false: none is left), and the number of its ids.
+local function store(head, containers, n, generation, expires)
+  local version = math.max(tonumber(new_generation()), head.is_live and head.version + 1 or 0)
+  if not head.is_live then redis.call('UNLINK', head.key) end
+  for at, container in pairs(containers) do
+    if container then redis.call('HSET', head.key, at, container) else redis.call('HDEL', head.key, at) end
+  end
+  redis.call('HSET', head.key, 'head', string.format('%.0f %.0f %s', math.max(0, n), version, generation))
+  if not head.is_live and expires > 0 then redis.call('PEXPIREAT', head.key, expires) end
+end

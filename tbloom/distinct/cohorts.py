@@ -1,0 +1,102 @@
+"""Retention and funnels: how many members come back in later slices, and how many go on from counter to counter."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, overload
+
+from tbloom.distinct import algebra
+from tbloom.distinct.aio import AsyncDistinctCounter
+from tbloom.distinct.roaring import bitmaps
+from tbloom.distinct.selection import Selection, select
+from tbloom.distinct.sets import Countable
+from tbloom.distinct.sync import DistinctCounter
+from tbloom.engine.exchange import CLOCK_CHANGED, MAX_CORRECTIONS, too_many_corrections
+from tbloom.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tbloom.distinct.protocol import CountProtocol
+    from tbloom.distinct.sets import AsyncMemberSet, MemberSet
+    from tbloom.engine.flow import Flow
+
+
+@dataclass(frozen=True, slots=True)
+class Cohort:
+    """The members that a slice has and no earlier one of the table."""
+
+    label: str
+    #: Their number; and how many of them each later slice has.
+    size: int
+    returned: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """A counter's cohorts, oldest first. In the oldest slice all members are new."""
+
+    name: str
+    granularity: str
+    cohorts: tuple[Cohort, ...]
+
+
+@overload
+def retention(counter: DistinctCounter, slices: int | None = None) -> Retention: ...
+@overload
+def retention(counter: AsyncDistinctCounter, slices: int | None = None) -> Awaitable[Retention]: ...
+def retention(counter: Any, slices: int | None = None) -> Any:
+    """How many of the members that were new in a slice came back in each later one; to be awaited for an
+    ``AsyncDistinctCounter``.
+
+    :param counter: a counter with slices.
+    :param slices: the number of newest slices in the table; None: all.
+    """
+    if not isinstance(counter, DistinctCounter | AsyncDistinctCounter):
+        raise ConfigError("counter", counter, "a distinct counter")
+    return counter._run(_retention(counter._protocol, slices))  # noqa: SLF001 - one of ours
+
+
+@overload
+def funnel(first: DistinctCounter | MemberSet, *others: Countable[Any]) -> list[int]: ...
+@overload
+def funnel(
+    first: AsyncDistinctCounter | AsyncMemberSet, *others: Countable[Any]
+) -> Awaitable[list[int]]: ...
+def funnel(first: Any, *others: Countable[Any]) -> Any:
+    """How many members the first set has, how many of them the second one has too, how many of these the third, and so on;
+    to be awaited for sets of an ``AsyncDistinctCounter``. When a member was counted where makes no difference.
+
+    :param first: a counter, or a set of members.
+    :param others: counters of the same mapping, or sets of their members.
+    """
+    if not isinstance(first, Countable):
+        raise ConfigError("first", first, "a distinct counter, or a set of members")
+    steps: list[Any] = [first._with("and", others[:i]) for i in range(len(others) + 1)]  # noqa: SLF001
+    return steps[0]._run(_sizes(steps))  # noqa: SLF001
+
+
+def _sizes(sets: list[Any]) -> Flow[list[int]]:
+    reader, expressions = sets[0]._protocol.reader, [one._expression for one in sets]  # noqa: SLF001
+    return [*map(len, (yield from algebra.evaluate(reader, *expressions)))]
+
+
+def _retention(protocol: CountProtocol, slices: int | None) -> Flow[Retention]:
+    config, newest = protocol.config, select(protocol.config, slices)
+    if config.window is None:
+        raise ConfigError("counter", config.name, "one with slices (see granularity)")
+    for _ in range(MAX_CORRECTIONS):
+        labels = protocol.reader.labels(newest)
+        by_label = {label: Selection(config, label=label) for label in labels}
+        found = yield from protocol.reader.read(by_label.values())
+        if labels == protocol.reader.labels(newest):  # by the server's clock, which it has learnt
+            break
+    else:
+        raise too_many_corrections(config.name, CLOCK_CHANGED)
+    seen, cohorts = bitmaps()(), []
+    for i, label in enumerate(labels):
+        new = found[by_label[label]] - seen
+        later = [found[by_label[other]] for other in labels[i + 1 :]]
+        returned = tuple(map(new.intersection_cardinality, later))
+        cohorts.append(Cohort(label, len(new), returned))
+        seen |= new
+    return Retention(config.name, config.window.granularity, tuple(cohorts))

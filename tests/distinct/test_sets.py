@@ -1,0 +1,472 @@
+"""Sets of members, against Python's sets and pyroaring."""
+
+from __future__ import annotations
+
+import asyncio
+import operator
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import reduce
+from itertools import count
+from typing import Any
+
+import pytest
+import redis
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyroaring import BitMap
+
+from tbloom import AsyncDistinctCounter, ConfigError, DistinctCounter, TBloomError
+from tbloom.distinct import Cohort, Retention, funnel, reading, retention
+from tests.helpers import servers
+from tests.helpers.making import Make
+from tests.helpers.servers import Cluster
+
+CHUNK = 65_536
+OPERATORS = {"|": operator.or_, "&": operator.and_, "-": operator.sub, "^": operator.xor}
+#: Chunks at both ends of the first piece, in others, and at the end of all ids.
+_CHUNKS = (0, 1, 4095, 4096, 40_000, 65_535)
+_low = st.integers(0, CHUNK - 1)
+#: Ids of a chunk: few; a run; a pattern too dense for a list; all but one; all.
+_shape = st.one_of(
+    st.sets(_low, max_size=20),
+    st.tuples(_low, st.integers(1, CHUNK)).map(
+        lambda run: range(run[0], min(CHUNK, run[0] + run[1]))
+    ),
+    st.tuples(_low, st.sampled_from([2, 3, 15, 16, 17])).map(
+        lambda start: range(start[0], CHUNK, start[1])
+    ),
+    _low.map(lambda low: {*range(CHUNK)} - {low}),
+    st.just(range(CHUNK)),
+)
+_ids = st.dictionaries(st.sampled_from(_CHUNKS), _shape, max_size=3).map(
+    lambda chunks: {chunk * CHUNK + low for chunk, lows in chunks.items() for low in lows}
+)
+_tree = st.recursive(
+    st.integers(0, 2),
+    lambda inner: st.tuples(st.sampled_from([*OPERATORS]), inner, inner),
+    max_leaves=6,
+)
+_numbers = count()
+
+
+@pytest.fixture
+def integers(url: str, name: str) -> Iterator[Any]:
+    """Makes counters of integers."""
+    made = []
+
+    def make(own: str = "a", **more: Any) -> DistinctCounter:
+        made.append(DistinctCounter.from_url(url, f"{name}-{own}", None, **more))
+        return made[-1]
+
+    yield make
+    for counter in made:
+        counter.clear()
+        counter.close()
+
+
+def value(tree: Any, leaves: list[Any]) -> Any:
+    """The value of an expression."""
+    if isinstance(tree, int):
+        return leaves[tree]
+    operation, left, right = tree
+    return OPERATORS[operation](value(left, leaves), value(right, leaves))
+
+
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    counted=st.tuples(_ids, _ids, _ids),
+    more=st.sets(st.sampled_from(_CHUNKS).flatmap(lambda n: _low.map(lambda low: n * CHUNK + low))),
+    trees=st.lists(_tree, min_size=2, max_size=4),
+)
+def test_sets_are_pythons(
+    url: str, name: str, counted: tuple[set[int], ...], more: set[int], trees: list[Any]
+) -> None:
+    """Few ids, runs, dense chunks, also after adds and discards, in any expression."""
+    with redis.Redis.from_url(url) as client:
+        own = [DistinctCounter(client, f"{name}-{next(_numbers)}", None) for _ in counted]
+        for counter, ids in zip(own, counted, strict=True):
+            counter.from_roaring(BitMap(ids).serialize())
+        own[0].add_many(more)
+        gone = {*random.Random(1).sample(sorted(counted[1]), min(40, len(counted[1])))}
+        own[1].discard_many(gone)
+        truth = [counted[0] | more, counted[1] - gone, counted[2]]
+        sets = [counter.members() for counter in own]
+        for tree in (0, 1, 2, *trees):
+            found, expected = value(tree, sets), value(tree, truth)
+            assert len(expected) == len(found) == found.count()
+            assert BitMap(expected) == found.bitmap() == value(tree, [*map(BitMap, truth)])
+            assert sorted(expected) == [*found.ids()] == [*found]
+            some = next(iter(expected), 7)
+            assert (some in expected) is (some in found)
+            assert (3 in expected) is found.contains(3)
+            assert BitMap(expected) == BitMap.deserialize(found.to_roaring())
+            assert expected.isdisjoint(truth[2]) is found.isdisjoint(sets[2])
+            assert expected.issubset(truth[2]) is found.issubset(sets[2])
+            shared, either = len(expected & truth[2]), len(expected | truth[2])
+            assert found.jaccard(sets[2]) == (shared / either if either else 1)
+        first, *others = own
+        for verb, function in zip(
+            ("count_or", "count_and", "count_andnot", "count_xor"), OPERATORS.values(), strict=True
+        ):
+            assert len(reduce(function, truth)) == getattr(first, verb)(*others)
+        for counter in own:
+            counter.clear()
+
+
+async def test_both_classes_have_the_same_sets(make_counter: Make) -> None:
+    a, b, c = (make_counter(own, keep_members=True) for own in "abc")
+    members = [*map(str, range(3000)), "ü", b"\xff"]
+    await a.add_many(members)
+    await b.add_many(members[2000:])
+    await c.add_many(members[:2500])
+    found = (a.members() | b.members()) & c.members() - b.members()
+    assert 2000 == await found.count()
+    assert {*members[:2000]} == {member async for member in found}
+    assert {*members} == {member async for member in a.members()}
+    assert [True, False, False] == [await found.contains(some) for some in ("7", "2000", "new")]
+    assert await found.issubset(a.members())
+    assert await found.isdisjoint(b.members())
+    assert 2000 / 3002 == await found.jaccard(a.members())
+    assert 2000 == len(await found.bitmap()) == len(BitMap.deserialize(await found.to_roaring()))
+    assert [2000, 500, 3002, 2502] == [
+        await a.count_andnot(b),
+        await b.count_and(c),
+        await b.count_or(c),
+        await b.count_xor(c),
+    ]
+    await b.discard_many(members[2000:2010])
+    assert 2010 == await found.count()
+
+
+async def test_the_ids_of_an_async_set(url: str, name: str) -> None:
+    async with AsyncDistinctCounter.from_url(url, name, None) as counter:
+        await counter.from_roaring(BitMap([1, 5, 1 << 31]).serialize())
+        assert [1, 5, 1 << 31] == [number async for number in counter.members().ids()]
+        assert [1, 5, 1 << 31] == [number async for number in counter.members()]
+        await counter.clear()
+
+
+@pytest.mark.parametrize("options", ["", "?decode_responses=true", "?protocol=3"])
+def test_any_client_reads_sets(url: str, name: str, options: str) -> None:
+    with DistinctCounter.from_url(url, name, None) as filling:
+        filling.add_many(range(0, 400 * CHUNK, CHUNK))  # more chunks than one command reads
+        filling.add_many(range(5000))
+        own_client = redis.Redis.from_url(url + options)
+        for make in (
+            lambda: DistinctCounter.from_url(url + options, name, None),
+            lambda: DistinctCounter(own_client, name, None),
+        ):
+            with make() as counter:
+                assert {*range(5000), *range(0, 400 * CHUNK, CHUNK)} == {*counter.members()}
+        own_client.close()
+        filling.clear()
+
+
+def test_slices_are_sets(clockwork: servers.Clockwork, name: str) -> None:
+    with DistinctCounter.from_url(
+        clockwork.server.url, "a", name, granularity="d", slices=7, keep_members=True
+    ) as pages:
+        for day in range(3, 10):
+            clockwork.set(f"2019-06-{day:02} 12:00:00")
+            pages.add_many([f"page {i}" for i in range(day * 10, day * 10 + 20)])
+        monday, tuesday = pages.slice("20190603"), pages.slice("20190604")
+        assert {f"page {i}" for i in range(40, 50)} == {*monday & tuesday}
+        assert {f"page {i}" for i in range(30, 40)} == {*monday - tuesday}
+        assert {f"page {i}" for i in range(30, 70)} == {*pages.between("20190603", "20190605")}
+        assert 30 == len(pages.within(2)) == len(pages.between("20190608", "20190630"))
+        assert 80 == len(pages.members()) == pages.count()
+        assert pages.within(2).issubset(pages.members())
+        clockwork.set("2019-06-10 00:00:01")
+        assert 70 == len(pages.members())
+        assert not pages.members().isdisjoint(tuesday)
+        assert 0 == len(monday) == len(pages.within(1))
+
+
+def test_retention_and_funnel(clockwork: servers.Clockwork, name: str) -> None:
+    url, days = clockwork.server.url, {"granularity": "d", "slices": 5}
+    with DistinctCounter.from_url(url, "a", name, **days) as pages:
+        for day, some in ((3, "abcd"), (4, "abe"), (6, "aef"), (7, "dg")):
+            clockwork.set(f"2019-06-{day:02} 12:00:00")
+            pages.add_many([*some])
+        expected = [
+            Cohort("20190603", 4, (2, 0, 1, 1)),
+            Cohort("20190604", 1, (0, 1, 0)),
+            Cohort("20190605", 0, (0, 0)),
+            Cohort("20190606", 1, (0,)),
+            Cohort("20190607", 1, ()),
+        ]
+        assert Retention("a", "d", tuple(expected)) == retention(pages)
+        newest = (Cohort("20190606", 3, (0,)), Cohort("20190607", 2, ()))
+        assert Retention("a", "d", newest) == retention(pages, 2)
+        first = pages.slice("20190603")
+        assert [4, 2, 1] == funnel(first, pages.slice("20190604"), pages.slice("20190606"))
+        assert [7] == funnel(pages)
+        assert [7, 4] == funnel(pages, first)
+
+        async def awaited() -> tuple[Retention, list[int]]:
+            async with AsyncDistinctCounter.from_url(url, "a", name, **days) as same:
+                return await retention(same, 2), await funnel(same, same.within(1))
+
+        assert (retention(pages, 2), [7, 2]) == asyncio.run(awaited())
+    with DistinctCounter.from_url(url, "b", name) as whole:
+        for wrong in (whole, first, None):
+            with pytest.raises(ConfigError, match=r"^counter: expected"):
+                retention(wrong)
+        with pytest.raises(ConfigError, match=r"^others\[0\]: expected"):
+            funnel(whole, "a")
+        with pytest.raises(ConfigError, match=r"^first: expected"):
+            funnel("a")
+        with pytest.raises(ConfigError, match=r"^within: expected"):
+            retention(pages, 6)
+
+
+def test_what_is_known_is_not_read_again(own: redis.Redis) -> None:
+    def commands() -> dict[str, int]:
+        return {
+            name.split("_")[1]: stats["calls"] for name, stats in own.info("commandstats").items()
+        }
+
+    own.flushall()
+    own.config_resetstat()
+    url = f"redis://127.0.0.1:{own.connection_pool.connection_kwargs['port']}/0"
+    with (
+        DistinctCounter.from_url(url, "a", None) as a,
+        DistinctCounter.from_url(url, "b", None) as b,
+    ):
+        both = a.members() & b.members()
+        for counter, ids in ((a, range(9000)), (b, range(0, 18_000, 2))):
+            counter.from_roaring(BitMap(ids).serialize())
+        own.config_resetstat()
+        assert 4500 == len(both)
+        assert 2 == commands()["hgetall"]
+        own.config_resetstat()
+        assert [4500] * 3 == [len(both) for _ in range(3)]
+        assert 13_500 == len(a.members() | b.members())
+        assert not {"hgetall", "hmget", "hkeys", "hlen"} & commands().keys()
+        a.add(9_000)
+        own.config_resetstat()
+        assert 4501 == len(both)
+        assert 1 == commands()["hgetall"]
+        a.clear()
+        a.add(2)
+        assert 1 == len(both)
+
+
+def test_what_is_kept_is_bounded(integers: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "MAX_KEPT", 5_000)
+    counters = [integers(own) for own in "abcd"]
+    for counter in counters:
+        counter.from_roaring(BitMap(range(0, 2000, 2)).serialize())
+    union = reduce(operator.or_, [counter.members() for counter in counters])
+    assert [1000, 1000] == [len(union), len(union)]
+    reader = counters[0]._protocol.reader
+    assert 2 == len(reader._kept)
+    assert 0 < reader._size <= 5_000
+
+
+def test_a_slice_that_is_cleared_while_it_is_read_is_read_again(
+    integers: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large one, by several commands: nothing of before the clear() remains."""
+    counter, other = integers(), integers()
+    counter.add_many(range(0, 300 * CHUNK, CHUNK))
+    clears = iter([True])
+    in_parts = reading.in_parts
+
+    def interrupted(key: str) -> Any:
+        found = yield from in_parts(key)
+        if next(clears, False):
+            other.clear()
+            other.add_many(range(1, 400 * CHUNK, CHUNK))
+        return found
+
+    monkeypatch.setattr(reading, "in_parts", interrupted)
+    assert [*range(1, 400 * CHUNK, CHUNK)] == [*counter.members()]
+    assert 400 == counter.count()
+
+
+def test_a_slice_that_grows_while_it_is_read_has_what_was_there(
+    integers: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counter, other = integers(), integers()
+    counter.add_many(range(0, 300 * CHUNK, CHUNK))
+    in_parts = reading.in_parts
+
+    def interrupted(key: str) -> Any:
+        found = yield from in_parts(key)
+        other.add(7)
+        return found
+
+    monkeypatch.setattr(reading, "in_parts", interrupted)
+    assert 300 == len(counter.members().bitmap())
+    assert 301 == len(counter.members().bitmap())  # what was between two states is not kept
+
+
+def test_threads_share_a_counter(integers: Any) -> None:
+    a, b = integers("a"), integers("b")
+    a.from_roaring(BitMap(range(5000)).serialize())
+    both = a.members() & b.members()
+
+    def work(thread: int) -> list[int]:
+        sizes = []
+        for i in range(25):
+            b.add(100 * thread + i)
+            sizes.append(len(both))
+        return sizes
+
+    with ThreadPoolExecutor(4) as pool:
+        for sizes in pool.map(work, range(4)):
+            assert sizes == sorted(sizes)
+    assert 100 == len(both) == len(b.members())
+
+
+def test_a_long_chain_of_sets(integers: Any) -> None:
+    a = integers("a")
+    a.add_many(range(10))
+    b = integers("b")
+    b.add_many(range(5, 15))
+    for operation, size in (("|", 15), ("&", 5), ("-", 5)):
+        function = OPERATORS[operation]
+        assert size == len(reduce(function, [a.members()] + [b.members()] * 2000))
+    assert 10 == len(reduce(operator.xor, [a.members()] + [b.members()] * 2000))
+
+
+def test_only_sets_of_one_mapping_can_be_combined(url: str, name: str) -> None:
+    a, b, c = (DistinctCounter.from_url(url, "a", mapping) for mapping in (name, f"{name}2", None))
+    for function in OPERATORS.values():
+        with pytest.raises(
+            ConfigError, match=f"expected a set of a counter of the same mapping, '{name}'"
+        ):
+            function(a.members(), b.members())
+        with pytest.raises(ConfigError, match="expected a set of a counter of integers"):
+            function(c.members(), a.members())
+        for other in (3, {"x"}, None, a):
+            with pytest.raises(TypeError):
+                function(a.members(), other)
+    with pytest.raises(ConfigError, match=r"^other: expected a set of members"):
+        a.members().isdisjoint({"x"})
+    with pytest.raises(ConfigError, match=r"^others\[1\]: expected a set of a counter of the same"):
+        a.count_or(a, b)
+    with pytest.raises(ConfigError, match=r"^keep_members: expected True"):
+        [*a.members()]
+    with pytest.raises(ConfigError, match=r"^bits"):
+        a.members().to_roaring(16)
+    for one in (a, b, c):
+        one.close()
+
+
+@pytest.mark.parametrize("start", ["20190605", None, 3])
+def test_a_period_begins_before_it_ends(url: str, name: str, start: Any) -> None:
+    days = DistinctCounter.from_url(url, "a", name, granularity="d", slices=7)
+    with days, pytest.raises(ConfigError, match=r"^(start|end): expected"):
+        days.between(start, "20190604")
+    with DistinctCounter.from_url(url, "a", name) as whole, pytest.raises(ConfigError):
+        whole.between("20190604", "20190605")
+
+
+@pytest.mark.parametrize("cluster", servers.BINARIES, indirect=True)
+def test_sets_on_a_cluster(cluster: Cluster, name: str) -> None:
+    """Counters of integers are on several nodes."""
+    with redis.RedisCluster.from_url(f"redis://127.0.0.1:{cluster.port}") as client:
+        own = [DistinctCounter(client, f"{name}-{i}", None) for i in range(6)]
+        for i, counter in enumerate(own):
+            counter.from_roaring(BitMap(range(i, i + 5000)).serialize())
+        assert 5005 == len(reduce(operator.or_, [counter.members() for counter in own]))
+        assert 4995 == own[0].count_and(*own[1:])
+        days = DistinctCounter(client, "a", name, granularity="d", slices=3, keep_members=True)
+        days.add_many(["x", "y"])
+        assert {"x", "y"} == {*days.members()}
+        assert 2 == days.count()
+
+
+DAMAGED = {
+    "no container": {"0": b"nonsense"},
+    "empty": {"0": b""},
+    "ids out of order": {"0": b"a\2\0\1\0\3\0\4\0"},
+    "half an id": {"0": b"a\1\0\2"},
+    "too short a bitmap": {"0": b"b\xff\xff" + bytes(100)},
+    "a bitmap with another number of ids": {"0": b"b\xff\xff" + bytes(8192)},
+    "a small bitmap with another number of ids": {"0": b"b\3\0" + bytes(8192)},
+    "overlapping runs": {"0": b"r\2\0\0\0\x09\0\5\0\x09\0"},
+    "a run beyond the chunk": {"0": b"r\1\0\xff\xff\3\0"},
+    "more runs than bytes": {"0": b"r\xff\xff\0\0\3\0"},
+    "no chunk": {"x": b"a\1\0"},
+    "a chunk of another piece": {"4096": b"a\1\0\2\0\3\0\4\0"},
+    "another spelling": {"00": b"a\1\0\2\0\3\0\4\0"},
+    "fewer ids than the head says": {"0": b"a\1\0\2\0\3\0"},
+}
+
+
+@pytest.mark.parametrize("stored", DAMAGED.values(), ids=DAMAGED)
+def test_damaged_chunks_are_an_error(url: str, integers: Any, stored: dict[str, bytes]) -> None:
+    counter, other = integers(), integers("b")
+    counter.add_many(range(4))
+    key = counter.config.keys.piece(counter.name, "all")
+    with redis.Redis.from_url(url) as client:
+        client.hdel(key, "0")
+        client.hset(key, mapping=stored)  # type: ignore[arg-type]
+        with pytest.raises(TBloomError, match="holds what is not tbloom's") as error:
+            counter.count_or(other)
+        assert repr(key) in str(error.value)
+    counter.clear()
+    counter.add(1)
+    assert 1 == counter.count_or(other)
+
+
+def test_roaring_bytes_of_32_and_64_bits(integers: Any) -> None:
+    a, b = integers("a"), integers("b")
+    ids = {*range(70_000), 1 << 28, (1 << 32) - 1}
+    a.from_roaring(BitMap(ids).serialize())
+    for bits in (32, 64):
+        b.from_roaring(a.members().to_roaring(bits))
+        assert ids == {*b.members()}
+        b.clear()
+        assert 0 == len(b.members())
+        b.from_roaring(b.members().to_roaring(bits))
+        assert 0 == b.count()
+    for wrong in (b"", b"nonsense", bytes(7), BitMap(ids).serialize()[:-1], "text", None):
+        with pytest.raises(ConfigError, match=r"^data: expected the bytes of a Roaring bitmap"):
+            a.from_roaring(wrong)
+    assert len(ids) == a.count()
+
+
+def test_with_a_mapping_its_members_can_be_imported(url: str, name: str) -> None:
+    with (
+        DistinctCounter.from_url(url, "a", name) as a,
+        DistinctCounter.from_url(url, "b", name) as b,
+    ):
+        a.add_many(["x", "y", "z"])
+        b.from_roaring((a.members()).to_roaring())
+        assert [True, False] == b.contains_many(["x", "new"])
+        assert 3 == b.count_and(a)
+        with pytest.raises(ConfigError):
+            b.from_roaring(BitMap([3]).serialize())
+        assert 3 == b.count()
+
+
+WITHOUT = """
+import sys
+sys.modules["pyroaring"] = None
+from tbloom import DistinctCounter
+counter = DistinctCounter.from_url(sys.argv[1], sys.argv[2], None)
+print(counter.add(1), 1 in counter, counter.count(), counter.discard(1), counter.count())
+counter.add(2)
+try:
+    counter.count_or(counter)
+except ModuleNotFoundError as error:
+    print(error)
+counter.clear()
+"""
+
+
+def test_adding_and_counting_need_no_pyroaring(url: str, name: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT, url, name], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == (
+        "True True 1 True 0\nsets of ids need pyroaring: pip install 'tbloom[distinct]'\n"
+    )
