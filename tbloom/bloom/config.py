@@ -214,16 +214,15 @@ def _rate_kept(rate: float, slices: int) -> float | None:
     return max(rounded, _MIN_RATE) if rounded <= _MAX_RATE else None
 
 
-def from_stored(name: str, stored: str) -> Config:
-    """The parameters of a stored filter."""
-    values = read_stored(stored)
-    root = Keys(name).root
+def from_stored(name: str, stored: str, key: str = "") -> Config:
+    """The parameters of a stored filter. ``key``: where they are, if not at its root."""
+    values, key = read_stored(stored), key or Keys(name).root
     expected = (
-        f"the parameters of a filter that this version of tbloom can read in {root!r} "
-        "and its shards' copies (delete what another program made)"
+        f"the parameters of a filter that this version of tbloom can read in {key!r} "
+        "(delete what another program made)"
     )
     if "kind" in values:
-        expected = f"the parameters of a filter with slices in {root!r}, not of one that is {values['kind']!r}"
+        expected = f"the parameters of a filter with slices in {key!r}, not of one that is {values['kind']!r}"
     layout = [values.pop(name, None) for name in ("layout", "hash")]
     if layout != [LAYOUT, HASH_NAME]:
         raise ConfigError("stored", stored, expected)
