@@ -183,33 +183,6 @@ def test_a_client_that_clears_drops_its_pending_answers(open_one: Any, url: str)
         assert not ours.add("a")
 
 
-@some_shards
-@pytest.mark.parametrize("used_again", [False, True])
-def test_a_commit_that_has_failed_is_dropped_once_somebody_has_cleared(
-    open_one: Any, shards: int, used_again: bool
-) -> None:
-    """One that this client has called since it knows of the clear is repeated."""
-    ours, theirs = open_one(shards=shards), open_one(shards=shards)
-    items = [str(i) for i in range(20)]
-    ours.claim_many(items)
-    fail(ours._protocol.commit_many(items))
-    theirs.clear()
-    if used_again:
-        theirs.add_many(f"item {i}" for i in range(30))
-        ours.claim_many(f"later {i}" for i in range(30))
-        fail(ours._protocol.commit("later 1"))
-    ours._send_heartbeat()
-    assert not any(theirs.contains_many(items))
-    assert ("later 1" in theirs) is used_again
-    assert not ours._protocol.claims.own.to_commit
-
-
-def fail(flow: Any) -> None:
-    """A call that no answer reaches."""
-    next(flow)
-    flow.close()
-
-
 def test_a_copy_that_arrives_in_an_empty_filter_puts_nothing_into_it(
     open_one: Any, client: redis.Redis, name: str
 ) -> None:

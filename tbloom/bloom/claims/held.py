@@ -37,8 +37,8 @@ class HeldClaims:
         self.claimed: dict[bytes, str] = {}
         #: Claims to be released: their call ended in an error, so the client does not know of them; or their release did.
         self.to_release: dict[bytes, str] = {}
-        #: Items to be committed, each with its shard's generation: their commit ended in an error.
-        self.to_commit: dict[bytes, str] = {}
+        #: Items to be committed: their commit ended in an error.
+        self.to_commit: dict[bytes, None] = {}
         #: True if other sessions are to end claims of this one.
         self.handed_over = False
         #: The shards that know the session.
@@ -131,13 +131,6 @@ class HeldClaims:
             if number is not None:
                 self.claimed[digest] = number
 
-    def commit_later(self, digests: Iterable[bytes], generation: str) -> None:
+    def commit_later(self, digests: Iterable[bytes]) -> None:
         """Notes items whose work is done, but whose commit may not have reached the server."""
-        self.to_commit |= dict.fromkeys(digests, generation)
-
-    def drop_cleared(self, digests: list[bytes], generation: str) -> None:
-        """Removes items that were to be committed before their shard, now of this generation, was cleared."""
-        for digest in [*digests]:
-            if self.to_commit.get(digest) not in ("", generation):
-                digests.remove(digest)
-                self.to_commit.pop(digest, None)
+        self.to_commit.update(dict.fromkeys(digests))

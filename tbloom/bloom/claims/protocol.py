@@ -112,28 +112,18 @@ class Claims:
         self.own.check_room(self.exchange.config.name, digests)
         yield from self._commit(digests)
 
-    def _commit(self, digests: Iterable[bytes], *, again: bool = False) -> Flow[None]:
-        own, batches, current = (
-            self.own,
-            self.exchange.batches(digests),
-            self.exchange.current_calls(),
-        )
-        generations = {batch.shard: current.layout(batch.shard).generation for batch in batches}
-
-        def call(batch: Batch) -> ScriptCall:
-            if again:
-                generation = batch.known.layout(batch.shard).generation
-                own.drop_cleared(batch.digests, generation)
-            return commit_call(batch.known, batch, own.session)
-
+    def _commit(self, digests: Iterable[bytes]) -> Flow[None]:
+        own, batches = self.own, self.exchange.batches(digests)
         try:
-            yield from self.exchange.ask(batches, call, store=True)
+            yield from self.exchange.ask(
+                batches,
+                lambda batch: commit_call(batch.known, batch, own.session),
+                store=True,
+            )
         except TBloomError:
             raise
         except BaseException:  # also GeneratorExit: the driver met an error
-            if not again:
-                for batch in batches:
-                    own.commit_later(batch.digests, generations[batch.shard])
+            own.commit_later(digest for batch in batches for digest in batch.digests)
             raise
         finally:
             for digest, _ in _answered(batches):
@@ -162,7 +152,7 @@ class Claims:
         to_commit = list(own.to_commit)
         try:
             if to_commit:
-                yield from self._commit(to_commit, again=True)
+                yield from self._commit(to_commit)
         except TBloomError:  # it would fail the next time too
             for digest in to_commit:
                 own.to_commit.pop(digest, None)
