@@ -99,7 +99,8 @@ class Sessions:
         own, taken = self._claims.own, dict[bytes, str]()
         try:
             for shard, (now, sessions) in known.items():
-                dead = {session: until for session, until in sessions.items() if until <= now}
+                # One that died in this millisecond may leave more claims in it.
+                dead = {session: until for session, until in sessions.items() if until < now}
                 # The first search looks at all claims: their session may be forgotten already.
                 search = self._searches.get((shard, limit > 0))
                 if search is None or search.prefix != prefix or (search.cursor is None and dead):
