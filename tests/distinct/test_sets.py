@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import operator
 import random
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -469,4 +470,17 @@ def test_adding_and_counting_need_no_pyroaring(url: str, name: str) -> None:
     )
     assert done.stdout == (
         "True True 1 True 0\nsets of ids need pyroaring: pip install 'tbloom[distinct]'\n"
+@pytest.mark.parametrize("runs", [2047, 2048, 8000, 32_768])
+def test_bitmaps_of_many_runs_can_be_changed_once_they_are_imported(
+    integers: Any, runs: int
+) -> None:
+    """The format allows runs also where a bitmap is smaller; tbloom's containers have at most 2,047."""
+    counter, ids = integers(), BitMap(range(0, 2 * runs, 2))
+    pairs = [half for first in ids for half in (first, 0)]
+    head = struct.pack("<HHBHHH", 12347, 0, 1, 0, runs - 1, runs)
+    counter.from_roaring(head + struct.pack(f"<{2 * runs}H", *pairs))
+    assert [True, False, True] == [counter.add(1), counter.add(2), counter.discard(0)]
+    assert (ids | BitMap([1])) - BitMap([0]) == counter.members().bitmap()
+
+
     )
