@@ -4,7 +4,7 @@
 -- hashes (fingerprint -> id, or id:member), split like an exact filter's (lua/exact/add.lua). Without a mapping, the client
 -- gives the ids. A counter is a set of ids in slices (shared/counters.lua).
 --
--- KEYS[1]    the client's lane: the answer to its last call that changed something (shared/tokens.lua)
+-- KEYS[1]    the client's lane: the answer to its last discard, or other call that changed something (shared/tokens.lua)
 -- KEYS[2]    the mapping's parameters
 -- KEYS[3]    the mapping's layout: the generation, 16 digits; then a bit for each bucket, from number 0 on
 -- KEYS[4]    the number of ids that the mapping has given
@@ -178,7 +178,7 @@ for member = 0, asked - 1 do
   answers[member + 1] = answer
 end
 -- A container is written as a whole, and it takes long to give it another form, so one call changes some only.
-local work, changes, is_left = 0, #unknown > 0, false
+local work, changes, is_left = 0, #unknown > 0 or verb == 'discard', false
 for _, chunk in ipairs(chunks) do
   if #chunk.asking > 0 then
     local container = chunk.container or 'a'
@@ -245,8 +245,9 @@ end
 if is_merge then redis.call('UNLINK', KEYS[#KEYS]) end
 for head, own in pairs(containers) do store(head, own, n[head], generation, expires) end
 
--- Without a change the answer is not kept, because a resent call finds the same.
-if given > 0 or next(containers) then
+-- Without a change an add's answer is not kept: known members come often, and need no write then. A discard's is, because the
+-- member may be added before a late copy arrives.
+if changes then
   if not stored_mapping then redis.call('SET', mapping_key, mapping) end
   if given > 0 then redis.call('SET', members_key, string.format('%.0f', members + given)) end
   redis.call('SET', lane_key, lane_entry(ARGV[1], answers, generation), 'PX', lane_ttl)

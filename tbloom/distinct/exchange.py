@@ -12,20 +12,11 @@ from tbloom.distinct.config import ALWAYS, MAX_MEMBERS, CounterConfig
 from tbloom.engine.batches import MOVED, Batch, answers_of
 from tbloom.engine.buckets import BucketExchange, keys_of_halves, packed
 from tbloom.engine.exchange import CLOCK_CHANGED, ServerClock
-from tbloom.engine.flow import (
-    CALLS_AT_ONCE,
-    Command,
-    Flow,
-    ScriptCall,
-    Status,
-    chunks,
-    deliver,
-    text,
-)
+from tbloom.engine.flow import Flow, ScriptCall, Status, chunks, text
 from tbloom.engine.parameters import differences
 from tbloom.engine.scripts import Script
 from tbloom.engine.tokens import LANE_TTL_MS
-from tbloom.engine.tree import LAST_BUCKET, Tree, read_tree
+from tbloom.engine.tree import LAST_BUCKET, Tree
 from tbloom.errors import ConfigMismatch, MappingFull, TBloomError
 from tbloom.window import Slice
 
@@ -187,30 +178,6 @@ class CountExchange(BucketExchange):
         """The counter is cleared, so no pending answer holds any more."""
         super().forget()
         self._generation, self._members = "", 0
-
-    def ids_of(self, digests: list[int]) -> Flow[dict[int, int]]:
-        """The ids of those members that have one."""
-        keys, found, left = self.config.keys, dict[int, int](), {*digests}
-        looked_in: dict[int, str] = {}
-        while left:
-            tree = yield from read_tree(self._owner, keys.layout(), self._remedy)
-            prefix = keys.ids(tree.generation)
-            buckets = {digest: f"{prefix}{tree.half_of(digest) >> 1}" for digest in left}
-            # Where a bucket is the same as before, it has not been split meanwhile.
-            left = {digest for digest in left if looked_in.get(digest) != buckets[digest]}
-            for some in chunks([*left], CALLS_AT_ONCE):
-                replies = yield from deliver(
-                    [
-                        Command(("HGET", buckets[digest], digest.to_bytes(16, "big")))
-                        for digest in some
-                    ]
-                )
-                for digest, reply in zip(some, replies, strict=True):
-                    if reply is not None:
-                        found[digest] = int(text(reply).partition(":")[0])
-            left -= found.keys()
-            looked_in = buckets
-        return found
 
     def _live_slices(self) -> int:
         return self.config.window.slices if self.config.window else 1

@@ -1,4 +1,4 @@
-"""The members that have some ids, where the mapping keeps members."""
+"""The ids of members, and the members that have some ids."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from tbloom.distinct.config import MAX_MEMBERS, CounterConfig
 from tbloom.distinct.exchange import refusal
-from tbloom.engine.flow import Flow, Read, Status, deliver
-from tbloom.engine.tree import read_tree
+from tbloom.engine.flow import Flow, Read, Status, deliver, text
+from tbloom.engine.tree import Tree, read_tree
 from tbloom.errors import ConfigError, TBloomError
 from tbloom.items import Item
 
@@ -19,17 +19,41 @@ if TYPE_CHECKING:
 
 #: The buckets that are read at once, each of some 55 members.
 _BUCKETS_PER_TRIP = 64
-_VALUE = re.compile(rb"(\d{1,10}):(.+)", re.DOTALL)
+_ID = re.compile(rb"(\d{1,10})(?::(.+))?", re.DOTALL)
+
+
+def generation_of(config: CounterConfig) -> Flow[str]:
+    """The generation of the counter's mapping; "" if there is none."""
+    if config.mapping is None:
+        return ""
+    layout = config.keys.layout()
+    [generation] = yield from deliver([Read(("GETRANGE", layout, "0", "15"), layout)])
+    return text(generation)
+
+
+def id_of(config: CounterConfig, generation: str, digest: int) -> Flow[int | None]:
+    """The id of a member; None if it has none of this generation."""
+    looked_in = ""
+    while True:
+        tree = yield from _read_tree(config)
+        key = f"{config.keys.ids(generation)}{tree.half_of(digest) >> 1}"
+        # Where the bucket is the same as before, it has not been split meanwhile.
+        if tree.generation != generation or key == looked_in:
+            return None
+        [value] = yield from deliver([Read(("HGET", key, digest.to_bytes(16, "big")), key)])
+        if value is not None:
+            return _parsed(config, key, value)[0]
+        looked_in = key
 
 
 class MemberPages:
-    """The members of the ids ``left``, a few thousand at a time."""
+    """The members of the ids ``left``, a few thousand at a time. ``generation``: the mapping's, when it gave them."""
 
-    def __init__(self, config: CounterConfig, left: BitMap) -> None:
+    def __init__(self, config: CounterConfig, generation: str, left: BitMap) -> None:
         if not config.keep_members:
             expected = "True, so that members can be listed (ids() lists their ids)"
             raise ConfigError("keep_members", config.keep_members, expected)
-        self._config, self._left = config, left
+        self._config, self._generation, self._left = config, generation, left
         self._read: set[str] = set()
         self._waiting: Iterator[str] = iter(())
 
@@ -46,26 +70,36 @@ class MemberPages:
         members: list[Item] = []
         for key, values in zip(some, replies, strict=True):
             for value in values:
-                match = _VALUE.fullmatch(value)
-                if not match or int(match[1]) >= MAX_MEMBERS:
-                    raise refusal(self._config, Status.DAMAGED, key)
-                if int(match[1]) in self._left:
-                    self._left.discard(int(match[1]))
-                    members.append(_as_given(match[2]))
+                id, member = _parsed(self._config, key, value)
+                if id in self._left:
+                    self._left.discard(id)
+                    members.append(_as_given(member))
         return members
 
     def _find(self) -> Flow[None]:
         """Finds the buckets that have not been read: all, and later those that others were split into meanwhile."""
-        keys = self._config.keys
-        tree = yield from read_tree(str(self._config.mapping), keys.layout())
-        prefix = keys.ids(tree.generation)
-        found = [f"{prefix}{bucket}" for bucket in tree.buckets()] if tree.generation else []
-        found = [key for key in found if key not in self._read]
+        tree, found = (yield from _read_tree(self._config)), list[str]()
+        if tree.generation == self._generation:
+            prefix = self._config.keys.ids(self._generation)
+            keys = [f"{prefix}{bucket}" for bucket in tree.buckets()]
+            found = [key for key in keys if key not in self._read]
         self._waiting = iter(found)
         if not found:
             raise TBloomError(
                 f"mapping {self._config.mapping!r}: {len(self._left)} of its ids have no members; was it cleared meanwhile?"
             )
+
+
+def _read_tree(config: CounterConfig) -> Flow[Tree]:
+    return (yield from read_tree(str(config.mapping), config.keys.layout(), "clear(mapping=True)"))
+
+
+def _parsed(config: CounterConfig, key: str, value: bytes) -> tuple[int, bytes]:
+    """A bucket's value: an id, and the member if it is kept."""
+    match = _ID.fullmatch(value)
+    if not match or int(match[1]) >= MAX_MEMBERS or (config.keep_members and match[2] is None):
+        raise refusal(config, Status.DAMAGED, key)
+    return int(match[1]), match[2] or b""
 
 
 def _as_given(member: bytes) -> Item:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from tbloom.distinct.config import CounterConfig
 from tbloom.distinct.exchange import CountExchange
 from tbloom.distinct.info import CountedSlice, CounterInfo
+from tbloom.distinct.members import id_of
 from tbloom.distinct.reading import Reader
 from tbloom.distinct.roaring import containers_of, imported
 from tbloom.distinct.selection import Selection, select
@@ -54,13 +55,12 @@ class CountProtocol:
         """Which of the members were counted? They are no more."""
         return (yield from self._answers(self._exchange.discard, self._all(members), once=True))
 
-    def ids_of(self, members: Iterable[Item] | Iterable[int]) -> Flow[list[int | None]]:
-        """The ids of the members; None for those that have none."""
-        wanted = self._all(members)
+    def id_of(self, member: Item | int, generation: str) -> Flow[int | None]:
+        """The member's id; None if it has none of the mapping's generation."""
+        [(digest, _)] = self._one(member)
         if self.config.mapping is None:
-            return [digest for digest, _ in wanted]
-        ids = yield from self._exchange.ids_of([digest for digest, _ in wanted])
-        return [ids.get(digest) for digest, _ in wanted]
+            return digest
+        return (yield from id_of(self.config, generation, digest))
 
     def merge(self, containers: Mapping[int, bytes]) -> Flow[None]:
         """Adds the ids of these containers (``lua/shared/containers.lua``), by chunk, to the current slice; of a mapping

@@ -52,6 +52,7 @@ def containers_of(ids: BitMap) -> dict[int, bytes]:
     """The containers of a bitmap, by chunk number."""
     if not ids:
         return {}
+    ids.run_optimize()  # each in its smallest form, so runs are fewer than 2,048
     data = ids.serialize()
     [cookie] = struct.unpack_from("<I", data)
     has_runs, at = cookie & 0xFFFF == _WITH_RUNS, 8

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tbloom.distinct import algebra
 from tbloom.distinct.algebra import Expression, combine
-from tbloom.distinct.members import MemberPages
+from tbloom.distinct.members import MemberPages, generation_of
 from tbloom.distinct.protocol import CountProtocol
 from tbloom.distinct.roaring import bitmaps, exported
 from tbloom.engine.flow import Flow
@@ -124,8 +124,9 @@ class SetBase(Countable[Number]):
         return exported((yield from self._evaluated()), bits)
 
     def _having(self, member: Item | int) -> Flow[bool]:
-        [number] = yield from self._protocol.ids_of([member])  # type: ignore[arg-type]
-        return number is not None and number in (yield from self._evaluated())
+        generation, ids = yield from self._of_generation()
+        number = yield from self._protocol.id_of(member, generation)
+        return number is not None and number in ids
 
     def _compared(self, other: SetBase[Any]) -> Flow[tuple[BitMap, BitMap]]:
         expressions = self._expression, self._checked(other, "other")
@@ -145,7 +146,14 @@ class SetBase(Countable[Number]):
         return left.jaccard_index(right) if left or right else 1.0
 
     def _pages(self) -> Flow[MemberPages]:
-        return MemberPages(self._protocol.config, (yield from self._copied()))
+        generation, ids = yield from self._of_generation()
+        return MemberPages(self._protocol.config, generation, bitmaps()(ids))
+
+    def _of_generation(self) -> Flow[tuple[str, BitMap]]:
+        """The ids, and the generation of the mapping before they were read: as long as it is the same, they mean the same
+        members."""
+        generation = yield from generation_of(self._protocol.config)
+        return generation, (yield from self._evaluated())
 
 
 class MemberSet(SetBase[int]):

@@ -50,6 +50,26 @@ def test_a_stray_copy_of_a_call_changes_nothing(
         assert 21 == counter.count()
 
 
+def test_a_copy_of_a_discard_that_found_nothing_discards_nothing(
+    url: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[tuple[Any, ...]] = []
+    with redis.Redis.from_url(url) as own, DistinctCounter.from_url(url, "one", name) as counter:
+        other = DistinctCounter(own, "one", name)
+        other.add("first")
+        DistinctCounter(own, "two", name).add("known")
+        exchange = counter._protocol._exchange
+        for member in ("known", "never met"):
+            with monkeypatch.context() as patched:
+                patched.setattr(exchange, "_call", _noting(exchange._call, sent))
+                assert not counter.discard(member)
+            assert other.add(member)
+            for words in sent:
+                own.execute_command(*words)
+            assert member in other
+        assert 3 == counter.count()
+
+
 @pytest.mark.parametrize("mapping", [False, True])
 @pytest.mark.parametrize("told", [True, False])
 def test_a_copy_of_a_call_from_before_a_clear_counts_nothing(

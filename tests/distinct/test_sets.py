@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import operator
 import random
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -289,6 +290,41 @@ def test_a_slice_that_is_cleared_while_it_is_read_is_read_again(
     assert 400 == counter.count()
 
 
+def test_a_set_has_nothing_of_a_mapping_that_is_cleared_while_it_is_asked(
+    url: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ids mean other members then: those of before are not there, those of after were never in the set."""
+    before, after = ([f"{one} {i}" for i in range(9000)] for one in ("before", "after"))
+    with (
+        DistinctCounter.from_url(url, "a", name, keep_members=True) as counter,
+        DistinctCounter.from_url(url, "a", name, keep_members=True) as other,
+    ):
+        counter.add_many(before)
+        listed = iter(counter.members())
+        got = [next(listed)]
+        other.clear(mapping=True)
+        other.add_many(after)
+        with pytest.raises(TBloomError, match="was it cleared meanwhile"):
+            got.extend(listed)
+        assert {*got} <= {*before}
+
+        reader = counter._protocol.reader
+        read, clears = reader.read, iter([before[:1], [], [], after[:1]])
+
+        def interrupted(selections: Any) -> Any:
+            for is_read in (False, True):
+                if some := next(clears):
+                    other.clear(mapping=True)
+                    other.add_many(some)
+                if not is_read:
+                    found = yield from read(selections)
+            return found
+
+        monkeypatch.setattr(reader, "read", interrupted)
+        assert after[0] not in counter.members()  # before[0] has its id now, and is counted
+        assert after[0] not in counter.members()  # it has the id of before[0], which was counted
+
+
 def test_a_slice_that_grows_while_it_is_read_has_what_was_there(
     integers: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -432,6 +468,19 @@ def test_roaring_bytes_of_32_and_64_bits(integers: Any) -> None:
         with pytest.raises(ConfigError, match=r"^data: expected the bytes of a Roaring bitmap"):
             a.from_roaring(wrong)
     assert len(ids) == a.count()
+
+
+@pytest.mark.parametrize("runs", [2047, 2048, 8000, 32_768])
+def test_bitmaps_of_many_runs_can_be_changed_once_they_are_imported(
+    integers: Any, runs: int
+) -> None:
+    """The format allows runs also where a bitmap is smaller; tbloom's containers have at most 2,047."""
+    counter, ids = integers(), BitMap(range(0, 2 * runs, 2))
+    pairs = [half for first in ids for half in (first, 0)]
+    head = struct.pack("<HHBHHH", 12347, 0, 1, 0, runs - 1, runs)
+    counter.from_roaring(head + struct.pack(f"<{2 * runs}H", *pairs))
+    assert [True, False, True] == [counter.add(1), counter.add(2), counter.discard(0)]
+    assert (ids | BitMap([1])) - BitMap([0]) == counter.members().bitmap()
 
 
 def test_with_a_mapping_its_members_can_be_imported(url: str, name: str) -> None:
