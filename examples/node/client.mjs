@@ -35,7 +35,7 @@ export class TimeBloom {
     const [held, bits, hashes] = this.usual.split(":").map(Number);
     if (held !== capacity || "wsmin".includes(granularity)) throw new Error("such filters are left to Python");
     granularity = number ? `${this.length / 1000}s` : granularity;
-    const stored = { layout: 2, hash: "mmh3_x64_128", bits, hashes, capacity, granularity, slices, tz: "UTC", shards: 1, grow };
+    const stored = { layout: 2, hash: "mmh3_x64_128", bits, hashes, capacity, granularity, slices, tz: "UTC", shards: 1, grow, error_rate };
     this.stored = JSON.stringify(stored);
     Object.assign(this, { slices, capacity, grow });
     this.#redis = redis;

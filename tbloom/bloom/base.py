@@ -61,8 +61,8 @@ class Base(Store[Client, Config]):
             least ``slices - 1`` of them, at most ``slices``.
         :param capacity: distinct items expected per slice. None, the default: 1,000,000, or what
             ``bits`` and ``hashes`` hold at ``error_rate``, which is then the most that can be given.
-        :param error_rate: the chance that an item never added is called seen, over the whole window
-            (1e-4).
+        :param error_rate: the chance that an item never added is called seen, over the whole window.
+            None, the default: 1e-4, or what follows from ``capacity``, ``bits`` and ``hashes`` where all are given.
         :param tz: an IANA time zone (UTC).
         :param shards: independent parts of the filter; on a cluster they spread over its nodes. None,
             the default: those of the stored filter, or as few as keep each key at 32 MB or less, in

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any, TypedDict
 
 from tbloom.bloom import sizing
@@ -17,13 +18,17 @@ from tbloom.window import Window
 
 LAYOUT = 2
 DEFAULT_CAPACITY = 1_000_000
+DEFAULT_ERROR_RATE = 1e-4
 MAX_SHARDS = SLOTS
 _MAX_ITEMS = 10**15
 _MAX_BITS = sizing.MAX_BITS_PER_KEY * MAX_SHARDS
 #: Chance may send a shard more items than others, but its keys stay below twice the limit of a key.
 MAX_SHARD_BITS = 2 * sizing.MAX_BITS_PER_KEY
+# Closer to 0 or 1 than this, floating point is not exact enough.
 _MIN_RATE, _MAX_RATE = 1e-15, 1 - 1e-12
-#: A rate that follows from a size leads back to that size, but for this.
+#: JavaScript writes lower numbers with an exponent.
+_LEAST_PLAIN = 1e-6
+#: A size keeps the rate that it was made for, but for this.
 _ROUNDING = 1 + 1e-6
 
 
@@ -33,9 +38,13 @@ def _check(argument: str, value: object, limit: int) -> None:
 
 
 def _check_rate(value: object) -> None:
-    # Closer to 0 or 1 than this, floating point is not exact enough.
     if not isinstance(value, float) or not _MIN_RATE <= value <= _MAX_RATE:
         raise ConfigError("error_rate", value, "a float between 0 and 1, both excluded")
+
+
+def _decimal(rate: float) -> str:
+    """The shortest decimal of a rate, in the spelling of JavaScript (RFC 8785): 0.0001, 0.000001, 1.5e-7."""
+    return f"{Decimal(float.__repr__(rate)):{'f' if rate >= _LEAST_PLAIN else 'e'}}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +98,9 @@ class Config:
         }
         for name, value in derived.items():
             object.__setattr__(self, name, value)
-        object.__setattr__(self, "stored", json.dumps(self._parameters(), separators=(",", ":")))
+        parameters = json.dumps(self._parameters(), separators=(",", ":"))
+        stored = f'{parameters[:-1]},"error_rate":{_decimal(self.error_rate)}}}'
+        object.__setattr__(self, "stored", stored)
 
     @property
     def shard_capacity(self) -> int:
@@ -105,7 +116,7 @@ class Config:
         bits = -(-self.bits * self.shard_capacity // self.capacity)
         return sizing.whole_blocks(bits, self.hashes)
 
-    def _parameters(self) -> dict[str, Any]:
+    def _parameters(self) -> dict[str, Any]:  # but for the error rate
         return {
             "layout": LAYOUT,
             "hash": HASH_NAME,
@@ -130,7 +141,7 @@ class Parameters(TypedDict, total=False):
     granularity: str | timedelta
     slices: int
     capacity: int | None
-    error_rate: float
+    error_rate: float | None
     tz: str
     shards: int | None
     grow: bool
@@ -144,7 +155,7 @@ def configure(
     granularity: str | timedelta = "d",
     slices: int = 7,
     capacity: int | None = None,
-    error_rate: float = 1e-4,
+    error_rate: float | None = None,
     tz: str = "UTC",
     shards: int | None = None,
     grow: bool = True,
@@ -155,33 +166,34 @@ def configure(
     """A Config whose size follows from ``capacity`` and ``error_rate``, or is given outright.
 
     ``capacity`` None means 1,000,000, or, with ``bits`` and ``hashes``, the number of items that they
-    hold at ``error_rate``; a higher one is refused. ``hashes`` without ``bits`` gives a size for that
-    number of hashes.
-    ``shards`` None means the fewest that keep each key at 32 MB or less, in a multiple of the
-    cluster's ``masters``.
+    hold at ``error_rate``; a higher one is refused. ``error_rate`` None means 1e-4, or, with ``capacity``,
+    ``bits`` and ``hashes``, the one that follows from them. ``hashes`` without ``bits`` gives a size for
+    that number of hashes. ``shards`` None means the fewest that keep each key at 32 MB or less, in a
+    multiple of the cluster's ``masters``.
     """
     slices = Window(granularity, slices, tz).slices
-    _check_rate(error_rate)
-    rate = sizing.slice_rate(error_rate, slices) * (sizing.part_share(0) if grow else 1)
+    share = sizing.part_share(0) if grow else 1
     if hashes is not None:
         _check("hashes", hashes, sizing.MAX_HASHES)
     if capacity is not None:
         _check("capacity", capacity, _MAX_ITEMS)
-    if bits is None:
-        capacity = capacity or DEFAULT_CAPACITY
-        bits, hashes = sizing.choose(capacity, rate, hashes)
-    elif hashes is None:
-        raise ConfigError("hashes", hashes, "a whole number, because bits is given")
-    else:
+    if bits is not None:
+        if hashes is None:
+            raise ConfigError("hashes", hashes, "a whole number, because bits is given")
         _check("bits", bits, _MAX_BITS)
         bits = sizing.whole_blocks(bits, hashes)
+        if error_rate is None and capacity is not None:
+            error_rate = _rate_kept(sizing.rate_at(capacity, bits, hashes) / share, slices)
+    error_rate = DEFAULT_ERROR_RATE if error_rate is None else error_rate
+    _check_rate(error_rate)
+    rate = sizing.slice_rate(error_rate, slices) * share
+    if bits is None or hashes is None:
+        capacity = capacity or DEFAULT_CAPACITY
+        bits, hashes = sizing.choose(capacity, rate, hashes)
+    else:
         most = sizing.items_at(rate, bits, hashes)
         capacity = capacity or most
-        # Of a stored filter that can keep no promise, the error rate is this.
-        is_kept = error_rate == _MAX_RATE or (
-            capacity > 0 and sizing.rate_at(capacity, bits, hashes) <= rate * _ROUNDING
-        )
-        if not is_kept:
+        if not capacity or sizing.rate_at(capacity, bits, hashes) > rate * _ROUNDING:
             kept = f"because {bits} bits with {hashes} hashes keep error_rate {error_rate} for no"
             if most == 0:
                 raise ConfigError("hashes", hashes, f"more, {kept} item")
@@ -193,31 +205,29 @@ def configure(
     return Config(name, granularity, slices, tz, capacity, error_rate, shards, grow, bits, hashes)
 
 
-def _rate_at_capacity(config: Config) -> float:
-    """The error rate of the window with each slice at its capacity."""
-    rate = sizing.rate_at(config.capacity, config.bits, config.hashes)
-    rate /= sizing.part_share(0) if config.grow else 1
-    window_rate = sizing.window_rate([min(rate, 1)] * config.slices)
-    return min(max(window_rate, _MIN_RATE), _MAX_RATE)
+def _rate_kept(rate: float, slices: int) -> float | None:
+    """The error rate of a window of slices with this rate, rounded up; None if it is near 1.
+
+    To 3 digits: all machines come to the same, though their logarithms differ in the last bit.
+    """
+    rounded = float(f"{1.005 * sizing.window_rate([rate] * slices):.2e}")
+    return max(rounded, _MIN_RATE) if rounded <= _MAX_RATE else None
 
 
-def from_stored(name: str, stored: str) -> Config:
-    """The parameters of a stored filter. Its error rate is not stored; it follows from the size."""
-    values = read_stored(stored)
-    root = Keys(name).root
+def from_stored(name: str, stored: str, key: str = "") -> Config:
+    """The parameters of a stored filter. ``key``: where they are, if not at its root."""
+    values, key = read_stored(stored), key or Keys(name).root
     expected = (
-        f"the parameters of a filter that this version of tbloom can read in {root!r} "
-        "and its shards' copies (delete what another program made)"
+        f"the parameters of a filter that this version of tbloom can read in {key!r} "
+        "(delete what another program made)"
     )
     if "kind" in values:
-        expected = f"the parameters of a filter with slices in {root!r}, not of one that is {values['kind']!r}"
+        expected = f"the parameters of a filter with slices in {key!r}, not of one that is {values['kind']!r}"
     layout = [values.pop(name, None) for name in ("layout", "hash")]
     if layout != [LAYOUT, HASH_NAME]:
         raise ConfigError("stored", stored, expected)
     try:
-        # Checked first: hashes may be "7", and the capacity times that takes all memory.
-        config = Config(name, error_rate=_MAX_RATE, **values)
-        config = replace(config, error_rate=_rate_at_capacity(config))
+        config = configure(name, **values)
     except (TypeError, ValueError):
         raise ConfigError("stored", stored, expected) from None
     if config.stored != stored:  # the scripts compare texts

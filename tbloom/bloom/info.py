@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from tbloom.bloom import sizing
 from tbloom.bloom.config import Config
 from tbloom.bloom.layout import Layout, Part
-from tbloom.bloom.sizing import HEADER_BITS, key_bytes, rate_of_fill, window_rate
+from tbloom.bloom.sizing import HEADER_BITS, key_bytes, rate_at, rate_of_fill, window_rate
 from tbloom.engine.exchange import ServerClock
 from tbloom.engine.flow import CALLS_AT_ONCE, Command, Flow, ScriptCall, chunks, deliver, text
 from tbloom.engine.scripts import Script
@@ -213,17 +213,20 @@ class HeldPart(NamedTuple):
     bytes: int
     set_bits: int
 
+    @property
+    def error_rate(self) -> float:
+        """The rate to be expected of its items; of its bits, where the items can't have set that many."""
+        bits, hashes = self.part.bits, self.part.hashes
+        if self.set_bits > self.items * hashes:
+            return rate_of_fill(self.set_bits / bits, hashes)
+        return rate_at(self.items, bits, hashes)
+
 
 def summed(
     config: Config, slice: Slice, parts: list[HeldPart], expires: datetime | None
 ) -> SliceInfo:
     """The slice, summed over these parts."""
     begun = sum(held.part.bits for held in parts if held.bytes)
-    set_bits = [held.set_bits for held in parts]
-    fills = [
-        (held.shard, bits / held.part.bits, held.part.hashes)
-        for held, bits in zip(parts, set_bits, strict=True)
-    ]
     zone = config.window.zone
     return SliceInfo(
         label=slice.label,
@@ -232,10 +235,10 @@ def summed(
         expires=expires,
         items=sum(held.items for held in parts),
         parts=max(Counter(held.shard for held in parts).values()),
-        fill_ratio=sum(set_bits) / max(1, begun),
+        fill_ratio=sum(held.set_bits for held in parts) / max(1, begun),
         bytes=sum(held.bytes for held in parts),
         error_rate=fmean(
-            window_rate([rate_of_fill(fill, hashes) for own, fill, hashes in fills if own == shard])
+            window_rate([held.error_rate for held in parts if held.shard == shard])
             for shard in range(config.shards)
         ),
     )

@@ -30,7 +30,7 @@ _OF_FILTER: dict[str, tuple[str, Callable[[FilterInfo], float]]] = {
     "tbloom_window_items": ("Items added in the whole window.", lambda info: info.items),
     "tbloom_window_bytes": ("Memory of all slices in Redis.", lambda info: info.bytes),
     "tbloom_window_error_ratio": (
-        "Estimated chance that an item never added is called seen.",
+        "Expected chance that an item never added is called seen.",
         lambda info: info.error_rate,
     ),
     "tbloom_promised_error_ratio": (

@@ -183,7 +183,8 @@ class Protocol:
                 yield from exchange.change([Batch([], shard)], _clear_call, store=None)
                 exchange.learn_layout(shard, "")
             except ConfigMismatch as error:  # noqa: PERF203 - after a reconfigure() that did not finish
-                other = FilterExchange(from_stored(config.name, error.stored))
+                key = config.keys.config(shard)
+                other = FilterExchange(from_stored(config.name, error.stored, key))
                 yield from other.change([Batch([], shard)], _clear_call, store=None)
 
     def reconfigure(self) -> Flow[None]:

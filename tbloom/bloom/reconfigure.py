@@ -63,7 +63,7 @@ def _change(new: Config, clock: ServerClock, stored: str, shard: int | None) -> 
         fixed = {name: differences[name] for name in _FIXED if name in differences}
         if fixed:
             raise ConfigMismatch(new.name, fixed, stored)
-        old = from_stored(new.name, stored)
+        old = from_stored(new.name, stored, new.keys.config(shard) if shard is not None else "")
         call = _call(old, new, clock.now(), shard, Layout(old, layout, shard or 0))
         [(status, payload)] = yield from deliver([call])
         if status == Status.OK:

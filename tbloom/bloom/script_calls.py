@@ -143,6 +143,7 @@ class SliceCalls:
         """``lua/bloom/add.lua``; the batch has a token."""
         # Not by shard(), because each call comes here.
         shard = self._shards.get(batch.shard) or self.shard(batch.shard)
+        batch.generation = shard.layout.generation
         template = shard.templates.get((_ADD, within, batch.agreed)) or self._new_add(within, batch)
         return template.fill(packed(batch.digests, shard.digests[within - 1]), batch.token)
 

@@ -123,6 +123,7 @@ class CountExchange(BucketExchange):
         config, keys, digests = self.config, self.config.keys, batch.digests
         tree, (current, expires) = self._tree(), self._current_slice()
         batch.known = known = batch.known._replace(tree=tree)
+        batch.generation = generation = self._generation
         labels = [current.label]
         if config.window and verb in ("contains", "discard"):
             labels = [slice.label for slice in config.window.live(self.clock.now())]
@@ -157,7 +158,7 @@ class CountExchange(BucketExchange):
                 config.stored_mapping,
                 config.name,
                 config.stored,
-                self._generation,
+                generation,
                 "-" if config.mapping is None else tree.generation,
                 current.start,
                 current.end,
@@ -227,6 +228,7 @@ class CountExchange(BucketExchange):
             return False
         if status == Status.LAYOUT:
             self._generation = text(more[0])
+            self._note_generation(batch.shard, self._generation)
             if text(payload) != self._tree().generation:
                 self._outdate(batch)
             return False

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import compress, repeat
 from typing import Any
 
+from tbloom.engine.flow import ScriptCall
 from tbloom.engine.tokens import Lane
 
 #: The answer for an item that is in another bucket than the client thought; it is sent again.
@@ -28,6 +29,8 @@ class Batch:
     ttl: int = 0
     #: What its last call was made from: a slice's calls, or a tree of buckets.
     known: Any = None
+    #: The generation of its shard that its last call was made for.
+    generation: str = ""
     #: The copies of its call that were sent, and to which no reply has come.
     copies: int = 0
     #: Of a copy: the batch whose lost answers it gets.
@@ -40,6 +43,20 @@ class Batch:
         """The number of its call."""
         assert self.token is not None  # noqa: S101 - the exchange has given it one
         return self.token.number
+
+
+def without_outdated(
+    batches: list[Batch], calls: list[ScriptCall]
+) -> tuple[list[Batch], list[ScriptCall]]:
+    """Batches and their calls, without copies for another generation than the first one's: their lost answers belong to
+    what was cleared, so they are closed."""
+    are_current = [
+        not (batch.first and batch.generation != batch.first.generation) for batch in batches
+    ]
+    for batch, is_current in zip(batches, are_current, strict=True):
+        if not is_current:
+            batch.answers = ""
+    return [*compress(batches, are_current)], [*compress(calls, are_current)]
 
 
 def answers_of(batches: Iterable[Batch]) -> dict[Any, bool]:

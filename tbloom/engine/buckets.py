@@ -10,7 +10,7 @@ from tbloom.engine.batches import MOVED, Batch
 from tbloom.engine.exchange import Exchange
 from tbloom.engine.flow import Flow, ScriptCall, chunks
 from tbloom.engine.keys import Keys
-from tbloom.engine.tree import Tree, new_generation, read_tree
+from tbloom.engine.tree import Tree, read_tree
 
 #: Buckets that one command reads or deletes: less than a millisecond's work.
 _BUCKETS_PER_CALL = 100
@@ -61,17 +61,6 @@ class BucketExchange(Exchange):
     def _tree(self, shard: int = 0) -> Tree:
         """The shard's tree; without a generation if the client knows of none."""
         return self._trees.get(shard) or self._trees.setdefault(shard, Tree(""))
-
-    def _tree_to_change(self, shard: int = 0) -> tuple[Tree, bool]:
-        """The shard's tree, and whether this call proposes it, because the client knows of none.
-
-        A proposal is for one call only: after a ``clear()``, an old generation must not come back.
-        """
-        tree = self._tree(shard)
-        if tree.generation:
-            return tree, False
-        tree = self._trees[shard] = Tree(new_generation())
-        return tree, True
 
     def _lane(self, batch: Batch) -> str:
         """The key of the batch's lane."""

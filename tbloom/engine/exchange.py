@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from tbloom.engine.batches import Batch, answers_of
+from tbloom.engine.batches import Batch, answers_of, without_outdated
 from tbloom.engine.flow import (
     CALLS_AT_ONCE,
     Call,
@@ -61,8 +61,6 @@ class Exchange(BeginsAnew):
 
     def __init__(self, name: str) -> None:
         self._name = name
-        #: The latest known generation of each shard: the time at which it was first used since a ``clear()``.
-        self._generations: dict[int, str] = {}
         super().__init__()
 
     def begin(self) -> None:
@@ -113,6 +111,10 @@ class Exchange(BeginsAnew):
                 if preparing is not None and not (yield from preparing):
                     continue
                 calls = [*map(call, pending)]
+                if batches[0].first:
+                    pending, calls = without_outdated(pending, calls)
+                    if not pending:
+                        break
                 left = yield from self._deliver(calls, pending, self._accept)
                 if left:
                     batches += [batch for batch in left if batch not in pending]
@@ -170,17 +172,17 @@ class Exchange(BeginsAnew):
             if batch.answers is not None:
                 answers = zip(batch.digests, batch.answers, strict=False)
                 new = [key for key, answer in answers if answer == "1"]
-                self.pending_answers.keep_new(new, self._lasts(batch), batch.first)
+                lasts, origin = self._lasts(batch), (batch.shard, batch.generation)
+                self.pending_answers.keep_new(new, lasts, batch.first, origin)
             elif batch.copies and not batch.first:  # the first one is kept
                 self.pending_answers.keep_lost(batch)
 
     def _note_generation(self, shard: int, generation: str) -> None:
-        """Notes a shard's generation. With a later one than before, the shard was cleared, and its new items no longer
-        wait for their caller."""
-        before = self._generations.get(shard, generation)
-        self._generations[shard] = max(before, generation)
-        if before < generation:
-            self.pending_answers.drop_new(lambda key: self._shard_of(key) == shard)
+        """Notes a shard's generation: the time at which it was first used since a ``clear()``. New items of an earlier
+        one no longer wait for their caller."""
+        self.pending_answers.drop_earlier(
+            shard, generation, lambda key: self._shard_of(key) == shard
+        )
 
     def _lasts(self, batch: Batch) -> int:
         """How long (ms) the items that a batch has added are remembered."""

@@ -30,8 +30,10 @@ def refuse_old_names(arguments: Mapping[str, object], known: Iterable[str] = ())
 def differences(stored: str, ours: str) -> dict[str, tuple[Any, Any]]:
     """The parameters that differ between two stored texts: (stored, ours)."""
     theirs, own = read_stored(stored), read_stored(ours)
+    if theirs.keys() == {"stored"}:
+        return {"stored": (stored, ours)}  # another program's text
     kinds = theirs.get("kind"), own.get("kind")
-    if "hash" in theirs and kinds[0] != kinds[1]:
+    if kinds[0] != kinds[1]:
         return {"kind": kinds}  # two kinds of stores have no parameters in common
     differing = {
         name: (theirs.get(name), own.get(name))

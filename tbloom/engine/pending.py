@@ -26,6 +26,10 @@ _BUCKETS = 1 << 14
 _SIZE = 16
 
 
+#: A shard, and its generation.
+_Origin = tuple[int, str]
+
+
 class NewItems(dict[int, bytes]):
     """A set of digests that takes 16 bytes for each: joined, in buckets by their hashes, which nobody can choose."""
 
@@ -66,7 +70,7 @@ class PendingAnswers(BeginsAnew):
     again as it was, with its token, by which the server knows its answers for ``LANE_TTL_MS``.
     """
 
-    __slots__ = ("_kept", "_lock", "_lost", "_new", "exist")
+    __slots__ = ("_generations", "_kept", "_lock", "_lost", "_new", "exist")
 
     def __init__(self) -> None:
         #: False: there are none.
@@ -74,7 +78,9 @@ class PendingAnswers(BeginsAnew):
         #: What was kept since the last look: batches whose answers are lost; new items, and the batch whose lost answers
         #: say so.
         #: The garbage collector may end a call anywhere, so keeping takes no lock.
-        self._kept: deque[Batch | tuple[Batch | None, int, bytes]] = deque()
+        self._kept: deque[Batch | tuple[Batch | None, int, bytes, _Origin]] = deque()
+        #: The latest known generation of each shard.
+        self._generations: dict[int, str] = {}
         #: For each item whose answer is lost: the batches without a reply that have it.
         self._lost: dict[Any, list[Batch]] = {}
         #: The items that are known to be new, by when they are dropped (ms, monotonic).
@@ -90,12 +96,18 @@ class PendingAnswers(BeginsAnew):
         self._kept.append(batch)
         self.exist = True
 
-    def keep_new(self, digests: Iterable[Any], lasts: int, first: Batch | None = None) -> None:
+    def keep_new(
+        self,
+        digests: Iterable[Any],
+        lasts: int,
+        first: Batch | None = None,
+        origin: _Origin = (0, ""),
+    ) -> None:
         """Keeps new items, for ``lasts`` ms at most, which is how long they are remembered. ``first``: the batch
-        whose lost answers these are."""
+        whose lost answers these are; ``origin``: where they were added."""
         joined = b"".join(map(_bytes_of, digests))
         if joined or first:
-            self._kept.append((first, _until(lasts), joined))
+            self._kept.append((first, _until(lasts), joined, origin))
             self.exist = True
 
     def batches_of(self, digests: Iterable[Any]) -> list[Batch]:
@@ -148,13 +160,16 @@ class PendingAnswers(BeginsAnew):
                 self._lost.pop(key, None)
                 self._remove_new(_bytes_of(key))
 
-    def drop_new(self, are_dropped: Callable[[bytes], bool]) -> None:
-        """Drops those of the new items that ``are_dropped`` picks."""
+    def drop_earlier(self, shard: int, generation: str, has: Callable[[bytes], bool]) -> None:
+        """Drops the new items of earlier generations of a shard, now and from now on; ``has``: the shard has the item."""
         with self._lock:
             self._look()
+            if generation <= self._generations.get(shard, ""):
+                return
+            self._generations[shard] = generation
             for new in self._new.values():
                 keys = [key for joined in new.values() for key in _parted(joined)]
-                for key in filter(are_dropped, keys):
+                for key in filter(has, keys):
                     new.remove(key)
 
     def clear(self) -> None:
@@ -180,7 +195,9 @@ class PendingAnswers(BeginsAnew):
                 for key in kept.digests:
                     self._lost.setdefault(key, []).append(kept)
             else:
-                first, until, joined = kept
+                first, until, joined, (shard, generation) = kept
+                if generation < self._generations.get(shard, ""):
+                    joined = b""  # it was cleared meanwhile
                 if first is not None:
                     # Another call may have had the answers first, or the caller wants them no more.
                     still = {_bytes_of(key) for key in first.digests if self._has(key, first)}

@@ -9,7 +9,6 @@ and ``half_of``.
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterable, Iterator
 
 from tbloom.engine.flow import CALLS_AT_ONCE, Command, Flow, chunks, deliver, text
@@ -72,11 +71,6 @@ class Tree:
     def _is_split(self, bucket: int) -> bool:
         splits = self._splits
         return bucket // 8 < len(splits) and bool(splits[bucket // 8] & (0x80 >> bucket % 8))
-
-
-def new_generation() -> str:
-    """The generation of buckets that begin now."""
-    return f"{time.time_ns() // 1000:0{_GENERATION}}"
 
 
 def read_tree(name: str, key: str, remedy: str = "clear()") -> Flow[Tree]:

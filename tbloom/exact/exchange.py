@@ -155,6 +155,7 @@ class ExactExchange(BucketExchange):
         keys = self.config.keys
         tree = self._tree(batch.shard)
         batch.known, halves = tree, [*map(tree.half_of, batch.digests)]
+        batch.generation = tree.generation
         prefix = keys.buckets(tree.generation, batch.shard)
         swept = self._sweeps[batch.shard].next_buckets(tree, len(halves))
         return ScriptCall(

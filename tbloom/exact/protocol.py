@@ -28,13 +28,15 @@ class ExactProtocol:
         self._ttl = ttl
         self._exchange = ExactExchange(config)
 
-    def add(self, item: Item, ttl: float | timedelta | None) -> Flow[bool]:
+    def add(self, item: Item, ttl: float | timedelta | None = None) -> Flow[bool]:
         """Is the item new?"""
         key = fingerprint(encode(item))
         answers = yield from self._exchange.add_items([key], self._ttl_ms(ttl))
         return answers.get(key, False)
 
-    def add_many(self, items: Iterable[Item], ttl: float | timedelta | None) -> Flow[list[bool]]:
+    def add_many(
+        self, items: Iterable[Item], ttl: float | timedelta | None = None
+    ) -> Flow[list[bool]]:
         """Which of the items are new? A repeat within the call is not."""
         lasting, digests = self._ttl_ms(ttl), fingerprints_of(items)
         answers = yield from self._exchange.add_items(digests, lasting)

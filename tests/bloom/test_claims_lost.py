@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import defaultdict
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import redis
 
 from tbloom import Claim, FilterFull, TBloomError, TimeBloom
 from tbloom.bloom.claims import held
+from tbloom.bloom.hasher import digest, shard_of
 from tests.helpers import servers
 from tests.helpers.making import missing
 from tests.helpers.proxy import Fault, LossyProxy, Proxy
@@ -235,3 +237,26 @@ async def test_with_too_many_claims_and_commits_to_be_sent_again_others_are_refu
         assert NEW is await ours.claim("d")
         await ours.commit("c")
     assert [SEEN, BUSY] == await theirs.claim_many(["c", "d"])
+
+
+def test_a_full_shard_refuses_its_own_commits_only(
+    url: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tbloom.bloom.exchange._LOOKS_PER_CALL", 1)  # a call for each item
+    by_shard = defaultdict[int, list[str]](list)
+    for item in map(str, range(600)):
+        by_shard[shard_of(digest(item), 3)].append(item)
+    with TimeBloom.from_url(url, name, capacity=300, shards=3, grow=False) as ours:
+        wanted = [item for some in by_shard.values() for item in some[:40]]
+        ours.claim_many(wanted)
+        commits = ours._protocol.commit_many(wanted)
+        next(commits)
+        commits.close()
+        more = (f"more {i}" for i in range(5 * ours.config.shard_capacity))
+        with pytest.raises(FilterFull):
+            ours.add_many([item for item in more if shard_of(digest(item), 3) == 0])
+        with pytest.raises(FilterFull):
+            ours._run(ours._protocol.claims.retry_failed())
+        others = [item for item in wanted if shard_of(digest(item), 3)]
+        assert 80 == ours.contains_many(others).count(True)
+        assert not ours._protocol.claims.own.to_commit

@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import Claim, ExactFilter, TimeBloom
+from tbloom import Claim, DistinctCounter, ExactFilter, TimeBloom
+from tbloom.engine import exchange as engine_exchange
 from tbloom.engine.flow import ScriptCall
-from tests.helpers.flows import replies_to
+from tests.helpers.flows import replies_to, run
 from tests.helpers.proxy import LossyProxy
 
 some_shards = pytest.mark.parametrize("shards", [1, 3])
+stores = pytest.mark.parametrize("store", [TimeBloom, ExactFilter, DistinctCounter])
 
 
 @pytest.fixture
@@ -112,6 +114,44 @@ def test_an_answer_that_was_kept_for_its_caller_is_dropped_once_somebody_has_cle
             assert ours.add(item)
         theirs.clear()
         assert all(theirs.add_many(items))
+        assert not any(ours.add_many(items))
+
+
+@stores
+def test_a_clear_while_a_lost_answer_is_fetched_leaves_the_item_to_the_call_that_asks(
+    client: redis.Redis, url: str, name: str, store: Any
+) -> None:
+    """By another thread of the same object."""
+    with store.from_url(url, name) as seen:
+        seen.add("before")
+        lost = seen._protocol.add_many(["x", "y"])
+        seen._send(next(lost))
+        lost.close()
+        fetch = seen._protocol.add_many(["x"])
+        calls = next(fetch)
+        seen.clear()
+        answers, _ = run(client, fetch, seen._send(calls))
+        assert [True] == answers
+        assert [True, False] == seen.contains_many(["x", "y"])
+        assert [False, True] == seen.add_many(["x", "y"])
+
+
+@stores
+def test_answers_from_before_a_clear_are_not_kept_once_it_is_known(
+    url: str, name: str, store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one call for many items, which meets the clear in its middle, and then fails."""
+    monkeypatch.setattr(engine_exchange, "CALLS_AT_ONCE", 1)
+    with store.from_url(url, name) as ours, store.from_url(url, name) as theirs:
+        ours.add("before")
+        items = [str(i) for i in range(500)]
+        fails = ours._protocol.add_many(items)
+        calls = fails.send(ours._send(next(fails)))
+        theirs.clear()
+        assert all(theirs.add_many(items))
+        for _ in range(3):  # learns of the clear
+            calls = fails.send(ours._send(calls))
+        fails.close()
         assert not any(ours.add_many(items))
 
 

@@ -23,6 +23,7 @@ BASE = {
     "slices": 7,
     "tz": "UTC",
     "capacity": 10_000,
+    "error_rate": 1e-4,
     "bits": 7 * 2**18,
     "hashes": 7,
 }
@@ -97,9 +98,25 @@ def test_a_capacity_that_bits_and_hashes_can_not_keep_is_refused(more: int) -> N
     size: dict[str, Any] = {"bits": 2**16, "hashes": 6, "slices": 3}
     most = configure("news", **size).capacity
     with pytest.raises(ConfigError, match=rf"^capacity: expected {most} or less, ") as caught:
-        configure("news", **size, capacity=most + more)
+        configure("news", **size, capacity=most + more, error_rate=1e-4)
     assert most + more == caught.value.value
-    assert configure("news", **size, capacity=most) == configure("news", **size)
+    assert configure("news", **size, capacity=most, error_rate=1e-4) == configure("news", **size)
+
+
+@pytest.mark.parametrize("grow", [False, True])
+@pytest.mark.parametrize("capacity", [1, 100, 1000])
+def test_an_error_rate_that_is_not_given_follows_from_the_size(
+    capacity: int, *, grow: bool
+) -> None:
+    """It is the rate at capacity, rounded up; and it is stored, as if it had been given."""
+    size: dict[str, Any] = {"bits": 2**14, "hashes": 4, "slices": 3, "grow": grow}
+    config = configure("news", **size, capacity=capacity)
+    rate = sizing.rate_at(capacity, 2**14, 4) * (2 if grow else 1)
+    assert max(1e-15, sizing.window_rate(3 * [rate])) == pytest.approx(config.error_rate, rel=0.01)
+    assert configure("news", **size, capacity=capacity, error_rate=config.error_rate) == config
+    with pytest.raises(ConfigError, match=r"^capacity: expected \d+ or less, "):
+        configure("news", **size, capacity=10**6)  # no rate below 1
+    assert from_stored("news", config.stored) == config
 
 
 def test_bits_and_hashes_that_can_not_keep_a_single_item_are_refused() -> None:
@@ -131,10 +148,7 @@ def test_any_parameters_that_are_not_refused_keep_the_error_rate(
     rates = [sizing.rate_at(*part) for part in layout.parts("20190508")]
     kept = error_rate * (1 + 1e-6)
     assert sizing.window_rate(rates * slices) <= kept
-    again = from_stored("news", config.stored)
-    assert again.error_rate <= max(kept, 1e-15)
-    names = "slices", "capacity", "error_rate", "shards", "grow", "bits", "hashes"
-    assert again == configure("news", **{name: getattr(again, name) for name in names})
+    assert from_stored("news", config.stored) == config
 
 
 def test_hashes_alone() -> None:
@@ -150,7 +164,7 @@ def test_hashes_alone() -> None:
         *(("name", name, "no braces") for name in ("", "a{b", "a}b", "{news}", b"news", None)),
         ("name", "\ud800", "name"),  # no key: UTF-8 can't encode it
         *(("capacity", n, "whole number from 1") for n in (0, -1, True, 1e6, "1000", 10**16)),
-        *(("error_rate", p, "between 0 and 1") for p in (0, 0.0, 1, 1.0, 2, -1, "x", None)),
+        *(("error_rate", p, "between 0 and 1") for p in (0, 0.0, 1, 1.0, 2, -1, "x")),
         *(("error_rate", p, "between 0 and 1") for p in (float("nan"), float("inf"), True)),
         *(("hashes", k, "whole number from 1 to 64") for k in (0, -1, 65, True, 6.0, "6")),
         *(("slices", n, "whole number from 1 to 1024") for n in (0, -1, 1025, True, 7.0, "7")),
@@ -247,7 +261,7 @@ def test_frozen(name: str) -> None:
 def test_round_trip(
     granularity: str | timedelta, slices: int, capacity: int, error_rate: float, tz: str
 ) -> None:
-    """What is stored is read back as the same filter, with an error rate that is no worse."""
+    """What is stored is read back as the same filter."""
     config = configure(
         "news",
         granularity=granularity,
@@ -256,10 +270,8 @@ def test_round_trip(
         error_rate=error_rate,
         tz=tz,
     )
-    again = from_stored("news", config.stored)
-    assert config.stored == again.stored
-    assert {} == config.differences(again.stored)
-    assert again.error_rate <= error_rate * (1 + 1e-9)
+    assert from_stored("news", config.stored) == config
+    assert {} == config.differences(config.stored)
 
 
 @pytest.mark.parametrize("granularity", ["15min", "900s", timedelta(minutes=15)])
@@ -276,6 +288,7 @@ def test_equal_lengths_are_stored_alike(granularity: str | timedelta) -> None:
         ("slices", 7, 8),
         ("tz", "UTC", "Europe/Berlin"),
         ("capacity", 10_000, 9_999),
+        ("error_rate", 1e-4, 1e-5),
         ("bits", 7 * 2**18, 7 * 2**19),
         ("hashes", 7, 14),
     ],
@@ -300,10 +313,9 @@ def test_differences_of_another_version(changes: dict[str, Any], differences: ob
 
 
 def test_difference_of_what_is_no_config() -> None:
-    """A config key that isn't ours differs in everything, and is shown."""
-    differences = configure("news", **BASE).differences("nonsense")
-    assert ("nonsense", None) == differences["stored"]
-    assert {*BASE, "layout", "hash", "shards", "grow", "stored"} == differences.keys()
+    """A config key that isn't ours is shown."""
+    ours = configure("news", **BASE)
+    assert {"stored": ("nonsense", ours.stored)} == ours.differences("nonsense")
 
 
 def test_what_is_changed_in_other_tests_is_readable() -> None:
@@ -323,7 +335,7 @@ def test_hashes_that_would_take_all_memory() -> None:
         *(stored_with(**{name: value}) for name, value in [
             ("layout", 1), ("hash", "md5"), ("shards", 0), ("growth", True), ("bits", None),
             ("bits", 0), ("bits", -1), ("bits", 7 * 2**18 + 1), ("bits", 2**43), ("hashes", 0), ("hashes", 10**9), ("hashes", "7"),
-            ("capacity", 0), ("capacity", 10**400), ("slices", 0), ("granularity", 5), ("tz", "x"),
+            ("capacity", 0), ("capacity", 10**7), ("capacity", 10**400), ("error_rate", 1), ("error_rate", None), ("error_rate", "0.0001"), ("slices", 0), ("granularity", 5), ("tz", "x"),
         ]),
     ],
 )  # fmt: skip

@@ -51,6 +51,8 @@ PARAMETERS: list[dict[str, Any]] = [
     {},
     {"capacity": 1000, "slices": 2, "granularity": "h"},
     {"capacity": 10, "error_rate": 0.01, "granularity": "15min", "grow": False},
+    {"capacity": 1000, "error_rate": 1e-6},
+    {"capacity": 1000, "error_rate": 0.000012345678901234567},
     {"capacity": 100, "error_rate": 1e-9, "slices": 30},
     {"capacity": 5000, "granularity": "w", "slices": 4, "tz": "Europe/Berlin", "shards": 3},
     {"capacity": 50_000_000, "granularity": "m", "slices": 12},
@@ -84,7 +86,7 @@ def vectors() -> dict[str, Any]:
         "parameters": [_parameters(parameters) for parameters in PARAMETERS],
         "keys": [_keys(name, shards) for name in ("news", "news:3", "news:") for shards in (1, 4)],
         "slices": [_slice(*instant) for instant in INSTANTS],
-        "growth": [_growth(PARAMETERS[number]) for number in (1, 3, 5)],
+        "growth": [_growth(PARAMETERS[number]) for number in (1, 5, 7)],
         "small_slices": [_small_slice(parameters) for parameters in SMALL],
     }
 

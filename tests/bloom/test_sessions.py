@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
@@ -302,6 +303,49 @@ def test_a_damaged_claim_is_dropped_and_the_others_are_taken_over(
         assert ["the work"] == ours.take_over()
     assert "1 claims or sessions" in caplog.text
     assert 1 == client.hlen(claims)
+
+
+@pytest.mark.parametrize("limit", [70, 100])
+@pytest.mark.parametrize("takers", [1, 4])
+def test_all_work_is_taken_over_whatever_the_sizes_of_its_pages(
+    ours: TimeBloom, theirs: TimeBloom, limit: int, takers: int
+) -> None:
+    """A page that has more than is still wanted is looked at again, also where several search at once."""
+    notes = [f"work {i}" for i in range(1000)]
+    assert [] == ours.take_over() == theirs.take_over()  # first searches look at everything
+    ours.claim_many(f"live {i}" for i in range(700))
+    theirs.claim_many(notes, notes=notes)
+    theirs.end_session()
+    with ThreadPoolExecutor() as pool:
+        some = pool.map(lambda taker: take_all(taker, limit), [ours, theirs, ours, theirs][:takers])
+        taken = [note for notes in some for note in notes]
+    assert sorted(notes) == sorted(taken)
+
+
+def test_work_that_is_abandoned_in_the_millisecond_of_a_search_is_found(
+    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis
+) -> None:
+    """On a page that the search has left behind, for a session that had died in the same millisecond."""
+    sessions, nobody = f"{{{ours.name}}}:sessions", "0" * 16
+    assert NEW is theirs.claim("a", note="the work")
+    search = ours._protocol.take_over(100, "")
+    [[_, [now, *living]]] = replies_to(client, next(search))
+    at_once = f"{now}:00000000"
+    client.hset(sessions, nobody, at_once)
+    page = replies_to(client, search.send([[0, [now, *living, nobody, now]]]))
+    theirs.abandon_many(["a"])
+    client.hset(sessions, nobody, at_once)
+    assert [] == run(client, search, page)[0]
+    assert ["the work"] == ours.take_over()
+
+
+def take_all(taker: TimeBloom, limit: int) -> list[str]:
+    """What one taker gets, until there is no more for it."""
+    taken: list[str] = []
+    while some := taker.take_over(limit):
+        assert len(some) <= limit
+        taken += some
+    return taken
 
 
 @pytest.mark.parametrize("slices", ["0000", "ffff"])

@@ -361,9 +361,9 @@ def test_other_files_are_refused(url: str, tmp_path: Path) -> None:
         other = tmp_path / f"{number}"
         other.write_bytes(content)
         refused(tbloom("restore", url, str(other), "--quiet"), str(other), "nothing was restored")
-    newer = tmp_path / "newer"
-    newer.write_bytes(gzip.compress(b'{"tbloom":{"format":2,"more":1}}\n'))
-    refused(tbloom("restore", url, str(newer), "--quiet"), str(newer), "format 2", "format 1")
+    older = tmp_path / "older"
+    older.write_bytes(gzip.compress(b'{"tbloom":{"format":1,"more":1}}\n'))
+    refused(tbloom("restore", url, str(older), "--quiet"), str(older), "format 1", "format 2")
     refused(tbloom("restore", url, "/no/such", "--quiet"), "/no/such")
     refused(tbloom("restore", url, str(tmp_path), "--quiet"), str(tmp_path))
 
@@ -732,7 +732,7 @@ def test_the_records_are_as_documented(url: str, exported: TimeBloom, file: str)
     """Lines of JSON in a gzip stream; the line of a part is followed by its bytes, as in Redis."""
     with gzip.open(file) as stream:
         [header] = json.loads(stream.readline()).values()
-        assert (header["format"], header["name"]) == (1, exported.name)
+        assert (header["format"], header["name"]) == (2, exported.name)
         assert header["parameters"] == exported.config.stored
         assert list(json.loads(stream.readline())) == ["shard"]
         [part] = json.loads(stream.readline()).values()

@@ -113,3 +113,16 @@ def test_too_many_new_items_are_asked_for_before_others(few: int) -> None:
     answers.check_room("name", [*digests(1, 1000), *digests(1)])
     answers.forget(digests(1))
     answers.check_room("name", digests(1, 1000))
+
+
+def test_new_items_of_an_earlier_generation_are_dropped_also_if_they_are_kept_later() -> None:
+    """Those of the shard that has begun anew."""
+    answers = PendingAnswers()
+    for few in (digests(4), digests(4, 4)):
+        answers.keep_new(few, LANE_TTL_MS, origin=(0, "1"))
+        answers.drop_earlier(0, "2", lambda key: key not in digests(2))
+    answers.drop_earlier(0, "1", lambda _: True)
+    answers.keep_new(digests(1, 8), LANE_TTL_MS, origin=(0, "2"))
+    answers.keep_new(digests(1, 9), LANE_TTL_MS, origin=(1, "1"))
+    left = [*digests(2), *digests(2, 8)]
+    assert left == [*answers.take_new(digests(10))]

@@ -149,14 +149,19 @@ class Claims:
         # They stay noted until the server answers, so that a claim of one of them meanwhile waits for a release of its own.
         if own.to_release:
             yield from self._release(own, {**own.to_release}, "abandon")
-        to_commit = list(own.to_commit)
-        try:
-            if to_commit:
-                yield from self._commit(to_commit)
-        except TBloomError:  # it would fail the next time too
-            for digest in to_commit:
-                own.to_commit.pop(digest, None)
-            raise
+        refused = None
+        for batch in self.exchange.batches(
+            [*own.to_commit]
+        ):  # one by one: a full slice refuses its own only
+            items = [*batch.digests]
+            try:
+                yield from self._commit(items)
+            except TBloomError as error:  # it would fail the next time too
+                refused = error
+                for digest in items:
+                    own.to_commit.pop(digest, None)
+        if refused is not None:
+            raise refused
 
     def _release(self, own: HeldClaims, numbers: dict[bytes, str], how: str) -> Flow[None]:
         batches = self.exchange.batches(numbers)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from tbloom.bloom.claims.held import Claim, HeldClaims
@@ -98,7 +99,8 @@ class Sessions:
         own, taken = self._claims.own, dict[bytes, str]()
         try:
             for shard, (now, sessions) in known.items():
-                dead = {session: until for session, until in sessions.items() if until <= now}
+                # One that died in this millisecond may leave more claims in it.
+                dead = {session: until for session, until in sessions.items() if until < now}
                 # The first search looks at all claims: their session may be forgotten already.
                 search = self._searches.get((shard, limit > 0))
                 if search is None or search.prefix != prefix or (search.cursor is None and dead):
@@ -117,18 +119,16 @@ class Sessions:
     ) -> Flow[None]:
         """Takes over the next page's claims, up to the limit."""
         next_, left, found = yield from self._abandoned(shard, search, wanted=limit > 0)
-        room = limit - len(taken)
-        for within in {within for within, _ in found.values()}:
-            some = {digest: note for digest, (slices, note) in found.items() if slices == within}
-            some = dict(list(some.items())[: max(0, room)])
+        wanted = dict(islice(found.items(), limit - len(taken)))
+        for within in {within for within, _ in wanted.values()}:
+            some = {digest: note for digest, (slices, note) in wanted.items() if slices == within}
             answers = yield from self._claims.claim(some, within, some)
             taken |= {digest: some[digest] for digest in some if answers[digest] is Claim.NEW}
-            room -= len(some)
             # Such an item was done: its session died before it ended the claim, or was taken for dead.
             seen = [digest for digest, answer in answers.items() if answer is Claim.SEEN]
             if seen:
                 yield from self._claims.release(seen, "dead")
-        if room < 0 or len(found) > limit:
+        if len(wanted) < len(found):
             return  # the page once more
         search.left_some |= left > 0
         search.cursor = None if next_ == "0" else next_

@@ -12,7 +12,7 @@ from rich.text import Text
 from tbloom.bloom.measured import Measured
 from tbloom.cli.kit import filters, formats, numbers, output, sources
 from tbloom.cli.kit.errors import CommandError
-from tbloom.cli.kit.filter_info import highest_rate
+from tbloom.cli.kit.filter_info import keeps_promise
 from tbloom.cli.kit.progress import Reporter
 
 if TYPE_CHECKING:
@@ -107,6 +107,7 @@ def _ask(
 
 def _compared(seen: TimeBloom, items: int, missing: int, measured: Measured) -> dict[str, Any]:
     info = seen.info()
+    is_kept = keeps_promise(info, measured.low)
     return {
         "name": seen.name,
         # Exact items, and how many of them the filter lacks.
@@ -121,8 +122,8 @@ def _compared(seen: TimeBloom, items: int, missing: int, measured: Measured) -> 
         "measured_high": measured.high,
         "estimated_error_rate": info.error_rate,
         "promised_error_rate": info.promised_error_rate,
-        "keeps_promise": measured.low <= highest_rate(info),
-        "agrees": not missing and measured.low <= highest_rate(info),
+        "keeps_promise": is_kept,
+        "agrees": not missing and is_kept,
     }
 
 
@@ -137,7 +138,7 @@ def _shown(compared: dict[str, Any]) -> RenderableType:
         ("random items", f"{compared['random']:,}", "never added"),
         ("called seen", f"{compared['seen']:,}", ""),
         ("error rate, measured", measured, f"{low} to {high} (95 % interval)"),
-        ("estimated", estimated, "from the bits that are set"),
+        ("estimated", estimated, "from the number of items"),
         ("promised", promised, "at most, over the whole window"),
     )
     return Group(table, *(Text(line, style="yellow") for line in _warnings(compared)))

@@ -3,7 +3,7 @@
 The file is a gzip stream, whose checksum and length show that it is whole. The stream has records, a
 line of JSON each; the record of a part is followed by the part's bytes::
 
-    {"tbloom": {"format": 1, "name": "news", "parameters": "{...}", "time": 1557316800000, "expires": ...}}
+    {"tbloom": {"format": 2, "name": "news", "parameters": "{...}", "time": 1557316800000, "expires": ...}}
     {"part": {"shard": 0, "label": "20190507", "number": 0, "expires": 1557835200000, "size": 3218517}}
     <3218517 bytes>
     {"shard": {"shard": 0, "layout": "", "config_expires": ..., "layout_expires": ..., "register_expires": ...}}
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from tbloom.bloom.config import Config
 
-FORMAT = 1
+FORMAT = 2
 #: Bytes per request, which keep neither server nor client busy for long.
 CHUNK = 1 << 20
 _LONGEST_LINE = 4 * CHUNK

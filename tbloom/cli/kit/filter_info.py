@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from tbloom.bloom.info import FilterInfo, SliceInfo
 
-#: By chance, items of a small filter set more bits than they do on average.
-_CHANCE = 1.5
+#: Up to this times the promised error rate, a filter keeps its promise.
+_KEPT = 1.1
 
 
 def advice(info: FilterInfo) -> list[str]:
@@ -33,7 +33,7 @@ def advice(info: FilterInfo) -> list[str]:
                 f"slice {slice.label} holds {times:.1f} times its capacity{parts}: "
                 f"reconfigure() with a capacity of {slice.items:,} or more"
             )
-    if info.error_rate > highest_rate(info):
+    if not keeps_promise(info, info.error_rate):
         found.append(
             f"the error rate is {formats.rate(info.error_rate)}, more than the promised "
             f"{formats.rate(info.promised_error_rate)}"
@@ -41,15 +41,9 @@ def advice(info: FilterInfo) -> list[str]:
     return found
 
 
-def highest_rate(info: FilterInfo) -> float:
-    """The highest error rate of a filter that keeps its promise.
-
-    The error rate that it was made with is not stored, so what is shown as promised is the least that this can be. Slices
-    that have grown may have parts made for a higher one.
-    """
-    have_grown = any(slice.parts > 1 or slice.items > info.capacity for slice in info.slices)
-    promised = info.promised_error_rate
-    return _CHANCE * (max(promised, info.error_rate) if have_grown else promised)
+def keeps_promise(info: FilterInfo, rate: float) -> bool:
+    """True if an error rate of the filter is not higher than promised."""
+    return rate <= _KEPT * info.promised_error_rate
 
 
 def as_dict(info: FilterInfo) -> dict[str, Any]:
