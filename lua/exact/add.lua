@@ -117,10 +117,10 @@ for i = FIRST_SWEPT, #ARGV do
 end
 
 -- Without a new item the answer is not kept, because a resent call finds the same. (Unless an item has expired by then:
--- see docs/guarantees.md.)
+-- see docs/guarantees.md.) Once its items have expired, an answer says nothing of those that others add.
 if new == 0 then return {0, answers, splits, dead, left} end
 
 keep_parameters()
 if ends_before(layout_key, ttl) then redis.call('PEXPIRE', layout_key, life) end
-redis.call('SET', lane_key, lane_entry(ARGV[1], answers, generation), 'PX', lane_ttl)
+redis.call('SET', lane_key, lane_entry(ARGV[1], answers, generation), 'PX', math.min(lane_ttl, ttl))
 return {0, answers, splits, dead, left}

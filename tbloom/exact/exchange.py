@@ -131,7 +131,9 @@ class ExactExchange(BucketExchange):
                 self._learn(batch, *more)
             return True
         if status == Status.LAYOUT:
-            if payload:
+            if not batch.digests:  # to clear
+                batch.generation = text(payload)
+            elif payload:
                 self._outdated.add(batch.shard)
             else:
                 self._trees[batch.shard] = Tree("")
@@ -201,12 +203,12 @@ class ExactExchange(BucketExchange):
         )
 
     def clear_call(self, batch: Batch) -> ScriptCall:
-        """``lua/exact/clear.lua``; the batch has a token, and no items."""
+        """``lua/exact/clear.lua``; the batch has a token, a generation, and no items."""
         keys = self.config.keys
         return ScriptCall(
             _CLEAR,
             (self._lane(batch), keys.config(batch.shard), keys.layout(batch.shard)),
-            (batch.number, self.config.stored, LANE_TTL_MS),
+            (batch.number, self.config.stored, LANE_TTL_MS, batch.generation),
         )
 
     def _is_agreed(self, batch: Batch) -> int:

@@ -119,7 +119,8 @@ def _clear(exchange: ExactExchange) -> Flow[None]:
             tree = yield from read_tree(config.name, config.keys.layout(shard))
         except TBloomError:  # not tbloom's layout, so no buckets can be found by it
             tree = Tree("")
-        yield from exchange.change([Batch([], shard)], exchange.clear_call)
+        cleared = Batch([], shard, generation=tree.generation)
+        yield from exchange.change([cleared], exchange.clear_call)
         prefix = config.keys.buckets(tree.generation, shard)
         calls = [Command(("UNLINK", *keys)) for keys in bucket_keys(prefix, tree)]
         for some in chunks(calls, CALLS_AT_ONCE):

@@ -237,16 +237,19 @@ def test_a_new_item_is_kept_for_its_caller_no_longer_than_in_its_window(
         assert digest("a") not in seen._protocol._exchange.pending_answers
 
 
+@pytest.mark.parametrize(
+    ("store", "short"),
+    [(TimeBloom, {"granularity": "1s", "slices": 2}), (ExactFilter, {"ttl": 2})],
+)
 def test_a_repeat_after_its_window_is_answered_like_any_other_call(
-    clockwork: Any, name: str
+    store: Any, short: Any, clockwork: Any, name: str
 ) -> None:
     """The lost answer has left with the window, so the item is new to the first who asks in the next one."""
     losing: list[str] = []
-    short: Any = {"granularity": "1s", "slices": 2}
     with (
         LossyProxy(clockwork.server.url, lambda _: bool(losing)) as proxy,
-        TimeBloom.from_url(proxy.url, name, retry_for=0, **short) as seen,
-        TimeBloom.from_url(clockwork.server.url, name, **short) as other,
+        store.from_url(proxy.url, name, retry_for=0, **short) as seen,
+        store.from_url(clockwork.server.url, name, **short) as other,
     ):
         seen.add("before")
         losing.append("this reply")
@@ -317,13 +320,26 @@ def lanes_of(call: ScriptCall) -> list[str]:
     return [key for key in map(text, call.keys) if ":lane:" in key]
 
 
-def test_a_stray_copy_of_a_clear_forgets_nothing(client: redis.Redis, url: str, name: str) -> None:
-    """Not what was added since."""
-    with TimeBloom.from_url(url, name) as seen:
-        seen.add("a")
-        [clear] = sent(client, seen._protocol.clear())
+@both
+@pytest.mark.parametrize("is_used", [False, True])
+@pytest.mark.parametrize("was_executed", [False, True])
+def test_a_stray_copy_of_a_clear_forgets_nothing(
+    store: Any, client: redis.Redis, url: str, name: str, *, was_executed: bool, is_used: bool
+) -> None:
+    """Not what was added since; also if its first copy never arrived, and the call was repeated."""
+    with store.from_url(url, name) as seen:
+        if is_used:
+            seen.add("a")
+        clears = seen._protocol.clear()
+        calls = next(clears)
+        while not isinstance(calls[0], ScriptCall):
+            calls = clears.send(replies_to(client, calls))
+        if was_executed:
+            replies_to(client, calls)
+        clears.close()
+        seen.clear()
         seen.add("b")
-        replies_to(client, [clear])
+        replies_to(client, calls)
         assert [False, True] == seen.contains_many(["a", "b"])
 
 
