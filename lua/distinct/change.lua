@@ -57,8 +57,9 @@ local max_members, slices, items, FIRST_MEMBER = tonumber(ARGV[14]), tonumber(AR
 local is_mapped, is_merge = mapping_generation ~= '-', verb == 'merge'
 local is_added, has_ids = verb == 'add' or is_merge, is_merge or not is_mapped
 local CHUNK, PIECE, asked = 65536, 2 ^ 28, #ARGV[17] / (has_ids and 4 or 20)
--- The limit of work in one call, and what another form of a container takes of it; to write 8 KB takes 1.
-local MAX_WORK, CONVERSION = 40, 40
+-- The limit of work in one call, and what another form of a container takes of it; to write 8 KB takes 1. And the limit of bytes
+-- that are read of containers, after which it looks at no further member.
+local MAX_WORK, CONVERSION, MAX_READ = 40, 40, 128 * 8192
 
 local stored, of, stored_parameters, entry = entry_of(counters_key, counter)
 -- The token comes first: a resent call gets its first answer, even if something has changed since.
@@ -121,7 +122,7 @@ end
 
 -- The chunk of an id in a slice; nil if its piece is not in KEYS. lows: the ids to add to it or to discard from it; asking:
 -- the members that have them.
-local heads, chunks, by_place, damaged = {[KEYS[FIRST_KEY]] = first_head}, {}, {}, nil
+local heads, chunks, by_place, read, damaged = {[KEYS[FIRST_KEY]] = first_head}, {}, {}, 0, nil
 local function chunk_of(slice, id)
   local at, piece = math.floor(id / CHUNK), pieces[math.floor(id / PIECE)]
   if not piece then return nil end
@@ -134,6 +135,7 @@ local function chunk_of(slice, id)
   local is_damaged = not head
   if head then chunk.container, is_damaged = container_at(head, at) end
   if is_damaged then damaged, chunk.container = key, nil end
+  read = read + #(chunk.container or '')
   return chunk
 end
 
@@ -152,10 +154,10 @@ local function look_at(chunk, id, member)
 end
 
 -- (1) What changes nothing gets its answer also on a server that refuses writes.
-local answers, unknown, places, buckets = {}, {}, {}, {}
+local answers, unknown, places, buckets, is_left = {}, {}, {}, {}, false
 for member = 0, asked - 1 do
   local at, bucket = FIRST_KEY, nil
-  if not has_ids then at, bucket = place_of(member) end
+  if read > MAX_READ then at, is_left = nil, true elseif not has_ids then at, bucket = place_of(member) end
   local id = at and id_of(member, at)
   local answer = '0'
   if id == false then
@@ -178,7 +180,7 @@ for member = 0, asked - 1 do
   answers[member + 1] = answer
 end
 -- A container is written as a whole, and it takes long to give it another form, so one call changes some only.
-local work, changes, is_left = 0, #unknown > 0 or verb == 'discard', false
+local work, changes = 0, #unknown > 0 or verb == 'discard'
 for _, chunk in ipairs(chunks) do
   if #chunk.asking > 0 then
     local container = chunk.container or 'a'

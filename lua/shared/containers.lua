@@ -83,32 +83,38 @@ local function changed_bitmap(container, lows, is_added)
   return table.concat(pieces)
 end
 
--- Runs with more ids, or with fewer: the sorted `lows`.
+-- Runs with more ids, or with fewer: the sorted `lows`. The run that is being changed is first..last; from run `at` on nothing
+-- is written yet.
 local function changed_runs(container, lows, is_added)
+  local pieces, at, first, last = {}, 1, nil, nil
+  local function write(to)
+    if first and first <= to then pieces[#pieces + 1] = u16(first) .. u16(to - first) end
+  end
   for _, low in ipairs(lows) do
     local n = begun_by(container, low)
-    local from, to, middle = 4 * n + 4, 4 * n + 4, ''
-    local first, last = low, low
-    if n > 0 then
-      local before = u16_at(container, 4 * n)
-      local before_last = before + u16_at(container, 4 * n + 2)
-      if not is_added then
-        from = 4 * n
-        if before < low then middle = u16(before) .. u16(low - 1 - before) end
-        if low < before_last then middle = middle .. u16(low + 1) .. u16(before_last - low - 1) end
-      elseif before_last == low - 1 then
-        from, first = 4 * n, before
-      end
+    if n >= at then
+      write(last)
+      pieces[#pieces + 1] = string.sub(container, 4 * at, 4 * n - 1)
+      first, at = u16_at(container, 4 * n), n + 1
+      last = first + u16_at(container, 4 * n + 2)
     end
     if is_added then
-      if to < #container and u16_at(container, to) == low + 1 then
-        last, to = low + 1 + u16_at(container, to + 2), to + 4
+      if not first or last ~= low - 1 then
+        write(last)
+        first = low
       end
-      middle = u16(first) .. u16(last - first)
+      last = low
+      if 4 * at < #container and u16_at(container, 4 * at) == low + 1 then
+        last, at = low + 1 + u16_at(container, 4 * at + 2), at + 1
+      end
+    else
+      write(low - 1)
+      first = low + 1
     end
-    container = string.sub(container, 1, from - 1) .. middle .. string.sub(container, to)
   end
-  return 'r' .. u16((#container - 3) / 4) .. string.sub(container, 4)
+  write(last)
+  local runs = table.concat(pieces) .. string.sub(container, 4 * at)
+  return 'r' .. u16(#runs / 4) .. runs
 end
 
 -- The number of ids of an array or of runs, and the number of runs that they are.

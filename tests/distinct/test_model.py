@@ -267,6 +267,26 @@ def test_a_call_with_too_much_to_do_is_made_in_parts(binary: redis.Redis) -> Non
     model.check()
 
 
+def test_a_call_with_too_much_to_read_is_made_in_parts(binary: redis.Redis, name: str) -> None:
+    """150 bitmaps in each of two slices, 8 KB each, of which a call reads 128."""
+    counter = DistinctCounter(binary, name, None, granularity="d", slices=2)
+    chunks = range(0, 150 * CHUNK, CHUNK)
+    counter.from_roaring(
+        BitMap(chunk + 3 * low for chunk in chunks for low in range(4097)).serialize()
+    )
+    [piece] = binary.scan_iter(f"{{{name}}}:chunks:*")
+    window, now = counter.config.window, counter._protocol._exchange.clock.now()
+    earlier, _ = window.live(now)
+    binary.copy(piece, counter.config.keys.piece(name, earlier.label, 0))
+    protocol = counter._protocol
+    assert ([True] * 150, 3) == run(binary, protocol.contains_many(chunks))
+    answers, scripts = run(binary, protocol.discard_many([*chunks, 1]))
+    assert [True] * 150 + [False] == answers
+    assert 8 <= scripts <= 16
+    assert ([False] * 150, 3) == run(binary, protocol.contains_many(chunks))
+    assert 150 * 4096 == counter.count(1) == counter.count()
+
+
 def test_members_of_counters_share_their_ids(url: str, name: str) -> None:
     with (
         DistinctCounter.from_url(url, "a", name) as a,
