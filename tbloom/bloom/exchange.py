@@ -14,6 +14,7 @@ from tbloom.bloom.script_calls import ShardCalls, SliceCalls
 from tbloom.engine.batches import Batch
 from tbloom.engine.exchange import Exchange, ServerClock
 from tbloom.engine.flow import Flow, Status, chunks, text
+from tbloom.engine.server import check_stored
 from tbloom.errors import ConfigMismatch, FilterFull, TBloomError
 
 #: The limit of looks in one call: a look at each part for each item. A look takes 1 us on Redis 7.0.
@@ -87,8 +88,13 @@ class FilterExchange(Exchange):
     ) -> Flow[bool]:
         """Compares the parameters, and begins the current slice. False: another slice is current, or the layout has changed."""
         if not agreed:
-            opening = [Batch([], known=current)]
-            if (yield from self._deliver([current.open(store=store)], opening, self._accept)):
+            opening = Batch([], known=current)
+            left = yield from self._deliver([current.open(int(store))], [opening], self._accept)
+            if opening.agreed:  # there is no root, but another client's shards may have outlived it
+                shards = map(self.config.keys.config, range(self.config.shards))
+                yield from check_stored(self.config, shards)
+                left = yield from self._deliver([current.open(2)], left, self._accept)
+            if left:
                 return False
             self._agreed = (current, store)
         return not (store and self._grown) or (yield from self._begin_slices(current, batches))

@@ -31,10 +31,8 @@ def reconfigure(config: Config, clock: ServerClock) -> Flow[None]:
     """
     root = config.keys.root
     [stored] = yield from deliver([Command(("GET", root))])
-    if stored is None:
-        return
     yield from _check_no_later_slice(config, clock)
-    if config.shards > 1:
+    if config.shards > 1 and stored is not None:
         yield from _change(config, clock, text(stored), None)
     for shard in range(config.shards):
         [copy] = yield from deliver([Command(("GET", config.keys.config(shard)))])

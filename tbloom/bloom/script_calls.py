@@ -220,10 +220,10 @@ class SliceCalls:
             ),
         )
 
-    def open(self, *, store: bool) -> ScriptCall:
+    def open(self, store: int) -> ScriptCall:
         """``lua/bloom/open.lua``."""
         times = (self.begins, self.ends, self.expires_at(None))
-        return ScriptCall(_OPEN, (self.config.keys.root,), (self.config.stored, *times, int(store)))
+        return ScriptCall(_OPEN, (self.config.keys.root,), (self.config.stored, *times, store))
 
     def begin(self, shard: int, items: int) -> ScriptCall:
         """``lua/bloom/begin_slice.lua``, to begin the current slice with room for ``items``."""

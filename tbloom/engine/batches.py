@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import compress, repeat
 from typing import Any
@@ -27,6 +27,8 @@ class Batch:
     label: str | None = None
     #: How long its items are remembered (ms); 0 where the call sets no TTL.
     ttl: int = 0
+    #: Makes its call.
+    call: Callable[[Batch], Any] | None = None
     #: What its last call was made from: a slice's calls, or a tree of buckets.
     known: Any = None
     #: The generation of its shard that its last call was made for.

@@ -79,7 +79,7 @@ class Exchange(BeginsAnew):
         """``ask``, or another flow, with a token for each batch; keeps pending answers if it fails."""
         lanes = self._lanes
         for batch in batches:
-            batch.token = batch.token or lanes.take()
+            batch.token, batch.call = batch.token or lanes.take(), call
         try:
             yield from asking or self.ask(batches, call, store=store)
             lanes.give_back([batch.token for batch in batches if batch.token])
@@ -153,13 +153,15 @@ class Exchange(BeginsAnew):
         self, digests: list[Any], call: Callable[[Batch], ScriptCall], ttl: int
     ) -> Flow[None]:
         """Sends batches without a reply again: those with these items, and the oldest where there are too many."""
-        pending = self.pending_answers
+        pending, asked = self.pending_answers, set(digests)
         again = pending.batches_of(digests)
         for batch in again:
-            batch.ttl = ttl  # holds if the server has not executed it yet
+            # If the server has not executed it yet: all of its items are asked for, so now this call counts.
+            if asked.issuperset(batch.digests):
+                batch.ttl, batch.call = ttl, call
         again += pending.oldest_batches()
         try:
-            yield from self.ask(again, call, store=True)
+            yield from self.ask(again, _call_of, store=True)
         except TBloomError:
             pass  # `add` meets it too, and some answers may be known now
         finally:
@@ -241,7 +243,9 @@ class Exchange(BeginsAnew):
         if not digests:
             return []
         token = self._lanes.take() if batch.token else None
-        return [Batch(digests, batch.shard, token, label=batch.label, ttl=batch.ttl)]
+        return [
+            Batch(digests, batch.shard, token, label=batch.label, ttl=batch.ttl, call=batch.call)
+        ]
 
     def _answers(self, batch: Batch, payload: Any, *, complete: bool = False) -> str:
         """A character for each item; unless ``complete``, for the first ones at least."""
@@ -253,6 +257,12 @@ class Exchange(BeginsAnew):
                 "has another program written to the keys of its lanes?"
             )
         return answers
+
+
+def _call_of(batch: Batch) -> ScriptCall:
+    assert batch.call is not None  # noqa: S101 - it was sent once
+    call: ScriptCall = batch.call(batch)
+    return call
 
 
 def _items_in(batches: list[Batch]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from tbloom.engine.flow import CALLS_AT_ONCE, Command, Flow, ScriptCall, chunks, deliver, text
 from tbloom.engine.parameters import Guarded
@@ -12,11 +13,12 @@ from tbloom.errors import ConfigMismatch
 _SERVER = Script("engine/server")
 
 
-def check_stored(config: Guarded) -> Flow[None]:
-    """Raises ConfigMismatch where the filter is stored with other parameters."""
-    [stored] = yield from deliver([Command(("GET", config.keys.root))])
-    if stored is not None and text(stored) != config.stored:
-        raise ConfigMismatch(config.name, config.differences(text(stored)), text(stored))
+def check_stored(config: Guarded, keys: Iterable[str] = ()) -> Flow[None]:
+    """Raises ConfigMismatch where the root, or one of these keys, has other parameters."""
+    for some in chunks([*keys] or [config.keys.root], CALLS_AT_ONCE):
+        for stored in (yield from deliver([Command(("GET", key)) for key in some])):
+            if stored is not None and text(stored) != config.stored:
+                raise ConfigMismatch(config.name, config.differences(text(stored)), text(stored))
 
 
 def evictions(keys: list[str]) -> Flow[list[str]]:

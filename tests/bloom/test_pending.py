@@ -383,3 +383,33 @@ def test_of_two_calls_without_an_answer_the_refused_one_hides_no_answer(
         assert seen.add("x") is True
         with pytest.raises(ConfigMismatch):
             seen.add("x")
+
+
+def test_a_lost_call_is_sent_again_with_its_own_ttl(url: str, name: str) -> None:
+    """By a call that asks for some of its items only; the others keep the time that they were given."""
+    with ExactFilter.from_url(url, name) as seen:
+        seen.add("before")
+        lost = seen._protocol.add_many(["a", "b"], 3600)
+        next(lost)
+        lost.close()
+        assert seen.add("a", ttl=1)
+        assert seen.add("b", ttl=3600)
+        time.sleep(1.1)
+        with ExactFilter.from_url(url, name) as theirs:
+            assert not theirs.add("b")
+
+
+def test_a_lost_call_is_sent_again_with_its_own_slices(clockwork: Any, name: str) -> None:
+    """By a call that asks the newest slice only."""
+    with (
+        TimeBloom.from_url(clockwork.server.url, name, slices=3) as ours,
+        TimeBloom.from_url(clockwork.server.url, name, slices=3) as theirs,
+    ):
+        theirs.add("b")
+        clockwork.set("2019-06-04 00:00:00")
+        ours.add("before")
+        lost = ours._protocol.add_many(["a", "b"], None)
+        next(lost)
+        lost.close()
+        assert ours.add("a", within=1)
+        assert not ours.add("b")

@@ -206,6 +206,25 @@ async def test_every_verb_finishes_one_that_ended_half_way(
     assert not any(await seen.add_many(items))
 
 
+async def test_a_filter_whose_root_was_dropped_is_not_taken_over(
+    make: Make, client: redis.Redis, name: str
+) -> None:
+    """Only reconfigure() changes the parameters. Then clients with the old ones are refused."""
+    old, new = ({"shards": 3, "capacity": capacity, "error_rate": 1e-9} for capacity in (100, 200))
+    items = [f"item {i}" for i in range(50)]
+    seen = make(**old)
+    await seen.add_many(items)
+    client.delete(f"{{{name}}}:config")
+    with pytest.raises(ConfigMismatch):
+        await make(**new).add("a")
+    assert [False, True] == [await make(**old).add("item 0"), await seen.add("b")]
+    client.delete(f"{{{name}}}:config")
+    await make(**new).reconfigure()
+    assert not any(await make(**new).add_many(items))
+    with pytest.raises(ConfigMismatch):
+        await make(**old).add("c")
+
+
 async def test_a_shard_with_parameters_that_can_not_change_stays_as_it_is(
     make: Make, client: redis.Redis, name: str
 ) -> None:

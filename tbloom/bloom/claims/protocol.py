@@ -150,9 +150,8 @@ class Claims:
         if own.to_release:
             yield from self._release(own, {**own.to_release}, "abandon")
         refused = None
-        for batch in self.exchange.batches(
-            [*own.to_commit]
-        ):  # one by one: a full slice refuses its own only
+        # One by one, because a full slice refuses its own only.
+        for batch in self.exchange.batches([*own.to_commit]):
             items = [*batch.digests]
             try:
                 yield from self._commit(items)
