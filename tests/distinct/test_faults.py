@@ -112,6 +112,28 @@ def test_an_add_without_an_answer_is_made_anew_after_a_clear(url: str, name: str
 
 
 @pytest.mark.parametrize("mapping", [False, True])
+def test_an_answer_that_is_known_does_not_outlast_a_clear(
+    url: str, name: str, *, mapping: bool
+) -> None:
+    """Of a call that failed after the first answer had been fetched; another client has cleared, and added, since."""
+    loses: list[bool] = []
+    with (
+        LossyProxy(url, lambda _: bool(loses and loses.pop())) as proxy,
+        DistinctCounter.from_url(proxy.url, "one", name, retry_for=0) as counter,
+        DistinctCounter.from_url(url, "one", name) as other,
+    ):
+        counter.add("first")
+        for lost in ([True], [True, False]):
+            loses.extend(lost)
+            with pytest.raises(redis.ConnectionError):
+                counter.add("a")
+        assert not loses
+        other.clear(mapping=mapping)
+        assert other.add("a")
+        assert [False, 1] == [counter.add("a"), other.count()]
+
+
+@pytest.mark.parametrize("mapping", [False, True])
 async def test_a_clear_that_ends_in_an_error_is_done_by_the_next_one(
     make_counter: Make, url: str, name: str, *, mapping: bool
 ) -> None:
