@@ -249,7 +249,7 @@ for head, own in pairs(containers) do store(head, own, n[head], generation, expi
 
 -- Without a change an add's answer is not kept: known members come often, and need no write then. A discard's is, because the
 -- member may be added before a late copy arrives.
-if changes then
+if verb == 'discard' or given > 0 or next(containers) then
   if not stored_mapping then redis.call('SET', mapping_key, mapping) end
   if given > 0 then redis.call('SET', members_key, string.format('%.0f', members + given)) end
   redis.call('SET', lane_key, lane_entry(ARGV[1], answers, generation), 'PX', lane_ttl)
