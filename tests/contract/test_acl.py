@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import redis
+from pyroaring import BitMap
 
 from tbloom import Claim, TimeBloom
 from tbloom.cli import main
@@ -95,7 +96,7 @@ def _verbs_of_an_exact_filter(url: str, name: str, shards: int = 1) -> None:
 
 
 def _verbs_of_counters(url: str, mapping: str, _: int = 1) -> None:
-    """With bitmaps, and sorted ids."""
+    """With bitmaps, and sorted ids; with members that are kept, and with integers in more than 256 chunks."""
     many, few = [*map(str, range(4500))], [*map(str, range(4400, 4600))]
     with (
         DISTINCT.sync.from_url(url, "many", mapping) as one,
@@ -117,6 +118,15 @@ def _verbs_of_counters(url: str, mapping: str, _: int = 1) -> None:
         assert 0 == other.count()
         one.clear(mapping=True)
         assert 0 == days.count()
+    with DISTINCT.sync.from_url(url, "kept", mapping, keep_members=True) as kept:
+        assert kept.add("a")
+        assert ["a"] == [*kept.members()]
+        kept.clear(mapping=True)
+    with DISTINCT.sync.from_url(url, mapping, None) as numbers:
+        for ids in (range(0, 20_000, 2), range(1, 20_000, 3), range(0, 300 * 65_536, 65_536)):
+            numbers.from_roaring(BitMap(ids).serialize())
+        assert numbers.discard(0)
+        assert 300 < len(numbers.members().bitmap())
 
 
 #: Every verb of a store, with as many items that all of its scripts' branches are taken.
