@@ -10,7 +10,7 @@ OLDEST_PYTHON ?= $(firstword $(wildcard $(HOME)/.pyenv/versions/3.10.*/bin/pytho
 demo: $(VENV)/.demo
 	$(BIN)/tbloom demo $(ARGS)
 
-# Every promise once, in under five minutes: four processes, because tests often wait, each with a Redis of its own. ARGS=-n0: in one.
+# Every promise once, in five to eight minutes on two cores: four processes, because tests often wait, each with a Redis of its own. ARGS=-n0: in one.
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -n 4 --dist worksteal -m "not check" $(ARGS)
 
