@@ -116,6 +116,8 @@ class SyncDriver(Store["redis.Redis | redis.RedisCluster", Any]):
                     pipeline.execute_command(*call.words, **options(self.client, call))
                 replies: Sequence[Any] = pipeline.execute(raise_on_error=False)
                 return replies
+        except AttributeError as error:  # another thread has disconnected the pool
+            return [redis.ConnectionError(f"disconnected while in use ({error})")] * len(calls)
         except BaseException as error:
             if not isinstance(error, redis.RedisError):
                 self._drop_replies()
