@@ -420,5 +420,6 @@ def test_each_item_is_new_once_though_a_sentinel_replaces_a_living_master(name: 
         for job in adding:
             job.result()
         assert replica.info("replication")["role"] == "master"
-        account.check_answers(again=200)  # in the moment before the old master notices
-        assert all(seen.contains_many([*account.offered]))
+        # What the old master called new in the moment before it noticed is forgotten, and asked for again or not.
+        account.check_answers(again=200)
+        assert seen.contains_many([*account.offered]).count(False) <= 200

@@ -134,7 +134,7 @@ class Fleet:
             crawler.wait()
 
 
-@pytest.mark.timeout(3600 if FULL else 120)
+@pytest.mark.timeout(3600 if FULL else 600)
 @pytest.mark.parametrize(
     ("kind", "queues", "restart", "times"),
     [
@@ -178,7 +178,7 @@ def test_every_page_is_fetched_though_a_crawler_is_killed(
 
 
 @pytest.mark.check
-@pytest.mark.timeout(3600 if FULL else 120)
+@pytest.mark.timeout(3600 if FULL else 600)
 def test_pages_are_lost_where_they_are_marked_when_scheduled(
     tree: Site, url: str, tmp_path: Path
 ) -> None:
