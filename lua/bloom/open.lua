@@ -6,8 +6,8 @@
 -- ARGV[2]    when the client believes that the current slice begins (ms)
 -- ARGV[3]    when it ends (ms)
 -- ARGV[4]    when it leaves the window (ms)
--- ARGV[5]    0: change nothing; 1: keep the parameters as long as the slice; 2: store them where there are none, because no shard
---            has others
+-- ARGV[5]    0: change nothing; 1: keep the parameters as long as the slice; 2: store them where there are none,
+--            because no shard has others
 --
 -- Reply      {0, ''}          agreed
 --            {1, now}         the server's clock (ms) is not within ARGV[2..3]; nothing changed

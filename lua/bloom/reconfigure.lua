@@ -1,7 +1,8 @@
 -- reconfigure: give a filter, or one shard of it, other parameters, and keep what it has seen.
 --
 -- KEYS[1]    the filter's parameters
--- KEYS[2]    the layout (add.lua). KEYS[2..] are missing for the key that a sharded filter's clients compare their parameters with (open.lua)
+-- KEYS[2]    the layout (add.lua). KEYS[2..] are missing for the key that a sharded filter's clients compare their
+--            parameters with (open.lua)
 -- KEYS[3]    the register of parts
 -- KEYS[4..]  all parts of live slices
 --

@@ -1,4 +1,5 @@
--- a lane: the number of its last call that changed something, the answers, and the store's generation then, "7:101:1557273600000000".
+-- a lane: the number of its last call that changed something, the answers, and the store's generation then:
+-- "7:101:1557273600000000".
 
 -- What a lane keeps of a call.
 local function lane_entry(number, answers, generation)

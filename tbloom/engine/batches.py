@@ -28,7 +28,7 @@ class Batch:
     #: How long its items are remembered (ms); 0 where the call sets no TTL.
     ttl: int = 0
     #: Makes its call.
-    call: Callable[[Batch], Any] | None = None
+    call: Callable[[Batch], ScriptCall] | None = None
     #: What its last call was made from: a slice's calls, or a tree of buckets.
     known: Any = None
     #: The generation of its shard that its last call was made for.

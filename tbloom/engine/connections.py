@@ -83,8 +83,7 @@ class KeptConnections:
         connection.disconnect()  # else the next call would read the rest of these replies
         self._pool.release(connection)
         self.let_go()  # the others may be closed too; the pool checks them
-        if isinstance(error, AttributeError):  # another thread has disconnected the pool
-            return RedisConnectionError(f"disconnected while in use ({error})")
+        error = as_disconnected(error)
         if isinstance(error, RedisError):
             return error
         raise error
@@ -94,6 +93,13 @@ class KeptConnections:
         with suppress(IndexError):  # another thread may have taken the last one
             while True:
                 self._pool.release(self._kept.pop())
+
+
+def as_disconnected(error: BaseException) -> BaseException:
+    """The error; a ConnectionError for that of a connection whose pool another thread has disconnected."""
+    if isinstance(error, AttributeError):
+        return RedisConnectionError(f"disconnected while in use ({error})")
+    return error
 
 
 def options(client: Any, call: Call) -> dict[str, Any]:

@@ -261,8 +261,7 @@ class Exchange(BeginsAnew):
 
 def _call_of(batch: Batch) -> ScriptCall:
     assert batch.call is not None  # noqa: S101 - it was sent once
-    call: ScriptCall = batch.call(batch)
-    return call
+    return batch.call(batch)
 
 
 def _items_in(batches: list[Batch]) -> int:

@@ -12,7 +12,7 @@ from redis.exceptions import RedisClusterException
 from redis.retry import Retry
 
 from tbloom.engine.client import Store
-from tbloom.engine.connections import IN_BYTES, KeptConnections, options
+from tbloom.engine.connections import IN_BYTES, KeptConnections, as_disconnected, options
 from tbloom.engine.flow import Call, Flow, Read
 from tbloom.engine.retries import as_redis_error
 from tbloom.engine.urls import make_client, parse_url
@@ -116,14 +116,12 @@ class SyncDriver(Store["redis.Redis | redis.RedisCluster", Any]):
                     pipeline.execute_command(*call.words, **options(self.client, call))
                 replies: Sequence[Any] = pipeline.execute(raise_on_error=False)
                 return replies
-        except AttributeError as error:  # another thread has disconnected the pool
-            return [redis.ConnectionError(f"disconnected while in use ({error})")] * len(calls)
         except BaseException as error:
             if not isinstance(error, redis.RedisError):
                 self._drop_replies()
             if not isinstance(error, Exception):
                 raise
-            return [error] * len(calls)  # Retries raises what is not retried
+            return [as_disconnected(error)] * len(calls)  # Retries raises what is not retried
 
     def _drop_replies(self) -> None:
         """After an interrupt: redis-py has given a connection back whose reply is still to come, for the next call."""

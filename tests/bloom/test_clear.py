@@ -35,7 +35,7 @@ def open_one(url: str, name: str) -> Iterator[Callable[..., TimeBloom]]:
 
 
 def sent(client: redis.Redis, flow: Any, *, upto: int = 100) -> list[ScriptCall]:
-    """Runs a flow, for so many round trips; returns its last script calls."""
+    """Runs a flow, for this number of round trips; returns its last script calls."""
     calls = next(flow)
     with suppress(StopIteration):
         for _ in range(upto):

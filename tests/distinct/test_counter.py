@@ -345,7 +345,7 @@ async def test_more_members_than_the_mapping_may_have_are_refused(
 async def test_those_that_have_ids_are_counted_where_the_mapping_is_full(
     make_counter: Make,
 ) -> None:
-    """And told so when they are asked for again, once."""
+    """And answered so when they are asked for again, once."""
     users, other = make_counter(max_members=500), make_counter("b", max_members=500)
     known = [f"{i}" for i in range(500)]
     await users.add_many(known)
@@ -358,8 +358,8 @@ async def test_those_that_have_ids_are_counted_where_the_mapping_is_full(
             with pytest.raises(MappingFull):
                 await other.add_many(members)
     assert 500 == await other.count() == (await other.info()).members
-    for told in (True, False):
-        assert [told] * 500 == await other.add_many(known)
+    for is_new in (True, False):
+        assert [is_new] * 500 == await other.add_many(known)
 
 
 def test_repr_and_properties_say_what_it_is(client: redis.Redis, name: str) -> None:

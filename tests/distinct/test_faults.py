@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -28,6 +30,18 @@ def _noting(make: Any, sent: list[tuple[Any, ...]]) -> Any:
         return call
 
     return noted
+
+
+@contextmanager
+def _losing(url: str, name: str) -> Iterator[tuple[list[bool], DistinctCounter, DistinctCounter]]:
+    """Which of the next replies are lost, the last one first; the client that loses them; and another one."""
+    loses: list[bool] = []
+    with (
+        LossyProxy(url, lambda _: bool(loses and loses.pop())) as proxy,
+        DistinctCounter.from_url(proxy.url, "one", name, retry_for=0) as counter,
+        DistinctCounter.from_url(url, "one", name) as other,
+    ):
+        yield loses, counter, other
 
 
 def test_a_stray_copy_of_a_call_changes_nothing(
@@ -71,9 +85,9 @@ def test_a_copy_of_a_discard_that_found_nothing_discards_nothing(
 
 
 @pytest.mark.parametrize("mapping", [False, True])
-@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize("is_new", [True, False])
 def test_a_copy_of_a_call_from_before_a_clear_counts_nothing(
-    url: str, name: str, monkeypatch: pytest.MonkeyPatch, *, told: bool, mapping: bool
+    url: str, name: str, monkeypatch: pytest.MonkeyPatch, *, is_new: bool, mapping: bool
 ) -> None:
     """Whether it answered True, or only False, so that the server has noted nothing of it."""
     sent: list[tuple[Any, ...]] = []
@@ -81,7 +95,7 @@ def test_a_copy_of_a_call_from_before_a_clear_counts_nothing(
         counter.add_many(names(20))
         exchange = counter._protocol._exchange
         monkeypatch.setattr(exchange, "_call", _noting(exchange._call, sent))
-        assert [told] * 20 == counter.add_many(names(20, "more" if told else "item"))
+        assert [is_new] * 20 == counter.add_many(names(20, "more" if is_new else "item"))
         other = DistinctCounter(own, "one", name)
         other.clear(mapping=mapping)
         for _ in range(2):
@@ -96,12 +110,7 @@ def test_a_copy_of_a_call_from_before_a_clear_counts_nothing(
 
 def test_an_add_without_an_answer_is_made_anew_after_a_clear(url: str, name: str) -> None:
     """By another client: the answer from before does not hold."""
-    loses: list[bool] = []
-    with (
-        LossyProxy(url, lambda _: bool(loses and loses.pop())) as proxy,
-        DistinctCounter.from_url(proxy.url, "one", name, retry_for=0) as counter,
-        DistinctCounter.from_url(url, "one", name) as other,
-    ):
+    with _losing(url, name) as (loses, counter, other):
         counter.add("first")
         loses.append(True)
         with pytest.raises(redis.ConnectionError):
@@ -116,12 +125,7 @@ def test_an_answer_that_is_known_does_not_outlast_a_clear(
     url: str, name: str, *, mapping: bool
 ) -> None:
     """Of a call that failed after the first answer had been fetched; another client has cleared, and added, since."""
-    loses: list[bool] = []
-    with (
-        LossyProxy(url, lambda _: bool(loses and loses.pop())) as proxy,
-        DistinctCounter.from_url(proxy.url, "one", name, retry_for=0) as counter,
-        DistinctCounter.from_url(url, "one", name) as other,
-    ):
+    with _losing(url, name) as (loses, counter, other):
         counter.add("first")
         for lost in ([True], [True, False]):
             loses.extend(lost)
@@ -192,7 +196,7 @@ HELD = [0, 100, 4090, 5000] if FULL else [0, 4090, 5000]
 async def test_without_memory_nothing_is_changed(
     make_counter: Make, server: LocalRedis, name: str, size: int, held: int
 ) -> None:
-    """What is counted is still told; what is new is refused, and told True once there is memory. The same where the
+    """What is counted is still answered; what is new is refused, and answered True once there is memory. The same where the
     mapping knows the members, and only the counter doesn't."""
     counter, account = make_counter("one", url=server.url), Account()
     knowing = make_counter("knowing", url=server.url)

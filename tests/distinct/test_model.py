@@ -76,8 +76,8 @@ class Model:
     @staticmethod
     def _first(ids: list[int], is_right: Callable[[int], bool]) -> list[bool]:
         """What the first of equal ids is answered; a repeat is answered False."""
-        told: set[int] = set()
-        return [is_right(id) and not (id in told or told.add(id)) for id in ids]
+        given: set[int] = set()
+        return [is_right(id) and not (id in given or given.add(id)) for id in ids]
 
 
 def _ids(base: int, spread: int, size: int, seed: int) -> list[int]:

@@ -82,13 +82,13 @@ def test_counts_during_adds_lie_between_before_and_after(url: str, name: str) ->
     """Of one counter, and of what two have together and in common; while chunks become bitmaps."""
     one, other = (DistinctCounter.from_url(url, counter, name) for counter in ("one", "other"))
     other.add_many(names(5000))
-    told, done = [0], threading.Event()
+    new, done = [0], threading.Event()
 
     def add() -> None:
         with DistinctCounter.from_url(url, "one", name) as counter:
             try:
                 for piece in pieces(names(12_000), 1):
-                    told.append(told[-1] + sum(counter.add_many(piece)))
+                    new.append(new[-1] + sum(counter.add_many(piece)))
             finally:
                 done.set()
 
@@ -96,11 +96,11 @@ def test_counts_during_adds_lie_between_before_and_after(url: str, name: str) ->
     with ThreadPoolExecutor(1) as thread:
         adding = thread.submit(add)
         while not done.is_set() or not counted:
-            before = told[-1]
+            before = new[-1]
             n, both = one.count(), one.count_and(other)
             either, at_last = one.count_or(other), one.count()
             # (One call more may have been made by then, whose answer has not come yet.)
-            assert before <= n <= at_last <= told[-1] + 300
+            assert before <= n <= at_last <= new[-1] + 300
             assert max(0, before - 7000) <= both <= min(5000, at_last)
             assert max(5000, n) <= either <= 5000 + at_last
             counted += 1
@@ -113,7 +113,7 @@ def test_counts_during_adds_lie_between_before_and_after(url: str, name: str) ->
 def test_adds_and_clears_at_once_end_in_a_right_counter(
     url: str, name: str, *, mapping: bool
 ) -> None:
-    """No call ends in an error, or never; and what is counted then is what is told so."""
+    """No call ends in an error, or never; and what is counted then is what was answered so."""
     counters = [DistinctCounter.from_url(url, f"c{i % 2}", name) for i in range(3)]
     done, clears = threading.Event(), [0]
 
