@@ -5,6 +5,9 @@ BIN := $(VENV)/bin
 OLDEST := $(VENV)-oldest
 OLDEST_PYTHON ?= $(firstword $(wildcard $(HOME)/.pyenv/versions/3.10.*/bin/python) $(PYTHON))
 
+# Where Python may not keep what it compiled, each command that a test starts compiles all of it again.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: demo test check oldest faults docs lint format bench bench-profile bench-scaling bench-claims clean
 
 demo: $(VENV)/.demo

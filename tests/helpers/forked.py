@@ -9,6 +9,7 @@ itself comes over the job's own socket, and its process id and its exit code go 
 from __future__ import annotations
 
 import functools
+import gc
 import importlib
 import json
 import os
@@ -97,6 +98,7 @@ def _import() -> None:
 def _serve(control: socket.socket) -> None:
     """Forks for each job a process that forks the job's and waits for it."""
     _import()
+    gc.freeze()  # the forked processes need not look through all that
     assert "twisted.internet.reactor" not in sys.modules  # a forked reactor would not run
     signal.signal(
         signal.SIGINT, signal.SIG_IGN
