@@ -49,6 +49,8 @@ def main() -> None:
     settings = {
         "TELNETCONSOLE_ENABLED": False,
         "LOG_LEVEL": "WARNING",
+        "LOG_VERSIONS": [],
+        "CONCURRENT_ITEMS": 10,
         "RETRY_ENABLED": False,
         "DOWNLOAD_TIMEOUT": 20,
     }
