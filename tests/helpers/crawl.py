@@ -1,6 +1,6 @@
 """One crawl in a process of its own: settings and the spider's arguments come as JSON.
 
-    python tests/helpers/crawl.py '{"spider": "ten_and_hundred", "site": "http://...", "settings": {...}}'
+    python -m tests.helpers.crawl '{"spider": "ten_and_hundred", "site": "http://...", "settings": {...}}'
 
 Prints one JSON line: the pages fetched, the stats, and the log.
 """
@@ -254,7 +254,8 @@ SPIDERS = {
 }
 
 
-#: For each page Scrapy starts as many tasks as items may be in work at once (100), and it looks up versions to log.
+#: For each page Scrapy starts as many tasks as items may be in work at once (100 if nothing is set), and it logs versions,
+#: which it looks up.
 SETTINGS = {
     "TELNETCONSOLE_ENABLED": False,
     "LOG_ENABLED": False,

@@ -6,8 +6,6 @@ import json
 import os
 import random
 import secrets
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -19,6 +17,7 @@ import pytest
 from typing_extensions import Self
 
 from tbloom.demo.site import Folder, Reply, serve, survey
+from tests.helpers.forked import Started
 from tests.helpers.making import missing
 
 DOCUMENTATION = Path("/usr/share/doc/python3.11/html")
@@ -88,7 +87,7 @@ class Fleet:
             **settings,
         }
         self._logs: list[Path] = []
-        self.crawlers: list[subprocess.Popen[bytes]] = []
+        self.crawlers: list[Started] = []
 
     def start(self) -> None:
         """Starts one more crawler."""
@@ -100,9 +99,7 @@ class Fleet:
             "log_file": str(self._logs[-1]),
         }
         job = json.dumps({"settings": self._settings, "arguments": arguments})
-        script = Path(__file__).parents[1] / "helpers" / "docs_crawler.py"
-        # scrapy-redis' scheduler uses functions that Scrapy has deprecated.
-        self.crawlers.append(subprocess.Popen([sys.executable, "-W", "ignore", script, job]))
+        self.crawlers.append(Started("tests.helpers.docs_crawler", job))
 
     def fetched(self) -> Counter[str]:
         """How often the callback of each page has ended."""
@@ -119,9 +116,9 @@ class Fleet:
         victim.kill()
 
     def finish(self) -> None:
-        """Waits for all crawlers."""
+        """Waits for all crawlers, and prints what they say."""
         for crawler in self.crawlers:
-            crawler.wait()
+            print(*crawler.communicate())
 
     def __enter__(self) -> Self:
         for _ in range(4):
