@@ -26,7 +26,7 @@ FULL = os.environ.get("TBLOOM_FAULTS") == "full"
 TREE = 400 if FULL else 200
 SHARED_QUEUE = {"SCHEDULER": "scrapy_redis.scheduler.Scheduler", "SCHEDULER_PERSIST": True}
 OWN_QUEUES: dict[str, Any] = {}
-DONE = {"ADDONS": {"tbloom.scrapy.Addon": 500}, "TBLOOM_MARK": "done", "TBLOOM_SESSION_TTL": 2}
+DONE = {"ADDONS": {"tbloom.scrapy.Addon": 500}, "TBLOOM_MARK": "done", "TBLOOM_SESSION_TTL": 5}
 SCHEDULED = {"ADDONS": {"tbloom.scrapy.Addon": 500}}
 
 
@@ -107,13 +107,14 @@ class Fleet:
             line for log in self._logs if log.exists() for line in log.read_text().splitlines()
         )
 
-    def kill_one(self, random_: random.Random) -> None:
-        """Kills one of four, after a random number of pages."""
+    def kill_one(self, random_: random.Random) -> Path:
+        """Kills one of four, after a random number of pages; its log."""
         pages = random_.randrange(1, len(self._site.pages) * 8 // 10)
         while self.fetched().total() < pages:
             time.sleep(0.01)
-        victim = random_.choice(self.crawlers)
-        victim.kill()
+        victim = random_.randrange(len(self.crawlers))
+        self.crawlers[victim].kill()
+        return self._logs[victim]
 
     def finish(self) -> None:
         """Waits for all crawlers, and prints what they say."""
@@ -162,7 +163,7 @@ def test_every_page_is_fetched_though_a_crawler_is_killed(
         folder = tmp_path / str(number)
         folder.mkdir()
         with Fleet(site, url, folder, {**queues, **DONE}) as fleet:
-            fleet.kill_one(random.Random(seed + number))
+            victims = fleet.kill_one(random.Random(seed + number))
             if restart:
                 fleet.start()
             fleet.finish()
@@ -171,6 +172,7 @@ def test_every_page_is_fetched_though_a_crawler_is_killed(
         twice = {page for page, n in fetched.items() if n > 1} - {site.start}
         print(f"{len(fetched)} pages fetched, {len(twice)} of them twice")
         assert site.pages == set(fetched)
+        assert twice <= {*(victims.read_text().splitlines() if victims.exists() else ())}
         assert len(twice) <= 32  # the requests that one crawler runs at once
 
 
