@@ -164,14 +164,20 @@ class Protocol:
 
     def clear(self) -> Flow[None]:
         """Forgets everything, also if the filter is stored with other parameters (of this layout)."""
-        self.cache.forget()
         self._exchange.pending_answers.clear()
         root = self.config.keys.root
-        [stored] = yield from deliver([Command(("GET", root))])
-        if stored is not None and text(stored) != self.config.stored:
-            yield from self._clear(from_stored(self.config.name, text(stored)))
-        yield from self._clear(self.config)
+        try:
+            [stored] = yield from deliver([Command(("GET", root))])
+            if stored is not None and text(stored) != self.config.stored:
+                yield from self._clear(from_stored(self.config.name, text(stored)))
+            yield from self._clear(self.config)
+        finally:
+            self.forget_cached()
         self.claims.own.forget()
+
+    def forget_cached(self) -> None:
+        """Empties the local cache; answers that are on their way are not kept either."""
+        self._exchange.renew_calls()
 
     def _clear(self, config: Config) -> Flow[None]:
         exchange = self._exchange if config is self.config else FilterExchange(config)
@@ -248,7 +254,7 @@ class Protocol:
         )
 
     def _cache_seen(self, seen: Iterable[bytes], calls: SliceCalls) -> None:
-        # If another slice has begun meanwhile, the answers may be about the one before.
+        # The answers may be from before: of the last slice, or of what was cleared.
         if self.cache.size and calls is self._exchange.current_calls():
             self.cache.keep(seen, calls)
 
