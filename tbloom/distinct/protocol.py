@@ -11,7 +11,8 @@ from tbloom.distinct.members import id_of
 from tbloom.distinct.reading import Reader
 from tbloom.distinct.roaring import containers_of, imported
 from tbloom.distinct.selection import Selection, select
-from tbloom.distinct.storage import clear_counter, clear_mapping, look, memory
+from tbloom.distinct.state import StateReader
+from tbloom.distinct.storage import clear_counter, clear_mapping, memory
 from tbloom.engine.buckets import bucket_keys
 from tbloom.engine.flow import Command, Flow, deliver
 from tbloom.engine.server import evictions
@@ -115,7 +116,8 @@ class CountProtocol:
         config, keys = self.config, self.config.keys
         total = yield from self.count(select(config))  # compares the parameters
         slices = []
-        for label, pieces in (yield from look(self._exchange, select(config))):
+        state = yield from StateReader(self._exchange.clock).read((select(config),))
+        for label, pieces in state.heads[select(config)].items():
             ids = sum(piece.ids for piece in pieces)
             taken = yield from memory([piece.key for piece in pieces])
             slices.append(

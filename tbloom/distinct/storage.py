@@ -1,4 +1,4 @@
-"""Looks at what counters and their mapping have stored, and clears it."""
+"""Clears what counters and their mapping have stored, and measures it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,8 @@ from contextlib import suppress
 
 from tbloom.distinct.config import WHOLE, CounterConfig, from_stored
 from tbloom.distinct.exchange import MAX_PIECES, CountExchange, refusal
-from tbloom.distinct.pieces import Head
-from tbloom.distinct.selection import Selection
-from tbloom.distinct.state import StateReader
 from tbloom.engine.buckets import bucket_keys
 from tbloom.engine.flow import (
-    CALLS_AT_ONCE,
     Command,
     Flow,
     Read,
@@ -19,6 +15,7 @@ from tbloom.engine.flow import (
     Status,
     chunks,
     deliver,
+    deliver_all,
 )
 from tbloom.engine.scripts import Script
 from tbloom.engine.tree import Tree, read_tree
@@ -32,14 +29,6 @@ _USAGE = Script("distinct/usage")
 
 #: Keys whose memory one call adds up, or that it deletes: less than a millisecond's work.
 _KEYS_PER_CALL = 100
-
-
-def look(exchange: CountExchange, selection: Selection) -> Flow[list[tuple[str, list[Head]]]]:
-    """The slices of a selection by label, oldest first, with the pieces that have ids."""
-    reader, state = StateReader(exchange.clock), None
-    while state is None:
-        state = yield from reader.read([selection], ())
-    return [*zip(selection.labels(exchange.clock.now()), state.heads[0], strict=True)]
 
 
 def clear_counter(exchange: CountExchange) -> Flow[None]:
@@ -124,7 +113,4 @@ def _sweep_mapping(config: CounterConfig, now: int) -> Flow[None]:
 def memory(keys: list[str]) -> Flow[int]:
     """The memory of the keys in Redis, overhead included (bytes)."""
     calls = [ScriptCall(_USAGE, tuple(some), ()) for some in chunks(keys, _KEYS_PER_CALL)]
-    taken = 0
-    for some in chunks(calls, CALLS_AT_ONCE):
-        taken += sum((yield from deliver(some)))
-    return taken
+    return sum((yield from deliver_all(calls)))
