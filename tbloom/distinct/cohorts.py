@@ -70,7 +70,7 @@ def funnel(first: Any, *others: Countable[Any]) -> Any:
     """
     if not isinstance(first, Countable):
         raise ConfigError("first", first, "a distinct counter, or a set of members")
-    steps: list[Any] = [first._with("and", others[:i]) for i in range(len(others) + 1)]  # noqa: SLF001
+    steps: list[Any] = [first._with("intersection", others[:i]) for i in range(len(others) + 1)]  # noqa: SLF001
     return steps[0]._run(_sizes(steps))  # noqa: SLF001
 
 
