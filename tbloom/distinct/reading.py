@@ -79,6 +79,8 @@ class Reader(BeginsAnew):
     ) -> Flow[dict[str, BitMap] | None]:
         """The ids of the pieces, by key; None: a counter was cleared meanwhile."""
         found, missing = self._known(state)
+        if not missing:
+            return found
         unknown = [head.key for head in missing if head.fields < 0]
         sizes = yield from deliver_all([Read(("HLEN", key), key) for key in unknown])
         fields = dict(zip(unknown, sizes, strict=True))

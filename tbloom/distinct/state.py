@@ -186,7 +186,7 @@ def _heads(config: CounterConfig, keys: Sequence[str], generation: str, got: Rep
     """The heads of a slice's pieces that have ids."""
     found = []
     for piece, key in enumerate(keys):
-        head = head_of(config, key, piece, got["HGET", key, "head"], got.get(("HLEN", key)))
+        head = head_of(config, key, piece, got["HGET", key, "head"], got.get(("HLEN", key), -1))
         if head is not None and head.generation == generation:
             if head.ids:
                 found.append(head)

@@ -228,7 +228,7 @@ def test_a_count_that_midnight_interrupts_is_of_the_slices_that_are_live_then(
     daily.add("x")
     clockwork.set(MONDAY + 6 * DAY)
     daily.add("x")
-    flow = daily._protocol.count(select(daily.config))
+    flow = daily._protocol.reader.count(select(daily.config))
     calls = next(flow)
     clockwork.set(MONDAY + 7 * DAY)
     with redis.Redis.from_url(clockwork.server.url) as binary:
