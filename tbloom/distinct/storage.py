@@ -24,7 +24,6 @@ from tbloom.errors import ConfigError, TBloomError
 _CLEAR = Script("distinct/clear")
 _FORGET = Script("distinct/forget")
 _SWEEP = Script("distinct/sweep")
-_SWEPT = Script("distinct/swept")
 _USAGE = Script("distinct/usage")
 
 #: Keys whose memory one call adds up, or that it deletes: less than a millisecond's work.
@@ -60,18 +59,18 @@ def clear_mapping(exchange: CountExchange) -> Flow[None]:
     exchange.forget()
     own = keys.config(), keys.layout(), keys.members(), keys.counters()
     former = keys.forgotten(), keys.forgotten_counters()
-    is_done = False
-    while not is_done:  # what an earlier call has left is swept first
-        layout = keys.layout()
-        [generation] = yield from deliver([Read(("GETRANGE", layout, "0", "15"), layout)])
-        call = ScriptCall(_FORGET, (*own, *former), (config.stored_mapping, generation))
+    [generation] = yield from deliver([Read(("GETRANGE", own[1], "0", "15"), own[1])])
+    swept, is_done = "-", False
+    while not is_done:
+        call = ScriptCall(_FORGET, (*own, *former), (config.stored_mapping, generation, swept))
         is_done = yield from _clear(exchange, call)
-        yield from _sweep_mapping(config, exchange.clock.now())
+        if not is_done:
+            swept = yield from _sweep_mapping(config, exchange.clock.now())
     yield from _sweep(config, exchange.clock.now())  # its entry may have been lost
 
 
 def _clear(exchange: CountExchange, call: ScriptCall) -> Flow[bool]:
-    """Makes a call that clears something. False: there is something to be swept first."""
+    """Makes a call that clears something. False: there is something to be swept."""
     [[status, payload]] = yield from deliver([call])
     if status not in (Status.OK, Status.IN_USE):
         raise refusal(exchange.config, status, payload)
@@ -91,8 +90,8 @@ def _sweep(config: CounterConfig, now: int) -> Flow[None]:
         yield from deliver([ScriptCall(_SWEEP, (keys.counters(), *some), (config.name,))])
 
 
-def _sweep_mapping(config: CounterConfig, now: int) -> Flow[None]:
-    """Deletes the pieces of the mapping's former counters and the buckets of its former layout, and then what names them."""
+def _sweep_mapping(config: CounterConfig, now: int) -> Flow[str]:
+    """Deletes the pieces of the mapping's former counters and the buckets of its former layout, whose generation it returns."""
     keys, former = config.keys, (config.keys.forgotten(), config.keys.forgotten_counters())
     try:
         tree = yield from read_tree(config.mapping or config.name, former[0])
@@ -106,8 +105,7 @@ def _sweep_mapping(config: CounterConfig, now: int) -> Flow[None]:
             yield from _sweep(from_stored(name, config.mapping, entry or b""), now)
     for some in bucket_keys(keys.ids(tree.generation), tree):
         yield from deliver([Command(("UNLINK", *some))])
-    if tree.generation or names:
-        yield from deliver([ScriptCall(_SWEPT, former, (tree.generation,))])
+    return tree.generation
 
 
 def memory(keys: list[str]) -> Flow[int]:
