@@ -209,17 +209,15 @@ class MemberSet(SetBase[int]):
         """The members, in no order, read a few thousand at a time: for a mapping with ``keep_members``. (``str`` for those
         that are UTF-8.) Of counters of integers, the ids."""
         if self._protocol.config.mapping is None:
-            return self.ids()
-        return self._listed()
+            yield from self.ids()
+            return
+        pages = self._run(self._pages())
+        while (page := self._run(pages.read())) is not None:
+            yield from page
 
     def _run(self, flow: Flow[T]) -> T:
         answer: T = self._driver(flow)
         return answer
-
-    def _listed(self) -> Iterator[Item]:
-        pages = self._run(self._pages())
-        while (page := self._run(pages.read())) is not None:
-            yield from page
 
 
 class AsyncMemberSet(SetBase[Awaitable[int]]):
