@@ -61,8 +61,8 @@ class Model:
         assert [id in self.ids for id in ids] == self.counters[client].contains_many(ids)
 
     def merge(self, ids: list[int], client: int = 0) -> None:
-        protocol = self.counters[client]._protocol
-        run(self.client, protocol.merge(containers_of(BitMap(ids))))
+        exchange = self.counters[client]._protocol._exchange
+        run(self.client, exchange.merge(containers_of(BitMap(ids))))
         self.ids.update(ids)
 
     def clear(self, client: int = 0) -> None:

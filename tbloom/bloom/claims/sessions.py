@@ -10,11 +10,10 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
 
 from tbloom.bloom.claims.held import Claim, HeldClaims
 from tbloom.bloom.claims.protocol import Claims
-from tbloom.engine.flow import CALLS_AT_ONCE, Flow, ScriptCall, chunks, deliver, text
+from tbloom.engine.flow import Flow, ScriptCall, deliver, deliver_all, text
 from tbloom.engine.scripts import Script
 
 _ABANDONED = Script("bloom/claims/abandoned")
@@ -181,10 +180,8 @@ class Sessions:
             )
             for shard in shards
         ]
-        replies: list[list[Any]] = []
-        for some in chunks(calls, CALLS_AT_ONCE):
-            replies += [payload for _, payload in (yield from deliver(some))]
+        replies = yield from deliver_all(calls)
         return {
             shard: (now, {text(s): until for s, until in zip(words[::2], words[1::2], strict=True)})
-            for shard, (now, *words) in zip(shards, replies, strict=True)
+            for shard, (_, (now, *words)) in zip(shards, replies, strict=True)
         }
