@@ -13,6 +13,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 #: The longest wait of a fork (s). Only verify(), a very large page, recovery and another process' lock take longer.
 _MAX_WAIT = 5.0
@@ -21,12 +22,12 @@ _gate = threading.RLock()  # the garbage collector may close a store within
 _depths: dict[int, int] = {}
 #: False: this process was forked while a transaction was open.
 is_quiet = True
-_repairs: set[weakref.WeakMethod[Callable[[], None]]] = set()
+_repairs: weakref.WeakKeyDictionary[Any, Callable[[Any], None]] = weakref.WeakKeyDictionary()
 
 
-def in_child(repair: Callable[[], None]) -> None:
+def in_child(method: Any) -> None:
     """Calls an object's method in forked children, as long as the object exists."""
-    _repairs.add(weakref.WeakMethod(repair, _repairs.discard))
+    _repairs[method.__self__] = method.__func__
 
 
 @contextmanager
@@ -61,9 +62,8 @@ def _before() -> None:
 def _in_child() -> None:
     _depths.clear()
     _gate.release()
-    for method in list(_repairs):
-        if repair := method():
-            repair()
+    for owner, repair in list(_repairs.items()):
+        repair(owner)
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows

@@ -19,4 +19,6 @@ class Fates:
             raise DropItem(fate)
         if "fails" in fate:
             raise ZeroDivisionError
+        if "cancelled" in fate:  # Scrapy says nothing of it
+            raise asyncio.CancelledError
         return item

@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import stat
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -327,6 +328,20 @@ def test_another_user(path: Path, mode: int) -> None:
         file.chmod(0o755 if file.is_dir() else 0o644)
     with PageStore(path) as store:
         assert 50 == len(store)
+
+
+def test_a_store_that_is_open_when_python_ends_is_no_error(path: Path) -> None:
+    filled(path)
+    program = """import sys
+from tbloom.pages import PageStore
+store = PageStore(sys.argv[1], readonly=True)
+def function(): pass  # the program's globals are cleared late then
+print(len(store))
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program, path], capture_output=True, text=True, check=True
+    )
+    assert ("50\n", "") == (ended.stdout, ended.stderr)
 
 
 def test_a_store_is_collected_while_another_one_is_used(path: Path) -> None:

@@ -135,14 +135,23 @@ class InFlight:
         )
 
     def ended(self, request: Request, *, well: bool) -> None:
-        """The request's callback has ended, or a pipeline has failed with an item of its page.
+        """The request's callback has ended.
 
         ``settle`` marks or releases the page once Scrapy has processed all that the callback has yielded.
         """
+        if page := self._page_of(request):
+            self._outcomes.add(page, well=well)
+
+    def awaits(self, request: Request, items: int) -> None:
+        """The page has so many more items, or fewer, that are to pass the pipelines before it is done."""
+        if page := self._page_of(request):
+            self._outcomes.items[page] += items
+
+    def _page_of(self, request: Request) -> str:
+        """The page's first fingerprint; "" if the crawl has not claimed it."""
         claim = RequestClaim.of(request)
         # Held or not: the page may have been asked for again, and be in a shared queue.
-        if claim and self._held.belongs_to(request, claim):
-            self._outcomes.add(claim.fingerprints[0], well=well)
+        return claim.fingerprints[0] if claim and self._held.belongs_to(request, claim) else ""
 
     def failed(self, request: Request) -> None:
         """The request has failed; the next crawler that meets its URL may try."""

@@ -71,8 +71,9 @@ class SpiderMiddleware(_Middleware):
         super().__init__(crawler)
         # A server that answers with one of these may have the page later.
         self._try_later = {int(code) for code in crawler.settings.getlist("RETRY_HTTP_CODES")}
-        if crawler.settings.get(MARK.name) == "done":
-            crawler.signals.connect(self.item_error, signals.item_error)
+        self._awaits_items = crawler.settings.get(MARK.name) == "done"
+        for signal in (signals.item_scraped, signals.item_dropped):
+            crawler.signals.connect(self.item_passed, signal)
 
     async def process_spider_output(
         self, response: Response, result: AsyncIterator[Any]
@@ -84,6 +85,8 @@ class SpiderMiddleware(_Middleware):
         try:
             async for found in result:
                 if not isinstance(found, Request) or found.meta.get(CLAIM) != claim:
+                    if self._awaits_items and not isinstance(found, Request) and found is not None:
+                        self._in_flight.awaits(request, 1)
                     yield found
                 elif self._in_flight.continues(found, request):
                     is_asked_again = True
@@ -103,8 +106,8 @@ class SpiderMiddleware(_Middleware):
         if response.request is not None:
             self._in_flight.ended(response.request, well=False)
 
-    def item_error(self, response: Any) -> None:
-        """A pipeline has failed with an item of the page; a dropped item is no failure."""
+    def item_passed(self, response: Any) -> None:
+        """An item of the page has passed the pipelines, or was dropped there. If one does neither, they have failed with it."""
         request = getattr(response, "request", None)  # an item of the start has no response
-        if request is not None:
-            self._in_flight.ended(request, well=False)
+        if request is not None and self._awaits_items:
+            self._in_flight.awaits(request, -1)

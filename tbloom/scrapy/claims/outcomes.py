@@ -20,6 +20,8 @@ class Outcomes:
 
     def __init__(self) -> None:
         self._went_well: dict[str, bool] = {}
+        #: The number of items that are to pass the pipelines.
+        self.items: Counter[str] = Counter()
         self._failures: Counter[str] = Counter()
 
     def add(self, page: str, *, well: bool) -> None:
@@ -27,8 +29,10 @@ class Outcomes:
         self._went_well[page] = well and self._went_well.get(page, True)
 
     def take(self, page: str) -> bool | None:
-        """Whether all went well with a page that has been processed; None if it was dropped on the way."""
+        """Whether all went well with a page that has been processed, and its items; None if it was dropped on the way."""
         went_well = self._went_well.pop(page, None)
+        if self.items.pop(page, 0) and went_well is not None:
+            went_well = False
         if went_well:
             self._failures.pop(page, None)
         elif went_well is False:
@@ -42,6 +46,7 @@ class Outcomes:
     def forget(self, page: str) -> None:
         """Forgets what has happened since the page was taken out of the queue."""
         self._went_well.pop(page, None)
+        self.items.pop(page, None)
 
 
 def busy(engine: ExecutionEngine, slot: Slot) -> set[str]:
