@@ -28,34 +28,34 @@ class CountProtocol:
         self._exchange = CountExchange(config, max_members)
         self.reader = Reader(self._exchange.clock)
 
-    def add(self, member: Item | int) -> Flow[bool]:
+    def add(self, member: Item) -> Flow[bool]:
         """Is the member counted for the first time?"""
         [answer] = yield from self._answers(self._exchange.add_members, self._one(member))
         return answer
 
-    def add_many(self, members: Iterable[Item] | Iterable[int]) -> Flow[list[bool]]:
+    def add_many(self, members: Iterable[Item]) -> Flow[list[bool]]:
         """Which of the members are counted for the first time? A repeat within the call is not."""
         return (yield from self._answers(self._exchange.add_members, self._all(members), once=True))
 
-    def contains(self, member: Item | int) -> Flow[bool]:
+    def contains(self, member: Item) -> Flow[bool]:
         """Is the member counted?"""
         [answer] = yield from self._answers(self._exchange.contains, self._one(member))
         return answer
 
-    def contains_many(self, members: Iterable[Item] | Iterable[int]) -> Flow[list[bool]]:
+    def contains_many(self, members: Iterable[Item]) -> Flow[list[bool]]:
         """Which of the members are counted?"""
         return (yield from self._answers(self._exchange.contains, self._all(members)))
 
-    def discard(self, member: Item | int) -> Flow[bool]:
+    def discard(self, member: Item) -> Flow[bool]:
         """Was the member counted? It is no more."""
         [answer] = yield from self._answers(self._exchange.discard, self._one(member))
         return answer
 
-    def discard_many(self, members: Iterable[Item] | Iterable[int]) -> Flow[list[bool]]:
+    def discard_many(self, members: Iterable[Item]) -> Flow[list[bool]]:
         """Which of the members were counted? They are no more."""
         return (yield from self._answers(self._exchange.discard, self._all(members), once=True))
 
-    def id_of(self, member: Item | int, generation: str) -> Flow[int | None]:
+    def id_of(self, member: Item, generation: str) -> Flow[int | None]:
         """The member's id; None if it has none of the mapping's generation."""
         [(digest, _)] = self._one(member)
         if self.config.mapping is None:
@@ -67,18 +67,18 @@ class CountProtocol:
         they must be ids that it has given."""
         yield from self._exchange.merge(containers)
 
-    def _one(self, member: Item | int) -> list[tuple[int, bytes]]:
+    def _one(self, member: Item) -> list[tuple[int, bytes]]:
         """The member's digest, or its id without a mapping; and its bytes."""
         if self.config.mapping is None:
             return [(check_id(member), b"")]
-        data = encode(member, "member")  # type: ignore[arg-type]  # it is checked there
+        data = encode(member, "member")
         return [(fingerprint(data), data)]
 
-    def _all(self, members: Iterable[Item] | Iterable[int]) -> list[tuple[int, bytes]]:
+    def _all(self, members: Iterable[Item]) -> list[tuple[int, bytes]]:
         if self.config.mapping is None:
-            members = check_items(members, "members")  # type: ignore[arg-type]
+            members = check_items(members, "members")
             return [(check_id(member, f"members[{i}]"), b"") for i, member in enumerate(members)]
-        return [(fingerprint(data), data) for data in encode_all(members, "members")]  # type: ignore[arg-type]
+        return [(fingerprint(data), data) for data in encode_all(members, "members")]
 
     def _answers(
         self,

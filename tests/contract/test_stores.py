@@ -112,6 +112,11 @@ async def test_str_and_bytes_of_the_same_text_are_one_item(seen: Any) -> None:
     assert [True, False] == [await seen.add("bücher"), await seen.add("bücher".encode())]
 
 
+async def test_an_integer_is_its_decimal_text(seen: Any) -> None:
+    assert [True, False] == [await seen.add(13800138000), await seen.add("13800138000")]
+    assert [False, True, False, True] == await seen.add_many([13800138000, -5, b"-5", "5"])
+
+
 @with_contains
 async def test_contains_looks_and_changes_nothing(seen: Any) -> None:
     assert [False, False] == [await seen.contains("a"), await seen.contains("a")]
@@ -154,7 +159,9 @@ async def test_info_counts_the_items(seen: Any) -> None:
     assert () == info.warnings
 
 
-@pytest.mark.parametrize("item", ["", b"", None, 1, "\ud800", ["a"]])
+@pytest.mark.parametrize(
+    "item", ["", b"", None, True, pytest.param(10**5000, id="huge"), "\ud800", ["a"]]
+)
 async def test_an_item_that_is_none_is_refused(seen: Any, item: Any) -> None:
     with pytest.raises(ConfigError, match=r"^(item|member): expected "):
         await seen.add(item)
