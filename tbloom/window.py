@@ -21,6 +21,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone, tzinfo
+from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from tbloom.errors import ConfigError
@@ -47,6 +48,14 @@ class Slice:
     label: str
     start: int
     end: int
+
+
+class Period(NamedTuple):
+    """One slice, for people: from ``start`` up to, not including, ``end``, in the store's time zone."""
+
+    label: str
+    start: datetime
+    end: datetime
 
 
 def to_ms(at: datetime) -> int:
@@ -121,6 +130,10 @@ class Window:
     def zone(self) -> tzinfo:
         """The time zone that slices begin and end in."""
         return self._zone
+
+    def period(self, slice: Slice) -> Period:
+        """The slice, for people."""
+        return Period(slice.label, from_ms(slice.start, self._zone), from_ms(slice.end, self._zone))
 
     def is_label(self, text: str) -> bool:
         """True if the text can be a slice's label."""

@@ -60,19 +60,19 @@ local function rest_is_set(part, group, columns)
     and are_set(redis.call('GETRANGE', part, group.from, group.to), columns, 3, group.rows)
 end
 
--- True if a part other than KEYS[skipped] holds the item. Most items that a part does not hold show it in the first row.
-local function is_in_any(groups, columns, skipped)
+-- The index in KEYS of the first part, other than KEYS[skipped], that holds the item; nil if none does. Most items that a
+-- part does not hold show it in the first row.
+local function first_with(groups, columns, skipped)
   local call = redis.call
   for i = 1, #groups do
     local group = groups[i]
     local bit = group.bit
     for key = group.first, group.last do
       if key ~= skipped and call('GETBIT', KEYS[key], bit) == 1 and rest_is_set(KEYS[key], group, columns) then
-        return true
+        return key
       end
     end
   end
-  return false
 end
 
 -- The number of items in a part, by its header.

@@ -19,6 +19,7 @@ from tbloom.bloom.exchange import FilterExchange
 from tbloom.bloom.hasher import digest, digests_of
 from tbloom.bloom.importing import import_many
 from tbloom.bloom.info import FilterInfo, ask_time, read_info, warnings
+from tbloom.bloom.last_seen import last_seen
 from tbloom.bloom.reconfigure import finish, reconfigure
 from tbloom.bloom.script_calls import SliceCalls
 from tbloom.engine.batches import Batch, answers_of, in_order
@@ -32,7 +33,7 @@ from tbloom.items import (
     check_notes,
     check_within,
 )
-from tbloom.window import to_ms
+from tbloom.window import Period, to_ms
 
 
 class Protocol:
@@ -96,6 +97,14 @@ class Protocol:
         within, digests = check_within(within, self.config.slices), digests_of(items)
         answers = yield from self._look_up(self._not_cached(digests, within), within)
         return [answers.get(digest, True) for digest in digests]
+
+    def last_seen(self, item: Item) -> Flow[Period | None]:
+        """In which slice was the item seen last?"""
+        return (yield from last_seen(self._exchange, [digest(item)]))[0]
+
+    def last_seen_many(self, items: Iterable[Item]) -> Flow[list[Period | None]]:
+        """In which slice was each of the items seen last?"""
+        return (yield from last_seen(self._exchange, digests_of(items)))
 
     def claim(
         self, item: Item, within: int | None = None, note: str = "", previous_owner: str = ""

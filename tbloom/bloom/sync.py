@@ -19,6 +19,7 @@ from tbloom.engine.flow import Flow
 from tbloom.engine.sync import SyncDriver
 from tbloom.errors import ConfigMismatch, TBloomError
 from tbloom.items import Item, rereadable
+from tbloom.window import Period
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -80,6 +81,17 @@ class TimeBloom(Base["redis.Redis | redis.RedisCluster"], SyncDriver):
     def contains_many(self, items: Iterable[Item], within: int | None = None) -> list[bool]:
         """``contains`` for each item, in order."""
         return self._ask(self._protocol.contains_many, rereadable(items), within)
+
+    def last_seen(self, item: Item) -> Period | None:
+        """The newest slice that holds the item: its label, start and end. None: not seen within the window. Changes nothing.
+
+        An item counts for the slice in which it was new: a later ``add`` that finds it changes nothing.
+        """
+        return self._ask(self._protocol.last_seen, item)
+
+    def last_seen_many(self, items: Iterable[Item]) -> list[Period | None]:
+        """``last_seen`` for each item, in order."""
+        return self._ask(self._protocol.last_seen_many, rereadable(items))
 
     def __contains__(self, item: Item) -> bool:
         return self.contains(item)

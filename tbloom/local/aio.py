@@ -12,6 +12,7 @@ from tbloom.items import Item
 from tbloom.local import info
 from tbloom.local.base import LocalBase
 from tbloom.local.protocol import Steps
+from tbloom.window import Period
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -43,6 +44,14 @@ class AsyncLocalBloom(LocalBase):
     async def contains_many(self, items: Iterable[Item], within: int | None = None) -> list[bool]:
         """See ``LocalBloom.contains_many``."""
         return await _finish(self._protocol.contains_many(items, within))
+
+    async def last_seen(self, item: Item) -> Period | None:
+        """See ``LocalBloom.last_seen``."""
+        return (await self.last_seen_many([item]))[0]
+
+    async def last_seen_many(self, items: Iterable[Item]) -> list[Period | None]:
+        """See ``LocalBloom.last_seen_many``."""
+        return await _finish(self._protocol.last_seen_many(items))
 
     async def keys(self, at: datetime | None = None) -> list[str]:
         """See ``LocalBloom.keys``."""

@@ -11,6 +11,7 @@ from tbloom.items import Item
 from tbloom.local import info
 from tbloom.local.base import LocalBase
 from tbloom.local.protocol import finish
+from tbloom.window import Period
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -48,6 +49,14 @@ class LocalBloom(LocalBase):
     def contains_many(self, items: Iterable[Item], within: int | None = None) -> list[bool]:
         """``contains`` for each item, in order."""
         return finish(self._protocol.contains_many(items, within))
+
+    def last_seen(self, item: Item) -> Period | None:
+        """The newest slice that holds the item; None: not seen within the window. See ``TimeBloom.last_seen``."""
+        return self.last_seen_many([item])[0]
+
+    def last_seen_many(self, items: Iterable[Item]) -> list[Period | None]:
+        """``last_seen`` for each item, in order."""
+        return finish(self._protocol.last_seen_many(items))
 
     def __contains__(self, item: Item) -> bool:
         return self.contains(item)

@@ -15,9 +15,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -252,6 +253,34 @@ def test_those_with_slices_are_asked_for_the_newest(stores: Stores) -> None:
         ConfigError, match=r"^within: expected a whole number of slices from 1 to 2"
     ):
         seen.add("a", within=3)
+
+
+@pytest.mark.parametrize("stores", ["bloom", "local", "local file"], indirect=True)
+@pytest.mark.parametrize("shards", [1, 3])
+def test_the_newest_slice_that_holds_an_item(stores: Stores, shards: int, clockwork: Any) -> None:
+    """Also where slices have several parts; an item that is seen stays in its slice."""
+    stores._url = clockwork.server.url
+    seen = stores(slices=4, capacity=6, shards=shards, tz="Europe/Berlin", error_rate=1e-12)
+    items = [[f"{hour} {i}" for i in range(50)] for hour in range(5)]
+    for hour, some in enumerate(items):
+        at = f"2019-06-03 {hour + 8:02}:59:59"
+        clockwork.set(at)
+        stores.set_clock(at)
+        assert all(seen.add_many(some))
+        assert not any(seen.add_many(items[max(0, hour - 3)]))
+    seen.add(items[1][0], within=1)
+    zone = ZoneInfo("Europe/Berlin")
+    starts = [datetime(2019, 6, 3, 10 + hour, tzinfo=zone) for hour in range(5)]
+    for some, start in zip(items[2:], starts[2:], strict=True):
+        found = {*seen.last_seen_many(some)}
+        assert {(f"20190603{start:%H}", start, start + timedelta(hours=1))} == found
+    assert [starts[4], starts[1], None] == [
+        period and period.start
+        for period in seen.last_seen_many([items[1][0], items[1][1], "never"])
+    ]
+    assert seen.last_seen(items[3][0]) == seen.last_seen_many(items[3])[-1]
+    assert seen.last_seen("never") is None
+    assert [] == seen.last_seen_many([])
 
 
 @pytest.mark.parametrize("stores", ["exact"], indirect=True)
