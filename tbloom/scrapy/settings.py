@@ -70,6 +70,7 @@ STORE, MARK = Setting("TBLOOM_STORE"), Setting("TBLOOM_MARK")
 #: The values of TBLOOM_MARK with which requests are claimed, and marked when they are done.
 MARKS_DONE = ("done", "parsed")
 TAKE_OVER, SHADOW = Setting("TBLOOM_TAKE_OVER", flag), Setting("TBLOOM_SHADOW")
+SEEN_AGES = Setting("TBLOOM_SEEN_AGES", flag)
 #: The same of the distinct counters.
 COUNTS = {
     "name": Setting("TBLOOM_COUNT_KEY"),
@@ -92,7 +93,7 @@ PAGES = {
 KNOWN = {
     setting.name
     for table in (FILTER, COUNTS, PAGES)
-    for setting in (*table.values(), STORE, MARK, TAKE_OVER, SHADOW)
+    for setting in (*table.values(), STORE, MARK, TAKE_OVER, SHADOW, SEEN_AGES)
 }
 _RENAMED = {
     "TBLOOM_HOME_SIZE": "TBLOOM_CACHE_SIZE",
