@@ -131,14 +131,15 @@ end
 -- When a part of the register is dropped (ms); 0 for an entry that is not tbloom's. (As in tbloom/bloom/info.py.)
 local function expiry_of(register, part, value)
   local tag = string.sub(register, 1, -#'parts' - 1)
-  local is_ours = string.sub(part, 1, #tag) == tag and string.find(part, '^%d%w*:?%d*$', #tag + 1)
+  local label = string.sub(part, 1, #tag) == tag and string.match(part, '^(%w+):?%d*$', #tag + 1)
+  local is_ours = label and (label == 'all' or string.find(label, '^%d'))
   return is_ours and #value < 16 and tonumber(string.match(value, '^%d+$')) or 0
 end
 
 -- Gives a new part its TTL, and enters it into the register. Returns true if the register has it already: the server
 -- dropped the part early, with what it held.
 local function begin_part(part, register, expires, now)
-  redis.call('PEXPIREAT', part, expires)
+  drop_at(part, expires)
   local known = redis.pcall('HGETALL', register)
   if known.err then return false end -- another program's key: the part goes without an entry
   local dropped = false

@@ -13,6 +13,7 @@ from tbloom.engine.flow import ScriptCall
 from tbloom.engine.scripts import Script
 from tbloom.engine.tokens import LANE_TTL_MS, CallTemplate
 from tbloom.errors import ConfigError
+from tbloom.window import ALWAYS
 
 _ADD = Script("bloom/add")
 _CONTAINS = Script("bloom/contains")
@@ -31,7 +32,7 @@ def leaves(config: Config, expires: int, shard: int | None) -> int:
     Shards leave one after another, so that the server does not drop all of them at once. The key
     that they agree on (None) leaves last.
     """
-    if config.shards == 1:
+    if config.shards == 1 or expires == ALWAYS.end:
         return expires
     return expires + (_SPREAD if shard is None else shard % _SPREAD) * _SPREAD_MS
 

@@ -7,12 +7,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from tbloom.distinct.config import ALWAYS, CounterConfig, parse_entry
+from tbloom.distinct.config import CounterConfig, parse_entry
 from tbloom.distinct.exchange import MAX_PIECES, refusal
 from tbloom.distinct.pieces import PIECE, Head, head_of
 from tbloom.distinct.selection import Selection
 from tbloom.engine.exchange import ServerClock
 from tbloom.engine.flow import Flow, Read, Status, chunks, deliver, pack, text
+from tbloom.window import ALWAYS
 
 _CALLS_PER_TRIP = 256
 #: The questions that are kept.

@@ -39,8 +39,11 @@ from tests.helpers.making import Awaited
 #: Two slices of an hour, or two hours for each item: an hour later it is remembered, three hours later not.
 WINDOW: dict[str, Any] = {"granularity": "h", "slices": 2, "capacity": 1000}
 TTL = {"ttl": 7200}
+#: A filter that never forgets.
+FOREVER: dict[str, Any] = {"granularity": None, "capacity": 1000}
+WINDOWS = {"bloom": WINDOW, "forever": FOREVER}
 STORES = ["bloom", "exact", "local", "local file"]
-EVERY = [*STORES, "distinct"]
+EVERY = [*STORES, "forever", "distinct"]
 SHARED = ["bloom", "exact", "local file", "distinct"]
 with_contains = pytest.mark.parametrize("stores", STORES, indirect=True)
 
@@ -56,8 +59,9 @@ class Stores:
 
     def __call__(self, **parameters: Any) -> Any:
         """A filter for threads."""
-        if self.kind == "bloom":
-            seen: Any = TimeBloom.from_url(self._url, self._name, **{**WINDOW, **parameters})
+        if self.kind in WINDOWS:
+            given = {**WINDOWS[self.kind], **parameters}
+            seen: Any = TimeBloom.from_url(self._url, self._name, **given)
         elif self.kind == "exact":
             seen = ExactFilter.from_url(self._url, self._name, **{**TTL, **parameters})
         elif self.kind == "distinct":
@@ -69,8 +73,8 @@ class Stores:
 
     def awaited(self) -> Any:
         """A filter for asyncio."""
-        if self.kind == "bloom":
-            return AsyncTimeBloom.from_url(self._url, self._name, **WINDOW)
+        if self.kind in WINDOWS:
+            return AsyncTimeBloom.from_url(self._url, self._name, **WINDOWS[self.kind])
         if self.kind == "exact":
             return AsyncExactFilter.from_url(self._url, self._name, **TTL)
         if self.kind == "distinct":

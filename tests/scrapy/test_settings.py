@@ -204,6 +204,20 @@ def test_settings_of_the_command_line_are_strings(url: str, name: str) -> None:
         assert seen.config == given_.seen.config
 
 
+@pytest.mark.parametrize("store", ["bloom", "local"])
+@pytest.mark.parametrize("none", [None, "None", ""])
+def test_a_crawl_may_never_forget(url: str, name: str, store: str, none: str | None) -> None:
+    settings = {"REDIS_URL": url, "TBLOOM_KEY": name, "TBLOOM_STORE": store}
+    seen = read_options(Settings({**settings, "TBLOOM_GRANULARITY": none}), "spider").seen
+    assert (None, 1) == (seen.config.granularity, seen.config.slices)
+    refused_ = refused(
+        lambda: read_options(
+            Settings({**settings, "TBLOOM_GRANULARITY": none, "TBLOOM_SLICES": 7}), "spider"
+        )
+    )
+    assert refused_ == "TBLOOM_SLICES"
+
+
 def test_scrapy_redis_bloomfilters_size_settings_are_understood(url: str, name: str) -> None:
     sizes = {"BLOOMFILTER_BIT": 16, "BLOOMFILTER_HASH_NUMBER": 5}
     with TimeBloom.from_url(url, name, bits=1 << 16, hashes=5) as seen:

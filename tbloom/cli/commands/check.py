@@ -44,5 +44,5 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _dated(item: bytes, period: Period) -> bytes:
     """An item after its slice."""
-    times = [at.isoformat() for at in (period.start, period.end)]
+    times = [at.isoformat() if at else "" for at in (period.start, period.end)]
     return "\t".join([period.label, *times, ""]).encode() + item
