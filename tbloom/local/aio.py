@@ -15,6 +15,8 @@ from tbloom.local.protocol import Steps
 from tbloom.window import Period
 
 if TYPE_CHECKING:
+    from os import PathLike
+
     from typing_extensions import Self
 
 T = TypeVar("T")
@@ -60,6 +62,10 @@ class AsyncLocalBloom(LocalBase):
     async def info(self, earlier: FilterInfo | None = None) -> FilterInfo:
         """See ``LocalBloom.info``."""
         return info.overview(self._protocol, earlier)
+
+    async def merge(self, *others: LocalBase | str | PathLike[str]) -> None:
+        """See ``LocalBloom.merge``; no other task runs meanwhile."""
+        self._merge(others)
 
     async def clear(self) -> None:
         """See ``LocalBloom.clear``."""
