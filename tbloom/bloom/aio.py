@@ -172,6 +172,10 @@ class AsyncTimeBloom(Base["asyncio.Redis | asyncio.RedisCluster"], AsyncDriver):
         """See ``TimeBloom.clear``."""
         await self._run(self._protocol.clear())
 
+    async def swap(self, name: str) -> None:
+        """See ``TimeBloom.swap``."""
+        await self._ask(self._protocol.swap, name)
+
     async def reconfigure(self) -> None:
         """See ``TimeBloom.reconfigure``."""
         await self._ask(self._protocol.reconfigure)

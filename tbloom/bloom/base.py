@@ -53,7 +53,8 @@ class Base(Store[Client, Config]):
         """A filter that remembers items for the newest ``slices`` periods of ``granularity``.
 
         :param client: a redis-py client; the caller closes it.
-        :param name: the filter's name; clients with the same name share the filter.
+        :param name: the filter's name; clients with the same name share the filter. ``{blocked}:new`` has the hash
+            tags of ``blocked``, whose place it can take (``swap``).
         :param granularity: ``"h"``, ``"d"`` (the default), ``"w"`` (ISO week) or ``"m"`` in the time
             zone ``tz``; or a fixed length counted from the epoch, such as ``"15min"`` or a
             ``timedelta``. None: the filter has no window, and never forgets: it has one slice, whose keys

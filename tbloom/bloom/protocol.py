@@ -22,6 +22,7 @@ from tbloom.bloom.info import FilterInfo, ask_time, read_info, warnings
 from tbloom.bloom.last_seen import last_seen
 from tbloom.bloom.reconfigure import finish, reconfigure
 from tbloom.bloom.script_calls import SliceCalls
+from tbloom.bloom.swap import swap
 from tbloom.engine.batches import Batch, answers_of, in_order
 from tbloom.engine.flow import Command, Flow, ScriptCall, deliver, text
 from tbloom.engine.server import check_stored
@@ -199,6 +200,12 @@ class Protocol:
     def reconfigure(self) -> Flow[None]:
         """Gives the stored filter these parameters, and keeps what it has seen."""
         yield from reconfigure(self.config, self._exchange.clock)
+
+    def swap(self, name: str) -> Flow[None]:
+        """Puts another filter in the place of this one."""
+        self.cache.forget()
+        yield from swap(self._exchange, name)
+        self.cache.forget()
 
     def keys(self, at: datetime | None = None) -> Flow[list[str]]:
         """The keys of the slices that are live at ``at``, or now, oldest first; the first part's of a slice that grew."""

@@ -225,6 +225,16 @@ class TimeBloom(Base["redis.Redis | redis.RedisCluster"], SyncDriver):
         """
         self._run(self._protocol.clear())
 
+    def swap(self, name: str) -> None:
+        """Puts the filter ``name`` in the place of this one, for all clients; what this one held is forgotten.
+
+        The other filter is built under a name that begins with this one's in braces, such as ``{blocked}:new``, so that
+        both are on the same nodes of a cluster; and with the same parameters. Each shard is swapped at once, several
+        shards one after another: what both filters hold is seen at any moment. Claims and sessions of this one stay.
+        After an error, call it again; two clients must not swap at once.
+        """
+        self._ask(self._protocol.swap, name)
+
     def reconfigure(self) -> None:
         """Gives a stored filter this object's parameters, and keeps what it has seen.
 
