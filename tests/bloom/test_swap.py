@@ -33,7 +33,9 @@ def test_the_other_filter_takes_the_place(
     client: redis.Redis, name: str, shards: int, given: dict[str, Any]
 ) -> None:
     """For all clients; of the other name nothing is left, and the next one can be built under it."""
-    live, same = (TimeBloom(client, name, shards=shards, **given) for _ in range(2))
+    live, same = (
+        TimeBloom(client, name, shards=shards, cache_size=size, **given) for size in (5000, 0)
+    )
     for turn in ("first", "second"):
         live.add_many([*OLD, turn])
         assert Claim.NEW is same.claim(f"{turn} claim")
