@@ -113,6 +113,16 @@ def test_no_item_is_lost_or_told_twice_at_the_moment_of_the_swap(
     assert all(live.contains_many(later))
 
 
+def test_a_part_that_is_dropped_after_a_swap_is_noticed(client: redis.Redis, name: str) -> None:
+    TimeBloom(client, f"{{{name}}}:new", **FOREVER).add_many(BUILT)
+    live = TimeBloom(client, name, **FOREVER)
+    live.swap(f"{{{name}}}:new")
+    client.delete(f"{{{name}}}:all:1")
+    assert [f"the server has dropped {{{name}}}:all:1 early: what it held is forgotten"] == (
+        live.warnings()
+    )
+
+
 def test_one_that_ends_half_way_is_finished_by_the_next(client: redis.Redis, name: str) -> None:
     """Here at a key of another program; a shard that was swapped is not swapped again."""
     given = {**FOREVER, "shards": 3}
