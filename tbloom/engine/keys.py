@@ -150,10 +150,8 @@ class Keys:
 
 def name_of(key: str) -> str | None:
     """The name of the store whose parameters are in this key; None if it is a shard's copy, or another key."""
-    found = _OF_TAG.fullmatch(key.removesuffix(":config")) or re.fullmatch("{(.*)}():config", key)
-    stem, inner = found.groups() if found else ("", "")
-    for own in (stem, stem[:-1]):
-        name = f"{{{own}}}{inner}" if inner else own
+    stem = key[1 : -len("}:config")]
+    for name in (stem, stem[:-1]):
         with suppress(ConfigError):
             if Keys(name).root == key:
                 return name
