@@ -23,6 +23,7 @@ from tbloom.exact import AsyncExactFilter, ExactFilter, ExactInfo
 from tbloom.local.aio import AsyncLocalBloom
 from tbloom.local.sync import LocalBloom
 from tbloom.version import __version__
+from tbloom.window import Period
 
 __all__ = [
     "AsyncDistinctCounter",
@@ -40,6 +41,7 @@ __all__ = [
     "FilterInfo",
     "LocalBloom",
     "MappingFull",
+    "Period",
     "ServerTooOld",
     "SliceInfo",
     "StoreLocked",

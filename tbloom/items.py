@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 
 from tbloom.errors import ConfigError
 
-Item = str | bytes
+#: A text stands for its UTF-8, an integer for its decimal text.
+Item = str | bytes | int
 T = TypeVar("T")
 
 #: Stored with a store that uses ``fingerprint``.
@@ -25,8 +26,13 @@ _YEARS = (102, 9800)
 
 def encode(item: Item, argument: str = "item") -> bytes:
     """The bytes of an item; ``argument`` names it in the ConfigError if it has none."""
+    if isinstance(item, int) and not isinstance(item, bool):
+        try:
+            return b"%d" % item
+        except ValueError:  # Python's own limit
+            raise ConfigError(argument, item, "an int of at most 4,300 digits") from None
     if not isinstance(item, str | bytes):
-        raise ConfigError(argument, item, "str or bytes")
+        raise ConfigError(argument, item, "str, bytes or int (a bool is none)")
     if not item:
         raise ConfigError(argument, item, "an item that is not empty")
     if isinstance(item, bytes):

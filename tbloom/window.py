@@ -21,6 +21,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone, tzinfo
+from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from tbloom.errors import ConfigError
@@ -47,6 +48,23 @@ class Slice:
     label: str
     start: int
     end: int
+
+
+#: The label of the only slice of a store without a window.
+WHOLE = "all"
+#: That slice: any instant lies in it, and scripts never drop what leaves at its end.
+ALWAYS = Slice(WHOLE, 0, 999_999_999_999_999)
+
+
+class Period(NamedTuple):
+    """One slice, for people: from ``start`` up to, not including, ``end``, in the store's time zone.
+
+    Without a window, both are None.
+    """
+
+    label: str
+    start: datetime | None
+    end: datetime | None
 
 
 def to_ms(at: datetime) -> int:
@@ -102,21 +120,22 @@ class Window:
     """The newest ``slices`` periods of one granularity, in one time zone.
 
     ``granularity`` and ``tz`` are kept in their canonical spelling; a fixed
-    length has no zone, so its ``tz`` is ``"UTC"``.
+    length has no zone, so its ``tz`` is ``"UTC"``. ``NoWindow`` has None as granularity.
     """
 
-    __slots__ = ("_length", "_zone", "granularity", "slices", "tz")
+    __slots__ = ("_length", "_unit", "_zone", "granularity", "slices", "tz")
 
     def __init__(self, granularity: str | timedelta, slices: int, tz: str = "UTC") -> None:
-        self.granularity = parse_granularity(granularity)
+        self.granularity: str | None = parse_granularity(granularity)
+        self._unit = self.granularity
         zone = parse_zone(tz)
-        fixed = self.granularity.endswith("s")
-        self._length = int(self.granularity[:-1]) * 1000 if fixed else 0
+        fixed = self._unit.endswith("s")
+        self._length = int(self._unit[:-1]) * 1000 if fixed else 0
         self._zone = timezone.utc if fixed else zone
         self.tz = "UTC" if fixed else tz
         if not isinstance(slices, int) or isinstance(slices, bool) or not 1 <= slices <= MAX_SLICES:
             raise ConfigError("slices", slices, f"a whole number from 1 to {MAX_SLICES}")
-        days = self._length / 86_400_000 or _LONGEST[self.granularity]
+        days = self._length / 86_400_000 or _LONGEST[self._unit]
         if days * slices > _MAX_WINDOW.days:
             raise ConfigError("slices", slices, "a window of at most 100 years")
         self.slices = slices
@@ -126,9 +145,13 @@ class Window:
         """The time zone that slices begin and end in."""
         return self._zone
 
+    def period(self, slice: Slice) -> Period:
+        """The slice, for people."""
+        return Period(slice.label, from_ms(slice.start, self._zone), from_ms(slice.end, self._zone))
+
     def is_label(self, text: str) -> bool:
         """True if the text can be a slice's label."""
-        return re.fullmatch(_LABELS.get(self.granularity, _FIXED), text, re.ASCII) is not None
+        return re.fullmatch(_LABELS.get(self._unit, _FIXED), text, re.ASCII) is not None
 
     def slice_at(self, ms: int) -> Slice:
         """The slice that the instant lies in."""
@@ -136,7 +159,7 @@ class Window:
             start = ms - ms % self._length
             label = from_ms(start).strftime("%Y%m%dT%H%M%S")
             return Slice(label, start, start + self._length)
-        return self._hour(ms) if self.granularity == "h" else self._period(ms)
+        return self._hour(ms) if self._unit == "h" else self._period(ms)
 
     def live(self, ms: int, newest: int | None = None) -> list[Slice]:
         """The live slices at an instant, or the ``newest`` of them, oldest first; the last one is current."""
@@ -173,15 +196,15 @@ class Window:
         return Slice(self._label(first), self._midnight(first), self._midnight(after))
 
     def _floor(self, day: date) -> date:
-        if self.granularity == "w":
+        if self._unit == "w":
             return day - timedelta(days=day.weekday())
-        return day.replace(day=1) if self.granularity == "m" else day
+        return day.replace(day=1) if self._unit == "m" else day
 
     def _next(self, first: date) -> date:
-        return self._floor(first + timedelta(days={"d": 1, "w": 7, "m": 31}[self.granularity]))
+        return self._floor(first + timedelta(days={"d": 1, "w": 7, "m": 31}[self._unit]))
 
     def _label(self, first: date) -> str:
-        return first.strftime({"d": "%Y%m%d", "w": "%GW%V", "m": "%Y%m"}[self.granularity])
+        return first.strftime({"d": "%Y%m%d", "w": "%GW%V", "m": "%Y%m"}[self._unit])
 
     def _midnight(self, day: date) -> int:
         # fold=0: the first of two midnights; for a skipped one, the instant of the jump.
@@ -213,3 +236,39 @@ class Window:
             middle = (low + high) // 2
             low, high = (middle, high) if self._offset(middle) == offset else (low, middle)
         return high
+
+
+class NoWindow(Window):
+    """One slice, which any instant lies in: nothing ever leaves."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        self.granularity, self.slices, self.tz = None, 1, "UTC"
+        self._zone = timezone.utc
+
+    def is_label(self, text: str) -> bool:
+        """True if the text is its slice's label."""
+        return text == WHOLE
+
+    def slice_at(self, ms: int) -> Slice:  # noqa: ARG002
+        """Its slice."""
+        return ALWAYS
+
+    def ahead(self, ms: int) -> list[Slice]:  # noqa: ARG002
+        """No slice follows."""
+        return []
+
+    def period(self, slice: Slice) -> Period:
+        """Its slice, for people."""
+        return Period(slice.label, None, None)
+
+
+def window_of(granularity: str | timedelta | None, slices: int | None, tz: str) -> Window:
+    """The window with these parameters; with None as granularity, one that nothing leaves."""
+    if granularity is None:
+        for name, value, expected in (("slices", slices, (None, 1)), ("tz", tz, ("UTC",))):
+            if value not in expected or isinstance(value, bool):
+                raise ConfigError(name, value, "none, because granularity is None")
+        return NoWindow()
+    return Window(granularity, 7 if slices is None else slices, tz)

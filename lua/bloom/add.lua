@@ -62,7 +62,7 @@ local change, answers, status = new_change(current, groups[1], capacity, grows),
 for at = 1, #items, item_bytes do
   local columns = find_block(items, at, item_bytes, groups)
   local block = block_of(change)
-  local seen = are_set(block, columns, 1, groups[1].rows) or is_in_any(groups, columns, FIRST_PART)
+  local seen = are_set(block, columns, 1, groups[1].rows) or first_with(groups, columns, FIRST_PART)
   if not seen then
     status = note_new(change, block, columns)
     if status then break end

@@ -32,7 +32,7 @@ if reply then return reply end
 local groups, item_bytes = groups_of(sizes, FIRST_PART)
 local answers = {}
 for at = 1, #items, item_bytes do
-  local seen = is_in_any(groups, find_block(items, at, item_bytes, groups))
+  local seen = first_with(groups, find_block(items, at, item_bytes, groups))
   answers[#answers + 1] = seen and '1' or '0'
 end
 return {0, table.concat(answers)}

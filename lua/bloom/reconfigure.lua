@@ -42,11 +42,11 @@ if layout_key then
   for part = FIRST_PART, #KEYS do redis.call('GETBIT', KEYS[part], 0) end
 end
 
-redis.call('SET', config_key, new_config, 'PXAT', expires)
-if layout_key then redis.call('SET', layout_key, new_layout, 'PXAT', expires) end
+set_until(config_key, new_config, expires)
+if layout_key then set_until(layout_key, new_layout, expires) end
 for i = 0, #KEYS - FIRST_PART do
   local part, part_expires = KEYS[FIRST_PART + i], ARGV[FIRST_EXPIRY + i]
-  if redis.call('PEXPIREAT', part, part_expires) == 1 then redis.call('HSET', register, part, part_expires) end
+  if drop_at(part, part_expires) == 1 then redis.call('HSET', register, part, part_expires) end
 end
 if register then prolong(register, tonumber(expires), now) end
 return {0, ''}

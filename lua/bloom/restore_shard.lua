@@ -30,14 +30,14 @@ end
 redis.call('GET', layout_key)
 redis.call('HLEN', register)
 
-redis.call('SET', config_key, ARGV[1], 'PXAT', ARGV[2])
+set_until(config_key, ARGV[1], ARGV[2])
 redis.call('UNLINK', register)
-redis.call('SET', layout_key, begun_layout(ARGV[3]), 'PXAT', ARGV[4])
+set_until(layout_key, begun_layout(ARGV[3]), ARGV[4])
 for i = 0, parts - 1 do
   local part, expires = KEYS[FIRST_PART + parts + i], ARGV[FIRST_EXPIRY + i]
   redis.call('RENAME', KEYS[FIRST_PART + i], part)
-  redis.call('PEXPIREAT', part, expires)
+  drop_at(part, expires)
   redis.call('HSET', register, part, expires)
 end
-redis.call('PEXPIREAT', register, ARGV[5])
+drop_at(register, ARGV[5])
 return {0, ''}

@@ -8,9 +8,11 @@
 -- ARGV[2]    1: the client has compared them; 0: they must be stored here, or be compared first (open.lua)
 -- ARGV[3]    the generation that the client knows; '': none
 -- ARGV[4]    the items (half_at in shared/buckets.lua)
+-- ARGV[5]    1: the reply has times
 --
--- Reply      {0, answers, splits}  answers: a character per item: 1 seen; 0 not; 2 it is in another bucket: read the
---                             layout and send it again. splits: those of the client's buckets that have been split
+-- Reply      {0, answers, splits, times}  answers: a character per item: 1 seen; 0 not; 2 it is in another bucket: read
+--                             the layout and send it again. splits: those of the client's buckets that have been split.
+--                             times: when each of the seen items expires (ms), if ARGV[5] is 1
 --            {2, parameters}  the filter is stored with other parameters
 --            {4, ''}          no parameters are stored here, and the client has not compared its own
 --            {5, generation}  another generation is stored
@@ -18,22 +20,27 @@
 
 local config_key, layout_key, FIRST_KEY = KEYS[1], KEYS[2], 3
 local config, agreed, generation, items = ARGV[1], ARGV[2] == '1', ARGV[3], ARGV[4]
+local has_times = ARGV[5] == '1'
 
 local refusal = disagreement(config_key, config, agreed)
 if refusal then return refusal end
 local stored_generation = generation_of(layout_key)
 if stored_generation ~= generation then return {5, stored_generation} end
 
-local answers, splits, first_keys, asked = {}, {}, {next = FIRST_KEY}, #items / 20
-if generation == '' then return {0, string.rep('0', asked), splits} end
-local now = since(generation, server_time())
+local answers, splits, times, first_keys, asked = {}, {}, {}, {next = FIRST_KEY}, #items / 20
+if generation == '' then return {0, string.rep('0', asked), splits, times} end
+local now = server_time()
+local began = now - since(generation, now)
 for i = 0, asked - 1 do
   local at = place(layout_key, first_keys, half_at(items, i), splits)
   if not at then
     answers[i + 1] = '2'
   else
     local expires = redis.call('ZSCORE', KEYS[at], fingerprint_at(items, i))
-    answers[i + 1] = expires and tonumber(expires) > now and '1' or '0'
+    expires = expires and began + expires
+    local is_seen = expires and expires > now
+    answers[i + 1] = is_seen and '1' or '0'
+    if is_seen and has_times then times[#times + 1] = expires end
   end
 end
-return {0, table.concat(answers), splits}
+return {0, table.concat(answers), splits, times}

@@ -60,19 +60,19 @@ local function rest_is_set(part, group, columns)
     and are_set(redis.call('GETRANGE', part, group.from, group.to), columns, 3, group.rows)
 end
 
--- True if a part other than KEYS[skipped] holds the item. Most items that a part does not hold show it in the first row.
-local function is_in_any(groups, columns, skipped)
+-- The index in KEYS of the first part, other than KEYS[skipped], that holds the item; nil if none does. Most items that a
+-- part does not hold show it in the first row.
+local function first_with(groups, columns, skipped)
   local call = redis.call
   for i = 1, #groups do
     local group = groups[i]
     local bit = group.bit
     for key = group.first, group.last do
       if key ~= skipped and call('GETBIT', KEYS[key], bit) == 1 and rest_is_set(KEYS[key], group, columns) then
-        return true
+        return key
       end
     end
   end
-  return false
 end
 
 -- The number of items in a part, by its header.
@@ -131,14 +131,15 @@ end
 -- When a part of the register is dropped (ms); 0 for an entry that is not tbloom's. (As in tbloom/bloom/info.py.)
 local function expiry_of(register, part, value)
   local tag = string.sub(register, 1, -#'parts' - 1)
-  local is_ours = string.sub(part, 1, #tag) == tag and string.find(part, '^%d%w*:?%d*$', #tag + 1)
+  local label = string.sub(part, 1, #tag) == tag and string.match(part, '^(%w+):?%d*$', #tag + 1)
+  local is_ours = label and (label == 'all' or string.find(label, '^%d'))
   return is_ours and #value < 16 and tonumber(string.match(value, '^%d+$')) or 0
 end
 
 -- Gives a new part its TTL, and enters it into the register. Returns true if the register has it already: the server
 -- dropped the part early, with what it held.
 local function begin_part(part, register, expires, now)
-  redis.call('PEXPIREAT', part, expires)
+  drop_at(part, expires)
   local known = redis.pcall('HGETALL', register)
   if known.err then return false end -- another program's key: the part goes without an entry
   local dropped = false

@@ -19,6 +19,7 @@ from tbloom.engine.aio import AsyncDriver
 from tbloom.engine.flow import Flow
 from tbloom.errors import ConfigMismatch, TBloomError
 from tbloom.items import Item, rereadable
+from tbloom.window import Period
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -64,6 +65,14 @@ class AsyncTimeBloom(Base["asyncio.Redis | asyncio.RedisCluster"], AsyncDriver):
     async def contains_many(self, items: Iterable[Item], within: int | None = None) -> list[bool]:
         """See ``TimeBloom.contains_many``."""
         return await self._ask(self._protocol.contains_many, rereadable(items), within)
+
+    async def last_seen(self, item: Item) -> Period | None:
+        """See ``TimeBloom.last_seen``."""
+        return await self._ask(self._protocol.last_seen, item)
+
+    async def last_seen_many(self, items: Iterable[Item]) -> list[Period | None]:
+        """See ``TimeBloom.last_seen_many``."""
+        return await self._ask(self._protocol.last_seen_many, rereadable(items))
 
     async def claim(
         self, item: Item, within: int | None = None, note: str = "", previous_owner: str = ""
@@ -162,6 +171,10 @@ class AsyncTimeBloom(Base["asyncio.Redis | asyncio.RedisCluster"], AsyncDriver):
     async def clear(self) -> None:
         """See ``TimeBloom.clear``."""
         await self._run(self._protocol.clear())
+
+    async def swap(self, name: str) -> None:
+        """See ``TimeBloom.swap``."""
+        await self._ask(self._protocol.swap, name)
 
     async def reconfigure(self) -> None:
         """See ``TimeBloom.reconfigure``."""

@@ -53,11 +53,13 @@ class Base(Store[Client, Config]):
         """A filter that remembers items for the newest ``slices`` periods of ``granularity``.
 
         :param client: a redis-py client; the caller closes it.
-        :param name: the filter's name; clients with the same name share the filter.
+        :param name: the filter's name; clients with the same name share the filter. ``{blocked}:new`` has the hash
+            tags of ``blocked``, whose place it can take (``swap``).
         :param granularity: ``"h"``, ``"d"`` (the default), ``"w"`` (ISO week) or ``"m"`` in the time
             zone ``tz``; or a fixed length counted from the epoch, such as ``"15min"`` or a
-            ``timedelta``.
-        :param slices: the number of periods, the current one included (7). An item is remembered for at
+            ``timedelta``. None: the filter has no window, and never forgets: it has one slice, whose keys
+            have no TTL.
+        :param slices: the number of periods, the current one included (7); none without a window. An item is remembered for at
             least ``slices - 1`` of them, at most ``slices``.
         :param capacity: distinct items expected per slice. None, the default: 1,000,000, or what
             ``bits`` and ``hashes`` hold at ``error_rate``, which is then the most that can be given.

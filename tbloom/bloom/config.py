@@ -14,7 +14,7 @@ from tbloom.bloom.hasher import HASH_NAME
 from tbloom.engine.keys import SLOTS, Keys
 from tbloom.engine.parameters import differences, read_stored
 from tbloom.errors import ConfigError
-from tbloom.window import Window
+from tbloom.window import Window, window_of
 
 LAYOUT = 2
 DEFAULT_CAPACITY = 1_000_000
@@ -55,7 +55,7 @@ class Config:
     """
 
     name: str
-    granularity: str | timedelta
+    granularity: str | timedelta | None
     slices: int
     tz: str
     capacity: int
@@ -70,7 +70,7 @@ class Config:
     stored: str = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        window = Window(self.granularity, self.slices, self.tz)
+        window = window_of(self.granularity, self.slices, self.tz)
         _check_rate(self.error_rate)
         _check("capacity", self.capacity, _MAX_ITEMS)
         _check("bits", self.bits, _MAX_BITS)
@@ -138,8 +138,8 @@ class Config:
 class Parameters(TypedDict, total=False):
     """The parameters of a filter beside its name; ``configure`` has the defaults."""
 
-    granularity: str | timedelta
-    slices: int
+    granularity: str | timedelta | None
+    slices: int | None
     capacity: int | None
     error_rate: float | None
     tz: str
@@ -152,8 +152,8 @@ class Parameters(TypedDict, total=False):
 def configure(
     name: str,
     *,
-    granularity: str | timedelta = "d",
-    slices: int = 7,
+    granularity: str | timedelta | None = "d",
+    slices: int | None = None,
     capacity: int | None = None,
     error_rate: float | None = None,
     tz: str = "UTC",
@@ -171,7 +171,7 @@ def configure(
     that number of hashes. ``shards`` None means the fewest that keep each key at 32 MB or less, in a
     multiple of the cluster's ``masters``.
     """
-    slices = Window(granularity, slices, tz).slices
+    slices = window_of(granularity, slices, tz).slices
     share = sizing.part_share(0) if grow else 1
     if hashes is not None:
         _check("hashes", hashes, sizing.MAX_HASHES)

@@ -18,14 +18,14 @@ from tbloom.engine.exchange import ServerClock
 from tbloom.engine.flow import Command, Flow, ScriptCall, deliver, deliver_all, text
 from tbloom.engine.scripts import Script
 from tbloom.engine.server import check_stored, evictions
-from tbloom.window import Slice, from_ms
+from tbloom.window import WHOLE, Slice, from_ms
 
 _CONTAINS = Script("bloom/contains")
 
 #: The bytes that BITCOUNT reads in about a millisecond.
 _COUNT_BYTES = 1 << 22
 #: An entry of a register behind the hash tag: a part, and when it is dropped (ms). As in lua/shared/blocks.lua.
-_ENTRY = "[0-9][0-9A-Za-z]*(:[0-9]+)? [0-9]{1,15}"
+_ENTRY = f"({WHOLE}|[0-9][0-9A-Za-z]*)(:[0-9]+)? [0-9]{{1,15}}"
 #: A part that leaves within this time is not reported as dropped.
 _SOON_MS = 1000
 
@@ -35,9 +35,9 @@ class SliceInfo:
     """One live slice."""
 
     label: str
-    #: The period, ``end`` excluded, in the filter's time zone.
-    start: datetime
-    end: datetime
+    #: The period, ``end`` excluded, in the filter's time zone; None without a window.
+    start: datetime | None
+    end: datetime | None
     #: When Redis drops the slice's keys, by their TTL; None while it has none.
     expires: datetime | None
     #: Items added, counted exactly.
@@ -57,7 +57,8 @@ class FilterInfo:
     """A filter and its live slices, oldest first."""
 
     name: str
-    granularity: str
+    #: None: the filter has no window, and never forgets.
+    granularity: str | None
     tz: str
     #: Distinct items expected per slice.
     capacity: int
@@ -227,11 +228,11 @@ def summed(
 ) -> SliceInfo:
     """The slice, summed over these parts."""
     begun = sum(held.part.bits for held in parts if held.bytes)
-    zone = config.window.zone
+    period = config.window.period(slice)
     return SliceInfo(
-        label=slice.label,
-        start=from_ms(slice.start, zone),
-        end=from_ms(slice.end, zone),
+        label=period.label,
+        start=period.start,
+        end=period.end,
         expires=expires,
         items=sum(held.items for held in parts),
         parts=max(Counter(held.shard for held in parts).values()),

@@ -66,8 +66,7 @@ class Layout:
         number = len(parts)
         doubled = (parts[-1].capacity // self._part(0, 0).capacity).bit_length()
         new = self._part(doubled - number, number)
-        later = {other: self.parts(other) for other in live if other > label}
-        return self._text({**self._slices, **later, label: [*parts, new]}, live)
+        return self.with_parts({label: [*parts, new]}, live)
 
     def newest_before(self, label: str, live: list[str]) -> str | None:
         """The slice whose size decides how this one begins; None: this one has an entry or needs none.
@@ -83,6 +82,11 @@ class Layout:
         usual = self._part(0, 0).capacity
         level = (max(1, -(-items // usual)) - 1).bit_length() if self._config.grow else 0
         return self._text({**self._slices, label: [self._part(level, 0)]}, live)
+
+    def with_parts(self, changed: dict[str, list[Part]], live: list[str]) -> str:
+        """The text of the layout with these slices, and entries for all later ones."""
+        later = {label: self.parts(label) for label in live if label > min(changed)}
+        return self._text({**self._slices, **later, **changed}, live)
 
     def reconfigured(self, new: Layout, live: list[str]) -> str:
         """The text of the layout under other parameters, those of ``new``, with the slices as they are.

@@ -19,8 +19,10 @@ from tbloom.bloom.exchange import FilterExchange
 from tbloom.bloom.hasher import digest, digests_of
 from tbloom.bloom.importing import import_many
 from tbloom.bloom.info import FilterInfo, ask_time, read_info, warnings
+from tbloom.bloom.last_seen import last_seen
 from tbloom.bloom.reconfigure import finish, reconfigure
 from tbloom.bloom.script_calls import SliceCalls
+from tbloom.bloom.swap import swap
 from tbloom.engine.batches import Batch, answers_of, in_order
 from tbloom.engine.flow import Command, Flow, ScriptCall, deliver, text
 from tbloom.engine.server import check_stored
@@ -32,7 +34,7 @@ from tbloom.items import (
     check_notes,
     check_within,
 )
-from tbloom.window import to_ms
+from tbloom.window import Period, to_ms
 
 
 class Protocol:
@@ -96,6 +98,14 @@ class Protocol:
         within, digests = check_within(within, self.config.slices), digests_of(items)
         answers = yield from self._look_up(self._not_cached(digests, within), within)
         return [answers.get(digest, True) for digest in digests]
+
+    def last_seen(self, item: Item) -> Flow[Period | None]:
+        """In which slice was the item seen last?"""
+        return (yield from last_seen(self._exchange, [digest(item)]))[0]
+
+    def last_seen_many(self, items: Iterable[Item]) -> Flow[list[Period | None]]:
+        """In which slice was each of the items seen last?"""
+        return (yield from last_seen(self._exchange, digests_of(items)))
 
     def claim(
         self, item: Item, within: int | None = None, note: str = "", previous_owner: str = ""
@@ -198,6 +208,13 @@ class Protocol:
     def reconfigure(self) -> Flow[None]:
         """Gives the stored filter these parameters, and keeps what it has seen."""
         yield from reconfigure(self.config, self._exchange.clock)
+
+    def swap(self, name: str) -> Flow[None]:
+        """Puts another filter in the place of this one."""
+        try:
+            yield from swap(self._exchange, name)
+        finally:
+            self.forget_cached()
 
     def keys(self, at: datetime | None = None) -> Flow[list[str]]:
         """The keys of the slices that are live at ``at``, or now, oldest first; the first part's of a slice that grew."""

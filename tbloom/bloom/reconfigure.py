@@ -14,7 +14,6 @@ from tbloom.engine.exchange import ServerClock
 from tbloom.engine.flow import Command, Flow, ScriptCall, Status, deliver, text
 from tbloom.engine.scripts import Script
 from tbloom.errors import ConfigMismatch, TBloomError
-from tbloom.window import Window
 
 _RECONFIGURE = Script("bloom/reconfigure")
 
@@ -94,7 +93,7 @@ def _check_no_later_slice(config: Config, clock: ServerClock) -> Flow[None]:
 
 def _call(old: Config, new: Config, now: int, shard: int | None, layout: Layout) -> ScriptCall:
     # The longer of the two windows, so that the new one can have what the old one still holds.
-    slices = Window(new.granularity, max(old.slices, new.slices), new.tz).live(now)
+    slices = max(old.window, new.window, key=lambda window: window.slices).live(now)
     current = slices[-1]
     keys, expiries, new_layout = [new.keys.root], [], ""
     if shard is not None:

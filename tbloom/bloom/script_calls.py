@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from itertools import groupby
+from itertools import groupby, pairwise
 
 from tbloom.bloom.config import Config
 from tbloom.bloom.hasher import digests_for, packed
@@ -13,9 +13,11 @@ from tbloom.engine.flow import ScriptCall
 from tbloom.engine.scripts import Script
 from tbloom.engine.tokens import LANE_TTL_MS, CallTemplate
 from tbloom.errors import ConfigError
+from tbloom.window import ALWAYS
 
 _ADD = Script("bloom/add")
 _CONTAINS = Script("bloom/contains")
+_LAST_SEEN = Script("bloom/last_seen")
 _CLEAR = Script("bloom/clear")
 _OPEN = Script("bloom/open")
 _BEGIN_SLICE = Script("bloom/begin_slice")
@@ -30,7 +32,7 @@ def leaves(config: Config, expires: int, shard: int | None) -> int:
     Shards leave one after another, so that the server does not drop all of them at once. The key
     that they agree on (None) leaves last.
     """
-    if config.shards == 1:
+    if config.shards == 1 or expires == ALWAYS.end:
         return expires
     return expires + (_SPREAD if shard is None else shard % _SPREAD) * _SPREAD_MS
 
@@ -90,16 +92,17 @@ class SliceCalls:
         "config",
         "ends",
         "labels",
+        "slices",
     )
 
     def __init__(self, config: Config, now: int, layouts: dict[int, Layout]) -> None:
-        slices = config.window.live(now)
-        current = slices[-1]
+        #: The live slices, newest first, and their labels.
+        self.slices = config.window.live(now)[::-1]
+        self.labels = [slice.label for slice in self.slices]
+        current = self.slices[0]
         self.config = config
         self.begins, self.ends = current.start, current.end
         self._expires = config.window.expires(current)
-        #: The labels of the live slices, newest first.
-        self.labels = [slice.label for slice in reversed(slices)]
         self._layouts = layouts
         self._shards: dict[int, ShardCalls] = {}
 
@@ -193,6 +196,25 @@ class SliceCalls:
                 ),
             )
         return template.fill(packed(batch.digests, shard.digests[within - 1]))
+
+    def last_seen(self, batch: Batch) -> ScriptCall:
+        """``lua/bloom/last_seen.lua``."""
+        keys, shard = self.config.keys, self.shard(batch.shard)
+        counts = [last - first for first, last in pairwise([0, *shard.slice_ends])]
+        return ScriptCall(
+            _LAST_SEEN,
+            (keys.config(batch.shard), keys.layout(batch.shard), *shard.keys),
+            (
+                self.config.stored,
+                self.begins,
+                self.ends,
+                self.agreed(batch),
+                shard.layout.text,
+                shard.sizes(len(shard.keys)),
+                " ".join(map(str, counts)),
+                packed(batch.digests, shard.digests[-1]),
+            ),
+        )
 
     def clear(self, batch: Batch) -> ScriptCall:
         """``lua/bloom/clear.lua``; the batch has a token, and no items."""

@@ -19,6 +19,7 @@ from tbloom.engine.flow import Flow
 from tbloom.engine.sync import SyncDriver
 from tbloom.errors import ConfigMismatch, TBloomError
 from tbloom.items import Item, rereadable
+from tbloom.window import Period
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -80,6 +81,17 @@ class TimeBloom(Base["redis.Redis | redis.RedisCluster"], SyncDriver):
     def contains_many(self, items: Iterable[Item], within: int | None = None) -> list[bool]:
         """``contains`` for each item, in order."""
         return self._ask(self._protocol.contains_many, rereadable(items), within)
+
+    def last_seen(self, item: Item) -> Period | None:
+        """The newest slice that holds the item: its label, start and end. None: not seen within the window. Changes nothing.
+
+        An item counts for the slice in which it was new: a later ``add`` that finds it changes nothing.
+        """
+        return self._ask(self._protocol.last_seen, item)
+
+    def last_seen_many(self, items: Iterable[Item]) -> list[Period | None]:
+        """``last_seen`` for each item, in order."""
+        return self._ask(self._protocol.last_seen_many, rereadable(items))
 
     def __contains__(self, item: Item) -> bool:
         return self.contains(item)
@@ -212,6 +224,16 @@ class TimeBloom(Base["redis.Redis | redis.RedisCluster"], SyncDriver):
         Each shard at once; several shards one after another.
         """
         self._run(self._protocol.clear())
+
+    def swap(self, name: str) -> None:
+        """Puts the filter ``name`` in the place of this one, for all clients; what this one held is forgotten.
+
+        The other filter is built under a name that begins with this one's in braces, such as ``{blocked}:new``, so that
+        both are on the same nodes of a cluster; and with the same parameters. Each shard is swapped at once, several
+        shards one after another: what both filters hold is seen at any moment. Claims and sessions of this one stay.
+        After an error, call it again; two clients must not swap at once.
+        """
+        self._ask(self._protocol.swap, name)
 
     def reconfigure(self) -> None:
         """Gives a stored filter this object's parameters, and keeps what it has seen.

@@ -35,27 +35,27 @@ class AsyncDistinctCounter(
         """See ``TimeBloom.from_url``; closed by ``aclose()``."""
         return cls._from_url(url, name, {"mapping": mapping, **more})
 
-    async def add(self, member: Item | int) -> bool:
+    async def add(self, member: Item) -> bool:
         """See ``DistinctCounter.add``."""
         return await self._run(self._protocol.add(member))
 
-    async def add_many(self, members: Iterable[Item] | Iterable[int]) -> list[bool]:
+    async def add_many(self, members: Iterable[Item]) -> list[bool]:
         """See ``DistinctCounter.add_many``."""
         return await self._run(self._protocol.add_many(members))
 
-    async def contains(self, member: Item | int) -> bool:
+    async def contains(self, member: Item) -> bool:
         """See ``DistinctCounter.contains``."""
         return await self._run(self._protocol.contains(member))
 
-    async def contains_many(self, members: Iterable[Item] | Iterable[int]) -> list[bool]:
+    async def contains_many(self, members: Iterable[Item]) -> list[bool]:
         """See ``DistinctCounter.contains_many``."""
         return await self._run(self._protocol.contains_many(members))
 
-    async def discard(self, member: Item | int) -> bool:
+    async def discard(self, member: Item) -> bool:
         """See ``DistinctCounter.discard``."""
         return await self._run(self._protocol.discard(member))
 
-    async def discard_many(self, members: Iterable[Item] | Iterable[int]) -> list[bool]:
+    async def discard_many(self, members: Iterable[Item]) -> list[bool]:
         """See ``DistinctCounter.discard_many``."""
         return await self._run(self._protocol.discard_many(members))
 

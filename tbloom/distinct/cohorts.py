@@ -91,4 +91,4 @@ def _retention(protocol: CountProtocol, slices: int | None) -> Flow[Retention]:
         returned = tuple(map(new.intersection_cardinality, later))
         cohorts.append(Cohort(label, len(new), returned))
         seen |= new
-    return Retention(config.name, config.window.granularity, tuple(cohorts))
+    return Retention(config.name, str(config.window.granularity), tuple(cohorts))

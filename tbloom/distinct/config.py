@@ -13,16 +13,12 @@ from tbloom.engine.keys import Keys, check_name
 from tbloom.engine.parameters import differences, read_stored
 from tbloom.errors import ConfigError
 from tbloom.items import FINGERPRINT_NAME
-from tbloom.window import Slice, Window
+from tbloom.window import Window
 
 KIND = "mapping"
 #: The kind of a counter without a mapping.
 INTEGERS = "integers"
 LAYOUT = 2
-#: The label of the only slice of a counter without slices.
-WHOLE = "all"
-#: That slice, which contains any instant (ms).
-ALWAYS = Slice(WHOLE, 0, 1 << 53)
 #: The limit of ids in a mapping.
 MAX_MEMBERS = 1 << 32
 #: The parameters of a counter's slices.

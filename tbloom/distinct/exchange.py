@@ -8,7 +8,7 @@ from struct import pack
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from tbloom.distinct.config import ALWAYS, MAX_MEMBERS, CounterConfig
+from tbloom.distinct.config import MAX_MEMBERS, CounterConfig
 from tbloom.engine.batches import MOVED, Batch, answers_of
 from tbloom.engine.buckets import BucketExchange, keys_of_halves, packed
 from tbloom.engine.exchange import CLOCK_CHANGED, ServerClock
@@ -18,7 +18,7 @@ from tbloom.engine.scripts import Script
 from tbloom.engine.tokens import LANE_TTL_MS
 from tbloom.engine.tree import LAST_BUCKET, Tree
 from tbloom.errors import ConfigMismatch, MappingFull, TBloomError
-from tbloom.window import Slice
+from tbloom.window import ALWAYS, Slice
 
 _CHANGE = Script("distinct/change")
 

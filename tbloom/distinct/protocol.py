@@ -32,58 +32,58 @@ class CountProtocol:
         self._exchange = CountExchange(config, max_members)
         self.reader = Reader(self._exchange.clock)
 
-    def add(self, member: Item | int) -> Flow[bool]:
+    def add(self, member: Item) -> Flow[bool]:
         """Is the member counted for the first time?"""
         return self._answer(self._exchange.add_members, member)
 
-    def add_many(self, members: Iterable[Item] | Iterable[int]) -> Flow[list[bool]]:
+    def add_many(self, members: Iterable[Item]) -> Flow[list[bool]]:
         """Which of the members are counted for the first time? A repeat within the call is not."""
         return self._answers(self._exchange.add_members, members, once=True)
 
-    def contains(self, member: Item | int) -> Flow[bool]:
+    def contains(self, member: Item) -> Flow[bool]:
         """Is the member counted?"""
         return self._answer(self._exchange.contains, member)
 
-    def contains_many(self, members: Iterable[Item] | Iterable[int]) -> Flow[list[bool]]:
+    def contains_many(self, members: Iterable[Item]) -> Flow[list[bool]]:
         """Which of the members are counted?"""
         return self._answers(self._exchange.contains, members)
 
-    def discard(self, member: Item | int) -> Flow[bool]:
+    def discard(self, member: Item) -> Flow[bool]:
         """Was the member counted? It is no more."""
         return self._answer(self._exchange.discard, member)
 
-    def discard_many(self, members: Iterable[Item] | Iterable[int]) -> Flow[list[bool]]:
+    def discard_many(self, members: Iterable[Item]) -> Flow[list[bool]]:
         """Which of the members were counted? They are no more."""
         return self._answers(self._exchange.discard, members, once=True)
 
-    def id_of(self, member: Item | int, generation: str) -> Flow[int | None]:
+    def id_of(self, member: Item, generation: str) -> Flow[int | None]:
         """The member's id; None if it has none of the mapping's generation."""
         digest, _ = self._one(member)
         if self.config.mapping is None:
             return digest
         return (yield from id_of(self.config, generation, digest))
 
-    def _one(self, member: Item | int) -> tuple[int, bytes]:
+    def _one(self, member: Item) -> tuple[int, bytes]:
         """The member's digest, or its id without a mapping; and its bytes."""
         if self.config.mapping is None:
             return check_id(member), b""
-        data = encode(member, "member")  # type: ignore[arg-type]  # it is checked there
+        data = encode(member, "member")
         return fingerprint(data), data
 
-    def _all(self, members: Iterable[Item] | Iterable[int]) -> list[tuple[int, bytes]]:
+    def _all(self, members: Iterable[Item]) -> list[tuple[int, bytes]]:
         if self.config.mapping is None:
-            members = check_items(members, "members")  # type: ignore[arg-type]
+            members = check_items(members, "members")
             return [(check_id(member, f"members[{i}]"), b"") for i, member in enumerate(members)]
-        return [(fingerprint(data), data) for data in encode_all(members, "members")]  # type: ignore[arg-type]
+        return [(fingerprint(data), data) for data in encode_all(members, "members")]
 
-    def _answer(self, verb: Verb, member: Item | int) -> Flow[bool]:
+    def _answer(self, verb: Verb, member: Item) -> Flow[bool]:
         """The verb's answer for the member."""
         digest, data = self._one(member)
         answers = yield from verb({digest: data})
         return answers.get(digest, False)
 
     def _answers(
-        self, verb: Verb, members: Iterable[Item] | Iterable[int], *, once: bool = False
+        self, verb: Verb, members: Iterable[Item], *, once: bool = False
     ) -> Flow[list[bool]]:
         """The verb's answer for each member; with ``once``, a repeat gets False."""
         pairs = self._all(members)

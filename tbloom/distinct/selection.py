@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from tbloom.distinct.config import WHOLE, CounterConfig
+from tbloom.distinct.config import CounterConfig
 from tbloom.errors import ConfigError
 from tbloom.items import check_at, check_within
-from tbloom.window import Slice, to_ms
+from tbloom.window import WHOLE, Slice, to_ms
 
 
 @dataclass(frozen=True, slots=True)

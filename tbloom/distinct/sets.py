@@ -125,7 +125,7 @@ class SetBase(Countable[Number]):
     def _export(self, bits: int) -> Flow[bytes]:
         return exported((yield from self._evaluated()), bits)
 
-    def _having(self, member: Item | int) -> Flow[bool]:
+    def _having(self, member: Item) -> Flow[bool]:
         generation, ids = yield from self._of_generation()
         number = yield from self._protocol.id_of(member, generation)
         return number is not None and number in ids
@@ -172,7 +172,7 @@ class MemberSet(SetBase[int]):
 
     __len__ = count
 
-    def contains(self, member: Item | int) -> bool:
+    def contains(self, member: Item) -> bool:
         """True if the member is in the set; ``in`` is the same. For counters of integers, an integer."""
         return self._run(self._having(member))
 
@@ -205,7 +205,7 @@ class MemberSet(SetBase[int]):
         """The ids in order."""
         return iter(self.bitmap())
 
-    def __iter__(self) -> Iterator[Item | int]:
+    def __iter__(self) -> Iterator[Item]:
         """The members, in no order, read a few thousand at a time: for a mapping with ``keep_members``. (``str`` for those
         that are UTF-8.) Of counters of integers, the ids."""
         if self._protocol.config.mapping is None:
@@ -227,7 +227,7 @@ class AsyncMemberSet(SetBase[Awaitable[int]]):
         """See ``MemberSet.count``."""
         return await self._run(self._counting())
 
-    async def contains(self, member: Item | int) -> bool:
+    async def contains(self, member: Item) -> bool:
         """See ``MemberSet.contains``."""
         return await self._run(self._having(member))
 
@@ -256,7 +256,7 @@ class AsyncMemberSet(SetBase[Awaitable[int]]):
         for number in await self.bitmap():
             yield number
 
-    async def __aiter__(self) -> AsyncIterator[Item | int]:
+    async def __aiter__(self) -> AsyncIterator[Item]:
         """The members, or the integers: see ``MemberSet``."""
         if self._protocol.config.mapping is None:
             for number in await self.bitmap():

@@ -8,13 +8,14 @@ from functools import lru_cache
 from itertools import chain
 from typing import Any, NamedTuple
 
-from tbloom.distinct.config import ALWAYS, CounterConfig, parse_entry
+from tbloom.distinct.config import CounterConfig, parse_entry
 from tbloom.distinct.exchange import MAX_PIECES, refusal
 from tbloom.distinct.pieces import PIECE, Head, head_of
 from tbloom.distinct.selection import Selection
 from tbloom.engine.exchange import MAX_CORRECTIONS, ServerClock, too_many_corrections
 from tbloom.engine.flow import Flow, Read, Status, deliver_all, pack, text
 from tbloom.errors import TBloomError
+from tbloom.window import ALWAYS
 
 _CALLS_PER_TRIP = 256
 #: The questions that are kept.

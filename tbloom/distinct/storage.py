@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from tbloom.distinct.config import WHOLE, CounterConfig, from_stored
+from tbloom.distinct.config import CounterConfig, from_stored
 from tbloom.distinct.exchange import MAX_PIECES, CountExchange, refusal
 from tbloom.engine.buckets import bucket_keys
 from tbloom.engine.flow import (
@@ -20,6 +20,7 @@ from tbloom.engine.flow import (
 from tbloom.engine.scripts import Script
 from tbloom.engine.tree import Tree, read_tree
 from tbloom.errors import ConfigError, TBloomError
+from tbloom.window import WHOLE
 
 _CLEAR = Script("distinct/clear")
 _FORGET = Script("distinct/forget")

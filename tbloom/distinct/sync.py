@@ -43,29 +43,29 @@ class DistinctCounter(
         """A counter with a client of its own, closed by ``close()``; see ``TimeBloom.from_url``."""
         return cls._from_url(url, name, {"mapping": mapping, **more})
 
-    def add(self, member: Item | int) -> bool:
+    def add(self, member: Item) -> bool:
         """Counts a member. True: it was not counted before (in the current slice, if there are slices)."""
         return self._run(self._protocol.add(member))
 
-    def add_many(self, members: Iterable[Item] | Iterable[int]) -> list[bool]:
+    def add_many(self, members: Iterable[Item]) -> list[bool]:
         """``add`` for each member, in order; a repeat within the call is not counted."""
         return self._run(self._protocol.add_many(members))
 
-    def contains(self, member: Item | int) -> bool:
+    def contains(self, member: Item) -> bool:
         """True if the member is counted in any live slice; ``in`` is the same."""
         return self._run(self._protocol.contains(member))
 
     __contains__ = contains
 
-    def contains_many(self, members: Iterable[Item] | Iterable[int]) -> list[bool]:
+    def contains_many(self, members: Iterable[Item]) -> list[bool]:
         """``contains`` for each member, in order."""
         return self._run(self._protocol.contains_many(members))
 
-    def discard(self, member: Item | int) -> bool:
+    def discard(self, member: Item) -> bool:
         """Ends the counting of a member, in all live slices. True: it was counted."""
         return self._run(self._protocol.discard(member))
 
-    def discard_many(self, members: Iterable[Item] | Iterable[int]) -> list[bool]:
+    def discard_many(self, members: Iterable[Item]) -> list[bool]:
         """``discard`` for each member, in order."""
         return self._run(self._protocol.discard_many(members))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import compress, repeat
 from typing import Any
@@ -23,6 +23,8 @@ class Batch:
     #: The lane with the number of this call, and no later one: what makes the call safe to resend.
     token: Lane | None = None
     answers: str | None = None
+    #: When the items that are seen expire (ms), if the store says so.
+    times: Sequence[int] = ()
     #: The slice that its items go into; None: the current one.
     label: str | None = None
     #: How long its items are remembered (ms); 0 where the call sets no TTL.

@@ -248,7 +248,9 @@ class Exchange(BeginsAnew):
         ]
 
     def _answers(self, batch: Batch, payload: Any, *, complete: bool = False) -> str:
-        """A character for each item; unless ``complete``, for the first ones at least."""
+        """A character for each item; unless ``complete``, for the first ones at least. Numbers are those of characters."""
+        if type(payload) is list:
+            payload = "".join(map(chr, payload))
         answers = payload if isinstance(payload, str) else payload.decode(errors="replace")
         wanted = len(batch.digests)
         if len(answers) > wanted or (complete and len(answers) < wanted):

@@ -22,13 +22,10 @@ _LIKE_A_SHARD = re.compile(r":[0-9]+(\.[0-9]+)?:*\Z")
 #: A pattern for SCAN: the keys of all filters' parameters, and the shards' copies.
 CONFIGS = "{*}:config"
 _BUCKET = re.compile(r"\}:exact:\d+:\d+\Z", re.ASCII)
-_REGISTER, _CLAIMS, _SESSIONS, _COUNTERS, _FORGOTTEN = _HASHES = (
-    "}:parts",
-    "}:claims",
-    "}:sessions",
-    "}:counters",
-    "}:forgotten:counters",
-)
+#: What follows the hash tag in the keys of a filter that shares those of another one: "{news}:new".
+_INNER = "(?::[A-Za-z][A-Za-z0-9_-]*)?"
+_OF_TAG = re.compile(rf"{{([^{{}}]+)}}({_INNER[:-1]})")
+_HASHES = re.compile(rf"}}{_INNER}:(parts|claims|sessions|counters|forgotten:counters)\Z")
 _IDS_OR_CHUNKS = re.compile(r"\}:(ids|chunks):")
 
 
@@ -41,20 +38,23 @@ def check_name(name: str, argument: str = "name") -> str:
 
 
 class Keys:
-    """The keys of the filter ``name``, spread over ``shards`` hash tags."""
+    """The keys of the filter ``name``, spread over ``shards`` hash tags. The filter ``{news}:new`` has those of ``news``."""
 
-    __slots__ = ("_shards", "_tags", "root")
+    __slots__ = ("_inner", "_shards", "_tags", "root", "tag")
 
     def __init__(self, name: str, shards: int = 1) -> None:
-        check_name(name)
+        shared = _OF_TAG.fullmatch(name) if isinstance(name, str) else None
+        own, self._inner = shared.groups() if shared else (check_name(name), "")
         # The filter "news:3" is not the third shard of "news".
-        stem = f"{name}:" if _LIKE_A_SHARD.search(name) else name
+        stem = f"{own}:" if _LIKE_A_SHARD.search(own) else own
         self._shards = shards
         self._tags: dict[int, str] = {}
+        #: The hash tag of the root.
+        self.tag = f"{{{stem}}}"
         #: The store's parameters; this key follows from the name alone.
-        self.root = f"{{{stem}}}:config"
+        self.root = f"{self.tag}{self._inner}:config"
         if shards == 1:
-            self._tags[0] = f"{{{stem}}}"
+            self._tags[0] = self.tag + self._inner
 
     def slice(self, label: str, shard: int = 0, part: int = 0) -> str:
         """The bitmap of one slice, or of a further part of it."""
@@ -74,15 +74,15 @@ class Keys:
 
     def register(self, shard: int = 0) -> str:
         """The parts that exist, and when each expires."""
-        return self._tag(shard)[:-1] + _REGISTER
+        return f"{self._tag(shard)}:parts"
 
     def claims(self, shard: int = 0) -> str:
         """The claimed items, and the session of each."""
-        return self._tag(shard)[:-1] + _CLAIMS
+        return f"{self._tag(shard)}:claims"
 
     def sessions(self, shard: int = 0) -> str:
         """The sessions that hold claims, and until when each counts as alive."""
-        return self._tag(shard)[:-1] + _SESSIONS
+        return f"{self._tag(shard)}:sessions"
 
     def config(self, shard: int = 0) -> str:
         """The shard's copy of the parameters, for its scripts."""
@@ -106,16 +106,20 @@ class Keys:
 
     def counters(self) -> str:
         """The entries of the counters that share a mapping, by name: generation and parameters."""
-        return self._tag(0)[:-1] + _COUNTERS
+        return f"{self._tag(0)}:counters"
 
     def forgotten_counters(self) -> str:
         """The entries of a mapping's former counters, until their pieces are deleted."""
-        return self._tag(0)[:-1] + _FORGOTTEN
+        return f"{self._tag(0)}:forgotten:counters"
 
     def piece(self, counter: str, label: str, piece: int = 0) -> str:
         """A piece of one slice of a counter: 2^28 ids in chunks."""
         key = f"{self._tag(0)}:chunks:{counter}:{label}"
         return f"{key}:{piece}" if piece else key
+
+    def swapping(self) -> str:
+        """Exists while a filter of several shards is put in the place of another one."""
+        return f"{self.root.removesuffix('config')}swapping"
 
     def scratch(self) -> str:
         """A container that exists while a script runs."""
@@ -124,7 +128,7 @@ class Keys:
     def _tag(self, shard: int) -> str:
         tag = self._tags.get(shard)
         if tag is None:
-            tag = self._tags[shard] = self._even_tag(shard)
+            tag = self._tags[shard] = self._even_tag(shard) + self._inner
         return tag
 
     def _even_tag(self, shard: int) -> str:
@@ -133,7 +137,7 @@ class Keys:
         By chance, some nodes of a cluster would get twice the shards of others. A master usually has one range of slots,
         so shards in the order of the slots spread evenly over masters.
         """
-        stem = self.root[: -len("}:config")]
+        stem = self.tag[:-1]
         segments = min(self._shards, _SEGMENTS)
         segment = shard % segments
         salt = 0
@@ -156,7 +160,7 @@ def name_of(key: str) -> str | None:
 
 def kind_of(key: str) -> str:
     """The Redis type of one of tbloom's keys."""
-    if key.endswith(_HASHES) or _IDS_OR_CHUNKS.search(key):
+    if _HASHES.search(key) or _IDS_OR_CHUNKS.search(key):
         return "hash"
     return "zset" if _BUCKET.search(key) else "string"
 

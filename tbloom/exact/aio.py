@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from tbloom.engine.aio import AsyncDriver
@@ -45,6 +45,14 @@ class AsyncExactFilter(ExactBase["asyncio.Redis | asyncio.RedisCluster"], AsyncD
     async def contains_many(self, items: Iterable[Item]) -> list[bool]:
         """See ``ExactFilter.contains_many``."""
         return await self._run(self._protocol.contains_many(items))
+
+    async def expires(self, item: Item) -> datetime | None:
+        """See ``ExactFilter.expires``."""
+        return await self._run(self._protocol.expires(item))
+
+    async def expires_many(self, items: Iterable[Item]) -> list[datetime | None]:
+        """See ``ExactFilter.expires_many``."""
+        return await self._run(self._protocol.expires_many(items))
 
     async def info(self) -> ExactInfo:
         """See ``ExactFilter.info``."""

@@ -150,11 +150,13 @@ class ExactExchange(BucketExchange):
             return False
         raise TBloomError(f"filter {self.config.name!r}: the server takes a call for a stray copy")
 
-    def _learn(self, batch: Batch, splits: list[int], *swept: int) -> None:
+    def _learn(self, batch: Batch, splits: list[int], *more: Any) -> None:
         """Notes what a reply says beside the answers."""
         batch.known.note_splits(splits)
-        if swept:
-            self._sweeps[batch.shard].note(*swept)
+        if batch.token:
+            self._sweeps[batch.shard].note(*more)
+        else:
+            [batch.times] = more
 
     def add_call(self, batch: Batch) -> ScriptCall:
         """``lua/exact/add.lua``; the batch has a token."""
@@ -187,8 +189,8 @@ class ExactExchange(BucketExchange):
             ),
         )
 
-    def contains_call(self, batch: Batch) -> ScriptCall:
-        """``lua/exact/contains.lua``."""
+    def contains_call(self, batch: Batch, *, times: bool = False) -> ScriptCall:
+        """``lua/exact/contains.lua``; ``times``: the reply says when items expire."""
         keys, tree = self.config.keys, self._tree(batch.shard)
         batch.known, halves = tree, [*map(tree.half_of, batch.digests)]
         return ScriptCall(
@@ -203,6 +205,7 @@ class ExactExchange(BucketExchange):
                 self._is_agreed(batch),
                 tree.generation,
                 packed(halves, batch.digests),
+                int(times),
             ),
         )
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
+from functools import partial
 
 from tbloom.engine.batches import Batch, answers_of, in_order
 from tbloom.engine.buckets import bucket_keys
@@ -16,6 +17,7 @@ from tbloom.exact.config import ExactConfig, from_stored
 from tbloom.exact.exchange import ExactExchange
 from tbloom.exact.info import ExactInfo
 from tbloom.items import Item, check_ttl, encode, fingerprint, fingerprints_of
+from tbloom.window import from_ms
 
 _COUNT = Script("exact/count")
 
@@ -49,14 +51,22 @@ class ExactProtocol:
     def contains(self, item: Item) -> Flow[bool]:
         """Has the item been seen?"""
         key = fingerprint(encode(item))
-        answers = yield from self._look_up([key])
+        answers = answers_of((yield from self._look_up([key])))
         return answers[key]
 
     def contains_many(self, items: Iterable[Item]) -> Flow[list[bool]]:
         """Which of the items have been seen?"""
         digests = fingerprints_of(items)
-        answers = yield from self._look_up(digests)
+        answers = answers_of((yield from self._look_up(digests)))
         return [answers[digest] for digest in digests]
+
+    def expires(self, item: Item) -> Flow[datetime | None]:
+        """When is the item forgotten?"""
+        return (yield from self._expiries([fingerprint(encode(item))]))[0]
+
+    def expires_many(self, items: Iterable[Item]) -> Flow[list[datetime | None]]:
+        """When is each of the items forgotten?"""
+        return (yield from self._expiries(fingerprints_of(items)))
 
     def clear(self) -> Flow[None]:
         """Forgets everything, also if it is stored with another number of shards."""
@@ -100,11 +110,26 @@ class ExactProtocol:
     def _ttl_ms(self, ttl: float | timedelta | None) -> int:
         return self._ttl if ttl is None else check_ttl(ttl)
 
-    def _look_up(self, digests: list[int]) -> Flow[dict[int, bool]]:
+    def _expiries(self, digests: list[int]) -> Flow[list[datetime | None]]:
+        found: dict[int, datetime] = {}
+        for batch in (yield from self._look_up(digests, times=True)):
+            answers = zip(batch.digests, batch.answers or "", strict=True)
+            seen = [key for key, answer in answers if answer == "1"]
+            found.update(zip(seen, map(_instant, batch.times), strict=True))
+        return [found.get(key) for key in digests]
+
+    def _look_up(self, digests: list[int], *, times: bool = False) -> Flow[list[Batch]]:
         exchange = self._exchange
         batches = exchange.batches(digests)
-        yield from exchange.ask(batches, exchange.contains_call)
-        return answers_of(batches)
+        yield from exchange.ask(batches, partial(exchange.contains_call, times=times))
+        return batches
+
+
+def _instant(ms: int) -> datetime:
+    try:
+        return from_ms(ms)
+    except OverflowError:  # of an entry that another program has changed
+        return datetime.max.replace(tzinfo=timezone.utc)
 
 
 def _clear(exchange: ExactExchange) -> Flow[None]:

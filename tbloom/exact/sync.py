@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from tbloom.engine.sync import SyncDriver
@@ -58,6 +58,14 @@ class ExactFilter(ExactBase["redis.Redis | redis.RedisCluster"], SyncDriver):
     def contains_many(self, items: Iterable[Item]) -> list[bool]:
         """``contains`` for each item, in order."""
         return self._run(self._protocol.contains_many(items))
+
+    def expires(self, item: Item) -> datetime | None:
+        """When the item will be forgotten (UTC); None: it is not remembered. Changes nothing."""
+        return self._run(self._protocol.expires(item))
+
+    def expires_many(self, items: Iterable[Item]) -> list[datetime | None]:
+        """``expires`` for each item, in order."""
+        return self._run(self._protocol.expires_many(items))
 
     def __contains__(self, item: Item) -> bool:
         return self.contains(item)

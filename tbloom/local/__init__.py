@@ -12,6 +12,7 @@
     vectors.py   looks at many items with numpy
     live.py      the slices, layouts and parts that are live now
     protocol.py  the verbs, as steps
+    merging.py   merge()
     info.py      info() and keys()
     base.py      what the two classes share
     sync.py      LocalBloom

@@ -12,8 +12,11 @@ from tbloom.items import Item
 from tbloom.local import info
 from tbloom.local.base import LocalBase
 from tbloom.local.protocol import Steps
+from tbloom.window import Period
 
 if TYPE_CHECKING:
+    from os import PathLike
+
     from typing_extensions import Self
 
 T = TypeVar("T")
@@ -44,6 +47,14 @@ class AsyncLocalBloom(LocalBase):
         """See ``LocalBloom.contains_many``."""
         return await _finish(self._protocol.contains_many(items, within))
 
+    async def last_seen(self, item: Item) -> Period | None:
+        """See ``LocalBloom.last_seen``."""
+        return (await self.last_seen_many([item]))[0]
+
+    async def last_seen_many(self, items: Iterable[Item]) -> list[Period | None]:
+        """See ``LocalBloom.last_seen_many``."""
+        return await _finish(self._protocol.last_seen_many(items))
+
     async def keys(self, at: datetime | None = None) -> list[str]:
         """See ``LocalBloom.keys``."""
         return info.keys(self._protocol, at)
@@ -51,6 +62,10 @@ class AsyncLocalBloom(LocalBase):
     async def info(self, earlier: FilterInfo | None = None) -> FilterInfo:
         """See ``LocalBloom.info``."""
         return info.overview(self._protocol, earlier)
+
+    async def merge(self, *others: LocalBase | str | PathLike[str]) -> None:
+        """See ``LocalBloom.merge``; no other task runs meanwhile."""
+        self._merge(others)
 
     async def clear(self) -> None:
         """See ``LocalBloom.clear``."""

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tbloom.bloom.config import Config, Parameters, configure
+from tbloom.errors import ConfigError
 from tbloom.local.file import FileStore
 from tbloom.local.memory import MemoryStore
+from tbloom.local.merging import merge
 from tbloom.local.protocol import Protocol
 
 if TYPE_CHECKING:
@@ -42,6 +47,27 @@ class LocalBase:
         self._arguments: dict[str, Any] = {"name": name, **parameters}
         store = MemoryStore() if path is None else FileStore(path)
         self._protocol = Protocol(config, store, adopts_shards=parameters.get("shards") is None)
+
+    def _merge(self, others: Iterable[LocalBase | str | PathLike[str]]) -> None:
+        """Adds what the others hold."""
+        with ExitStack() as stack:
+            opened = [self._opened(stack, other) for other in others]
+            merge(self._protocol, [other._protocol for other in opened])  # noqa: SLF001
+
+    def _opened(self, stack: ExitStack, other: LocalBase | str | PathLike[str]) -> LocalBase:
+        """The filter; one in a file, until the stack ends."""
+        if isinstance(other, LocalBase):
+            return other
+        try:
+            path = Path(other)
+        except TypeError:
+            raise ConfigError("others", other, "filters, or paths of their files") from None
+        if not path.exists():
+            raise ConfigError("others", other, "the path of a file that exists")
+        opened = LocalBase(path=path, **{**self._arguments, "name": str(path)})
+        stack.callback(opened._protocol.close)
+        opened._protocol.clock = self._protocol.clock
+        return opened
 
     @property
     def name(self) -> str:

@@ -11,7 +11,7 @@ from tbloom.bloom.sizing import key_bytes
 from tbloom.items import check_at
 from tbloom.local.protocol import Protocol
 from tbloom.local.shard import key_of, part_of
-from tbloom.window import Slice, from_ms, to_ms
+from tbloom.window import ALWAYS, Slice, from_ms, to_ms
 
 
 def keys(protocol: Protocol, at: datetime | None) -> list[str]:
@@ -50,8 +50,8 @@ def _slice_info(
             key = key_of(slice.label, shard, number)
             parts.append(part_of(store, key, own) if holds else None)
     begun = [part for part in parts if part is not None]
-    expires = max((part.expires for part in begun), default=None)
-    leaves = None if expires is None else from_ms(expires, config.window.zone)
+    expires = max((part.expires for part in begun), default=ALWAYS.end)
+    leaves = from_ms(expires, config.window.zone) if expires < ALWAYS.end else None
     items, size = sum(part.items for part in begun), sum(len(part.buffer) for part in begun)
     if before and is_unchanged(config, before, items, size, len(parts)):
         return replace(before, expires=leaves)

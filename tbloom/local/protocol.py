@@ -9,12 +9,14 @@ get their turn.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterable
 from itertools import chain, islice
 from typing import NamedTuple, TypeVar
 
 from tbloom.bloom.config import Config
 from tbloom.bloom.hasher import by_shard, digest, digests_of
+from tbloom.bloom.script_calls import SliceCalls
 from tbloom.engine.batches import in_order
 from tbloom.engine.flow import chunks
 from tbloom.errors import FilterFull
@@ -22,6 +24,7 @@ from tbloom.items import Item, check_items, check_within
 from tbloom.local.live import Live
 from tbloom.local.memory import Store
 from tbloom.local.shard import Look, PlainLook, Shard
+from tbloom.window import Period
 
 T = TypeVar("T")
 Steps = Generator[None, None, T]
@@ -96,6 +99,21 @@ class Protocol(Live):
         within = check_within(within, self.config.slices)
         return (yield from self._find((yield from _digests_of(items)), within))
 
+    def last_seen_many(self, items: Iterable[Item]) -> Steps[list[Period | None]]:
+        """The newest live slice that holds each of the items."""
+        digests, found = (yield from _digests_of(items)), dict[bytes, Period | None]()
+
+        def visit(current: SliceCalls, shard: Shard, batch: list[bytes]) -> None:
+            periods = [*map(self.config.window.period, current.slices), None]
+            within = range(1, len(periods))
+            for key in batch:
+                # What the newest slices hold, more of them hold too.
+                newer = bisect_left(within, x=True, key=lambda n: shard.look(key, n) is None)
+                found[key] = periods[newer]
+
+        yield from self._visit(digests, visit)
+        return [found[key] for key in digests]
+
     def clear(self) -> None:
         """Forgets everything."""
         with self.store.guard, self.store.exclusive:
@@ -163,7 +181,20 @@ class Protocol(Live):
         return digests[look.new[count] :]
 
     def _find(self, digests: list[bytes], within: int) -> Steps[list[bool]]:
-        unseen, config, waiting = set[bytes](), None, [(0, digests)]
+        unseen = set[bytes]()
+
+        def visit(_: SliceCalls, shard: Shard, batch: list[bytes]) -> None:
+            look = self._look(shard, batch, within)
+            unseen.update(batch[place] for place in look.new)
+
+        yield from self._visit(digests, visit)
+        return [key not in unseen for key in digests]
+
+    def _visit(
+        self, digests: list[bytes], visit: Callable[[SliceCalls, Shard, list[bytes]], None]
+    ) -> Steps[None]:
+        """Looks at the items in their shards, many under one lock."""
+        config, waiting = None, [(0, digests)]
         while waiting:
             with self.store.guard, self.store.shared:
                 now = self.agree()
@@ -171,11 +202,9 @@ class Protocol(Live):
                     config, waiting = self.config, self._batches(waiting)
                 if waiting:
                     number, batch = waiting.pop()
-                    self.prepare(now, number, begins=False)
-                    look = self._look(self.shard(number), batch, within)
-                    unseen.update(batch[place] for place in look.new)
+                    current = self.prepare(now, number, begins=False)
+                    visit(current, self.shard(number), batch)
             yield
-        return [key not in unseen for key in digests]
 
     def _batches(self, waiting: list[Batch]) -> list[Batch]:
         """The distinct items by shard, in looks; the first one comes last."""

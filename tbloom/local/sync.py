@@ -11,8 +11,11 @@ from tbloom.items import Item
 from tbloom.local import info
 from tbloom.local.base import LocalBase
 from tbloom.local.protocol import finish
+from tbloom.window import Period
 
 if TYPE_CHECKING:
+    from os import PathLike
+
     from typing_extensions import Self
 
 
@@ -49,6 +52,14 @@ class LocalBloom(LocalBase):
         """``contains`` for each item, in order."""
         return finish(self._protocol.contains_many(items, within))
 
+    def last_seen(self, item: Item) -> Period | None:
+        """The newest slice that holds the item; None: not seen within the window. See ``TimeBloom.last_seen``."""
+        return self.last_seen_many([item])[0]
+
+    def last_seen_many(self, items: Iterable[Item]) -> list[Period | None]:
+        """``last_seen`` for each item, in order."""
+        return finish(self._protocol.last_seen_many(items))
+
     def __contains__(self, item: Item) -> bool:
         return self.contains(item)
 
@@ -59,6 +70,17 @@ class LocalBloom(LocalBase):
     def info(self, earlier: FilterInfo | None = None) -> FilterInfo:
         """What the filter holds, slice by slice; see ``TimeBloom.info``."""
         return info.overview(self._protocol, earlier)
+
+    def merge(self, *others: LocalBase | str | PathLike[str]) -> None:
+        """Adds what other filters, or files of them, hold in slices that are live now: OR of their bits.
+
+        Their parameters must be the same: else ConfigMismatch names the filter, and nothing has changed. What does not
+        fit into a slice's parts becomes further parts of it; with ``grow=False``, ``FilterFull`` is raised. From then on
+        ``info()`` has estimates of the items, never more than all filters had together; and an error rate that may be
+        above the promised one, where more than two full filters are merged. If the process is killed meanwhile, the
+        filter has some of the others' items: merge again. It takes a few times the memory of the filters.
+        """
+        self._merge(others)
 
     def clear(self) -> None:
         """Forgets everything, for all who share the file, also where it has a filter with other parameters."""

@@ -21,6 +21,11 @@ def flag(text: str) -> bool:
     return known[text.lower()]
 
 
+def period(text: str) -> str | None:
+    """A granularity; ``None`` or nothing on the command line: no window."""
+    return None if text in ("", "None", "none") else text
+
+
 _EXPECTED = {int: "a whole number", float: "a number", flag: "True or False"}
 
 
@@ -49,7 +54,7 @@ class Setting(NamedTuple):
 #: The arguments of the filters, and their settings.
 FILTER = {
     "name": Setting("TBLOOM_KEY"),
-    "granularity": Setting("TBLOOM_GRANULARITY"),
+    "granularity": Setting("TBLOOM_GRANULARITY", period),
     "slices": Setting("TBLOOM_SLICES", int),
     "capacity": Setting("TBLOOM_CAPACITY", int),
     "error_rate": Setting("TBLOOM_ERROR_RATE", float),
@@ -70,6 +75,7 @@ STORE, MARK = Setting("TBLOOM_STORE"), Setting("TBLOOM_MARK")
 #: The values of TBLOOM_MARK with which requests are claimed, and marked when they are done.
 MARKS_DONE = ("done", "parsed")
 TAKE_OVER, SHADOW = Setting("TBLOOM_TAKE_OVER", flag), Setting("TBLOOM_SHADOW")
+SEEN_AGES = Setting("TBLOOM_SEEN_AGES", flag)
 #: The same of the distinct counters.
 COUNTS = {
     "name": Setting("TBLOOM_COUNT_KEY"),
@@ -92,7 +98,7 @@ PAGES = {
 KNOWN = {
     setting.name
     for table in (FILTER, COUNTS, PAGES)
-    for setting in (*table.values(), STORE, MARK, TAKE_OVER, SHADOW)
+    for setting in (*table.values(), STORE, MARK, TAKE_OVER, SHADOW, SEEN_AGES)
 }
 _RENAMED = {
     "TBLOOM_HOME_SIZE": "TBLOOM_CACHE_SIZE",
@@ -115,9 +121,14 @@ def check_names(settings: BaseSettings) -> None:
 
 
 def arguments(settings: BaseSettings, table: Mapping[str, Setting]) -> dict[str, Any]:
-    """The arguments whose settings are set."""
+    """The arguments whose settings are set. None stands for a setting that is not, but for a period."""
     values = {argument: setting.value(settings) for argument, setting in table.items()}
-    return {argument: value for argument, value in values.items() if value is not None}
+    return {
+        argument: value
+        for argument, value in values.items()
+        if value is not None
+        or (table[argument].read is period and table[argument].name in settings)
+    }
 
 
 def expand(setting: Setting, text: Any, spider: str | None) -> str:

@@ -136,7 +136,7 @@ async def test_within_must_be_a_number_of_slices(make: Make, within: Any) -> Non
         await make().add("a", within=within)
 
 
-@pytest.mark.parametrize("item", ["", b"", None, 7, bytearray(b"a"), "\ud800"])
+@pytest.mark.parametrize("item", ["", b"", None, False, bytearray(b"a"), "\ud800"])
 async def test_a_bad_item_is_named_and_nothing_is_added(
     make: Make, client: redis.Redis, name: str, item: Any
 ) -> None:

@@ -28,7 +28,7 @@ from tbloom.bloom.script_calls import leaves
 from tbloom.bloom.sizing import COLUMNS, key_bytes
 from tbloom.engine.keys import Keys
 from tbloom.engine.scripts import Script
-from tbloom.window import Window
+from tbloom.window import window_of
 from tests.helpers.making import made_once, missing
 from tests.helpers.proxy import Fault, Proxy
 
@@ -57,9 +57,10 @@ PARAMETERS: list[dict[str, Any]] = [
     {"capacity": 5000, "granularity": "w", "slices": 4, "tz": "Europe/Berlin", "shards": 3},
     {"capacity": 50_000_000, "granularity": "m", "slices": 12},
     {"bits": 100_000, "hashes": 7},
+    {"capacity": 1000, "granularity": None},
 ]
 #: Granularity, zone, and instants (UTC).
-INSTANTS = [
+INSTANTS: list[tuple[str | None, str, str]] = [
     ("d", "UTC", "2019-05-08T23:59:59.999"),
     ("d", "Europe/Berlin", "2019-03-31T12:00:00"),  # a day of 23 hours
     ("d", "America/Santiago", "2019-09-08T12:00:00"),  # it begins at 1 o'clock
@@ -71,6 +72,7 @@ INSTANTS = [
     ("h", "Australia/Lord_Howe", "2019-04-06T15:15:00"),  # clocks go back by half an hour
     ("15min", "UTC", "2019-05-08T13:14:15"),
     ("7d", "UTC", "2019-05-08T13:14:15"),
+    (None, "UTC", "2019-05-08T13:14:15"),  # without a window
 ]
 SMALL: list[dict[str, Any]] = [
     {"capacity": 10, "error_rate": 0.01, "slices": 2},
@@ -121,8 +123,8 @@ def _keys(name: str, shards: int) -> dict[str, Any]:
     }
 
 
-def _slice(granularity: str, tz: str, at: str) -> dict[str, Any]:
-    window = Window(granularity, 3, tz)
+def _slice(granularity: str | None, tz: str, at: str) -> dict[str, Any]:
+    window = window_of(granularity, 3 if granularity else None, tz)
     instant = datetime.fromisoformat(at).replace(tzinfo=timezone.utc)
     ms = round(instant.timestamp() * 1000)
     slices = window.live(ms)

@@ -155,7 +155,7 @@ def test_by_shard_has_each_item_once_in_order(shards: int) -> None:
         ("", "not empty"),
         (b"", "not empty"),
         ("\ud800", "UTF-8"),
-        *((item, "str or bytes") for item in (None, 5, True, 1.5, bytearray(b"x"), ["x"])),
+        *((item, "str, bytes or int") for item in (None, True, 1.5, bytearray(b"x"), ["x"])),
     ],
 )
 def test_what_is_no_item(item: str | bytes, right: str) -> None:

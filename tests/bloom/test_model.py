@@ -35,6 +35,11 @@ class Model:
         oldest = self.current(now) - within + 1
         return any(period >= oldest for period in self.written.get(item, ()))
 
+    def last_seen(self, item: str, now: datetime) -> datetime | None:
+        if not self.contains(item, now, self.slices):
+            return None
+        return datetime(1970, 1, 1, tzinfo=timezone.utc) + max(self.written[item]) * self.period
+
     def add(self, item: str, now: datetime, within: int) -> bool:
         new = not self.contains(item, now, within)
         if new:
@@ -81,6 +86,12 @@ class FilterMachine(RuleBasedStateMachine):
         within = min(within, self.model.slices)
         expected = [self.model.contains(item, self.now, within) for item in items]
         assert expected == self.clients[client].contains_many(items, within=within)
+
+    @rule(client=CLIENTS, items=st.lists(ITEMS, max_size=4))
+    def last_seen_many(self, client: int, items: list[str]) -> None:
+        expected = [self.model.last_seen(item, self.now) for item in items]
+        found = self.clients[client].last_seen_many(items)
+        assert expected == [period and period.start for period in found]
 
     @rule(periods=st.floats(0, 2.5) | st.sampled_from([7.0, 50.0]))
     def step(self, periods: float) -> None:

@@ -277,6 +277,15 @@ def test_check_changes_nothing(url: str, filled: TimeBloom, tmp_path: Any) -> No
     assert filled.info().items == 250
 
 
+def test_check_says_when_a_line_was_seen(url: str, filled: TimeBloom) -> None:
+    done = tbloom("check", url, filled.name, "--when", stdin="new\nitem 3\n")
+    label, start, end = filled.last_seen("item 3")
+    assert done.stdout == f"{label}\t{start.isoformat()}\t{end.isoformat()}\titem 3\n"
+    assert (done.returncode, "2 lines, 1 seen" in done.stderr) == (0, True)
+    assert tbloom("check", url, filled.name, "--when", stdin="new\n").returncode == 1
+    refused(tbloom("check", url, filled.name, "--when", "--within", "2", stdin="a\n"), "--when")
+
+
 def test_a_missing_file_is_refused_before_anything_is_added(
     url: str, filled: TimeBloom, tmp_path: Any
 ) -> None:

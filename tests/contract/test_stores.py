@@ -15,9 +15,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -38,8 +39,11 @@ from tests.helpers.making import Awaited
 #: Two slices of an hour, or two hours for each item: an hour later it is remembered, three hours later not.
 WINDOW: dict[str, Any] = {"granularity": "h", "slices": 2, "capacity": 1000}
 TTL = {"ttl": 7200}
+#: A filter that never forgets.
+FOREVER: dict[str, Any] = {"granularity": None, "capacity": 1000}
+WINDOWS = {"bloom": WINDOW, "forever": FOREVER}
 STORES = ["bloom", "exact", "local", "local file"]
-EVERY = [*STORES, "distinct"]
+EVERY = [*STORES, "forever", "distinct"]
 SHARED = ["bloom", "exact", "local file", "distinct"]
 with_contains = pytest.mark.parametrize("stores", STORES, indirect=True)
 
@@ -55,8 +59,9 @@ class Stores:
 
     def __call__(self, **parameters: Any) -> Any:
         """A filter for threads."""
-        if self.kind == "bloom":
-            seen: Any = TimeBloom.from_url(self._url, self._name, **{**WINDOW, **parameters})
+        if self.kind in WINDOWS:
+            given = {**WINDOWS[self.kind], **parameters}
+            seen: Any = TimeBloom.from_url(self._url, self._name, **given)
         elif self.kind == "exact":
             seen = ExactFilter.from_url(self._url, self._name, **{**TTL, **parameters})
         elif self.kind == "distinct":
@@ -68,8 +73,8 @@ class Stores:
 
     def awaited(self) -> Any:
         """A filter for asyncio."""
-        if self.kind == "bloom":
-            return AsyncTimeBloom.from_url(self._url, self._name, **WINDOW)
+        if self.kind in WINDOWS:
+            return AsyncTimeBloom.from_url(self._url, self._name, **WINDOWS[self.kind])
         if self.kind == "exact":
             return AsyncExactFilter.from_url(self._url, self._name, **TTL)
         if self.kind == "distinct":
@@ -110,6 +115,11 @@ async def test_an_item_is_new_once(seen: Any) -> None:
 
 async def test_str_and_bytes_of_the_same_text_are_one_item(seen: Any) -> None:
     assert [True, False] == [await seen.add("bücher"), await seen.add("bücher".encode())]
+
+
+async def test_an_integer_is_its_decimal_text(seen: Any) -> None:
+    assert [True, False] == [await seen.add(13800138000), await seen.add("13800138000")]
+    assert [False, True, False, True] == await seen.add_many([13800138000, -5, b"-5", "5"])
 
 
 @with_contains
@@ -154,7 +164,9 @@ async def test_info_counts_the_items(seen: Any) -> None:
     assert () == info.warnings
 
 
-@pytest.mark.parametrize("item", ["", b"", None, 1, "\ud800", ["a"]])
+@pytest.mark.parametrize(
+    "item", ["", b"", None, True, pytest.param(10**5000, id="huge"), "\ud800", ["a"]]
+)
 async def test_an_item_that_is_none_is_refused(seen: Any, item: Any) -> None:
     with pytest.raises(ConfigError, match=r"^(item|member): expected "):
         await seen.add(item)
@@ -245,6 +257,34 @@ def test_those_with_slices_are_asked_for_the_newest(stores: Stores) -> None:
         ConfigError, match=r"^within: expected a whole number of slices from 1 to 2"
     ):
         seen.add("a", within=3)
+
+
+@pytest.mark.parametrize("stores", ["bloom", "local", "local file"], indirect=True)
+@pytest.mark.parametrize("shards", [1, 3])
+def test_the_newest_slice_that_holds_an_item(stores: Stores, shards: int, clockwork: Any) -> None:
+    """Also where slices have several parts; an item that is seen stays in its slice."""
+    stores._url = clockwork.server.url
+    seen = stores(slices=4, capacity=6, shards=shards, tz="Europe/Berlin", error_rate=1e-12)
+    items = [[f"{hour} {i}" for i in range(50)] for hour in range(5)]
+    for hour, some in enumerate(items):
+        at = f"2019-06-03 {hour + 8:02}:59:59"
+        clockwork.set(at)
+        stores.set_clock(at)
+        assert all(seen.add_many(some))
+        assert not any(seen.add_many(items[max(0, hour - 3)]))
+    seen.add(items[1][0], within=1)
+    zone = ZoneInfo("Europe/Berlin")
+    starts = [datetime(2019, 6, 3, 10 + hour, tzinfo=zone) for hour in range(5)]
+    for some, start in zip(items[2:], starts[2:], strict=True):
+        found = {*seen.last_seen_many(some)}
+        assert {(f"20190603{start:%H}", start, start + timedelta(hours=1))} == found
+    assert [starts[4], starts[1], None] == [
+        period and period.start
+        for period in seen.last_seen_many([items[1][0], items[1][1], "never"])
+    ]
+    assert seen.last_seen(items[3][0]) == seen.last_seen_many(items[3])[-1]
+    assert seen.last_seen("never") is None
+    assert [] == seen.last_seen_many([])
 
 
 @pytest.mark.parametrize("stores", ["exact"], indirect=True)

@@ -61,6 +61,20 @@ async def test_an_item_is_seen_until_its_ttl_has_passed_and_not_a_second_longer(
     assert [True] * 3 == await seen.add_many(items)
 
 
+async def test_an_item_says_when_it_is_forgotten(make_exact: Make, clock: Clock) -> None:
+    """Also in buckets that have been split; and only while it is remembered."""
+    seen = make_exact(url=clock.url, ttl=100)
+    many = [f"item {i}" for i in range(500)]
+    await seen.add("short", ttl=10)
+    await seen.add_many(many)
+    clock.set(50)
+    await seen.add_many(["later", *many])
+    expected = [START + timedelta(seconds=seconds) for seconds in (150, 100)]
+    assert [*expected, None, None] == await seen.expires_many(["later", many[7], "never", "short"])
+    assert {expected[1]} == {*await seen.expires_many(many)}
+    assert [expected[0], None] == [await seen.expires("later"), await seen.expires("short")]
+
+
 async def test_an_item_that_is_seen_again_expires_when_it_would_have(
     make_exact: Make, clock: Clock
 ) -> None:

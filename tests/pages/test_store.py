@@ -270,7 +270,7 @@ WRONG: dict[str, list[Any]] = {
         *(AT.replace(tzinfo=Nowhere()), datetime.max.replace(tzinfo=timezone(-timedelta(hours=5)))),
         datetime.min.replace(tzinfo=timezone(timedelta(hours=5))),
     ],
-    "key": ["", b"", 5, "\ud800", ["a"]],
+    "key": ["", b"", True, "\ud800", ["a"]],
     "fields": [
         *({name: "x"} for name in ("WARC-Type", "warc-record-id", "WARC-TARGET-URI", "WARC-Date")),
         *({name: "x"} for name in ("WARC-Payload-Digest", "WARC-Block-Digest", "Content-Length")),
@@ -299,7 +299,7 @@ def test_a_wrong_argument_is_named(store: PageStore, argument: str) -> None:
 
 
 def test_a_wrong_address_is_refused(store: PageStore) -> None:
-    addresses: list[Any] = ["", b"", None, 5, "\ud800"]
+    addresses: list[Any] = ["", b"", None, True, "\ud800"]
     for address in addresses:
         for verb in (store.get, store.delete, store.__contains__):
             with pytest.raises(ConfigError, match=r"^url: expected "):

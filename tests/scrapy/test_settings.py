@@ -44,6 +44,7 @@ def message(wrong: dict[str, Any]) -> str:
         ({"TBLOOM_KEY": "{a}"}, "TBLOOM_KEY: expected a str that is not empty and has no braces"),
         ({"TBLOOM_SHARDS": 0}, "TBLOOM_SHARDS: expected a whole number from 1 to 16384"),
         ({"TBLOOM_GROW": "maybe"}, "TBLOOM_GROW: expected True or False, got 'maybe'"),
+        ({"TBLOOM_SEEN_AGES": "maybe"}, "TBLOOM_SEEN_AGES: expected True or False, got 'maybe'"),
         ({"TBLOOM_TAKE_OVER": "maybe"}, "TBLOOM_TAKE_OVER: expected True or False, got 'maybe'"),
         ({"TBLOOM_CACHE_SIZE": -1}, "TBLOOM_CACHE_SIZE: expected a whole number"),
         ({"TBLOOM_SLICE": 4}, "TBLOOM_SLICE: expected TBLOOM_SLICES (there is no TBLOOM_SLICE), got"),
@@ -201,6 +202,20 @@ def test_settings_of_the_command_line_are_strings(url: str, name: str) -> None:
     with TimeBloom.from_url(url, name, grow=False, shards=2, **more) as seen:
         given_ = read_options(Settings({"REDIS_URL": url, "TBLOOM_KEY": name, **texts}), "spider")
         assert seen.config == given_.seen.config
+
+
+@pytest.mark.parametrize("store", ["bloom", "local"])
+@pytest.mark.parametrize("none", [None, "None", ""])
+def test_a_crawl_may_never_forget(url: str, name: str, store: str, none: str | None) -> None:
+    settings = {"REDIS_URL": url, "TBLOOM_KEY": name, "TBLOOM_STORE": store}
+    seen = read_options(Settings({**settings, "TBLOOM_GRANULARITY": none}), "spider").seen
+    assert (None, 1) == (seen.config.granularity, seen.config.slices)
+    refused_ = refused(
+        lambda: read_options(
+            Settings({**settings, "TBLOOM_GRANULARITY": none, "TBLOOM_SLICES": 7}), "spider"
+        )
+    )
+    assert refused_ == "TBLOOM_SLICES"
 
 
 def test_scrapy_redis_bloomfilters_size_settings_are_understood(url: str, name: str) -> None:

@@ -53,7 +53,7 @@ redis.call('HLEN', claims)
 local answers, any_new = {}, false
 for at = 1, #items, item_bytes do
   local answer = '0'
-  if not is_in_any(groups, find_block(items, at, item_bytes, groups)) then
+  if not first_with(groups, find_block(items, at, item_bytes, groups)) then
     local digest, note = string.sub(items, at, at + 15), ARGV[FIRST_NOTE + #answers] or ''
     local owner, claimed_as = owner_of(claims, digest)
     local again = owner == session and claimed_as == number

@@ -56,7 +56,7 @@ local change, answers, done, status = new_change(KEYS[chosen], own, capacity, gr
 for at = 1, #items, item_bytes do
   local columns = find_block(items, at, item_bytes, groups)
   local block = block_of(change)
-  local seen = are_set(block, columns, 1, own.rows) or is_in_any(groups, columns, chosen)
+  local seen = are_set(block, columns, 1, own.rows) or first_with(groups, columns, chosen)
   if not seen then
     status = note_new(change, block, columns)
     if status then break end

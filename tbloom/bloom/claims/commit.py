@@ -25,7 +25,7 @@ def commit_call(calls: SliceCalls, batch: Batch, session: str = "") -> ScriptCal
 def _new_template(calls: SliceCalls, batch: Batch, label: str, session: str) -> CallTemplate:
     calls.check_live(label)
     config, shard, age = calls.config, calls.shard(batch.shard), calls.labels.index(label)
-    slice, parts = config.window.live(calls.begins)[-1 - age], shard.slice_ends[age]
+    slice, parts = calls.slices[age], shard.slice_ends[age]
     return CallTemplate(
         _COMMIT,
         (

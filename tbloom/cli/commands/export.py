@@ -18,6 +18,7 @@ from tbloom.cli.kit.exportfile import CHUNK, End, Header, Part, Shard
 from tbloom.cli.kit.progress import Reporter
 from tbloom.engine.flow import ScriptCall, text
 from tbloom.engine.scripts import Script
+from tbloom.window import ALWAYS, NoWindow
 
 if TYPE_CHECKING:
     import argparse
@@ -52,7 +53,9 @@ def run(arguments: argparse.Namespace) -> int:
     reporter = Reporter(stderr=True, quiet=arguments.quiet)
     with filters.connect(arguments.url) as client:
         config = filters.open_stored(arguments.url, client, arguments.name).config
-        now, [expires] = expiries(client, [config.keys.root])
+        root = [config.keys.root]
+        now, times = expiries(client, root)
+        [expires] = _checked(config, root, times)
         first = [_look(client, config, shard, now) for shard in range(config.shards)]
         total = sum(part.size for found in first for part in found.parts)
         parts = written = 0
@@ -119,16 +122,24 @@ def _look(client: Any, config: Config, shard: int, now: int) -> Found:
     ]
     names = [*own, *(keys.slice(label, shard, number) for label, number, _ in places)]
     _, times = expiries(client, names)
-    if -1 in times:
-        raise CommandError(
-            f"key {names[times.index(-1)]!r} has no time to live; tbloom sets one for every key"
-        )
+    times = _checked(config, names, times)
     parts = [
         Part(shard, label, number, expires, size)
         for (label, number, size), expires in zip(places, times[len(own) :], strict=True)
         if expires > 0
     ]
     return Found(Shard(shard, layout.entries, *times[: len(own)]), parts)
+
+
+def _checked(config: Config, names: list[str], times: list[int]) -> list[int]:
+    """When these keys expire (ms), if that is right for the filter."""
+    if isinstance(config.window, NoWindow):
+        return [ALWAYS.end if time == -1 else time for time in times]
+    if -1 in times:
+        raise CommandError(
+            f"key {names[times.index(-1)]!r} has no time to live; tbloom sets one for every key"
+        )
+    return times
 
 
 def _chunks(client: Any, config: Config, part: Part) -> Iterator[bytes]:

@@ -60,7 +60,8 @@ def _table(found: list[FilterInfo | ExactInfo]) -> Table:
         if isinstance(info, ExactInfo):
             window, capacity, rate = "exact", "", "none"
         else:
-            window, capacity = f"{len(info.slices)} x {info.granularity}", f"{info.capacity:,}"
+            window = formats.window(len(info.slices), info.granularity)
+            capacity = f"{info.capacity:,}"
             rate = formats.rate(info.error_rate)
         held = f"{info.items:,}", formats.size(info.bytes)
         table.add_row(info.name, window, capacity, f"{info.shards}", *held, rate)

@@ -55,7 +55,9 @@ def plan(config: Config) -> dict[str, Any]:
     items = config.capacity * config.slices
     names = ("granularity", "slices", "capacity", "error_rate", "bits", "hashes", "shards")
     # As many new items in each slice as its capacity.
-    per_day = config.capacity * _DAY_MS / _slice_ms(config)
+    is_window = config.granularity is not None
+    span = "per_day" if is_window else "until_full"
+    new = config.capacity * (_DAY_MS / _slice_ms(config) if is_window else 1)
     return {
         **{name: getattr(config, name) for name in names},
         "granularity": config.window.granularity,
@@ -63,8 +65,8 @@ def plan(config: Config) -> dict[str, Any]:
         "slice_bytes": slice_bytes,
         "window_bytes": slice_bytes * config.slices,
         # New pages that are called seen, so not fetched; and their number at the promised error rate.
-        "lost_per_day": per_day * _mean_rate(config),
-        "lost_per_day_at_most": per_day * config.error_rate,
+        f"lost_{span}": new * _mean_rate(config),
+        f"lost_{span}_at_most": new * config.error_rate,
         # The window's items as members of a Redis set, and as keys (SET NX EX).
         "set_bytes": items * _SET_BYTES,
         "keys_bytes": items * _KEY_BYTES,
@@ -151,10 +153,11 @@ def _table(made: dict[str, Any]) -> Table:
         times = size / made["window_bytes"]
         return formats.size(size), f"{times:.0f} times as much, for fingerprints of 40 characters"
 
-    lost, most = made["lost_per_day"], made["lost_per_day_at_most"]
+    span = "per_day" if made["granularity"] else "until_full"
+    lost, most = made[f"lost_{span}"], made[f"lost_{span}_at_most"]
     return output.facts(
         ("capacity", f"{made['capacity']:,}", "distinct items per slice"),
-        ("window", f"{made['slices']} x {made['granularity']}", ""),
+        ("window", formats.window(made["slices"], made["granularity"]), ""),
         ("error rate", formats.rate(made["error_rate"]), "at most, over the whole window"),
         ("bits", f"{made['bits']:,}", f"{made['bits_per_item']:.2f} an item"),
         ("hashes", f"{made['hashes']}", ""),
@@ -163,7 +166,7 @@ def _table(made: dict[str, Any]) -> Table:
         ("memory of the window", formats.size(made["window_bytes"]), "when every slice is full"),
         (
             "pages lost",
-            f"{lost:,.1f} a day",
+            f"{lost:,.1f} {span.replace('per_', 'a ').replace('_', ' ')}",
             f"expected, when every slice is full; {most:,.1f} at most",
         ),
         ("as a Redis set", *compared(made["set_bytes"])),

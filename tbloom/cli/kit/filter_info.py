@@ -66,9 +66,17 @@ def as_table(info: FilterInfo, newest: int | None = None) -> RenderableType:
 def _parameters(info: FilterInfo) -> str:
     shards = f", {info.shards} shards" if info.shards > 1 else ""
     claims = f", {info.claims:,} claims" if info.claims else ""
+    if info.granularity is None:
+        window, each, over = "no window: never forgets", "", ""
+    else:
+        window, each, over = (
+            f"{len(info.slices)} slices of {info.granularity!r} ({info.tz})",
+            " each",
+            " over the window",
+        )
     return (
-        f"{info.name}: {len(info.slices)} slices of {info.granularity!r} ({info.tz}), made for {info.capacity:,} "
-        f"items each at an error rate of {formats.rate(info.promised_error_rate)} over the window: "
+        f"{info.name}: {window}, made for {info.capacity:,} "
+        f"items{each} at an error rate of {formats.rate(info.promised_error_rate)}{over}: "
         f"{info.bits:,} bits, {info.hashes} hashes{shards}{claims}"
     )
 
@@ -87,7 +95,9 @@ def _slices(info: FilterInfo, newest: int | None) -> Table:
     rows = [_row(info, slice) for slice in info.slices[-(newest or 0) :]]
     if any(slice.parts > 1 for slice in info.slices):
         columns.append(("parts", "", "right"))
-    if info.granularity.endswith("s"):  # the label of such a slice is its start
+    if info.granularity is None:
+        columns, rows = [columns[0], *columns[3:]], [[row[0], *row[3:]] for row in rows]
+    elif info.granularity.endswith("s"):  # the label of such a slice is its start
         del columns[1]
         rows = [[label, *more] for label, _, *more in rows]
     for heading, footer, justify in columns:

@@ -91,3 +91,8 @@ def _power(number: float) -> int:
     while abs(number) >= _KB and power < len(_UNITS) - 1:
         number, power = number / _KB, power + 1
     return power
+
+
+def window(slices: int, granularity: str | None) -> str:
+    """A window: ``7 x d``."""
+    return "none: never forgets" if granularity is None else f"{slices} x {granularity}"

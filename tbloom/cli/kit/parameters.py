@@ -16,7 +16,7 @@ def add_arguments(parser: Any) -> None:
     parser.add_argument(
         "--granularity",
         metavar="PERIOD",
-        help="length of a slice: h, d, w, m, or 15min, 3d ... (d)",
+        help="length of a slice: h, d, w, m, or 15min, 3d ... (d); none: no window, the filter never forgets",
     )
     parser.add_argument("--slices", type=int, metavar="N", help="number of slices (7)")
     parser.add_argument(
@@ -42,7 +42,8 @@ def given(arguments: argparse.Namespace) -> dict[str, Any]:
     """The options that were given, as arguments of ``TimeBloom``."""
     names = ("granularity", "slices", "capacity", "error_rate", "tz", "shards", "grow")
     values = {name: getattr(arguments, name) for name in names}
-    return {name: value for name, value in values.items() if value is not None}
+    found = {name: value for name, value in values.items() if value is not None}
+    return {**found, "granularity": None} if found.get("granularity") == "none" else found
 
 
 def new(arguments: argparse.Namespace) -> dict[str, Any] | None:

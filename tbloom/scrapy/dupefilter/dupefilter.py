@@ -12,12 +12,13 @@ from scrapy import signals
 from scrapy.dupefilters import BaseDupeFilter
 from scrapy.utils.request import RequestFingerprinter, referer_str
 
-from tbloom import Claim, LocalBloom
+from tbloom import Claim, FilterInfo, LocalBloom
 from tbloom.errors import ConfigError, TBloomError
 from tbloom.scrapy.claims.inflight import InFlight, in_flight
 from tbloom.scrapy.claims.middleware import SpiderMiddleware
 from tbloom.scrapy.connection import naming_redis
 from tbloom.scrapy.crawler import CrawlEnd, OnceLogger, count
+from tbloom.scrapy.dupefilter.ages import SeenAges
 from tbloom.scrapy.dupefilter.options import Options, read_options, shadow_setting
 from tbloom.scrapy.dupefilter.prefetch import Prefetch, prefetches
 from tbloom.scrapy.dupefilter.shadow import ShadowDupeFilter
@@ -58,6 +59,7 @@ class DupeFilter(BaseDupeFilter):
         self._dropped: Request | None = None
         self._in_flight: InFlight | None = None
         self._prefetch: Prefetch | None = None
+        self._ages = SeenAges()
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> BaseDupeFilter:  # type: ignore[override] # may be a ShadowDupeFilter
@@ -150,6 +152,8 @@ class DupeFilter(BaseDupeFilter):
             count(self._crawler, stat)
         else:
             count(self._crawler, f"tbloom/{answer.value}")
+            if answer is Claim.SEEN and self._options.seen_ages:
+                self._ages.note(self._fingerprinter.fingerprint(request))
         return is_seen
 
     def log(self, request: Request, spider: Spider) -> None:
@@ -260,6 +264,9 @@ class DupeFilter(BaseDupeFilter):
             stats.set_value("tbloom/window/items", info.items)
             stats.set_value("tbloom/window/bytes", info.bytes)
             stats.set_value("tbloom/window/error_rate", info.error_rate)
+            if self._options.seen_ages and isinstance(info, FilterInfo):
+                for age, number in self._ages.stats(self.seen, info).items():
+                    stats.set_value(f"tbloom/seen_ages/{age}", number)
 
     def _count_errors(self) -> None:
         errors = self._options.circuit.errors

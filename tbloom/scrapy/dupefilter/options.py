@@ -20,6 +20,7 @@ from tbloom.scrapy.settings import (
     MARK,
     MARKS_DONE,
     PAGES,
+    SEEN_AGES,
     SHADOW,
     STORE,
     TAKE_OVER,
@@ -72,6 +73,8 @@ class Options:
     #: Requests that a dead crawler has left undone are taken over.
     take_over: bool
     debug: bool
+    #: The stats say how old duplicates are.
+    seen_ages: bool
 
     @property
     def meta_key(self) -> str:
@@ -126,6 +129,7 @@ def read_options(
         mark_done=mark_done,
         take_over=take_over,
         debug=settings.getbool("DUPEFILTER_DEBUG"),
+        seen_ages=SEEN_AGES.is_on(settings, default=False),
     )
 
 
@@ -137,6 +141,7 @@ def _checked_store(settings: BaseSettings) -> str:
     check_names(settings)
     used = {FILTER[argument] for argument in _STORES[store].arguments} | _ALWAYS
     used |= {MARK, TAKE_OVER, SHADOW} if store == "bloom" else set()
+    used |= set() if store == "exact" else {SEEN_AGES}
     used |= {*COUNTS.values()} if _is_counting(settings) else set()
     used |= {*PAGES.values()} if _is_caching(settings) else set()
     for name in sorted(KNOWN - {setting.name for setting in used}):

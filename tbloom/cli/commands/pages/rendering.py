@@ -15,6 +15,7 @@ from rich.console import Group
 
 from tbloom.cli.kit import formats, output
 from tbloom.errors import ConfigError
+from tbloom.items import encode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -148,4 +149,4 @@ class _Printer(logging.Handler):
 
 
 def _key(address: Item) -> str:
-    return f"{_KEY}{(address.encode() if isinstance(address, str) else address).hex()}"
+    return f"{_KEY}{encode(address).hex()}"

@@ -175,6 +175,8 @@ def _labels(names: Sequence[str]) -> list[Label]:
 
 def _name(info: FilterInfo, slice: SliceInfo) -> str:
     """The start of the slice, as short as possible."""
+    if slice.start is None or slice.end is None:
+        return slice.label
     length = slice.end - slice.start
     if length >= _MONTH:
         return f"{slice.start:%b %Y}"

@@ -111,7 +111,7 @@ def _install(upload: Upload, contents: Contents, old: TimeBloom | None) -> None:
 def _latest(config: Config, now: int) -> int:
     """When the last key is dropped that a filter can have (ms), if its clock was ahead by a window at most."""
     window = config.window
-    return leaves(config, window.expires(window.ahead(now)[-1]), None)
+    return leaves(config, window.expires([*window.live(now), *window.ahead(now)][-1]), None)
 
 
 def _name(arguments: argparse.Namespace, contents: Contents) -> str:

@@ -14,6 +14,7 @@ from tbloom.cli.kit.errors import CommandError
 from tbloom.engine.flow import ScriptCall, Status, text
 from tbloom.engine.scripts import Script
 from tbloom.errors import TBloomError
+from tbloom.window import ALWAYS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -72,8 +73,9 @@ class Upload:
         parts: dict[int, list[Part]] = {}
         for part in self._keys:
             parts.setdefault(part.shard, []).append(part)
+        until = None if expires == ALWAYS.end else expires
         if config.shards > 1 and not self._client.set(
-            config.keys.root, config.stored, nx=True, pxat=expires
+            config.keys.root, config.stored, nx=True, pxat=until
         ):
             raise self._begun()
         try:

@@ -1,0 +1,140 @@
+"""A filter without a window: one slice, no TTL, nothing is forgotten."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from tbloom import Claim, ConfigError, ConfigMismatch, FilterFull, LocalBloom, TimeBloom
+from tests.helpers.commands import tbloom
+
+FOREVER: dict[str, Any] = {"granularity": None, "capacity": 100}
+ITEMS = [f"item {i}" for i in range(1000)]
+
+
+def lasting(client: redis.Redis, name: str) -> dict[Any, int]:
+    """The TTL of each of the filter's keys (ms); calls' answers left out."""
+    return {
+        key: client.pttl(key)
+        for key in client.scan_iter(f"{{{name}*", count=1000)
+        if ":lane:" not in key
+    }
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_no_key_but_lanes_has_a_ttl(
+    client: redis.Redis, name: str, url: str, shards: int, tmp_path: Path
+) -> None:
+    """At any moment of its life: where it grows, is claimed from, restored and reconfigured."""
+    seen = TimeBloom(client, name, shards=shards, **FOREVER)
+    for verb in (
+        lambda: seen.add("a"),
+        lambda: seen.add_many(ITEMS),
+        lambda: seen.claim("b"),
+        lambda: seen.commit("b"),
+        lambda: seen.import_many(["c"]),
+        lambda: TimeBloom(
+            client, name, shards=shards, granularity=None, capacity=500
+        ).reconfigure(),
+    ):
+        verb()
+        ttls = lasting(client, name)
+        assert len(ttls) > 3
+        assert {-1} == {*ttls.values()}, ttls
+    file = str(tmp_path / "filter")
+    assert tbloom("export", url, name, file).returncode == 0
+    assert tbloom("restore", url, file, "--name", f"{name}-copy").returncode == 0
+    copy = TimeBloom(client, f"{name}-copy", shards=shards, granularity=None, capacity=500)
+    assert not any(copy.add_many([*ITEMS, "a", "b", "c"]))
+    assert {-1} == {*lasting(client, f"{name}-copy").values()}
+    copy.clear()
+    assert {} == lasting(client, f"{name}-copy")
+
+
+def test_it_forgets_nothing_in_a_lifetime(clockwork: Any, name: str) -> None:
+    clockwork.set("2019-06-03 12:00:00")
+    with TimeBloom.from_url(clockwork.server.url, name, **FOREVER) as seen:
+        assert all(seen.add_many(ITEMS))
+        assert Claim.NEW is seen.claim("claimed", note="its note")
+        clockwork.set("2036-02-29 12:00:00")
+        assert not any(seen.add_many(ITEMS))
+        with TimeBloom.from_url(clockwork.server.url, name, **FOREVER) as other:
+            assert ["its note"] == other.take_over()
+        assert ("all", None, None) == seen.last_seen(ITEMS[0])
+        assert seen.warnings() == []
+
+
+def test_it_says_what_the_server_has_dropped(client: redis.Redis, name: str) -> None:
+    seen = TimeBloom(client, name, **FOREVER)
+    seen.add("a")
+    client.delete(f"{{{name}}}:all")
+    assert [f"the server has dropped {{{name}}}:all early: what it held is forgotten"] == (
+        seen.warnings()
+    )
+
+
+def test_it_grows_and_keeps_the_error_rate(client: redis.Redis, name: str) -> None:
+    """It was made 100 times too small."""
+    seen = TimeBloom(client, name, granularity=None, capacity=200, error_rate=0.01)
+    new = sum(seen.add_many(f"item {i}" for i in range(20_000)))
+    assert new > 20_000 * 0.99
+    [whole] = seen.info().slices
+    assert (whole.label, whole.start, whole.expires, whole.items) == ("all", None, None, new)
+    assert whole.parts > 3
+    found = sum(seen.contains_many(f"never {i}" for i in range(20_000)))
+    assert found < 20_000 * 0.011
+    full = TimeBloom(client, f"{name}-full", granularity=None, capacity=10, grow=False)
+    with pytest.raises(FilterFull):
+        full.add_many(ITEMS)
+
+
+def test_a_client_with_a_window_is_refused(client: redis.Redis, name: str) -> None:
+    TimeBloom(client, name, **FOREVER).add("a")
+    with pytest.raises(ConfigMismatch) as caught:
+        TimeBloom(client, name, slices=1, capacity=100).add("a")
+    assert (None, "d") == caught.value.differences["granularity"]
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"), [("slices", 7), ("slices", True), ("tz", "Europe/Berlin")]
+)
+def test_it_has_no_other_parameters_of_a_window(argument: str, value: Any) -> None:
+    for make in (LocalBloom, lambda **given: TimeBloom(redis.Redis(), "a", **given)):
+        with pytest.raises(
+            ConfigError, match=rf"^{argument}: expected none, because granularity is None"
+        ):
+            make(granularity=None, **{argument: value})
+
+
+def test_commands_say_that_it_never_forgets(url: str, name: str, tmp_path: Path) -> None:
+    made = tbloom("add", url, name, "--create", "--granularity", "none", stdin="a\nb\n")
+    assert made.stdout == "a\nb\n", made.stderr
+    assert (
+        f"{name}: no window: never forgets, made for 1,000,000 items"
+        in tbloom("info", url, name).stdout
+    )
+    assert json.loads(tbloom("info", url, name, "--json").stdout)["granularity"] is None
+    assert "never forgets" in tbloom("list", url).stdout
+    assert tbloom("report", url, name, "--output", str(tmp_path / "it.html")).returncode == 0
+    assert "all: 2" in (tmp_path / "it.html").read_text()
+    assert tbloom("check", url, name, "--when", stdin="a\n").stdout == "all\t\t\ta\n"
+    planned = tbloom("plan", "--granularity", "none").stdout
+    assert "never forgets" in planned
+    assert "until full" in planned
+
+
+@pytest.mark.parametrize("path", [None, "filter"])
+def test_without_a_server_too(tmp_path: Path, path: str | None) -> None:
+    given = {"path": path and tmp_path / path, **FOREVER}
+    with LocalBloom(**given) as seen:
+        seen._protocol.clock = lambda: 0
+        assert all(seen.add_many(ITEMS))
+        seen._protocol.clock = lambda: 4_000_000_000_000
+        assert not any(seen.add_many(ITEMS))
+        assert ("all", None, None) == seen.last_seen(ITEMS[0])
+        [whole] = seen.info().slices
+        assert (whole.start, whole.expires, whole.items) == (None, None, 1000)

@@ -1,0 +1,179 @@
+"""``swap``: a filter that was built under another name takes the place of a live one."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import pytest
+import redis
+
+from tbloom import AsyncTimeBloom, Claim, ConfigError, ConfigMismatch, TBloomError, TimeBloom
+from tbloom.engine.keys import Keys
+from tests.helpers import servers
+
+FOREVER: dict[str, Any] = {"granularity": None, "capacity": 500, "error_rate": 1e-9}
+WINDOWS = [FOREVER, {**FOREVER, "granularity": "d", "slices": 3}]
+OLD, BOTH, BUILT = ([f"{kind} {i}" for i in range(700)] for kind in ("old", "both", "built"))
+
+
+def keys_of(client: Any, name: str) -> list[str]:
+    """The filter's keys, without calls' answers."""
+    return sorted(key for key in client.scan_iter(f"{{{name}*", count=1000) if ":lane:" not in key)
+
+
+@pytest.fixture(params=[1, 3])
+def shards(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
+
+
+@pytest.mark.parametrize("given", WINDOWS)
+def test_the_other_filter_takes_the_place(
+    client: redis.Redis, name: str, shards: int, given: dict[str, Any]
+) -> None:
+    """For all clients; of the other name nothing is left, and the next one can be built under it."""
+    live, same = (
+        TimeBloom(client, name, shards=shards, cache_size=size, **given) for size in (5000, 0)
+    )
+    for turn in ("first", "second"):
+        live.add_many([*OLD, turn])
+        assert Claim.NEW is same.claim(f"{turn} claim")
+        with TimeBloom(client, f"{{{name}}}:new", shards=shards, **given) as built:
+            built.add_many([*BOTH, *BUILT])
+            assert Claim.NEW is built.claim("a")
+        before = keys_of(client, name)
+        assert any("}:new:" in key for key in before)
+        live.swap(f"{{{name}}}:new")
+        assert not any("}:new:" in key for key in keys_of(client, name))
+        assert all(same.contains_many([*BOTH, *BUILT]))
+        assert not any(live.contains_many([*OLD, turn]))
+        assert (1400, ()) == (live.info().items, live.info().warnings)
+        assert Claim.BUSY is TimeBloom(client, name, shards=shards, **given).claim(f"{turn} claim")
+        assert [True, False] == [same.add(turn), live.add(turn)]
+    if given is FOREVER:
+        assert {-1} == {client.pttl(key) for key in keys_of(client, name)}
+    else:
+        assert all(client.pttl(key) > 0 for key in keys_of(client, name))
+
+
+async def test_a_filter_may_begin_with_a_swap(client: redis.Redis, url: str, name: str) -> None:
+    TimeBloom(client, f"{{{name}}}:new", **FOREVER).add("a")
+    async with AsyncTimeBloom.from_url(url, name, **FOREVER) as seen:
+        await seen.swap(f"{{{name}}}:new")
+        assert [True, False] == await seen.contains_many(["a", "b"])
+
+
+def test_no_item_is_lost_or_told_twice_at_the_moment_of_the_swap(
+    client: redis.Redis, url: str, name: str, shards: int
+) -> None:
+    """What both hold is seen by every call; what only one holds comes, or goes, once; each call is answered."""
+    given = {**FOREVER, "shards": shards}
+    live = TimeBloom(client, name, **given)
+    live.add_many([*OLD, *BOTH])
+    TimeBloom(client, f"{{{name}}}:new", **given).add_many([*BUILT, *BOTH])
+    failures, is_over, rounds = list[str](), threading.Event(), [0] * 4
+
+    def look(thread: int) -> None:
+        items = [*BOTH[:50], *OLD[:50], *BUILT[:50]]
+        states = [True] * 100 + [False] * 50
+        with TimeBloom.from_url(url, name, **given) as seen:
+            while rounds[thread] < 3 or not is_over.is_set():
+                found = seen.contains_many(items)
+                moves = [*zip(states, found, strict=True)]
+                if any(seen.add_many(BOTH)) or not all(found[:50]):
+                    failures.append("what both hold was new")
+                if (False, True) in moves[50:100] or (True, False) in moves[100:]:
+                    failures.append("an item came back, or went again")
+                states = found
+                fresh = [f"fresh {thread} {rounds[thread]} {i}" for i in range(20)]
+                if not all(seen.add_many(fresh)):
+                    failures.append("a new item was seen")
+                rounds[thread] += 1
+
+    threads = [threading.Thread(target=look, args=[number]) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    while min(rounds) < 3:
+        time.sleep(0.01)
+    live.swap(f"{{{name}}}:new")
+    is_over.set()
+    last = [*rounds]
+    for thread in threads:
+        thread.join()
+    assert [] == failures
+    assert all(live.contains_many([*BUILT, *BOTH]))
+    assert not any(live.contains_many(OLD))
+    later = [
+        f"fresh {thread} {number} {i}"
+        for thread in range(4)
+        for number in range(last[thread] + 1, rounds[thread])
+        for i in range(20)
+    ]
+    assert all(live.contains_many(later))
+
+
+def test_a_part_that_is_dropped_after_a_swap_is_noticed(client: redis.Redis, name: str) -> None:
+    TimeBloom(client, f"{{{name}}}:new", **FOREVER).add_many(BUILT)
+    live = TimeBloom(client, name, **FOREVER)
+    live.swap(f"{{{name}}}:new")
+    client.delete(f"{{{name}}}:all:1")
+    assert [f"the server has dropped {{{name}}}:all:1 early: what it held is forgotten"] == (
+        live.warnings()
+    )
+
+
+def test_one_that_ends_half_way_is_finished_by_the_next(client: redis.Redis, name: str) -> None:
+    """Here at a key of another program; a shard that was swapped is not swapped again."""
+    given = {**FOREVER, "shards": 3}
+    live = TimeBloom(client, name, **given)
+    live.add_many([*OLD, *BOTH])
+    TimeBloom(client, f"{{{name}}}:new", **given).add_many([*BOTH[:5], *BUILT])
+    claims = Keys(f"{{{name}}}:new", 3).claims(2)
+    client.rpush(claims, "another program's")
+    with pytest.raises(redis.ResponseError, match="holds a list"):
+        live.swap(f"{{{name}}}:new")
+    assert 0 < sum(live.contains_many(BUILT)) < len(BUILT)
+    assert all(live.contains_many(BOTH[:5]))
+    client.delete(claims)
+    live.swap(f"{{{name}}}:new")
+    assert all(live.contains_many([*BUILT, *BOTH[:5]]))
+    assert not any(live.contains_many([*OLD, *BOTH[5:]]))
+    assert not any("}:new:" in key for key in keys_of(client, name))
+
+
+def test_what_can_not_be_swapped_is_refused_and_changes_nothing(
+    client: redis.Redis, name: str, shards: int
+) -> None:
+    live = TimeBloom(client, name, shards=shards, **FOREVER)
+    live.add("a")
+    own = f"{{{name}}}:new"
+    with pytest.raises(TBloomError, match=r"^there is no filter"):
+        live.swap(own)
+    for wrong in (
+        name,
+        f"{name}-new",
+        f"{{{name}x}}:new",
+        f"{{{name}}}",
+        f"{{{name}}}:1",
+        "",
+        None,
+    ):
+        with pytest.raises(ConfigError, match=r"^name: expected "):
+            live.swap(wrong)
+    other = TimeBloom(client, own, shards=shards, **{**FOREVER, "capacity": 600})
+    other.add("b")
+    with pytest.raises(ConfigMismatch, match="capacity"):
+        live.swap(own)
+    assert ([True, False], True) == (live.contains_many(["a", "b"]), other.contains("b"))
+
+
+@pytest.mark.parametrize("cluster", ["redis-server"], indirect=True)
+def test_on_a_cluster(cluster: servers.Cluster, name: str) -> None:
+    given = {**FOREVER, "shards": 6}
+    with TimeBloom.from_url(cluster.url, name, **given) as live:
+        live.add_many(OLD)
+        with TimeBloom.from_url(cluster.url, f"{{{name}}}:new", **given) as built:
+            built.add_many(BUILT)
+        live.swap(f"{{{name}}}:new")
+        assert (True, False) == (all(live.contains_many(BUILT)), any(live.contains_many(OLD)))
