@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tbloom.paper.figures import Figures
     from tbloom.paper.memory import Size
 
-_WIDTH, _LABELS = 560, 170
+_WIDTH, _LABELS = 440, 130
 
 
 def files(figures: Figures, about: dict[str, Any]) -> dict[str, str]:
@@ -54,28 +54,21 @@ def _memory(figures: Figures) -> str:
     memory = figures.memory
     groups = []
     for size in memory.sizes:
-        queue = memory.queue(size)
-        bars = [
-            ("tbloom's window", memory.window(size), size.window),
-            ("tbloom and queue", memory.window(size) + queue, size.window),
-            ("set", memory.set(size), size.set),
-            ("set and queue", memory.set(size) + queue, size.set),
-        ]
+        queue, window, in_set = memory.queue(size), memory.window(size), memory.set(size)
+        bars = {
+            "tbloom's window": window,
+            "tbloom and queue": window + queue,
+            "set": in_set,
+            "set and queue": in_set + queue,
+        }
         groups.append(
             (
-                f"{_items(size.items)} items",
-                [
-                    Bar(
-                        f"{label}{'' if measured else ', computed'}",
-                        value / 2**20,
-                        formats.size(value),
-                    )
-                    for label, value, measured in bars
-                ],
+                f"{_items(size.items)} items{', computed' if size.set is None else ''}",
+                [Bar(label, used / 2**20, formats.size(used)) for label, used in bars.items()],
             )
         )
-    note = "logarithmic scale; computed: beyond what was measured here"
-    return chart("Memory in Redis (MB)", note, groups, log=True, width=_WIDTH, labels=_LABELS + 20)
+    note = "logarithmic scale; the queue is computed"
+    return chart("Memory in Redis (MB)", note, groups, log=True, width=_WIDTH, labels=_LABELS)
 
 
 def _text(figures: Figures, about: dict[str, Any]) -> str:
@@ -135,7 +128,7 @@ def _text(figures: Figures, about: dict[str, Any]) -> str:
                 ("the paper: in all slices", "p^L", _power(rate.product)),
             ),
         ),
-        times=f"{rate.measured / rate.product:,.0f}",
+        times=f"{round(rate.measured / rate.product, -2):,.0f}",
         hashes=HASHES,
         best=_table(
             ("items", "bits", "memory", "lowest classic rate", "in tbloom's blocks", "measured"),
@@ -273,7 +266,7 @@ To see it, {slices} slices were filled with {per_slice} items each at {bits_per_
 
 ![The error rate of the window, measured and by both formulas](paper-rate.svg)
 
-The product is wrong by a factor of {times}. tbloom gives each slice its part of the window's rate, and keeps what was promised for the whole window. An error costs a page: it is skipped, though it was never fetched.
+The product is wrong by a factor of about {times}. tbloom gives each slice its part of the window's rate, and keeps what was promised for the whole window. An error costs a page: it is skipped, though it was never fetched.
 
 ## The best size for {hashes} hashes
 

@@ -18,10 +18,12 @@ text { font-family: system-ui, sans-serif; font-size: 13px; fill: #24292f }
   text { fill: #e6edf3 } .note, .tick { fill: #8d96a0 }
   .own { fill: #3fb6a0 } .peer { fill: #59636e } line { stroke: #3d444d }
 }"""
-_VALUES, _ROW, _TOP = 60, 24, 62
+_VALUES, _ROW, _TOP = 70, 24, 62
+#: The width of a digit, about.
+_DIGIT = 7
 #: Of a matrix: the size of a cell; the opacity of the largest number, on which text is readable, and of 0.
-_WIDE, _HIGH, _STRONGEST, _FAINT = 64, 32, 0.6, 0.06
-_LEFT = 70
+_WIDE, _HIGH, _STRONGEST, _FAINT = 58, 32, 0.6, 0.06
+_LEFT = 64
 
 
 class Bar(NamedTuple):
@@ -72,10 +74,13 @@ def chart(
             ]
             y += _ROW
         y += 8
+    # Labels that are wider than the space between two lines are left out at every second one.
+    space = (x(ticks[-1]) - x(low)) / max(1, len(ticks) - 1)
+    named = 2 if space < _DIGIT * max(len(f"{tick:,g}") + 1 for tick in ticks) else 1
     grid = [
         f'<line x1="{x(tick):.1f}" x2="{x(tick):.1f}" y1="{_TOP - 4}" y2="{y}"/>'
-        + _text(x(tick), y + 16, f"{tick:,g}", "tick", middle=True)
-        for tick in ticks
+        + (_text(x(tick), y + 16, f"{tick:,g}", "tick", middle=True) if n % named == 0 else "")
+        for n, tick in enumerate(ticks)
     ]
     return _svg(width, y + 24, title, note, [*grid, *rows])
 
@@ -106,7 +111,10 @@ def _cell(x: int, y: int, value: int, shade: float) -> str:
 def _svg(width: int, height: int, title: str, note: str, parts: Sequence[str]) -> str:
     return "\n".join(
         [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img">',
+            (
+                '<svg xmlns="http://www.w3.org/2000/svg" role="img" '
+                f'viewBox="0 0 {width} {height}" width="{width}" height="{height}">'
+            ),
             f"<title>{escape(title)}</title>",
             f"<style>{_STYLE}</style>",
             _text(8, 22, title, "title"),
