@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import multiprocessing
+import signal
 import time
 from concurrent.futures import ProcessPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
@@ -81,7 +82,9 @@ def _told_new(url: str, urls: int, kind: str) -> int:
     with redis.Redis.from_url(url) as client:
         client.flushall()
     spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(PROCESSES, mp_context=spawn) as pool:
+    # Ctrl-C goes to the parent only, which waits for the end of the race.
+    quiet = (signal.SIGINT, signal.SIG_IGN)
+    with ProcessPoolExecutor(PROCESSES, spawn, signal.signal, quiet) as pool:
         return sum(pool.map(_run, [url] * PROCESSES, [urls] * PROCESSES, [kind] * PROCESSES))
 
 
