@@ -30,7 +30,7 @@ class Counts:
     stores = True
 
     def __init__(self, url: str) -> None:
-        self.server = redis.Redis.from_url(url)
+        self.server = redis.Redis.from_url(url, socket_timeout=None)
 
     def fill(self, scenario: Scenario) -> None:
         """Stores both sets."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 from adding import ALL_TASKS, ONE_TASK, TASKS
@@ -14,7 +15,8 @@ from contenders import (
     SADD,
     SCRAPY_REDIS_BLOOMFILTER,
 )
-from distinct import faster
+from counts import AGAIN, COUNTER
+from distinct import faster, ratios
 from exact import EXACT
 from links import REFERENCE
 from local import MANY as LOCAL_MANY
@@ -130,6 +132,17 @@ def _few_ids(found: Found, figure: str) -> list[float]:
     return [faster(found["distinct"], verb, figure) for verb in ("count", "and", "or")]
 
 
+def _to_bitmaps(found: Found, name: str) -> list[float]:
+    """The least and the greatest time of sets' verbs, to a bitmap's."""
+    times = [
+        time
+        for _, one, times in ratios(found["distinct"])
+        if one == name
+        for time in times.values()
+    ]
+    return [min(times), max(times)]
+
+
 def _pages(found: Found, figure: str) -> float:
     """A figure of a get among ``PAGES`` pages."""
     return float(among(found["pages"], PAGES)[figure])
@@ -213,6 +226,27 @@ GOALS = [
         "the same in the server's time in commands",
         1,
         lambda f: _few_ids(f, "commands"),
+    ),
+    *(
+        Goal(
+            f"`DistinctCounter`: AND, OR, XOR, ANDNOT of all rows, {when}: time, to that of `BITOP` and `BITCOUNT`",
+            bound,
+            partial(_to_bitmaps, name=name),
+            at_least=False,
+        )
+        for when, bound, name in (("the first time", 1.5, COUNTER), ("again", 0.1, AGAIN))
+    ),
+    Goal(
+        "the same: the longest command",
+        5,
+        lambda f: max(
+            cost["longest"] / 1000
+            for row in f["distinct"]["rows"]
+            if row["name"] == COUNTER
+            for cost in row["verbs"].values()
+        ),
+        at_least=False,
+        unit="ms",
     ),
     Goal(
         "waiting for Redis, 0.5 ms away: of scrapy-redis' dupefilter, to tbloom's",

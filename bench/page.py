@@ -277,7 +277,7 @@ Timings on a shared machine differ from run to run; read the ratios. `make bench
 
 The first of two figures is with a core each for client and server, the second with one core for both. For memory:
 with {footprint_items} items and at each capacity up to 1,000,000; for `ExactFilter`, with {exact_sizes} items. The three
-figures of `DistinctCounter` are for count, AND and OR. *In part*: some of the figures reach the goal.
+figures of `DistinctCounter` of 10 ids are for count, AND and OR; two are the least and the greatest. *In part*: some of the figures reach the goal.
 
 {goals}
 

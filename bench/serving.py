@@ -175,7 +175,9 @@ def fresh() -> Iterator[tuple[LocalRedis, redis.Redis]]:
         server = LocalRedis(binary)
         server.start()
     try:
-        with redis.Redis.from_url(server.url) as client:
+        with redis.Redis.from_url(
+            server.url, socket_timeout=None
+        ) as client:  # a peer's command may take seconds
             yield server, client
     finally:
         server.stop()

@@ -53,13 +53,8 @@ local function changed_array(container, lows, is_added)
   local pieces, from = {}, 1
   for _, low in ipairs(lows) do
     local to = 2 * begun_by(container, low) + 1
-    if is_added then
-      pieces[#pieces + 1] = string.sub(container, from, to) .. u16(low)
-      from = to + 1
-    else
-      pieces[#pieces + 1] = string.sub(container, from, to - 2)
-      from = to + 1
-    end
+    pieces[#pieces + 1] = is_added and string.sub(container, from, to) .. u16(low) or string.sub(container, from, to - 2)
+    from = to + 1
   end
   pieces[#pieces + 1] = string.sub(container, from)
   return table.concat(pieces)
@@ -117,30 +112,6 @@ local function changed_runs(container, lows, is_added)
   return 'r' .. u16(#runs / 4) .. runs
 end
 
--- The number of ids of an array or of runs, and the number of runs that they are.
-local function measured(container)
-  local is_array, n, runs, last = string.byte(container) == 97, 0, 0, -2
-  for from = is_array and 2 or 4, #container, 200 do
-    local bytes = {string.byte(container, from, from + 199)}
-    for i = 1, #bytes, is_array and 2 or 4 do
-      if is_array then
-        local id = bytes[i] + 256 * bytes[i + 1]
-        if id ~= last + 1 then runs = runs + 1 end
-        last, n = id, n + 1
-      else
-        n, runs = n + bytes[i + 2] + 256 * bytes[i + 3] + 1, runs + 1
-      end
-    end
-  end
-  return n, runs
-end
-
--- The smallest form for a number of ids that are a number of runs.
-local function best_form(n, runs)
-  if n <= 4096 and n <= 1 + 2 * runs then return 'a' end
-  return runs < 2048 and 'r' or 'b'
-end
-
 -- The runs of an array, or of runs: first, last, first, last, ... None if they are not in order, as tbloom's are.
 local function spans_of(container)
   local spans, n, last = {}, 0, -2
@@ -188,7 +159,8 @@ end
 local function container_of(spans)
   local bytes, n, count, runs = {}, 0, 0, #spans / 2
   for i = 1, #spans, 2 do count = count + spans[i + 1] - spans[i] + 1 end
-  local form = best_form(count, runs)
+  local form = runs < 2048 and 'r' or 'b'
+  if count <= 4096 and count <= 1 + 2 * runs then form = 'a' end
   if form == 'b' then return bitmap_of(spans) end
   for i = 1, #spans, 2 do
     local first, last = spans[i], spans[i + 1]
@@ -226,11 +198,8 @@ local function changed(container, lows, is_added)
     after = (#container - 3) / 4
   end
   if after == 0 then return nil end
-  if is_due(before, after) and best_form(measured(container)) ~= form then
-    local spans = spans_of(container)
-    return spans[1] and container_of(spans) or container
-  end
-  return container
+  local spans = is_due(before, after) and spans_of(container) or {}
+  return spans[1] and container_of(spans) or container
 end
 
 -- The runs that two lists of spans have together.
@@ -255,21 +224,14 @@ end
 -- The number of a container's ids.
 local function count_of(container)
   local form, size = form_of(container)
-  if form == 'b' then return u16_at(container, 2) + 1 end
-  return form == 'a' and size or (measured(container))
+  if form == 'a' then return size elseif form == 'b' then return u16_at(container, 2) + 1 end
+  for run = 1, size do size = size + u16_at(container, 4 * run + 2) end
+  return size
 end
 
 -- A container with the ids of two. Both keys are overwritten.
 local function united(one, other, key, other_key)
-  local is_small = true
-  if string.byte(one) == 98 or string.byte(other) == 98 then
-    is_small = false
-  else
-    local n, runs = measured(one)
-    local others, other_runs = measured(other)
-    is_small = n + others <= 4096 or runs + other_runs < 2048
-  end
-  if is_small then
+  if string.byte(one) ~= 98 and string.byte(other) ~= 98 then
     local spans = united_spans(spans_of(one), spans_of(other))
     return spans[1] and container_of(spans) or other
   end

@@ -35,7 +35,11 @@ end
 
 -- Stores changed containers of a piece (false: none is left), and the number of its ids.
 local function store(head, containers, n, generation, expires)
-  local version = math.max(tonumber(new_generation()), head.is_live and head.version + 1 or 0)
+  local version = tonumber(new_generation())
+  if head.is_live and head.version >= version then
+    -- The clock was set back. The part of a second tells the change from one after this head that a restart has lost.
+    version = head.version + 1 + version % 1000000
+  end
   if not head.is_live then redis.call('UNLINK', head.key) end
   for at, container in pairs(containers) do
     if container then redis.call('HSET', head.key, at, container) else redis.call('HDEL', head.key, at) end

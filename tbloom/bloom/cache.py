@@ -37,10 +37,6 @@ class LocalCache:
         self.hits = 0
         self._generations = _Generations(None)
 
-    def forget(self) -> None:
-        """Forgets everything."""
-        self._generations = _Generations(None)
-
     def holds(self, digest: bytes, slice: object) -> bool:
         """True if the cache has the item, for this current slice."""
         known = self._generations

@@ -180,3 +180,7 @@ class FilterExchange(Exchange):
         if current is None or not current.begins <= now < current.ends:
             current = self._current = SliceCalls(self.config, now, self._layouts)
         return current
+
+    def renew_calls(self) -> None:
+        """Gives up the calls of the current slice: ``current_calls`` returns others."""
+        self._current = None

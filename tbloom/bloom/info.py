@@ -15,7 +15,7 @@ from tbloom.bloom.config import Config
 from tbloom.bloom.layout import Layout, Part
 from tbloom.bloom.sizing import HEADER_BITS, key_bytes, rate_at, rate_of_fill, window_rate
 from tbloom.engine.exchange import ServerClock
-from tbloom.engine.flow import CALLS_AT_ONCE, Command, Flow, ScriptCall, chunks, deliver, text
+from tbloom.engine.flow import Command, Flow, ScriptCall, deliver, deliver_all, text
 from tbloom.engine.scripts import Script
 from tbloom.engine.server import check_stored, evictions
 from tbloom.window import Slice, from_ms
@@ -254,10 +254,7 @@ def _expiry(now: int, ttl: int, zone: tzinfo) -> datetime | None:
 
 def each(command: str, keys: list[str], *arguments: str) -> Flow[list[Any]]:
     """The replies to one command for each key."""
-    replies: list[Any] = []
-    for some in chunks(keys, CALLS_AT_ONCE):
-        replies += yield from deliver([Command((command, key, *arguments)) for key in some])
-    return replies
+    return deliver_all([Command((command, key, *arguments)) for key in keys])
 
 
 def _count_bits(bits: int, key: str) -> Flow[int]:
@@ -268,7 +265,4 @@ def _count_bits(bits: int, key: str) -> Flow[int]:
         Command(("BITCOUNT", key, start, min(start + _COUNT_BYTES, size) - 1))
         for start in range(header, size, _COUNT_BYTES)
     ]
-    counts: list[int] = []
-    for some in chunks(calls, CALLS_AT_ONCE):
-        counts += yield from deliver(some)
-    return sum(counts)
+    return sum((yield from deliver_all(calls)))

@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from tbloom.bloom.cache import LocalCache
-from tbloom.bloom.claims.held import Claim
+from tbloom.bloom.claims.held import Claim, ClaimCall
 from tbloom.bloom.claims.protocol import Claims
 from tbloom.bloom.claims.sessions import Sessions
 from tbloom.bloom.config import Config, from_stored
@@ -105,7 +105,8 @@ class Protocol:
         notes = {key: check_note(note)}
         if self._is_cached(key, within):
             return Claim.SEEN
-        return (yield from self._claim([key], within, notes, previous_owner))[key]
+        with self.claims.own.calling([key]) as call:
+            return (yield from self._claim(call, [key], within, notes, previous_owner))[key]
 
     def claim_many(
         self,
@@ -118,13 +119,14 @@ class Protocol:
         within, digests = check_within(within, self.config.slices), digests_of(items)
         by_digest = check_notes(digests, notes)
         asked = digests if previous_owner else self._not_cached(digests, within)
-        found = yield from self._claim(asked, within, by_digest, previous_owner)
-        answers = []
-        for key in digests:
-            answers.append(found.setdefault(key, Claim.SEEN))
-            if found[key] is Claim.NEW:
-                found[key] = Claim.BUSY
-        return answers
+        with self.claims.own.calling(asked) as call:
+            found = yield from self._claim(call, asked, within, by_digest, previous_owner)
+            answers = []
+            for key in digests:
+                answers.append(found.setdefault(key, Claim.SEEN))
+                if found[key] is Claim.NEW:
+                    found[key] = Claim.BUSY
+            return answers
 
     def commit(self, item: Item) -> Flow[None]:
         """The work on the item is done."""
@@ -164,14 +166,20 @@ class Protocol:
 
     def clear(self) -> Flow[None]:
         """Forgets everything, also if the filter is stored with other parameters (of this layout)."""
-        self.cache.forget()
         self._exchange.pending_answers.clear()
         root = self.config.keys.root
-        [stored] = yield from deliver([Command(("GET", root))])
-        if stored is not None and text(stored) != self.config.stored:
-            yield from self._clear(from_stored(self.config.name, text(stored)))
-        yield from self._clear(self.config)
+        try:
+            [stored] = yield from deliver([Command(("GET", root))])
+            if stored is not None and text(stored) != self.config.stored:
+                yield from self._clear(from_stored(self.config.name, text(stored)))
+            yield from self._clear(self.config)
+        finally:
+            self.forget_cached()
         self.claims.own.forget()
+
+    def forget_cached(self) -> None:
+        """Empties the local cache; answers that are on their way are not kept either."""
+        self._exchange.renew_calls()
 
     def _clear(self, config: Config) -> Flow[None]:
         exchange = self._exchange if config is self.config else FilterExchange(config)
@@ -226,10 +234,15 @@ class Protocol:
         return answers
 
     def _claim(
-        self, digests: list[bytes], within: int, notes: dict[bytes, str], previous_owner: str
+        self,
+        call: ClaimCall,
+        digests: list[bytes],
+        within: int,
+        notes: dict[bytes, str],
+        previous_owner: str,
     ) -> Flow[dict[bytes, Claim]]:
         calls = self._exchange.current_calls()
-        answers = yield from self.claims.claim(digests, within, notes, previous_owner)
+        answers = yield from self.claims.claim(call, digests, within, notes, previous_owner)
         self._cache_seen((key for key, answer in answers.items() if answer is Claim.SEEN), calls)
         return answers
 
@@ -248,7 +261,7 @@ class Protocol:
         )
 
     def _cache_seen(self, seen: Iterable[bytes], calls: SliceCalls) -> None:
-        # If another slice has begun meanwhile, the answers may be about the one before.
+        # The answers may be from before: of the last slice, or of what was cleared.
         if self.cache.size and calls is self._exchange.current_calls():
             self.cache.keep(seen, calls)
 

@@ -58,7 +58,7 @@ class TimeBloom(Base["redis.Redis | redis.RedisCluster"], SyncDriver):
         super().__init__(client, name, **arguments)
         self._heartbeat: threading.Thread | None = None
         self._stop_heartbeat: Callable[[], object] = lambda: None
-        self._meet_cluster()
+        self._begin()
 
     __init__.__doc__ = Base.__init__.__doc__
 

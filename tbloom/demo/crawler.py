@@ -179,6 +179,8 @@ _SETTINGS: dict[str, Any] = {
     "DUPEFILTER_CLASS": DupeFilter,
     "USER_AGENT": USER_AGENT,
     "CONCURRENT_REQUESTS": 4,
+    # Scrapy starts as many tasks for each page (100 otherwise).
+    "CONCURRENT_ITEMS": 4,
     "DOWNLOAD_TIMEOUT": 15,
     "DOWNLOAD_DELAY": 0,
     "ROBOTSTXT_OBEY": False,

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
-from operator import and_, or_, sub, xor
 from typing import TYPE_CHECKING
 
 from tbloom.distinct.reading import Reader
+from tbloom.distinct.roaring import bitmaps
 from tbloom.distinct.selection import Selection
 from tbloom.engine.flow import Flow
 
 if TYPE_CHECKING:
     from pyroaring import BitMap
 
-_OPERATORS = {"and": and_, "or": or_, "xor": xor, "sub": sub}
-
 
 @dataclass(frozen=True, slots=True)
 class Combination:
-    """Two or more sets, combined from left to right."""
+    """Sets, combined from left to right by the method of pyroaring's ``BitMap`` with this name."""
 
     operation: str
     terms: tuple[Expression, ...]
@@ -46,38 +44,23 @@ def selections_of(expression: Expression) -> Iterator[Selection]:
 
 
 def count(reader: Reader, expression: Expression) -> Flow[int]:
-    """The number of ids."""
+    """The number of ids of a combination, which is not made for that; or of one selection."""
     if isinstance(expression, Selection):
         return (yield from reader.count(expression))
-    found = yield from _read(reader, expression)
     *first, last = expression.terms
-    left = _value(Combination(expression.operation, tuple(first)), found)
-    return _size(expression.operation, left, _value(last, found))
+    left, right = yield from evaluate(reader, Combination(expression.operation, tuple(first)), last)
+    size: int = getattr(left, f"{expression.operation}_cardinality")(right)
+    return size
 
 
 def evaluate(reader: Reader, *expressions: Expression) -> Flow[list[BitMap]]:
     """The ids of each expression, read together. They must not be changed."""
-    found = yield from _read(reader, *expressions)
+    found = yield from reader.read([each for one in expressions for each in selections_of(one)])
     return [_value(expression, found) for expression in expressions]
-
-
-def _read(reader: Reader, *expressions: Expression) -> Flow[Mapping[Selection, BitMap]]:
-    return (yield from reader.read([each for one in expressions for each in selections_of(one)]))
 
 
 def _value(expression: Expression, found: Mapping[Selection, BitMap]) -> BitMap:
     if isinstance(expression, Selection):
         return found[expression]
-    values: Sequence[BitMap] = [_value(term, found) for term in expression.terms]
-    return reduce(_OPERATORS[expression.operation], values)
-
-
-def _size(operation: str, left: BitMap, right: BitMap) -> int:
-    """The number of ids of a combination, which is not made for that."""
-    sizes = {
-        "and": left.intersection_cardinality,
-        "or": left.union_cardinality,
-        "xor": left.symmetric_difference_cardinality,
-        "sub": left.difference_cardinality,
-    }
-    return sizes[operation](right)
+    values = [_value(term, found) for term in expression.terms]
+    return reduce(getattr(bitmaps(), expression.operation), values)

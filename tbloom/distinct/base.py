@@ -73,6 +73,7 @@ class CounterBase(Store[Client, CounterConfig], Generic[Client, Sets]):
         if type(max_members) is not int or not 1 <= max_members <= MAX_MEMBERS:
             raise ConfigError("max_members", max_members, "a whole number from 1 to 2^32")
         self._protocol = CountProtocol(config, max_members)
+        self._begin()
 
     @property
     def mapping(self) -> str | None:

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, overload
 from tbloom.distinct import algebra
 from tbloom.distinct.aio import AsyncDistinctCounter
 from tbloom.distinct.roaring import bitmaps
-from tbloom.distinct.selection import Selection, select
+from tbloom.distinct.selection import select
 from tbloom.distinct.sets import Countable
 from tbloom.distinct.sync import DistinctCounter
-from tbloom.engine.exchange import CLOCK_CHANGED, MAX_CORRECTIONS, too_many_corrections
 from tbloom.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -71,7 +70,7 @@ def funnel(first: Any, *others: Countable[Any]) -> Any:
     """
     if not isinstance(first, Countable):
         raise ConfigError("first", first, "a distinct counter, or a set of members")
-    steps: list[Any] = [first._with("and", others[:i]) for i in range(len(others) + 1)]  # noqa: SLF001
+    steps: list[Any] = [first._with("intersection", others[:i]) for i in range(len(others) + 1)]  # noqa: SLF001
     return steps[0]._run(_sizes(steps))  # noqa: SLF001
 
 
@@ -84,18 +83,11 @@ def _retention(protocol: CountProtocol, slices: int | None) -> Flow[Retention]:
     config, newest = protocol.config, select(protocol.config, slices)
     if config.window is None:
         raise ConfigError("counter", config.name, "one with slices (see granularity)")
-    for _ in range(MAX_CORRECTIONS):
-        labels = protocol.reader.labels(newest)
-        by_label = {label: Selection(config, label=label) for label in labels}
-        found = yield from protocol.reader.read(by_label.values())
-        if labels == protocol.reader.labels(newest):  # by the server's clock, which it has learnt
-            break
-    else:
-        raise too_many_corrections(config.name, CLOCK_CHANGED)
-    seen, cohorts = bitmaps()(), []
-    for i, label in enumerate(labels):
-        new = found[by_label[label]] - seen
-        later = [found[by_label[other]] for other in labels[i + 1 :]]
+    found = yield from protocol.reader.by_slice(newest)
+    seen, cohorts, later = bitmaps()(), [], [*found.values()]
+    for label, ids in found.items():
+        new = ids - seen
+        del later[0]
         returned = tuple(map(new.intersection_cardinality, later))
         cohorts.append(Cohort(label, len(new), returned))
         seen |= new

@@ -34,14 +34,17 @@ _LOOKS_PER_CALL = 1000
 _CONTAINERS_PER_CALL = 64
 #: The answer of a member that may get no id.
 _REFUSED = "3"
+#: The verbs that look at all live slices.
+_ON_ALL_SLICES = ("contains", "discard")
 _NONE: Mapping[int, bytes] = MappingProxyType({})
 
 
 class _Known(NamedTuple):
-    """What a batch's call is made from: its members, if the mapping keeps them; and of its last call, the tree, whether the
-    mapping was full, and whether the call had too much to do."""
+    """What a batch's call is made from: its verb, and the members, if the mapping keeps them, or the containers to merge; and
+    of its last call, the tree, whether the mapping was full, and whether the call had too much to do."""
 
-    members: Mapping[int, bytes]
+    verb: str
+    values: Mapping[int, bytes]
     tree: Tree = Tree("")
     is_full: bool = False
     is_left: bool = False
@@ -75,57 +78,51 @@ class CountExchange(BucketExchange):
 
     def add_members(self, members: Mapping[int, bytes]) -> Flow[dict[int, bool]]:
         """Which of these are counted for the first time? By digest, or by id; the values are kept by the mapping."""
-        split = partial(self.batches, members=members)
-        return (yield from self.add([*members], split, self.add_call))
+        split = partial(self.batches, values=members)
+        return (yield from self.add([*members], split, self._call))
 
     def discard(self, digests: Iterable[int]) -> Flow[dict[int, bool]]:
         """Which of these were counted? They are no more."""
         self.pending_answers.forget(digests)
-        batches = self.batches(digests, self._live_slices())
-        yield from self._tell(batches, "discard")
-        return answers_of(batches)
+        return (yield from self._tell(self.batches(digests, "discard")))
 
     def contains(self, digests: Iterable[int]) -> Flow[dict[int, bool]]:
         """Which of these are counted?"""
-        batches = self.batches(digests, self._live_slices())
-        yield from self.ask(batches, partial(self._call, verb="contains"))
+        batches = self.batches(digests, "contains")
+        yield from self.ask(batches, self._call)
         return answers_of(batches)
 
     def merge(self, containers: Mapping[int, bytes]) -> Flow[None]:
         """Adds the ids of these containers, by their chunks' numbers."""
-        batches = [
-            Batch([*some], known=_Known(containers))
-            for some in chunks([*containers], _CONTAINERS_PER_CALL)
-        ]
-        yield from self._tell(batches, "merge")
+        yield from self._tell(self.batches(containers, "merge", containers))
 
-    def _tell(self, batches: list[Batch], verb: str) -> Flow[None]:
+    def _tell(self, batches: list[Batch]) -> Flow[dict[int, bool]]:
         """Sends calls with tokens; nothing is kept of those that fail."""
         for batch in batches:
             batch.token = self._lanes.take()
-        yield from self.ask(batches, partial(self._call, verb=verb))
+        yield from self.ask(batches, self._call)
         self._lanes.give_back([batch.token for batch in batches if batch.token])
+        return answers_of(batches)
 
     def batches(
-        self, digests: Iterable[int], slices: int = 1, *, members: Mapping[int, bytes] = _NONE
+        self, digests: Iterable[int], verb: str = "add", values: Mapping[int, bytes] = _NONE
     ) -> list[Batch]:
-        """The distinct digests, in batches for one call each."""
-        size = min(_MEMBERS_PER_CALL, max(1, _LOOKS_PER_CALL // slices))
+        """The distinct digests, or chunks to merge, in batches for one call each."""
+        looks = self.config.window.slices if self.config.window and verb in _ON_ALL_SLICES else 1
+        size = min(_MEMBERS_PER_CALL, max(1, _LOOKS_PER_CALL // looks))
+        if verb == "merge":
+            size = _CONTAINERS_PER_CALL
         some = chunks([*dict.fromkeys(digests)], size)
-        return [Batch([*digests], known=_Known(members)) for digests in some]
+        return [Batch([*digests], known=_Known(verb, values)) for digests in some]
 
-    def add_call(self, batch: Batch) -> ScriptCall:
-        """The call that adds the batch's members; it has a token."""
-        return self._call(batch, "add")
-
-    def _call(self, batch: Batch, verb: str) -> ScriptCall:
+    def _call(self, batch: Batch) -> ScriptCall:
         """``lua/distinct/change.lua``."""
         config, keys, digests = self.config, self.config.keys, batch.digests
-        tree, (current, expires) = self._tree(), self._current_slice()
+        tree, (current, expires), verb = self._tree(), self._current_slice(), batch.known.verb
         batch.known = known = batch.known._replace(tree=tree)
         batch.generation = generation = self._generation
         labels = [current.label]
-        if config.window and verb in ("contains", "discard"):
+        if config.window and verb in _ON_ALL_SLICES:
             labels = [slice.label for slice in config.window.live(self.clock.now())]
         halves = list[int]()
         if verb == "merge":
@@ -170,7 +167,7 @@ class CountExchange(BucketExchange):
                 len(labels),
                 " ".join(map(str, sorted(pieces))),
                 packed(halves, digests) if halves else pack(f">{len(digests)}I", *digests),
-                *([known.members[digest] for digest in digests] if keeps else []),
+                *([known.values[digest] for digest in digests] if keeps else []),
             ),
         )
 
@@ -178,9 +175,6 @@ class CountExchange(BucketExchange):
         """The counter is cleared, so no pending answer holds any more."""
         super().forget()
         self._generation, self._members = "", 0
-
-    def _live_slices(self) -> int:
-        return self.config.window.slices if self.config.window else 1
 
     def _lasts(self, batch: Batch) -> int:  # noqa: ARG002
         """How long (ms) the members that a batch has added are counted."""

@@ -40,24 +40,16 @@ class Head(NamedTuple):
 
 
 def head_of(
-    config: CounterConfig, key: str, piece: int, stored: bytes | None, fields: int | None = None
+    config: CounterConfig, key: str, piece: int, stored: bytes | None, fields: int = -1
 ) -> Head | None:
     """The head of a piece; None if there is no such piece."""
-    if stored is None and not fields:
+    if stored is None and fields <= 0:
         return None
     match = _HEAD.fullmatch(stored or b"")
     if not match:
         raise refusal(config, Status.DAMAGED, key)
-    ids, version, generation = match.groups()
-    return Head(
-        config,
-        key,
-        piece,
-        int(ids),
-        int(version),
-        text(generation),
-        -1 if fields is None else fields,
-    )
+    ids, version, generation = int(match[1]), int(match[2]), text(match[3])
+    return Head(config, key, piece, ids, version, generation, fields)
 
 
 def ids_of(head: Head, stored: Mapping[bytes, bytes]) -> BitMap:

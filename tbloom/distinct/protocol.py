@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 
 from tbloom.distinct.config import CounterConfig
 from tbloom.distinct.exchange import CountExchange
@@ -10,14 +10,18 @@ from tbloom.distinct.info import CountedSlice, CounterInfo
 from tbloom.distinct.members import id_of
 from tbloom.distinct.reading import Reader
 from tbloom.distinct.roaring import containers_of, imported
-from tbloom.distinct.selection import Selection, select
-from tbloom.distinct.storage import clear_counter, clear_mapping, look, memory
+from tbloom.distinct.selection import select
+from tbloom.distinct.state import StateReader
+from tbloom.distinct.storage import clear_counter, clear_mapping, memory
 from tbloom.engine.buckets import bucket_keys
 from tbloom.engine.flow import Command, Flow, deliver
 from tbloom.engine.server import evictions
 from tbloom.engine.tree import read_tree
 from tbloom.errors import ConfigError
 from tbloom.items import Item, check_id, check_items, encode, encode_all, fingerprint
+
+#: A call of the exchange, for the bytes of members by digest, or by id.
+Verb = Callable[[dict[int, bytes]], Flow[dict[int, bool]]]
 
 
 class CountProtocol:
@@ -30,49 +34,41 @@ class CountProtocol:
 
     def add(self, member: Item | int) -> Flow[bool]:
         """Is the member counted for the first time?"""
-        [answer] = yield from self._answers(self._exchange.add_members, self._one(member))
-        return answer
+        return self._answer(self._exchange.add_members, member)
 
     def add_many(self, members: Iterable[Item] | Iterable[int]) -> Flow[list[bool]]:
         """Which of the members are counted for the first time? A repeat within the call is not."""
-        return (yield from self._answers(self._exchange.add_members, self._all(members), once=True))
+        return self._answers(self._exchange.add_members, members, once=True)
 
     def contains(self, member: Item | int) -> Flow[bool]:
         """Is the member counted?"""
-        [answer] = yield from self._answers(self._exchange.contains, self._one(member))
-        return answer
+        return self._answer(self._exchange.contains, member)
 
     def contains_many(self, members: Iterable[Item] | Iterable[int]) -> Flow[list[bool]]:
         """Which of the members are counted?"""
-        return (yield from self._answers(self._exchange.contains, self._all(members)))
+        return self._answers(self._exchange.contains, members)
 
     def discard(self, member: Item | int) -> Flow[bool]:
         """Was the member counted? It is no more."""
-        [answer] = yield from self._answers(self._exchange.discard, self._one(member))
-        return answer
+        return self._answer(self._exchange.discard, member)
 
     def discard_many(self, members: Iterable[Item] | Iterable[int]) -> Flow[list[bool]]:
         """Which of the members were counted? They are no more."""
-        return (yield from self._answers(self._exchange.discard, self._all(members), once=True))
+        return self._answers(self._exchange.discard, members, once=True)
 
     def id_of(self, member: Item | int, generation: str) -> Flow[int | None]:
         """The member's id; None if it has none of the mapping's generation."""
-        [(digest, _)] = self._one(member)
+        digest, _ = self._one(member)
         if self.config.mapping is None:
             return digest
         return (yield from id_of(self.config, generation, digest))
 
-    def merge(self, containers: Mapping[int, bytes]) -> Flow[None]:
-        """Adds the ids of these containers (``lua/shared/containers.lua``), by chunk, to the current slice; of a mapping
-        they must be ids that it has given."""
-        yield from self._exchange.merge(containers)
-
-    def _one(self, member: Item | int) -> list[tuple[int, bytes]]:
+    def _one(self, member: Item | int) -> tuple[int, bytes]:
         """The member's digest, or its id without a mapping; and its bytes."""
         if self.config.mapping is None:
-            return [(check_id(member), b"")]
+            return check_id(member), b""
         data = encode(member, "member")  # type: ignore[arg-type]  # it is checked there
-        return [(fingerprint(data), data)]
+        return fingerprint(data), data
 
     def _all(self, members: Iterable[Item] | Iterable[int]) -> list[tuple[int, bytes]]:
         if self.config.mapping is None:
@@ -80,17 +76,20 @@ class CountProtocol:
             return [(check_id(member, f"members[{i}]"), b"") for i, member in enumerate(members)]
         return [(fingerprint(data), data) for data in encode_all(members, "members")]  # type: ignore[arg-type]
 
+    def _answer(self, verb: Verb, member: Item | int) -> Flow[bool]:
+        """The verb's answer for the member."""
+        digest, data = self._one(member)
+        answers = yield from verb({digest: data})
+        return answers.get(digest, False)
+
     def _answers(
-        self,
-        verb: Callable[[dict[int, bytes]], Flow[dict[int, bool]]],
-        members: list[tuple[int, bytes]],
-        *,
-        once: bool = False,
+        self, verb: Verb, members: Iterable[Item] | Iterable[int], *, once: bool = False
     ) -> Flow[list[bool]]:
         """The verb's answer for each member; with ``once``, a repeat gets False."""
-        answers = yield from verb(dict(members))
+        pairs = self._all(members)
+        answers = yield from verb(dict(pairs))
         take, none = answers.pop if once else answers.get, False
-        return [take(digest, none) for digest, _ in members]
+        return [take(digest, none) for digest, _ in pairs]
 
     def from_roaring(self, data: bytes) -> Flow[None]:
         """Counts the ids of a Roaring bitmap in the portable format."""
@@ -99,23 +98,20 @@ class CountProtocol:
             [members] = yield from deliver([Command(("GET", self.config.keys.members()))])
             if ids.max() >= int(members or 0):
                 raise ConfigError("data", ids.max(), "ids that the mapping has given to members")
-        yield from self.merge(containers_of(ids))
-
-    def count(self, selection: Selection) -> Flow[int]:
-        """The number of distinct members in these slices."""
-        return (yield from self.reader.count(selection))
+        yield from self._exchange.merge(containers_of(ids))
 
     def clear(self, *, mapping: bool) -> Flow[None]:
         """Forgets what is counted; with ``mapping``, the ids and all other counters too."""
         flow = clear_mapping if mapping and self.config.mapping is not None else clear_counter
-        yield from flow(self._exchange)
+        return flow(self._exchange)
 
     def info(self) -> Flow[CounterInfo]:
         """What the counter and its mapping hold."""
         config, keys = self.config, self.config.keys
-        total = yield from self.count(select(config))  # compares the parameters
+        total = yield from self.reader.count(select(config))  # compares the parameters
         slices = []
-        for label, pieces in (yield from look(self._exchange, select(config))):
+        state = yield from StateReader(self._exchange.clock).read((select(config),))
+        for label, pieces in state.heads[select(config)].items():
             ids = sum(piece.ids for piece in pieces)
             taken = yield from memory([piece.key for piece in pieces])
             slices.append(
@@ -139,4 +135,4 @@ class CountProtocol:
 
     def warnings(self) -> Flow[list[str]]:
         """What threatens the counter."""
-        return (yield from evictions([self.config.keys.config()]))
+        return evictions([self.config.keys.config()])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -12,13 +12,8 @@ from tbloom.distinct.pieces import Head, groups, head_of, ids_of, in_parts
 from tbloom.distinct.roaring import bitmaps
 from tbloom.distinct.selection import Selection
 from tbloom.distinct.state import State, StateReader
-from tbloom.engine.exchange import (
-    CLOCK_CHANGED,
-    MAX_CORRECTIONS,
-    ServerClock,
-    too_many_corrections,
-)
-from tbloom.engine.flow import CALLS_AT_ONCE, Flow, Read, Status, chunks, deliver
+from tbloom.engine.exchange import MAX_CORRECTIONS, ServerClock, too_many_corrections
+from tbloom.engine.flow import Flow, Read, Status, deliver, deliver_all
 from tbloom.engine.forks import BeginsAnew
 
 if TYPE_CHECKING:
@@ -34,7 +29,7 @@ class Reader(BeginsAnew):
     """Reads slices of counters through one client; safe to share by threads and tasks."""
 
     def __init__(self, clock: ServerClock) -> None:
-        self._clock, self._states = clock, StateReader(clock)
+        self._states = StateReader(clock)
         super().__init__()
 
     def begin(self) -> None:
@@ -44,58 +39,53 @@ class Reader(BeginsAnew):
         self._kept: OrderedDict[str, tuple[int, BitMap, int]] = OrderedDict()
         self._size = 0
 
-    def labels(self, selection: Selection) -> list[str]:
-        """The labels of the selection's slices, by the server's clock as far as known."""
-        return selection.labels(self._clock.now())
-
     def count(self, selection: Selection) -> Flow[int]:
         """The number of distinct ids in these slices; without their chunks, if only one slice has ids."""
-        state = yield from self._current((selection,))
-        slices = [slice for slice in state.heads[0] if slice]
+        state = yield from self._states.read((selection,), self._kept.keys())
+        slices = [slice for slice in state.heads[selection].values() if slice]
         if len(slices) <= 1:
             return sum(head.ids for slice in slices for head in slice)
-        found = yield from self._ids((selection,), state)
-        return len(found[selection])
+        state, found = yield from self._read((selection,), state)
+        return len(_union(state.pieces(selection), found))
 
     def read(self, selections: Iterable[Selection]) -> Flow[dict[Selection, BitMap]]:
         """The ids of each selection. They must not be changed: they may be kept.
 
         They are those of one moment, or, of what needs several commands, between the first moment and the last.
         """
-        wanted = tuple(dict.fromkeys(selections))
-        bitmaps()  # raises an error if pyroaring is missing
-        return (yield from self._ids(wanted, (yield from self._current(wanted))))
+        state, found = yield from self._read(tuple(dict.fromkeys(selections)))
+        return {one: _union(state.pieces(one), found) for one in state.heads}
 
-    def _ids(
-        self, selections: tuple[Selection, ...], state: State
-    ) -> Flow[dict[Selection, BitMap]]:
+    def by_slice(self, selection: Selection) -> Flow[dict[str, BitMap]]:
+        """The ids of each slice, oldest first, by label; see ``read``."""
+        state, found = yield from self._read((selection,))
+        return {label: _union(some, found) for label, some in state.heads[selection].items()}
+
+    def _read(
+        self, selections: tuple[Selection, ...], state: State | None = None
+    ) -> Flow[tuple[State, dict[str, BitMap]]]:
+        """The state, unless it is known; and the ids of its pieces, by key."""
+        bitmaps()  # raises an error if pyroaring is missing
         for _ in range(MAX_CORRECTIONS):
+            state = state or (yield from self._states.read(selections, self._kept.keys()))
             found = yield from self._fetch(selections, state)
             if found is not None:
-                return {
-                    selection: _union([found[head.key] for slice in some for head in slice])
-                    for selection, some in zip(selections, state.heads, strict=True)
-                }
-            state = yield from self._current(selections)
+                return state, found
+            state = None
         raise too_many_corrections(selections[0].config.name, "it was cleared")
-
-    def _current(self, selections: tuple[Selection, ...]) -> Flow[State]:
-        """The state at one moment within the slices that it names."""
-        for _ in range(MAX_CORRECTIONS):
-            state = yield from self._states.read(selections, self._kept.keys())
-            if state is not None:
-                return state
-        raise too_many_corrections(selections[0].config.name, CLOCK_CHANGED)
 
     def _fetch(
         self, selections: tuple[Selection, ...], state: State
     ) -> Flow[dict[str, BitMap] | None]:
         """The ids of the pieces, by key; None: a counter was cleared meanwhile."""
-        found, missing = self._known(state.pieces.values())
-        missing = yield from _with_fields(missing)
-        large = [head for head in missing if head.fields > _MAX_WHOLE]
-        small = [head for head in missing if head.fields <= _MAX_WHOLE]
-        for some in groups(small):
+        found, missing = self._known(state)
+        if not missing:
+            return found
+        unknown = [head.key for head in missing if head.fields < 0]
+        sizes = yield from deliver_all([Read(("HLEN", key), key) for key in unknown])
+        fields = dict(zip(unknown, sizes, strict=True))
+        missing = [head._replace(fields=fields.get(head.key, head.fields)) for head in missing]
+        for some in groups([head for head in missing if head.fields <= _MAX_WHOLE]):
             replies = yield from deliver([Read(("HGETALL", head.key), head.key) for head in some])
             for head, reply in zip(some, replies, strict=True):
                 stored = reply if isinstance(reply, dict) else dict(zip(*[iter(reply)] * 2))  # noqa: B905
@@ -103,36 +93,34 @@ class Reader(BeginsAnew):
                 if now is None or now.generation != head.generation:
                     return None
                 found[head.key] = self._keep(now, stored)
+        large = [head for head in missing if head.fields > _MAX_WHOLE]
         if not large:
             return found
         read = {}
         for head in large:
             read[head.key] = yield from in_parts(head.key)
-        after = yield from self._states.read(selections, ())
-        if after is None or after.generations != state.generations:
+        after = yield from self._states.read(selections)
+        versions = {head.key: head.version for one in after.heads for head in after.pieces(one)}
+        if after.generations != state.generations:
             return None
-        heads = after.pieces
         for head in large:
-            if head.key not in heads:
+            if head.key not in versions:
                 return None
-            if heads[head.key].version == head.version:
-                found[head.key] = self._keep(head, read[head.key])
-            else:
-                found[head.key] = ids_of(head, read[head.key])
+            is_same = versions[head.key] == head.version
+            found[head.key] = (self._keep if is_same else ids_of)(head, read[head.key])
         return found
 
-    def _known(self, heads: Iterable[Head]) -> tuple[dict[str, BitMap], list[Head]]:
+    def _known(self, state: State) -> tuple[dict[str, BitMap], list[Head]]:
         """The ids of the pieces that are kept, by key; and the other pieces."""
-        found, missing = {}, []
+        heads = {head.key: head for one in state.heads for head in state.pieces(one)}
+        found = {}
         with self._lock:
-            for head in heads:
-                version, ids, _ = self._kept.get(head.key, (-1, None, 0))
-                if version == head.version and ids is not None:
-                    self._kept.move_to_end(head.key)
-                    found[head.key] = ids
-                else:
-                    missing.append(head)
-        return found, missing
+            for key, head in heads.items():
+                kept = self._kept.get(key)
+                if kept is not None and kept[0] == head.version:
+                    self._kept.move_to_end(key)
+                    found[key] = kept[1]
+        return found, [head for key, head in heads.items() if key not in found]
 
     def _keep(self, head: Head, stored: Mapping[bytes, bytes]) -> BitMap:
         """The ids of a piece, which are kept."""
@@ -148,15 +136,7 @@ class Reader(BeginsAnew):
         return ids
 
 
-def _with_fields(heads: Sequence[Head]) -> Flow[list[Head]]:
-    """The heads, with the number of fields where that was not asked."""
-    unknown = [head.key for head in heads if head.fields < 0]
-    sizes: dict[str, int] = {}
-    for keys in chunks(unknown, CALLS_AT_ONCE):
-        replies = yield from deliver([Read(("HLEN", key), key) for key in keys])
-        sizes |= dict(zip(keys, replies, strict=True))
-    return [head._replace(fields=sizes.get(head.key, head.fields)) for head in heads]
-
-
-def _union(some: Sequence[BitMap]) -> BitMap:
+def _union(heads: Iterable[Head], found: Mapping[str, BitMap]) -> BitMap:
+    """The ids of these pieces; of one piece, what is kept."""
+    some = [found[head.key] for head in heads]
     return some[0] if len(some) == 1 else bitmaps()().union(*some)

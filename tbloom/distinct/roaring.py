@@ -8,7 +8,7 @@ A container is the set of ids of one chunk, 65,536 ids: a character for its type
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tbloom.errors import ConfigError
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 #: The ids of one chunk.
 CHUNK = 1 << 16
 MAX_SORTED, BITMAP_BYTES = 4096, CHUNK // 8
-#: How the format begins: without and with containers of runs.
-_PLAIN, _WITH_RUNS = 12346, 12347
+#: How the format begins where there may be containers of runs.
+_WITH_RUNS = 12347
 #: With runs and fewer containers than this there are no offsets.
 _LEAST_WITH_OFFSETS = 4
 _BITS = [[bit for bit in range(8) if byte >> bit & 1] for byte in range(256)]
@@ -44,8 +44,18 @@ def bitmap_of(containers: Mapping[int, bytes]) -> BitMap:
     """The ids of the containers, by chunk number; raises ValueError for what is no container."""
     if not containers:
         return bitmaps()()
+    chunks, count = sorted(containers), len(containers)
+    parts = [_checked(containers[chunk]) for chunk in chunks]
+    runs = sum(1 << i for i, chunk in enumerate(chunks) if containers[chunk][:1] == b"r")
+    described = [
+        half for chunk, (size, _) in zip(chunks, parts, strict=True) for half in (chunk, size - 1)
+    ]
+    head = struct.pack("<HH", _WITH_RUNS, count - 1) + runs.to_bytes((count + 7) // 8, "little")
+    head += struct.pack(f"<{2 * count}H", *described)
+    if count >= _LEAST_WITH_OFFSETS:
+        head += bytes(4 * count)  # not read, because all containers are
     # Since 1.0.1 pyroaring looks at every container.
-    return bitmaps().deserialize(_portable(sorted(containers.items())))
+    return bitmaps().deserialize(b"".join([head, *(data for _, data in parts)]))
 
 
 def containers_of(ids: BitMap) -> dict[int, bytes]:
@@ -102,32 +112,6 @@ def imported(data: bytes) -> BitMap:
         return bitmaps().deserialize(data)
     except (ValueError, IndexError):
         raise ConfigError("data", data[:20], expected) from None
-
-
-def _portable(containers: Sequence[tuple[int, bytes]]) -> bytes:
-    """The containers in the portable format for 32 bits."""
-    parts = [_checked(container) for _, container in containers]
-    count = len(parts)
-    runs = sum(1 << i for i, (_, container) in enumerate(containers) if container[:1] == b"r")
-    if runs:
-        head = struct.pack("<HH", _WITH_RUNS, count - 1) + runs.to_bytes((count + 7) // 8, "little")
-    else:
-        head = struct.pack("<II", _PLAIN, count)
-    described = [
-        half
-        for (chunk, _), (size, _) in zip(containers, parts, strict=True)
-        for half in (chunk, size - 1)
-    ]
-    head += struct.pack(f"<{2 * count}H", *described)
-    if not runs or count >= _LEAST_WITH_OFFSETS:
-        head += struct.pack(f"<{count}I", *_offsets(len(head) + 4 * count, parts))
-    return b"".join([head, *(data for _, data in parts)])
-
-
-def _offsets(at: int, parts: Iterable[tuple[int, bytes]]) -> Iterable[int]:
-    for _, data in parts:
-        yield at
-        at += len(data)
 
 
 def _checked(container: bytes) -> tuple[int, bytes]:

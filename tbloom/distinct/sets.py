@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Iterator
-from functools import reduce
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tbloom.distinct import algebra
@@ -37,32 +36,29 @@ class Countable(Generic[Number]):
 
         :param others: counters of the same mapping, or sets of their members; they are read on this counter's server.
         """
-        return self._with("and", others).count()
+        return self._with("intersection", others).count()
 
     def count_or(self, *others: Countable[Any]) -> Number:
         """The number of members that are counted here or in any of the others; see ``count_and``."""
-        return self._with("or", others).count()
+        return self._with("union", others).count()
 
     def count_xor(self, *others: Countable[Any]) -> Number:
         """The number of members that are counted in an odd number of these: of two, in one and not in the other; see
         ``count_and``."""
-        return self._with("xor", others).count()
+        return self._with("symmetric_difference", others).count()
 
     def count_andnot(self, *others: Countable[Any]) -> Number:
         """The number of members that are counted here and in none of the others; see ``count_and``."""
-        return self._with("sub", others).count()
+        return self._with("difference", others).count()
 
     def _with(self, operation: str, others: tuple[Countable[Any], ...]) -> SetBase[Number]:
         """The set of this one's members combined with those of the others."""
+        combined = self.members()
         for i, other in enumerate(others):
             if not isinstance(other, Countable):
                 raise ConfigError(f"others[{i}]", other, "a distinct counter, or a set of members")
-        sets = [other.members() for other in others]
-        return reduce(
-            lambda one, i: one.combined(operation, sets[i], f"others[{i}]"),
-            range(len(sets)),
-            self.members(),
-        )
+            combined = combined.combined(operation, other.members(), f"others[{i}]")
+        return combined
 
 
 class SetBase(Countable[Number]):
@@ -81,21 +77,27 @@ class SetBase(Countable[Number]):
         return self
 
     def combined(self, operation: str, other: SetBase[Any], argument: str = "set") -> Self:
-        """The set combined with another one (``and``, ``or``, ``sub``, ``xor``); ``argument`` names it in errors."""
+        """The set combined with another one (see ``Combination``); ``argument`` names it in errors."""
         expression = combine(operation, self._expression, self._checked(other, argument))
         return type(self)(self._protocol, self._driver, expression)
 
     def __or__(self, other: SetBase[Any]) -> Self:
-        return self.combined("or", other) if isinstance(other, SetBase) else NotImplemented
+        return self.combined("union", other) if isinstance(other, SetBase) else NotImplemented
 
     def __and__(self, other: SetBase[Any]) -> Self:
-        return self.combined("and", other) if isinstance(other, SetBase) else NotImplemented
+        return (
+            self.combined("intersection", other) if isinstance(other, SetBase) else NotImplemented
+        )
 
     def __sub__(self, other: SetBase[Any]) -> Self:
-        return self.combined("sub", other) if isinstance(other, SetBase) else NotImplemented
+        return self.combined("difference", other) if isinstance(other, SetBase) else NotImplemented
 
     def __xor__(self, other: SetBase[Any]) -> Self:
-        return self.combined("xor", other) if isinstance(other, SetBase) else NotImplemented
+        return (
+            self.combined("symmetric_difference", other)
+            if isinstance(other, SetBase)
+            else NotImplemented
+        )
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._expression}>"
@@ -207,17 +209,15 @@ class MemberSet(SetBase[int]):
         """The members, in no order, read a few thousand at a time: for a mapping with ``keep_members``. (``str`` for those
         that are UTF-8.) Of counters of integers, the ids."""
         if self._protocol.config.mapping is None:
-            return self.ids()
-        return self._listed()
+            yield from self.ids()
+            return
+        pages = self._run(self._pages())
+        while (page := self._run(pages.read())) is not None:
+            yield from page
 
     def _run(self, flow: Flow[T]) -> T:
         answer: T = self._driver(flow)
         return answer
-
-    def _listed(self) -> Iterator[Item]:
-        pages = self._run(self._pages())
-        while (page := self._run(pages.read())) is not None:
-            yield from page
 
 
 class AsyncMemberSet(SetBase[Awaitable[int]]):

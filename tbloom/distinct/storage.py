@@ -1,4 +1,4 @@
-"""Looks at what counters and their mapping have stored, and clears it."""
+"""Clears what counters and their mapping have stored, and measures it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,8 @@ from contextlib import suppress
 
 from tbloom.distinct.config import WHOLE, CounterConfig, from_stored
 from tbloom.distinct.exchange import MAX_PIECES, CountExchange, refusal
-from tbloom.distinct.pieces import Head
-from tbloom.distinct.selection import Selection
-from tbloom.distinct.state import StateReader
 from tbloom.engine.buckets import bucket_keys
 from tbloom.engine.flow import (
-    CALLS_AT_ONCE,
     Command,
     Flow,
     Read,
@@ -19,6 +15,7 @@ from tbloom.engine.flow import (
     Status,
     chunks,
     deliver,
+    deliver_all,
 )
 from tbloom.engine.scripts import Script
 from tbloom.engine.tree import Tree, read_tree
@@ -27,19 +24,10 @@ from tbloom.errors import ConfigError, TBloomError
 _CLEAR = Script("distinct/clear")
 _FORGET = Script("distinct/forget")
 _SWEEP = Script("distinct/sweep")
-_SWEPT = Script("distinct/swept")
 _USAGE = Script("distinct/usage")
 
 #: Keys whose memory one call adds up, or that it deletes: less than a millisecond's work.
 _KEYS_PER_CALL = 100
-
-
-def look(exchange: CountExchange, selection: Selection) -> Flow[list[tuple[str, list[Head]]]]:
-    """The slices of a selection by label, oldest first, with the pieces that have ids."""
-    reader, state = StateReader(exchange.clock), None
-    while state is None:
-        state = yield from reader.read([selection], ())
-    return [*zip(selection.labels(exchange.clock.now()), state.heads[0], strict=True)]
 
 
 def clear_counter(exchange: CountExchange) -> Flow[None]:
@@ -71,18 +59,18 @@ def clear_mapping(exchange: CountExchange) -> Flow[None]:
     exchange.forget()
     own = keys.config(), keys.layout(), keys.members(), keys.counters()
     former = keys.forgotten(), keys.forgotten_counters()
-    is_done = False
-    while not is_done:  # what an earlier call has left is swept first
-        layout = keys.layout()
-        [generation] = yield from deliver([Read(("GETRANGE", layout, "0", "15"), layout)])
-        call = ScriptCall(_FORGET, (*own, *former), (config.stored_mapping, generation))
+    [generation] = yield from deliver([Read(("GETRANGE", own[1], "0", "15"), own[1])])
+    swept, is_done = "-", False
+    while not is_done:
+        call = ScriptCall(_FORGET, (*own, *former), (config.stored_mapping, generation, swept))
         is_done = yield from _clear(exchange, call)
-        yield from _sweep_mapping(config, exchange.clock.now())
+        if not is_done:
+            swept = yield from _sweep_mapping(config, exchange.clock.now())
     yield from _sweep(config, exchange.clock.now())  # its entry may have been lost
 
 
 def _clear(exchange: CountExchange, call: ScriptCall) -> Flow[bool]:
-    """Makes a call that clears something. False: there is something to be swept first."""
+    """Makes a call that clears something. False: there is something to be swept."""
     [[status, payload]] = yield from deliver([call])
     if status not in (Status.OK, Status.IN_USE):
         raise refusal(exchange.config, status, payload)
@@ -102,8 +90,8 @@ def _sweep(config: CounterConfig, now: int) -> Flow[None]:
         yield from deliver([ScriptCall(_SWEEP, (keys.counters(), *some), (config.name,))])
 
 
-def _sweep_mapping(config: CounterConfig, now: int) -> Flow[None]:
-    """Deletes the pieces of the mapping's former counters and the buckets of its former layout, and then what names them."""
+def _sweep_mapping(config: CounterConfig, now: int) -> Flow[str]:
+    """Deletes the pieces of the mapping's former counters and the buckets of its former layout, whose generation it returns."""
     keys, former = config.keys, (config.keys.forgotten(), config.keys.forgotten_counters())
     try:
         tree = yield from read_tree(config.mapping or config.name, former[0])
@@ -117,14 +105,10 @@ def _sweep_mapping(config: CounterConfig, now: int) -> Flow[None]:
             yield from _sweep(from_stored(name, config.mapping, entry or b""), now)
     for some in bucket_keys(keys.ids(tree.generation), tree):
         yield from deliver([Command(("UNLINK", *some))])
-    if tree.generation or names:
-        yield from deliver([ScriptCall(_SWEPT, former, (tree.generation,))])
+    return tree.generation
 
 
 def memory(keys: list[str]) -> Flow[int]:
     """The memory of the keys in Redis, overhead included (bytes)."""
     calls = [ScriptCall(_USAGE, tuple(some), ()) for some in chunks(keys, _KEYS_PER_CALL)]
-    taken = 0
-    for some in chunks(calls, CALLS_AT_ONCE):
-        taken += sum((yield from deliver(some)))
-    return taken
+    return sum((yield from deliver_all(calls)))

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-import redis
-
 from tbloom.distinct.base import CounterBase
 from tbloom.distinct.info import CounterInfo
 from tbloom.distinct.selection import Selection, select
@@ -15,6 +13,7 @@ from tbloom.engine.sync import SyncDriver
 from tbloom.items import Item
 
 if TYPE_CHECKING:
+    import redis  # noqa: F401 - named in the class's bases
     from typing_extensions import Self, Unpack
 
     from tbloom.distinct.base import CounterArguments
@@ -43,18 +42,6 @@ class DistinctCounter(
     ) -> Self:
         """A counter with a client of its own, closed by ``close()``; see ``TimeBloom.from_url``."""
         return cls._from_url(url, name, {"mapping": mapping, **more})
-
-    def __init__(
-        self,
-        client: redis.Redis | redis.RedisCluster,
-        name: str,
-        mapping: str | None = "ids",
-        **more: Unpack[CounterArguments],
-    ) -> None:
-        super().__init__(client, name, mapping, **more)
-        self._meet_cluster()
-
-    __init__.__doc__ = CounterBase.__init__.__doc__
 
     def add(self, member: Item | int) -> bool:
         """Counts a member. True: it was not counted before (in the current slice, if there are slices)."""

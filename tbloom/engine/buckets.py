@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable
 from typing import Any
 
 from tbloom.engine.batches import MOVED, Batch
 from tbloom.engine.exchange import Exchange
-from tbloom.engine.flow import Flow, ScriptCall, chunks
+from tbloom.engine.flow import Flow, chunks
 from tbloom.engine.keys import Keys
 from tbloom.engine.tree import Tree, read_tree
 
@@ -28,18 +27,6 @@ class BucketExchange(Exchange):
         self._trees: dict[int, Tree] = {}
         #: The shards whose layout must be read before the next call.
         self._outdated: set[int] = set()
-
-    def add_items(self, digests: list[int], ttl: int = 0) -> Flow[dict[int, bool]]:
-        """Which items are new? Adds them, for ``ttl`` ms if the store has a TTL per item."""
-        return self.add(digests, self.batches, self.add_call, ttl)
-
-    @abstractmethod
-    def batches(self, digests: Iterable[int]) -> list[Batch]:
-        """The distinct digests, by shard, in batches for one call each."""
-
-    @abstractmethod
-    def add_call(self, batch: Batch) -> ScriptCall:
-        """The call that adds the batch's items; it has a token."""
 
     def forget(self) -> None:
         """The store is cleared, so no pending answer holds any more."""

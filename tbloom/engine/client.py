@@ -68,6 +68,9 @@ class Store(Generic[Client, Config]):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.config!r}>"
 
+    def _begin(self) -> None:
+        """What a driver does once the store has its parameters."""
+
     def _own_client(self) -> None:
         """Notes that ``from_url`` made the client."""
         self._owned = True

@@ -145,6 +145,14 @@ def deliver(calls: Sequence[Call]) -> Flow[Sequence[Any]]:
     return replies
 
 
+def deliver_all(calls: Sequence[Call], at_once: int = CALLS_AT_ONCE) -> Flow[list[Any]]:
+    """The replies to any number of calls, some of which are sent at once."""
+    replies: list[Any] = []
+    for some in chunks(calls, at_once):
+        replies += yield from deliver(some)
+    return replies
+
+
 def again_in_full(calls: Sequence[Call], replies: Sequence[Any]) -> Flow[Sequence[Any]]:
     """The replies, after another try with the text of each script that the server does not know (after a SCRIPT FLUSH, a
     restart or a failover)."""

@@ -46,12 +46,9 @@ def _sha(name: str) -> str:
 
 def _called_in(text: str, found: dict[str, str]) -> dict[str, str]:
     """``found`` and the shared functions that the text calls, each after the ones that it needs."""
+    called = {*re.findall(r"(?<!function )\b(\w+)[(\[]", text)}
     for name, function in _shared().items():
-        if (
-            name not in found
-            and function is not text
-            and re.search(rf"(?<!function )\b{name}[(\[]", text)
-        ):
+        if name in called and name not in found and function is not text:
             _called_in(function, found)
             found[name] = function
     return found

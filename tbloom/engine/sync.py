@@ -47,7 +47,7 @@ class SyncDriver(Store["redis.Redis | redis.RedisCluster", Any]):
         seen.keep_connections()
         return seen
 
-    def _meet_cluster(self) -> None:
+    def _begin(self) -> None:
         if isinstance(self.client, redis.RedisCluster):
             self._spread(len(self.client.get_primaries()))  # type: ignore[no-untyped-call]
 

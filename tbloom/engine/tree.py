@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from tbloom.engine.flow import CALLS_AT_ONCE, Command, Flow, chunks, deliver, text
+from tbloom.engine.flow import Command, Flow, chunks, deliver, deliver_all, text
 from tbloom.errors import TBloomError
 
 #: The last bucket that may be split. It bounds the layout, also for items that were made to share one bucket.
@@ -89,13 +89,11 @@ def read_tree(name: str, key: str, remedy: str = "clear()") -> Flow[Tree]:
             f"tbloom's; {remedy} it"
         )
     # As numbers, because a client with decode_responses can't read bytes.
-    words = [f"#{i}" for i in range(_GENERATION // 8, -(-size // 8))]
+    places = [f"#{i}" for i in range(_GENERATION // 8, -(-size // 8))]
     calls = [
-        Command(("BITFIELD_RO", key, *(term for word in some for term in ("GET", "i64", word))))
-        for some in chunks(words, _WORDS)
+        Command(("BITFIELD_RO", key, *(term for place in some for term in ("GET", "i64", place))))
+        for some in chunks(places, _WORDS)
     ]
-    read: list[int] = []
-    for some in chunks(calls, CALLS_AT_ONCE):
-        for reply in (yield from deliver(some)):
-            read += reply
-    return Tree(generation, b"".join(word.to_bytes(8, "big", signed=True) for word in read))
+    read = yield from deliver_all(calls)
+    words = [word.to_bytes(8, "big", signed=True) for reply in read for word in reply]
+    return Tree(generation, b"".join(words))

@@ -55,6 +55,7 @@ class ExactBase(Store[Client, ExactConfig]):
         refuse_old_names(old)
         super().__init__(client, retry_for=retry_for)
         self._protocol = ExactProtocol(ExactConfig(name, shards), check_ttl(ttl))
+        self._begin()
 
     def assume_new(self, items: Iterable[Item]) -> None:
         """Takes the items for new, after a call with them has raised one of redis-py's errors: drops its lost

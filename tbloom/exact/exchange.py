@@ -77,6 +77,10 @@ class ExactExchange(BucketExchange):
         #: The parameters are known to be stored until then (``time.monotonic``), for items of this lifetime (ms).
         self._agreed: tuple[float, int] = (0.0, 0)
 
+    def add_items(self, digests: list[int], ttl: int) -> Flow[dict[int, bool]]:
+        """Which items are new? Adds them, for ``ttl`` ms."""
+        return self.add(digests, self.batches, self.add_call, ttl)
+
     def batches(self, digests: Iterable[int]) -> list[Batch]:
         """The distinct digests, by shard, in batches for one call each."""
         return [

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from tbloom.engine.batches import Batch, answers_of, in_order
 from tbloom.engine.buckets import bucket_keys
-from tbloom.engine.flow import CALLS_AT_ONCE, Command, Flow, ScriptCall, chunks, deliver, text
+from tbloom.engine.flow import Command, Flow, ScriptCall, deliver, deliver_all, text
 from tbloom.engine.scripts import Script
 from tbloom.engine.server import check_stored, evictions
 from tbloom.engine.tree import Tree, read_tree
@@ -80,9 +80,8 @@ class ExactProtocol:
             groups = bucket_keys(config.keys.buckets(tree.generation, shard), tree)
             buckets += sum(map(len, groups))
             calls = [ScriptCall(_COUNT, keys, (tree.generation,)) for keys in groups]
-            for some in chunks(calls, CALLS_AT_ONCE):
-                for counted in (yield from deliver(some)):
-                    items, dead, memory = items + counted[0], dead + counted[1], memory + counted[2]
+            for counted in (yield from deliver_all(calls)):
+                items, dead, memory = items + counted[0], dead + counted[1], memory + counted[2]
         return ExactInfo(
             name=config.name,
             shards=config.shards,
@@ -122,6 +121,4 @@ def _clear(exchange: ExactExchange) -> Flow[None]:
         cleared = Batch([], shard, generation=tree.generation)
         yield from exchange.change([cleared], exchange.clear_call)
         prefix = config.keys.buckets(tree.generation, shard)
-        calls = [Command(("UNLINK", *keys)) for keys in bucket_keys(prefix, tree)]
-        for some in chunks(calls, CALLS_AT_ONCE):
-            yield from deliver(some)
+        yield from deliver_all([Command(("UNLINK", *keys)) for keys in bucket_keys(prefix, tree)])

@@ -6,14 +6,13 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-import redis
-
 from tbloom.engine.sync import SyncDriver
 from tbloom.exact.base import ExactBase
 from tbloom.exact.info import ExactInfo
 from tbloom.items import Item
 
 if TYPE_CHECKING:
+    import redis  # noqa: F401 - named in the class's bases
     from typing_extensions import Self, Unpack
 
     from tbloom.exact.base import ExactArguments
@@ -39,17 +38,6 @@ class ExactFilter(ExactBase["redis.Redis | redis.RedisCluster"], SyncDriver):
     def from_url(cls, url: str, name: str, **arguments: Unpack[ExactArguments]) -> Self:
         """A filter with a client of its own, closed by ``close()``; see ``TimeBloom.from_url``."""
         return cls._from_url(url, name, arguments)
-
-    def __init__(
-        self,
-        client: redis.Redis | redis.RedisCluster,
-        name: str,
-        **arguments: Unpack[ExactArguments],
-    ) -> None:
-        super().__init__(client, name, **arguments)
-        self._meet_cluster()
-
-    __init__.__doc__ = ExactBase.__init__.__doc__
 
     def add(self, item: Item, ttl: float | timedelta | None = None) -> bool:
         """True: the item is new, and remembered for ``ttl`` from now on. False: it is remembered already, and its

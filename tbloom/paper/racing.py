@@ -74,18 +74,18 @@ def fingerprints(urls: int) -> list[str]:
 
 
 def race(url: str, urls: int) -> Race:
-    """Runs both races on an empty server."""
-    return Race(urls, *(_told_new(url, urls, kind) for kind in ("paper", "tbloom")))
-
-
-def _told_new(url: str, urls: int, kind: str) -> int:
-    with redis.Redis.from_url(url) as client:
-        client.flushall()
+    """Runs a race of each kind, on an empty server."""
     spawn = multiprocessing.get_context("spawn")
     # Ctrl-C goes to the parent only, which waits for the end of the race.
     quiet = (signal.SIGINT, signal.SIG_IGN)
+    told_new = {}
     with ProcessPoolExecutor(PROCESSES, spawn, signal.signal, quiet) as pool:
-        return sum(pool.map(_run, [url] * PROCESSES, [urls] * PROCESSES, [kind] * PROCESSES))
+        for kind in ("paper", "tbloom"):
+            with redis.Redis.from_url(url) as client:
+                client.flushall()
+            runs = pool.map(_run, [url] * PROCESSES, [urls] * PROCESSES, [kind] * PROCESSES)
+            told_new[kind] = sum(runs)
+    return Race(urls, **told_new)
 
 
 def _run(url: str, urls: int, kind: str) -> int:

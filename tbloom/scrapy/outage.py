@@ -252,7 +252,7 @@ class CrawlBloom(_CrawlStore, TimeBloom):
         self._decide(partial(super().release_many, items), lambda: own.give_up(digests_of(items)))
 
     def _hand_over(self) -> None:
-        self._protocol.cache.forget()  # the server may have forgotten what the cache has
+        self._protocol.forget_cached()  # the server may have forgotten what the cache has
         super()._hand_over()
 
     def _oldest(self, argument: Any) -> int:

@@ -15,6 +15,9 @@ import pytest
 import redis
 
 from tbloom import AsyncTimeBloom, Claim, ConfigError, FilterFull, TimeBloom
+from tbloom.bloom.claims import protocol as claims_protocol
+from tbloom.bloom.claims.held import HeldClaims
+from tbloom.bloom.protocol import Protocol
 from tests.helpers.proxy import LossyProxy
 
 SPAWN = multiprocessing.get_context("spawn")
@@ -293,6 +296,35 @@ async def test_a_claim_whose_reply_was_lost_is_released_by_a_heartbeat(
             assert [note] == taken
         else:
             await until(lambda: _is(theirs.claim("a"), NEW))
+
+
+@pytest.mark.parametrize(
+    "interrupted",
+    [(HeldClaims, "reserve"), (claims_protocol, "_answered"), (Protocol, "_cache_seen")],
+    ids=lambda where: where[1],
+)
+def test_a_claim_that_a_signal_interrupts_is_given_up(
+    url: str, name: str, interrupted: tuple[Any, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before anything was sent, or after the reply: asked for again, its items are new."""
+    original = getattr(*interrupted)
+
+    def interrupt(*args: Any, **arguments: Any) -> None:
+        original(*args, **arguments)
+        raise KeyboardInterrupt
+
+    items = ["a", "before", "b"]
+    with TimeBloom.from_url(url, name) as ours, TimeBloom.from_url(url, name) as theirs:
+        ours.add("before")
+        for again in (ours, theirs):  # the other one after a heartbeat
+            with monkeypatch.context() as patch:
+                patch.setattr(*interrupted, interrupt)
+                with pytest.raises(KeyboardInterrupt):
+                    ours.claim_many(items)
+            if again is theirs:
+                ours._send_heartbeat()
+            assert [NEW, SEEN, NEW] == again.claim_many(items)
+            again.release_many(items)
 
 
 async def test_a_commit_that_failed_is_made_up_for(make: Any, url: str) -> None:

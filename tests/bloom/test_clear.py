@@ -72,6 +72,25 @@ def test_a_copy_that_arrives_after_a_clear_changes_nothing(
 
 
 @some_shards
+@pytest.mark.parametrize("verb", ["add", "contains", "claim"])
+def test_an_answer_that_is_on_its_way_during_a_clear_is_not_cached(
+    open_one: Any, client: redis.Redis, verb: str, shards: int
+) -> None:
+    """The object that clears is shared with the thread that asks."""
+    ours, theirs = open_one(shards=shards, cache_size=100), open_one(shards=shards)
+    ours.add_many(f"item {i}" for i in range(30))  # meets all shards
+    theirs.add("a")
+    flow = getattr(ours._protocol, verb)("a")
+    on_their_way = replies_to(client, next(flow))
+    ours.clear()
+    with pytest.raises(StopIteration) as answer:
+        flow.send(on_their_way)
+    assert answer.value.value in (False, True, Claim.SEEN)  # as it was
+    assert not ours.contains("a")
+    assert ours.add("a")
+
+
+@some_shards
 @pytest.mark.parametrize("store", [TimeBloom, ExactFilter])
 def test_a_call_whose_answer_was_lost_is_made_anew_after_a_clear(
     url: str, name: str, store: Any, shards: int

@@ -170,6 +170,7 @@ def test_hashes_alone() -> None:
         *(("slices", n, "whole number from 1 to 1024") for n in (0, -1, 1025, True, 7.0, "7")),
         ("granularity", "day", "'15min'"),
         ("tz", "Europe/Bonn", "'Europe/Berlin'"),
+        ("tz", "localtime", "'Europe/Berlin'"),
     ],
 )
 def test_bad_argument(argument: str, value: object, right: str) -> None:

@@ -116,7 +116,7 @@ def test_a_given_size_keeps_the_error_rate(
 
 @check
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("error_rate", [1e-2, 1e-4, 1e-6])
+@pytest.mark.parametrize("error_rate", [1e-2, 1e-6])
 def test_ten_million_items_keep_the_error_rate(error_rate: float) -> None:
     """In memory, which is faster: the bytes are those of a server (``local/test_filter.py``)."""
     items = 10**7
@@ -134,8 +134,8 @@ def test_ten_million_items_keep_the_error_rate(error_rate: float) -> None:
 
 @check
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("error_rate", [1e-2, 1e-4, 1e-6])
-def test_a_million_items_keep_the_error_rate(url: str, error_rate: float) -> None:
+def test_a_million_items_keep_the_error_rate(url: str) -> None:
+    error_rate = 1e-4
     with TimeBloom.from_url(url, "rate", capacity=10**6, error_rate=error_rate, grow=False) as seen:
         _fill(seen, 10**6)
         assert _rate_of_window(url, seen) <= 1.1 * error_rate

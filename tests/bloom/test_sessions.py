@@ -339,6 +339,19 @@ def test_work_that_is_abandoned_in_the_millisecond_of_a_search_is_found(
     assert ["the work"] == ours.take_over()
 
 
+def test_work_that_is_abandoned_in_this_millisecond_is_taken_over(
+    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis
+) -> None:
+    assert [] == ours.take_over()  # the first search looks at everything
+    assert NEW is theirs.claim("a", note="the work")
+    theirs.abandon_many(["a"])
+    take_over = ours._protocol.take_over(100, "")
+    [[_, [_, *living]]] = replies_to(client, next(take_over))
+    died = living[living.index("0" * 16) + 1]
+    replies = replies_to(client, take_over.send([[0, [died, *living]]]))
+    assert ["the work"] == run(client, take_over, replies)[0]
+
+
 def take_all(taker: TimeBloom, limit: int) -> list[str]:
     """What one taker gets, until there is no more for it."""
     taken: list[str] = []

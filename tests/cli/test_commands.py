@@ -30,6 +30,7 @@ from tests.helpers.commands import (
     started,
     tbloom,
     unwritable,
+    without_stdout,
 )  # fmt: skip
 
 WORDS = [*((command,) for command in COMMANDS), *VERBS]
@@ -378,6 +379,17 @@ def test_a_reader_that_ends_is_no_error(url: str, name: str) -> None:
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert (done.stdout, done.stderr) == ("1\n", "")
+
+
+@pytest.mark.parametrize("command", ["add", "check"])
+def test_without_standard_output_nothing_is_added(
+    url: str, filled: TimeBloom, command: str
+) -> None:
+    """Nobody would learn that the items were new."""
+    before = filled.info().items
+    error = "tbloom: standard output is closed\n"
+    assert (2, error) == without_stdout(command, url, filled.name, __file__)
+    assert before == filled.info().items
 
 
 @pytest.mark.parametrize("arguments", [["plan"], ["plan", "--json"]])

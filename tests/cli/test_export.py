@@ -579,9 +579,8 @@ def test_a_file_may_come_from_a_server_whose_clock_is_ahead(
 
 @pytest.fixture
 def large(url: str, client: redis.Redis, name: str, file: str) -> Iterator[str]:
-    """The file of a filter with 64 MB in two shards, which has been cleared."""
-    with TimeBloom.from_url(url, name, capacity=20_000_000) as seen:
-        assert seen.config.shards == 2
+    """The file of a filter with 32 MB in two shards, which has been cleared."""
+    with TimeBloom.from_url(url, name, capacity=10_000_000, shards=2) as seen:
         seen.add_many(map(str, range(100)))
         for key in seen.keys()[-2:]:
             for place in range(MB, client.strlen(key), MB):
@@ -636,7 +635,7 @@ def test_the_remains_of_a_killed_restore_expire(
     assert left
     assert all(":incoming:" in key and 0 < client.ttl(key) <= 600 for key in left)
     assert main(["restore", url, large]) == 0
-    with TimeBloom.from_url(url, name, capacity=20_000_000) as seen:
+    with TimeBloom.from_url(url, name, capacity=10_000_000, shards=2) as seen:
         assert all(seen.contains_many(map(str, range(100))))
     for key in left:
         client.delete(key)
@@ -647,7 +646,7 @@ def test_a_crawler_that_comes_too_early_is_not_overwritten(
 ) -> None:
     """The restore fails, also with --replace, and the added item stays."""
     for more in ([], ["--replace"]):
-        with TimeBloom.from_url(url, name, capacity=20_000_000) as seen:
+        with TimeBloom.from_url(url, name, capacity=10_000_000, shards=2) as seen:
             with stopped(client, url, large, *more) as running:
                 assert seen.add("too early")
             assert "has created" in running.communicate()[1]
@@ -696,7 +695,7 @@ def test_parts_that_the_server_drops_are_noticed(
 
 
 def test_without_memory_nothing_is_restored(large: str) -> None:
-    with servers.local(servers.BINARIES["redis-server"], "--maxmemory", "40mb") as small:
+    with servers.local(servers.BINARIES["redis-server"], "--maxmemory", "20mb") as small:
         port = small.connection_pool.connection_kwargs["port"]
         refused(tbloom("restore", f"redis://127.0.0.1:{port}", large, "--quiet"), "maxmemory")
         assert [] == small.keys()

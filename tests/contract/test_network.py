@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from itertools import product
 from typing import Any
 
 import pytest
@@ -32,16 +34,21 @@ from tests.helpers.stores import Store
 ONE, BATCH = 1, 4500
 
 
-@pytest.mark.parametrize(
-    ("size", "resend"),
-    [
-        pytest.param(ONE, True, id="singly, client resends"),
-        pytest.param(BATCH, False, id="batch, caller repeats"),
-        pytest.param(ONE, False, id="singly, caller repeats", marks=pytest.mark.check),
-        pytest.param(BATCH, True, id="batch, client resends", marks=pytest.mark.check),
-    ],
-)
-@pytest.mark.parametrize("fault", Fault, ids=lambda fault: fault.name.lower())
+def _cases() -> Iterator[Any]:
+    """All of them; `make test` has each fault of a single item that the client sends again, and two of batches that the
+    caller repeats."""
+    short = {(ONE, True, fault) for fault in Fault}
+    short |= {(BATCH, False, fault) for fault in (Fault.LOSE, Fault.LATE_REQUEST)}
+    for case in product((ONE, BATCH), (True, False), Fault):
+        size, resend, fault = case
+        yield pytest.param(
+            *case,
+            id=f"{fault.name.lower()}-{'singly' if size == ONE else 'batch'}, {'client resends' if resend else 'caller repeats'}",
+            marks=() if case in short else pytest.mark.check,
+        )
+
+
+@pytest.mark.parametrize(("size", "resend", "fault"), [*_cases()])
 async def test_each_item_is_new_once_whatever_befalls_its_call(
     store: Store, opened: Any, url: str, name: str, fault: Fault, *, resend: bool, size: int
 ) -> None:

@@ -6,8 +6,10 @@ import asyncio
 import multiprocessing
 import threading
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from multiprocessing.pool import Pool
 from typing import Any
 
 import pytest
@@ -23,7 +25,7 @@ SPAWN = multiprocessing.get_context("spawn")
 NUMBER = 20_000 if FULL else 4500  # 4,097 make a distinct counter's bitmap
 
 
-@pytest.mark.parametrize("objects", [1, 4])
+@pytest.mark.parametrize("objects", [pytest.param(1, marks=pytest.mark.check), 4])
 def test_of_threads_that_add_the_same_items_one_gets_new(
     store: Store, url: str, name: str, objects: int
 ) -> None:
@@ -73,12 +75,17 @@ def _add(kind: str, url: str, name: str, items: list[str], seed: int) -> list[st
         ]
 
 
+@pytest.fixture(scope="module")
+def processes() -> Iterator[Pool]:
+    with SPAWN.Pool(3) as processes:
+        yield processes
+
+
 def test_of_processes_that_add_the_same_items_one_gets_new(
-    store: Store, url: str, name: str
+    store: Store, processes: Pool, url: str, name: str
 ) -> None:
-    items = names(NUMBER)
-    with SPAWN.Pool(3) as pool:
-        answers = pool.starmap(_add, [(store.kind, url, name, items, seed) for seed in range(3)])
+    items, seeds = names(NUMBER), range(3)
+    answers = processes.starmap(_add, [(store.kind, url, name, items, seed) for seed in seeds])
     assert Counter(items) == sum(map(Counter, answers), Counter())
     with store.open(url, name) as seen:
         assert len(items) == store.held(seen)
@@ -159,7 +166,7 @@ def test_of_two_calls_that_end_without_an_answer_at_once_the_next_gets_new(
 
 def test_threads_whose_calls_fail_at_once_lose_nothing(store: Store, url: str, name: str) -> None:
     """They add the same items through one object, which does not retry."""
-    account, items = Account(), names(40)
+    account, items = Account(), names(20)
     with (
         LossyProxy(url, every(3)) as proxy,
         store.open(proxy.url, name, retry_for=0) as seen,

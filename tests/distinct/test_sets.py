@@ -519,3 +519,20 @@ def test_adding_and_counting_need_no_pyroaring(url: str, name: str) -> None:
     assert done.stdout == (
         "True True 1 True 0\nsets of ids need pyroaring: pip install 'tbloom[distinct]'\n"
     )
+
+
+def test_a_version_does_not_come_again_after_a_loss(
+    url: str, name: str, client: redis.Redis
+) -> None:
+    """The server's clock was ahead and is set back; then a restart loses a change, and another one is made."""
+    with DistinctCounter.from_url(url, name, None) as counter:
+        key = counter.config.keys.piece(name, "all", 0)
+        counter.add(1)
+        ids, _, generation = client.hget(key, "head").split()
+        client.hset(key, "head", f"{int(ids)} 3000000000000000 {int(generation)}")
+        saved = client.dump(key)
+        counter.add(2)
+        assert [1, 2] == [*counter.members()]
+        client.restore(key, 0, saved, replace=True)
+        counter.add(3)
+        assert [1, 3] == [*counter.members()]

@@ -20,6 +20,8 @@ from scrapy.crawler import CrawlerProcess
 from scrapy.http import HtmlResponse, Response
 from twisted.internet.defer import DeferredList
 
+from tests.helpers.crawl import SETTINGS
+
 
 class Cached(scrapy.Spider):
     """Makes the requests that it is given, and notes all of the responses; may follow the links to some URLs."""
@@ -73,10 +75,7 @@ def main() -> None:
     logging.basicConfig(stream=log, level=logging.DEBUG)
     # Scrapy's cookies ask it; without a cache of its own it looks for its list on the internet, and logs tracebacks.
     logging.getLogger("tldextract").setLevel(logging.CRITICAL)
-    process = CrawlerProcess(
-        {"LOG_ENABLED": False, "TELNETCONSOLE_ENABLED": False, "RETRY_ENABLED": False},
-        install_root_handler=False,
-    )
+    process = CrawlerProcess(SETTINGS, install_root_handler=False)
     rounds, results = iter(job["rounds"]), []
 
     def begin_round(_: object = None) -> None:

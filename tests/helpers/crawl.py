@@ -1,6 +1,6 @@
 """One crawl in a process of its own: settings and the spider's arguments come as JSON.
 
-    python tests/helpers/crawl.py '{"spider": "ten_and_hundred", "site": "http://...", "settings": {...}}'
+    python -m tests.helpers.crawl '{"spider": "ten_and_hundred", "site": "http://...", "settings": {...}}'
 
 Prints one JSON line: the pages fetched, the stats, and the log.
 """
@@ -254,12 +254,22 @@ SPIDERS = {
 }
 
 
+#: For each page Scrapy starts as many tasks as items may be in work at once (100 if nothing is set), and it logs versions,
+#: which it looks up.
+SETTINGS = {
+    "TELNETCONSOLE_ENABLED": False,
+    "LOG_ENABLED": False,
+    "LOG_VERSIONS": [],
+    "CONCURRENT_ITEMS": 10,
+    "RETRY_ENABLED": False,
+}
+
+
 def main() -> None:
     job = json.loads(sys.argv[1])
     log = io.StringIO()
     logging.basicConfig(stream=log, level=logging.DEBUG)
-    settings = {"TELNETCONSOLE_ENABLED": False, "LOG_ENABLED": False, "RETRY_ENABLED": False}
-    process = CrawlerProcess({**settings, **job["settings"]}, install_root_handler=False)
+    process = CrawlerProcess({**SETTINGS, **job["settings"]}, install_root_handler=False)
     crawler = process.create_crawler(SPIDERS[job["spider"]])
     fetched: list[str] = []
     spider = {"pages": job.get("pages"), "pause": job.get("pause", 0)}

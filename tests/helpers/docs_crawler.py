@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+import warnings
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -45,10 +46,16 @@ class Docs(scrapy.Spider):
 
 def main() -> None:
     job = json.loads(sys.argv[1])
+    warnings.simplefilter(
+        "ignore"
+    )  # scrapy-redis' scheduler uses functions that Scrapy has deprecated
+    install_reactor("twisted.internet.asyncioreactor.AsyncioSelectorReactor")
     ExecutionEngine._SLOT_HEARTBEAT_INTERVAL = 0.1  # an idle engine looks into its queue every 5 s
     settings = {
         "TELNETCONSOLE_ENABLED": False,
         "LOG_LEVEL": "WARNING",
+        "LOG_VERSIONS": [],
+        "CONCURRENT_ITEMS": 10,
         "RETRY_ENABLED": False,
         "DOWNLOAD_TIMEOUT": 20,
     }
@@ -58,5 +65,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    install_reactor("twisted.internet.asyncioreactor.AsyncioSelectorReactor")
     main()

@@ -9,11 +9,13 @@ itself comes over the job's own socket, and its process id and its exit code go 
 from __future__ import annotations
 
 import functools
+import gc
 import importlib
 import json
 import os
 import pkgutil
 import random
+import select
 import signal
 import socket
 import subprocess
@@ -27,45 +29,67 @@ from typing import Any
 
 _ROOT = Path(__file__).parents[2]
 #: The modules whose ``main`` can be run.
-_RUNNABLE = ("tests.helpers.crawl", "tests.helpers.cachecrawl")
+_RUNNABLE = ("tests.helpers.crawl", "tests.helpers.cachecrawl", "tests.helpers.docs_crawler")
 #: What a crawl would import later, and packages with what it would import.
 _IMPORTED = ["aiohttp", "queuelib", "tldextract", "scrapy_redis.scheduler", "tbloom.scrapy"]
 _PACKAGES = ("core.downloader.handlers", "downloadermiddlewares", "spidermiddlewares", "extensions")
+
+
+class Started:
+    """What ``python -m module arguments`` starts, in a forked process; its methods are named as those of ``subprocess.Popen``."""
+
+    def __init__(self, module: str, *arguments: str, stdin: str = "") -> None:
+        self._client, its = socket.socketpair()
+        self._files = [tempfile.TemporaryFile() for _ in range(3)]  # noqa: SIM115 - closed by communicate
+        self._files[0].write(stdin.encode())
+        self._files[0].seek(0)
+        ends = [its.fileno(), *(file.fileno() for file in self._files)]
+        socket.send_fds(_server(), [b"job"], ends)
+        its.close()
+        cwd, env = str(Path.cwd()), {**os.environ}
+        job = {"module": module, "arguments": arguments, "cwd": cwd, "env": env}
+        self._client.sendall(json.dumps(job).encode() + b"\n")
+        self._answers = self._client.makefile()
+        self._pid, self._code = int(self._answers.readline()), None
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self._pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def poll(self) -> int | None:
+        return self.wait() if self._code is not None or self._has_ended(0) else None
+
+    def wait(self) -> int:
+        if self._code is None:
+            self._code = int(self._answers.readline())
+        return self._code
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        if self._code is None and not self._has_ended(timeout):
+            self.kill()
+            raise TimeoutError
+        self.wait()
+        for file in self._files:
+            file.seek(0)
+        out, err = (file.read().decode() for file in self._files[1:])
+        for end in (self._answers, self._client, *self._files):
+            end.close()
+        return out, err
+
+    def _has_ended(self, timeout: float | None) -> bool:
+        return bool(select.select([self._client], [], [], timeout)[0])
 
 
 def run(
     module: str, *arguments: str, stdin: str = "", timeout: float = 100
 ) -> subprocess.CompletedProcess[str]:
     """What ``python -m module arguments`` answers, from a forked process."""
-    mine, its = socket.socketpair()
-    files = [tempfile.TemporaryFile() for _ in range(3)]  # noqa: SIM115 - closed below
-    try:
-        files[0].write(stdin.encode())
-        files[0].seek(0)
-        socket.send_fds(_server(), [b"job"], [its.fileno(), *(file.fileno() for file in files)])
-        its.close()
-        job = {
-            "module": module,
-            "arguments": arguments,
-            "cwd": str(Path.cwd()),
-            "env": {**os.environ},
-        }
-        mine.sendall(json.dumps(job).encode() + b"\n")
-        mine.settimeout(timeout)
-        with mine.makefile() as answers:
-            process = int(answers.readline())
-            try:
-                code = int(answers.readline())
-            except TimeoutError:
-                os.kill(process, signal.SIGKILL)
-                raise
-        for file in files:
-            file.seek(0)
-        out, err = (file.read().decode() for file in files[1:])
-    finally:
-        for end in (mine, its, *files):
-            end.close()
-    return subprocess.CompletedProcess([module, *arguments], code, out, err)
+    job = Started(module, *arguments, stdin=stdin)
+    out, err = job.communicate(timeout)
+    return subprocess.CompletedProcess([module, *arguments], job.wait(), out, err)
 
 
 @functools.cache
@@ -97,6 +121,7 @@ def _import() -> None:
 def _serve(control: socket.socket) -> None:
     """Forks for each job a process that forks the job's and waits for it."""
     _import()
+    gc.freeze()  # the forked processes need not look through all that
     assert "twisted.internet.reactor" not in sys.modules  # a forked reactor would not run
     signal.signal(
         signal.SIGINT, signal.SIG_IGN

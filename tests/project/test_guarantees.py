@@ -71,8 +71,8 @@ def test_wrong_clocks_share_slices_with_right_ones(url: str, name: str, days_off
     ("capacity", "error_rate", "grow", "looks"),
     [
         (5000, 1e-2, True, 20_000),
-        pytest.param(50_000, 1e-3, False, 1_000_000, marks=pytest.mark.check),
-        pytest.param(50_000, 1e-4, True, 500_000, marks=pytest.mark.check),
+        pytest.param(20_000, 1e-3, False, 500_000, marks=pytest.mark.check),
+        pytest.param(20_000, 1e-4, True, 500_000, marks=pytest.mark.check),
     ],
 )
 def test_the_promised_error_rate_is_kept_at_capacity(

@@ -17,6 +17,10 @@ def settings(request: pytest.FixtureRequest) -> dict[str, Any]:
     return SETTINGS[request.param]
 
 
+#: For what does not depend on the scheduler.
+ONE_WAY = pytest.mark.parametrize("settings", ["add-on"], indirect=True)
+
+
 @pytest.mark.parametrize("way", SETTINGS)
 def test_the_sources_spider_fetches_100_pages_and_filters_10(crawl: Any, way: str) -> None:
     """10 requests, then 100 that include those 10."""
@@ -50,11 +54,13 @@ def test_a_redis_spider_fetches_each_page_once(crawl: Any, client: redis.Redis, 
     assert sorted([*map(str, range(1, 16)), "1"]) == sorted(result["fetched"])
 
 
+@ONE_WAY
 def test_the_item_is_scrapys_own_fingerprint(crawl: Any, settings: Any) -> None:
     """URLs that differ only in the order of their query are one request."""
     assert ["p?a=1&b=2"] == crawl("pages", settings, ["p?a=1&b=2", "p?b=2&a=1"])["fetched"]
 
 
+@ONE_WAY
 def test_a_request_may_ask_for_fewer_slices(crawl: Any, settings: Any) -> None:
     pages = ["a", ["a", {"tbloom_within": 1}], ["b", {"tbloom_within": 8}]]
     result = crawl("pages", settings, pages)
@@ -63,6 +69,7 @@ def test_a_request_may_ask_for_fewer_slices(crawl: Any, settings: Any) -> None:
     assert "expected a whole number of slices from 1 to 7, got 8" in result["log"]
 
 
+@ONE_WAY
 def test_other_parameters_than_the_stored_stop_the_crawl_at_the_start(
     crawl: Any, settings: Any
 ) -> None:
@@ -128,7 +135,7 @@ def test_a_full_filter_closes_the_spider(crawl: Any) -> None:
     assert "the current slice is full" in result["log"]
 
 
-@pytest.mark.parametrize("in_a_row", [1, 3])
+@pytest.mark.parametrize("in_a_row", [pytest.param(1, marks=pytest.mark.check), 3])
 def test_lost_replies_lose_no_page(crawl: Any, url: str, in_a_row: int) -> None:
     """One reply in 10 calls is lost, or three in a row: also the replies to two retries."""
     with LossyProxy(url, lambda number: number % 10 < in_a_row) as proxy:

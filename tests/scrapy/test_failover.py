@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
-import sys
 import threading
 from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler
-from pathlib import Path
 from time import sleep, time
 from typing import Any
 
 import pytest
 
 from tbloom.demo.localredis import LocalRedis
-from tests.helpers import servers
+from tests.helpers import forked, servers
 from tests.helpers.account import FULL
 from tests.helpers.making import missing
 from tests.helpers.website import Server
@@ -65,20 +62,17 @@ def _crawl(site: str, sentinel_port: int, name: str, seed: int) -> Any:
     """Crawls all pages in a process of its own, in an order of its own."""
     settings = {
         "DUPEFILTER_CLASS": "tbloom.scrapy.DupeFilter",
-        "REDIS_PARAMS": {"redis_cls": "servers.sentinels_master", "port": sentinel_port},
+        "REDIS_PARAMS": {
+            "redis_cls": "tests.helpers.servers.sentinels_master",
+            "port": sentinel_port,
+        },
         "TBLOOM_KEY": name,
         "TBLOOM_ERROR_RATE": 1e-9,
         "TBLOOM_CAPACITY": 10_000,
     }
     pages = [[page, {}] for page in random.Random(seed).sample(PAGES, len(PAGES))]
     job = {"spider": "pages", "site": site, "pages": pages, "pause": PAUSE, "settings": settings}
-    done = subprocess.run(
-        [sys.executable, Path(__file__).parents[1] / "helpers" / "crawl.py", json.dumps(job)],
-        capture_output=True,
-        text=True,
-        timeout=110,
-        check=False,
-    )
+    done = forked.run("tests.helpers.crawl", json.dumps(job), timeout=110)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

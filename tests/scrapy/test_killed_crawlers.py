@@ -6,8 +6,6 @@ import json
 import os
 import random
 import secrets
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -19,6 +17,7 @@ import pytest
 from typing_extensions import Self
 
 from tbloom.demo.site import Folder, Reply, serve, survey
+from tests.helpers.forked import Started
 from tests.helpers.making import missing
 
 DOCUMENTATION = Path("/usr/share/doc/python3.11/html")
@@ -27,7 +26,7 @@ FULL = os.environ.get("TBLOOM_FAULTS") == "full"
 TREE = 400 if FULL else 200
 SHARED_QUEUE = {"SCHEDULER": "scrapy_redis.scheduler.Scheduler", "SCHEDULER_PERSIST": True}
 OWN_QUEUES: dict[str, Any] = {}
-DONE = {"ADDONS": {"tbloom.scrapy.Addon": 500}, "TBLOOM_MARK": "done", "TBLOOM_SESSION_TTL": 2}
+DONE = {"ADDONS": {"tbloom.scrapy.Addon": 500}, "TBLOOM_MARK": "done", "TBLOOM_SESSION_TTL": 5}
 SCHEDULED = {"ADDONS": {"tbloom.scrapy.Addon": 500}}
 
 
@@ -88,7 +87,7 @@ class Fleet:
             **settings,
         }
         self._logs: list[Path] = []
-        self.crawlers: list[subprocess.Popen[bytes]] = []
+        self.crawlers: list[Started] = []
 
     def start(self) -> None:
         """Starts one more crawler."""
@@ -100,9 +99,7 @@ class Fleet:
             "log_file": str(self._logs[-1]),
         }
         job = json.dumps({"settings": self._settings, "arguments": arguments})
-        script = Path(__file__).parents[1] / "helpers" / "docs_crawler.py"
-        # scrapy-redis' scheduler uses functions that Scrapy has deprecated.
-        self.crawlers.append(subprocess.Popen([sys.executable, "-W", "ignore", script, job]))
+        self.crawlers.append(Started("tests.helpers.docs_crawler", job))
 
     def fetched(self) -> Counter[str]:
         """How often the callback of each page has ended."""
@@ -110,18 +107,19 @@ class Fleet:
             line for log in self._logs if log.exists() for line in log.read_text().splitlines()
         )
 
-    def kill_one(self, random_: random.Random) -> None:
-        """Kills one of four, after a random number of pages."""
+    def kill_one(self, random_: random.Random) -> Path:
+        """Kills one of four, after a random number of pages; its log."""
         pages = random_.randrange(1, len(self._site.pages) * 8 // 10)
         while self.fetched().total() < pages:
             time.sleep(0.01)
-        victim = random_.choice(self.crawlers)
-        victim.kill()
+        victim = random_.randrange(len(self.crawlers))
+        self.crawlers[victim].kill()
+        return self._logs[victim]
 
     def finish(self) -> None:
-        """Waits for all crawlers."""
+        """Waits for all crawlers, and prints what they say."""
         for crawler in self.crawlers:
-            crawler.wait()
+            print(*crawler.communicate())
 
     def __enter__(self) -> Self:
         for _ in range(4):
@@ -165,7 +163,7 @@ def test_every_page_is_fetched_though_a_crawler_is_killed(
         folder = tmp_path / str(number)
         folder.mkdir()
         with Fleet(site, url, folder, {**queues, **DONE}) as fleet:
-            fleet.kill_one(random.Random(seed + number))
+            victims = fleet.kill_one(random.Random(seed + number))
             if restart:
                 fleet.start()
             fleet.finish()
@@ -174,6 +172,7 @@ def test_every_page_is_fetched_though_a_crawler_is_killed(
         twice = {page for page, n in fetched.items() if n > 1} - {site.start}
         print(f"{len(fetched)} pages fetched, {len(twice)} of them twice")
         assert site.pages == set(fetched)
+        assert twice <= {*(victims.read_text().splitlines() if victims.exists() else ())}
         assert len(twice) <= 32  # the requests that one crawler runs at once
 
 

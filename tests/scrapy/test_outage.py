@@ -6,13 +6,10 @@ import json
 import logging
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
@@ -25,6 +22,7 @@ from typing_extensions import Self
 
 from tbloom import Claim, FilterFull, TimeBloom
 from tbloom.scrapy.outage import CrawlBloom, CrawlExact
+from tests.helpers.forked import Started
 from tests.helpers.killable import Killable
 from tests.helpers.making import missing
 from tests.helpers.proxy import LossyProxy, Proxy
@@ -81,7 +79,7 @@ class Site(Server):
         super().__init__(("127.0.0.1", 0), Page)
         self.url = f"http://127.0.0.1:{self.server_port}/"
 
-    def wait_for(self, pages: int, crawl: subprocess.Popen[str]) -> None:
+    def wait_for(self, pages: int, crawl: Started) -> None:
         """Waits until so many pages are fetched."""
         while self.fetched.total() < pages and crawl.poll() is None:
             time.sleep(0.01)
@@ -97,28 +95,23 @@ class Site(Server):
 
 
 @pytest.fixture
-def start(server: Killable, name: str) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+def start(server: Killable, name: str) -> Iterator[Callable[..., Started]]:
     """Starts a crawl of a site in a process of its own."""
-    started: list[subprocess.Popen[str]] = []
+    started: list[Started] = []
 
-    def start(site: Site, settings: dict[str, Any]) -> subprocess.Popen[str]:
+    def start(site: Site, settings: dict[str, Any]) -> Started:
         own = {"REDIS_URL": server.url, "TBLOOM_KEY": name, "TBLOOM_CAPACITY": 10_000}
         job = {"spider": "links", "site": site.url, "settings": {**own, **settings}}
-        script = Path(__file__).parents[1] / "helpers" / "crawl.py"
-        crawl = subprocess.Popen(
-            [sys.executable, script, json.dumps(job)], stdout=subprocess.PIPE, text=True
-        )
+        crawl = Started("tests.helpers.crawl", json.dumps(job))
         started.append(crawl)
         return crawl
 
     yield start
     for crawl in started:
-        with suppress(ProcessLookupError):
-            crawl.kill()
-        crawl.wait()
+        crawl.kill()
 
 
-def result(crawl: subprocess.Popen[str]) -> dict[str, Any]:
+def result(crawl: Started) -> dict[str, Any]:
     """What the crawl says when it ends."""
     said, _ = crawl.communicate(timeout=60)
     ended: dict[str, Any] = json.loads(said)

@@ -137,7 +137,11 @@ def test_a_redis_that_is_down_costs_nothing(shadowed: Any) -> None:
     assert "TBLOOM_ON_ERROR" not in result["log"]
 
 
-@pytest.mark.parametrize("scheduler", [{}, SCRAPY_REDIS], ids=["scrapy", "scrapy-redis"])
+@pytest.mark.parametrize(
+    "scheduler",
+    [pytest.param({}, marks=pytest.mark.check), SCRAPY_REDIS],
+    ids=["scrapy", "scrapy-redis"],
+)
 def test_a_redis_that_fails_in_the_middle_costs_nothing(
     shadowed: Any, url: str, scheduler: dict[str, Any]
 ) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from enum import Enum
 from threading import RLock
+from typing import NamedTuple
 
 from tbloom.errors import TBloomError
 
@@ -25,6 +27,13 @@ class Claim(Enum):
     SEEN = "seen"
     #: Claimed by a living session, which may yet commit or release it.
     BUSY = "busy"
+
+
+class ClaimCall(NamedTuple):
+    """A call of ``claim``: whose claims it makes, and its number."""
+
+    own: HeldClaims
+    number: str
 
 
 class HeldClaims:
@@ -69,27 +78,37 @@ class HeldClaims:
                 "call again after the next heartbeat (nothing of this call was done)"
             )
 
-    def reserve(self, digests: Iterable[bytes], *, handed_over: bool) -> tuple[str, list[bytes]]:
-        """Reserves items before the server is asked, so that no other thread or task here claims them.
+    @contextmanager
+    def calling(self, digests: Collection[bytes]) -> Iterator[ClaimCall]:
+        """A call of ``claim``. An exception in it, also after the server's answer, gives up what it claimed.
 
-        Returns the number of the call, and the items that it got. With ``handed_over``, items that are
-        claimed here are claimed again. ``finish`` follows.
+        Once it has ended, the server may refuse late copies of it.
         """
         with self._lock:
-            number, reserved = self._next_number, list[bytes]()
+            number = self._next_number
             self._next += 1
             self._running.add(number)
+        try:
+            yield ClaimCall(self, number)
+        except BaseException:  # also GeneratorExit: the driver was cancelled
+            self.give_up(digests, number)
+            raise
+        finally:
+            with self._lock:
+                self._running.discard(number)
+
+    def reserve(self, digests: Iterable[bytes], number: str, *, handed_over: bool) -> list[bytes]:
+        """The items that the call reserves, before the server is asked, so that no other thread or task here claims them.
+
+        With ``handed_over``, items that are claimed here are claimed again.
+        """
+        reserved = []
         for digest in digests:
             if handed_over:
                 self.claimed.pop(digest, None)
             if self.claimed.setdefault(digest, number) is number:
                 reserved.append(digest)
-        return number, reserved
-
-    def finish(self, number: str) -> None:
-        """Ends a call of ``claim``. From now on the server may refuse late copies of it."""
-        with self._lock:
-            self._running.discard(number)
+        return reserved
 
     @property
     def least(self) -> str:
@@ -101,17 +120,20 @@ class HeldClaims:
     def _next_number(self) -> str:
         return f"{min(self._next, _MAX_NUMBER):08x}"
 
-    def give_up(self, digests: Iterable[bytes]) -> None:
-        """Notes claims to be released, of which the client does not know whether it has them."""
-        numbers = {digest: self.claimed.pop(digest, None) for digest in digests}
-        self.release_later({digest: number for digest, number in numbers.items() if number})
+    def give_up(self, digests: Iterable[bytes], number: str | None = None) -> None:
+        """Notes claims to be released, of which the client does not know whether it has them; those of one call, if given."""
+        for digest in digests:
+            claimed = self.claimed.get(digest)
+            if claimed and number in (None, claimed):
+                self.to_release[digest] = claimed
+                self.claimed.pop(digest, None)
 
     def given_up(self, digests: Iterable[bytes]) -> dict[bytes, str]:
-        """Removes those of the items that were given up; returns them with their numbers."""
+        """Those of the items that were given up, with their numbers."""
         to_release = self.to_release
         # An item that is still claimed is not given up: only its release has failed, and may be called again.
         some = [key for key in digests if key in to_release and key not in self.claimed]
-        return {key: number for key in some if (number := to_release.pop(key, None))}
+        return {key: number for key in some if (number := to_release.get(key))}
 
     def release_later(self, numbers: Mapping[bytes, str]) -> None:
         """Notes claims to be released."""

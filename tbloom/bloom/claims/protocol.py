@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterable, Mapping
 from typing import NamedTuple
 
 from tbloom.bloom.claims.commit import commit_call
-from tbloom.bloom.claims.held import Claim, HeldClaims
+from tbloom.bloom.claims.held import Claim, ClaimCall, HeldClaims
 from tbloom.bloom.exchange import FilterExchange
 from tbloom.bloom.hasher import packed
 from tbloom.bloom.script_calls import SliceCalls
@@ -29,9 +29,8 @@ _CLAIMS = {"1": Claim.NEW, "0": Claim.SEEN, "2": Claim.BUSY}
 class _Terms(NamedTuple):
     """The arguments of one ``claim`` that are the same for all its batches."""
 
-    own: HeldClaims
+    call: ClaimCall
     ttl_ms: int
-    number: str
     within: int
     notes: Mapping[bytes, str]
     previous_owner: str
@@ -73,33 +72,29 @@ class Claims:
 
     def claim(
         self,
+        call: ClaimCall,
         digests: Iterable[bytes],
         within: int,
         notes: Mapping[bytes, str],
         previous_owner: str = "",
     ) -> Flow[dict[bytes, Claim]]:
         """Claims those of the items that are new."""
-        own, digests = self.own, list(dict.fromkeys(digests))
-        own.check_room(self.exchange.config.name, digests)
-        if own.to_release and (given_up := own.given_up(digests)):
+        own = call.own
+        answers = dict.fromkeys(
+            digests, Claim.BUSY
+        )  # of items that another thread or task here claims
+        own.check_room(self.exchange.config.name, answers)
+        if own.to_release and (given_up := own.given_up(answers)):
             yield from self._release(own, given_up, "abandon")
-        number, reserved = own.reserve(digests, handed_over=bool(previous_owner))
-        try:
-            batches = self.exchange.batches(reserved)
-            own.shards.update(batch.shard for batch in batches)
-            terms = _Terms(own, self.ttl_ms, number, within, notes, previous_owner)
-            yield from self.exchange.ask(
-                batches,
-                lambda batch: self._claim_call(batch.known, batch, terms),
-                store=True,
-            )
-        except BaseException:  # also GeneratorExit: the driver was cancelled
-            own.give_up(reserved)
-            raise
-        finally:
-            own.finish(number)
-        # The other items are claimed by another thread or task here.
-        answers = dict.fromkeys(digests, Claim.BUSY)
+        reserved = own.reserve(answers, call.number, handed_over=bool(previous_owner))
+        batches = self.exchange.batches(reserved)
+        own.shards.update(batch.shard for batch in batches)
+        terms = _Terms(call, self.ttl_ms, within, notes, previous_owner)
+        yield from self.exchange.ask(
+            batches,
+            lambda batch: self._claim_call(batch.known, batch, terms),
+            store=True,
+        )
         for digest, answer in _answered(batches):
             answers[digest] = _CLAIMS[answer]
             if answer != "1":
@@ -201,13 +196,13 @@ class Claims:
                 calls.agreed(batch),
                 shard.layout.text,
                 shard.sizes(parts),
-                terms.own.session,
+                terms.call.own.session,
                 terms.ttl_ms,
-                terms.own.least,
+                terms.call.own.least,
                 f"{terms.within:04x}",
                 terms.previous_owner,
                 packed(batch.digests, shard.digests[terms.within - 1]),
-                terms.number,
+                terms.call.number,
                 *([terms.notes.get(key, "") for key in batch.digests] if terms.notes else ()),
             ),
         )

@@ -10,11 +10,10 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
 
 from tbloom.bloom.claims.held import Claim, HeldClaims
 from tbloom.bloom.claims.protocol import Claims
-from tbloom.engine.flow import CALLS_AT_ONCE, Flow, ScriptCall, chunks, deliver, text
+from tbloom.engine.flow import Flow, ScriptCall, deliver, deliver_all, text
 from tbloom.engine.scripts import Script
 
 _ABANDONED = Script("bloom/claims/abandoned")
@@ -30,7 +29,7 @@ _PAGE, _PAGES = 100, 50
 class _Search:
     """The search for abandoned claims in one shard; ``cursor`` None: it has ended.
 
-    ``dead``: the sessions that were dead when it began, and until when each counted as alive.
+    ``dead``: the sessions to be forgotten in the end, which had died before it began, and until when each counted as alive.
     """
 
     prefix: str
@@ -99,11 +98,16 @@ class Sessions:
         own, taken = self._claims.own, dict[bytes, str]()
         try:
             for shard, (now, sessions) in known.items():
-                # One that died in this millisecond may leave more claims in it.
+                are_dead = any(until <= now for until in sessions.values())
+                # One that died in this millisecond may leave more claims in it: it is not forgotten yet.
                 dead = {session: until for session, until in sessions.items() if until < now}
                 # The first search looks at all claims: their session may be forgotten already.
                 search = self._searches.get((shard, limit > 0))
-                if search is None or search.prefix != prefix or (search.cursor is None and dead):
+                if (
+                    search is None
+                    or search.prefix != prefix
+                    or (search.cursor is None and are_dead)
+                ):
                     search = self._searches[shard, limit > 0] = _Search(prefix, dead)
                 for _ in range(_PAGES):
                     if search.cursor is None or (limit and len(taken) >= limit):
@@ -122,8 +126,9 @@ class Sessions:
         wanted = dict(islice(found.items(), limit - len(taken)))
         for within in {within for within, _ in wanted.values()}:
             some = {digest: note for digest, (slices, note) in wanted.items() if slices == within}
-            answers = yield from self._claims.claim(some, within, some)
-            taken |= {digest: some[digest] for digest in some if answers[digest] is Claim.NEW}
+            with self._claims.own.calling(some) as call:
+                answers = yield from self._claims.claim(call, some, within, some)
+                taken |= {digest: some[digest] for digest in some if answers[digest] is Claim.NEW}
             # Such an item was done: its session died before it ended the claim, or was taken for dead.
             seen = [digest for digest, answer in answers.items() if answer is Claim.SEEN]
             if seen:
@@ -175,10 +180,8 @@ class Sessions:
             )
             for shard in shards
         ]
-        replies: list[list[Any]] = []
-        for some in chunks(calls, CALLS_AT_ONCE):
-            replies += [payload for _, payload in (yield from deliver(some))]
+        replies = yield from deliver_all(calls)
         return {
             shard: (now, {text(s): until for s, until in zip(words[::2], words[1::2], strict=True)})
-            for shard, (now, *words) in zip(shards, replies, strict=True)
+            for shard, (_, (now, *words)) in zip(shards, replies, strict=True)
         }

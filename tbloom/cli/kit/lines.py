@@ -44,6 +44,8 @@ def run(
     arguments: argparse.Namespace, what: str, opened: AbstractContextManager[TimeBloom], ask: Ask
 ) -> int:
     """Prints the new items, or the seen ones. 0: an item was printed; 1: none."""
+    if sys.stdout is None:
+        raise CommandError("standard output is closed")
     reporter = Reporter(stderr=True, quiet=arguments.quiet)
     printed = total = 0
     with ExitStack() as stack:
