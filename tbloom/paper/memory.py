@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -79,7 +79,8 @@ class Memory:
 
     def as_dict(self) -> dict[str, Any]:
         """The figures."""
-        return asdict(self)
+        sizes = [size._asdict() for size in self.sizes]
+        return {"sizes": sizes, "request": self.request, "requests": self.requests}
 
 
 def measure(client: redis.Redis, most: int, requests: int, reporter: Reporter) -> Memory:

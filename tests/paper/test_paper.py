@@ -119,6 +119,7 @@ def test_the_page_has_the_figures() -> None:
     """Every table and plot, and no promise that was broken."""
     made = figures()
     assert made.broken() == []
+    assert made.as_dict()["memory"]["sizes"][0]["set"] == 9 << 20
     found = page.files(made, ABOUT)
     assert found.keys() == FILES
     text = found["paper.md"]
