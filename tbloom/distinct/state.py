@@ -12,13 +12,9 @@ from tbloom.distinct.config import ALWAYS, CounterConfig, parse_entry
 from tbloom.distinct.exchange import MAX_PIECES, refusal
 from tbloom.distinct.pieces import PIECE, Head, head_of
 from tbloom.distinct.selection import Selection
-from tbloom.engine.exchange import (
-    CLOCK_CHANGED,
-    MAX_CORRECTIONS,
-    ServerClock,
-    too_many_corrections,
-)
+from tbloom.engine.exchange import MAX_CORRECTIONS, ServerClock, too_many_corrections
 from tbloom.engine.flow import Flow, Read, Status, deliver_all, pack, text
+from tbloom.errors import TBloomError
 
 _CALLS_PER_TRIP = 256
 #: The questions that are kept.
@@ -42,12 +38,14 @@ class State(NamedTuple):
 
 
 class _Asked(NamedTuple):
-    """Commands, as long as these slices are live; their replies, without the server's time; and what these mean."""
+    """Commands, as long as these slices are live: the time, a number of counters' entries, the rest, the entries again; their
+    replies, without the time; and what these mean."""
 
     begins: int
     ends: int
     keys: dict[Selection, dict[str, _Keys]]
     calls: list[Read]
+    counters: int
     replies: list[Any] | None = None
     state: State | None = None
 
@@ -63,11 +61,12 @@ class StateReader:
         self._last: dict[tuple[Selection, ...], _Asked] = {}
 
     def read(self, selections: tuple[Selection, ...], kept: Collection[str] = ()) -> Flow[State]:
-        """The state at one moment within the slices that it names; in one trip, unless other slices are live than the client
-        believes, or there are more pieces.
+        """The state at one moment within the slices that it names; asked once, unless other slices are live than the client
+        believes, there are more pieces, or they are cleared or made meanwhile.
 
         ``kept``: the keys of pieces whose number of chunks is not asked.
         """
+        refused = None
         for _ in range(MAX_CORRECTIONS):
             now, asked = self._clock.now(), self._last.get(selections)
             if asked is None or not asked.begins <= now < asked.ends:
@@ -78,17 +77,18 @@ class StateReader:
                 continue
             if asked.state is not None and replies == asked.replies:
                 return asked.state
-            words = [call.words for call in asked.calls[1:]]
-            state = self._state(asked.keys, dict(zip(words, replies, strict=True)))
-            if state is None:
-                self._last.pop(selections, None)
-                continue
-            if not any(name == "HLEN" for name, *_ in words):
-                if len(self._last) >= _MAX_LAST:
-                    self._last.clear()
-                self._last[selections] = asked._replace(replies=replies, state=state)
-            return state
-        raise too_many_corrections(selections[0].config.name, CLOCK_CHANGED)
+            self._last.pop(selections, None)
+            try:
+                state = self._state(asked, replies)
+            except TBloomError:  # a piece may have been made between two of the commands
+                if replies == refused:
+                    raise
+                refused = replies
+            else:
+                if state is not None:
+                    self._keep(selections, asked._replace(replies=replies, state=state))
+                    return state
+        raise too_many_corrections(selections[0].config.name, "its slices changed")
 
     def _ask(self, selections: Iterable[Selection], now: int, kept: Collection[str]) -> _Asked:
         keys = {
@@ -96,18 +96,29 @@ class StateReader:
             for one in selections
         }
         currents = [current for one in keys if (current := one.current(now))]
-        configs = [one.config for one in keys]
+        configs = [*dict.fromkeys(one.config for one in keys)]
+        # Also at the end: if they are the same, no counter was cleared meanwhile.
+        entries = dict.fromkeys(("HGET", one.keys.counters(), one.name) for one in configs)
+        questions = dict.fromkeys([*entries, *_questions(configs, keys, kept)])
         calls = [Read(("TIME",), configs[0].keys.root, pack(("TIME",)))]
-        calls += [
-            Read(words, words[1], pack(words))
-            for words in dict.fromkeys(_questions(configs, keys, kept))
-        ]
+        calls += [Read(words, words[1], pack(words)) for words in (*questions, *entries)]
         begins = max((current.start for current in currents), default=ALWAYS.start)
         ends = min((current.end for current in currents), default=ALWAYS.end)
-        return _Asked(begins, ends, keys, calls)
+        return _Asked(begins, ends, keys, calls, len(entries))
 
-    def _state(self, keys: Mapping[Selection, dict[str, _Keys]], got: Replies) -> State | None:
-        """What the replies mean; None if there are more pieces than were asked for."""
+    def _keep(self, selections: tuple[Selection, ...], asked: _Asked) -> None:
+        """Keeps what is the same to be asked again."""
+        if not any(call.words[0] == "HLEN" for call in asked.calls):
+            if len(self._last) >= _MAX_LAST:
+                self._last.clear()
+            self._last[selections] = asked
+
+    def _state(self, asked: _Asked, replies: list[Any]) -> State | None:
+        """What the replies mean; None if a counter was cleared meanwhile, or there are more pieces than were asked for."""
+        if replies[: asked.counters] != replies[-asked.counters :]:
+            return None
+        keys, words = asked.keys, [call.words for call in asked.calls[1:]]
+        got = dict(zip(words, replies, strict=True))
         generations = {one.config: _generation(one.config, got) for one in keys}
         large = {config.keys.root for config in generations if _is_large(config, got)}
         if not large <= self._large:
@@ -142,7 +153,6 @@ def _questions(
     """The words of the commands."""
     for config in configs:
         yield "GET", config.keys.root
-        yield "HGET", config.keys.counters(), config.name
         if config.mapping is not None:
             yield "GETRANGE", config.keys.layout(), "0", "15"
             yield "GET", config.keys.members()

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from functools import reduce
 from itertools import count
 from typing import Any
@@ -22,7 +23,9 @@ from pyroaring import BitMap
 
 from tbloom import AsyncDistinctCounter, ConfigError, DistinctCounter, TBloomError
 from tbloom.distinct import Cohort, Retention, funnel, reading, retention
+from tbloom.distinct import state as states
 from tests.helpers import servers
+from tests.helpers.flows import replies_to
 from tests.helpers.making import Make
 from tests.helpers.servers import Cluster
 
@@ -323,6 +326,57 @@ def test_a_set_has_nothing_of_a_mapping_that_is_cleared_while_it_is_asked(
         monkeypatch.setattr(reader, "read", interrupted)
         assert after[0] not in counter.members()  # before[0] has its id now, and is counted
         assert after[0] not in counter.members()  # it has the id of before[0], which was counted
+
+
+def _clear_all(counters: list[DistinctCounter]) -> None:
+    for counter in counters:
+        counter.clear()
+
+
+@pytest.mark.parametrize(
+    ("change", "after"),
+    [
+        (_clear_all, 0),
+        (lambda counters: counters[0].clear(mapping=True), 0),
+        (lambda counters: counters[2].add(counters[2].name), 3),
+    ],
+    ids=["all counters are cleared", "the mapping is cleared", "a slice gets its first member"],
+)
+def test_a_count_is_of_one_moment_whatever_is_changed_between_its_commands(
+    url: str, name: str, monkeypatch: pytest.MonkeyPatch, change: Any, after: int
+) -> None:
+    """Each command is sent by itself, and the change is made before each of them in turn."""
+    monkeypatch.setattr(states, "_CALLS_PER_TRIP", 1)
+    names = [f"{name} {i}" for i in range(3)]
+    with ExitStack() as stack:
+        raw = stack.enter_context(redis.Redis.from_url(url))
+        opened = [
+            stack.enter_context(DistinctCounter.from_url(url, one, name, granularity="h", slices=3))
+            for one in names
+        ]
+        for changed in count():
+            opened[0].clear(mapping=True)
+            for counter in opened:
+                counter.add(counter.name)
+            union = opened[0].members() | opened[1].members() | opened[2].members()
+            assert len(union) == 3  # what it has read is kept
+            if after:
+                raw.delete(*raw.scan_iter(f"*:chunks:{names[2]}:*"))
+                opened[0]._protocol.reader.begin()  # nothing is kept
+            counting = union._counting()
+            calls = next(counting)
+            for step in count():
+                if step == changed:
+                    change(opened)
+                try:
+                    calls = counting.send(replies_to(raw, calls))
+                except StopIteration as end:
+                    counted = end.value
+                    break
+            if step < changed:  # it had ended before
+                break
+            assert counted in (2 if after else 3, after), changed
+        assert changed > 10
 
 
 def test_a_slice_that_grows_while_it_is_read_has_what_was_there(

@@ -401,13 +401,13 @@ def test_a_claim_called_new_by_policy_stays_claimed(url: str, name: str) -> None
     with (
         LossyProxy(url, lambda number: number == 3) as proxy,
         CrawlBloom.from_url(
-            proxy.url, name, on_error="schedule", retry_for=0, session_ttl=1
+            proxy.url, name, on_error="schedule", retry_for=0, session_ttl=4
         ) as ours,
         TimeBloom.from_url(url, name) as theirs,
     ):
         ours.contains("parameters")
         assert Claim.NEW is ours.claim("a", note="the work")
-        for _ in range(10):
-            time.sleep(0.2)
+        for _ in range(5):
+            time.sleep(1)
             assert Claim.BUSY is theirs.claim("a")
             assert [] == theirs.take_over()
