@@ -8,10 +8,14 @@ OLDEST_PYTHON ?= $(firstword $(wildcard $(HOME)/.pyenv/versions/3.10.*/bin/pytho
 # Where Python may not keep what it compiled, each command that a test starts compiles all of it again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test check oldest faults docs lint format bench bench-profile bench-scaling bench-claims clean
+.PHONY: demo paper test check oldest faults docs lint format bench bench-profile bench-scaling bench-claims clean
 
 demo: $(VENV)/.demo
 	$(BIN)/tbloom demo $(ARGS)
+
+# Measures again what the sources measured, and writes docs/paper.md; ten minutes. ARGS=--quick: in two.
+paper: $(VENV)/.demo
+	$(BIN)/tbloom paper --out docs $(ARGS)
 
 # Every promise once, in five to eight minutes on two cores: four processes, because tests often wait, each with a Redis of its own. ARGS=-n0: in one.
 test: $(VENV)/.test

@@ -12,11 +12,11 @@ import tables
 from contenders import ADD, ADD_MANY, SADD
 from counts import BITMAP, COUNTER, SET
 from distinct import slower
-from plots import Bar, chart
 from streams import BATCH
 from table import Table
 
 from tbloom.bloom.sizing import COLUMNS, choose, load_at
+from tbloom.cli.kit.charts import Bar, chart
 
 Found = dict[str, Any]
 

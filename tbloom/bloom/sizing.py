@@ -82,11 +82,16 @@ def window_rate(rates: list[float]) -> float:
 def choose(capacity: int, rate: float, hashes: int | None = None) -> Size:
     """The fewest whole blocks that keep ``rate`` at ``capacity`` items; ``hashes`` None: a good number of them."""
     if hashes is None:
-        hashes = max(1, round(_HASHES_PER_BIT * math.log2(1 / rate)))
-        if hashes < _WORTH_TWO:
-            hashes = min(hashes, _ONE_DIGEST)
-        hashes = min(hashes, MAX_HASHES)
+        hashes = hashes_for(rate)
     return Size(math.ceil(capacity / load_at(rate, hashes)) * hashes * COLUMNS, hashes)
+
+
+def hashes_for(rate: float) -> int:
+    """A good number of hashes for this rate."""
+    hashes = max(1, round(_HASHES_PER_BIT * math.log2(1 / rate)))
+    if hashes < _WORTH_TWO:
+        hashes = min(hashes, _ONE_DIGEST)
+    return min(hashes, MAX_HASHES)
 
 
 def rate_at(items: float, bits: int, hashes: int) -> float:

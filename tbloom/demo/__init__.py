@@ -7,11 +7,11 @@ the window, fetches each page again.
 from __future__ import annotations
 
 import contextlib
-import signal
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tbloom.cli.kit.errors import CommandError
+from tbloom.cli.kit.interrupts import ended_by_signals
 from tbloom.cli.kit.progress import Reporter
 from tbloom.demo import report
 from tbloom.demo.localredis import open_redis
@@ -20,7 +20,6 @@ from tbloom.demo.target import live, loopback
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
 
 _MAX = {"crawlers": 32, "period": 86_400, "max_pages": 100_000}
 
@@ -56,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     _check(arguments)
     reporter = Reporter(stderr=arguments.json)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_ended_by_signals())
+        stack.enter_context(ended_by_signals())
         url, what = stack.enter_context(open_redis(arguments.redis))
         reporter.say(f"Redis: {what}")
         if arguments.url:
@@ -79,24 +78,3 @@ def _check(arguments: argparse.Namespace) -> None:
         value = getattr(arguments, name)
         if value is not None and not 1 <= value <= limit:
             raise CommandError(f"--{name.replace('_', '-')}: expected 1 to {limit}, got {value}")
-
-
-@contextlib.contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP unwind the stack, as Ctrl-C does, so that servers and processes are ended."""
-
-    def end(number: int, _frame: Any) -> None:
-        sys.exit(128 + number)
-
-    before = {}
-    for name in ("SIGTERM", "SIGHUP"):
-        with contextlib.suppress(
-            AttributeError, ValueError
-        ):  # on Windows, or outside the main thread
-            number = getattr(signal, name)
-            before[number] = signal.signal(number, end)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

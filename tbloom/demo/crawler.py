@@ -150,13 +150,13 @@ class CloseTogether:
         self._server.close()
 
 
-def main() -> int:
-    """Crawls. Exit code 0: the crawl came to its end; 1: it did not."""
+def crawl(spider: type[Spider], settings: dict[str, Any]) -> int:
+    """Crawls. Returns 0: the crawl came to its end; 1: it did not."""
     # An idle engine looks into its queue every 5 s. Scrapy has no setting for that, and its public
     # ways to wake up the engine all need a request or an item.
     ExecutionEngine._SLOT_HEARTBEAT_INTERVAL = _POLL_SECONDS  # noqa: SLF001
-    process = CrawlerProcess({**_SETTINGS, **json.loads(sys.argv[1])})
-    crawler = process.create_crawler(PageSpider)
+    process = CrawlerProcess({**_SETTINGS, **settings})
+    crawler = process.create_crawler(spider)
     process.crawl(crawler)
     process.start()
     stats = crawler.stats.get_stats() if crawler.stats else {}
@@ -177,7 +177,6 @@ _SETTINGS: dict[str, Any] = {
     # The crawler that ends first must not delete the queue.
     "SCHEDULER_PERSIST": True,
     "DUPEFILTER_CLASS": DupeFilter,
-    "EXTENSIONS": {CloseTogether: 0},
     "USER_AGENT": USER_AGENT,
     "CONCURRENT_REQUESTS": 4,
     # Scrapy starts as many tasks for each page (100 otherwise).
@@ -197,4 +196,4 @@ _SETTINGS: dict[str, Any] = {
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(crawl(PageSpider, {"EXTENSIONS": {CloseTogether: 0}, **json.loads(sys.argv[1])}))

@@ -40,11 +40,19 @@ class Crawled:
 class Fleet:
     """Crawler processes that begin together; a context manager, which ends them.
 
-    :param settings: Scrapy settings of ``tbloom.demo.crawler``.
+    :param settings: Scrapy settings of the crawlers.
     :param check: called while the crawlers send nothing; raises if they can't go on.
+    :param module: what each crawler runs; it sends the messages of ``tbloom.demo.crawler``.
     """
 
-    def __init__(self, size: int, settings: Mapping[str, Any], check: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        size: int,
+        settings: Mapping[str, Any],
+        check: Callable[[], object],
+        module: str = "tbloom.demo.crawler",
+    ) -> None:
+        self._module = module
         self._settings = settings
         self._check = check
         self._size = size
@@ -71,10 +79,7 @@ class Fleet:
 
         :raises CommandFailed: where a crawler fails, or none sends a message for long.
         """
-        for process in self._processes:
-            if process.stdin:
-                process.stdin.write("go\n")
-                process.stdin.flush()
+        self._go()
         crawled = [Crawled() for _ in self._processes]
         running = self._size
         while running:
@@ -92,18 +97,44 @@ class Fleet:
                 running -= 1
         return crawled
 
+    def crawl_once(self, advance: Callable[[int], None]) -> list[str]:
+        """Lets crawlers that make several crawls make one; returns its pages.
+
+        :raises CommandFailed: as ``crawl`` does, and where a page could not be fetched.
+        """
+        self._go()
+        pages: list[str] = []
+        asking, asked = self._size, 0
+        while asking or len(pages) < asked:
+            message = self._next()[1]
+            if "asked" in message:
+                asking -= 1
+                asked += message["asked"]
+            elif "failed" in message:
+                raise CommandFailed(f"{message['failed']}: {message['reason']}")
+            elif "page" in message:
+                pages.append(message["page"])
+                advance(len(pages))
+        return pages
+
     def complaint(self, index: int) -> str:
         """The last line that a crawler wrote to stderr."""
         self._stderr[index].seek(0)
         lines = [line.strip() for line in self._stderr[index] if line.strip()]
         return lines[-1] if lines else "no error message"
 
+    def _go(self) -> None:
+        for process in self._processes:
+            if process.stdin:
+                process.stdin.write("go\n")
+                process.stdin.flush()
+
     def _start(self, index: int) -> None:
         stderr = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
         self._stderr.append(stderr)
         settings = json.dumps({**self._settings, "DEMO_CRAWLER": str(index + 1)})
         process = subprocess.Popen(  # noqa: S603 - our own words
-            [sys.executable, "-m", "tbloom.demo.crawler", settings],
+            [sys.executable, "-m", self._module, settings],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=stderr,

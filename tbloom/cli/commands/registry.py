@@ -100,11 +100,20 @@ COMMANDS = {
         "tbloom demo --crawlers 2",
         extra="demo",
     ),
+    "paper": Command(
+        "reproduce what the papers behind tbloom measured, and write a page about it",
+        "tbloom paper --quick --out paper",
+        extra="demo",
+    ),
     "completion": Command(
         "print a script that completes commands in a shell",
         "tbloom completion bash > tbloom.bash",
     ),
 }
+
+
+#: The commands that are rooms of their own.
+_ROOMS = {"demo", "paper"}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -155,7 +164,8 @@ def parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
 def load(name: str) -> Module:
     """The module of a command. Raises CommandError where an extra is not installed."""
     command = COMMANDS[name]
-    module = "tbloom.demo" if name == "demo" else f"{__package__}.{command.module or name}"
+    room = "tbloom" if name in _ROOMS else __package__
+    module = f"{room}.{command.module or name}"
     try:
         return cast("Module", importlib.import_module(module))
     except ModuleNotFoundError as error:

@@ -1,10 +1,11 @@
-"""Ctrl-C that ends a command between two steps of its work, not within a step."""
+"""How Ctrl-C and other signals end a command."""
 
 from __future__ import annotations
 
 import signal
+import sys
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -47,6 +48,25 @@ def held_back() -> Iterator[Callable[[], None]]:
     before = {number: signal.signal(number, note) for number in numbers}
     try:
         yield look
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """SIGTERM and SIGHUP unwind the stack, as Ctrl-C does, so that servers and processes are ended."""
+
+    def end(number: int, _frame: Any) -> None:
+        sys.exit(128 + number)
+
+    before = {}
+    for name in ("SIGTERM", "SIGHUP"):
+        with suppress(AttributeError, ValueError):  # on Windows, or outside the main thread
+            number = getattr(signal, name)
+            before[number] = signal.signal(number, end)
+    try:
+        yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: Any) -> None:
-    """--granularity, --slices, --capacity, --error-rate, --tz, --shards, --no-grow."""
+    """An option for each parameter."""
     parser.add_argument(
         "--granularity",
         metavar="PERIOD",
@@ -24,6 +24,15 @@ def add_arguments(parser: Any) -> None:
     )
     parser.add_argument(
         "--error-rate", type=float, metavar="RATE", help="over the whole window (1e-4)"
+    )
+    parser.add_argument(
+        "--bits",
+        type=numbers.bits,
+        metavar="BITS",
+        help="bits per slice, such as 2^30 (by capacity and error rate)",
+    )
+    parser.add_argument(
+        "--hashes", type=int, metavar="N", help="bits that an item sets (by error rate)"
     )
     parser.add_argument("--tz", metavar="ZONE", help="time zone, such as Europe/Berlin (UTC)")
     parser.add_argument(
@@ -40,7 +49,17 @@ def add_arguments(parser: Any) -> None:
 
 def given(arguments: argparse.Namespace) -> dict[str, Any]:
     """The options that were given, as arguments of ``TimeBloom``."""
-    names = ("granularity", "slices", "capacity", "error_rate", "tz", "shards", "grow")
+    names = (
+        "granularity",
+        "slices",
+        "capacity",
+        "error_rate",
+        "bits",
+        "hashes",
+        "tz",
+        "shards",
+        "grow",
+    )
     values = {name: getattr(arguments, name) for name in names}
     found = {name: value for name, value in values.items() if value is not None}
     return {**found, "granularity": None} if found.get("granularity") == "none" else found

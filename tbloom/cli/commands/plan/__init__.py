@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tbloom.bloom import sizing
 from tbloom.bloom.config import Config, configure
+from tbloom.cli.commands.plan import rates
 from tbloom.cli.kit import formats, numbers, output, parameters
 from tbloom.cli.kit.errors import CommandError
 from tbloom.errors import ConfigError
@@ -28,7 +29,7 @@ _MOMENTS = 100
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The filter's parameters, --memory, --json."""
+    """The filter's parameters, --memory, --table, --json."""
     parameters.add_arguments(parser)
     parser.add_argument(
         "--memory",
@@ -36,12 +37,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SIZE",
         help="memory for the window, such as 2GB: computes the capacity that fits, or with --capacity the error rate",
     )
+    parser.add_argument(
+        "--table",
+        action="store_true",
+        help="the error rate of one filter for 2 to 32 bits per item and 1 to 8 hashes, with tbloom's choice marked",
+    )
     parser.add_argument("--json", action="store_true", help="as JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints the plan."""
-    made = plan(_config(parameters.given(arguments), arguments.memory))
+    """Prints the plan, or the table."""
+    given = parameters.given(arguments)
+    if arguments.table:
+        if given or arguments.memory:
+            raise CommandError("--table: give no parameters; it is the same for all filters")
+        rows = rates.rows()
+        if arguments.json:
+            output.print_json([row._asdict() for row in rows])
+        else:
+            output.console().print(rates.table(rows))
+        return 0
+    made = plan(_config(given, arguments.memory))
     if arguments.json:
         output.print_json(made)
     else:
@@ -96,6 +112,8 @@ def _config(given: dict[str, Any], memory: int | None) -> Config:
     """The filter; with ``memory``, the one of the largest capacity or lowest error rate that fits."""
     if memory is None:
         return _sized(given)
+    if "bits" in given:
+        raise CommandError("--memory: not with --bits, which give the memory already")
     if "capacity" not in given:
         # An item takes at least a bit.
         found = _largest(memory * 8, lambda items: _fitting(memory, given, capacity=items))
@@ -117,7 +135,7 @@ def _sized(given: dict[str, Any]) -> Config:
     try:
         return configure("plan", **given)
     except ConfigError as error:
-        if error.argument != "bits":
+        if error.argument != "bits" or "bits" in given:
             raise
         raise CommandError(
             f"--capacity: a slice needs {error.value:,} bits, expected {error.expected}"

@@ -1,0 +1,75 @@
+"""``tbloom plan`` with ``--bits`` and ``--hashes``, and its table of error rates."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tbloom import TimeBloom
+from tests.helpers.commands import refused, tbloom
+
+TABLE = Path(__file__).parents[1] / "data" / "bloom_fpr_table_14_1.csv"
+
+
+def test_the_table_is_the_sources_table() -> None:
+    """Each printed rate and optimum of table 14-1 is in it, to half of its last digit."""
+    rows = {
+        row["bits_per_item"]: row for row in json.loads(tbloom("plan", "--table", "--json").stdout)
+    }
+    with TABLE.open(encoding="utf-8") as file:
+        cells = list(csv.DictReader(file))
+    assert {int(cell["bits_per_item"]) for cell in cells} == rows.keys()
+    for cell in cells:
+        row = rows[int(cell["bits_per_item"])]
+        rate = row["rates"][int(cell["hashes"]) - 1]
+        assert float(cell["false_positive_rate"]) == pytest.approx(rate, rel=0.005)
+        assert abs(float(cell["optimal_hashes"]) - row["best_hashes"]) < 1
+
+
+def test_the_table_marks_tblooms_choice() -> None:
+    """One mark a row, in the column of the number at its end, which a filter of this size has."""
+    done = tbloom("plan", "--table")
+    lines = [line.split() for line in done.stdout.splitlines() if re.match(r" *\d+ ", line)]
+    assert [str(bits) for bits in range(2, 33)] == [line[0] for line in lines]
+    assert max(map(len, done.stdout.splitlines())) <= 85
+    marks = {line[0]: [k for k in range(1, 9) if line[k].startswith("*")] for line in lines}
+    own = {line[0]: int(line[10]) for line in lines}
+    assert marks == {bits: [hashes] * (hashes <= 8) for bits, hashes in own.items()}
+    for bits, hashes in own.items():
+        rate = float(next(line[11] for line in lines if line[0] == bits))
+        one = ["--slices", "1", "--no-grow", "--capacity", "1e6", "--error-rate", str(rate)]
+        planned = json.loads(tbloom("plan", *one, "--json").stdout)
+        assert abs(planned["hashes"] - hashes) <= 1  # the rate is rounded
+        assert planned["bits_per_item"] == pytest.approx(int(bits), rel=0.05)
+
+
+def test_a_plan_of_given_bits_is_what_the_filter_will_be(url: str, name: str) -> None:
+    """Capacity and bits of a filter that `add --create` makes with the same options."""
+    like = ["--bits", "2^20", "--hashes", "6", "--slices", "3"]
+    planned = json.loads(tbloom("plan", *like, "--json").stdout)
+    assert tbloom("add", url, name, "--create", *like, stdin="one\n").returncode == 0
+    with TimeBloom.from_url(url, name, bits=2**20, hashes=6, slices=3) as seen:
+        config = seen.config
+    assert [planned[key] for key in ("bits", "hashes", "capacity", "error_rate")] == [
+        config.bits, 6, config.capacity, 1e-4,
+    ]  # fmt: skip
+    hashes = json.loads(tbloom("plan", "--hashes", "8", "--json").stdout)
+    assert (hashes["hashes"], hashes["capacity"]) == (8, 10**6)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--bits", "2^x", "--hashes", "6"], ["--bits", "'2^x'"]),
+        (["--bits", "2^20"], ["hashes", "bits"]),
+        (["--bits", "2^80", "--hashes", "6"], ["bits", "expected"]),
+        (["--bits", "2^20", "--hashes", "6", "--memory", "1GB"], ["--memory", "--bits"]),
+        (["--table", "--slices", "3"], ["--table"]),
+    ],
+)
+def test_wrong_sizes_are_refused(arguments: list[str], words: list[str]) -> None:
+    refused(tbloom("plan", *arguments), *words)
