@@ -32,7 +32,11 @@ PROJECT = {
 }
 PROJECT |= {
     path.relative_to(ROOT).as_posix(): f"{path.relative_to(ROOT).as_posix()}.txt"
-    for path in (*ROOT.glob("lua/bloom/**/*.lua"), *ROOT.glob("lua/shared/*.lua"))
+    for path in (
+        *ROOT.glob("lua/bloom/**/*.lua"),
+        *ROOT.glob("lua/shared/*.lua"),
+        *ROOT.glob("examples/*.py"),
+    )
 }
 COMMANDS = "<!-- every command's help, by docs/site.py -->"
 WIDTH = 78
@@ -51,7 +55,13 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     markdown = re.sub(
         r"(?<=\]\()(?!\w+:|#)([^)#]+)", lambda match: _on_site(folder, match[1]), markdown
     )
+    markdown = re.sub(r"<!-- (examples/.*) -->", _code, markdown)
     return markdown.replace(COMMANDS, commands()) if COMMANDS in markdown else markdown
+
+
+def _code(match: re.Match[str]) -> str:
+    """A program, as a block of code."""
+    return f"```python\n{(ROOT / match[1]).read_text(encoding='utf-8')}```"
 
 
 def commands() -> str:

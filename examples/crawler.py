@@ -1,0 +1,93 @@
+"""A crawler of one site with asyncio and httpx: any number of processes, each page fetched once.
+
+    python crawler.py https://example.com/
+
+Start it as often as you like. A process claims the pages that it finds, with their URLs as notes. It abandons those that it
+won't fetch soon, and another process takes them over, as it does with all claims of one that was killed. Ctrl-C and SIGTERM
+end a process once its running requests are done; the others, or the next one that is started, go on with its pages.
+"""
+
+import asyncio
+import os
+import re
+import signal
+import sys
+from collections import deque
+from urllib.parse import urldefrag, urljoin, urlsplit
+
+import httpx
+
+from tbloom import AsyncTimeBloom, Claim
+
+#: Requests at a time, and the pages that a process keeps for itself.
+TASKS, OWN = 10, 100
+
+
+class Crawler:
+    def __init__(self, seen: AsyncTimeBloom, http: httpx.AsyncClient, start: str) -> None:
+        self.seen, self.http, self.start = seen, http, start
+        self.pages: deque[str] = deque()
+        self.stopped = asyncio.Event()
+
+    async def run(self) -> None:
+        await self.claim([self.start])
+        running: set[asyncio.Task[None]] = set()
+        while not self.stopped.is_set():
+            if not self.pages and not running:
+                self.pages += await self.seen.take_over(TASKS)
+            while self.pages and len(running) < TASKS:
+                running.add(asyncio.create_task(self.fetch(self.pages.popleft())))
+            if running:
+                done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
+                continue
+            await self.seen.pause_session()
+            if not await self.seen.other_sessions():
+                return  # all pages are done
+            await asyncio.sleep(1)
+        await asyncio.gather(*running)
+
+    async def claim(self, urls: list[str]) -> None:
+        claims = await self.seen.claim_many(urls, notes=urls)
+        self.pages += [url for url, claim in zip(urls, claims) if claim is Claim.NEW]
+        surplus = [self.pages.pop() for _ in range(len(self.pages) - OWN)]
+        await self.seen.abandon_many(surplus)
+
+    async def fetch(self, url: str) -> None:
+        try:
+            response = await self.http.get(url)
+            response.raise_for_status()
+        except httpx.HTTPError as error:
+            print(f"{url}: {error!r}", file=sys.stderr)
+            await self.seen.release(url)  # a later crawl tries it again
+            return
+        print(url, flush=True)  # here you would keep the page
+        found = {
+            urldefrag(urljoin(url, link)).url
+            for link in re.findall(r'href="([^"]+)"', response.text)
+        }
+        site = urlsplit(self.start).netloc
+        await self.claim([link for link in found if urlsplit(link).netloc == site])
+        await self.seen.commit(
+            url
+        )  # after its links: if the process is killed before, both are done again
+
+
+async def main(start: str) -> None:
+    redis = os.environ.get("REDIS_URL", "redis://localhost:6379/0")
+    ttl = float(os.environ.get("SESSION_TTL", "60"))
+    async with (
+        AsyncTimeBloom.from_url(
+            redis, "crawler", granularity="d", slices=7, session_ttl=ttl
+        ) as seen,
+        httpx.AsyncClient(follow_redirects=True) as http,
+    ):
+        crawler = Crawler(seen, http, start)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, crawler.stopped.set)
+        await crawler.run()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1]))

@@ -1,0 +1,155 @@
+"""The recipes of docs/recipes.md run."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from time import sleep
+from typing import Any
+
+import pytest
+import redis
+
+from tests.helpers.documents import ROOT
+
+EXAMPLES = ROOT / "examples"
+PAGES = 300
+
+
+@pytest.fixture
+def own_url(own: redis.Redis) -> str:
+    """A server that is empty: the recipes use fixed names."""
+    own.flushall()
+    return f"redis://127.0.0.1:{own.connection_pool.connection_kwargs['port']}/0"
+
+
+def start(recipe: str, *arguments: str, url: str = "") -> subprocess.Popen[str]:
+    """The recipe, running."""
+    return subprocess.Popen(
+        [sys.executable, EXAMPLES / recipe, *arguments],
+        env={**os.environ, "REDIS_URL": url, "SESSION_TTL": "2"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def output(process: subprocess.Popen[str]) -> list[str]:
+    """What it prints until it ends well."""
+    out, errors = process.communicate(timeout=240)
+    assert process.returncode == 0, errors
+    assert not errors
+    return out.splitlines()
+
+
+@pytest.mark.check
+def test_recommendations_do_not_repeat(own_url: str) -> None:
+    assert output(start("recommendations.py", url=own_url)) == [
+        "user 1: article 1, article 2, article 3",
+        "user 1: article 4, article 5, article 6",
+        "user 2: article 1, article 2, article 3",
+        "user 1: article 7",
+    ]
+
+
+@pytest.mark.check
+def test_a_guard_keeps_unknown_keys_from_the_database() -> None:
+    exist, unknown, new = output(start("cache_guard.py"))
+    assert exist.endswith(": 500")
+    assert int(unknown.rpartition(" ")[2]) <= 20  # 5 of 50,000 are expected
+    assert new.endswith(" user 7")
+
+
+@pytest.mark.check
+def test_an_event_is_handled_once_and_again_after_a_failure(own_url: str) -> None:
+    assert output(start("webhooks.py", url=own_url)) == [
+        "order 1 200",
+        "order 1 200",
+        "order 2 500",
+        "order 2 200",
+        "paid: order 1, order 2",
+    ]
+
+
+@pytest.mark.check
+def test_a_graph_is_traversed_once(own_url: str) -> None:
+    [line] = output(start("graph.py", url=own_url))
+    visited, pending = {1}, [1]
+    while pending:
+        node = pending.pop()
+        new = {2 * node % 20_000, (3 * node + 1) % 20_000} - visited
+        visited |= new
+        pending += new
+    # At most one of 10,000 is left out, and what is reached only from there.
+    assert len(visited) - 20 <= int(line.rpartition(" ")[2]) <= len(visited)
+
+
+class Site:
+    """Pages that link to others; all requests are counted."""
+
+    def __init__(self) -> None:
+        self.requests: Counter[int] = Counter()
+        self._lock = threading.Lock()
+        site = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                page = int(self.path[1:] or 0)
+                with site._lock:
+                    site.requests[page] += 1
+                sleep(0.02)
+                links = {(3 * page + step) % PAGES for step in (1, 2, 3)}
+                body = "".join(f'<a href="/{link}#top">{link}</a>' for link in links).encode()
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+
+    @contextmanager
+    def served(self) -> Iterator[str]:
+        """The address of its first page."""
+        thread = threading.Thread(target=self._server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{self._server.server_port}/0"
+        finally:
+            self._server.shutdown()
+            thread.join()
+            self._server.server_close()
+
+    def wait_for(self, requests: int) -> None:
+        """Until it has had so many."""
+        while self.requests.total() < requests:
+            sleep(0.01)
+
+
+@pytest.mark.check
+def test_crawlers_fetch_every_page_though_one_is_killed_and_one_is_stopped(own_url: str) -> None:
+    site = Site()
+    with site.served() as address:
+        killed, stopped, last = (start("crawler.py", address, url=own_url) for _ in range(3))
+        site.wait_for(PAGES // 4)
+        killed.kill()
+        site.wait_for(PAGES // 2)
+        stopped.send_signal(signal.SIGTERM)
+        output(stopped)
+        printed = output(last)
+        assert set(range(PAGES)) == site.requests.keys()
+        # Only what the killed one was fetching: ten pages at most.
+        assert site.requests.total() <= PAGES + 10
+        assert printed
+        assert not output(start("crawler.py", address, url=own_url))  # nothing is left
+    assert killed.wait() == -signal.SIGKILL
+    killed.communicate()
