@@ -50,6 +50,18 @@ def output(process: subprocess.Popen[str]) -> list[str]:
 
 
 @pytest.mark.check
+def test_a_block_list_is_exact_and_is_replaced(own_url: str) -> None:
+    others, *blocked = output(start("blocklist.py", url=own_url))
+    assert others.startswith("of 2,000 others, blocked: 0; looked up: ")
+    assert int(others.rpartition(" ")[2]) <= 20  # 2 are expected
+    assert blocked == [
+        "bad5.example: True",
+        "bad5.example, after it left the list: False",
+        "bad50.example: True",
+    ]
+
+
+@pytest.mark.check
 def test_recommendations_do_not_repeat(own_url: str) -> None:
     assert output(start("recommendations.py", url=own_url)) == [
         "user 1: article 1, article 2, article 3",
