@@ -33,7 +33,7 @@ The paper's code asks for each bit of each slice, and then sets the bits. Betwee
 
 {race}
 
-tbloom asks and remembers in one script, so exactly one of them is told "new".
+tbloom asks and remembers in one script, so exactly one of them is answered "new".
 
 ## The rate of a window
 
