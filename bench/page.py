@@ -477,13 +477,14 @@ Exact peers that are faster than the counter, from call to answer, even slightly
 {distinct_slower}
 
 The time of a counter as a multiple of the bitmap's, and the longest command of all verbs (median; times under {distinct_daily_slow} us
-count as {distinct_daily_slow} us):
+count as {distinct_daily_slow} us). For AND, where the time goes: processor time of client and server, and how much of the server's is in commands:
 
 {distinct_ratio}
 
-A question takes a round trip for the versions, one for the number of chunks and the chunks where they are not kept, and the client's work. A plain bitmap of few
-ids costs the server its whole length; one of half of all ids is read by the server at memory speed, while a counter's chunks pass
-through a socket, once.
+Why not at most 1.5 times, and a tenth again? The first time takes a round trip for the versions and one for the chunks. The commands take
+less than a bitmap's `BITOP`, but the chunks pass through a socket, which costs both sides most of their time, and the client makes a
+bitmap of them; `BITOP` stays in the server's memory, and replies with a number. (Sets whose chunks are few are faster than `BITOP`.) Again, only
+versions pass: what is left is the client's time for one round trip, which a pipeline of `BITOP` and `BITCOUNT` needs as well.
 
 Published elsewhere, for other ids on other hardware, and not measured here: the table of
 [redis-roaring](https://github.com/aviggiano/redis-roaring/blob/master/docs/guide/performance.md), a module in C, for CRoaring's data set

@@ -287,6 +287,7 @@ def _distinct_memory(of: dict[str, Any]) -> Table:
 
 def _ratios(of: dict[str, Any]) -> Table:
     verbs = ["and", "or", "xor", "andnot"]
+    parts = {(row["scenario"], row["name"]): row["verbs"].get("and", {}) for row in of["rows"]}
     longest = {
         (row["scenario"], row["name"]): max(cost["longest"] for cost in row["verbs"].values())
         for row in of["rows"]
@@ -297,10 +298,12 @@ def _ratios(of: dict[str, Any]) -> Table:
             name,
             *(f"{times[verb]:.2f}" for verb in verbs),
             f"{longest[scenario, name] / 1000:.2f}",
+            *(f"{parts[scenario, name][where]:,.0f}" for where in ("client", "server", "commands")),
         ]
         for scenario, name, times in ratios(of)
     ]
     header = ["", "", *map(str.upper, verbs), "longest command, ms"]
+    header += ["AND: client us", "server us", "of these, commands us"]
     return Table("A counter's time as a multiple of BITOP and BITCOUNT", header, rows, words=2)
 
 
