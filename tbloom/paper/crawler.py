@@ -1,7 +1,7 @@
 """A crawler process of the paper's crawls: ``python -m tbloom.paper.crawler SETTINGS``, a JSON object.
 
 The crawlers share a filter and scrapy-redis' queue. A crawler says ``{"ready": true}``; for each line on stdin
-it makes a crawl: it asks for the pages of a list in random order until it has been told "new" of as many as it
+it makes a crawl: it asks for the pages of a list in random order until as many were new as it
 shall fetch, and says ``{"asked": number}``. ``{"page": URL}`` or ``{"failed": URL, "reason": ...}`` is said of
 each, by the crawler that got it from the queue.
 """

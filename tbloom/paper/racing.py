@@ -22,7 +22,7 @@ _READY = "race:ready"
 
 
 class Race(NamedTuple):
-    """How often the processes of a race were told "new"."""
+    """How often the answer was "new" to the processes of a race."""
 
     urls: int
     #: With the paper's code, and with tbloom; ``urls`` is right.
@@ -89,7 +89,7 @@ def race(url: str, urls: int) -> Race:
 
 
 def _run(url: str, urls: int, kind: str) -> int:
-    """A process: adds the URLs once all processes are there; returns how often it was told "new"."""
+    """A process: adds the URLs once all processes are there; returns how often the answer was "new"."""
     with redis.Redis.from_url(url) as client:
         seen = TimeBloom(client, "race", granularity="m", slices=_SLICES)
         add: Callable[[str], bool] = PaperFilter(client).add if kind == "paper" else seen.add
