@@ -32,7 +32,7 @@ def encode(item: Item, argument: str = "item") -> bytes:
         except ValueError:  # Python's own limit
             raise ConfigError(argument, item, "an int of at most 4,300 digits") from None
     if not isinstance(item, str | bytes):
-        raise ConfigError(argument, item, "str, bytes or int (a bool is none)")
+        raise ConfigError(argument, item, "str, bytes or int, but no bool")
     if not item:
         raise ConfigError(argument, item, "an item that is not empty")
     if isinstance(item, bytes):
@@ -104,8 +104,12 @@ def fingerprints_of(items: Iterable[Item], argument: str = "items") -> list[int]
 
 def check_id(number: Any, argument: str = "member") -> int:
     """The number, if it can be an id; ``argument`` names it in the ConfigError if not."""
-    if not isinstance(number, bool) and hasattr(number, "__index__") and 0 <= number < 1 << 32:
-        return operator.index(number)
+    try:
+        index = -1 if isinstance(number, bool) else operator.index(number)
+    except TypeError:
+        index = -1
+    if 0 <= index < 1 << 32:
+        return index
     raise ConfigError(argument, number, "a whole number from 0 to 2^32 - 1")
 
 

@@ -37,7 +37,7 @@ end
 local function store(head, containers, n, generation, expires)
   local version = tonumber(new_generation())
   if head.is_live and head.version >= version then
-    -- The clock was set back. The part of a second tells the change from one after this head that a restart has lost.
+    -- The clock was set back. The part of a second makes it differ from a change after this head that a restart has lost.
     version = head.version + 1 + version % 1000000
   end
   if not head.is_live then redis.call('UNLINK', head.key) end

@@ -229,9 +229,9 @@ class TimeBloom(Base["redis.Redis | redis.RedisCluster"], SyncDriver):
         """Puts the filter ``name`` in the place of this one, for all clients; what this one held is forgotten.
 
         The other filter is built under a name that begins with this one's in braces, such as ``{blocked}:new``, so that
-        both are on the same nodes of a cluster; and with the same parameters. Each shard is swapped at once, several
-        shards one after another: what both filters hold is seen at any moment. Claims and sessions of this one stay.
-        After an error, call it again; two clients must not swap at once.
+        both are on the same node of a cluster; with the same parameters, and one shard. What both filters hold is seen at
+        any moment. Claims and sessions of this one stay. Raises TBloomError if there is no such filter, also if it has
+        taken the place already, in a call whose answer was lost.
         """
         self._ask(self._protocol.swap, name)
 

@@ -117,10 +117,6 @@ class Keys:
         key = f"{self._tag(0)}:chunks:{counter}:{label}"
         return f"{key}:{piece}" if piece else key
 
-    def swapping(self) -> str:
-        """Exists while a filter of several shards is put in the place of another one."""
-        return f"{self.root.removesuffix('config')}swapping"
-
     def scratch(self) -> str:
         """A container that exists while a script runs."""
         return f"{self._tag(0)}:scratch"

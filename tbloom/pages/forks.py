@@ -26,7 +26,8 @@ _repairs: weakref.WeakKeyDictionary[Any, Callable[[Any], None]] = weakref.WeakKe
 
 
 def in_child(method: Any) -> None:
-    """Calls an object's method in forked children, as long as the object exists."""
+    """Calls an object's method in forked children, as long as the object exists: one method of each object."""
+    # (A WeakMethod's callback prints an error when Python ends.)
     _repairs[method.__self__] = method.__func__
 
 

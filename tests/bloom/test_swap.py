@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
 from typing import Any
 
 import pytest
 import redis
 
 from tbloom import AsyncTimeBloom, Claim, ConfigError, ConfigMismatch, TBloomError, TimeBloom
-from tbloom.engine.keys import Keys
 from tests.helpers import servers
+from tests.helpers.flows import replies_to
+from tests.helpers.proxy import LossyProxy
 
-FOREVER: dict[str, Any] = {"granularity": None, "capacity": 500, "error_rate": 1e-9}
+FOREVER: dict[str, Any] = {"granularity": None, "capacity": 500, "error_rate": 1e-9, "shards": 1}
 WINDOWS = [FOREVER, {**FOREVER, "granularity": "d", "slices": 3}]
 OLD, BOTH, BUILT = ([f"{kind} {i}" for i in range(700)] for kind in ("old", "both", "built"))
 
@@ -23,23 +25,16 @@ def keys_of(client: Any, name: str) -> list[str]:
     return sorted(key for key in client.scan_iter(f"{{{name}*", count=1000) if ":lane:" not in key)
 
 
-@pytest.fixture(params=[1, 3])
-def shards(request: pytest.FixtureRequest) -> int:
-    return int(request.param)
-
-
 @pytest.mark.parametrize("given", WINDOWS)
 def test_the_other_filter_takes_the_place(
-    client: redis.Redis, name: str, shards: int, given: dict[str, Any]
+    client: redis.Redis, name: str, given: dict[str, Any]
 ) -> None:
     """For all clients; of the other name nothing is left, and the next one can be built under it."""
-    live, same = (
-        TimeBloom(client, name, shards=shards, cache_size=size, **given) for size in (5000, 0)
-    )
+    live, same = (TimeBloom(client, name, cache_size=size, **given) for size in (5000, 0))
     for turn in ("first", "second"):
         live.add_many([*OLD, turn])
         assert Claim.NEW is same.claim(f"{turn} claim")
-        with TimeBloom(client, f"{{{name}}}:new", shards=shards, **given) as built:
+        with TimeBloom(client, f"{{{name}}}:new", **given) as built:
             built.add_many([*BOTH, *BUILT])
             assert Claim.NEW is built.claim("a")
         before = keys_of(client, name)
@@ -49,7 +44,7 @@ def test_the_other_filter_takes_the_place(
         assert all(same.contains_many([*BOTH, *BUILT]))
         assert not any(live.contains_many([*OLD, turn]))
         assert (1400, ()) == (live.info().items, live.info().warnings)
-        assert Claim.BUSY is TimeBloom(client, name, shards=shards, **given).claim(f"{turn} claim")
+        assert Claim.BUSY is TimeBloom(client, name, **given).claim(f"{turn} claim")
         assert [True, False] == [same.add(turn), live.add(turn)]
     if given is FOREVER:
         assert {-1} == {client.pttl(key) for key in keys_of(client, name)}
@@ -64,20 +59,19 @@ async def test_a_filter_may_begin_with_a_swap(client: redis.Redis, url: str, nam
         assert [True, False] == await seen.contains_many(["a", "b"])
 
 
-def test_no_item_is_lost_or_told_twice_at_the_moment_of_the_swap(
-    client: redis.Redis, url: str, name: str, shards: int
+def test_no_item_is_lost_or_new_twice_at_the_moment_of_the_swap(
+    client: redis.Redis, url: str, name: str
 ) -> None:
     """What both hold is seen by every call; what only one holds comes, or goes, once; each call is answered."""
-    given = {**FOREVER, "shards": shards}
-    live = TimeBloom(client, name, **given)
+    live = TimeBloom(client, name, **FOREVER)
     live.add_many([*OLD, *BOTH])
-    TimeBloom(client, f"{{{name}}}:new", **given).add_many([*BUILT, *BOTH])
+    TimeBloom(client, f"{{{name}}}:new", **FOREVER).add_many([*BUILT, *BOTH])
     failures, is_over, rounds = list[str](), threading.Event(), [0] * 4
 
     def look(thread: int) -> None:
         items = [*BOTH[:50], *OLD[:50], *BUILT[:50]]
         states = [True] * 100 + [False] * 50
-        with TimeBloom.from_url(url, name, **given) as seen:
+        with TimeBloom.from_url(url, name, **FOREVER) as seen:
             while rounds[thread] < 3 or not is_over.is_set():
                 found = seen.contains_many(items)
                 moves = [*zip(states, found, strict=True)]
@@ -123,29 +117,61 @@ def test_a_part_that_is_dropped_after_a_swap_is_noticed(client: redis.Redis, nam
     )
 
 
-def test_one_that_ends_half_way_is_finished_by_the_next(client: redis.Redis, name: str) -> None:
-    """Here at a key of another program; a shard that was swapped is not swapped again."""
-    given = {**FOREVER, "shards": 3}
-    live = TimeBloom(client, name, **given)
-    live.add_many([*OLD, *BOTH])
-    TimeBloom(client, f"{{{name}}}:new", **given).add_many([*BOTH[:5], *BUILT])
-    claims = Keys(f"{{{name}}}:new", 3).claims(2)
-    client.rpush(claims, "another program's")
-    with pytest.raises(redis.ResponseError, match="holds a list"):
+def test_a_swap_whose_reply_is_lost_is_made_once(client: redis.Redis, url: str, name: str) -> None:
+    losing = list[bool]()
+    with (
+        LossyProxy(url, lambda _: bool(losing) and losing.pop(0)) as proxy,
+        TimeBloom.from_url(proxy.url, name, **FOREVER) as live,
+    ):
+        live.add_many(OLD)
+        TimeBloom(client, f"{{{name}}}:new", **FOREVER).add_many(BUILT)
+        losing += [False, True]  # the first reply is the other filter's layout
         live.swap(f"{{{name}}}:new")
-    assert 0 < sum(live.contains_many(BUILT)) < len(BUILT)
-    assert all(live.contains_many(BOTH[:5]))
-    client.delete(claims)
-    live.swap(f"{{{name}}}:new")
-    assert all(live.contains_many([*BUILT, *BOTH[:5]]))
-    assert not any(live.contains_many([*OLD, *BOTH[5:]]))
-    assert not any("}:new:" in key for key in keys_of(client, name))
+        assert not losing
+        assert (True, False) == (all(live.contains_many(BUILT)), any(live.contains_many(OLD)))
+
+
+def test_a_late_copy_of_a_swap_changes_nothing(client: redis.Redis, name: str) -> None:
+    """The next filter is being built by then."""
+    live, new = (TimeBloom(client, one, **FOREVER) for one in (name, f"{{{name}}}:new"))
+    live.add_many(OLD)
+    new.add_many(BUILT)
+    sent: list[Any] = []
+    swap = live._protocol.swap(new.name)
+    calls = next(swap)
+    with suppress(StopIteration):
+        while True:
+            sent = calls
+            calls = swap.send(replies_to(client, calls))
+    new.add("next")
+    replies_to(client, sent)
+    assert all(live.contains_many(BUILT))
+    assert [False, True] == [live.contains("next"), new.contains("next")]
+
+
+def test_a_swap_that_was_made_is_named_by_the_next(
+    client: redis.Redis, url: str, name: str
+) -> None:
+    """Its answer was lost for good."""
+    losing = list[bool]()
+    with (
+        LossyProxy(url, lambda _: bool(losing) and losing.pop(0)) as proxy,
+        TimeBloom.from_url(proxy.url, name, retry_for=0, **FOREVER) as live,
+    ):
+        live.add_many(OLD)
+        TimeBloom(client, f"{{{name}}}:new", **FOREVER).add_many(BUILT)
+        losing += [False, True]
+        with pytest.raises(redis.ConnectionError):
+            live.swap(f"{{{name}}}:new")
+        with pytest.raises(TBloomError, match="has taken the place already"):
+            live.swap(f"{{{name}}}:new")
+        assert (True, False) == (all(live.contains_many(BUILT)), any(live.contains_many(OLD)))
 
 
 def test_what_can_not_be_swapped_is_refused_and_changes_nothing(
-    client: redis.Redis, name: str, shards: int
+    client: redis.Redis, name: str
 ) -> None:
-    live = TimeBloom(client, name, shards=shards, **FOREVER)
+    live = TimeBloom(client, name, **FOREVER)
     live.add("a")
     own = f"{{{name}}}:new"
     with pytest.raises(TBloomError, match=r"^there is no filter"):
@@ -161,7 +187,18 @@ def test_what_can_not_be_swapped_is_refused_and_changes_nothing(
     ):
         with pytest.raises(ConfigError, match=r"^name: expected "):
             live.swap(wrong)
-    other = TimeBloom(client, own, shards=shards, **{**FOREVER, "capacity": 600})
+    with pytest.raises(ConfigError, match=r"^shards: expected 1"):
+        TimeBloom(client, f"{name}3", **{**FOREVER, "shards": 3}).swap(f"{{{name}3}}:new")
+    other = TimeBloom(client, own, **FOREVER)
+    other.add("b")
+    layout = other.config.keys.layout()
+    stored = client.getdel(layout)
+    with pytest.raises(TBloomError, match="has lost its layout"):
+        live.swap(own)
+    client.set(layout, stored)
+    assert ([True, False], True) == (live.contains_many(["a", "b"]), other.contains("b"))
+    other.clear()
+    other = TimeBloom(client, own, **{**FOREVER, "capacity": 600})
     other.add("b")
     with pytest.raises(ConfigMismatch, match="capacity"):
         live.swap(own)
@@ -170,10 +207,9 @@ def test_what_can_not_be_swapped_is_refused_and_changes_nothing(
 
 @pytest.mark.parametrize("cluster", ["redis-server"], indirect=True)
 def test_on_a_cluster(cluster: servers.Cluster, name: str) -> None:
-    given = {**FOREVER, "shards": 6}
-    with TimeBloom.from_url(cluster.url, name, **given) as live:
+    with TimeBloom.from_url(cluster.url, name, **FOREVER) as live:
         live.add_many(OLD)
-        with TimeBloom.from_url(cluster.url, f"{{{name}}}:new", **given) as built:
+        with TimeBloom.from_url(cluster.url, f"{{{name}}}:new", **FOREVER) as built:
             built.add_many(BUILT)
         live.swap(f"{{{name}}}:new")
         assert (True, False) == (all(live.contains_many(BUILT)), any(live.contains_many(OLD)))

@@ -102,10 +102,16 @@ class Outcomes(Pages):
 
     def parse(self, response: Response, end: str = "", fates: Any = ()) -> Any:
         self.note(response)
-        return getattr(self, end)(response) if end else [{"fate": fate} for fate in fates]
+        if end:
+            return getattr(self, end)(response)
+        return [{"fate": fate, "response": response} for fate in fates]
 
-    def fail(self, _: Any) -> Any:
-        return [{"fate": "fails"}]
+    def fail(self, failure: Any) -> Any:
+        if failure.request.url.endswith("/once"):
+            yield {"fate": "stored"}
+            yield failure.request.replace(dont_filter=True)
+        else:
+            yield {"fate": "fails"}
 
     def raises(self, _: Response) -> Any:
         raise ZeroDivisionError

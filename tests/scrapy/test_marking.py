@@ -121,6 +121,10 @@ def test_what_is_marked(
         ([["to/a", items("fails")]], {}, []),
         ([["cut", {}]], {}, []),
         ([["status/404", {}]], {}, []),
+        ([["cut/once", items("fails")]], {}, []),
+        ([["cut/once", items("stored")]], {}, ["cut/once"]),
+        ([["a", items("split", "fails")]], {}, []),
+        ([["a", items("split", "stored")]], {}, ["a"]),
         ([["a", end("fails_and_asks_again")]], {}, ["b"]),
         ([["a", items("fails later")]], {"CLOSESPIDER_PAGECOUNT": 1}, []),
         ([["a", items("stored later")]], {"CLOSESPIDER_PAGECOUNT": 1}, ["a"]),
@@ -136,6 +140,10 @@ def test_what_is_marked(
         "one that fails after a redirect",
         "one that an errback yields",
         "one that an errback yields for an answer",
+        "one that fails, after one of an errback",
+        "one that passes, after one of an errback",
+        "one that fails beside one that a pipeline adds",
+        "one that passes beside one that a pipeline adds",
         "one that fails while the page is asked for again",
         "one that fails while the crawl stops",
         "one that passes while the crawl stops",
@@ -154,7 +162,7 @@ def test_a_page_is_done_when_its_items_have_passed_the_pipelines(
     expected: list[str],
 ) -> None:
     crawl("outcomes", {**DONE, **PIPELINE, **scheduler, **settings}, pages)
-    assert expected == marked("a", "b", "to/a", "cut", "status/404")
+    assert expected == marked("a", "b", "to/a", "cut", "cut/once", "status/404")
     assert 0 == claims()
 
 

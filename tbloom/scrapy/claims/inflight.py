@@ -135,7 +135,7 @@ class InFlight:
         )
 
     def ended(self, request: Request, *, well: bool) -> None:
-        """The request's callback has ended.
+        """The request's callback has ended, or a pipeline has failed with an item of its page.
 
         ``settle`` marks or releases the page once Scrapy has processed all that the callback has yielded.
         """
@@ -143,9 +143,9 @@ class InFlight:
             self._outcomes.add(page, well=well)
 
     def awaits(self, request: Request, items: int) -> None:
-        """The page has so many more items, or fewer, that are to pass the pipelines before it is done."""
+        """Adds to the number of the page's items that the pipelines still have."""
         if page := self._page_of(request):
-            self._outcomes.items[page] += items
+            self._outcomes.awaits(page, items)
 
     def _page_of(self, request: Request) -> str:
         """The page's first fingerprint; "" if the crawl has not claimed it."""

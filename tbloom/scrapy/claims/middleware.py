@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy import Request, signals
 from scrapy.exceptions import DontCloseSpider, IgnoreRequest
+from scrapy.http import Response
 
 from tbloom.scrapy.claims.inflight import in_flight
 from tbloom.scrapy.meta import CLAIM
@@ -14,7 +15,6 @@ from tbloom.scrapy.settings import MARK
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
-    from scrapy.http import Response
     from typing_extensions import Self
 
     from tbloom.scrapy.claims.inflight import InFlight
@@ -72,8 +72,10 @@ class SpiderMiddleware(_Middleware):
         # A server that answers with one of these may have the page later.
         self._try_later = {int(code) for code in crawler.settings.getlist("RETRY_HTTP_CODES")}
         self._awaits_items = crawler.settings.get(MARK.name) == "done"
-        for signal in (signals.item_scraped, signals.item_dropped):
-            crawler.signals.connect(self.item_passed, signal)
+        if self._awaits_items:
+            crawler.signals.connect(self.item_passed, signals.item_scraped)
+            crawler.signals.connect(self.item_passed, signals.item_dropped)
+            crawler.signals.connect(self.item_error, signals.item_error)
 
     async def process_spider_output(
         self, response: Response, result: AsyncIterator[Any]
@@ -106,8 +108,14 @@ class SpiderMiddleware(_Middleware):
         if response.request is not None:
             self._in_flight.ended(response.request, well=False)
 
+    # Items of the start have no response, those of an errback have a failure: no page awaits them.
+
     def item_passed(self, response: Any) -> None:
-        """An item of the page has passed the pipelines, or was dropped there. If one does neither, they have failed with it."""
-        request = getattr(response, "request", None)  # an item of the start has no response
-        if request is not None and self._awaits_items:
-            self._in_flight.awaits(request, -1)
+        """An item of the page has passed the pipelines, or was dropped there."""
+        if isinstance(response, Response) and response.request is not None:
+            self._in_flight.awaits(response.request, -1)
+
+    def item_error(self, response: Any) -> None:
+        """A pipeline has failed with an item of the page."""
+        if isinstance(response, Response) and response.request is not None:
+            self._in_flight.ended(response.request, well=False)

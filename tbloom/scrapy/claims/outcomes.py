@@ -20,18 +20,23 @@ class Outcomes:
 
     def __init__(self) -> None:
         self._went_well: dict[str, bool] = {}
-        #: The number of items that are to pass the pipelines.
-        self.items: Counter[str] = Counter()
+        #: The number of items that the pipelines still have.
+        self._items: Counter[str] = Counter()
         self._failures: Counter[str] = Counter()
 
     def add(self, page: str, *, well: bool) -> None:
         """Something has ended. One failure counts for the whole page."""
         self._went_well[page] = well and self._went_well.get(page, True)
 
+    def awaits(self, page: str, items: int) -> None:
+        """Adds to the number of the page's items that the pipelines still have."""
+        self._items[page] += items
+
     def take(self, page: str) -> bool | None:
         """Whether all went well with a page that has been processed, and its items; None if it was dropped on the way."""
         went_well = self._went_well.pop(page, None)
-        if self.items.pop(page, 0) and went_well is not None:
+        # Scrapy says nothing of an item whose pipeline is cancelled. (A pipeline may add items of its own.)
+        if self._items.pop(page, 0) > 0 and went_well is not None:
             went_well = False
         if went_well:
             self._failures.pop(page, None)
@@ -46,7 +51,7 @@ class Outcomes:
     def forget(self, page: str) -> None:
         """Forgets what has happened since the page was taken out of the queue."""
         self._went_well.pop(page, None)
-        self.items.pop(page, None)
+        self._items.pop(page, None)
 
 
 def busy(engine: ExecutionEngine, slot: Slot) -> set[str]:
