@@ -24,7 +24,7 @@ from tbloom.errors import TBloomError
 
 #: A slice ends, or the layout changes, between a call and its reply: by chance once or twice. More often, without any
 #: answer, means that the server's clock runs away, or that another program changes the layout.
-MAX_CORRECTIONS = 16
+MAX_CORRECTIONS = 64
 CLOCK_CHANGED = "the server's clock left the current slice"
 
 
