@@ -80,7 +80,7 @@ class Base(Store[Client, Config]):
             heartbeat (60).
         :param cache_size: the number of seen items that this process remembers, without another request
             for them (0); about 100 bytes each.
-        :param cache_ttl: how long (seconds) it remembers them (60); it notices another client's ``clear()``
+        :param cache_ttl: how long (seconds) it remembers them (60); it notices another client's ``clear()`` or ``swap()``
             after this time at the latest.
         :raises ConfigError: if an argument can't be right.
         """

@@ -42,7 +42,8 @@ class Fleet:
 
     :param settings: Scrapy settings of the crawlers.
     :param check: called while the crawlers send nothing; raises if they can't go on.
-    :param module: what each crawler runs; it sends the messages of ``tbloom.demo.crawler``.
+    :param module: what each crawler runs; ``crawl`` reads the messages of ``tbloom.demo.crawler``, ``crawl_once`` those of
+        ``tbloom.paper.crawler``.
     """
 
     def __init__(

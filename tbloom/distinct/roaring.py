@@ -53,7 +53,7 @@ def bitmap_of(containers: Mapping[int, bytes]) -> BitMap:
     head = struct.pack("<HH", _WITH_RUNS, count - 1) + runs.to_bytes((count + 7) // 8, "little")
     head += struct.pack(f"<{2 * count}H", *described)
     if count >= _LEAST_WITH_OFFSETS:
-        head += bytes(4 * count)  # not read, because all containers are
+        head += bytes(4 * count)  # needed only by those who skip containers
     # Since 1.0.1 pyroaring looks at every container.
     return bitmaps().deserialize(b"".join([head, *(data for _, data in parts)]))
 

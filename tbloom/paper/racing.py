@@ -78,14 +78,14 @@ def race(url: str, urls: int) -> Race:
     spawn = multiprocessing.get_context("spawn")
     # Ctrl-C goes to the parent only, which waits for the end of the race.
     quiet = (signal.SIGINT, signal.SIG_IGN)
-    told_new = {}
+    answers = {}
     with ProcessPoolExecutor(PROCESSES, spawn, signal.signal, quiet) as pool:
         for kind in ("paper", "tbloom"):
             with redis.Redis.from_url(url) as client:
                 client.flushall()
             runs = pool.map(_run, [url] * PROCESSES, [urls] * PROCESSES, [kind] * PROCESSES)
-            told_new[kind] = sum(runs)
-    return Race(urls, **told_new)
+            answers[kind] = sum(runs)
+    return Race(urls, **answers)
 
 
 def _run(url: str, urls: int, kind: str) -> int:

@@ -412,7 +412,7 @@ def test_each_item_is_new_once_though_a_sentinels_master_dies(name: str) -> None
 
 
 def _offered(account: Account, more: int) -> None:
-    """Waits for so many more offers."""
+    """Waits for this number of further offers."""
     before = account.offered.total()
     while account.offered.total() < before + more:
         sleep(0.05)

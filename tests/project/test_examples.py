@@ -142,7 +142,7 @@ class Site:
             self._server.server_close()
 
     def wait_for(self, requests: int) -> None:
-        """Until it has had so many."""
+        """Waits until it has had this number of requests."""
         while self.requests.total() < requests:
             sleep(0.01)
 

@@ -121,7 +121,7 @@ class HeldClaims:
         return f"{min(self._next, _MAX_NUMBER):08x}"
 
     def give_up(self, digests: Iterable[bytes], number: str | None = None) -> None:
-        """Notes claims to be released, because their answers are not known to the caller; with ``number``, those of one call."""
+        """Notes claims to be released, because their answers did not reach the client; with ``number``, those of one call."""
         for digest in digests:
             claimed = self.claimed.get(digest)
             if claimed and number in (None, claimed):

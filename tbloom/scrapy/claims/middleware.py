@@ -86,9 +86,11 @@ class SpiderMiddleware(_Middleware):
         claim = request.meta.get(CLAIM)
         try:
             async for found in result:
-                if not isinstance(found, Request) or found.meta.get(CLAIM) != claim:
-                    if self._awaits_items and not isinstance(found, Request) and found is not None:
+                if not isinstance(found, Request):
+                    if self._awaits_items and found is not None:
                         self._in_flight.awaits(request, 1)
+                    yield found
+                elif found.meta.get(CLAIM) != claim:
                     yield found
                 elif self._in_flight.continues(found, request):
                     is_asked_again = True
