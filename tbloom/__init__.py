@@ -4,12 +4,9 @@ One atomic script call on a stock Redis answers "new?" and remembers.
 """
 
 import logging
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from tbloom.bloom.aio import AsyncTimeBloom
-from tbloom.bloom.claims.held import Claim
-from tbloom.bloom.info import FilterInfo, SliceInfo
-from tbloom.bloom.sync import TimeBloom
-from tbloom.distinct import AsyncDistinctCounter, CounterInfo, DistinctCounter
 from tbloom.errors import (
     ConfigError,
     ConfigMismatch,
@@ -19,11 +16,18 @@ from tbloom.errors import (
     StoreLocked,
     TBloomError,
 )
-from tbloom.exact import AsyncExactFilter, ExactFilter, ExactInfo
-from tbloom.local.aio import AsyncLocalBloom
-from tbloom.local.sync import LocalBloom
 from tbloom.version import __version__
-from tbloom.window import Period
+
+if TYPE_CHECKING:
+    from tbloom.bloom.aio import AsyncTimeBloom
+    from tbloom.bloom.claims.held import Claim
+    from tbloom.bloom.info import FilterInfo, SliceInfo
+    from tbloom.bloom.sync import TimeBloom
+    from tbloom.distinct import AsyncDistinctCounter, CounterInfo, DistinctCounter
+    from tbloom.exact import AsyncExactFilter, ExactFilter, ExactInfo
+    from tbloom.local.aio import AsyncLocalBloom
+    from tbloom.local.sync import LocalBloom
+    from tbloom.window import Period
 
 __all__ = [
     "AsyncDistinctCounter",
@@ -50,5 +54,36 @@ __all__ = [
     "__version__",
 ]
 
+#: What is imported when it is first used: a process pays only for the stores that it uses. A package that imports its own
+#: modules is imported itself: two threads that import two of its modules at once would wait for each other.
+_MODULES = {
+    "AsyncDistinctCounter": "distinct",
+    "AsyncExactFilter": "exact",
+    "AsyncLocalBloom": "local.aio",
+    "AsyncTimeBloom": "bloom.aio",
+    "Claim": "bloom.claims.held",
+    "CounterInfo": "distinct",
+    "DistinctCounter": "distinct",
+    "ExactFilter": "exact",
+    "ExactInfo": "exact",
+    "FilterInfo": "bloom.info",
+    "LocalBloom": "local.sync",
+    "Period": "window",
+    "SliceInfo": "bloom.info",
+    "TimeBloom": "bloom.sync",
+}
+
 # A library prints no log messages itself: the application configures logging.
 logging.getLogger(__name__).addHandler(logging.NullHandler())
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULES})

@@ -72,7 +72,7 @@ def check_at(at: datetime | None, argument: str = "at") -> datetime | None:
     raise ConfigError(argument, at, expected)
 
 
-def check_items(items: Iterable[Item], argument: str = "items") -> Iterable[Item]:
+def check_items(items: Iterable[T], argument: str = "items") -> Iterable[T]:
     """The items, if they are an iterable; ``argument`` names them in the ConfigError if they are not."""
     if isinstance(items, str | bytes) or not isinstance(items, Iterable):
         raise ConfigError(argument, items, f"an iterable of {argument}, not a single one")

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from redis import RedisError, asyncio
+from redis import RedisError
 
 from tbloom.bloom.base import Base
 from tbloom.bloom.claims.heartbeat import run_in_task
@@ -22,6 +22,7 @@ from tbloom.items import Item, rereadable
 from tbloom.window import Period
 
 if TYPE_CHECKING:
+    from redis import asyncio  # noqa: F401 - named in the class's bases
     from typing_extensions import Self, Unpack
 
     from tbloom.bloom.base import Arguments
@@ -33,22 +34,12 @@ class AsyncTimeBloom(Base["asyncio.Redis | asyncio.RedisCluster"], AsyncDriver):
     """``TimeBloom`` for asyncio: the same verbs, awaited. Any number of tasks may share one."""
 
     _OTHER = "TimeBloom"
+    _heartbeat: Task[None] | None = None
 
     @classmethod
     def from_url(cls, url: str, name: str, **arguments: Unpack[Arguments]) -> Self:
         """See ``TimeBloom.from_url``; closed by ``aclose()``."""
         return cls._from_url(url, name, arguments)
-
-    def __init__(
-        self,
-        client: asyncio.Redis | asyncio.RedisCluster,
-        name: str,
-        **arguments: Unpack[Arguments],
-    ) -> None:
-        super().__init__(client, name, **arguments)
-        self._heartbeat: Task[None] | None = None
-
-    __init__.__doc__ = Base.__init__.__doc__
 
     async def add(self, item: Item, within: int | None = None) -> bool:
         """See ``TimeBloom.add``."""

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, tzinfo
-from statistics import fmean
+from math import fsum
 from typing import Any, NamedTuple
 
 from tbloom.bloom import sizing
@@ -68,6 +68,8 @@ class FilterInfo:
     bits: int
     hashes: int
     shards: int
+    #: A slice that is full grows.
+    grow: bool
     slices: tuple[SliceInfo, ...]
     #: Items that are claimed and not yet committed.
     claims: int
@@ -101,17 +103,23 @@ def ask_time(config: Config, clock: ServerClock) -> Flow[None]:
     clock.learn(now)
 
 
-def warnings(config: Config, clock: ServerClock) -> Flow[list[str]]:
-    """Warnings about a server that may drop keys, and about slices that it has dropped."""
+class Glance(NamedTuple):
+    """What is known of a filter without counting its bits."""
+
+    #: Items in the current slice.
+    items: int
+    #: Memory of all slices in Redis.
+    bytes: int
+    #: About a server that may drop keys, and about slices that it has dropped.
+    warnings: list[str]
+
+
+def glance(config: Config, clock: ServerClock) -> Flow[Glance]:
+    """What the registers and the heads of the parts say, in four round trips."""
     yield from ask_time(config, clock)
     registers = [*map(config.keys.register, range(config.shards))]
-    return (yield from evictions(registers)) + (yield from _look_at(registers, clock.now()))
-
-
-def _look_at(registers: list[str], now: int) -> Flow[list[str]]:
-    """Warnings about parts that are in the registers and missing on the server, and about other entries."""
+    found, now = (yield from evictions(registers)), clock.now()
     parts: list[str] = []
-    found: list[str] = []
     for key, register in zip(registers, (yield from each("HGETALL", registers)), strict=True):
         is_ours = re.compile(re.escape(key.removesuffix("parts")) + _ENTRY).fullmatch
         odd = []
@@ -125,11 +133,17 @@ def _look_at(registers: list[str], now: int) -> Flow[list[str]]:
                 f"{key} has entries that are not tbloom's: {len(odd)}, such as {odd[0]!r}; they are removed when a "
                 "slice begins or grows"
             )
-    there = yield from each("EXISTS", parts)
-    for part, exists in zip(parts, there, strict=True):
-        if not exists:
+    [current] = config.window.live(now, newest=1)
+    heads = {config.keys.slice(current.label, shard) for shard in range(config.shards)}
+    newest = [part for part in parts if not heads.isdisjoint((part, part.rpartition(":")[0]))]
+    sizes = [Command(("MEMORY USAGE", part)) for part in parts]
+    counts = [Command(("BITFIELD_RO", part, "GET", "u48", "0")) for part in newest]
+    replies = yield from deliver_all([*sizes, *counts])
+    for part, size in zip(parts, replies, strict=False):
+        if size is None:
             found.append(f"the server has dropped {part} early: what it held is forgotten")
-    return found
+    memory, items = replies[: len(parts)], replies[len(parts) :]
+    return Glance(sum(count for [count] in items), sum(size or 0 for size in memory), found)
 
 
 def read_info(
@@ -147,7 +161,7 @@ def read_info(
         before = known.get(slice.label)
         slices.append((yield from _slice_info(config, slice, layouts, now, before)))
     claims = yield from each("HLEN", [*map(config.keys.claims, range(config.shards))])
-    found = yield from warnings(config, clock)
+    found = (yield from glance(config, clock)).warnings
     return filter_info(config, slices, sum(claims), found)
 
 
@@ -164,6 +178,7 @@ def filter_info(
         bits=config.bits,
         hashes=config.hashes,
         shards=config.shards,
+        grow=config.grow,
         slices=tuple(slices),
         claims=claims,
         warnings=tuple(said),
@@ -238,10 +253,11 @@ def summed(
         parts=max(Counter(held.shard for held in parts).values()),
         fill_ratio=sum(held.set_bits for held in parts) / max(1, begun),
         bytes=sum(held.bytes for held in parts),
-        error_rate=fmean(
+        error_rate=fsum(
             window_rate([held.error_rate for held in parts if held.shard == shard])
             for shard in range(config.shards)
-        ),
+        )
+        / config.shards,
     )
 
 

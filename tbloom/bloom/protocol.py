@@ -18,13 +18,15 @@ from tbloom.bloom.config import Config, from_stored
 from tbloom.bloom.exchange import FilterExchange
 from tbloom.bloom.hasher import digest, digests_of
 from tbloom.bloom.importing import import_many
-from tbloom.bloom.info import FilterInfo, ask_time, read_info, warnings
+from tbloom.bloom.info import FilterInfo, Glance, ask_time, glance, read_info
 from tbloom.bloom.last_seen import last_seen
 from tbloom.bloom.reconfigure import finish, reconfigure
 from tbloom.bloom.script_calls import SliceCalls
 from tbloom.bloom.swap import swap
 from tbloom.engine.batches import Batch, answers_of, in_order
+from tbloom.engine.fingerprinter import move
 from tbloom.engine.flow import Command, Flow, ScriptCall, deliver, text
+from tbloom.engine.keys import Keys
 from tbloom.engine.server import check_stored
 from tbloom.errors import ConfigError, ConfigMismatch
 from tbloom.items import (
@@ -183,6 +185,7 @@ class Protocol:
             if stored is not None and text(stored) != self.config.stored:
                 yield from self._clear(from_stored(self.config.name, text(stored)))
             yield from self._clear(self.config)
+            yield from deliver([Command(("UNLINK", self.config.keys.fingerprinter()))])
         finally:
             self.forget_cached()
         self.claims.own.forget()
@@ -213,6 +216,7 @@ class Protocol:
         """Puts another filter in the place of this one."""
         try:
             yield from swap(self._exchange, name)
+            yield from move(Keys(name).fingerprinter(), self.config.keys.fingerprinter())
         finally:
             self.forget_cached()
 
@@ -228,7 +232,11 @@ class Protocol:
 
     def warnings(self) -> Flow[list[str]]:
         """What threatens the filter, or has harmed it."""
-        return (yield from warnings(self.config, self._exchange.clock))
+        return (yield from self.glance()).warnings
+
+    def glance(self) -> Flow[Glance]:
+        """What is known of the filter without counting its bits."""
+        return (yield from glance(self.config, self._exchange.clock))
 
     def info(self, earlier: FilterInfo | None) -> Flow[FilterInfo]:
         """What the filter holds."""

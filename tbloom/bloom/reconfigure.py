@@ -18,7 +18,7 @@ from tbloom.errors import ConfigMismatch, TBloomError
 _RECONFIGURE = Script("bloom/reconfigure")
 
 #: Items are found by these, so a filter can't change them in place.
-_FIXED = ("granularity", "tz", "shards", "layout", "hash")
+FIXED = ("granularity", "tz", "shards", "layout", "hash")
 _MAX_ATTEMPTS = 16
 
 
@@ -57,7 +57,7 @@ def _change(new: Config, clock: ServerClock, stored: str, shard: int | None) -> 
         if stored == new.stored:
             return
         differences = new.differences(stored)
-        fixed = {name: differences[name] for name in _FIXED if name in differences}
+        fixed = {name: differences[name] for name in FIXED if name in differences}
         if fixed:
             raise ConfigMismatch(new.name, fixed, stored)
         old = from_stored(new.name, stored, new.keys.config(shard) if shard is not None else "")

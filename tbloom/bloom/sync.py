@@ -38,6 +38,9 @@ class TimeBloom(Base["redis.Redis | redis.RedisCluster"], SyncDriver):
     """
 
     _OTHER = "AsyncTimeBloom"
+    _heartbeat: threading.Thread | None = None
+    #: Ends that thread.
+    _stop_heartbeat: Callable[[], object] = staticmethod(lambda: None)
 
     @classmethod
     def from_url(cls, url: str, name: str, **arguments: Unpack[Arguments]) -> Self:
@@ -49,19 +52,6 @@ class TimeBloom(Base["redis.Redis | redis.RedisCluster"], SyncDriver):
         answer.
         """
         return cls._from_url(url, name, arguments)
-
-    def __init__(
-        self,
-        client: redis.Redis | redis.RedisCluster,
-        name: str,
-        **arguments: Unpack[Arguments],
-    ) -> None:
-        super().__init__(client, name, **arguments)
-        self._heartbeat: threading.Thread | None = None
-        self._stop_heartbeat: Callable[[], object] = lambda: None
-        self._begin()
-
-    __init__.__doc__ = Base.__init__.__doc__
 
     def add(self, item: Item, within: int | None = None) -> bool:
         """True: the item is new, and remembered from now on. False: seen within the window.

@@ -51,7 +51,7 @@ class CounterBase(Store[Client, CounterConfig], Generic[Client, Sets]):
     ) -> None:
         """A counter of distinct members.
 
-        :param client: a redis-py client; the caller closes it.
+        :param client: a redis-py client, of ``redis.asyncio`` for ``AsyncDistinctCounter``; the caller closes it.
         :param name: the counter's name; clients with the same name and mapping share the counter.
         :param mapping: the name of the mapping from members to ids (``"ids"``). Only counters of one mapping can be
             combined, and they are all on one node of a cluster. None: the members are integers, 0 to 2^32 - 1, and each
@@ -64,7 +64,7 @@ class CounterBase(Store[Client, CounterConfig], Generic[Client, Sets]):
             counters of a mapping.
         :param max_members: the number of members that the mapping may have when this client adds one (2^32, the
             maximum); one more raises ``MappingFull``. A member takes some 30 bytes there, for ever.
-        :param retry_for: see ``TimeBloom``.
+        :param retry_for: how long (seconds) a failed call is retried; None, the default: as in ``TimeBloom``.
         :raises ConfigError: if an argument can't be right.
         """
         refuse_old_names(old)

@@ -83,8 +83,8 @@ class CountExchange(BucketExchange):
 
     def discard(self, digests: Iterable[int]) -> Flow[dict[int, bool]]:
         """Which of these were counted? They are no more."""
-        self.pending_answers.forget(digests)
-        return (yield from self._tell(self.batches(digests, "discard")))
+        digests = [*digests]
+        return self.take_out(digests, self.batches(digests, "discard"), self._call)
 
     def contains(self, digests: Iterable[int]) -> Flow[dict[int, bool]]:
         """Which of these are counted?"""
@@ -94,15 +94,7 @@ class CountExchange(BucketExchange):
 
     def merge(self, containers: Mapping[int, bytes]) -> Flow[None]:
         """Adds the ids of these containers, by their chunks' numbers."""
-        yield from self._tell(self.batches(containers, "merge", containers))
-
-    def _tell(self, batches: list[Batch]) -> Flow[dict[int, bool]]:
-        """Sends calls with tokens; nothing is kept of those that fail."""
-        for batch in batches:
-            batch.token = self._lanes.take()
-        yield from self.ask(batches, self._call)
-        self._lanes.give_back([batch.token for batch in batches if batch.token])
-        return answers_of(batches)
+        yield from self.send(self.batches(containers, "merge", containers), self._call)
 
     def batches(
         self, digests: Iterable[int], verb: str = "add", values: Mapping[int, bytes] = _NONE

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from asyncio import sleep
-from collections.abc import Mapping, Sequence
+import sys
+from asyncio import CancelledError, create_task, sleep, wait
+from collections.abc import Coroutine, Mapping, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 T = TypeVar("T")
+#: Before 3.12, ``wait_for``, with which redis-py sends where there is a time limit, may swallow a cancellation.
+_SWALLOWS = sys.version_info < (3, 12)
 
 
 class ForkedPool(BeginsAnew):
@@ -135,15 +138,31 @@ class AsyncDriver(Store["asyncio.Redis | asyncio.RedisCluster", Any]):
             kept = self._kept
             if kept is not None and (kept_replies := await kept.send(calls)):
                 return kept_replies
-            if len(calls) == 1:
-                [call] = calls
-                return [
-                    await self.client.execute_command(*call.words, **options(self.client, call))
-                ]
-            async with self.client.pipeline(transaction=False) as pipeline:
-                for call in calls:
-                    pipeline.execute_command(*call.words, **options(self.client, call))
-                replies: Sequence[Any] = await pipeline.execute(raise_on_error=False)
-                return replies
+            return await (_cancellable(self._execute(calls)) if _SWALLOWS else self._execute(calls))
         except Exception as error:  # noqa: BLE001 - Retries raises what is not retried
             return [error] * len(calls)
+
+    async def _execute(self, calls: Sequence[Call]) -> Sequence[Any]:
+        """Sends the calls through redis-py."""
+        if len(calls) == 1:
+            [call] = calls
+            return [await self.client.execute_command(*call.words, **options(self.client, call))]
+        async with self.client.pipeline(transaction=False) as pipeline:
+            for call in calls:
+                pipeline.execute_command(*call.words, **options(self.client, call))
+            replies: Sequence[Any] = await pipeline.execute(raise_on_error=False)
+            return replies
+
+
+async def _cancellable(work: Coroutine[Any, Any, T]) -> T:
+    """The result; a cancellation that ``work`` swallows is raised once it has ended."""
+    task = create_task(work)
+    try:
+        await wait([task])
+    except CancelledError:
+        task.cancel()
+        await wait([task])
+        if not task.cancelled():
+            task.exception()  # else asyncio logs an error that nobody has asked for
+        raise
+    return task.result()

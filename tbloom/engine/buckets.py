@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any
 
-from tbloom.engine.batches import MOVED, Batch
+from tbloom.engine.batches import MOVED, Batch, answers_of
 from tbloom.engine.exchange import Exchange
-from tbloom.engine.flow import Flow, chunks
+from tbloom.engine.flow import Flow, ScriptCall, chunks
 from tbloom.engine.keys import Keys
 from tbloom.engine.tree import Tree, read_tree
 
@@ -31,6 +32,26 @@ class BucketExchange(Exchange):
     def forget(self) -> None:
         """The store is cleared, so no pending answer holds any more."""
         self.pending_answers.clear()
+
+    def take_out(
+        self, digests: list[int], batches: list[Batch], call: Callable[[Batch], ScriptCall]
+    ) -> Flow[dict[int, bool]]:
+        """``send``, for calls that take these items out, after all earlier ones that add them."""
+        if self.pending_answers.exist:
+            # Else an add that is still on its way would come later, and its answer would reach nobody.
+            yield from self._fetch(digests)
+            self.pending_answers.forget(digests)
+        return (yield from self.send(batches, call))
+
+    def send(
+        self, batches: list[Batch], call: Callable[[Batch], ScriptCall]
+    ) -> Flow[dict[int, bool]]:
+        """Sends calls with tokens; nothing is kept of those that fail."""
+        for batch in batches:
+            batch.token = self._lanes.take()
+        yield from self.ask(batches, call)
+        self._lanes.give_back([batch.token for batch in batches if batch.token])
+        return answers_of(batches)
 
     def _prepare(self, batches: list[Batch], *, store: bool | None) -> Flow[bool] | None:  # noqa: ARG002
         """Reads the layouts that have changed."""

@@ -132,6 +132,7 @@ class Exchange(BeginsAnew):
         pending = self.pending_answers
         if pending.exist:
             yield from self._fetch(digests, call, ttl)
+            pending.check_room(self._name, digests)
         batches = split(digests)
         for batch in batches:
             batch.ttl = ttl
@@ -150,23 +151,25 @@ class Exchange(BeginsAnew):
         return answers | pending.take_new(digests)
 
     def _fetch(
-        self, digests: list[Any], call: Callable[[Batch], ScriptCall], ttl: int
+        self, digests: list[Any], call: Callable[[Batch], ScriptCall] | None = None, ttl: int = 0
     ) -> Flow[None]:
-        """Sends batches without a reply again: those with these items, and the oldest where there are too many."""
+        """Sends batches without a reply again: those with these items, and the oldest where there are too many.
+
+        ``call``, ``ttl``: what makes the present call, if that adds the items too.
+        """
         pending, asked = self.pending_answers, set(digests)
         again = pending.batches_of(digests)
         for batch in again:
             # If the server has not executed it yet: all of its items are asked for, so now this call counts.
-            if asked.issuperset(batch.digests):
+            if call and asked.issuperset(batch.digests):
                 batch.ttl, batch.call = ttl, call
         again += pending.oldest_batches()
         try:
             yield from self.ask(again, _call_of, store=True)
         except TBloomError:
-            pass  # `add` meets it too, and some answers may be known now
+            pass  # the present call meets it too, and some answers may be known now
         finally:
             self._keep(again)
-        pending.check_room(self._name, digests)
 
     def _keep(self, batches: Iterable[Batch]) -> None:
         """Keeps the batches without a reply, and the new items of the others."""

@@ -88,6 +88,10 @@ class Keys:
         """The shard's copy of the parameters, for its scripts."""
         return f"{self._tag(shard)}:config"
 
+    def fingerprinter(self) -> str:
+        """What has filled the filter, if Scrapy has (``engine/fingerprinter.py``)."""
+        return f"{self.tag}{self._inner}:fingerprinter"
+
     def lanes(self, shard: int = 0) -> str:
         """What the keys of lanes begin with: the number and the answer of a lane's last call. The lane's name follows."""
         return f"{self._tag(shard)}:lane:"

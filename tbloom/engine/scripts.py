@@ -5,12 +5,7 @@ from __future__ import annotations
 import re
 from functools import cache
 from hashlib import sha1
-from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from importlib.resources.abc import Traversable
 
 
 class Script:
@@ -70,8 +65,8 @@ def _read(name: str) -> str:
     return _folder().joinpath(f"{name}.lua").read_text(encoding="utf-8")
 
 
-def _folder() -> Traversable:
+def _folder() -> Path:
     """``lua/`` in the package where it is installed, else in the checkout
     (an editable install doesn't map that folder into the package: setuptools #4943)."""
-    packaged = files("tbloom").joinpath("lua")
-    return packaged if packaged.is_dir() else Path(__file__).parents[2] / "lua"
+    packaged, checkout = (Path(__file__).parents[up] / "lua" for up in (1, 2))
+    return packaged if packaged.is_dir() else checkout

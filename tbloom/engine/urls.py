@@ -6,8 +6,6 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from redis.backoff import NoBackoff
-
 from tbloom.errors import ConfigError
 
 #: How long (s) these clients wait for a reply, or for a connection; a call takes the server milliseconds.
@@ -35,6 +33,8 @@ def without_secrets(url: object) -> str:
 
 def make_client(from_url: Callable[..., Any], retry: Callable[..., Any], url: str) -> Any:
     """redis-py's client for the URL; raises ConfigError if redis-py can't read it."""
+    from redis.backoff import NoBackoff  # noqa: PLC0415 - `tbloom --help` needs no redis-py
+
     try:
         client = from_url(
             url,

@@ -46,6 +46,14 @@ class AsyncExactFilter(ExactBase["asyncio.Redis | asyncio.RedisCluster"], AsyncD
         """See ``ExactFilter.contains_many``."""
         return await self._run(self._protocol.contains_many(items))
 
+    async def discard(self, item: Item) -> bool:
+        """See ``ExactFilter.discard``."""
+        return await self._run(self._protocol.discard(item))
+
+    async def discard_many(self, items: Iterable[Item]) -> list[bool]:
+        """See ``ExactFilter.discard_many``."""
+        return await self._run(self._protocol.discard_many(items))
+
     async def expires(self, item: Item) -> datetime | None:
         """See ``ExactFilter.expires``."""
         return await self._run(self._protocol.expires(item))

@@ -44,12 +44,12 @@ class ExactBase(Store[Client, ExactConfig]):
     ) -> None:
         """A filter that remembers each item for a time of its own.
 
-        :param client: a redis-py client; the caller closes it.
+        :param client: a redis-py client, of ``redis.asyncio`` for ``AsyncExactFilter``; the caller closes it.
         :param name: the filter's name; clients with the same name share the filter.
         :param ttl: how long an item is remembered from its first add on, in seconds or as a ``timedelta``
             (3600). Clients may differ in it.
         :param shards: independent parts of the filter; on a cluster they spread over its nodes (1).
-        :param retry_for: see ``TimeBloom``.
+        :param retry_for: how long (seconds) a failed call is retried; None, the default: as in ``TimeBloom``.
         :raises ConfigError: if an argument can't be right.
         """
         refuse_old_names(old)

@@ -21,6 +21,7 @@ from tbloom.exact.config import ExactConfig
 _OPEN = Script("exact/open")
 _ADD = Script("exact/add")
 _CONTAINS = Script("exact/contains")
+_DISCARD = Script("exact/discard")
 _CLEAR = Script("exact/clear")
 
 #: A bucket with more entries is split. Redis keeps up to 128 in its compact form (a listpack). With fewer, a search is
@@ -80,6 +81,10 @@ class ExactExchange(BucketExchange):
     def add_items(self, digests: list[int], ttl: int) -> Flow[dict[int, bool]]:
         """Which items are new? Adds them, for ``ttl`` ms."""
         return self.add(digests, self.batches, self.add_call, ttl)
+
+    def discard(self, digests: list[int]) -> Flow[dict[int, bool]]:
+        """Which of these were remembered? They are no more."""
+        return self.take_out(digests, self.batches(digests), self._discard_call)
 
     def batches(self, digests: Iterable[int]) -> list[Batch]:
         """The distinct digests, by shard, in batches for one call each."""
@@ -151,35 +156,27 @@ class ExactExchange(BucketExchange):
         raise TBloomError(f"filter {self.config.name!r}: the server takes a call for a stray copy")
 
     def _learn(self, batch: Batch, splits: list[int], *more: Any) -> None:
-        """Notes what a reply says beside the answers."""
+        """Notes what a reply says beside the answers: of a look-up the times, of an add what it has swept."""
         batch.known.note_splits(splits)
-        if batch.token:
-            self._sweeps[batch.shard].note(*more)
-        else:
-            [batch.times] = more
+        match more:
+            case [times]:
+                batch.times = times
+            case [dead, left]:
+                self._sweeps[batch.shard].note(dead, left)
 
     def add_call(self, batch: Batch) -> ScriptCall:
         """``lua/exact/add.lua``; the batch has a token."""
-        keys = self.config.keys
-        tree = self._tree(batch.shard)
-        batch.known, halves = tree, [*map(tree.half_of, batch.digests)]
-        batch.generation = tree.generation
-        prefix = keys.buckets(tree.generation, batch.shard)
-        swept = self._sweeps[batch.shard].next_buckets(tree, len(halves))
+        keys, halves = self._located(batch)
+        prefix = self.config.keys.buckets(batch.generation, batch.shard)
+        swept = self._sweeps[batch.shard].next_buckets(batch.known, len(halves))
         return ScriptCall(
             _ADD,
-            (
-                self._lane(batch),
-                keys.config(batch.shard),
-                keys.layout(batch.shard),
-                *keys_of_halves(prefix, halves),
-                *[f"{prefix}{bucket}" for bucket in swept],
-            ),
+            (self._lane(batch), *keys, *[f"{prefix}{bucket}" for bucket in swept]),
             (
                 batch.number,
                 self.config.stored,
                 self._is_agreed(batch),
-                tree.generation,
+                batch.generation,
                 batch.ttl,
                 LANE_TTL_MS,
                 _MAX_ENTRIES,
@@ -191,23 +188,37 @@ class ExactExchange(BucketExchange):
 
     def contains_call(self, batch: Batch, *, times: bool = False) -> ScriptCall:
         """``lua/exact/contains.lua``; ``times``: the reply says when items expire."""
-        keys, tree = self.config.keys, self._tree(batch.shard)
-        batch.known, halves = tree, [*map(tree.half_of, batch.digests)]
+        keys, halves = self._located(batch)
+        items = packed(halves, batch.digests)
+        agreed = self._is_agreed(batch)
+        arguments = (self.config.stored, agreed, batch.generation, items, int(times))
+        return ScriptCall(_CONTAINS, keys, arguments)
+
+    def _discard_call(self, batch: Batch) -> ScriptCall:
+        """``lua/exact/discard.lua``; the batch has a token."""
+        keys, halves = self._located(batch)
         return ScriptCall(
-            _CONTAINS,
+            _DISCARD,
+            (self._lane(batch), *keys),
             (
-                keys.config(batch.shard),
-                keys.layout(batch.shard),
-                *keys_of_halves(keys.buckets(tree.generation, batch.shard), halves),
-            ),
-            (
+                batch.number,
                 self.config.stored,
                 self._is_agreed(batch),
-                tree.generation,
+                batch.generation,
+                LANE_TTL_MS,
                 packed(halves, batch.digests),
-                int(times),
             ),
         )
+
+    def _located(self, batch: Batch) -> tuple[tuple[str, ...], list[int]]:
+        """The keys of the parameters, the layout and the items' buckets, and the items' halves, as the shard's tree is known
+        now; the batch notes that."""
+        keys, shard = self.config.keys, batch.shard
+        batch.known = tree = self._tree(shard)
+        batch.generation = tree.generation
+        halves = [*map(tree.half_of, batch.digests)]
+        buckets = keys_of_halves(keys.buckets(tree.generation, shard), halves)
+        return (keys.config(shard), keys.layout(shard), *buckets), halves
 
     def clear_call(self, batch: Batch) -> ScriptCall:
         """``lua/exact/clear.lua``; the batch has a token, a generation, and no items."""

@@ -60,6 +60,17 @@ class ExactProtocol:
         answers = answers_of((yield from self._look_up(digests)))
         return [answers[digest] for digest in digests]
 
+    def discard(self, item: Item) -> Flow[bool]:
+        """Was the item remembered? It is no more."""
+        key = fingerprint(encode(item))
+        answers = yield from self._exchange.discard([key])
+        return answers[key]
+
+    def discard_many(self, items: Iterable[Item]) -> Flow[list[bool]]:
+        """Which of the items were remembered? They are no more."""
+        digests = fingerprints_of(items)
+        return in_order((yield from self._exchange.discard(digests)), digests)
+
     def expires(self, item: Item) -> Flow[datetime | None]:
         """When is the item forgotten?"""
         return (yield from self._expiries([fingerprint(encode(item))]))[0]
@@ -79,6 +90,7 @@ class ExactProtocol:
                 raise ConfigMismatch(self.config.name, differences, text(stored))
             yield from _clear(ExactExchange(other))
         yield from _clear(self._exchange)
+        yield from deliver([Command(("UNLINK", self.config.keys.fingerprinter()))])
 
     def info(self) -> Flow[ExactInfo]:
         """What the filter holds."""

@@ -59,6 +59,17 @@ class ExactFilter(ExactBase["redis.Redis | redis.RedisCluster"], SyncDriver):
         """``contains`` for each item, in order."""
         return self._run(self._protocol.contains_many(items))
 
+    def discard(self, item: Item) -> bool:
+        """Forgets the item, for all clients. True: it was remembered until now.
+
+        A call that is sent again gets its first answer; one that is repeated after an error may return False.
+        """
+        return self._run(self._protocol.discard(item))
+
+    def discard_many(self, items: Iterable[Item]) -> list[bool]:
+        """``discard`` for each item, in order; a repeat within the call is False."""
+        return self._run(self._protocol.discard_many(items))
+
     def expires(self, item: Item) -> datetime | None:
         """When the item will be forgotten (UTC); None: it is not remembered. Changes nothing."""
         return self._run(self._protocol.expires(item))

@@ -33,12 +33,12 @@ class LocalBase:
     ) -> None:
         """A filter that remembers items for the newest ``slices`` periods of ``granularity``.
 
+        ``parameters`` are those of ``TimeBloom``, with the same defaults.
+
         :param path: a file that keeps the filter, and that other processes on this machine may share;
             it survives the end of the process, ``kill -9`` included. None, the default: the filter is in
             the memory of this process, and ends with it.
         :param name: the filter's name in ``info()``, ``keys()`` and errors.
-        :param parameters: ``granularity``, ``slices``, ``capacity``, ``error_rate``, ``tz``, ``grow``,
-            ``bits``, ``hashes`` and ``shards``, with the meaning and the defaults that ``TimeBloom`` gives them.
         :raises ConfigError: where an argument can't be right, such as the path of another program's file.
         :raises TBloomError: where the file is damaged.
         :raises OSError: where the disk is full, or the machine can't open another file.

@@ -228,7 +228,7 @@ class FileStore:
             reserve(self._fd, 0, GRID)
             os.pwrite(self._fd, MAGIC, 0)
         elif head[: len(MAGIC)] != MAGIC or size < GRID:
-            expected = f"a file of tbloom {MAGIC[13:].decode()!r} (this one is not; choose another path, or delete it)"
+            expected = "a file of tbloom's LocalBloom (not of another version or byte order); choose another path, or delete it"
             raise ConfigError("path", self.path, expected)
 
     def _fill(self) -> None:

@@ -46,8 +46,8 @@ def test_no_key_but_lanes_has_a_ttl(
         assert len(ttls) > 3
         assert {-1} == {*ttls.values()}, ttls
     file = str(tmp_path / "filter")
-    assert tbloom("export", url, name, file).returncode == 0
-    assert tbloom("restore", url, file, "--name", f"{name}-copy").returncode == 0
+    assert tbloom("export", "--url", url, name, file).returncode == 0
+    assert tbloom("restore", "--url", url, file, "--name", f"{name}-copy").returncode == 0
     copy = TimeBloom(client, f"{name}-copy", shards=shards, granularity=None, capacity=500)
     assert not any(copy.add_many([*ITEMS, "a", "b", "c"]))
     assert {-1} == {*lasting(client, f"{name}-copy").values()}
@@ -111,17 +111,19 @@ def test_it_has_no_other_parameters_of_a_window(argument: str, value: Any) -> No
 
 
 def test_commands_say_that_it_never_forgets(url: str, name: str, tmp_path: Path) -> None:
-    made = tbloom("add", url, name, "--create", "--granularity", "none", stdin="a\nb\n")
+    made = tbloom("add", "--url", url, name, "--create", "--granularity", "none", stdin="a\nb\n")
     assert made.stdout == "a\nb\n", made.stderr
     assert (
-        f"{name}: no window: never forgets, made for 1,000,000 items"
-        in tbloom("info", url, name).stdout
+        f"{name}: never forgets, made for 1,000,000 items"
+        in tbloom("info", "--url", url, name).stdout
     )
-    assert json.loads(tbloom("info", url, name, "--json").stdout)["granularity"] is None
-    assert "never forgets" in tbloom("list", url).stdout
-    assert tbloom("report", url, name, "--output", str(tmp_path / "it.html")).returncode == 0
+    assert json.loads(tbloom("info", "--url", url, name, "--json").stdout)["granularity"] is None
+    assert "never forgets" in tbloom("list", "--url", url).stdout
+    assert (
+        tbloom("report", "--url", url, name, "--output", str(tmp_path / "it.html")).returncode == 0
+    )
     assert "all: 2" in (tmp_path / "it.html").read_text()
-    assert tbloom("check", url, name, "--when", stdin="a\n").stdout == "all\t\t\ta\n"
+    assert tbloom("check", "--url", url, name, "--when", stdin="a\n").stdout == "all\t\t\ta\n"
     planned = tbloom("plan", "--granularity", "none").stdout
     assert "never forgets" in planned
     assert "until full" in planned

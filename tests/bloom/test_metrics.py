@@ -130,7 +130,7 @@ def test_what_is_served_is_what_info_tells(url: str, name: str) -> None:
         claimed.add("a")
         claimed.claim("b")
         # Names after an option are names too.
-        exporter = stack.enter_context(exporting(url, names[0], "--every", "0", names[1]))
+        exporter = stack.enter_context(exporting("--url", url, names[0], "--every", "0", names[1]))
         before = exporter.scrape()
         assert before[("tbloom_claims", names[1])] == 1
         with TimeBloom.from_url(url, names[1], slices=3, granularity="h", capacity=900) as again:
@@ -146,15 +146,15 @@ def test_what_is_served_is_what_info_tells(url: str, name: str) -> None:
 def test_names_are_checked_at_the_start(url: str, name: str) -> None:
     with TimeBloom.from_url(url, name) as seen:
         seen.add("a")
-    refused(tbloom("metrics", url, name, f"{name}-b"), f"{name}-b", "tbloom list")
-    refused(tbloom("metrics", url, name, name), "NAME", name, "2 times")
+    refused(tbloom("metrics", "--url", url, name, f"{name}-b"), f"{name}-b", "tbloom list")
+    refused(tbloom("metrics", "--url", url, name, name), "NAME", name, "2 times")
 
 
 def test_without_names_all_filters_are_served(own: redis.Redis) -> None:
     """Those made later too; one that can't be read is said once, and hides no other."""
     own.flushall()
     url = f"redis://127.0.0.1:{own.get_connection_kwargs()['port']}/0"
-    with exporting(url, "--every", "0") as exporter:
+    with exporting("--url", url, "--every", "0") as exporter:
         assert exporter.scrape() == {("tbloom_up",): 1}
         for name in ("news", "blog"):
             TimeBloom(own, name, capacity=1000).add("a")
@@ -180,8 +180,8 @@ def test_scrapes_share_a_look(url: str, name: str) -> None:
     with TimeBloom.from_url(url, name) as seen:
         seen.add("a")
         with (
-            exporting(url, name, "--every", "3600") as slow,
-            exporting(url, name, "--every", "0") as fast,
+            exporting("--url", url, name, "--every", "3600") as slow,
+            exporting("--url", url, name, "--every", "0") as fast,
         ):
             items = [[e.scrape()[("tbloom_window_items", name)]] for e in (slow, fast)]
             seen.add("b")
@@ -206,7 +206,7 @@ def test_a_redis_that_goes_away_is_logged_and_survived(names: list[str], lines: 
         for name in ("news", "blog"):
             with TimeBloom.from_url(server.url, name, capacity=1000) as seen:
                 seen.add("a")
-        with exporting(server.url, *names, "--every", "0") as exporter:
+        with exporting("--url", server.url, *names, "--every", "0") as exporter:
             assert exporter.scrape()[("tbloom_up",)] == 1
             server.stop()
             down = {("tbloom_up",): 0} | {("tbloom_filter_up", name): 0 for name in names}
@@ -231,12 +231,12 @@ def test_a_redis_that_goes_away_is_logged_and_survived(names: list[str], lines: 
     ],
 )
 def test_wrong_arguments_are_refused(url: str, arguments: list[str], words: list[str]) -> None:
-    refused(tbloom("metrics", url, *arguments), *words)
+    refused(tbloom("metrics", "--url", url, *arguments), *words)
 
 
 def test_a_port_in_use_is_refused(url: str) -> None:
-    with exporting(url) as exporter:
-        done = tbloom("metrics", url, "--port", str(exporter.port))
+    with exporting("--url", url) as exporter:
+        done = tbloom("metrics", "--url", url, "--port", str(exporter.port))
     refused(done, f"--port {exporter.port}", "in use")
 
 
@@ -276,7 +276,7 @@ def test_a_user_that_may_only_read_suffices(own: redis.Redis) -> None:
     own.execute_command("ACL", "SETUSER", "metrics", *rules.split())
     port = own.get_connection_kwargs()["port"]
     for names in ([], ["news"]):
-        with exporting(f"redis://metrics:p@127.0.0.1:{port}/0", *names) as exporter:
+        with exporting("--url", f"redis://metrics:p@127.0.0.1:{port}/0", *names) as exporter:
             assert exporter.scrape()[("tbloom_window_items", "news")] == 3000
             assert exporter.end() == (0, [])
     with redis.Redis(port=port, username="metrics", password="p") as user:  # noqa: S106

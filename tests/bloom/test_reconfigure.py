@@ -97,7 +97,7 @@ async def test_what_items_are_found_by_cant_change_in_place(
 
 
 async def test_the_way_to_another_granularity(clockwork: Any, make: Make, name: str) -> None:
-    """README: the new filter takes what comes, the old one is read until its window has passed."""
+    """docs/operating.md: the new filter takes what comes, the old one is read until its window has passed."""
     old = make(url=clockwork.server.url, slices=2)
     await old.add("of old")
     new = make(url=clockwork.server.url, name=f"{name}-hourly", granularity="h", slices=48)

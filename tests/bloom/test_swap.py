@@ -11,6 +11,7 @@ import pytest
 import redis
 
 from tbloom import AsyncTimeBloom, Claim, ConfigError, ConfigMismatch, TBloomError, TimeBloom
+from tbloom.engine.fingerprinter import move
 from tests.helpers import servers
 from tests.helpers.flows import replies_to
 from tests.helpers.proxy import LossyProxy
@@ -129,6 +130,24 @@ def test_a_swap_whose_reply_is_lost_is_made_once(client: redis.Redis, url: str, 
         live.swap(f"{{{name}}}:new")
         assert not losing
         assert (True, False) == (all(live.contains_many(BUILT)), any(live.contains_many(OLD)))
+
+
+@pytest.mark.parametrize("new", ["new", None])
+def test_the_fingerprinter_comes_along_though_calls_are_sent_twice(
+    client: redis.Redis, name: str, new: str | None
+) -> None:
+    source, target = f"{{{name}}}:new:fingerprinter", f"{{{name}}}:fingerprinter"
+    client.set(target, "old", ex=60)
+    if new:
+        client.set(source, new, ex=60)
+    moving = move(source, target)
+    calls = next(moving)
+    with suppress(StopIteration):
+        while True:
+            replies_to(client, calls)
+            calls = moving.send(replies_to(client, calls))
+    assert [new, None] == client.mget(target, source)
+    assert client.ttl(target) == (60 if new else -2)
 
 
 def test_a_late_copy_of_a_swap_changes_nothing(client: redis.Redis, name: str) -> None:

@@ -72,8 +72,10 @@ def _verbs_of_a_bloom(url: str, name: str, shards: int = 1) -> None:
         seen.commit("c")
         seen.release("d")
         assert Claim.NEW is seen.claim("left behind", note="left behind")
+        assert Claim.NEW is seen.claim("abandoned", note="abandoned")
+        seen.abandon_many(["abandoned"])
     with TimeBloom.from_url(url, name, **size) as seen:
-        assert ["left behind"] == seen.take_over()
+        assert {"left behind", "abandoned"} == {*seen.take_over()}
     with TimeBloom.from_url(url, name, **{**size, "capacity": 1000}) as larger:
         larger.reconfigure()
         assert [False, True] == [larger.add("a"), larger.add("b")]
@@ -90,6 +92,7 @@ def _verbs_of_an_exact_filter(url: str, name: str, shards: int = 1) -> None:
         assert [True, False] == ["a" in seen, "b" in seen]
         assert all(seen.contains_many(items))
         assert 1001 == seen.info().items
+        assert [True, False] == [seen.discard("a"), seen.discard("a")]
         assert [] == seen.warnings()
         seen.clear()
         assert "a" not in seen
@@ -258,5 +261,5 @@ def test_list_needs_scan(
     url = _set_user(admin, name, *more)
     with TimeBloom.from_url(url, name, capacity=100) as seen:
         seen.add("a")
-    assert main(["list", url]) == code
+    assert main(["list", "--url", url]) == code
     assert (name in capsys.readouterr().out) == (code == 0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import random
 import threading
 import time
@@ -13,10 +15,12 @@ from unittest.mock import patch
 
 import pytest
 import redis
+import redis.asyncio
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from tbloom import Claim, TimeBloom
+from tbloom import AsyncTimeBloom, Claim, TimeBloom
+from tbloom.engine.aio import _cancellable
 from tests.helpers.forks import in_child, needs_fork
 from tests.helpers.making import needs_kept
 from tests.helpers.proxy import Fault, Proxy
@@ -296,3 +300,44 @@ def test_the_reply_to_a_call_that_was_interrupted_is_not_the_next_call_s(
         assert [False] * 3 == [seen.add(item) for item in ("old", "old 2", "old 3")]
         assert [True] * size == seen.add_many(items)
         assert [False] * size == seen.add_many(items)
+
+
+async def test_an_error_of_a_cancelled_call_is_not_logged() -> None:
+    """By asyncio, as one that nobody has looked at."""
+    logged: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: logged.append(context))
+
+    async def fail() -> None:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            raise redis.ConnectionError from None
+
+    task = asyncio.create_task(_cancellable(fail()))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)  # its own task has begun
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()
+    del task
+    gc.collect()
+    assert [] == logged
+
+
+async def test_a_cancelled_task_ends_wherever_it_is(url: str, name: str) -> None:
+    """Also where redis-py sends with a time limit, whose ``wait_for`` swallows cancellations before Python 3.12."""
+    async with redis.asyncio.Redis.from_url(url, socket_timeout=2) as client:
+        seen, is_over = AsyncTimeBloom(client, name), False
+
+        async def add(task: int) -> None:
+            while not is_over:
+                await (seen.add("a") if task % 2 else seen.add_many(["a"]))
+
+        tasks = [asyncio.create_task(add(task)) for task in range(10)]
+        await asyncio.sleep(0.3)
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks, timeout=3)
+        is_over = True
+        await asyncio.wait(tasks)
+        assert [True] * len(tasks) == [task.cancelled() for task in tasks]

@@ -32,12 +32,14 @@ def exact(alone: str, name: str) -> Iterator[ExactFilter]:
 def test_list_shows_an_exact_filter_as_one(alone: str, name: str, exact: ExactFilter) -> None:
     with TimeBloom.from_url(alone, f"{name}-slices", capacity=1000) as seen:
         seen.add("a")
-    done = tbloom("list", alone)
+    done = tbloom("list", "--url", alone)
     assert (0, "") == (done.returncode, done.stderr)
     [line] = [line.split() for line in done.stdout.splitlines() if line.startswith(f"{name} ")]
     assert [name, "exact", "2", "2,000"] == line[:4]
     assert f"{name}-slices" in done.stdout
-    shown = {info["name"]: info for info in json.loads(tbloom("list", alone, "--json").stdout)}
+    shown = {
+        info["name"]: info for info in json.loads(tbloom("list", "--url", alone, "--json").stdout)
+    }
     assert ("exact", 2000, 2) == tuple(shown[name][key] for key in ("kind", "items", "shards"))
     assert "kind" not in shown[f"{name}-slices"]
     assert exact.info().bytes == shown[name]["bytes"]
@@ -47,14 +49,18 @@ def test_list_shows_an_exact_filter_as_one(alone: str, name: str, exact: ExactFi
     "words",
     [
         *(["info"], ["metrics"], ["watch"], ["report"], ["check", "-"], ["add", "-"]),
-        *(["export", "/dev/null"], ["add", "-", "--create", "--capacity", "1000"]),
+        *(
+            ["export", "/dev/null"],
+            ["add", "-", "--create", "--capacity", "1000"],
+            ["reconfigure", "--slices", "3"],
+        ),
     ],
     ids=" ".join,
 )
 def test_the_other_commands_say_that_it_is_an_exact_filter(
     alone: str, exact: ExactFilter, words: list[str]
 ) -> None:
-    done = tbloom(words[0], alone, exact.name, *words[1:], stdin="a\n")
+    done = tbloom(words[0], "--url", alone, exact.name, *words[1:], stdin="a\n")
     refused(done, exact.name, "is an exact filter")
     assert 2000 == exact.info().items
 

@@ -19,6 +19,8 @@ VERBS: dict[str, Callable[[ExactFilter], Any]] = {
     "add_many": lambda seen: seen.add_many(["new 1", "new 2", "7"]),
     "contains": lambda seen: seen.contains("7"),
     "contains_many": lambda seen: seen.contains_many(["7", "new"]),
+    "discard": lambda seen: seen.discard("new"),
+    "discard_many": lambda seen: seen.discard_many(["new 1", "new 2"]),
     "info": lambda seen: seen.info(),
     "clear": lambda seen: seen.clear(),
 }
@@ -178,7 +180,7 @@ _LANES = ["garbage", "", "1", ":", "x:1", "9" * 30 + ":1", "2:", "2:9", "2:xx", 
 @pytest.mark.parametrize("value", [*_LANES, "2:11111"], ids=ascii)
 def test_a_lane_that_is_none_ends_clearly(own: redis.Redis, value: str | bytes) -> None:
     """Number 2 is that of the next call: who knows a lane's name can forge its answer."""
-    for verb in ("add", "add_many", "clear"):
+    for verb in ("add", "add_many", "discard", "clear"):
         seen = _filled(own, 1)
         for key in _keys(own, "lane"):
             own.set(key, value)

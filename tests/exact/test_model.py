@@ -12,6 +12,7 @@ from tbloom.exact import ExactFilter, exchange
 
 START = datetime(2019, 6, 3, tzinfo=timezone.utc)
 ITEMS = 400
+VERBS = ["add", "add_many", "discard", "look", "wait", "clear", "join"]
 TTLS = [1, 2, 5, 30, 300, 3000, 86_400, 10_000_000]
 
 
@@ -25,7 +26,12 @@ class Model:
     def holds(self, item: str) -> bool:
         return self.expires.get(item, 0) > self.now
 
-    def add(self, item: str, ttl: int) -> bool:
+    def discard(self, item: str) -> bool:
+        was_held = self.holds(item)
+        self.expires.pop(item, None)
+        return was_held
+
+    def add(self, item: str, ttl: int = 60) -> bool:
         if self.holds(item):
             return False
         self.expires[item] = self.now + ttl
@@ -49,13 +55,14 @@ def test_every_sequence_of_verbs_is_answered_as_by_a_dict(
     for step in range(steps):
         seen, ttl = rng.choice(clients), rng.choice(TTLS)
         items = [f"{rng.randrange(ITEMS)}" for _ in range(rng.choice([1, 3, 30, 200]))]
-        match rng.choices(["add", "add_many", "look", "wait", "clear", "join"], [40, 15, 15, 9, 1, 2])[0]:  # fmt: skip
-            case "add" if ttl == TTLS[-1]:
-                assert model.add(items[0], 60) is seen.add(items[0]), step
+        match rng.choices(VERBS, [40, 15, 10, 15, 9, 1, 2])[0]:
             case "add":
-                assert model.add(items[0], ttl) is seen.add(items[0], ttl), step
+                given = () if ttl == TTLS[-1] else (ttl,)
+                assert model.add(items[0], *given) is seen.add(items[0], *given), step
             case "add_many":
                 assert [model.add(item, ttl) for item in items] == seen.add_many(items, ttl), step
+            case "discard":
+                assert [*map(model.discard, items)] == seen.discard_many(items), step
             case "look":
                 assert [*map(model.holds, items)] == seen.contains_many(items), step
                 assert sum(map(model.holds, model.expires)) == seen.info().items

@@ -477,10 +477,10 @@ def _written(data: bytes) -> Callable[[Path], object]:
 @pytest.mark.parametrize(
     ("make", "why"),
     [
-        (_written(b"hello"), "a file of tbloom"),
-        (_written(bytes(10_000)), "a file of tbloom"),
-        (_written(b"SQLite format 3\0" * 1000), "a file of tbloom"),
-        (_written(file.MAGIC), "a file of tbloom"),
+        (_written(b"hello"), "a file of tbloom's LocalBloom"),
+        (_written(bytes(10_000)), "a file of tbloom's LocalBloom"),
+        (_written(b"SQLite format 3\0" * 1000), "a file of tbloom's LocalBloom"),
+        (_written(file.MAGIC), "a file of tbloom's LocalBloom"),
         (Path.mkdir, "directory"),
         (os.mkfifo, "a regular file"),
         (lambda path: path.symlink_to(path), "symbolic"),

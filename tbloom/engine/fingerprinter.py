@@ -1,0 +1,44 @@
+"""What has made the fingerprints in a filter, where Scrapy or `tbloom import` has filled it: the path of a class.
+
+Under another fingerprinter all that such a filter has seen is new. No script compares this key.
+"""
+
+from __future__ import annotations
+
+import re
+
+from tbloom.engine.flow import Command, Flow, deliver, text
+
+#: That of scrapy-redis' dupefilter.
+SCRAPY_REDIS = "tbloom.scrapy.dupefilter.fingerprinter.ScrapyRedisFingerprinter"
+
+#: The path of a class, as in ``module.outer.<locals>.Fingerprinter``.
+_PATH = re.compile(r"[\w.<>]{1,200}")
+
+
+def note(key: str, ours: str, ttl_ms: int | None, *, is_new: bool = False) -> Flow[str]:
+    """The fingerprinter that has filled the filter; notes ours, unless there is another one.
+
+    :param ttl_ms: How long what is added now is remembered; None: for ever.
+    :param is_new: The filter is empty.
+    """
+    [known] = [None] if is_new else (yield from deliver([Command(("GET", key))]))
+    if known is not None and checked(known) not in ("", ours):
+        return checked(known)
+    yield from deliver([Command(("SET", key, ours, *(() if ttl_ms is None else ("PX", ttl_ms))))])
+    return ours
+
+
+def checked(known: str | bytes | None) -> str:
+    """The path of a class, or nothing: the log shows no other program's text."""
+    path = text(known or "")
+    return path if _PATH.fullmatch(path) else ""
+
+
+def move(source: str, target: str) -> Flow[None]:
+    """Gives the filter of ``target`` the fingerprinter of the one whose place it takes."""
+    [known] = yield from deliver([Command(("GET", source))])
+    # Not RENAME, which fails when it is sent again.
+    place = ("UNLINK", target) if known is None else ("COPY", source, target, "REPLACE")
+    yield from deliver([Command(place)])
+    yield from deliver([Command(("UNLINK", source))])

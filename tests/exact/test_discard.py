@@ -1,0 +1,194 @@
+"""``discard``: what an exact filter forgets because a client says so."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import redis
+from redis.exceptions import OutOfMemoryError, ReadOnlyError
+
+from tbloom.demo.localredis import LocalRedis
+from tbloom.distinct import DistinctCounter
+from tbloom.exact import ExactFilter
+from tests.helpers import servers
+from tests.helpers.account import names
+from tests.helpers.contents import contents, set_maxmemory
+from tests.helpers.flows import replies_to
+from tests.helpers.making import Make
+from tests.helpers.proxy import LossyProxy, every
+
+each_number_of_shards = pytest.mark.parametrize("shards", [1, 3])
+
+
+@each_number_of_shards
+async def test_a_discarded_item_is_new_again(make_exact: Make, shards: int) -> None:
+    """For all clients; the others stay. One client knows nothing of the buckets that were split."""
+    seen, other = (make_exact(shards=shards) for _ in range(2))
+    assert [False, True] == [await seen.discard("a"), await seen.add("a")]
+    assert [True, True] == [await other.contains("a"), await other.discard("a")]
+    assert all(await seen.add_many(names(2000)))
+    answered = await other.discard_many(["none", "item 7", "item 8", "item 7"])
+    assert [False, True, True, False] == answered
+    assert [True, False] == [await other.discard("item 9"), await seen.discard("item 9")]
+    assert [False, True] == await seen.contains_many(["item 8", "item 10"])
+    assert 1997 == (await seen.info()).items
+    assert [True, False] == await seen.add_many(["item 8", "item 10"])
+    assert 1998 == sum(await other.discard_many(names(2000)))
+    assert 0 == (await seen.info()).items
+
+
+def test_an_expired_item_was_not_remembered(clockwork: Any, name: str) -> None:
+    """By the server's clock."""
+    with ExactFilter.from_url(clockwork.server.url, name, ttl=86_400) as seen:
+        seen.add_many(["hour", "other hour"], ttl=3600)
+        seen.add_many(["day", "other day"])
+        clockwork.set("2019-06-03 00:59:59")
+        assert [True, True] == [seen.discard("other hour"), seen.discard("other day")]
+        clockwork.set("2019-06-03 01:00:00")
+        assert [False, True] == seen.discard_many(["hour", "day"])
+
+
+def test_of_threads_that_discard_and_add_the_same_items_one_gets_each_answer(
+    url: str, name: str
+) -> None:
+    """While replies are lost, and buckets are split: what was new, and not discarded since, is held."""
+    new, gone, items = Counter[str](), Counter[str](), names(300)
+    start, lock = threading.Barrier(4), threading.Lock()
+    with LossyProxy(url, every(7)) as proxy, ExactFilter.from_url(proxy.url, name) as shared:
+
+        def work(seen: ExactFilter, kind: str) -> None:
+            start.wait()
+            for i in range(0, 300, 50):
+                some = items[i : i + 50]
+                added, discarded = seen.add_many(some), seen.discard_many(some[::2])
+                assert all(seen.add_many(names(100, f"{kind} {i}")))
+                with lock:
+                    new.update(item for item, answered in zip(some, added, strict=True) if answered)
+                    gone.update(
+                        item
+                        for item, answered in zip(some[::2], discarded, strict=True)
+                        if answered
+                    )
+
+        with (
+            ExactFilter.from_url(proxy.url, name) as own,
+            ThreadPoolExecutor(4) as threads,
+        ):
+            jobs = [threads.submit(work, [shared, own][i % 2], f"of {i}") for i in range(4)]
+            for job in jobs:
+                job.result()
+        assert proxy.lost > 5
+    with ExactFilter.from_url(url, name) as right:
+        held = [item for item in items if item in right]
+        assert Counter(held) == new - gone
+        assert 2400 + len(held) == right.info().items
+    assert gone.total() >= 150
+
+
+@contextmanager
+def _losing(url: str, name: str, **parameters: Any) -> Iterator[tuple[LossyProxy, ExactFilter]]:
+    with (
+        LossyProxy(url) as proxy,
+        ExactFilter.from_url(proxy.url, name, **parameters) as seen,
+    ):
+        yield proxy, seen
+
+
+def test_a_resent_call_gets_its_first_answer(url: str, name: str) -> None:
+    """Though another client has added the item since."""
+    with _losing(url, name) as (proxy, seen), ExactFilter.from_url(url, name) as other:
+        seen.add_many(names(200))
+        for turn in range(3):
+            proxy.loses_next = True
+            assert seen.discard(f"item {turn}")
+            proxy.loses_next = True
+            assert [True, True, False] == seen.discard_many(
+                [f"item {10 + turn}", f"item {20 + turn}", "none"]
+            )
+        assert 191 == other.info().items
+
+
+def test_an_item_whose_add_had_no_answer_is_added_anew(url: str, name: str) -> None:
+    """The lost answer to the first one is dropped."""
+    with _losing(url, name, retry_for=0) as (proxy, seen), ExactFilter.from_url(url, name) as other:
+        seen.add("before")
+        proxy.loses_next = True
+        with pytest.raises(redis.ConnectionError):
+            seen.add("a")
+        assert seen.discard("a")
+        assert other.add("a")
+        assert not seen.add("a")
+
+
+@pytest.mark.parametrize("kind", [ExactFilter, DistinctCounter])
+def test_an_add_that_is_still_on_its_way_comes_before_the_discard(
+    client: redis.Redis, url: str, name: str, kind: type[ExactFilter | DistinctCounter]
+) -> None:
+    """Else it would come later, and its answer would reach nobody."""
+    with kind.from_url(url, name) as seen:
+        seen.add("before")
+        flow = seen._protocol.add("a")
+        calls = next(flow)
+        flow.close()  # as after an error
+        assert seen.discard("a")
+        replies_to(client, calls)
+        assert "a" not in seen
+        assert [True, False] == [seen.add("a"), seen.add("a")]
+
+
+@pytest.mark.parametrize("found", [True, False])
+def test_a_late_copy_discards_nothing(
+    client: redis.Redis, url: str, name: str, *, found: bool
+) -> None:
+    """Of a call that has found the item, or not; and of one from before a clear()."""
+    with ExactFilter.from_url(url, name) as seen, ExactFilter.from_url(url, name) as other:
+        other.add_many(names(20))
+        seen.contains("item 0")  # knows the layout
+        if not found:
+            other.discard("item 0")
+        early = next(seen._protocol.discard("item 0"))
+        flow = seen._protocol.discard("item 0")
+        calls = next(flow)
+        with pytest.raises(StopIteration) as answer:
+            flow.send(replies_to(client, calls))
+        assert found is answer.value.value
+        assert other.add("item 0")
+        assert [[0, str(int(found)), []]] == replies_to(client, calls)
+        assert seen.discard("item 1")  # the lane's next call
+        assert [3] == [status for status, *_ in replies_to(client, calls)]
+        assert "item 0" in other
+        other.clear()
+        other.add("item 0")
+        assert [5] == [status for status, *_ in replies_to(client, early)]
+        assert "item 0" in other
+
+
+def test_a_server_that_refuses_writes_forgets_nothing(
+    server: LocalRedis, binary: str, name: str
+) -> None:
+    with ExactFilter.from_url(server.url, name) as seen:
+        seen.add_many(names(300))
+        before = contents(server.url)
+        set_maxmemory(server, 1)
+        try:
+            for items in (["item 0"], ["none"], names(300)):
+                with pytest.raises(OutOfMemoryError):
+                    seen.discard_many(items)
+            assert before == contents(server.url)
+        finally:
+            set_maxmemory(server, 0)
+        with servers.replica(binary, server) as replica:
+            port = replica.connection_pool.connection_kwargs["port"]
+            with (
+                ExactFilter.from_url(f"redis://127.0.0.1:{port}", name) as copy,
+                pytest.raises(ReadOnlyError),
+            ):
+                copy.discard("item 0")
+            assert "item 0" in seen
+        assert all(seen.discard_many(names(300)))
