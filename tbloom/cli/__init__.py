@@ -6,11 +6,8 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-import redis
-
 from tbloom.cli.commands import registry
-from tbloom.cli.kit.errors import FAILED, INTERRUPTED, CommandError, one_line
-from tbloom.errors import TBloomError
+from tbloom.cli.kit.errors import FAILED, INTERRUPTED, CommandError, expected, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +20,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _run(words)
     except BrokenPipeError:  # the reader of our output has ended, as head(1) does
         return FAILED
-    except (CommandError, TBloomError, redis.RedisError, OSError, UnicodeError) as error:
+    except Exception as error:
+        if not isinstance(error, expected()):  # not above: --help ends with SystemExit
+            raise
         known = error if isinstance(error, CommandError) else CommandError()
         sys.stderr.write(f"{known.prog}: {one_line(error, words)}\n")
         return known.exit_code
@@ -36,7 +35,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str]) -> int:
     arguments = registry.parse(argv)
-    code = registry.load(arguments.command).run(arguments)
+    with registry.naming_extra(arguments.command):
+        code = registry.load(arguments.command).run(arguments)
     if sys.stdout is not None:
         sys.stdout.flush()  # an error in writing is reported as ours
     return code

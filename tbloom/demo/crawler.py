@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from twisted.python.failure import Failure
     from typing_extensions import Self
 
-USER_AGENT = "tbloom-demo (+https://pypi.org/project/tbloom/)"
+USER_AGENT = "tbloom-demo (+https://github.com/tbloom/tbloom)"
 _POLL_SECONDS = 0.05
 _QUIET_SECONDS = 0.5
 _KEY_SECONDS = 3600

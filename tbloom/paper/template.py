@@ -1,9 +1,9 @@
 """The text of the paper's page."""
 
 PAGE = """\
-# The papers, measured again
+# Papers, reproduced
 
-A paper of 2020 put the fingerprints of Scrapy-Redis into a list of Bloom filters, one for each hour or day, which expire by themselves. tbloom began with it. This page repeats its experiments on a real Redis, and says where it is wrong.
+The experiments of the paper with which tbloom began, repeated on a real Redis. It is of 2020, and puts the fingerprints of Scrapy-Redis into a list of Bloom filters, one for each hour or day, which expire by themselves. This page says where it is wrong.
 
 `{command}` wrote this page on {day}, in {seconds}, with {about}. Slices are short, so that an "hour" takes {hour} s and a "day" {day_seconds} s. The processes, the server and its expiry are real.
 

@@ -31,7 +31,7 @@ def compared(url: str, client: redis.Redis, name: str) -> Any:
 def compare(url: str, seen: TimeBloom, *more: str) -> tuple[int, dict[str, Any]]:
     """The exit code, and the JSON."""
     with_set = ["--with-set", f"{seen.name}:dupefilter"]
-    done = tbloom("compare", url, seen.name, *with_set, "--json", "--quiet", *more)
+    done = tbloom("compare", "--url", url, seen.name, *with_set, "--json", "--quiet", *more)
     assert done.stderr == ""
     return done.returncode, json.loads(done.stdout)
 
@@ -60,7 +60,7 @@ def test_compare_knows_fingerprints_of_another_kind(url: str, compared: TimeBloo
     key, name = f"{compared.name}:dupefilter", f"{compared.name}-other"
     with TimeBloom.from_url(url, name, capacity=100) as other:
         other.add("a")
-        done = tbloom("compare", url, name, "--with-set", key, "--random", "10")
+        done = tbloom("compare", "--url", url, name, "--with-set", key, "--random", "10")
     assert 1 == done.returncode
     assert "Are they fingerprints of the same kind?" in done.stdout
 
@@ -89,13 +89,15 @@ def test_compare_with_lines_and_with_a_set_elsewhere(
     few = ["--random", "100", "--json"]
     with TimeBloom.from_url(url, name, capacity=100) as seen:
         seen.add_many(["https://a/1", "https://a/2", b"\x0a" * 20, b"\x0b" * 20])
-        lines = tbloom("compare", url, name, "--with-lines", str(tmp_path / "urls"), *few)
-        stdin = tbloom("compare", url, name, "--with-lines", "-", *few, stdin="https://a/4\n")
+        lines = tbloom("compare", "--url", url, name, "--with-lines", str(tmp_path / "urls"), *few)
+        stdin = tbloom(
+            "compare", "--url", url, name, "--with-lines", "-", *few, stdin="https://a/4\n"
+        )
         there = tbloom(
-            "compare", url, name, "--with-set", "seen", "--from-url", elsewhere, *few[:2]
+            "compare", "--url", url, name, "--with-set", "seen", "--from-url", elsewhere, *few[:2]
         )
         other = tbloom(
-            "compare", url, name, "--with-set", "urls", "--from-url", elsewhere, *few[:2]
+            "compare", "--url", url, name, "--with-set", "urls", "--from-url", elsewhere, *few[:2]
         )
     assert (0, 2, 0) == (lines.returncode, *_found(lines.stdout))
     assert (1, 1, 1) == (stdin.returncode, *_found(stdin.stdout))
@@ -114,16 +116,26 @@ def test_compare_refuses_wrong_arguments(
     url: str, client: redis.Redis, compared: TimeBloom
 ) -> None:
     name = compared.name
-    refused(tbloom("compare", url, name), "--with-set", "--with-lines")
+    refused(tbloom("compare", "--url", url, name), "--with-set", "--with-lines")
     refused(
-        tbloom("compare", url, name, "--with-set", f"{name}:no"), f"{name}:no", "there is no key"
+        tbloom("compare", "--url", url, name, "--with-set", f"{name}:no"),
+        f"{name}:no",
+        "there is no key",
     )
     client.set(f"{name}:text", "a", ex=60)
-    refused(tbloom("compare", url, name, "--with-set", f"{name}:text"), f"{name}:text", "string")
-    refused(tbloom("compare", url, name, "--with-lines", "/no/such"), "/no/such")
+    refused(
+        tbloom("compare", "--url", url, name, "--with-set", f"{name}:text"),
+        f"{name}:text",
+        "string",
+    )
+    refused(tbloom("compare", "--url", url, name, "--with-lines", "/no/such"), "/no/such")
     given = ["--with-lines", "-", "--from-url", url]
-    refused(tbloom("compare", url, name, *given), "--from-url", "--with-set")
-    refused(tbloom("compare", url, name, "--with-lines", "-", "--random", "0"), "--random", "'0'")
+    refused(tbloom("compare", "--url", url, name, *given), "--from-url", "--with-set")
+    refused(
+        tbloom("compare", "--url", url, name, "--with-lines", "-", "--random", "0"),
+        "--random",
+        "'0'",
+    )
 
 
 @pytest.mark.parametrize(
@@ -170,12 +182,12 @@ def test_a_broken_promise_is_told_though_the_slice_has_grown(url: str, name: str
         seen.reconfigure()
         info = seen.info()
         assert (2, 0.01) == (info.slices[-1].parts, info.promised_error_rate)
-        printed = tbloom("info", url, name, "--json").stdout
+        printed = tbloom("info", "--url", url, name, "--json").stdout
         assert any(
             "more than the promised 1.0e-02" in said for said in json.loads(printed)["warnings"]
         )
         given = ["--with-lines", "-", "--random", "1000"]
-        done = tbloom("compare", url, name, *given, stdin="1\n2\n")
+        done = tbloom("compare", "--url", url, name, *given, stdin="1\n2\n")
     assert 1 == done.returncode
     assert "missing items" not in done.stdout
     assert "the error rate is higher than promised" in done.stdout

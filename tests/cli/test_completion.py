@@ -24,8 +24,8 @@ def test_bash_completes_every_command(tmp_path: Path) -> None:
     ("line", "offered"),
     [
         ("plan --cap", ["--capacity"]),
-        ("check redis://localhost news ur", ["urls", "urls.txt"]),
-        ("count add redis://localhost urls ur", ["urls", "urls.txt"]),
+        ("check news ur", ["urls", "urls.txt"]),
+        ("count add --url redis://localhost urls ur", ["urls", "urls.txt"]),
         ("pages ls ur", ["urls"]),
         ("pages put urls https://example.com/ ur", ["urls", "urls.txt"]),
     ],

@@ -64,8 +64,8 @@ AFTER_URL = {name: ["left"] for name in ("add", "show", "retention", "clear")} |
 def test_wrong_urls_are_refused(verb: str) -> None:
     """The error does not have the password."""
     names = AFTER_URL.get(verb, ["left", "right"])
-    refused(tbloom("count", verb, "localhost", *names), "url", "'***'")
-    done = tbloom("count", verb, "redis://:secret@127.0.0.1:1/0", *names, stdin="a\n")
+    refused(tbloom("count", verb, "--url", "localhost", *names), "url", "'***'")
+    done = tbloom("count", verb, "--url", "redis://:secret@127.0.0.1:1/0", *names, stdin="a\n")
     refused(done, "127.0.0.1:1")
     assert "secret" not in done.stderr
 
@@ -73,14 +73,14 @@ def test_wrong_urls_are_refused(verb: str) -> None:
 def test_add_counts_each_member_once(alone: str, tmp_path: Path) -> None:
     """The members are lines of standard input and of files."""
     assert (
-        count("add", alone, "left", stdin="a\nb\n\na\r\nc")
+        count("add", "--url", alone, "left", stdin="a\nb\n\na\r\nc")
         == "4 members read, 3 counted for the first time\n"
     )
     (tmp_path / "one").write_bytes(b"b\n\xff\xfe\n")
     (tmp_path / "two").write_bytes(b"d\n")
     files = [str(tmp_path / name) for name in ("one", "two")]
     assert (
-        count("add", alone, "left", files[0], "--quiet", files[1], "-", stdin="e\n")
+        count("add", "--url", alone, "left", files[0], "--quiet", files[1], "-", stdin="e\n")
         == "4 members read, 3 counted for the first time\n"
     )
     with DistinctCounter.from_url(alone, "left") as left:
@@ -93,7 +93,10 @@ def test_a_missing_file_is_refused_before_anything_is_counted(
     own: redis.Redis, alone: str, tmp_path: Path
 ) -> None:
     (tmp_path / "one").write_text("new\n")
-    refused(tbloom("count", "add", alone, "left", str(tmp_path / "one"), "/no/such"), "/no/such")
+    refused(
+        tbloom("count", "add", "--url", alone, "left", str(tmp_path / "one"), "/no/such"),
+        "/no/such",
+    )
     assert keys(own) == {}
 
 
@@ -101,18 +104,18 @@ def test_add_creates_a_counter(alone: str) -> None:
     """Without parameters, the stored ones are used."""
     like = ["--granularity", "h", "--slices", "48", "--tz", "Europe/Berlin"]
     assert (
-        count("add", alone, "left", *like, "--mapping", "other", stdin="a\n")
+        count("add", "--url", alone, "left", *like, "--mapping", "other", stdin="a\n")
         == "1 member read, 1 counted for the first time\n"
     )
     assert (
-        count("add", alone, "left", "--mapping", "other", stdin="a\nb\n")
+        count("add", "--url", alone, "left", "--mapping", "other", stdin="a\nb\n")
         == "2 members read, 1 counted for the first time\n"
     )
-    count("add", alone, "left", *like, "--mapping", "other", stdin="c\n")
+    count("add", "--url", alone, "left", *like, "--mapping", "other", stdin="c\n")
     kept = {"granularity": "h", "slices": 48, "tz": "Europe/Berlin"}
     with DistinctCounter.from_url(alone, "left", "other", **kept) as left:
         assert left.count() == 3
-    [listed] = json.loads(count("list", alone, "--json"))
+    [listed] = json.loads(count("list", "--url", alone, "--json"))
     assert listed == {"mapping": "other", "name": "left", **kept, "count": 3}
 
 
@@ -139,7 +142,7 @@ def test_add_refuses_wrong_arguments_and_changes_nothing(
     with TimeBloom.from_url(filled, "bloom") as seen:
         seen.add("a")
     before = keys(own)
-    refused(tbloom("count", "add", filled, *arguments, stdin="a\n"), *said)
+    refused(tbloom("count", "add", "--url", filled, *arguments, stdin="a\n"), *said)
     assert keys(own) == before
 
 
@@ -147,7 +150,7 @@ def test_ctrl_c_ends_add_between_two_steps(alone: str) -> None:
     """A step is one read of the input. The last step, of four requests, has begun when the signal comes."""
     members = [f"{i:07}" for i in range(1500)]
     a_step = 500  # 4,000 bytes, which a pipe keeps together
-    running = started("count", "add", alone, "left", "--quiet", text=True)
+    running = started("count", "add", "--url", alone, "left", "--quiet", text=True)
     try:
         assert running.stdin
         with DistinctCounter.from_url(alone, "left") as left:
@@ -167,7 +170,7 @@ def test_ctrl_c_ends_add_between_two_steps(alone: str) -> None:
 
 
 def test_ctrl_c_ends_add_that_waits(alone: str) -> None:
-    running = started("count", "add", alone, "left", "--quiet", text=True)
+    running = started("count", "add", "--url", alone, "left", "--quiet", text=True)
     try:
         assert running.stdin
         running.stdin.write("a\n")
@@ -185,7 +188,7 @@ def test_ctrl_c_ends_add_that_waits(alone: str) -> None:
 def test_counts_are_combined(filled: str) -> None:
     """Two counters, one or three; a counter may be given twice."""
     combined = {
-        (verb, *names): count(verb, filled, *names)
+        (verb, *names): count(verb, "--url", filled, *names)
         for verb in ("and", "or", "xor")
         for names in (["left"], ["left", "right"], ["left", "right", "days"], ["left", "left"])
     }
@@ -204,7 +207,7 @@ def test_counts_are_combined(filled: str) -> None:
         ("xor", "left", "left"): "0\n",
     }
     # As with FILE ..., names may come after an option.
-    assert count("and", filled, "left", "--mapping", "ids", "right") == "50\n"
+    assert count("and", "--url", filled, "left", "--mapping", "ids", "right") == "50\n"
 
 
 def test_slices_are_combined_by_their_labels(clockwork: Any) -> None:
@@ -213,21 +216,25 @@ def test_slices_are_combined_by_their_labels(clockwork: Any) -> None:
     like = ["--granularity", "d", "--slices", "3"]
     for day, members in (("03", "a\nb\nc\n"), ("04", "b\nc\nd\n"), ("05", "e\n")):
         clockwork.set(f"2019-06-{day} 12:00:00")
-        count("add", url, "urls", *like, stdin=members)
+        count("add", "--url", url, "urls", *like, stdin=members)
     monday, tuesday = "urls@20190603", "urls@20190604"
-    assert count("and", url, monday, tuesday) == "2\n"
-    assert count("xor", url, monday, tuesday) == "2\n"
-    assert count("or", url, monday, tuesday) == "4\n"
-    assert count("or", url, monday) == "3\n"
-    assert count("or", url, "urls") == "5\n"
-    count("add", url, tuesday, stdin="a\n")
-    count("add", url, "u@", *like, stdin="z\n")
-    assert count("and", url, monday, tuesday) == "1\n"
-    assert count("or", url, "u@@20190605") == "1\n"
+    assert count("and", "--url", url, monday, tuesday) == "2\n"
+    assert count("xor", "--url", url, monday, tuesday) == "2\n"
+    assert count("or", "--url", url, monday, tuesday) == "4\n"
+    assert count("or", "--url", url, monday) == "3\n"
+    assert count("or", "--url", url, "urls") == "5\n"
+    count("add", "--url", url, tuesday, stdin="a\n")
+    count("add", "--url", url, "u@", *like, stdin="z\n")
+    assert count("and", "--url", url, monday, tuesday) == "1\n"
+    assert count("or", "--url", url, "u@@20190605") == "1\n"
     expected = "a slice from 20190603 to 20190605"
     for label in ("20190602", "20190606", "2019-06-05", "x", ""):
-        refused(tbloom("count", "or", url, "urls", f"urls@{label}"), f"'urls@{label}'", expected)
-    refused(tbloom("count", "or", url, f"{tuesday}@all"), f"'{tuesday}@all'", "no slices")
+        refused(
+            tbloom("count", "or", "--url", url, "urls", f"urls@{label}"),
+            f"'urls@{label}'",
+            expected,
+        )
+    refused(tbloom("count", "or", "--url", url, f"{tuesday}@all"), f"'{tuesday}@all'", "no slices")
 
 
 @pytest.mark.parametrize("word", ["nosuch", "nosuch@20190603", "@", "@20190603", "bloom"])
@@ -237,50 +244,58 @@ def test_unknown_counters_are_refused(own: redis.Redis, filled: str, verb: str, 
         seen.add("a")
     before = keys(own)
     names = ["left", word] if verb in ("and", "or", "xor") else [word]
-    refused(tbloom("count", verb, filled, *names), f"'{word}'", UNKNOWN)
-    refused(tbloom("count", verb, filled, "left", "--mapping", "nosuch"), "'nosuch'", UNKNOWN)
+    refused(tbloom("count", verb, "--url", filled, *names), f"'{word}'", UNKNOWN)
+    refused(
+        tbloom("count", verb, "--url", filled, "left", "--mapping", "nosuch"), "'nosuch'", UNKNOWN
+    )
     assert keys(own) == before
 
 
 def test_an_error_names_the_mapping_that_has_the_counter(filled: str) -> None:
-    count("add", filled, "urls", "--mapping", "docs:ids", stdin="a\n")
-    refused(tbloom("count", "show", filled, "urls"), "--mapping docs:ids has one of this name")
-    assert "has one" not in tbloom("count", "show", filled, "nosuch").stderr
+    count("add", "--url", filled, "urls", "--mapping", "docs:ids", stdin="a\n")
+    refused(
+        tbloom("count", "show", "--url", filled, "urls"), "--mapping docs:ids has one of this name"
+    )
+    assert "has one" not in tbloom("count", "show", "--url", filled, "nosuch").stderr
 
 
 @pytest.mark.parametrize("key", ["config", "counters"])
 @pytest.mark.parametrize("verb", ["add", "show", "clear", "and"])
 def test_a_foreign_key_is_named(own: redis.Redis, alone: str, verb: str, key: str) -> None:
-    count("add", alone, "left", stdin="a\n")
+    count("add", "--url", alone, "left", stdin="a\n")
     own.delete(f"{{ids}}:{key}")
     own.rpush(f"{{ids}}:{key}", "mine")
-    refused(tbloom("count", verb, alone, "left", stdin="a\n"), "--mapping ids", f"{{ids}}:{key}")
+    refused(
+        tbloom("count", verb, "--url", alone, "left", stdin="a\n"),
+        "--mapping ids",
+        f"{{ids}}:{key}",
+    )
 
 
 @pytest.mark.parametrize(
     "words", [["or", "left"], ["show", "left", "--json"], ["add", "left", "--quiet"]]
 )
 def test_standard_output_may_be_closed(filled: str, words: list[str]) -> None:
-    assert without_stdout("count", words[0], filled, *words[1:]) == (0, "")
+    assert without_stdout("count", words[0], "--url", filled, *words[1:]) == (0, "")
 
 
 def test_show_prints_count_slices_and_mapping(filled: str) -> None:
     """The table and the JSON have the same figures."""
     with DistinctCounter.from_url(filled, "days", granularity="d", slices=3) as days:
         info = days.info()
-    shown = json.loads(count("show", filled, "days", "--json"))
+    shown = json.loads(count("show", "--url", filled, "days", "--json"))
     assert (shown["count"], shown["members"]) == (10, 150)
     assert (shown["bytes"], shown["mapping_bytes"]) == (info.bytes, info.mapping_bytes)
     labels = [slice.label for slice in info.slices]
     assert [(s["label"], s["count"]) for s in shown["slices"]] == [
         *zip(labels, (0, 0, 10), strict=True)
     ]
-    lines = [line.split() for line in count("show", filled, "days").splitlines()]
+    lines = [line.split() for line in count("show", "--url", filled, "days").splitlines()]
     assert [[labels[0], "0"], [labels[1], "0"], [labels[2], "10"], ["window", "10"]] == [
         line[:2] for line in lines if len(line) == 4 and line[0] != "slice"
     ]
     assert ["mapping", "'ids':", "150", "members,"] in [line[:4] for line in lines]
-    text = count("show", filled, "left")
+    text = count("show", "--url", filled, "left")
     assert text.startswith("left: 100 distinct members")
     assert "window" not in text
 
@@ -289,24 +304,24 @@ def test_show_within_counts_the_newest_slices(clockwork: Any) -> None:
     url = clockwork.server.url
     for day, members in (("03", "a\nb\n"), ("04", "b\nc\n"), ("05", "c\n")):
         clockwork.set(f"2019-06-{day} 12:00:00")
-        count("add", url, "urls", "--granularity", "d", "--slices", "3", stdin=members)
-    shown = json.loads(count("show", url, "urls", "--within", "2", "--json"))
+        count("add", "--url", url, "urls", "--granularity", "d", "--slices", "3", stdin=members)
+    shown = json.loads(count("show", "--url", url, "urls", "--within", "2", "--json"))
     assert shown["count"] == 2
     assert [slice["label"] for slice in shown["slices"]] == ["20190604", "20190605"]
-    assert "20190603" not in count("show", url, "urls", "--within", "2")
-    refused(tbloom("count", "show", url, "urls", "--within", "4"), "--within", "4")
-    refused(tbloom("count", "show", url, "urls", "--within", "x"), "--within", "'x'")
-    count("add", url, "whole", stdin="a\n")
-    refused(tbloom("count", "show", url, "whole", "--within", "1"), "within", "no slices")
+    assert "20190603" not in count("show", "--url", url, "urls", "--within", "2")
+    refused(tbloom("count", "show", "--url", url, "urls", "--within", "4"), "--within", "4")
+    refused(tbloom("count", "show", "--url", url, "urls", "--within", "x"), "--within", "'x'")
+    count("add", "--url", url, "whole", stdin="a\n")
+    refused(tbloom("count", "show", "--url", url, "whole", "--within", "1"), "within", "no slices")
 
 
 def test_show_warns_of_a_server_that_drops_keys(own: redis.Redis, filled: str) -> None:
-    assert "warning" not in count("show", filled, "left")
+    assert "warning" not in count("show", "--url", filled, "left")
     before = own.config_get("maxmemory*")
     own.config_set("maxmemory-policy", "allkeys-lru")
     own.config_set("maxmemory", "1gb")
     try:
-        assert "warning: " in count("show", filled, "left")
+        assert "warning: " in count("show", "--url", filled, "left")
     finally:
         for setting in ("maxmemory", "maxmemory-policy"):
             own.config_set(setting, before[setting])
@@ -316,53 +331,59 @@ def test_list_shows_the_counters_of_all_mappings(filled: str) -> None:
     """Or of one mapping."""
     with TimeBloom.from_url(filled, "bloom") as seen:
         seen.add("a")
-    count("add", filled, "left", "--mapping", "other:3", stdin="a\n")
+    count("add", "--url", filled, "left", "--mapping", "other:3", stdin="a\n")
     ours = [("ids", "days", 10), ("ids", "left", 100), ("ids", "right", 100)]
     other = [("other:3", "left", 1)]
     for of, expected in (([], ours + other), (["--mapping", "ids"], ours)):
-        listed = json.loads(count("list", filled, *of, "--json"))
+        listed = json.loads(count("list", "--url", filled, *of, "--json"))
         assert [(one["mapping"], one["name"], one["count"]) for one in listed] == expected
-        lines = [line.split() for line in count("list", filled, *of).splitlines()[1:]]
+        lines = [line.split() for line in count("list", "--url", filled, *of).splitlines()[1:]]
         assert [(line[0], line[1], int(line[-1])) for line in lines] == expected
-    refused(tbloom("count", "list", filled, "--mapping", "nosuch"), "'nosuch'", UNKNOWN)
-    refused(tbloom("count", "list", filled, "--mapping", "bloom"), "--mapping", "'bloom'")
+    refused(tbloom("count", "list", "--url", filled, "--mapping", "nosuch"), "'nosuch'", UNKNOWN)
+    refused(tbloom("count", "list", "--url", filled, "--mapping", "bloom"), "--mapping", "'bloom'")
 
 
 def test_list_of_an_empty_server_is_empty(alone: str) -> None:
-    done = tbloom("count", "list", alone)
+    done = tbloom("count", "list", "--url", alone)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "no counters here\n")
-    assert json.loads(count("list", alone, "--json")) == []
+    assert json.loads(count("list", "--url", alone, "--json")) == []
 
 
 def test_list_names_unreadable_counters(own: redis.Redis, filled: str) -> None:
     """It shows the others."""
     own.hset("{ids}:counters", "left", "mine")
-    count("add", filled, "some", "--mapping", "theirs", stdin="a\n")
+    count("add", "--url", filled, "some", "--mapping", "theirs", stdin="a\n")
     own.set("{theirs}:counters", "theirs")
     own.rpush("{mine}:config", "mine")
-    done = tbloom("count", "list", filled, "--json")
+    done = tbloom("count", "list", "--url", filled, "--json")
     assert done.returncode == 1
     assert ["days", "right"] == [one["name"] for one in json.loads(done.stdout)]
     assert ["tbloom: left: ", "tbloom: theirs: "] == [
         re.match(r"tbloom: \w+: |", line)[0] for line in done.stderr.splitlines()
     ]
-    refused(tbloom("count", "show", filled, "left"), "'left' in the counters of 'ids'", "'mine'")
-    assert count("or", filled, "right", "days") == "110\n"
+    refused(
+        tbloom("count", "show", "--url", filled, "left"),
+        "'left' in the counters of 'ids'",
+        "'mine'",
+    )
+    assert count("or", "--url", filled, "right", "days") == "110\n"
 
 
 def test_clear_forgets_a_counter(own: redis.Redis, filled: str) -> None:
     """Its ids stay, because other counters may use them."""
-    done = tbloom("count", "clear", filled, "left")
+    done = tbloom("count", "clear", "--url", filled, "left", "--yes")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "Cleared the counter 'left'\n")
-    assert ["days", "right"] == [one["name"] for one in json.loads(count("list", filled, "--json"))]
+    assert ["days", "right"] == [
+        one["name"] for one in json.loads(count("list", "--url", filled, "--json"))
+    ]
     assert [] == [*own.scan_iter("*:chunks:left:*")]
-    assert json.loads(count("show", filled, "right", "--json"))["members"] == 150
+    assert json.loads(count("show", "--url", filled, "right", "--json"))["members"] == 150
 
 
 def test_list_shows_a_mapping_without_counters(filled: str) -> None:
     for name in ("left", "right", "days"):
-        tbloom("count", "clear", filled, name)
-    done = tbloom("count", "list", filled)
+        tbloom("count", "clear", "--url", filled, name, "--yes")
+    done = tbloom("count", "list", "--url", filled)
     assert (done.returncode, done.stdout) == (0, "")
     assert "mapping 'ids'" in done.stderr
     assert "no counters here" in done.stderr
@@ -370,23 +391,25 @@ def test_list_shows_a_mapping_without_counters(filled: str) -> None:
 
 def test_clear_all_forgets_a_mapping(own: redis.Redis, filled: str) -> None:
     """Other mappings stay."""
-    count("add", filled, "left", "--mapping", "other", stdin="a\n")
-    done = tbloom("count", "clear", filled, "--all")
+    count("add", "--url", filled, "left", "--mapping", "other", stdin="a\n")
+    refused(tbloom("count", "clear", "--url", filled, "--all"), "--yes")
+    done = tbloom("count", "clear", "--url", filled, "--all", "--yes")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "Cleared the mapping 'ids'\n")
     assert [] == [key for key in own.scan_iter("{ids}*") if b":lane:" not in key]
     assert [("other", 1)] == [
-        (one["mapping"], one["count"]) for one in json.loads(count("list", filled, "--json"))
+        (one["mapping"], one["count"])
+        for one in json.loads(count("list", "--url", filled, "--json"))
     ]
-    refused(tbloom("count", "clear", filled, "--all"), "'ids'", UNKNOWN)
+    refused(tbloom("count", "clear", "--url", filled, "--all"), "'ids'", UNKNOWN)
 
 
 def test_clear_needs_either_a_name_or_all(own: redis.Redis, filled: str) -> None:
     before = keys(own)
-    refused(tbloom("count", "clear", filled), "NAME", "--all")
-    refused(tbloom("count", "clear", filled, "left", "--all"), "NAME", "--all")
+    refused(tbloom("count", "clear", "--url", filled), "NAME", "--all")
+    refused(tbloom("count", "clear", "--url", filled, "left", "--all"), "NAME", "--all")
     with TimeBloom.from_url(filled, "bloom") as seen:
         seen.add("a")
-        refused(tbloom("count", "clear", filled, "--all", "--mapping", "bloom"), "'bloom'")
+        refused(tbloom("count", "clear", "--url", filled, "--all", "--mapping", "bloom"), "'bloom'")
         assert "a" in seen
     assert before.items() <= keys(own).items()
 
@@ -404,7 +427,7 @@ def test_the_other_commands_say_that_it_is_a_mapping(
     own: redis.Redis, filled: str, words: list[str]
 ) -> None:
     before = keys(own)
-    done = tbloom(words[0], filled, "ids", *words[1:], stdin="a\n")
+    done = tbloom(words[0], "--url", filled, "ids", *words[1:], stdin="a\n")
     refused(done, "'ids'", "is a mapping of distinct counters", "tbloom count")
     assert keys(own) == before
 
@@ -415,9 +438,9 @@ def test_no_filter_is_restored_over_a_mapping(
     with TimeBloom.from_url(filled, "bloom") as seen:
         seen.add("a")
     file = str(tmp_path / "file")
-    assert tbloom("export", filled, "bloom", file).returncode == 0
+    assert tbloom("export", "--url", filled, "bloom", file).returncode == 0
     before = keys(own)
-    done = tbloom("restore", filled, file, "--name", "ids", "--replace")
+    done = tbloom("restore", "--url", filled, file, "--name", "ids", "--replace")
     refused(done, "is a mapping of distinct counters")
     assert keys(own) == before
 
@@ -427,12 +450,12 @@ def test_lists_of_filters_leave_mappings_out(filled: str) -> None:
     from tbloom.cli.commands import metrics  # noqa: PLC0415 - it needs the metrics extra
     from tbloom.cli.kit import filters  # noqa: PLC0415 - it needs the metrics extra
 
-    done = tbloom("list", filled)
+    done = tbloom("list", "--url", filled)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "no filters here\n")
     with TimeBloom.from_url(filled, "bloom") as seen:
         seen.add("a")
     assert ["bloom"] == [
-        info["name"] for info in json.loads(tbloom("list", filled, "--json").stdout)
+        info["name"] for info in json.loads(tbloom("list", "--url", filled, "--json").stdout)
     ]
     with filters.connect(filled) as client:
         assert ["bloom"] == [one.name for one in metrics._All(filled, client, 0).filters()]
@@ -445,19 +468,19 @@ def test_a_cluster_s_mappings_are_found_on_every_master(name: str) -> None:
     with servers.Cluster(servers.BINARIES["redis-server"]) as cluster:
         like = ["--granularity", "d", "--slices", "3"]
         for mapping in "abcdef":
-            count("add", cluster.url, name, *like, "--mapping", mapping, stdin="a\nb\n")
-        listed = json.loads(count("list", cluster.url, "--json"))
+            count("add", "--url", cluster.url, name, *like, "--mapping", mapping, stdin="a\nb\n")
+        listed = json.loads(count("list", "--url", cluster.url, "--json"))
         assert [*"abcdef"] == [one["mapping"] for one in listed]
-        shown = json.loads(count("show", cluster.url, name, "--mapping", "c", "--json"))
+        shown = json.loads(count("show", "--url", cluster.url, name, "--mapping", "c", "--json"))
         today = f"{name}@{shown['slices'][-1]['label']}"
-        assert count("and", cluster.url, name, today, "--mapping", "c") == "2\n"
-        count("clear", cluster.url, "--all", "--mapping", "c")
-        listed = json.loads(count("list", cluster.url, "--json"))
+        assert count("and", "--url", cluster.url, name, today, "--mapping", "c") == "2\n"
+        count("clear", "--url", cluster.url, "--all", "--mapping", "c", "--yes")
+        listed = json.loads(count("list", "--url", cluster.url, "--json"))
         assert [*"abdef"] == [one["mapping"] for one in listed]
 
 
 def test_show_fits_into_80_columns(filled: str) -> None:
-    lines = screen("count", "show", filled, "days")
+    lines = screen("count", "show", "--url", filled, "days")
     assert any(line.startswith("window") for line in lines)
     assert max(map(len, lines)) <= 80
 
@@ -475,7 +498,8 @@ def week(clockwork: servers.Clockwork) -> str:
 
 def test_retention_is_a_table(week: str, tmp_path: Path) -> None:
     assert [
-        line.split() for line in count("retention", week, "<pages>", "--days", "3").splitlines()
+        line.split()
+        for line in count("retention", "--url", week, "<pages>", "--days", "3").splitlines()
     ] == [
         ["new", "in", "members", "1", "2"],
         ["20190603", "4", "50", "25"],
@@ -483,7 +507,7 @@ def test_retention_is_a_table(week: str, tmp_path: Path) -> None:
         ["20190605", "1"],
         ["days", "later,", "%", "of", "them"],
     ]
-    found = json.loads(count("retention", week, "<pages>", "--within", "2", "--json"))
+    found = json.loads(count("retention", "--url", week, "<pages>", "--within", "2", "--json"))
     assert found == {
         "name": "<pages>",
         "granularity": "d",
@@ -493,50 +517,58 @@ def test_retention_is_a_table(week: str, tmp_path: Path) -> None:
         ],
     }
     page = tmp_path / "page.html"
-    assert count("retention", week, "<pages>", "--html", str(page)) == ""
+    assert count("retention", "--url", week, "<pages>", "--html", str(page)) == ""
     html = page.read_text(encoding="utf-8")
     assert "&lt;pages&gt;" in html
     assert "<pages>" not in html
     assert 'style="--share: 30.0%" title="2 of 4">50 %</td>' in html
-    assert count("retention", week, "<pages>", "--html", "-") == html
+    assert count("retention", "--url", week, "<pages>", "--html", "-") == html
 
 
 def test_retention_needs_slices(filled: str, week: str) -> None:
-    refused(tbloom("count", "retention", filled, "left"), "counter", "slices")
-    refused(tbloom("count", "retention", week, "<pages>", "--within", "8"), "--within", "1 to 7")
-    count("add", filled, "hours", "--granularity", "h", "--slices", "3", stdin="a\n")
-    refused(tbloom("count", "retention", filled, "hours", "--days", "1"), "--days", "'hours'")
+    refused(tbloom("count", "retention", "--url", filled, "left"), "counter", "slices")
+    refused(
+        tbloom("count", "retention", "--url", week, "<pages>", "--within", "8"),
+        "--within",
+        "1 to 7",
+    )
+    count("add", "--url", filled, "hours", "--granularity", "h", "--slices", "3", stdin="a\n")
+    refused(
+        tbloom("count", "retention", "--url", filled, "hours", "--days", "1"), "--days", "'hours'"
+    )
 
 
 def test_funnel_counts_step_by_step(filled: str, week: str) -> None:
-    lines = [line.split() for line in count("funnel", filled, "left", "right").splitlines()]
+    lines = [
+        line.split() for line in count("funnel", "--url", filled, "left", "right").splitlines()
+    ]
     assert lines[1:] == [
         ["left", "100", "100", "%", "100", "%"],
         ["right", "50", "50", "%", "50", "%"],
     ]
     days = ["<pages>@20190603", "<pages>@20190604", "<pages>@20190605"]
-    assert json.loads(count("funnel", week, *days, "--json")) == [
+    assert json.loads(count("funnel", "--url", week, *days, "--json")) == [
         {"name": days[0], "count": 4},
         {"name": days[1], "count": 2},
         {"name": days[2], "count": 0},
     ]
-    assert count("andnot", filled, "left", "right", "days") == "40\n"
+    assert count("andnot", "--url", filled, "left", "right", "days") == "40\n"
 
 
 def test_counters_of_integers_and_of_kept_members(alone: str) -> None:
     with DistinctCounter.from_url(alone, "numbers", None) as numbers:
         numbers.add_many(range(7))
-    count("add", alone, "kept", "--keep-members", stdin="a\nb\n")
-    count("add", alone, "more", stdin="b\n")
-    found = json.loads(count("list", alone, "--json"))
+    count("add", "--url", alone, "kept", "--keep-members", stdin="a\nb\n")
+    count("add", "--url", alone, "more", stdin="b\n")
+    found = json.loads(count("list", "--url", alone, "--json"))
     assert [("ids", "kept", 2), ("ids", "more", 1), (None, "numbers", 7)] == [
         (one["mapping"], one["name"], one["count"]) for one in found
     ]
-    assert "(integers)" in count("list", alone)
-    assert "numbers: 7 distinct members" in count("show", alone, "numbers")
-    assert count("and", alone, "kept", "more") == "1\n"
-    refused(tbloom("info", alone, "numbers"), "'numbers'", "tbloom count")
+    assert "(integers)" in count("list", "--url", alone)
+    assert "numbers: 7 distinct members" in count("show", "--url", alone, "numbers")
+    assert count("and", "--url", alone, "kept", "more") == "1\n"
+    refused(tbloom("info", "--url", alone, "numbers"), "'numbers'", "tbloom count")
     with DistinctCounter.from_url(alone, "kept", keep_members=True) as kept:
         assert {"a", "b"} == {*kept.members()}
-    count("clear", alone, "numbers")
-    assert "numbers" not in count("list", alone)
+    count("clear", "--url", alone, "numbers", "--yes")
+    assert "numbers" not in count("list", "--url", alone)

@@ -64,7 +64,7 @@ def exported(url: str, name: str, file: str) -> TimeBloom:
     """A filter that has been exported into ``file``."""
     seen = TimeBloom.from_url(url, name, capacity=1000)
     seen.add_many(ITEMS[:500])
-    assert main(["export", url, name, file, "--quiet"]) == 0
+    assert main(["export", "--url", url, name, file, "--quiet"]) == 0
     return seen
 
 
@@ -126,9 +126,9 @@ def test_a_filter_moves_to_another_server(
     with TimeBloom.from_url(here, name, **parameters) as seen:
         fill(seen)
         info, before = seen.info(), ours(old, name)
-    assert main(["export", here, name, file]) == 0
+    assert main(["export", "--url", here, name, file]) == 0
     old.flushall()
-    assert main(["restore", there, file]) == 0
+    assert main(["restore", "--url", there, file]) == 0
     assert_same(before, ours(new, name))
     with TimeBloom.from_url(there, name, **parameters) as seen:
         assert all(seen.contains_many(ITEMS))
@@ -153,15 +153,19 @@ def test_a_filter_moves_to_another_server(
 def test_a_filter_gets_another_name(
     url: str, client: redis.Redis, name: str, file: str, new: str
 ) -> None:
-    """Also one that looks like a shard's; layout and register are renamed too."""
+    """Also one that looks like a shard's; layout, register and fingerprinter are renamed too."""
     with TimeBloom.from_url(url, name, capacity=100, shards=5) as seen:
         seen.add_many(ITEMS)
-        assert main(["export", url, name, file]) == 0
-        assert main(["restore", url, file, "--name", f"{name}-{new}"]) == 0
+        client.set(seen.config.keys.fingerprinter(), "a.Fingerprinter", ex=60)
+        assert main(["export", "--url", url, name, file]) == 0
+        assert main(["restore", "--url", url, file, "--name", f"{name}-{new}"]) == 0
         seen.clear()
     with TimeBloom.from_url(url, f"{name}-{new}", capacity=100, shards=5) as copy:
         assert all(copy.contains_many(ITEMS))
         assert [] == copy.warnings()
+        fingerprinter = copy.config.keys.fingerprinter()
+        assert "a.Fingerprinter" == client.get(fingerprinter)
+        assert client.pttl(fingerprinter) > 0
         copy.clear()
     assert [] == left_on_server(client, name)
 
@@ -169,9 +173,9 @@ def test_a_filter_gets_another_name(
 def test_through_a_pipe(url: str, exported: TimeBloom) -> None:
     """``tbloom export ... - | tbloom restore ... -``"""
     name = exported.name
-    written = process("export", url, name, "-")
+    written = process("export", "--url", url, name, "-")
     assert re.fullmatch(rb"Exporting ...\n.*: 1 keys, 3.* KB\n", written.stderr), written.stderr
-    words = ["restore", url, "-", "--name", f"{name}-2", "--quiet"]
+    words = ["restore", "--url", url, "-", "--name", f"{name}-2", "--quiet"]
     done = process(*words, input=written.stdout)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
     with TimeBloom.from_url(url, f"{name}-2", capacity=1000) as copy:
@@ -184,8 +188,8 @@ def test_claims_are_left_out(url: str, name: str, file: str) -> None:
         assert Claim.NEW is seen.claim("done")
         seen.commit("done")
         assert Claim.NEW is seen.claim("under way", note="under way")
-        assert main(["export", url, name, file]) == 0
-        assert main(["restore", url, file, "--name", f"{name}-2"]) == 0
+        assert main(["export", "--url", url, name, file]) == 0
+        assert main(["restore", "--url", url, file, "--name", f"{name}-2"]) == 0
         assert Claim.BUSY is seen.claim("under way")
     with TimeBloom.from_url(url, f"{name}-2", capacity=1000) as copy:
         assert [Claim.SEEN, Claim.NEW] == copy.claim_many(["done", "under way"])
@@ -214,8 +218,8 @@ def test_the_file_has_all_items_added_before_the_export(url: str, name: str, fil
             while len(added) < number:
                 time.sleep(0.001)
             before = list(added)
-            assert main(["export", url, name, file, "--quiet"]) == 0
-            assert main(["restore", url, file, "--name", f"{name}-{copy}", "--quiet"]) == 0
+            assert main(["export", "--url", url, name, file, "--quiet"]) == 0
+            assert main(["restore", "--url", url, file, "--name", f"{name}-{copy}", "--quiet"]) == 0
             with TimeBloom.from_url(url, f"{name}-{copy}", **parameters) as seen:
                 assert all(seen.contains_many(before))
                 assert [] == seen.warnings()
@@ -234,7 +238,7 @@ def random_bits(client: redis.Redis, key: str) -> None:
 
 def begin_export(url: str, name: str) -> tuple[subprocess.Popen[bytes], bytes]:
     """An export that stops until its output is read."""
-    running = started("export", url, name, "-")
+    running = started("export", "--url", url, name, "-")
     assert running.stdout
     return running, running.stdout.read(4096)
 
@@ -267,7 +271,7 @@ def test_the_current_slice_is_read_last(
         seen.add_many(f"b {i}" for i in range(100))
         items = seen.info().items
     assert end_export(begun, file)[0] == 0
-    assert main(["restore", url, file, "--name", f"{name}-2"]) == 0
+    assert main(["restore", "--url", url, file, "--name", f"{name}-2"]) == 0
     with TimeBloom.from_url(url, f"{name}-2", **parameters) as copy:
         assert copy.info().items == items
         assert all(copy.contains_many([f"{x} {i}" for x in "ab" for i in range(100)]))
@@ -303,7 +307,7 @@ def test_a_filter_that_is_cleared_during_the_export_is_an_error(
         seen.clear()
     code, said = end_export(begun, file)
     assert (code, b"cleared" in said) == (2, True)
-    refused(tbloom("restore", url, file, "--quiet"), "nothing was restored")
+    refused(tbloom("restore", "--url", url, file, "--quiet"), "nothing was restored")
 
 
 def test_a_filter_that_is_being_reconfigured_is_refused(
@@ -313,7 +317,7 @@ def test_a_filter_that_is_being_reconfigured_is_refused(
         seen.add_many(ITEMS)
         other = TimeBloom(redis.Redis.from_url(url), name, capacity=2000, shards=3)
         client.set(seen.config.keys.config(1), other.config.stored, keepttl=True)
-    refused(tbloom("export", url, name, file, "--quiet"), name, "being changed")
+    refused(tbloom("export", "--url", url, name, file, "--quiet"), name, "being changed")
     assert not Path(file).exists()
 
 
@@ -328,7 +332,7 @@ def test_a_damaged_file_is_refused_before_anything_is_written(
     whole = Path(file).read_bytes()
     for length in [*range(40), *range(40, len(whole), 97), len(whole) - 1]:
         Path(file).write_bytes(whole[:length])
-        refused(tbloom("restore", url, file, "--quiet"), file, "nothing was restored")
+        refused(tbloom("restore", "--url", url, file, "--quiet"), file, "nothing was restored")
     harmful = 0
     for place in [*range(20), *range(20, len(whole), 29), *range(len(whole) - 8, len(whole))]:
         wrong = bytearray(whole)
@@ -337,12 +341,12 @@ def test_a_damaged_file_is_refused_before_anything_is_written(
         with contextlib.suppress(EOFError, OSError, zlib.error):
             if gzip.decompress(wrong) == gzip.decompress(whole):
                 continue
-        refused(tbloom("restore", url, file, "--quiet"), file, "nothing was restored")
+        refused(tbloom("restore", "--url", url, file, "--quiet"), file, "nothing was restored")
         harmful += 1
     assert harmful > len(whole) / 40
     assert [] == left_on_server(client, exported.name)
     Path(file).write_bytes(whole)
-    assert main(["restore", url, file]) == 0
+    assert main(["restore", "--url", url, file]) == 0
 
 
 def test_other_files_are_refused(url: str, tmp_path: Path) -> None:
@@ -360,12 +364,18 @@ def test_other_files_are_refused(url: str, tmp_path: Path) -> None:
     ):
         other = tmp_path / f"{number}"
         other.write_bytes(content)
-        refused(tbloom("restore", url, str(other), "--quiet"), str(other), "nothing was restored")
+        refused(
+            tbloom("restore", "--url", url, str(other), "--quiet"),
+            str(other),
+            "nothing was restored",
+        )
     older = tmp_path / "older"
     older.write_bytes(gzip.compress(b'{"tbloom":{"format":1,"more":1}}\n'))
-    refused(tbloom("restore", url, str(older), "--quiet"), str(older), "format 1", "format 2")
-    refused(tbloom("restore", url, "/no/such", "--quiet"), "/no/such")
-    refused(tbloom("restore", url, str(tmp_path), "--quiet"), str(tmp_path))
+    refused(
+        tbloom("restore", "--url", url, str(older), "--quiet"), str(older), "format 1", "format 2"
+    )
+    refused(tbloom("restore", "--url", url, "/no/such", "--quiet"), "/no/such")
+    refused(tbloom("restore", "--url", url, str(tmp_path), "--quiet"), str(tmp_path))
 
 
 def forged(file: str, header: Header, *records: Any) -> None:
@@ -407,17 +417,17 @@ def test_a_forged_file_reaches_no_other_keys(
         [part],
     ]:
         forged(file, header, *records)
-        refused(tbloom("restore", url, file, "--quiet"), file, "nothing was restored")
+        refused(tbloom("restore", "--url", url, file, "--quiet"), file, "nothing was restored")
     for wrong in (header._replace(time=1 << 62), header._replace(name=7)):
         forged(file, wrong, shard, part)
-        refused(tbloom("restore", url, file, "--quiet"), file, "nothing was restored")
+        refused(tbloom("restore", "--url", url, file, "--quiet"), file, "nothing was restored")
     forged(file, header._replace(parameters="{}"), shard, part)
-    refused(tbloom("restore", url, file, "--quiet"), "parameters")
+    refused(tbloom("restore", "--url", url, file, "--quiet"), "parameters")
     forged(file, header._replace(name="a{b}"), shard, part)
-    refused(tbloom("restore", url, file, "--quiet"), "name")
+    refused(tbloom("restore", "--url", url, file, "--quiet"), "name")
     assert [] == left_on_server(client, header.name)
     forged(file, header, shard, part)
-    assert main(["restore", url, file]) == 0
+    assert main(["restore", "--url", url, file]) == 0
 
 
 @pytest.mark.parametrize("expires", [10**14, 1 << 53, 1 << 62, 1 << 70])
@@ -429,11 +439,13 @@ def test_a_forged_file_makes_no_key_that_never_leaves(
         header, [shard], [part] = Reader(opened, file).contents()
     exported.clear()
     forged(file, header, shard, part._replace(expires=expires))
-    refused(tbloom("restore", url, file, "--quiet"), file, "two windows; nothing was restored")
+    refused(
+        tbloom("restore", "--url", url, file, "--quiet"), file, "two windows; nothing was restored"
+    )
     assert [] == left_on_server(client, header.name)
     wrong = {f"{key}_expires": expires for key in ("config", "layout", "register")}
     forged(file, header._replace(expires=expires), shard._replace(**wrong), part)
-    assert main(["restore", url, file]) == 0
+    assert main(["restore", "--url", url, file]) == 0
     ttls = [client.ttl(key) for key in left_on_server(client, header.name)]
     assert 4 == len(ttls)
     assert 0 < min(ttls) <= max(ttls) <= 15 * 86400
@@ -452,12 +464,14 @@ def test_more_records_than_a_filter_has_are_refused(
     exported.clear()
     forged(file, header, shard, *[part._replace(size=0)] * 1000)
     monkeypatch.setattr(exportfile, "MAX_LINES_BYTES", 10_000)
-    refused(tbloom("restore", url, file, "--quiet"), file, "at most", "nothing was restored")
+    refused(
+        tbloom("restore", "--url", url, file, "--quiet"), file, "at most", "nothing was restored"
+    )
     assert [] == left_on_server(client, header.name)
     other = f"{file}.other"
     with TimeBloom(client, header.name, capacity=1000, shards=100) as seen:
         seen.add_many(ITEMS)
-        refused(tbloom("export", url, header.name, other, "--quiet"), "too many keys")
+        refused(tbloom("export", "--url", url, header.name, other, "--quiet"), "too many keys")
         seen.clear()
     assert not Path(other).exists()
 
@@ -465,9 +479,9 @@ def test_more_records_than_a_filter_has_are_refused(
 def test_unwritable_files_are_named(url: str, exported: TimeBloom, tmp_path: Path) -> None:
     name = exported.name
     for target in (str(tmp_path), "/no/such/folder/file"):
-        refused(tbloom("export", url, name, target, "--quiet"), target)
+        refused(tbloom("export", "--url", url, name, target, "--quiet"), target)
     full = (2, "tbloom: -: No space left on device\n")
-    assert unwritable("export", url, name, "-", "--quiet") == (full, (1, ""))
+    assert unwritable("export", "--url", url, name, "-", "--quiet") == (full, (1, ""))
     assert ["filter.tbloom"] == [path.name for path in tmp_path.iterdir()]
 
 
@@ -477,13 +491,13 @@ def test_a_failed_export_leaves_the_old_file(
     """A complete one replaces it, also through a link."""
     before = Path(file).read_bytes()
     client.persist(exported.keys()[-1])
-    refused(tbloom("export", url, exported.name, file, "--quiet"), "time to live")
+    refused(tbloom("export", "--url", url, exported.name, file, "--quiet"), "time to live")
     assert before == Path(file).read_bytes()
     exported.clear()
     exported.add("only this")
     link = Path(file).with_name("link")
     link.symlink_to(file)
-    assert main(["export", url, exported.name, str(link)]) == 0
+    assert main(["export", "--url", url, exported.name, str(link)]) == 0
     assert before != Path(file).read_bytes()
     assert link.is_symlink()
 
@@ -498,12 +512,14 @@ def test_an_existing_filter_is_replaced_only_with_the_option(
     with TimeBloom.from_url(url, name, capacity=100, slices=3, shards=4) as other:
         other.add_many(f"other {i}" for i in range(2000))
         other.claim("claimed")
-        refused(tbloom("restore", url, file, "--quiet"), name, "already", "--replace", "--name")
+        refused(
+            tbloom("restore", "--url", url, file, "--quiet"), name, "already", "--replace", "--name"
+        )
         damaged = Path(file).with_name("damaged")
         damaged.write_bytes(Path(file).read_bytes()[:-1])
-        refused(tbloom("restore", url, str(damaged), "--replace", "--quiet"), "cut off")
+        refused(tbloom("restore", "--url", url, str(damaged), "--replace", "--quiet"), "cut off")
         assert all(other.contains_many(f"other {i}" for i in range(2000)))
-        assert main(["restore", url, file, "--replace"]) == 0
+        assert main(["restore", "--url", url, file, "--replace"]) == 0
     assert_same(before, ours(open_client(url), name))
     assert [] == client.keys(f"{{{name}*:claims")
     assert 500 == exported.info().items
@@ -528,7 +544,7 @@ def test_a_filter_is_replaced_beside_a_living_crawler(
         try:
             while not exported.info().items and not crawler.done():
                 time.sleep(0.01)
-            assert main(["restore", url, file, "--replace"]) == 0
+            assert main(["restore", "--url", url, file, "--replace"]) == 0
             while exported.info().items <= 500 and not crawler.done():
                 time.sleep(0.01)
         finally:
@@ -547,15 +563,15 @@ def test_slices_that_have_left_the_window_are_left_out(
         for day in (3, 4, 5):
             clockwork.set(f"2019-06-0{day} 12:00:00")
             seen.add_many([f"a {day}", f"b {day}"])
-        assert main(["export", url, name, file]) == 0
+        assert main(["export", "--url", url, name, file]) == 0
         client.flushall()
         clockwork.set("2019-06-11 12:00:00")
-        assert "2 slices had left the window" in tbloom("restore", url, file).stderr
+        assert "2 slices had left the window" in tbloom("restore", "--url", url, file).stderr
         assert ([False, True], 2) == (seen.contains_many(["a 4", "a 5"]), seen.info().items)
         assert [] == seen.warnings()
         clockwork.set("2019-06-12 00:00:01")
         assert (False, [], []) == ("a 5" in seen, seen.warnings(), client.keys())
-        refused(tbloom("restore", url, file, "--quiet"), file, "have left the window")
+        refused(tbloom("restore", "--url", url, file, "--quiet"), file, "have left the window")
 
 
 def test_a_file_may_come_from_a_server_whose_clock_is_ahead(
@@ -568,9 +584,9 @@ def test_a_file_may_come_from_a_server_whose_clock_is_ahead(
         clockwork.set("2019-06-06 01:00:00")
         seen.add("tomorrow")
         clockwork.set("2019-06-05 23:30:00")
-        assert main(["export", clockwork.server.url, name, file]) == 0
+        assert main(["export", "--url", clockwork.server.url, name, file]) == 0
         seen.clear()
-        assert main(["restore", clockwork.server.url, file, "--replace"]) == 0
+        assert main(["restore", "--url", clockwork.server.url, file, "--replace"]) == 0
         assert [True, False] == seen.contains_many(["today", "tomorrow"])
         clockwork.set("2019-06-06 01:00:00")
         assert [True, True] == seen.contains_many(["today", "tomorrow"])
@@ -585,7 +601,7 @@ def large(url: str, client: redis.Redis, name: str, file: str) -> Iterator[str]:
         for key in seen.keys()[-2:]:
             for place in range(MB, client.strlen(key), MB):
                 client.setrange(key, place, b"\x01")
-        assert main(["export", url, name, file, "--quiet"]) == 0
+        assert main(["export", "--url", url, name, file, "--quiet"]) == 0
         seen.clear()
         yield file
         seen.clear()
@@ -594,7 +610,7 @@ def large(url: str, client: redis.Redis, name: str, file: str) -> Iterator[str]:
 @contextlib.contextmanager
 def stopped(client: redis.Redis, url: str, file: str, *more: str) -> Iterator[Any]:
     """A restore that has stopped in the middle; it goes on after the context."""
-    running = started("restore", url, file, "--quiet", *more, text=True)
+    running = started("restore", "--url", url, file, "--quiet", *more, text=True)
     while not client.keys("*:incoming:*") and running.poll() is None:
         pass
     running.send_signal(signal.SIGSTOP)
@@ -614,9 +630,9 @@ def test_ctrl_c_leaves_nothing_behind(url: str, client: redis.Redis, name: str, 
         running.send_signal(signal.SIGINT)
     assert (running.communicate()[1], running.returncode) == ("tbloom: interrupted\n", 130)
     assert [] == left_on_server(client, name)
-    assert main(["restore", url, large]) == 0
+    assert main(["restore", "--url", url, large]) == 0
     folder = Path(large).parent
-    running = started("export", url, name, folder / "second", "--quiet", text=True)
+    running = started("export", "--url", url, name, folder / "second", "--quiet", text=True)
     while not list(folder.glob("second*")) and running.poll() is None:
         pass
     running.send_signal(signal.SIGINT)
@@ -634,7 +650,7 @@ def test_the_remains_of_a_killed_restore_expire(
     left = left_on_server(client, name)
     assert left
     assert all(":incoming:" in key and 0 < client.ttl(key) <= 600 for key in left)
-    assert main(["restore", url, large]) == 0
+    assert main(["restore", "--url", url, large]) == 0
     with TimeBloom.from_url(url, name, capacity=10_000_000, shards=2) as seen:
         assert all(seen.contains_many(map(str, range(100))))
     for key in left:
@@ -662,12 +678,12 @@ def test_all_shards_are_installed_or_none(
     """A crawler that had agreed on the parameters before has added to the last shard."""
     with TimeBloom.from_url(url, name, capacity=1000, shards=3) as seen:
         seen.add_many(ITEMS)
-        assert main(["export", url, name, file]) == 0
+        assert main(["export", "--url", url, name, file]) == 0
         seen.clear()
         client.set(seen.config.keys.config(2), seen.config.stored, ex=60)
-        refused(tbloom("restore", url, file, "--quiet"), "has created")
+        refused(tbloom("restore", "--url", url, file, "--quiet"), "has created")
         assert [] == left_on_server(client, name)
-        assert main(["restore", url, file]) == 0
+        assert main(["restore", "--url", url, file]) == 0
         assert all(seen.contains_many(ITEMS))
 
 
@@ -678,7 +694,7 @@ def test_foreign_keys_are_left_alone(
     for theirs in (exported.keys()[-1], keys.layout(), keys.register()):
         exported.clear()
         client.rpush(theirs, "theirs")
-        refused(tbloom("restore", url, file, "--quiet"), "WRONGTYPE")
+        refused(tbloom("restore", "--url", url, file, "--quiet"), "WRONGTYPE")
         assert [theirs] == left_on_server(client, exported.name)
         client.delete(theirs)
 
@@ -697,7 +713,9 @@ def test_parts_that_the_server_drops_are_noticed(
 def test_without_memory_nothing_is_restored(large: str) -> None:
     with servers.local(servers.BINARIES["redis-server"], "--maxmemory", "20mb") as small:
         port = small.connection_pool.connection_kwargs["port"]
-        refused(tbloom("restore", f"redis://127.0.0.1:{port}", large, "--quiet"), "maxmemory")
+        refused(
+            tbloom("restore", "--url", f"redis://127.0.0.1:{port}", large, "--quiet"), "maxmemory"
+        )
         assert [] == small.keys()
 
 
@@ -716,14 +734,14 @@ def test_what_a_user_needs_to_export_and_restore(name: str, file: str) -> None:
     with servers.local(servers.BINARIES["redis-server"]) as admin:
         with TimeBloom(admin, name, capacity=500, shards=2) as seen:
             seen.add_many(ITEMS)
-        assert main(["export", user(admin, []), name, file]) == 0
+        assert main(["export", "--url", user(admin, []), name, file]) == 0
         for left_out in for_restore:
             admin.flushall()
             url = user(admin, [word for word in for_restore if word != left_out])
-            error = refused(tbloom("restore", url, file, "--quiet"))
+            error = refused(tbloom("restore", "--url", url, file, "--quiet"))
             assert re.search(r"permission|can't run", error), error
         admin.flushall()
-        assert main(["restore", user(admin, for_restore), file]) == 0
+        assert main(["restore", "--url", user(admin, for_restore), file]) == 0
         assert all(TimeBloom(admin, name, capacity=500, shards=2).contains_many(ITEMS))
 
 

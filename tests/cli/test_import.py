@@ -87,7 +87,7 @@ def test_a_crawl_moves_over_from_scrapy_redis(
 
     def import_() -> Any:
         left.append(client.smembers(key))
-        return tbloom("import", url, name, *SMALL, "--from-set", key)
+        return tbloom("import", "--url", url, name, *SMALL, "--from-set", key)
 
     move(crawl, {**scheduler, **old}, {**scheduler, **new}, import_)
     assert left == [client.smembers(key)] != [set()]  # unchanged
@@ -102,7 +102,7 @@ def test_a_crawl_moves_over_from_scrapys_jobdir(
 
     def import_() -> Any:
         left.append((tmp_path / "requests.seen").read_bytes())
-        return tbloom("import", url, name, *SMALL, "--from-seen", str(tmp_path))
+        return tbloom("import", "--url", url, name, *SMALL, "--from-seen", str(tmp_path))
 
     move(crawl, job, {**job, "DUPEFILTER_CLASS": "tbloom.scrapy.DupeFilter"}, import_)
     assert left == [(tmp_path / "requests.seen").read_bytes()] != [b""]  # unchanged
@@ -113,16 +113,16 @@ def test_a_crawl_moves_over_from_scrapys_jobdir(
 
 def test_a_set_is_imported(url: str, name: str, stored_set: str) -> None:
     """As bytes, as the dupefilter adds them; a second import adds nothing."""
-    done = tbloom("import", url, name, "--create", "--from-set", stored_set)
+    done = tbloom("import", "--url", url, name, "--create", "--from-set", stored_set)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
     assert "3,000 items read, 3,000 new, 0 already seen" in done.stderr
     with TimeBloom.from_url(url, name) as seen:
         assert all(seen.contains_many(fingerprint(i) for i in range(3000)))
         assert held(seen) == {labels(seen)[-1]: 3000}
-        again = tbloom("import", url, name, "--from-set", stored_set)
+        again = tbloom("import", "--url", url, name, "--from-set", stored_set)
         assert "3,000 items read, 0 new, 3,000 already seen" in again.stderr
         assert held(seen) == {labels(seen)[-1]: 3000}
-    quiet = tbloom("import", url, name, "--from-set", stored_set, "--quiet")
+    quiet = tbloom("import", "--url", url, name, "--from-set", stored_set, "--quiet")
     assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, "", "")
 
 
@@ -133,7 +133,7 @@ def test_a_set_of_another_server_is_imported(
     port = own.connection_pool.connection_kwargs["port"]
     own.sadd("old", fingerprint(1).hex())
     source = f"redis://127.0.0.1:{port}/0"
-    command = ["import", url, name, *SMALL, "--from-set", "old"]
+    command = ["import", "--url", url, name, *SMALL, "--from-set", "old"]
     refused(tbloom(*command), "'old'", "no key")
     assert tbloom(*command, "--from-url", source).returncode == 0
     with TimeBloom.from_url(url, name, capacity=1000) as seen:
@@ -147,7 +147,7 @@ def test_requests_seen_in_hex_is_imported(url: str, name: str, tmp_path: Path, e
     seen_file = tmp_path / "requests.seen"
     lines = b"".join(fingerprint(i).hex().encode() + end for i in range(500))
     seen_file.write_bytes(lines + fingerprint(500).hex()[:21].encode())
-    done = tbloom("import", url, name, *SMALL, "--from-seen", str(tmp_path))
+    done = tbloom("import", "--url", url, name, *SMALL, "--from-seen", str(tmp_path))
     assert "500 items read, 500 new" in done.stderr
     with TimeBloom.from_url(url, name, capacity=1000) as seen:
         assert all(seen.contains_many(fingerprint(i) for i in range(500)))
@@ -159,7 +159,15 @@ def test_requests_seen_in_binary_is_imported(url: str, name: str, tmp_path: Path
     for cut, number in ((0, 5000), (1, 4999), (20, 4999), (21, 4999)):
         seen_file = tmp_path / f"cut {cut}"
         seen_file.write_bytes(records[: len(records) - cut])
-        command = ["import", url, f"{name} {cut}", "--create", "--from-seen", str(seen_file)]
+        command = [
+            "import",
+            "--url",
+            url,
+            f"{name} {cut}",
+            "--create",
+            "--from-seen",
+            str(seen_file),
+        ]
         assert f"{number:,} items read, {number:,} new" in tbloom(*command).stderr
     with TimeBloom.from_url(url, f"{name} 0") as seen:
         assert all(seen.contains_many(fingerprint(i) for i in range(5000)))
@@ -169,7 +177,7 @@ def test_lines_are_imported(url: str, name: str, tmp_path: Path) -> None:
     """From a file or from standard input; empty lines are left out."""
     file = tmp_path / "urls.txt"
     file.write_text("a\r\n\nb\na\nc")
-    command = ["import", url, name, *SMALL, "--from-lines"]
+    command = ["import", "--url", url, name, *SMALL, "--from-lines"]
     assert "4 items read, 3 new, 1 already seen" in tbloom(*command, str(file)).stderr
     assert "2 items read, 1 new" in tbloom(*command, "-", stdin="c\nd\n").stderr
     with TimeBloom.from_url(url, name, capacity=1000) as seen:
@@ -180,7 +188,7 @@ def test_wrong_sources_are_refused(
     url: str, name: str, client: redis.Redis, tmp_path: Path
 ) -> None:
     """No filter is created."""
-    command = ["import", url, name, "--create"]
+    command = ["import", "--url", url, name, "--create"]
     refused(tbloom(*command), "--from-set")
     refused(tbloom(*command, "--from-seen", str(tmp_path)), "requests.seen", "No such file")
     refused(tbloom(*command, "--from-lines", "/no/such"), "/no/such")
@@ -192,7 +200,7 @@ def test_wrong_sources_are_refused(
     hexless = tmp_path / "hexless"
     hexless.write_text("abc\nhttps://example.com/\n")
     refused(tbloom(*command, "--quiet", "--from-seen", str(hexless)), "hexless", "'abc'", "in hex")
-    assert name not in tbloom("list", url).stdout
+    assert name not in tbloom("list", "--url", url).stdout
 
 
 # Slices.
@@ -211,7 +219,9 @@ def test_an_older_slice_takes_them_until_it_leaves(
     with target(url, name, capacity=5000) as seen:
         old = labels(seen)[2]
         create = ["--create", "--capacity", "5000"]
-        done = tbloom("import", url, name, *create, "--from-set", stored_set, "--slice", old)
+        done = tbloom(
+            "import", "--url", url, name, *create, "--from-set", stored_set, "--slice", old
+        )
         assert "3,000 new" in done.stderr
         assert held(seen) == {old: 3000}
         assert all(seen.contains_many(fingerprint(i) for i in range(3000)))
@@ -243,10 +253,10 @@ def test_an_item_of_a_newer_slice_is_not_added_and_one_of_an_older_slice_is(
 
 
 def test_a_slice_that_is_not_live_is_refused(url: str, name: str, stored_set: str) -> None:
-    command = ["import", url, name, "--create", "--from-set", stored_set, "--slice"]
+    command = ["import", "--url", url, name, "--create", "--from-set", stored_set, "--slice"]
     with TimeBloom.from_url(url, name) as seen:
         refused(tbloom(*command, "20190508"), "slice", "'20190508'", labels(seen)[0])
-    assert name not in tbloom("list", url).stdout
+    assert name not in tbloom("list", "--url", url).stdout
 
 
 def test_an_older_slice_grows(url: str, name: str) -> None:
@@ -338,7 +348,7 @@ def test_an_interrupted_import_goes_on(url: str, name: str, tmp_path: Path) -> N
     """From its last position, with its counts; at the end the file is removed."""
     numbers, state = tmp_path / "numbers", tmp_path / "state"
     numbers.write_text("".join(f"item {i}\n" for i in range(20_000)))
-    command = ["import", url, name, "--create", "--error-rate", "1e-9"]
+    command = ["import", "--url", url, name, "--create", "--error-rate", "1e-9"]
     command += ["--from-lines", str(numbers), "--resume", str(state)]
     interrupt_after(command, state, 5000)
     with TimeBloom.from_url(url, name, error_rate=1e-9) as seen:
@@ -358,7 +368,7 @@ def test_an_import_into_a_filter_that_was_cleared_starts_again(
 ) -> None:
     numbers, state = tmp_path / "numbers", tmp_path / "state"
     numbers.write_text("".join(f"item {i}\n" for i in range(20_000)))
-    command = ["import", url, name, "--create", "--error-rate", "1e-9"]
+    command = ["import", "--url", url, name, "--create", "--error-rate", "1e-9"]
     command += ["--from-lines", str(numbers), "--resume", str(state)]
     interrupt_after(command, state, 5000)
     with TimeBloom.from_url(url, name, error_rate=1e-9) as seen:
@@ -375,7 +385,7 @@ def test_an_interrupted_import_of_a_set_goes_on(
     """Also if the set has grown meanwhile: all its old members are imported."""
     key, state = f"{name}:dupefilter", tmp_path / "state"
     client.sadd(key, *(fingerprint(i).hex() for i in range(20_000)))
-    command = ["import", url, name, "--create", "--from-set", key, "--resume", str(state)]
+    command = ["import", "--url", url, name, "--create", "--from-set", key, "--resume", str(state)]
     interrupt_after(command, state, 5000)
     client.sadd(key, *(fingerprint(-i).hex() for i in range(1, 20_000)))
     with TimeBloom.from_url(url, name) as seen:
@@ -407,7 +417,17 @@ def test_cursors_of_another_server_process_are_not_used(
 ) -> None:
     """A restarted server has other cursors: the import starts again."""
     state = tmp_path / "state"
-    command = ["import", url, name, "--create", "--from-set", stored_set, "--resume", str(state)]
+    command = [
+        "import",
+        "--url",
+        url,
+        name,
+        "--create",
+        "--from-set",
+        stored_set,
+        "--resume",
+        str(state),
+    ]
     state.write_text(
         json.dumps(
             {
@@ -427,13 +447,13 @@ def test_a_foreign_resume_file_is_refused(url: str, name: str, tmp_path: Path) -
     """It stays unchanged; one that can't be written is an error before anything is added."""
     numbers, state = tmp_path / "numbers", tmp_path / "state"
     numbers.write_text("1\n")
-    command = ["import", url, name, "--create", "--from-lines", str(numbers), "--resume"]
+    command = ["import", "--url", url, name, "--create", "--from-lines", str(numbers), "--resume"]
     for theirs in ("not JSON", "[1]", '{"source": "a"}'):
         state.write_text(theirs)
         refused(tbloom(*command, str(state)), str(state), "'tbloom import'")
         assert state.read_text() == theirs
     refused(tbloom(*command, "/no/such/state"), "/no/such/state")
-    assert name not in tbloom("list", url).stdout
+    assert name not in tbloom("list", "--url", url).stdout
 
 
 # Servers.
@@ -451,7 +471,9 @@ def test_it_works_on_the_oldest_and_the_newest_server(kind: str, name: str) -> N
         with TimeBloom.from_url(url, name, capacity=500, shards=3) as seen:
             old = labels(seen)[0]
             create = ["--create", "--capacity", "500", "--shards", "3"]
-            done = tbloom("import", url, name, *create, "--from-set", "old", "--slice", old)
+            done = tbloom(
+                "import", "--url", url, name, *create, "--from-set", "old", "--slice", old
+            )
             assert done.returncode == 0, done.stderr
             assert list(held(seen)) == [old]
             assert held(seen)[old] >= 2990
@@ -470,7 +492,7 @@ def test_it_works_on_a_cluster(name: str) -> None:
         with TimeBloom.from_url(cluster.url, name, capacity=500, error_rate=1e-9) as seen:
             old = labels(seen)[0]
             for new in ("3,000 new", "0 new"):
-                command = ["import", cluster.url, name, *create, "--from-set", "old"]
+                command = ["import", "--url", cluster.url, name, *create, "--from-set", "old"]
                 done = tbloom(*command, "--slice", old)
                 assert new in done.stderr
             assert held(seen) == {old: 3000}

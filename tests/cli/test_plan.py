@@ -51,7 +51,7 @@ def test_a_plan_of_given_bits_is_what_the_filter_will_be(url: str, name: str) ->
     """Capacity and bits of a filter that `add --create` makes with the same options."""
     like = ["--bits", "2^20", "--hashes", "6", "--slices", "3"]
     planned = json.loads(tbloom("plan", *like, "--json").stdout)
-    assert tbloom("add", url, name, "--create", *like, stdin="one\n").returncode == 0
+    assert tbloom("add", "--url", url, name, "--create", *like, stdin="one\n").returncode == 0
     with TimeBloom.from_url(url, name, bits=2**20, hashes=6, slices=3) as seen:
         config = seen.config
     assert [planned[key] for key in ("bits", "hashes", "capacity", "error_rate")] == [

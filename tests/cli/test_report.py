@@ -34,7 +34,7 @@ def _text(html: str) -> str:
 
 
 def _report(url: str, *names: str) -> str:
-    done = tbloom("report", url, *names, "-o", "-")
+    done = tbloom("report", "--url", url, *names, "-o", "-")
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 
@@ -63,13 +63,15 @@ def test_the_page_has_the_figures(url: str, info: FilterInfo) -> None:
         f"{newest.label} {newest.parts} parts",
         "2,345 235 %",
         formats.size(info.bytes),
-        "Slice " + newest.label + " holds 2.3 times its capacity",
         "by tbloom ",
         f"from {url}",
     ):
         assert part in text, part
     assert html.count("<figure>") == html.count("<desc id=") == 4
-    assert "Made 20" in text
+    assert ("Made 20" in text, "tbloom reconfigure" in text) == (True, False)
+    with TimeBloom.from_url(url, f"{info.name}-2", capacity=100, grow=False) as fixed:
+        fixed.add_many(map(str, range(100)))
+    assert "100 % full, and doesn't grow" in _text(_report(url, fixed.name))
 
 
 def test_the_page_loads_nothing(url: str, info: FilterInfo) -> None:
@@ -119,24 +121,27 @@ def test_the_file_is_whole_or_unchanged(url: str, info: FilterInfo, tmp_path: Pa
     file = tmp_path / "page.html"
     link = tmp_path / "link.html"
     link.symlink_to(file)
-    done = tbloom("report", url, info.name, "-o", str(link))
+    done = tbloom("report", "--url", url, info.name, "-o", str(link))
     assert (done.returncode, done.stdout) == (0, "")
     assert (link.is_symlink(), sorted(tmp_path.iterdir())) == (True, [link, file])
     before = file.read_bytes()
     assert info.name.encode() in before
-    refused(tbloom("report", url, info.name, "no-such-filter", "-o", str(file)), "no-such-filter")
+    refused(
+        tbloom("report", "--url", url, info.name, "no-such-filter", "-o", str(file)),
+        "no-such-filter",
+    )
     assert file.read_bytes() == before
 
 
 def test_a_file_that_can_t_be_written_is_refused(
     url: str, info: FilterInfo, tmp_path: Path
 ) -> None:
-    refused(tbloom("report", url, info.name, "-o", str(tmp_path)), str(tmp_path))
-    refused(tbloom("report", url, info.name, "-o", "/no/such/page"), "/no/such/page")
+    refused(tbloom("report", "--url", url, info.name, "-o", str(tmp_path)), str(tmp_path))
+    refused(tbloom("report", "--url", url, info.name, "-o", "/no/such/page"), "/no/such/page")
 
 
 def test_a_pipe_is_written_to_and_not_replaced(url: str, info: FilterInfo) -> None:
-    done = process("report", url, info.name, "--output", "/dev/stdout")
+    done = process("report", "--url", url, info.name, "--output", "/dev/stdout")
     assert done.returncode == 0
     assert done.stdout.endswith(b"</html>")
 

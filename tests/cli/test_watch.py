@@ -66,7 +66,8 @@ def test_two_looks_at_the_same_moment_are_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(4.4, "4 s"), (119.4, "119 s"), (119.6, "2 min"), (600, "10 min")]
+    ("seconds", "text"),
+    [(4.4, "4 s"), (119.4, "119 s"), (119.6, "2 min"), (600, "10 min"), (9000, "2 h")],
 )
 def test_durations(seconds: float, text: str) -> None:
     assert formats.duration(seconds) == text
@@ -131,7 +132,7 @@ def test_a_line_for_each_look(url: str, name: str) -> None:
     """New items are in the lines, and in the rates. Ctrl-C is the normal end."""
     with TimeBloom.from_url(url, name, capacity=1000) as seen:
         seen.add("one")
-        with _watching(url, name, "--every", "0.1") as running:
+        with _watching("--url", url, name, "--every", "0.1") as running:
             assert running.stdout
             assert _items(running.stdout.readline()) == (1, None)
             seen.add_many(map(str, range(500)))
@@ -155,13 +156,17 @@ def _items(line: str) -> tuple[int, float | None]:
 def test_once_is_one_line(url: str, name: str) -> None:
     with TimeBloom.from_url(url, name, capacity=1000) as seen:
         seen.add("a")
-    done = tbloom("watch", url, name, "--once")
+    done = tbloom("watch", "--url", url, name, "--once")
     assert (done.returncode, _items(done.stdout), done.stderr) == (0, (1, None), "")
 
 
 @pytest.mark.parametrize("seconds", ["0", "-1", "often", "nan", "1e9"])
 def test_wrong_pauses_are_refused(seconds: str) -> None:
-    refused(tbloom("watch", "redis://localhost", "news", f"--every={seconds}"), "--every", seconds)
+    refused(
+        tbloom("watch", "--url", "redis://localhost", "news", f"--every={seconds}"),
+        "--every",
+        seconds,
+    )
 
 
 def test_watch_goes_on_after_an_outage() -> None:
@@ -171,7 +176,7 @@ def test_watch_goes_on_after_an_outage() -> None:
         missing("A redis-server")
     with LocalRedis(binary) as server:
         _fill(server.url, 3)
-        with _watching(server.url, "news", "--every", "0.1") as running:
+        with _watching("--url", server.url, "news", "--every", "0.1") as running:
             assert running.stdout
             assert running.stderr
             assert _items(running.stdout.readline()) == (3, None)
@@ -199,7 +204,7 @@ def test_frames_on_a_terminal(url: str, name: str) -> None:
     ours, terminal = pty.openpty()
     environment = {key: value for key, value in os.environ.items() if key not in {"CI", "NO_COLOR"}}
     running = subprocess.Popen(
-        [*TBLOOM, "watch", url, name, "--every", "0.1"],
+        [*TBLOOM, "watch", "--url", url, name, "--every", "0.1"],
         stdin=terminal, stdout=terminal, stderr=terminal,
         env={**environment, "TERM": "xterm-256color", "COLUMNS": "120", "LINES": "40"},
     )  # fmt: skip

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """URL, NAME, FILE ..., --seen, --within, --quiet, --when."""
+    """NAME, FILE ..., --url, --seen, --within, --quiet, --when."""
     lines.add_arguments(parser)
     parser.add_argument(
         "--when",

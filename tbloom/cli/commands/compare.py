@@ -31,7 +31,7 @@ _RANDOM_BYTES = 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """URL, NAME, --with-set or --with-lines, --from-url, --random, --json, --quiet."""
+    """NAME, --url, --with-set or --with-lines, --from-url, --random, --json, --quiet."""
     filters.add_arguments(parser)
     exact = parser.add_mutually_exclusive_group(required=True)
     exact.add_argument(
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     exact.add_argument(
         "--with-lines", metavar="FILE", help="an item in each line; -: standard input"
     )
-    parser.add_argument("--from-url", metavar="URL", help="the server of the set (URL)")
+    parser.add_argument("--from-url", metavar="URL", help="the server of the set (that of --url)")
     parser.add_argument(
         "--random",
         type=numbers.count,

@@ -16,6 +16,7 @@ from tbloom.cli.kit import exportfile, filters, formats, interrupts, outfile
 from tbloom.cli.kit.errors import CommandError
 from tbloom.cli.kit.exportfile import CHUNK, End, Header, Part, Shard
 from tbloom.cli.kit.progress import Reporter
+from tbloom.engine.fingerprinter import checked
 from tbloom.engine.flow import ScriptCall, text
 from tbloom.engine.scripts import Script
 from tbloom.window import ALWAYS, NoWindow
@@ -37,7 +38,7 @@ class Found(NamedTuple):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """URL, NAME, FILE, --quiet."""
+    """NAME, FILE, --url, --quiet."""
     parser.description = (
         f"{parser.description} 'tbloom restore' restores it from there, on any server. Crawlers may go "
         "on meanwhile: all items that they added before the export began are in the file. Claims are "
@@ -65,7 +66,8 @@ def run(arguments: argparse.Namespace) -> int:
             reporter.count("Exporting", total, "bytes") as advance,
             interrupts.held_back() as look,
         ):
-            out.add(Header(exportfile.FORMAT, config.name, config.stored, now, expires))
+            known = checked(client.get(config.keys.fingerprinter()))
+            out.add(Header(exportfile.FORMAT, config.name, config.stored, now, expires, known))
             for record in _records(client, config, first, now):
                 out.add(record)
                 if isinstance(record, Part):

@@ -11,8 +11,9 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """URL, NAME, --json."""
+    """NAME, --url, --all, --json."""
     filters.add_arguments(parser)
+    filter_info.add_all(parser)
     parser.add_argument("--json", action="store_true", help="as JSON")
 
 
@@ -23,5 +24,5 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         output.print_json(filter_info.as_dict(info))
     else:
-        output.console().print(filter_info.as_table(info))
+        output.console().print(filter_info.as_table(info, empty=arguments.all))
     return 0

@@ -15,13 +15,13 @@ from tbloom.exact import ExactInfo
 if TYPE_CHECKING:
     import argparse
 
-    from rich.table import Table
+    from rich.console import RenderableType
 
     from tbloom.bloom.info import FilterInfo
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """URL, --json."""
+    """--url, --json."""
     parser.description = (
         f"{parser.description} Mappings of distinct counters are left out: see 'tbloom count list'."
     )
@@ -53,7 +53,7 @@ def _as_dict(info: FilterInfo | ExactInfo) -> dict[str, Any]:
     return filter_info.as_dict(info)
 
 
-def _table(found: list[FilterInfo | ExactInfo]) -> Table:
+def _table(found: list[FilterInfo | ExactInfo]) -> RenderableType:
     numbers = ("capacity", "shards", "items", "memory", "error rate")
     table = output.columns("filter", "window", right=numbers)
     for info in found:
@@ -65,4 +65,4 @@ def _table(found: list[FilterInfo | ExactInfo]) -> Table:
             rate = formats.rate(info.error_rate)
         held = f"{info.items:,}", formats.size(info.bytes)
         table.add_row(info.name, window, capacity, f"{info.shards}", *held, rate)
-    return table
+    return output.Fitted(table, "shards", "capacity", "error rate")

@@ -28,7 +28,7 @@ _LOOK_SECONDS = 0.2
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """URL, NAME ..., --port, --host, --every."""
+    """NAME ..., --url, --port, --host, --every."""
     filters.add_url(parser)
     parser.add_argument(
         "names", metavar="NAME", nargs="*", help="the filters (all, looked up at each scrape)"

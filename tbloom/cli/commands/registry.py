@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import importlib
-from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol, cast
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, cast
 
 from tbloom.cli.kit.errors import CommandError
 from tbloom.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 
 class Module(Protocol):
@@ -37,12 +38,12 @@ class Command(NamedTuple):
 COMMANDS = {
     "list": Command(
         "show the filters on a server",
-        "tbloom list redis://localhost",
+        "tbloom list",
         module="listing",
     ),
     "info": Command(
         "show a filter, slice by slice",
-        "tbloom info redis://localhost news",
+        "tbloom info news",
     ),
     "plan": Command(
         "compute the memory of a filter, or what fits into a given memory",
@@ -50,50 +51,58 @@ COMMANDS = {
     ),
     "add": Command(
         "add the lines of files, and print the new ones",
-        "tbloom add redis://localhost news < urls.txt > new.txt",
+        "tbloom add news < urls.txt > new.txt",
     ),
     "check": Command(
         "print the new lines of files, without adding them",
-        "tbloom check redis://localhost news urls.txt",
+        "tbloom check news urls.txt",
+    ),
+    "clear": Command(
+        "forget all items of a filter",
+        "tbloom clear news",
+    ),
+    "reconfigure": Command(
+        "give a filter other parameters, and keep what it has seen",
+        "tbloom reconfigure news --capacity 5M --slices 14",
     ),
     "count": Command(
         "count distinct members exactly, and combine counters",
-        "tbloom count add redis://localhost urls < urls.txt",
+        "tbloom count add urls < urls.txt",
     ),
     "pages": Command(
         "store pages by URL in WARC files, and read them",
         "tbloom pages put pages https://example.com/ < page.html",
-        extra="cli,pages",
+        extra="pages",
     ),
     "metrics": Command(
         "serve the metrics of filters, for Prometheus",
-        "tbloom metrics redis://localhost news --port 9185",
+        "tbloom metrics news --port 9185",
         extra="metrics",
     ),
     "compare": Command(
         "compare a filter with an exact set, and measure its error rate",
-        "tbloom compare redis://localhost news --with-set news:dupefilter",
+        "tbloom compare news --with-set news:dupefilter",
     ),
     "import": Command(
         "import the requests that scrapy-redis or Scrapy has seen, or a file of items",
-        "tbloom import redis://localhost news:tbloom --create --from-set news:dupefilter",
+        "tbloom import news:tbloom --create --from-set news:dupefilter",
         module="importing",
     ),
     "watch": Command(
         "show a filter live, with its new items per second",
-        "tbloom watch redis://localhost news --every 5",
+        "tbloom watch news --every 5",
     ),
     "report": Command(
         "write an HTML page about filters",
-        "tbloom report redis://localhost news images -o report.html",
+        "tbloom report news images -o report.html",
     ),
     "export": Command(
         "write a filter into a file",
-        "tbloom export redis://localhost news news.tbloom",
+        "tbloom export news news.tbloom",
     ),
     "restore": Command(
         "restore a filter from an exported file",
-        "tbloom restore redis://localhost news.tbloom --name news-2",
+        "tbloom restore news.tbloom --name news-2",
     ),
     "demo": Command(
         "crawl a site three times, and show what was fetched",
@@ -114,6 +123,13 @@ COMMANDS = {
 
 #: The commands that are rooms of their own.
 _ROOMS = {"demo", "paper"}
+
+
+class _Help(argparse.HelpFormatter):
+    def __init__(self, *args: Any, **arguments: Any) -> None:
+        super().__init__(*args, **arguments)
+        # argparse forgets how far the names of commands are indented, and breaks the line after the longest.
+        self._action_max_length = 4 + max(map(len, COMMANDS))
 
 
 class _Parser(argparse.ArgumentParser):
@@ -146,7 +162,9 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 def parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
     """The main parser, and the parser of each command, yet without the command's arguments."""
-    parser = _Parser("tbloom", description="Remembers what a fleet of crawlers has seen.")
+    parser = _Parser(
+        "tbloom", description="Remembers what a fleet of crawlers has seen.", formatter_class=_Help
+    )
     parser.add_argument("--version", action="version", version=f"tbloom {__version__}")
     choices = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     commands: dict[str, argparse.ArgumentParser] = {
@@ -163,15 +181,20 @@ def parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
 
 def load(name: str) -> Module:
     """The module of a command. Raises CommandError where an extra is not installed."""
-    command = COMMANDS[name]
     room = "tbloom" if name in _ROOMS else __package__
-    module = f"{room}.{command.module or name}"
+    with naming_extra(name):
+        return cast("Module", importlib.import_module(f"{room}.{COMMANDS[name].module or name}"))
+
+
+@contextmanager
+def naming_extra(name: str) -> Iterator[None]:
+    """Raises CommandError where a module is missing that an extra of the command installs."""
     try:
-        return cast("Module", importlib.import_module(module))
+        yield
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing in {"", "tbloom"}:
             raise
         raise CommandError(
-            f"{name!r} needs {missing}: pip install 'tbloom[{command.extra}]'"
+            f"{name!r} needs {missing}: pip install 'tbloom[{COMMANDS[name].extra}]'"
         ) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from tbloom.cli.kit.formats import printable
 from tbloom.engine.urls import without_secrets
+from tbloom.errors import TBloomError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -16,7 +18,8 @@ if TYPE_CHECKING:
 FAILED = 1
 USER_ERROR = 2
 INTERRUPTED = 130
-
+#: The environment variables with the server's URL.
+VARIABLES = "TBLOOM_URL", "REDIS_URL"
 
 # Not the URL of a page, where an @ after the host is no password's.
 _MAY_HAVE_SECRETS = re.compile(
@@ -27,10 +30,10 @@ _MAY_HAVE_SECRETS = re.compile(
 def one_line(error: object, words: Iterable[str] = ()) -> str:
     """The text of an error, in one line that no terminal takes for commands.
 
-    ``words``: those of the command line, shown without passwords.
+    ``words``: those of the command line; URLs in them, and in the environment, are shown without passwords.
     """
     text = str(error)
-    for word in words:
+    for word in (*words, *(os.environ.get(name, "") for name in VARIABLES)):
         url = re.sub("^--?[a-z-]+=", "", word)
         if _MAY_HAVE_SECRETS.match(url):
             for written in (url, str(Path(url))):
@@ -42,6 +45,13 @@ def one_line(error: object, words: Iterable[str] = ()) -> str:
 def print_error(name: str, error: Exception) -> None:
     """Prints the error of one of several filters or counters on stderr."""
     sys.stderr.write(f"tbloom: {one_line(f'{name}: {error}')}\n")
+
+
+def expected() -> tuple[type[Exception], ...]:
+    """The errors that are no bugs."""
+    import redis  # noqa: PLC0415 - `tbloom --help` needs no redis-py
+
+    return CommandError, TBloomError, redis.RedisError, OSError, UnicodeError
 
 
 class CommandError(Exception):

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple, get_type_hints
 from tbloom.bloom.layout import Layout
 from tbloom.bloom.sizing import key_bytes
 from tbloom.cli.kit.errors import CommandError
+from tbloom.engine.fingerprinter import checked
 from tbloom.errors import TBloomError
 
 if TYPE_CHECKING:
@@ -49,13 +50,14 @@ _TOO_MANY = f"the records of a file take at most {MAX_LINES_BYTES} bytes"
 
 
 class Header(NamedTuple):
-    """Name and parameters of the filter, the time of the export, and when the parameters expire."""
+    """Name and parameters of the filter, the time of the export, when the parameters expire, and what made the fingerprints."""
 
     format: int
     name: str
     parameters: str
     time: int
     expires: int
+    fingerprinter: str = ""
 
 
 class Shard(NamedTuple):
@@ -157,6 +159,8 @@ class Reader:
     def check(self, contents: Contents, config: Config) -> None:
         """Raises CommandError where the contents don't fit a filter with these parameters."""
         with self._refusing():
+            if contents.header.fingerprinter != checked(contents.header.fingerprinter):
+                raise ValueError
             layouts = {
                 shard.shard: Layout(config, shard.layout)
                 for shard in contents.shards

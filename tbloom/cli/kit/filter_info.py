@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
@@ -10,8 +11,10 @@ from rich.styled import Styled
 from rich.table import Table
 
 from tbloom.cli.kit import formats
+from tbloom.cli.kit.output import Fitted
 
 if TYPE_CHECKING:
+    import argparse
     from datetime import datetime
 
     from rich.console import RenderableType
@@ -20,23 +23,33 @@ if TYPE_CHECKING:
 
 #: Up to this times the promised error rate, a filter keeps its promise.
 _KEPT = 1.1
+#: How full the current slice is (0 to 1) when a filter that doesn't grow warns.
+_NEARLY_FULL = 0.95
+#: The heading of the bars.
+_BAR = ""
+
+
+def add_all(parser: argparse.ArgumentParser) -> None:
+    """--all."""
+    parser.add_argument("--all", action="store_true", help="show empty slices too")
 
 
 def advice(info: FilterInfo) -> list[str]:
-    """The filter's warnings, and a sentence for each slice over its capacity."""
+    """The filter's warnings, and what its owner should change. (A slice that grows needs no change.)"""
     found = list(info.warnings)
-    for slice in info.slices:
-        if slice.items > info.capacity:
-            times = slice.items / info.capacity
-            parts = f"; it has grown to {slice.parts} parts" if slice.parts > 1 else ""
-            found.append(
-                f"slice {slice.label} holds {times:.1f} times its capacity{parts}: "
-                f"reconfigure() with a capacity of {slice.items:,} or more"
-            )
+    current, most = info.slices[-1], max(slice.items for slice in info.slices)
+    full = current.items / info.capacity
+    change = f"tbloom reconfigure {shlex.quote(info.name)}"
+    if full >= _NEARLY_FULL and not info.grow:
+        found.append(
+            f"slice {current.label} is {100 * full:.0f} % full, and doesn't grow: new items are refused then "
+            f"({change} --grow)"
+        )
     if not keeps_promise(info, info.error_rate):
+        larger = f" ({change} --capacity {most})" if most > info.capacity else ""
         found.append(
             f"the error rate is {formats.rate(info.error_rate)}, more than the promised "
-            f"{formats.rate(info.promised_error_rate)}"
+            f"{formats.rate(info.promised_error_rate)}{larger}"
         )
     return found
 
@@ -57,68 +70,70 @@ def as_dict(info: FilterInfo) -> dict[str, Any]:
     }
 
 
-def as_table(info: FilterInfo, newest: int | None = None) -> RenderableType:
-    """Parameters, slices (only the ``newest`` n, if given), totals and advice, in 80 columns."""
-    lines = [Styled(f"warning: {sentence}", "yellow") for sentence in advice(info)]
-    return Group(_parameters(info), "", _slices(info, newest), *lines)
+def as_table(info: FilterInfo, *, empty: bool = False, newest: int | None = None) -> RenderableType:
+    """Parameters, slices, totals and advice; ``empty``: with the empty slices, ``newest``: only the last n slices."""
+    slices = [slice for slice in info.slices if empty or slice.items or slice is info.slices[-1]]
+    hidden = len(info.slices) - len(slices)
+    notes = [f"{formats.counted(hidden, 'empty slice')} not shown (--all)"] if hidden else []
+    return Group(
+        *(_parameters(info), "", _table(info, slices[-(newest or 0) :])),
+        *(Styled(note, "dim") for note in notes),
+        *(Styled(f"warning: {sentence}", "yellow") for sentence in advice(info)),
+    )
 
 
 def _parameters(info: FilterInfo) -> str:
     shards = f", {info.shards} shards" if info.shards > 1 else ""
     claims = f", {info.claims:,} claims" if info.claims else ""
     if info.granularity is None:
-        window, each, over = "no window: never forgets", "", ""
+        window, each, over = "never forgets", "", ""
     else:
-        window, each, over = (
-            f"{len(info.slices)} slices of {info.granularity!r} ({info.tz})",
-            " each",
-            " over the window",
-        )
+        period = formats.PERIODS.get(info.granularity, info.granularity)
+        slices = formats.counted(len(info.slices), "slice")
+        window, each, over = f"{slices} of {period} ({info.tz})", " each", " over the window"
     return (
-        f"{info.name}: {window}, made for {info.capacity:,} "
-        f"items{each} at an error rate of {formats.rate(info.promised_error_rate)}{over}: "
-        f"{info.bits:,} bits, {info.hashes} hashes{shards}{claims}"
+        f"{info.name}: {window}, made for {info.capacity:,} items{each} at an error rate of "
+        f"{formats.rate(info.promised_error_rate)}{over}: {info.bits:,} bits, {info.hashes} hashes{shards}{claims}"
     )
 
 
-def _slices(info: FilterInfo, newest: int | None) -> Table:
+def _table(info: FilterInfo, slices: list[SliceInfo]) -> RenderableType:
+    rows = [_row(info, slice) for slice in slices]
+    totals = {
+        "slice": "window",
+        "items": f"{info.items:,}",
+        "error rate": formats.rate(info.error_rate),
+        "memory": formats.size(info.bytes),
+    }
     table = Table(box=None, pad_edge=False, show_footer=True, header_style="bold")
-    columns = [
-        ("slice", "window", "left"),
-        ("from", "", "left"),
-        ("expires", "", "left"),
-        ("items", f"{info.items:,}", "right"),
-        ("full", "", "right"),
-        ("error rate", formats.rate(info.error_rate), "right"),
-        ("memory", formats.size(info.bytes), "right"),
-    ]
-    rows = [_row(info, slice) for slice in info.slices[-(newest or 0) :]]
-    if any(slice.parts > 1 for slice in info.slices):
-        columns.append(("parts", "", "right"))
-    if info.granularity is None:
-        columns, rows = [columns[0], *columns[3:]], [[row[0], *row[3:]] for row in rows]
-    elif info.granularity.endswith("s"):  # the label of such a slice is its start
-        del columns[1]
-        rows = [[label, *more] for label, _, *more in rows]
-    for heading, footer, justify in columns:
-        table.add_column(heading, footer, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+    for heading in rows[0]:
+        left = heading in {"slice", "from", "expires", _BAR}
+        table.add_column(
+            heading, totals.get(heading, ""), justify="left" if left else "right", no_wrap=True
+        )
     for row in rows:
-        table.add_row(*row[: len(columns)])
-    return table
+        table.add_row(*row.values())
+    return Fitted(table, "parts", _BAR, "from", "expires", "full")
 
 
-def _row(info: FilterInfo, slice: SliceInfo) -> list[str]:
+def _row(info: FilterInfo, slice: SliceInfo) -> dict[str, str]:
+    """The cells, by their headings."""
     full = slice.items / info.capacity
-    return [
-        slice.label,
-        _moment(info, slice.start),
-        _moment(info, slice.expires),
-        f"{slice.items:,}",
-        f"{formats.bar(full, 5)} {100 * full:3.0f} %",
-        formats.rate(slice.error_rate),
-        formats.size(slice.bytes),
-        f"{slice.parts}",
-    ]
+    row = {"slice": slice.label}
+    if info.granularity == "w":  # other labels are dates themselves
+        row["from"] = _moment(info, slice.start)
+    if info.granularity is not None:
+        row["expires"] = _moment(info, slice.expires)
+    row |= {
+        "items": f"{slice.items:,}",
+        "full": f"{100 * full:.0f} %",
+        _BAR: formats.bar(full, 5),
+        "error rate": formats.rate(slice.error_rate),
+        "memory": formats.size(slice.bytes),
+    }
+    if any(slice.parts > 1 for slice in info.slices):
+        row["parts"] = f"{slice.parts}"
+    return row
 
 
 def _moment(info: FilterInfo, at: datetime | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
@@ -11,14 +12,14 @@ from redis.retry import Retry
 
 from tbloom import TimeBloom, exact
 from tbloom.bloom.config import Parameters, from_stored
-from tbloom.cli.kit.errors import CommandError
+from tbloom.cli.kit.errors import VARIABLES, CommandError
 from tbloom.distinct.config import INTEGERS
 from tbloom.distinct.config import KIND as MAPPING
 from tbloom.engine.flow import text
 from tbloom.engine.keys import CONFIGS, Keys, name_of
 from tbloom.engine.parameters import read_stored
-from tbloom.engine.retries import as_redis_error
 from tbloom.engine.urls import make_client, parse_url, without_secrets
+from tbloom.errors import ConfigMismatch
 
 if TYPE_CHECKING:
     import argparse
@@ -26,22 +27,23 @@ if TYPE_CHECKING:
 
     from tbloom.bloom.config import Config
 
+_LOCAL = "redis://localhost:6379/0"
 #: How long commands with many items retry a request (s). Commands that only read do not retry.
 RETRY_FOR = 30.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """URL and NAME."""
+    """NAME and --url."""
+    parser.add_argument("name", metavar="NAME", help="the filter's name (tbloom list)")
     add_url(parser)
-    parser.add_argument("name", metavar="NAME", help="the filter's name (tbloom list URL)")
 
 
 def add_url(parser: argparse.ArgumentParser) -> None:
-    """URL."""
+    """--url."""
     parser.add_argument(
-        "url",
-        metavar="URL",
-        help="redis://host:port/db, as redis-py takes it; redis+cluster://host:port for a cluster",
+        "--url",
+        default=next(filter(None, map(os.environ.get, VARIABLES)), _LOCAL),
+        help=f"the server, such as redis://host:6379/0 or redis+cluster://host:6379 ({', else '.join([*VARIABLES, _LOCAL])})",
     )
 
 
@@ -55,8 +57,12 @@ def connect(url: str) -> Iterator[Any]:
     try:
         with make_client(kind.from_url, Retry, address) as client:
             yield client
-    except redis.exceptions.RedisClusterException as error:
-        raise as_redis_error(error) from None
+    except (
+        redis.exceptions.RedisClusterException,
+        redis.ConnectionError,
+        redis.TimeoutError,
+    ) as error:
+        raise CommandError(f"{error} (--url, or {VARIABLES[0]}, names the server)") from None
 
 
 @contextmanager
@@ -72,14 +78,23 @@ def open_or_create(
 ) -> Iterator[TimeBloom]:
     """The filter of this name, created with the ``given`` parameters if it is missing (None: not created).
 
-    Raises ConfigMismatch where it is stored with other parameters than those given.
+    Raises CommandError where it is stored with other parameters than those given.
     """
     with connect(url) as client:
         stored = client.get(Keys(name).root)
         is_ours = not stored_exact(client, name) and not is_mapping(client, name)
         if given is not None and (given or stored is None) and is_ours:
             seen = TimeBloom(client, name, **given, **own)
-            seen.keys()  # raises ConfigMismatch
+            try:
+                seen.keys()
+            except ConfigMismatch as error:
+                raise CommandError(
+                    f"{error}. Leave --create and its parameters out, or see 'tbloom reconfigure --help'"
+                ) from None
+        elif stored is None:
+            raise CommandError(
+                f"no filter {name!r} on {without_secrets(url)} (--create makes it; 'tbloom list' shows the others)"
+            )
         else:
             seen = open_stored(url, client, name, **own)
         with seen:
@@ -91,7 +106,7 @@ def open_stored(url: str, client: Any, name: str, **own: Any) -> TimeBloom:
     stored = client.get(Keys(name).root)
     if stored is None:
         raise CommandError(
-            f"no filter {name!r} on {without_secrets(url)} ('tbloom list URL' shows the filters)"
+            f"no filter {name!r} on {without_secrets(url)} ('tbloom list' shows the filters)"
         )
     if exact.config.from_stored(name, text(stored)):
         raise CommandError(

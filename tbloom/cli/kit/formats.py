@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 _BLOCKS = " ▏▎▍▌▋▊▉█"
 _SPARKS = "▁▂▃▄▅▆▇█"
 _KB = 1024
-_MINUTES_FROM = 119.5
+_MINUTES_FROM, _HOURS_FROM = 119.5, 119.5 * 60
 _UNCOUNTABLE, _TENS = 1e9, 9.95
 _K = 1000
 _THOUSANDS = ("", "k", "M", "G", "T")
@@ -36,7 +36,9 @@ def rate(chance: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time to the nearest second, from two minutes on to the nearest minute: ``90 s``, ``2 min``."""
+    """A time to the nearest second, from two minutes on to the nearest minute, then hour: ``90 s``, ``2 min``, ``5 h``."""
+    if seconds >= _HOURS_FROM:
+        return f"{seconds / 3600:.0f} h"
     return f"{seconds:.0f} s" if seconds < _MINUTES_FROM else f"{seconds / 60:.0f} min"
 
 
@@ -93,6 +95,10 @@ def _power(number: float) -> int:
     return power
 
 
+#: The calendar's granularities.
+PERIODS = {"h": "an hour", "d": "a day", "w": "a week", "m": "a month"}
+
+
 def window(slices: int, granularity: str | None) -> str:
     """A window: ``7 x d``."""
-    return "none: never forgets" if granularity is None else f"{slices} x {granularity}"
+    return "never forgets" if granularity is None else f"{slices} x {granularity}"

@@ -26,7 +26,7 @@ _READ_BYTES = 1 << 16
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """URL, NAME, FILE ..., --seen, --within, --quiet."""
+    """NAME, FILE ..., --url, --seen, --within, --quiet."""
     filters.add_arguments(parser)
     parser.add_argument(
         "files", metavar="FILE", nargs="*", help="an item in each line; - or none: standard input"

@@ -9,16 +9,18 @@ from contextlib import suppress
 _LAST_PORT = 65535
 _MAX_SECONDS = 86_400
 _MAX = 1e30
+_POWERS = {"k": "e3", "m": "e6", "g": "e9"}
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
 def count(text: str) -> int:
-    """A whole number from 1 on: ``1000000``, ``1_000_000`` or ``1e6``."""
+    """A whole number from 1 on: ``1000000``, ``1_000_000``, ``1e6`` or ``1M``; a k is 1000."""
+    digits, power = text[:-1], _POWERS.get(text[-1:].lower())
     with suppress(ValueError):
-        if (number := float(text)).is_integer() and number >= 1:
+        if (number := float(digits + power if power else text)).is_integer() and number >= 1:
             return int(number)
     raise argparse.ArgumentTypeError(
-        f"expected a whole number such as 1000000 or 1e6, got {text!r}"
+        f"expected a whole number such as 1000000, 1e6 or 1M, got {text!r}"
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,11 +14,13 @@ from rich.table import Table
 from tbloom.cli.kit.formats import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from rich.text import Text
 
 T = TypeVar("T")
+#: Wider than any table.
+_WIDE = 10_000
 
 
 class Console(rich.console.Console):
@@ -38,7 +41,7 @@ def console() -> Console:
     """Standard output; its lines are not wrapped where it is no terminal."""
     made = Console()
     if not made.is_terminal:
-        made.width = 10_000
+        made.width = _WIDE
     return made
 
 
@@ -60,7 +63,7 @@ def print_json(value: Any) -> None:
 
 
 def print_list(
-    found: list[T | None], as_dict: Callable[[T], Any], as_table: Callable[[list[T]], Table], *,
+    found: list[T | None], as_dict: Callable[[T], Any], as_table: Callable[[list[T]], rich.console.RenderableType], *,
     json: bool, empty: str,
 ) -> int:  # fmt: skip
     """Prints a list as JSON or as a table; returns 1 if a part of it could not be read (None), else 0."""
@@ -78,11 +81,33 @@ def facts(*rows: tuple[str, str, str]) -> Table:
     """A table with a name, a figure and a remark in each line."""
     table = Table.grid(padding=(0, 2))
     table.add_column()
-    table.add_column(justify="right")
+    table.add_column(justify="right", no_wrap=True)
     table.add_column(style="dim")
     for row in rows:
         table.add_row(*row)
     return table
+
+
+class Fitted:
+    """A table that leaves out columns until it fits on the screen, the first of ``less`` first."""
+
+    def __init__(self, table: Table, *less: str) -> None:
+        self._table, self._less = table, less
+
+    def __rich_console__(
+        self, console: rich.console.Console, options: rich.console.ConsoleOptions
+    ) -> Iterator[Table]:
+        """Called by rich."""
+        table = self._table
+        for heading in self._less:
+            if (
+                console.measure(table, options=options.update(width=_WIDE)).maximum
+                <= options.max_width
+            ):
+                break
+            kept = [column for column in table.columns if column.header != heading]
+            table.columns = [replace(column, _index=i) for i, column in enumerate(kept)]
+        yield table
 
 
 def add_footer(table: Table, *cells: str) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import argparse
+from typing import Any
 
 from tbloom.cli.kit import numbers
 from tbloom.cli.kit.errors import CommandError
-
-if TYPE_CHECKING:
-    import argparse
 
 
 def add_arguments(parser: Any) -> None:
@@ -20,7 +18,10 @@ def add_arguments(parser: Any) -> None:
     )
     parser.add_argument("--slices", type=int, metavar="N", help="number of slices (7)")
     parser.add_argument(
-        "--capacity", type=numbers.count, metavar="ITEMS", help="distinct items per slice (1e6)"
+        "--capacity",
+        type=numbers.count,
+        metavar="ITEMS",
+        help="distinct items per slice, such as 5M (1M)",
     )
     parser.add_argument(
         "--error-rate", type=float, metavar="RATE", help="over the whole window (1e-4)"
@@ -39,11 +40,9 @@ def add_arguments(parser: Any) -> None:
         "--shards", type=int, metavar="N", help="number of shards, for a cluster (by size)"
     )
     parser.add_argument(
-        "--no-grow",
-        dest="grow",
-        action="store_false",
-        default=None,
-        help="refuse items when a slice is full",
+        "--grow",
+        action=argparse.BooleanOptionalAction,
+        help="a slice that is full grows (yes), or refuses items",
     )
 
 

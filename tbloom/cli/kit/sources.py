@@ -137,7 +137,7 @@ class Records:
 
 
 def stored_set(stack: ExitStack, arguments: argparse.Namespace, option: str, key: str) -> Source:
-    """The set with that key, on the server of --from-url (the filter's own)."""
+    """The set with that key, on the server of --from-url (that of --url)."""
     url = arguments.url if arguments.from_url is None else arguments.from_url
     return SetOfFingerprints(option, url, stack.enter_context(filters.connect(url)), key)
 

@@ -17,13 +17,17 @@ if TYPE_CHECKING:
 def adder(
     parser: argparse.ArgumentParser, add_first: Callable[[argparse.ArgumentParser], object]
 ) -> Callable[..., argparse.ArgumentParser]:
-    """A function that adds a verb to the command; ``add_first`` declares the first argument of each verb."""
+    """A function that adds a verb to the command; ``add_first`` declares the first argument of each verb that is not
+    ``is_bare``."""
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
 
-    def verb(name: str, help: str, example: str, more: str = "") -> argparse.ArgumentParser:
+    def verb(
+        name: str, help: str, example: str, more: str = "", *, is_bare: bool = False
+    ) -> argparse.ArgumentParser:
         description, epilog = f"{help[0].upper()}{help[1:]}.{more}", f"Example: {example}"
         made = verbs.add_parser(name, help=help, description=description, epilog=epilog)
-        add_first(made)
+        if not is_bare:
+            add_first(made)
         return made
 
     return verb

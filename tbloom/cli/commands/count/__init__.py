@@ -12,11 +12,12 @@ from rich.console import Group
 from rich.styled import Styled
 
 from tbloom.cli.commands.count import cohorts, counters
-from tbloom.cli.kit import filters, formats, interrupts, lines, output, subcommands
+from tbloom.cli.kit import asking, filters, formats, interrupts, lines, output, subcommands
 from tbloom.cli.kit.errors import CommandError, print_error
 from tbloom.cli.kit.progress import Reporter
 from tbloom.distinct.config import PARAMETERS, CounterConfig
 from tbloom.engine.flow import text
+from tbloom.engine.urls import without_secrets
 from tbloom.errors import TBloomError
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def _add_adding(verb: Callable[..., argparse.ArgumentParser]) -> None:
     parser = verb(
         "add",
         "count the lines of files, and print the number of new members",
-        "tbloom count add redis://localhost urls urls.txt --granularity d --slices 7",
+        "tbloom count add urls urls.txt --granularity d --slices 7",
         " In a counter with slices, they go into the current one.",
     )
     _add_name(parser, "the counter's name; a missing counter is created")
@@ -88,15 +89,15 @@ def _add_adding(verb: Callable[..., argparse.ArgumentParser]) -> None:
 
 
 def _add_showing(verb: Callable[..., argparse.ArgumentParser]) -> None:
-    parser = verb("show", "show a counter", "tbloom count show redis://localhost urls")
-    _add_name(parser, "the counter's name (tbloom count list URL)")
+    parser = verb("show", "show a counter", "tbloom count show urls")
+    _add_name(parser, "the counter's name (tbloom count list)")
     parser.add_argument("--within", type=int, metavar="N", help="the newest N slices only (all)")
     parser.add_argument("--json", action="store_true", help="as JSON")
 
 
 def _add_combining(verb: Callable[..., argparse.ArgumentParser], name: str, help: str) -> None:
     slices = "urls@20261116 urls@20261117"
-    parser = verb(name, help, f"tbloom count {name} redis://localhost {slices}")
+    parser = verb(name, help, f"tbloom count {name} {slices}")
     parser.add_argument(
         "names",
         metavar="NAME",
@@ -107,7 +108,7 @@ def _add_combining(verb: Callable[..., argparse.ArgumentParser], name: str, help
 
 
 def _add_listing(verb: Callable[..., argparse.ArgumentParser]) -> None:
-    parser = verb("list", "show the counters on a server", "tbloom count list redis://localhost")
+    parser = verb("list", "show the counters on a server", "tbloom count list")
     parser.add_argument("--mapping", metavar="MAPPING", help="counters of this mapping only (all)")
     parser.add_argument("--json", action="store_true", help="as JSON")
 
@@ -116,13 +117,14 @@ def _add_clearing(verb: Callable[..., argparse.ArgumentParser]) -> None:
     parser = verb(
         "clear",
         "clear a counter, or with --all a whole mapping",
-        "tbloom count clear redis://localhost urls",
+        "tbloom count clear urls --yes",
     )
     parser.add_argument("name", metavar="NAME", nargs="?", help="the counter's name")
     _add_mapping(parser)
     parser.add_argument(
         "--all", action="store_true", help="clear all counters of the mapping, and its ids"
     )
+    asking.add_arguments(parser)
 
 
 def _add_name(parser: argparse.ArgumentParser, help: str) -> None:
@@ -187,9 +189,11 @@ def _clear(arguments: argparse.Namespace) -> int:
             counter = counters.of_config(client, CounterConfig("any", mapping))
         else:
             counter = counters.open_stored(url, client, mapping, name)
+        cleared = f"the mapping {mapping!r}" if name is None else f"the counter {name!r}"
+        if not arguments.yes:
+            asking.confirm(f"Clear {cleared} on {without_secrets(url)}?")
         with interrupts.step():
             counter.clear(mapping=name is None)
-    cleared = f"the mapping {mapping!r}" if name is None else f"the counter {name!r}"
     Reporter(stderr=True).say(f"Cleared {cleared}")
     return 0
 

@@ -6,8 +6,6 @@ import dataclasses
 from importlib.resources import files as resources
 from typing import TYPE_CHECKING
 
-from jinja2 import Environment, StrictUndefined
-
 from tbloom.cli.commands.count import counters
 from tbloom.cli.kit import filters, outfile, output
 from tbloom.cli.kit.errors import CommandError
@@ -32,7 +30,7 @@ def add_arguments(
     parser = verb(
         "retention",
         "show how many of a slice's new members came back later",
-        "tbloom count retention redis://localhost pages --days 14",
+        "tbloom count retention pages --days 14",
         " A member is new in the first slice of the table that has it.",
     )
     parser.add_argument("name", metavar="NAME", help="the name of a counter with slices")
@@ -50,7 +48,7 @@ def add_arguments(
     parser = verb(
         "funnel",
         "show how many members all counters up to each one have",
-        "tbloom count funnel redis://localhost found fetched stored",
+        "tbloom count funnel found fetched stored",
     )
     parser.add_argument(
         "names", metavar="NAME", nargs="+", help="a counter, or one slice of it as NAME@LABEL"
@@ -106,6 +104,8 @@ def run_funnel(arguments: argparse.Namespace) -> int:
 
 def page(table: Retention, server: str) -> bytes:
     """The page, in UTF-8; ``server`` is a URL without a password."""
+    from jinja2 import Environment, StrictUndefined  # noqa: PLC0415 - other counts do without
+
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     environment.filters |= {"number": "{:,}".format, "share": _percent}
     text = resources("tbloom.cli").joinpath("commands", "count", "retention.html")

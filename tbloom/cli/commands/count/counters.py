@@ -78,7 +78,7 @@ def check_mapping(url: str, client: Any, mapping: str) -> None:
     """Raises CommandError where no mapping of this name exists."""
     if not _mapping_exists(url, client, CounterConfig("any", mapping)):
         raise CommandError(
-            f"no mapping {mapping!r} on {without_secrets(url)} ('tbloom count list URL' shows the counters)"
+            f"no mapping {mapping!r} on {without_secrets(url)} ('tbloom count list' shows the counters)"
         )
 
 
@@ -144,7 +144,7 @@ def _unknown(url: str, client: Any, mapping: str, name: str) -> CommandError:
     hint = f"; --mapping {others[0]} has one of this name" if others else ""
     return CommandError(
         f"no counter {name!r} of the mapping {mapping!r} on {without_secrets(url)} "
-        f"('tbloom count list URL' shows the counters{hint})"
+        f"('tbloom count list' shows the counters{hint})"
     )
 
 

@@ -11,6 +11,7 @@ from tbloom.cli.commands.importing.resume import Progress, ResumeFile
 from tbloom.cli.kit import filters, interrupts, parameters, sources
 from tbloom.cli.kit.errors import CommandError
 from tbloom.cli.kit.progress import Reporter
+from tbloom.engine.fingerprinter import SCRAPY_REDIS, note
 from tbloom.engine.urls import without_secrets
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """URL, NAME, --from-..., --slice, --resume, --quiet, and the parameters of a new filter."""
+    """NAME, --url, --from-..., --slice, --resume, --quiet, and the parameters of a new filter."""
     filters.add_arguments(parser)
     group = parser.add_mutually_exclusive_group(required=True)
     group.add_argument(
@@ -32,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--from-lines", metavar="FILE", help="an item in each line; -: standard input"
     )
-    parser.add_argument("--from-url", metavar="URL", help="the server of KEY (URL)")
+    parser.add_argument("--from-url", metavar="URL", help="the server of KEY (that of --url)")
     parser.add_argument(
         "--slice",
         metavar="LABEL",
@@ -73,9 +74,19 @@ def run(arguments: argparse.Namespace) -> int:
                 resume.keep(progress)
             advance(progress.read if source.unit == "items" else progress.position)
         seconds = time.monotonic() - began
+        if arguments.from_set is not None and progress.read:
+            _note_fingerprinter(target, is_new=not exists)
     resume.remove()
     reporter.say(_summary(progress, begun, seconds))
     return 0
+
+
+def _note_fingerprinter(target: TimeBloom, *, is_new: bool) -> None:
+    """Notes whose fingerprints they are, for as long as the filter's parameters are kept."""
+    keys = target.config.keys
+    left = int(target.client.pttl(keys.root))
+    noting = note(keys.fingerprinter(), SCRAPY_REDIS, left if left > 0 else None, is_new=is_new)
+    target._run(noting)  # noqa: SLF001
 
 
 def _open_source(stack: ExitStack, arguments: argparse.Namespace) -> Source:

@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def plan(config: Config) -> dict[str, Any]:
     """The memory of a filter (bytes, as Redis allocates it), and the pages lost to its errors."""
-    slice_bytes = _slice_bytes(config)
+    size = slice_bytes(config)
     items = config.capacity * config.slices
     names = ("granularity", "slices", "capacity", "error_rate", "bits", "hashes", "shards")
     # As many new items in each slice as its capacity.
@@ -78,8 +78,8 @@ def plan(config: Config) -> dict[str, Any]:
         **{name: getattr(config, name) for name in names},
         "granularity": config.window.granularity,
         "bits_per_item": config.bits / config.capacity,
-        "slice_bytes": slice_bytes,
-        "window_bytes": slice_bytes * config.slices,
+        "slice_bytes": size,
+        "window_bytes": size * config.slices,
         # New pages that are called seen, so not fetched; and their number at the promised error rate.
         f"lost_{span}": new * _mean_rate(config),
         f"lost_{span}_at_most": new * config.error_rate,
@@ -89,7 +89,7 @@ def plan(config: Config) -> dict[str, Any]:
     }
 
 
-def _slice_bytes(config: Config) -> int:
+def slice_bytes(config: Config) -> int:
     """Memory of a full slice, as Redis allocates it."""
     return config.shards * sizing.allocated(sizing.key_bytes(config.shard_bits) + _KEY_OVERHEAD)
 
@@ -150,7 +150,7 @@ def _fitting(memory: int, given: dict[str, Any], **more: Any) -> Config | None:
         if error.argument in {"bits", "capacity", "shards"}:  # more than a filter may have
             return None
         raise
-    return config if _slice_bytes(config) * config.slices <= memory else None
+    return config if slice_bytes(config) * config.slices <= memory else None
 
 
 def _largest(limit: int, fitting: Callable[[int], Config | None]) -> Config | None:
@@ -169,7 +169,7 @@ def _largest(limit: int, fitting: Callable[[int], Config | None]) -> Config | No
 def _table(made: dict[str, Any]) -> Table:
     def compared(size: int) -> tuple[str, str]:
         times = size / made["window_bytes"]
-        return formats.size(size), f"{times:.0f} times as much, for fingerprints of 40 characters"
+        return formats.size(size), f"{times:.0f} times as much (fingerprints of 40 digits)"
 
     span = "per_day" if made["granularity"] else "until_full"
     lost, most = made[f"lost_{span}"], made[f"lost_{span}_at_most"]
@@ -185,7 +185,7 @@ def _table(made: dict[str, Any]) -> Table:
         (
             "pages lost",
             f"{lost:,.1f} {span.replace('per_', 'a ').replace('_', ' ')}",
-            f"expected, when every slice is full; {most:,.1f} at most",
+            f"with every slice full; at most {most:,.1f}",
         ),
         ("as a Redis set", *compared(made["set_bytes"])),
         ("as SET NX EX", *compared(made["keys_bytes"])),

@@ -75,7 +75,8 @@ def table(rows: list[Row]) -> RenderableType:
         ]
         own = (str(row.best_hashes), str(row.tbloom_hashes), _short(row.tbloom_rate))
         shown.add_row(str(row.bits_per_item), *cells, *own)
-    return Group(shown, Text(f"\n{_NOTE}", "dim"))
+    fitted = output.Fitted(shown, *reversed(hashes))
+    return Group(fitted, Text(f"\n{_NOTE}", "dim"))
 
 
 def _style(hashes: int, row: Row) -> str:

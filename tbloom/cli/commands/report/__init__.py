@@ -20,18 +20,15 @@ if TYPE_CHECKING:
 
     from tbloom.bloom.info import FilterInfo
 
-_PERIODS = {"h": "an hour", "d": "a day", "w": "a week", "m": "a month"}
 #: Longer tables of slices, and longer lists of warnings, are folded.
 _MAX_ROWS = 31
 _MAX_WARNINGS = 5
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """URL, NAME ..., --output."""
+    """NAME ..., --url, --output."""
     filters.add_url(parser)
-    parser.add_argument(
-        "names", metavar="NAME", nargs="+", help="the filters' names (tbloom list URL)"
-    )
+    parser.add_argument("names", metavar="NAME", nargs="+", help="the filters' names (tbloom list)")
     parser.add_argument(
         "-o",
         "--output",
@@ -82,7 +79,7 @@ def page(infos: list[FilterInfo], server: str, made: datetime) -> bytes:
         version=__version__,
         advice=advice,
         charts=charts,
-        periods=_PERIODS,
+        periods=formats.PERIODS,
         max_rows=_MAX_ROWS,
         max_warnings=_MAX_WARNINGS,
     )

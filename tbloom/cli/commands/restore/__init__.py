@@ -38,7 +38,7 @@ _TRIES = 100
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """URL, FILE, --name, --replace, --quiet."""
+    """FILE, --url, --name, --replace, --quiet."""
     parser.description = (
         f"{parser.description} Each slice expires at its old time. Don't crawl with the filter meanwhile: "
         "items that are added make the restore fail, or are forgotten."

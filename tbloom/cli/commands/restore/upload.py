@@ -88,6 +88,9 @@ class Upload:
                     filters.of_config(self._client, config).clear()
             raise
         self._keys.clear()
+        if contents.header.fingerprinter:
+            key = config.keys.fingerprinter()
+            self._client.set(key, contents.header.fingerprinter, pxat=until)
 
     def __enter__(self) -> Self:
         return self

@@ -36,8 +36,9 @@ _FAILURES = (redis.RedisError, redis.exceptions.RedisClusterException, TBloomErr
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """URL, NAME, --every, --once."""
+    """NAME, --url, --all, --every, --once."""
     filters.add_arguments(parser)
+    filter_info.add_all(parser)
     parser.add_argument(
         "--every",
         type=numbers.pause,
@@ -51,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Shows the filter until Ctrl-C, which is the normal end."""
     console = output.console()
-    shown = Screen(console) if can_animate(console) else Lines()
+    shown = Screen(console, empty=arguments.all) if can_animate(console) else Lines()
     with (
         suppress(KeyboardInterrupt),
         interrupts.held_back() as look,
@@ -86,15 +87,16 @@ class Lines:
 class Screen:
     """A frame that each tick redraws. The last one stays on the screen."""
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
+    def __init__(self, console: Console, *, empty: bool) -> None:
+        self._console, self._empty = console, empty
         self._live = Live(console=console, auto_refresh=False)
         self._frame: list[RenderableType] = []
 
     def tick(self, info: FilterInfo, rates: Rates) -> None:
         """Shows the filter, with as many of the newest slices as fit on the screen."""
         newest = max(1, self._console.height - _OTHER_LINES)
-        self._frame = [_rates(rates), Text(), filter_info.as_table(info, newest)]
+        table = filter_info.as_table(info, empty=self._empty, newest=newest)
+        self._frame = [*_rates(rates, self._console.width), Text(), table]
         self._draw(Text(f"{_now()}  Ctrl-C ends", style="dim"))
 
     def failed(self, message: str) -> None:
@@ -140,14 +142,14 @@ def _wait(seconds: float, look: Callable[[], None]) -> None:
         look()
 
 
-def _rates(rates: Rates) -> Text:
+def _rates(rates: Rates, width: int) -> list[Text]:
     if rates.now is None:
-        return Text("items/s: with the next look")
-    line = formats.sparkline(rates.each)
-    return Text.assemble(
+        return [Text("items/s: with the next look")]
+    now = Text.assemble(
         (f"{rates.now:,.1f} items/s", "bold"),
-        f"  {line}  {rates.mean:,.1f} over the last {formats.duration(rates.seconds)}",
+        f", {rates.mean:,.1f} over the last {formats.duration(rates.seconds)}",
     )
+    return [now, Text(formats.sparkline(rates.each[-width:]))]
 
 
 def _now() -> str:

@@ -1,0 +1,99 @@
+"""``tbloom reconfigure``: gives a filter other parameters, and keeps what it has seen."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tbloom.bloom.config import configure
+from tbloom.bloom.reconfigure import FIXED
+from tbloom.cli.commands.plan import slice_bytes
+from tbloom.cli.kit import filters, formats, interrupts, output, parameters
+from tbloom.cli.kit.errors import CommandError
+from tbloom.cli.kit.progress import Reporter
+from tbloom.errors import ConfigError
+from tbloom.window import parse_granularity
+
+if TYPE_CHECKING:
+    import argparse
+
+    from rich.table import Table
+
+    from tbloom.bloom.config import Config
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """NAME, --url, and the filter's parameters."""
+    parser.description = (
+        f"{parser.description} Stop the crawlers first, and start them with the new parameters: with "
+        "the old ones they get ConfigMismatch."
+    )
+    filters.add_arguments(parser)
+    parameters.add_arguments(
+        parser.add_argument_group(
+            "the new parameters",
+            "what is not given stays; in brackets: the default of a new filter",
+        )
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints the old and the new parameters, and changes them."""
+    given = parameters.given(arguments)
+    if not given:
+        raise CommandError("give a parameter, such as --capacity 5M")
+    with filters.connect(arguments.url) as client:
+        old = filters.open_stored(arguments.url, client, arguments.name).config
+        new = _changed(old, given)
+        output.console().print(_table(old, new))
+        with interrupts.step():
+            filters.of_config(client, new).reconfigure()
+    Reporter(stderr=True).say(
+        f"Reconfigured {old.name!r}: start its crawlers with these parameters"
+    )
+    return 0
+
+
+def _changed(old: Config, given: dict[str, Any]) -> Config:
+    """The old parameters with the ``given`` ones in their place."""
+    if granularity := given.get("granularity"):
+        given = {**given, "granularity": parse_granularity(granularity)}
+    for name in given.keys() & FIXED:
+        if given[name] != getattr(old, name):
+            raise _fixed(f"--{name}")
+    known: dict[str, Any] = {**filters.parameters_of(old)}
+    size = {name: known.pop(name) for name in ("bits", "hashes")}
+    # A size that follows from the old parameters gives way to that of the new ones.
+    if size != {name: getattr(configure(old.name, **known), name) for name in size}:
+        known |= size
+    elif "bits" in given:
+        known["hashes"] = old.hashes
+    try:
+        return configure(old.name, **{**known, **given})
+    except ConfigError as error:
+        raise (_fixed(f"{error}") if error.argument in FIXED else error) from None
+
+
+def _fixed(what: str) -> CommandError:
+    return CommandError(
+        f"{what}: it can't change, because items are found by it; create a filter of another name"
+    )
+
+
+def _table(old: Config, new: Config) -> Table:
+    """All parameters that may change."""
+    table = output.columns("parameter", right=("old", "new"))
+    for (name, before), after in zip(_shown(old).items(), _shown(new).values(), strict=True):
+        table.add_row(name, before, after, style="bold" if before != after else "dim")
+    return table
+
+
+def _shown(config: Config) -> dict[str, str]:
+    return {
+        "capacity": f"{config.capacity:,}",
+        "error rate": formats.rate(config.error_rate),
+        "slices": f"{config.slices:,}",
+        "grow": "yes" if config.grow else "no",
+        "bits": f"{config.bits:,}",
+        "hashes": f"{config.hashes}",
+        "memory of the window": formats.size(slice_bytes(config) * config.slices),
+    }
