@@ -2,10 +2,16 @@
 
 from typing import TYPE_CHECKING, Any
 
-from tbloom.scrapy.addon import Addon
-from tbloom.scrapy.counts.extension import DistinctCounts
-from tbloom.scrapy.dupefilter.dupefilter import DupeFilter
-from tbloom.scrapy.dupefilter.fingerprinter import ScrapyRedisFingerprinter
+try:
+    from tbloom.scrapy.addon import Addon
+    from tbloom.scrapy.counts.extension import DistinctCounts
+    from tbloom.scrapy.dupefilter.dupefilter import DupeFilter
+    from tbloom.scrapy.dupefilter.fingerprinter import ScrapyRedisFingerprinter
+except ModuleNotFoundError as error:
+    if error.name not in {"scrapy", "scrapy_redis"}:
+        raise
+    message = f"tbloom.scrapy needs {error.name}: pip install 'tbloom[scrapy]'"
+    raise ModuleNotFoundError(message, name=error.name) from None
 
 if TYPE_CHECKING:
     from tbloom.scrapy.pages.storage import PageCacheStorage as PageCacheStorage

@@ -6,11 +6,13 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from scrapy.utils.misc import load_object
+from scrapy_redis import scheduler as scrapy_redis
 
 from tbloom.scrapy.claims.middleware import DownloaderMiddleware, SpiderMiddleware
 from tbloom.scrapy.dupefilter.batches import BatchMiddleware
 from tbloom.scrapy.dupefilter.dupefilter import DupeFilter
 from tbloom.scrapy.dupefilter.options import shadow_setting
+from tbloom.scrapy.scheduler import Scheduler
 from tbloom.scrapy.settings import MARK, MARKS_DONE
 
 if TYPE_CHECKING:
@@ -35,6 +37,9 @@ class Addon:
                 "tbloom's add-on changes nothing: the project sets DUPEFILTER_CLASS to %r", chosen
             )
             return
+        if load_object(settings["SCHEDULER"]) is scrapy_redis.Scheduler:
+            priority = settings.getpriority("SCHEDULER") or 0
+            settings.set("SCHEDULER", Scheduler, priority)
         settings["SPIDER_MIDDLEWARES"].setdefault(BatchMiddleware, -999)
         if settings.get(MARK.name) in MARKS_DONE:
             # Nearest to the engine: the first to see a request leave the queue, the last to see its end.

@@ -36,11 +36,14 @@ class CircuitBreaker:
             raise ConfigError("on_error", on_error, " or ".join(map(repr, ON_ERROR)))
         self.on_error = on_error
         #: What the log says that happens during an outage.
-        self.effect = f"{ON_ERROR[on_error]} (TBLOOM_ON_ERROR = {on_error!r})"
+        hint = "; with 'schedule' it goes on" if on_error == "raise" else ""
+        self.effect = f"{ON_ERROR[on_error]} (TBLOOM_ON_ERROR = {on_error!r}{hint})"
         #: Calls that ended in an error, and requests that were scheduled or dropped for lack of an answer.
         self.errors = 0
         self.answers = 0
         self._name = name
+        #: How the log names the server.
+        self.place = f"filter {name!r}"
         self._next_try: float | None = None
 
     @property
@@ -68,6 +71,6 @@ class CircuitBreaker:
         self.errors += 1
         if self._next_try is None:
             logger.error(
-                "filter %r: the server does not answer, so %s: %s", self._name, self.effect, error
+                "%s: the server does not answer, so %s: %s", self.place, self.effect, error
             )
         self._next_try = time.monotonic() + HOLD_OFF

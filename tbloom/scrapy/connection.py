@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from redis import Redis, RedisError
+from redis import Redis, RedisError, SSLConnection
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 from scrapy.settings import BaseSettings
@@ -49,6 +49,22 @@ def make_client(settings: BaseSettings) -> tuple[Any, dict[str, float]]:
         return client, {}
     client.set_retry(Retry(NoBackoff(), 0))
     return client, {"retry_for": RETRY_FOR}
+
+
+def address_of(client: Any) -> str:
+    """Where the client's server is, without a password."""
+    pool = getattr(client, "connection_pool", None)
+    if pool is None:
+        node = client.get_default_node()
+        return f"redis+cluster://{node.host}:{node.port}"
+    if hasattr(pool, "sentinel_manager"):
+        return f"master {pool.service_name!r} of a Sentinel"
+    known = pool.connection_kwargs
+    if "path" in known:
+        return f"unix://{known['path']}?db={known.get('db') or 0}"
+    scheme = "rediss" if issubclass(pool.connection_class, SSLConnection) else "redis"
+    host, port = known.get("host", "localhost"), known.get("port", 6379)
+    return f"{scheme}://{host}:{port}/{known.get('db') or 0}"
 
 
 def _params(settings: BaseSettings) -> dict[str, Any]:

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
+from redis import RedisError
+from redis.exceptions import RedisClusterException
+from scrapy import signals
 from scrapy.utils.defer import deferred_from_coro
 
-if TYPE_CHECKING:
-    import logging
+from tbloom.errors import TBloomError
+from tbloom.scrapy.remedies import explain
+from tbloom.scrapy.settings import FILTER, Setting
 
+if TYPE_CHECKING:
     from scrapy import Request, Spider
     from scrapy.crawler import Crawler
 
+logger = logging.getLogger(__name__)
+
+#: What a user can mend. (Of a file, and of a cluster that does not answer, the last two.)
+_MENDABLE = (TBloomError, RedisError, RedisClusterException, OSError)
 #: The reason with which a spider is closed when Redis fails and TBLOOM_ON_ERROR is "raise".
 ERROR_REASON = "tbloom_error"
 
@@ -34,6 +47,10 @@ def count(crawler: Crawler | None, stat: str, times: int = 1) -> None:
         crawler.stats.inc_value(stat, times)
 
 
+#: The crawls that end before their first request.
+_ending: WeakSet[Crawler] = WeakSet()
+
+
 class CrawlEnd:
     """The end of a crawl by an error. (After a mere exception Scrapy would lose the request and end as "finished".)"""
 
@@ -50,6 +67,45 @@ class CrawlEnd:
         engine = self._crawler.engine
         if engine and engine.spider:
             deferred_from_coro(engine.close_spider_async(reason=ERROR_REASON))
+
+    @contextmanager
+    def by_one_line(
+        self,
+        table: Mapping[str, Setting] = FILTER,
+        *,
+        is_logged: Callable[[], bool] = lambda: False,
+    ) -> Iterator[None]:
+        """Within it, at the start, an error that a user can mend is one line in the log, and ends the crawl before its first request.
+
+        Scrapy would log an exception with tracebacks, one of them of its own ("Scraper slot not assigned"). ``table``: the
+        settings of the store; ``is_logged``: the log has the error already.
+        """
+        try:
+            yield
+        except _MENDABLE as error:
+            if self._crawler is None or not self._crawler.crawling:
+                raise
+            if not is_logged():
+                logger.error(explain(error, self._crawler.settings, table))
+            self.has_begun = True
+            _ending.add(self._crawler)
+            # A function, because Scrapy's signals keep no method alive, and call one function once.
+            self._crawler.signals.connect(_end_before_start, signals.engine_started)
+
+
+async def _end_before_start(sender: Any) -> None:
+    """Scrapy's signals call this with the crawler."""
+    engine = sender.engine
+    # scrapy-redis' scheduler would clear the queue of all crawlers. (Scrapy 2.14 has no public name for it.)
+    engine._slot.scheduler.persist = True  # noqa: SLF001
+    await engine.close_spider_async(reason=ERROR_REASON)
+    await engine.stop_async()
+    sender.spider = None  # `scrapy crawl` takes this for a failure, and exits with 1
+
+
+def ends_before_start(crawler: Crawler | None) -> bool:
+    """Whether an error has ended the crawl before its first request."""
+    return crawler is not None and crawler in _ending
 
 
 class OnceLogger:

@@ -165,7 +165,8 @@ class CrawlExact(_CrawlStore, ExactFilter):
 
     def __init__(self, *args: Any, **arguments: Any) -> None:
         super().__init__(*args, **arguments)
-        self._ttl = arguments.get("ttl", DEFAULT_TTL)
+        #: How long an item is remembered by default.
+        self.ttl = arguments.get("ttl", DEFAULT_TTL)
 
     def add(self, item: Item, ttl: float | timedelta | None = None) -> bool:
         """See ``ExactFilter.add``."""
@@ -174,11 +175,11 @@ class CrawlExact(_CrawlStore, ExactFilter):
     def contains(self, item: Item) -> bool:
         """See ``ExactFilter.contains``."""
         return self._decide(
-            partial(super().contains, item), lambda: not self._is_new(item, self._ttl)
+            partial(super().contains, item), lambda: not self._is_new(item, self.ttl)
         )
 
     def _oldest(self, argument: Any) -> int:
-        return _now() - check_ttl(self._ttl if argument is None else argument)
+        return _now() - check_ttl(self.ttl if argument is None else argument)
 
 
 class CrawlBloom(_CrawlStore, TimeBloom):

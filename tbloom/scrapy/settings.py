@@ -93,6 +93,7 @@ PAGES = {
     "slices": Setting("TBLOOM_PAGES_SLICES", int),
     "tz": FILTER["tz"],
     "readonly": Setting("TBLOOM_PAGES_READONLY", flag),
+    "codec": Setting("TBLOOM_PAGES_CODEC"),
     "segment_bytes": Setting("TBLOOM_PAGES_SEGMENT_BYTES", int),
 }
 KNOWN = {

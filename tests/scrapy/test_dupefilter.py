@@ -12,7 +12,15 @@ from scrapy.utils.request import RequestFingerprinter
 
 from tbloom import TimeBloom
 from tests.helpers.proxy import LossyProxy
-from tests.helpers.schedulers import ADDON, SCRAPY, SCRAPY_REDIS, SETTINGS, UNREACHABLE, WAYS
+from tests.helpers.schedulers import (
+    ADDON,
+    SCRAPY,
+    SCRAPY_REDIS,
+    SETTINGS,
+    UNREACHABLE,
+    WAYS,
+    refusal,
+)
 
 
 @pytest.fixture(params=WAYS)
@@ -74,13 +82,15 @@ def test_a_request_may_ask_for_fewer_slices(crawl: Any, settings: Any) -> None:
 
 @ONE_WAY
 def test_other_parameters_than_the_stored_stop_the_crawl_at_the_start(
-    crawl: Any, settings: Any
+    crawl: Any, url: str, name: str, settings: Any
 ) -> None:
     crawl("pages", settings, ["a"])
     result = crawl("pages", {**settings, "TBLOOM_SLICES": 3}, ["b"])
-    assert [] == result["fetched"]
-    assert "ConfigMismatch" in result["failures"][0]
-    assert "slices is 7 there and 3 here" in result["failures"][0]
+    expected = (
+        "TBLOOM_SLICES is 3, the stored filter has 7: "
+        f"`tbloom reconfigure {name} --slices 3 --url {url}`, another TBLOOM_KEY, or 7"
+    )
+    assert expected == refusal(result)
 
 
 def test_dupefilter_debug_shows_every_duplicate(crawl: Any, settings: Any) -> None:
@@ -119,8 +129,52 @@ def test_without_redis_the_crawl_stops_by_default(crawl: Any) -> None:
     result = crawl(
         "pages", {**SCRAPY, "REDIS_URL": UNREACHABLE, "REDIS_PARAMS": {"retry": None}}, ["a"]
     )
-    assert [] == result["fetched"]
-    assert "ConnectionError" in result["failures"][0]
+    assert refusal(result).startswith(
+        f"REDIS_URL is {UNREACHABLE}: the server does not answer, so the crawl ends (TBLOOM_ON_ERROR ="
+    )
+
+
+def test_so_does_one_with_scrapy_rediss_scheduler(crawl: Any) -> None:
+    """With the add-on: without it, scrapy-redis asks Redis before any code of tbloom's runs."""
+    dead = {**SETTINGS["add-on, scrapy-redis"], "REDIS_URL": UNREACHABLE}
+    assert refusal(crawl("pages", dead, ["a"])).startswith("REDIS_URL: Error 111 connecting to 127")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "expected"),
+    [
+        ({"REDIS_PARAMS": {"pasword": "s3cret"}}, "REDIS_PARAMS: expected what redis-py takes"),
+        ({"REDIS_URL": "redis://:s3/cret@127.0.0.1:6379/0"}, "REDIS_URL: expected the number of a"),
+        ({"REDIS_URL": None, "REDIS_PORT": "s3cret"}, "REDIS_PORT: expected a whole number"),
+    ],
+)
+def test_a_wrong_redis_setting_is_one_line_with_scrapy_rediss_scheduler(
+    crawl: Any, wrong: dict[str, Any], expected: str
+) -> None:
+    result = crawl("pages", {**SETTINGS["add-on, scrapy-redis"], **wrong}, ["a"])
+    assert refusal(result).startswith(expected)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"TBLOOM_MARK": "never"},
+        {"EXTENSIONS": {"tbloom.scrapy.DistinctCounts": 500}, "TBLOOM_COUNT_SLICES": 0},
+    ],
+)
+def test_a_crawl_that_does_not_begin_clears_nothing(
+    crawl: Any, client: redis.Redis, url: str, name: str, wrong: dict[str, Any]
+) -> None:
+    """Though SCHEDULER_FLUSH_ON_START is set."""
+    client.zadd(f"{name}:requests", {"of another crawler": 1})
+    with TimeBloom.from_url(url, name, capacity=1000) as seen:
+        seen.add("a")
+        settings = {**SETTINGS["add-on, scrapy-redis"], "SCHEDULER_FLUSH_ON_START": True}
+        result = crawl("pages", {**settings, **wrong}, ["a"])
+        assert ([], "tbloom_error") == (result["fetched"], result["finish_reason"])
+        assert "a" in seen
+    assert 1 == client.zcard(f"{name}:requests")
+    client.delete(f"{name}:requests")
 
 
 def test_a_redis_that_fails_in_the_middle_closes_the_spider(crawl: Any, url: str) -> None:

@@ -15,7 +15,7 @@ from scrapy.utils.request import fingerprint
 
 from tbloom import TimeBloom
 from tbloom.scrapy.claims.requests import Note
-from tests.helpers.schedulers import ADDON, SCRAPY
+from tests.helpers.schedulers import ADDON, SCRAPY, refusal
 
 DONE = {**ADDON, "TBLOOM_MARK": "done"}
 PIPELINE = {"ITEM_PIPELINES": {"tests.helpers.pipelines.Fates": 300}}
@@ -211,8 +211,7 @@ def test_what_failed_is_fetched_by_the_next_crawl(crawl: Any) -> None:
 
 def test_without_the_add_on_it_is_refused(crawl: Any) -> None:
     result = crawl("pages", {**SCRAPY, "TBLOOM_MARK": "done"}, ["a"])
-    assert "TBLOOM_MARK: expected 'scheduled', or tbloom's add-on" in result["failures"][0]
-    assert [] == result["fetched"]
+    assert refusal(result).startswith("TBLOOM_MARK: expected 'scheduled', or tbloom's add-on")
 
 
 def test_a_crawl_with_a_disk_queue_goes_on_where_it_stopped(

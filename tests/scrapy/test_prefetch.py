@@ -109,6 +109,16 @@ def test_without_redis_the_policy_decides_for_batches_too(crawl: Any, mark: str)
     assert 1 == result["log"].count("does not answer")
 
 
+@MARKS
+def test_an_error_of_the_filter_ends_the_crawl_with_batches_too(crawl: Any, mark: str) -> None:
+    """Here another program changes the filter's parameters."""
+    links = {"request": {"cb_kwargs": {"end": "links_after_a_reconfigure"}}}
+    result = crawl("outcomes", {**ADDON, "TBLOOM_MARK": mark}, [["a", links]])
+    assert (["a"], "tbloom_error") == (result["fetched"], result["finish_reason"])
+    assert "Traceback" not in result["log"]
+    assert 1 == result["log"].count("The crawl ends: ")
+
+
 def test_the_local_cache_can_be_switched_off(crawl: Any) -> None:
     off = crawl("pages", {**ADDON, "TBLOOM_CACHE_SIZE": 0}, ["a"] * 5)
     assert "tbloom/cache_hits" not in off["stats"]

@@ -13,7 +13,7 @@ from tbloom import ConfigError, TimeBloom
 from tbloom.scrapy.dupefilter.options import read_options
 from tbloom.scrapy.settings import KNOWN
 from tests.helpers.hostile import anything, refused
-from tests.helpers.schedulers import SCRAPY
+from tests.helpers.schedulers import SCRAPY, refusal
 
 EXACT = {"TBLOOM_STORE": "exact"}
 LOCAL = {"TBLOOM_STORE": "local"}
@@ -103,8 +103,7 @@ def test_the_error_for_an_old_name_has_the_new_name(old: str, new: str) -> None:
 
 def test_a_wrong_setting_stops_the_crawl_at_the_start(crawl: Any) -> None:
     result = crawl("pages", {**SCRAPY, "TBLOOM_SLICES": "many"}, ["a"])
-    assert [] == result["fetched"]
-    assert "ConfigError: TBLOOM_SLICES: expected a whole number, got 'many'" in result["failures"]
+    assert "TBLOOM_SLICES: expected a whole number, got 'many'" == refusal(result)
 
 
 @pytest.mark.parametrize(
@@ -157,8 +156,7 @@ def test_a_redis_parameter_that_fails_at_the_first_call_is_named(
 ) -> None:
     wrong = {"REDIS_PARAMS": params, "SCHEDULER_FLUSH_ON_START": flush}
     result = crawl("pages", {**SCRAPY, **wrong}, ["a"])
-    assert [] == result["fetched"]
-    assert "ConfigError: REDIS_PARAMS: expected what redis-py takes (" in result["failures"][0]
+    assert refusal(result).startswith("REDIS_PARAMS: expected what redis-py takes (")
 
 
 @settings(suppress_health_check=list(HealthCheck))

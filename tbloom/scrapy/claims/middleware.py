@@ -6,10 +6,11 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 from scrapy import Request, signals
-from scrapy.exceptions import DontCloseSpider, IgnoreRequest
+from scrapy.exceptions import DontCloseSpider, IgnoreRequest, NotConfigured
 from scrapy.http import Response
 
 from tbloom.scrapy.claims.inflight import in_flight
+from tbloom.scrapy.dupefilter.trial import is_trial
 from tbloom.scrapy.meta import CLAIM
 from tbloom.scrapy.settings import MARK
 
@@ -26,7 +27,9 @@ class _Middleware:
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
-        """Scrapy's constructor."""
+        """Scrapy's constructor. Where nothing is claimed, there is nothing to follow."""
+        if is_trial(crawler):
+            raise NotConfigured
         return cls(crawler)
 
     @property

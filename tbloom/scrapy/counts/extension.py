@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from redis.exceptions import AuthenticationError, AuthorizationError, NoPermissionError
 from scrapy import signals
+from scrapy.exceptions import NotConfigured
 from scrapy.http.request import NO_CALLBACK
 from scrapy.utils.asyncio import is_asyncio_available
 from twisted.internet.threads import deferToThread
@@ -18,7 +19,8 @@ from w3lib.url import canonicalize_url
 from tbloom.errors import ConfigError, ConfigMismatch, MappingFull, ServerTooOld
 from tbloom.scrapy.connection import params_error
 from tbloom.scrapy.counts.counters import KINDS, Counters
-from tbloom.scrapy.crawler import OnceLogger
+from tbloom.scrapy.crawler import CrawlEnd, OnceLogger
+from tbloom.scrapy.settings import COUNTS
 
 if TYPE_CHECKING:
     from scrapy import Request
@@ -70,12 +72,14 @@ class DistinctCounts:
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
-        """Scrapy's constructor. Raises ConfigError that names the setting, or ConfigMismatch."""
-        counts = cls(crawler)
-        counts._check()
-        crawler.signals.connect(counts.response_received, signals.response_received)
-        crawler.signals.connect(counts.spider_closed, signals.spider_closed)
-        return counts
+        """Scrapy's constructor. A wrong setting, or counters with other parameters, ends the crawl at the start."""
+        with CrawlEnd(crawler).by_one_line(COUNTS):
+            counts = cls(crawler)
+            counts._check()
+            crawler.signals.connect(counts.response_received, signals.response_received)
+            crawler.signals.connect(counts.spider_closed, signals.spider_closed)
+            return counts
+        raise NotConfigured
 
     def response_received(self, response: Response, request: Request) -> None:
         """Gathers the URL and the host, except for a component's request, as for robots.txt."""
@@ -106,12 +110,9 @@ class DistinctCounts:
         """Raises now if the stored counters have other parameters, or Redis refuses; it may be down."""
         try:
             self._counters.counts(within=1)
-        except ConfigMismatch:
-            logger.error("TBLOOM_COUNT_* and TBLOOM_TIMEZONE describe %s", self._counters)
-            raise
         except TypeError as error:  # redis-py's connections lack a parameter
             raise params_error(self._crawler.settings, error) from None
-        except (ConfigError, ServerTooOld, *_REFUSALS):
+        except (ConfigError, ConfigMismatch, ServerTooOld, *_REFUSALS):
             raise
         except Exception as error:  # noqa: BLE001 - redis-py's of a cluster is no RedisError
             self._warn(_UNREACHABLE, error)

@@ -17,11 +17,13 @@ from tbloom.errors import ConfigError, TBloomError
 from tbloom.scrapy.claims.inflight import InFlight, in_flight
 from tbloom.scrapy.claims.middleware import SpiderMiddleware
 from tbloom.scrapy.connection import naming_redis
-from tbloom.scrapy.crawler import CrawlEnd, OnceLogger, count
+from tbloom.scrapy.crawler import CrawlEnd, OnceLogger, count, ends_before_start
 from tbloom.scrapy.dupefilter.ages import SeenAges
 from tbloom.scrapy.dupefilter.options import Options, read_options, shadow_setting
 from tbloom.scrapy.dupefilter.prefetch import Prefetch, prefetches
 from tbloom.scrapy.dupefilter.shadow import ShadowDupeFilter
+from tbloom.scrapy.dupefilter.start import look_at, other_fingerprinter
+from tbloom.scrapy.dupefilter.trial import TrialDupeFilter, is_trial
 from tbloom.scrapy.meta import TTL, WITHIN
 from tbloom.scrapy.outage import CrawlBloom
 from tbloom.scrapy.settings import MARK
@@ -64,21 +66,23 @@ class DupeFilter(BaseDupeFilter):
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> BaseDupeFilter:  # type: ignore[override] # may be a ShadowDupeFilter
         """Scrapy's scheduler calls this."""
-        if shadow_setting(crawler.settings):
-            return ShadowDupeFilter(crawler, DupeFilter, shares_queue=False)
-        return cls(crawler.settings, crawler)
+        return cls._make(crawler)
 
     @classmethod
     def from_spider(cls, spider: Spider) -> BaseDupeFilter:
         """scrapy-redis' scheduler calls this, but neither ``open`` nor ``close``."""
-        crawler = spider.crawler
-        if shadow_setting(crawler.settings):
-            shadow = ShadowDupeFilter(crawler, DupeFilter, shares_queue=True)
-            shadow.start()
-            return shadow
-        dupefilter = cls(crawler.settings, crawler, shares_queue=True)
-        dupefilter._check()
+        dupefilter = cls._make(spider.crawler, shares_queue=True)
+        dupefilter.open()
         return dupefilter
+
+    @classmethod
+    def _make(cls, crawler: Crawler, *, shares_queue: bool = False) -> BaseDupeFilter:
+        """The dupefilter for what is run."""
+        if is_trial(crawler):
+            return TrialDupeFilter(crawler)
+        if shadow_setting(crawler.settings):
+            return ShadowDupeFilter(crawler, DupeFilter, shares_queue=shares_queue)
+        return cls(crawler.settings, crawler, shares_queue=shares_queue)
 
     @classmethod
     def from_settings(cls, settings: BaseSettings) -> Self:
@@ -101,10 +105,9 @@ class DupeFilter(BaseDupeFilter):
         return self._options.seen
 
     def open(self) -> None:
-        """Scrapy's scheduler calls this at the start. Raises ConfigError that names the setting."""
-        self._check()
-        if self._flush_on_start:
-            self.clear()
+        """Scrapy's scheduler calls this at the start. An error ends the crawl, or is raised where there is none."""
+        with self._crawl_end.by_one_line(is_logged=self._is_outage):
+            self._start(self.seen)
 
     def close(self, reason: str = "") -> None:
         """Scrapy's scheduler calls this at the end: closes the connection, keeps the data."""
@@ -113,10 +116,10 @@ class DupeFilter(BaseDupeFilter):
             self._end(reason)
 
     def clear(self) -> None:
-        """Clears the filter at the start, where SCHEDULER_FLUSH_ON_START asks for it.
+        """Clears nothing: an empty filter is of no use to the next crawl.
 
-        scrapy-redis' scheduler also calls this at the end of each crawl unless SCHEDULER_PERSIST is
-        set. An empty filter is of no use to the next crawl, so that call clears nothing.
+        scrapy-redis' scheduler calls this at the end of each crawl unless SCHEDULER_PERSIST is set, and at the start where
+        SCHEDULER_FLUSH_ON_START is: then ``open`` has cleared the filter.
         """
         if not self._flush_on_start:
             message = (
@@ -124,16 +127,6 @@ class DupeFilter(BaseDupeFilter):
                 "SCHEDULER_FLUSH_ON_START = True forgets it"
             )
             self._once.log(logging.INFO, message, self.seen.name)
-            return
-        self._flush_on_start = False
-        try:
-            with naming_redis(self._settings):
-                self.seen.clear()
-        except RedisError as error:
-            self._count_errors()
-            if self._options.circuit.on_error == "raise":
-                raise
-            logger.error("The filter could not be cleared at the start: %s", error)
 
     def request_seen(self, request: Request) -> bool:
         """Has the request been seen within the window? A new one is remembered.
@@ -171,20 +164,34 @@ class DupeFilter(BaseDupeFilter):
         count(self._crawler, "bloomfilter/filtered")
         count(self._crawler, "dupefilter/filtered")
 
-    def _check(self) -> None:
+    def _is_outage(self) -> bool:
+        return "_options" in self.__dict__ and self._options.circuit.is_open
+
+    def _start(self, seen: CrawlBloom | CrawlExact | LocalBloom) -> None:
         """Raises now what the first request would raise: a Redis that is down, other parameters."""
-        seen = self.seen
         if self._crawler:
             self._attach(self._crawler, seen)
-        if self._flush_on_start:  # clear() comes next, and asks Redis
-            return
         try:
             with naming_redis(self._settings):
-                seen.contains(b"tbloom")
-            if not isinstance(seen, LocalBloom) and not seen.circuit.is_open:
-                self._warn(seen)
+                if self._flush_on_start and not ends_before_start(self._crawler):
+                    self._flush(seen)
+                else:
+                    seen.contains(b"tbloom")
+            if not self._options.circuit.is_open:
+                self._report(seen)
         finally:
             self._count_errors()
+        if self._crawler:
+            # close() would be too early: claims may be settled after it, and scrapy-redis does not call it.
+            self._crawler.signals.connect(self._end, signals.spider_closed)
+
+    def _flush(self, seen: CrawlBloom | CrawlExact | LocalBloom) -> None:
+        try:
+            seen.clear()
+        except RedisError as error:
+            if self._options.circuit.on_error == "raise":
+                raise
+            logger.error("The filter could not be cleared at the start: %s", error)
 
     def _attach(self, crawler: Crawler, seen: CrawlBloom | CrawlExact | LocalBloom) -> None:
         """Makes what follows the requests of this crawl."""
@@ -201,15 +208,28 @@ class DupeFilter(BaseDupeFilter):
             )
         if not isinstance(seen, LocalBloom):  # which needs no round trips
             self._prefetch = prefetches[crawler] = Prefetch(crawler, seen, self._in_flight)
-        # close() would be too early: claims may be settled after it, and scrapy-redis does not call it.
-        crawler.signals.connect(self._end, signals.spider_closed)
 
-    def _warn(self, seen: CrawlBloom | CrawlExact) -> None:
-        """Logs what threatens the filter. Some servers don't let us ask."""
+    def _report(self, seen: CrawlBloom | CrawlExact | LocalBloom) -> None:
+        """Logs what the filter holds, and what threatens it. Some servers don't let us ask."""
         with suppress(RedisError):
-            for warning in seen.warnings():
-                count(self._crawler, "tbloom/warnings")
-                logger.warning("filter %r: %s", seen.name, warning)
+            start = look_at(seen)
+            logger.info(start.text)
+            for warning in start.warnings:
+                self._warn("filter %r: %s", seen.name, warning)
+            if isinstance(seen, LocalBloom):
+                return
+            other = other_fingerprinter(seen, self._fingerprinter, is_new=start.is_new)
+            if other:
+                message = (
+                    "REQUEST_FINGERPRINTER_CLASS is %s, but filter %r was filled with the fingerprints of %s: "
+                    "what it has seen is new to this crawl. Set that one, or another TBLOOM_KEY"
+                )
+                ours = self._settings.get("REQUEST_FINGERPRINTER_CLASS")
+                self._warn(message, ours, seen.name, other)
+
+    def _warn(self, message: str, *values: object) -> None:
+        count(self._crawler, "tbloom/warnings")
+        logger.warning(message, *values)
 
     def _ask(self, request: Request) -> Claim | None:
         """The answer; None if the crawl ends by an error. (Scrapy hangs where the dupefilter raises too many.)"""

@@ -10,9 +10,10 @@ from scrapy.settings import BaseSettings
 from tbloom import LocalBloom
 from tbloom.errors import ConfigError
 from tbloom.scrapy.circuit import CircuitBreaker
-from tbloom.scrapy.connection import make_client
+from tbloom.scrapy.connection import address_of, make_client
 from tbloom.scrapy.meta import TTL, WITHIN
 from tbloom.scrapy.outage import CrawlBloom, CrawlExact
+from tbloom.scrapy.remedies import server_setting
 from tbloom.scrapy.settings import (
     COUNTS,
     FILTER,
@@ -186,6 +187,7 @@ def _make_filter(
         seen: CrawlBloom | CrawlExact = CrawlExact(client, name, **found)
     else:
         seen = CrawlBloom(client, name, **{"cache_size": CACHE_SIZE, **found})
+    seen.circuit.place = f"{server_setting(settings)} is {address_of(client)}"
     seen.keep_connections()
     return seen
 

@@ -9,6 +9,7 @@ from redis import RedisError
 from scrapy import Request
 
 from tbloom import Claim
+from tbloom.errors import TBloomError
 from tbloom.scrapy.crawler import fingerprint
 from tbloom.scrapy.meta import CLAIM, WITHIN
 
@@ -43,7 +44,7 @@ class Prefetch:
         guesses = self._seen.circuit.answers
         try:
             answers = self._ask(requests)
-        except RedisError:
+        except (RedisError, TBloomError):
             return  # the dupefilter will meet it too, and handles it
         # What "drop" decides is asked for again, and counted then; what "schedule" does is claimed.
         if self._seen.circuit.answers == guesses or self._seen.circuit.on_error == "schedule":

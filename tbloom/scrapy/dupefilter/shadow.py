@@ -15,7 +15,7 @@ from scrapy.utils.misc import build_from_crawler, load_object
 
 from tbloom.bloom.measured import Measured
 from tbloom.errors import ConfigError, TBloomError
-from tbloom.scrapy.crawler import OnceLogger, count, fingerprint, spider_of
+from tbloom.scrapy.crawler import CrawlEnd, OnceLogger, count, fingerprint, spider_of
 from tbloom.scrapy.dupefilter.options import read_options, shadow_setting
 from tbloom.scrapy.meta import WITHIN
 from tbloom.scrapy.outage import CrawlBloom
@@ -52,10 +52,11 @@ class ShadowDupeFilter(BaseDupeFilter):
         self._shares_queue = shares_queue
         self._counts: Counter[str] = Counter()
         self._once = OnceLogger(logger)
+        self._crawl_end = CrawlEnd(crawler)
 
     @cached_property
     def _exact(self) -> Any:
-        # Made by start(), because Scrapy hides an error in from_crawler behind one of its own.
+        # Made by open(), because Scrapy hides an error in from_crawler behind one of its own.
         kind = self._kind()
         if not self._shares_queue:
             return build_from_crawler(kind, self._crawler)
@@ -97,8 +98,7 @@ class ShadowDupeFilter(BaseDupeFilter):
         is_cleared = self._shares_queue and not self._settings.getbool("SCHEDULER_PERSIST")
         return ":shadow" if is_cleared else ""
 
-    def start(self) -> None:
-        """Raises now what a wrong setting would raise later; Redis may be down."""
+    def _start(self) -> None:
         exact, seen = self._exact, self.seen
         self._crawler.signals.connect(self._end, signals.spider_closed)
         kind = type(exact)
@@ -113,20 +113,25 @@ class ShadowDupeFilter(BaseDupeFilter):
             self._warn(error)
 
     def open(self) -> Deferred[None] | None:
-        """Scrapy's scheduler calls this at the start. Raises ConfigError that names the setting."""
-        self.start()
+        """Ends the crawl now by what a wrong setting would raise later; Redis may be down."""
+        with self._crawl_end.by_one_line():
+            self._start()
+        if self._crawl_end.has_begun:
+            return None
         opened: Deferred[None] | None = self._exact.open()
         return opened
 
     def close(self, reason: str = "") -> Deferred[None] | None:
         """Scrapy's scheduler calls this at the end."""
-        if "_exact" not in self.__dict__:  # there was an error before
+        if self._crawl_end.has_begun:
             return None
         closed: Deferred[None] | None = self._exact.close(reason)
         return closed
 
     def clear(self) -> None:
         """scrapy-redis' scheduler calls this: both filters forget, so that they can be compared."""
+        if self._crawl_end.has_begun:
+            return
         self._exact.clear()
         self._clear()
 

@@ -1,0 +1,80 @@
+"""What the log says of the filter at the start."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tbloom import LocalBloom
+from tbloom.bloom.script_calls import lasts_ms
+from tbloom.engine.fingerprinter import note
+from tbloom.engine.flow import Command, Flow, deliver_all
+from tbloom.items import check_ttl
+from tbloom.scrapy.connection import address_of
+from tbloom.scrapy.outage import CrawlBloom, CrawlExact
+
+if TYPE_CHECKING:
+    from tbloom.bloom.config import Config
+    from tbloom.exact.config import ExactConfig
+
+#: How slices are called by their granularity, and the current one.
+_PERIODS = {
+    "h": ("hourly slices", "this hour"),
+    "d": ("daily slices", "today"),
+    "w": ("weekly slices", "this week"),
+    "m": ("monthly slices", "this month"),
+}
+
+
+class Start(NamedTuple):
+    """A filter as a crawl finds it."""
+
+    #: One line.
+    text: str
+    is_new: bool
+    #: See ``TimeBloom.warnings``.
+    warnings: list[str]
+
+
+def look_at(seen: CrawlBloom | CrawlExact | LocalBloom) -> Start:
+    """The filter as it is now. On a server no bits are counted."""
+    warnings: list[str] = []
+    if isinstance(seen, LocalBloom):
+        info = seen.info()
+        held, is_new = _held(seen.config, info.slices[-1].items, info.bytes), not info.bytes
+        place = f"in {getattr(seen._protocol.store, 'path', 'the memory of this process')}"  # noqa: SLF001
+    else:
+        place = f"at {address_of(seen.client)}"
+        if isinstance(seen, CrawlBloom):
+            items, size, warnings = seen._run(seen._protocol.glance())  # noqa: SLF001
+            held, is_new = _held(seen.config, items, size), not size
+        else:
+            held, is_new = "exact", seen._run(_is_new(seen.config))  # noqa: SLF001
+            warnings = seen.warnings()
+    age = "new" if is_new else "existing"
+    return Start(f"filter {seen.name!r}: {held}, {age}, {place}", is_new, warnings)
+
+
+def other_fingerprinter(
+    seen: CrawlBloom | CrawlExact, fingerprinter: Any, *, is_new: bool
+) -> str | None:
+    """The fingerprinter that has filled the filter, if it is not this one. This one is noted where none is known."""
+    kind = type(fingerprinter)
+    ours = f"{kind.__module__}.{kind.__qualname__}"
+    if isinstance(seen, CrawlExact):
+        ttl: int | None = check_ttl(seen.ttl)
+    else:
+        ttl = lasts_ms(seen.config)
+    known = seen._run(note(seen.config.keys.fingerprinter(), ours, ttl, is_new=is_new))  # noqa: SLF001
+    return None if known == ours else known
+
+
+def _held(config: Config, items: int, size: int) -> str:
+    period = config.window.granularity
+    kind, when = _PERIODS.get(period or "", (f"slices of {period}", "now"))
+    window = f"{config.slices} {kind}" if period else "no window"
+    return f"{window}, {items:,} of {config.capacity:,} items {when}, {size / 2**20:,.1f} MB"
+
+
+def _is_new(config: ExactConfig) -> Flow[bool]:
+    keys = map(config.keys.layout, range(config.shards))
+    return not any((yield from deliver_all([Command(("GET", key)) for key in keys])))

@@ -1,0 +1,49 @@
+"""scrapy-redis' scheduler, where a crawl can't begin or a command of Scrapy's only tries a spider."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from scrapy.core.scheduler import BaseScheduler
+from scrapy.core.scheduler import Scheduler as MemoryScheduler
+from scrapy_redis import scheduler as scrapy_redis
+
+from tbloom.scrapy.connection import make_client
+from tbloom.scrapy.crawler import CrawlEnd, ends_before_start
+from tbloom.scrapy.dupefilter.trial import is_trial
+
+if TYPE_CHECKING:
+    from scrapy import Request
+    from scrapy.crawler import Crawler
+
+
+class Scheduler(scrapy_redis.Scheduler):  # type: ignore[misc] # it has no types
+    """scrapy-redis' own. That one asks the server as it is made, and Scrapy hides an error there behind one of its own."""
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Any:
+        """Scrapy's constructor. Without a server, one line in the log ends the crawl; a trial leaves the queue alone."""
+        if is_trial(crawler):
+            return MemoryScheduler.from_crawler(crawler)
+        with CrawlEnd(crawler).by_one_line():
+            make_client(crawler.settings)[0].close()  # which names a wrong setting
+            return super().from_crawler(crawler)
+        return _NoQueue()
+
+    def flush(self) -> None:
+        """Clears the queue of all crawlers, unless this crawl ends before its first request."""
+        if not ends_before_start(self.spider.crawler):
+            super().flush()
+
+
+class _NoQueue(BaseScheduler):
+    """The scheduler of a crawl that ends before its first request."""
+
+    def has_pending_requests(self) -> bool:
+        return False
+
+    def enqueue_request(self, request: Request) -> bool:  # noqa: ARG002
+        return False
+
+    def next_request(self) -> None:
+        return None
