@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any
 
 import redis
-from pages_costs import compressors, sliced
+from pages_costs import codecs, compressors, sliced
 from pages_peers import peers
 from stored import (
     RealPages,
@@ -57,6 +57,7 @@ def measure(
         "bodies": len(real.bodies),
         "body_bytes": sum(map(len, real.bodies)) / len(real.bodies),
         "compressors": compressors(real, rounds=cached_rounds),
+        "codecs": codecs(real, rounds=cached_rounds),
         "sliced": sliced(folder, real, pages=sliced_pages, rounds=cached_rounds),
         "peers": peers(folder, real, pages=cached, rounds=cached_rounds),
         # Last: files of the others would take space in the system's page cache.
@@ -132,20 +133,23 @@ def _cold(store: PageStore, real: RealPages, pages: int) -> float:
 
 
 def through(path: Path) -> dict[str, Any]:
-    """Seconds to rebuild an index, and to verify a store."""
-    drop_from_memory(path)
-    start = time.perf_counter()
-    info = PageStore.rebuild(path)
-    rebuild = time.perf_counter() - start
-    drop_from_memory(path)
-    with PageStore(path, readonly=True) as store:
+    """Seconds to rebuild an index, and to verify a store, in one process and in two."""
+    rows = []
+    for jobs in (1, 2):
+        drop_from_memory(path)
         start = time.perf_counter()
-        report = store.verify()
-        verify = time.perf_counter() - start
-    assert (info.pages, ()) == (report.pages, report.problems)
+        info = PageStore.rebuild(path, jobs=jobs)
+        rebuild = time.perf_counter() - start
+        drop_from_memory(path)
+        with PageStore(path, readonly=True) as store:
+            start = time.perf_counter()
+            report = store.verify(jobs=jobs)
+            verify = time.perf_counter() - start
+        assert (info.pages, ()) == (report.pages, report.problems)
+        rows.append({"jobs": jobs, "rebuild": rebuild, "verify": verify})
     return {
         "pages": info.pages,
         "bytes": info.bytes - info.index_bytes,
-        "rebuild": rebuild,
-        "verify": verify,
+        "index_bytes": info.index_bytes,
+        "rows": rows,
     }

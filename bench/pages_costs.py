@@ -1,12 +1,13 @@
-"""The cost of slices for a get, and of other compressors for a page."""
+"""The cost of slices for a get, and of codecs and other compressors for a page."""
 
 from __future__ import annotations
 
+import gzip
 import random
 import tempfile
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -16,7 +17,8 @@ from typing import Any, NamedTuple
 from isal import isal_zlib
 from stored import RealPages, body_bytes, draw, timed
 
-from tbloom.pages import PageStore, calendar, record
+from tbloom.pages import Page, PageStore, calendar, members, record
+from tbloom.pages.page import check_page
 
 #: The windows of crawlers; None: no slices.
 WINDOWS = (None, ("d", 7), ("d", 30), ("h", 168))
@@ -77,25 +79,47 @@ def _ask(
 
 class Compressor(NamedTuple):
     name: str
-    #: To deflate, without a header.
-    deflate: Callable[[bytes], bytes]
-    inflate: Callable[[bytes], bytes]
+    #: To deflate, without a header; or to make a record.
+    deflate: Callable[[Any], bytes]
+    inflate: Callable[[bytes], Any]
 
 
 def compressors(real: RealPages, *, rounds: int) -> dict[str, Any]:
-    """Bytes, and seconds per page, of each compressor."""
-    ours = f"ISA-L, level {record.LEVEL}"
+    """Bytes, and seconds per body, of each compressor."""
+    ours = f"ISA-L, level {members.LEVEL}"
+    return {"ours": ours, **_compared(_COMPRESSORS, real.bodies, rounds)}
+
+
+def codecs(real: RealPages, *, rounds: int) -> dict[str, Any]:
+    """Bytes, and seconds per record, of each codec: for pages as they are, and compressed by the server."""
+    plain = [_page(real, number, real.body(number), {}) for number in range(len(real.bodies))]
+    packed = [
+        _page(real, number, gzip.compress(real.body(number)), {"Content-Encoding": "gzip"})
+        for number in range(len(real.bodies))
+    ]
+    return {
+        "plain": _compared(_CODECS, plain, rounds),
+        "packed": _compared(_CODECS, packed, rounds),
+    }
+
+
+def _page(real: RealPages, number: int, body: bytes, more: dict[str, str]) -> Page:
+    headers = real.headers(number) | {"Content-Length": f"{len(body)}"} | more
+    return check_page(real.url(number), body, _NOW, headers=headers)
+
+
+def _compared(ways: Iterable[Compressor], given: list[Any], rounds: int) -> dict[str, Any]:
     rows = []
     costs: dict[str, list[tuple[float, float]]] = {}
     sizes: dict[str, int] = {}
     for _ in range(rounds):
-        for name, deflate, inflate in _COMPRESSORS:
+        for name, deflate, inflate in ways:
             start = time.perf_counter()
-            made = [deflate(body) for body in real.bodies]
+            made = [deflate(one) for one in given]
             middle = time.perf_counter()
             back = [inflate(data) for data in made]
             end = time.perf_counter()
-            assert real.bodies == back
+            assert given == back
             costs.setdefault(name, []).append((middle - start, end - middle))
             sizes[name] = sum(map(len, made))
     for name, each in costs.items():
@@ -103,12 +127,12 @@ def compressors(real: RealPages, *, rounds: int) -> dict[str, Any]:
         rows.append(
             {
                 "name": name,
-                "deflate": deflated / len(real.bodies),
-                "inflate": inflated / len(real.bodies),
-                "bytes": sizes[name] / len(real.bodies),
+                "deflate": deflated / len(given),
+                "inflate": inflated / len(given),
+                "bytes": sizes[name] / len(given),
             }
         )
-    return {"ours": ours, "rounds": rounds, "rows": rows}
+    return {"rounds": rounds, "rows": rows}
 
 
 def _zlib(level: int) -> Compressor:
@@ -129,4 +153,10 @@ def _isal(level: int) -> Compressor:
     )
 
 
+def _codec(name: str) -> Compressor:
+    segment = record.new_id()
+    return Compressor(name, lambda page: record.of_page(page, 1, segment, name), record.page_of)
+
+
+_CODECS = [*map(_codec, members.SUFFIXES)]
 _COMPRESSORS = [*map(_zlib, (1, 6, 9)), *map(_isal, range(4))]

@@ -26,8 +26,13 @@ GZIP, DBM = "the same, `HTTPCACHE_GZIP`", "`DbmCacheStorage`"
 #: Pages read from the disk.
 _COLD = 200
 _FILES = "scrapy.extensions.httpcache.FilesystemCacheStorage"
+_OURS = {"HTTPCACHE_STORAGE": "tbloom.scrapy.PageCacheStorage"}
 _SETTINGS: dict[str, dict[str, Any]] = {
-    OURS: {"HTTPCACHE_STORAGE": "tbloom.scrapy.PageCacheStorage"},
+    OURS: _OURS,
+    **{
+        f'tbloom, `TBLOOM_PAGES_CODEC = "{codec}"`': {**_OURS, "TBLOOM_PAGES_CODEC": codec}
+        for codec in ("zstd", "identity")
+    },
     FILES: {"HTTPCACHE_STORAGE": _FILES},
     GZIP: {"HTTPCACHE_STORAGE": _FILES, "HTTPCACHE_GZIP": True},
     DBM: {"HTTPCACHE_STORAGE": "scrapy.extensions.httpcache.DbmCacheStorage"},

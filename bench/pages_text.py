@@ -7,12 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import large_text
 from table import Table
 
 Of = dict[str, Any]
 
 #: What ``pages_small.py`` has found.
 SMALL = Path(__file__).with_name("pages_small.json")
+#: What ``pages_large.py`` has found.
+LARGE = Path(__file__).with_name("pages_large.json")
 #: Two of those that are compared (see ``pages_peers``).
 OURS = "tbloom, `PageCacheStorage`"
 FILES = "`FilesystemCacheStorage`"
@@ -33,13 +36,15 @@ def tables(of: Of) -> list[Table]:
         _disk(of["peers"]),
         _sliced(of["sliced"]),
         _compressors(of["compressors"]),
+        _codecs(of["codecs"]),
     ]
 
 
 def text(of: Of) -> str:
     """The section, as Markdown."""
-    gets, sizes, through, peers, disk, sliced, compressors = tables(of)
+    gets, sizes, through, peers, disk, sliced, compressors, codecs = tables(of)
     growth, largest = of["growth"], of["growth"]["rows"][-1]
+    small, large = (json.loads(path.read_text()) for path in (SMALL, LARGE))
     return TEMPLATE.format(
         bodies=of["bodies"],
         kilobytes=f"{of['body_bytes'] / 1000:.0f}",
@@ -51,7 +56,10 @@ def text(of: Of) -> str:
         sizes=sizes.markdown(),
         looked_through=f"{of['through']['pages']:,}",
         through=through.markdown(),
-        small=of_small(json.loads(SMALL.read_text())),
+        rebuilt=f"{of['through']['index_bytes'] / of['through']['pages']:.0f}",
+        small=of_small(small),
+        large=large_text.text(large),
+        planned=large_text.planned(growth, of["body_bytes"], small, large),
         cached=f"{of['peers']['pages']:,}",
         cached_rounds=of["peers"]["rounds"],
         part=f"{of['peers']['part']:,}",
@@ -63,6 +71,7 @@ def text(of: Of) -> str:
         sliced_pages=f"{of['sliced']['pages']:,}",
         sliced=sliced.markdown(),
         compressors=compressors.markdown(),
+        codecs=codecs.markdown(),
         dearer=_dearer(of["compressors"]),
     )
 
@@ -147,13 +156,16 @@ def _through(of: Of) -> Table:
     rows = [
         [
             name,
-            f"{of[way]:.1f}",
-            f"{of['pages'] / of[way]:,.0f}",
-            f"{of['bytes'] / of[way] / 1e6:,.0f}",
+            f"{row['jobs']}",
+            f"{row[way]:.1f}",
+            f"{of['pages'] / row[way]:,.0f}",
+            f"{of['bytes'] / row[way] / 1e6:,.0f}",
         ]
         for way, name in (("rebuild", "`PageStore.rebuild`"), ("verify", "`verify`"))
+        for row in of["rows"]
     ]
-    return Table(f"All of {of['pages']:,} pages", ["", "s", "pages/s", "MB/s"], rows)
+    header = ["", "processes", "s", "pages/s", "MB/s"]
+    return Table(f"All of {of['pages']:,} pages", header, rows)
 
 
 def _peers(of: Of) -> Table:
@@ -224,6 +236,23 @@ def _compressors(of: Of) -> Table:
     return Table("A page, compressed", ["", "deflate: us", "inflate: us", "bytes"], rows)
 
 
+def _codecs(of: Of) -> Table:
+    rows = [
+        [
+            f"`{plain['name']}`",
+            *(f"{row[way] * 1e6:,.0f}" for row in both for way in ("deflate", "inflate")),
+            *(f"{row['bytes']:,.0f}" for row in both),
+        ]
+        for both in zip(of["plain"]["rows"], of["packed"]["rows"], strict=True)
+        for plain in both[:1]
+    ]
+    header = [
+        *("", "to a record: us", "from it: us", "gzipped by the server: to: us", "from: us"),
+        *("bytes", "gzipped by the server: bytes"),
+    ]
+    return Table("A page's record", header, rows)
+
+
 def of_small(of: Of) -> str:
     """What was measured once."""
     pages, parts = of["pages"], of["part_seconds"]
@@ -271,7 +300,7 @@ Disk use in blocks that the file system has allocated. *Opening* is opening to w
 {sizes}
 
 A rebuild reads the headers of all records; `verify` decompresses all records and compares digests. {looked_through} pages,
-read from the disk; MB of segments:
+read from the disk, in one process and in two; MB of segments. The rebuilt index takes {rebuilt} bytes a page.
 
 {through}
 
@@ -281,6 +310,12 @@ read from the disk; MB of segments:
 
 {small}
 
+### A hundred gigabytes
+
+{large}
+### Planned
+
+{planned}
 ### As Scrapy's cache
 
 `PageCacheStorage` compared with Scrapy's own storages, each through `store_response` and `retrieve_response`, as `HttpCacheMiddleware` calls them,
@@ -292,7 +327,7 @@ is the rate to that of `FilesystemCacheStorage`, Scrapy's default, as median of 
 
 {disk}
 
-{faster} They do not compress, and all of it fits into the system's page cache here. What Scrapy's own
+{faster} Of Scrapy's own, only `HTTPCACHE_GZIP` compresses, and all of it fits into the system's page cache here. What Scrapy's own
 storages lack: they do not forget old pages (an expired page is fetched again, but keeps its space until then), and other tools can't read them.
 
 ### Slices
@@ -301,6 +336,13 @@ storages lack: they do not forget old pages (an expired page is fetched again, b
 a miss all of them.
 
 {sliced}
+
+### Codecs
+
+A page's record made and read, in memory; with the body as it is, and as a server has gzipped it. `gzip` stores a body
+uncompressed that is compressed already.
+
+{codecs}
 
 ### Why ISA-L
 

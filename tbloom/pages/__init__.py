@@ -3,33 +3,54 @@
 ::
 
     page.py         a page: checked, decoded
+    members.py      a record's bytes, compressed
     record.py       a page as a WARC record, and back
     segments.py     the WARC files
     snapshot.py     the contents of the index
     forks.py        forks wait for transactions
+    unregistered.py  readers that may not write
     environment.py  an LMDB environment of this process
     index.py        the index: where each page is
     config.py       the parameters that all users of a store must agree on
     calendar.py     the slices that are live now
     lock.py         one writer at a time, and how the last one ended
+    rows.py         what the index needs of each record, sorted
+    scanning.py     the records of a segment, and a check of each
+    workers.py      scans in several processes
     recovery.py     the index is brought up to the files
     opening.py      opens a store, and repairs it
+    appending.py    the segments that a writer appends to
     writer.py       puts, deletes, forgets
+    reading.py      gets pages
     listing.py      all pages
     info.py         what stats() and verify() return
     verify.py       verify()
+    planning.py     how large a store will be
     sync.py         PageStore
+    exchange/       import and export
 """
 
 try:
+    from tbloom.pages.exchange.exporting import PagesExported, export_warc
+    from tbloom.pages.exchange.importing import PagesImported, import_warc
     from tbloom.pages.info import PagesInfo, PagesReport, PagesSlice
     from tbloom.pages.page import Page
     from tbloom.pages.sync import PageStore
 except ModuleNotFoundError as error:
     missing = (error.name or "").partition(".")[0]
-    if missing not in {"isal", "lmdb", "warcio"}:
+    if missing not in {"backports", "compression", "isal", "lmdb"}:
         raise
     message = f"tbloom.pages needs {missing}: pip install 'tbloom[pages]'"
     raise ModuleNotFoundError(message, name=error.name) from None
 
-__all__ = ["Page", "PageStore", "PagesInfo", "PagesReport", "PagesSlice"]
+__all__ = [
+    "Page",
+    "PageStore",
+    "PagesExported",
+    "PagesImported",
+    "PagesInfo",
+    "PagesReport",
+    "PagesSlice",
+    "export_warc",
+    "import_warc",
+]

@@ -9,20 +9,22 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 import lmdb
 
 from tbloom.errors import TBloomError
-from tbloom.pages import forks, snapshot
+from tbloom.pages import forks, snapshot, unregistered
 from tbloom.pages.snapshot import META, SEGMENTS, SLICES, Kept, State, Tables, Transaction
 from tbloom.window import MAX_SLICES
 
 #: Address space, not memory or disk; enough for 4,000,000,000 pages.
-_MAP_BYTES = 1 << 38
+MAP_BYTES = 1 << 38
 _MAX_READERS = 1024
+#: 64 a reader, and 192 of LMDB's own.
+_LOCK_BYTES = 64 * (_MAX_READERS + 2)
 #: Slices may be kept besides the live ones: while one leaves, or after the clock was set back.
 MAX_TABLES = 3 * MAX_SLICES
 
@@ -34,10 +36,13 @@ class Environment:
         """Opens the environment of a folder; with ``parameters``, begins it."""
         begins = parameters is not None
         # It may be another user's, or on a read-only disk.
-        readonly = not begins and not os.access(folder / "data.mdb", os.W_OK)
+        registers = begins or not unregistered.is_needed(folder)
+        readonly = not registers or not (begins or os.access(folder / "data.mdb", os.W_OK))
+        if begins:  # LMDB leaves holes, and where the disk is full, writing into one by its map ends the process
+            (folder / "lock.mdb").write_bytes(bytes(_LOCK_BYTES))
         self.env = lmdb.open(
             str(folder),
-            map_size=_MAP_BYTES,
+            map_size=MAP_BYTES,
             max_dbs=MAX_TABLES + 3,
             max_readers=_MAX_READERS,
             sync=False,
@@ -45,6 +50,14 @@ class Environment:
             max_spare_txns=0,  # a forked child would end a spare one
             readonly=readonly,
             create=begins,
+            lock=registers,
+        )
+        held = None if registers else unregistered.Reader(folder, self.env)
+        #: Begins a read transaction.
+        self.begin: Callable[[], AbstractContextManager[Transaction]] = (held or self.env).begin
+        #: Within it, tables can be opened.
+        self._held: Callable[[], AbstractContextManager[object]] = (
+            held.hold if held else nullcontext
         )
         self.pid = os.getpid()
         self.users = 0
@@ -78,8 +91,9 @@ class Environment:
 
     def _open_tables(self, parameters: str | None) -> None:
         # A handle that is opened within a read transaction would end with it.
-        for name in (META, SLICES, SEGMENTS):
-            self.tables[name] = self.env.open_db(name, create=parameters is not None)
+        with self._held():
+            for name in (META, SLICES, SEGMENTS):
+                self.tables[name] = self.env.open_db(name, create=parameters is not None)
         if parameters is not None:
             with self.env.begin(write=True) as txn:
                 snapshot.begin(txn, self.tables, parameters)
@@ -95,12 +109,13 @@ class Environment:
     def learn_slices(self) -> None:
         """Reads the slices, and opens their tables."""
         with self._guard:
-            with self.env.begin() as txn:
+            with self.begin() as txn:
                 state = snapshot.state_in(txn, self.tables)
                 slices = snapshot.slices_in(txn, self.tables)
             del txn  # see ``forks``
-            for number in {slice.table for slice in slices} - self.tables.keys():
-                self.tables[number] = self.env.open_db(b"%d" % number, create=False)
+            with self._held():
+                for number in {slice.table for slice in slices} - self.tables.keys():
+                    self.tables[number] = self.env.open_db(b"%d" % number, create=False)
             self.known = state.version, slices
 
     def open_table(self, number: int) -> None:
@@ -173,7 +188,7 @@ def errors(folder: Path) -> Iterator[None]:
         with forks.transaction():
             yield
     except lmdb.MapFullError as error:
-        raise TBloomError(f"the index {str(folder)!r} is full at {_MAP_BYTES >> 30} GB") from error
+        raise TBloomError(f"the index {str(folder)!r} is full at {MAP_BYTES >> 30} GB") from error
     except (lmdb.Error, snapshot.Corrupted) as error:
         # The system's (a full disk may come as EIO).
         if isinstance(error, lmdb.Error) and error.code > 0:

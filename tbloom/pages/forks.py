@@ -13,7 +13,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
 #: The longest wait of a fork (s). Only verify(), a very large page, recovery and another process' lock take longer.
 _MAX_WAIT = 5.0
@@ -22,7 +22,14 @@ _gate = threading.RLock()  # the garbage collector may close a store within
 _depths: dict[int, int] = {}
 #: False: this process was forked while a transaction was open.
 is_quiet = True
-_repairs: weakref.WeakKeyDictionary[Any, Callable[[Any], None]] = weakref.WeakKeyDictionary()
+_Methods: TypeAlias = "weakref.WeakKeyDictionary[Any, Callable[[Any], None]]"
+_preparations: _Methods = weakref.WeakKeyDictionary()
+_repairs: _Methods = weakref.WeakKeyDictionary()
+
+
+def before(method: Any) -> None:
+    """Calls an object's method before each fork that waited for all transactions: one method of each object."""
+    _preparations[method.__self__] = method.__func__
 
 
 def in_child(method: Any) -> None:
@@ -58,6 +65,9 @@ def _before() -> None:
     while _depths.keys() - {threading.get_ident()} and time.monotonic() < deadline:
         time.sleep(0.0002)
     is_quiet = not _depths
+    if is_quiet:
+        for owner, prepare in list(_preparations.items()):
+            prepare(owner)
 
 
 def _in_child() -> None:

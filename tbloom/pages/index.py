@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import lmdb
 
 from tbloom.errors import TBloomError
-from tbloom.pages import forks
+from tbloom.pages import forks, unregistered
 from tbloom.pages.environment import (
     MAX_TABLES,
     Environment,
@@ -44,6 +44,7 @@ class Index:
         self._guard = threading.Lock()
         #: The last transaction that changed it.
         self._txn: Any = None
+        self._keeper: unregistered.Keeper | None = None
         forks.in_child(self._after_fork)
 
     @classmethod
@@ -71,7 +72,7 @@ class Index:
             while True:
                 known, txn = environment.known, None
                 try:
-                    with environment.env.begin() as txn:
+                    with environment.begin() as txn:
                         state, slices = environment.look(txn, known)
                         if slices is not None:
                             with closing(Snapshot(environment.tables, txn, state, slices)) as it:
@@ -87,12 +88,16 @@ class Index:
         environment = self._current()
         with errors(self.folder):
             while True:
+                self._before_change()
                 known = environment.known
                 with environment.env.begin(write=True) as txn:
                     self._txn = txn
                     state, slices = environment.look(txn, known)
                     if slices is not None:
-                        yield Change(environment.tables, txn, state, slices)
+                        change = Change(environment.tables, txn, state, slices)
+                        yield change
+                        if change.state != state:
+                            change.save()
                         return
                 environment.learn_slices()
 
@@ -110,6 +115,7 @@ class Index:
         if table is None:
             raise TBloomError(f"the index {str(self.folder)!r} has {MAX_TABLES} slices, the limit")
         with errors(self.folder):
+            self._before_change()
             self._environment.open_table(table)
         with self.changing() as change:
             change.begin_slice(label, start, table)
@@ -127,6 +133,9 @@ class Index:
     def close(self) -> None:
         """Closes the index."""
         self._is_open = False
+        if self._keeper is not None:
+            self._keeper.close()
+            self._keeper = None
         release(self._environment)
 
     @property
@@ -150,8 +159,18 @@ class Index:
                 release(environment, is_stale=True)
             return self._environment
 
+    def _before_change(self) -> None:
+        """Keeps what unregistered readers read. Raises TBloomError where one from before this object does not end."""
+        if unregistered.IS_ABLE:
+            if self._keeper is None:
+                self._keeper = unregistered.Keeper(self.folder, self._environment.env)
+            self._keeper.before_change()
+
     def _after_fork(self) -> None:
         self._guard = threading.Lock()  # a thread that is gone may have held it
+        if self._keeper is not None:
+            self._keeper.abandon()
+            self._keeper = None
 
 
 def at_newest(root: Path, do: Callable[[Path], T]) -> T:

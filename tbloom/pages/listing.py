@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 
 from tbloom.items import Item
-from tbloom.pages import record, segments
+from tbloom.pages import members, record, segments
 from tbloom.pages.calendar import Calendar
 from tbloom.pages.index import Index
-from tbloom.pages.page import Page
+from tbloom.pages.page import Page, micros
 from tbloom.pages.segments import Found, Gap
 from tbloom.pages.snapshot import Segment
 
@@ -22,12 +24,17 @@ def addresses(root: Path, index: Index, calendar: Calendar) -> Iterator[Item]:
     return (found.head.address for _, _, found in _current(root, index, calendar))
 
 
-def pages(root: Path, index: Index, calendar: Calendar) -> Iterator[Page]:
-    """The pages, slice by slice, in the order of the files."""
+def pages(
+    root: Path, index: Index, calendar: Calendar, since: datetime | None, until: datetime | None
+) -> Iterator[Page]:
+    """The pages fetched within a time, slice by slice, in the order of the files."""
+    begin, end = micros(since) if since else -math.inf, micros(until) if until else math.inf
     for segment, path, found in _current(root, index, calendar):
+        if not begin <= found.head.at < end:
+            continue
         try:
             page = record.page_of(segments.read(path, found.offset, found.length))
-        except (record.Damaged, FileNotFoundError):  # noqa: PERF203 - a page takes longer
+        except (members.Damaged, FileNotFoundError):
             if _is_kept(index, calendar, segment):
                 logger.warning("%s: the record at %d is damaged, or missing", path, found.offset)
         else:

@@ -8,7 +8,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from tbloom.errors import ConfigError, TBloomError
-from tbloom.pages import recovery, segments
+from tbloom.pages import recovery, segments, workers
 from tbloom.pages.config import PagesConfig, agreed
 from tbloom.pages.index import Index, at_newest, is_index, newest_of, remove_stale
 from tbloom.pages.lock import WriterLock, is_held, is_suspect
@@ -30,6 +30,11 @@ def folder(path: str | os.PathLike[str]) -> Path:
     if is_taken:
         raise ConfigError("path", path, "a folder, or a place for one")
     return root
+
+
+def is_store(root: Path) -> bool:
+    """True: the folder has a page store, perhaps without its index."""
+    return root.is_dir() and bool(newest_of(root) or segments.stored(root))
 
 
 def to_read(root: Path, wanted: PagesConfig | None) -> tuple[Index, PagesConfig]:
@@ -76,15 +81,16 @@ def to_write(root: Path, wanted: PagesConfig | None) -> tuple[Index, PagesConfig
         raise
 
 
-def rebuild(root: Path, progress: recovery.Progress | None) -> None:
+def rebuild(root: Path, progress: workers.Progress | None, jobs: int | None) -> None:
     """Makes the store's index anew from its segments."""
+    workers.check_jobs(jobs)
     if not root.is_dir() or (stored := _parameters_of(root)) is None:
         raise ConfigError("path", str(root), "a folder with segments of a page store")
     lock, is_clean = WriterLock(root), False
     try:
-        recovery.rebuild(root, agreed(str(root), stored, None), progress)
-        for number, label in segments.stored(root).items():
-            segments.flush(segments.path_of(root, label, number))
+        recovery.rebuild(root, agreed(str(root), stored, None), progress, jobs)
+        for path in segments.stored(root).values():
+            segments.flush(path)
         segments.flush(root)
         is_clean = True
     finally:
@@ -118,8 +124,7 @@ def _is_foreign(root: Path) -> bool:
     """True: the folder has files that no writer of a store leaves when it is killed at its start."""
     names = {path.name for path in root.iterdir() if not is_index(path)}
     if "lock" in names:
-        held = segments.stored(root).items()
-        names -= {"lock", *(segments.name_of(label, number) for number, label in held)}
+        names -= {"lock", *(path.name for path in segments.stored(root).values())}
     return bool(names)
 
 

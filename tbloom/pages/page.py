@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
+from functools import lru_cache
 from typing import Any
 
 from tbloom.errors import ConfigError, TBloomError
@@ -109,11 +110,26 @@ def check_page(
         given = None
     further = _further(fields)
     size = len(url.encode()) + 2 * len(given or b"")  # the key is stored in hex
-    size += sum(len(name) + len(value) for name, value in pairs + further)
+    size += sum([len(name) + len(value) for name, value in pairs + further])
     if size > MAX_HEAD_BYTES:
         expected = f"at most {MAX_HEAD_BYTES} bytes, together with the key, headers and fields"
         raise ConfigError("url", f"{size} bytes", expected)
     return Page(url, status, pairs, body, at, given, further)
+
+
+def check_again(page: Page) -> Page:
+    """The page, checked like the arguments of a new one. Raises ConfigError."""
+    if not isinstance(page, Page):
+        raise ConfigError("pages", page, "objects of tbloom.pages.Page")
+    return check_page(
+        page.url,
+        page.body,
+        page.at,
+        status=page.status,
+        headers=page.headers,
+        key=page.key,
+        fields=page.fields,
+    )
 
 
 def address_of(key: bytes) -> Item:
@@ -122,6 +138,7 @@ def address_of(key: bytes) -> Item:
     return text if _URL.fullmatch(text) and text.encode() == key else key
 
 
+@lru_cache(1000)
 def is_own(name: str) -> bool:
     """True: the store writes this field of a record itself."""
     return _OWN.fullmatch(name) is not None
@@ -129,12 +146,13 @@ def is_own(name: str) -> bool:
 
 def is_true(name: str, value: str, body: bytes) -> bool:
     """False: the header says how the body is transferred or encoded, and that is not true of the stored body."""
-    outermost = value.rpartition(",")[2].strip().lower()
-    return {
-        "transfer-encoding": False,  # bodies are stored without it
-        "content-length": value == str(len(body)),
-        "content-encoding": outermost not in _GZIP or body.startswith(b"\x1f\x8b"),
-    }.get(name.lower(), True)
+    known = name.lower()
+    if known == "content-encoding":
+        outermost = value.rpartition(",")[2].strip().lower()
+        return outermost not in _GZIP or body.startswith(b"\x1f\x8b")
+    if known == "content-length":
+        return value == str(len(body))
+    return known != "transfer-encoding"  # bodies are stored without it
 
 
 def micros(at: datetime) -> int:
@@ -153,7 +171,7 @@ def _pairs(argument: str, given: Any) -> Pairs:
     expected = "a mapping, or (name, value) pairs, of str or bytes"
     try:
         items = [*(given.items() if isinstance(given, Mapping) else given)]
-        found = tuple((_text(name), _text(value)) for name, value in items)
+        found = tuple([(_text(name), _text(value)) for name, value in items])
     except UnicodeEncodeError as error:
         raise ConfigError(argument, error.object, "Latin-1 text, or bytes") from None
     except (TypeError, ValueError):
@@ -165,29 +183,46 @@ def _pairs(argument: str, given: Any) -> Pairs:
     return found
 
 
+def as_fields(pairs: Pairs) -> Pairs:
+    """Those of a record's fields that a page may have; of each name the first."""
+    found: dict[str, tuple[str, str]] = {}
+    for name, value in pairs:
+        if _fault(name, value) is None:
+            found.setdefault(name.lower(), (name, value))
+    return tuple(found.values())
+
+
 def _further(fields: Headers | None) -> Pairs:
     """The further fields of a record."""
     pairs = _pairs("fields", fields)
     if len({name.lower() for name, _ in pairs}) < len(pairs):
         raise ConfigError("fields", fields, "each name once")
     for name, value in pairs:
-        if not _TOKEN.fullmatch(name):
-            raise ConfigError("fields", name, "a name of letters, digits, and !#$%&'*+-.^_`|~")
-        if is_own(name) or _OTHERS.fullmatch(name):
-            expected = "no field that the store writes itself, or that a page's record can't have"
-            raise ConfigError("fields", name, expected)
-        if not value or not value.isascii():
-            raise ConfigError("fields", (name, value), "ASCII text that is not empty")
+        if (fault := _fault(name, value)) is not None:
+            raise ConfigError("fields", *fault)
     return pairs
+
+
+def _fault(name: str, value: str) -> tuple[object, str] | None:
+    """The wrong part of a field, and what it should be."""
+    if not _TOKEN.fullmatch(name):
+        return name, "a name of letters, digits, and !#$%&'*+-.^_`|~"
+    if is_own(name) or _OTHERS.fullmatch(name):
+        return name, "no field that the store writes itself, or that a page's record can't have"
+    if not value or not value.isascii():
+        return (name, value), "ASCII text that is not empty"
+    return None
 
 
 def _text(text: str | bytes) -> str:
     """A header's name or value as in HTTP: Latin-1, without the space around it."""
-    if not isinstance(text, str | bytes):
+    if isinstance(text, bytes):
+        text = text.decode("latin-1")
+    elif not isinstance(text, str):
         raise TypeError
-    known = text.decode("latin-1") if isinstance(text, bytes) else text
-    known.encode("latin-1")
-    return known.strip(" \t")
+    elif not text.isascii():
+        text.encode("latin-1")
+    return text.strip(" \t")
 
 
 def _decoded(body: bytes, codings: Iterable[str]) -> bytes:

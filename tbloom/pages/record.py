@@ -1,29 +1,22 @@
-"""A record of a segment, readable by any WARC tool, as one gzip member.
+"""A record of a segment, readable by any WARC tool. Its bytes in the file: see ``members``.
 
-A member's header has gzip's extra field "sl" (skip lengths, as in WARC 0.9): the length of the member, and
-the length of its content. So a segment's records are found without decompressing their bodies.
-
-Records are written with warcio. They are read here, because a page must come back byte for byte: warcio takes header
-bytes beyond ASCII for UTF-8 where it can.
-
-ISO 28500:2017 (WARC/1.1); RFC 1952 (gzip).
+ISO 28500:2017 (WARC/1.1). Records are written and read here, and not with warcio: a page must come back byte for byte, and
+warcio takes more time for a record than its compression.
 """
 
 from __future__ import annotations
 
-import zlib
+import hashlib
+from base64 import b32encode, b64encode
+from collections.abc import Iterable
 from datetime import datetime, timezone
+from functools import lru_cache
 from http import HTTPStatus
-from io import BytesIO
-from struct import Struct
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple
 from uuid import uuid4
 
-from isal import igzip, isal_zlib
-from warcio.statusandheaders import StatusAndHeaders
-from warcio.warcwriter import WARCWriter
-
 from tbloom.items import Item
+from tbloom.pages.members import Damaged, content_of, member, start_of
 from tbloom.pages.page import (
     MAX_BYTES,
     MAX_HEAD_BYTES,
@@ -37,31 +30,21 @@ from tbloom.pages.page import (
 )
 from tbloom.version import __version__
 
-#: ISA-L's levels are 0 to 3. Measured (docs/benchmarks.md): 3 takes twice the time, and 4 % fewer bytes.
-LEVEL = 2
-#: The start of every member: deflate, with an extra field of 12 bytes, which is "sl", 8 bytes.
-MAGIC = bytes.fromhex("1f8b0804 00000000 00ff 0c00 736c 0800")
-_IsalError = cast("type[Exception]", isal_zlib.error)  # its types have it as an instance
-_HEAD = Struct("<16sII")
-_TAIL = Struct("<II")
-TAIL_BYTES = _TAIL.size
-_WARC = "1.1"
-#: Bytes of a member's content that are searched for the end of its headers first.
-_FIRST = 4096
 #: The limit of a record's fields, with those that are written here; and of a record. (A deflated record of 1 MB may
 #: claim to hold a GB.)
 MAX_HEAD = MAX_HEAD_BYTES + (1 << 16)
-_MAX_BLOCK = MAX_BYTES + 8 * MAX_HEAD
-_PIECE = 1 << 20
+MAX_BLOCK = MAX_BYTES + 8 * MAX_HEAD
 _SEGMENT = "WARC-Warcinfo-ID"
-_SEQUENCE, _KEY, _DELETED = "X-Tbloom-Sequence", "X-Tbloom-Key", "X-Tbloom-Deleted"
+SEQUENCE, KEY, _DELETED = "X-Tbloom-Sequence", "X-Tbloom-Key", "X-Tbloom-Deleted"
 _MAX_SEQUENCE, _FINGERPRINT_BYTES = 1 << 62, 16
 #: Prefix of headers that are not true of the stored body: a reader would believe them.
-_ORIGINAL = "X-Archive-Orig-"
-
-
-class Damaged(Exception):
-    """The bytes are no record."""
+ORIGINAL = "X-Archive-Orig-"
+#: What wrote the file.
+SOFTWARE = "tbloom/"
+_WARC = "WARC/1.1"
+#: How gzip, JPEG, PNG, WOFF2 and zip begin.
+_COMPRESSED = (b"\x1f\x8b", b"\xff\xd8\xff", b"\x89PNG", b"wOF2", b"PK\x03\x04")
+_BLANK = _END = b"\r\n\r\n"
 
 
 class Head(NamedTuple):
@@ -81,102 +64,102 @@ class Head(NamedTuple):
     at: int
 
 
-def new_segment() -> str:
-    """The ID of a new segment."""
+def new_id() -> str:
+    """The ID of a new record; a segment has that of its first one."""
     return f"<urn:uuid:{uuid4()}>"
 
 
-def of_page(page: Page, sequence: int, segment: str) -> bytes:
-    """The record of a page."""
-    fields = dict(page.fields) | _fields(page.at, sequence, segment)
-    if page.key is not None:
-        fields[_KEY] = page.key.hex()
-    headers = [(_stored(name, value, page.body), value) for name, value in page.headers]
-    http = _Http(f"{page.status} {_phrase(page.status)}".strip(), headers, protocol="HTTP/1.1")
-    return _build("response", page.url, page.body, fields, http=http)
+def of_page(page: Page, sequence: int | None, segment: str, codec: str) -> bytes:
+    """The record of a page; without a sequence number, for a file that is no segment of a store."""
+    body = page.body
+    headers = [(_stored(name, value, body), value) for name, value in page.headers]
+    http = _lines(f"HTTP/1.1 {_status_line(page.status)}", headers).encode("latin-1")
+    number = () if sequence is None else ((SEQUENCE, f"{sequence}"),)
+    key = () if page.key is None else ((KEY, page.key.hex()),)
+    fields = [
+        *_fields("response", new_id(), page.at),
+        ("WARC-Target-URI", page.url),
+        *page.fields,
+        (_SEGMENT, segment),
+        *number,
+        *key,
+        ("WARC-Payload-Digest", _digest(body)),
+        ("Content-Type", "application/http; msgtype=response"),
+        ("Content-Length", f"{len(http) + len(body)}"),
+    ]
+    if codec == "gzip" and _is_compressed(page):
+        codec = "identity"
+    return member(codec, [_lines(_WARC, fields).encode() + http, body + _END])
 
 
-def of_deletion(fingerprint: bytes, sequence: int, segment: str) -> bytes:
+def of_deletion(fingerprint: bytes, sequence: int, segment: str, codec: str) -> bytes:
     """The record of a deletion."""
-    fields = _fields(datetime.now(timezone.utc), sequence, segment)
-    fields[_DELETED] = fingerprint.hex()
-    return _build("metadata", f"urn:tbloom:{fingerprint.hex()}", b"deleted: yes\r\n", fields)
+    fields = [
+        *_fields("metadata", new_id(), _now()),
+        ("WARC-Target-URI", f"urn:tbloom:{fingerprint.hex()}"),
+        (_SEGMENT, segment),
+        (SEQUENCE, f"{sequence}"),
+        (_DELETED, fingerprint.hex()),
+    ]
+    return _of_values(fields, {"deleted": "yes"}, codec)
 
 
-def of_segment(filename: str, details: str, segment: str) -> bytes:
+def of_segment(filename: str, details: str, segment: str, codec: str) -> bytes:
     """The first record of a segment."""
-    out = BytesIO()
-    writer = WARCWriter(out, gzip=False, warc_version=_WARC)
-    info = {
-        "software": f"tbloom/{__version__}",
-        "format": "WARC File Format 1.1",
-        "tbloom": details,
-    }
-    record = writer.create_warcinfo_record(filename, info)
-    record.rec_headers.replace_header("WARC-Record-ID", segment)
-    writer.write_record(record)
-    return member(out.getvalue())
+    return _of_info(segment, (("WARC-Filename", filename),), {"tbloom": details}, codec)
 
 
-def member(block: bytes) -> bytes:
-    """The bytes as a gzip member."""
-    compressor = isal_zlib.compressobj(LEVEL, isal_zlib.DEFLATED, -15)
-    data = compressor.compress(block) + compressor.flush()
-    head = _HEAD.pack(MAGIC, _HEAD.size + len(data) + _TAIL.size, len(block))
-    return head + data + _TAIL.pack(zlib.crc32(block), len(block))
+def of_export(identity: str, codec: str) -> bytes:
+    """The first record of a file that is no segment of a store."""
+    return _of_info(identity, (), {}, codec)
 
 
-def length_of(start: bytes) -> int:
-    """The length of the member with this start; 0 where it is no member's."""
-    if len(start) < _HEAD.size or not start.startswith(MAGIC):
-        return 0
-    length: int = _HEAD.unpack_from(start)[1]
-    return length if length > _HEAD.size + _TAIL.size else 0
+def _of_info(identity: str, more: Pairs, values: dict[str, str], codec: str) -> bytes:
+    values = {"software": SOFTWARE + __version__, "format": "WARC File Format 1.1", **values}
+    return _of_values([*_fields("warcinfo", identity, _now()), *more], values, codec)
 
 
-def is_whole(start: bytes, end: bytes) -> bool:
-    """True: a member with this start and end was written to its end."""
-    held: int = _HEAD.unpack_from(start)[2]
-    return len(end) == _TAIL.size and held == _TAIL.unpack(end)[1]
+def _of_values(fields: list[tuple[str, str]], values: dict[str, str], codec: str) -> bytes:
+    block = "".join(f"{name}: {value}\r\n" for name, value in values.items()).encode()
+    fields += [
+        ("WARC-Block-Digest", _digest(block)),
+        ("Content-Type", "application/warc-fields"),
+        ("Content-Length", f"{len(block)}"),
+    ]
+    return member(codec, [_lines(_WARC, fields).encode() + block + _END])
 
 
-def block_of(record: bytes, limit: int = _MAX_BLOCK) -> bytes:
-    """The content of a member. Raises Damaged, also where it is longer than ``limit``."""
-    if len(record) < _HEAD.size:
-        raise Damaged("it is cut")
-    held = _HEAD.unpack_from(record)[2]
-    if held > limit:
-        raise Damaged(f"its content has {held} bytes, more than it may have")
+def _fields(kind: str, identity: str, at: datetime) -> Pairs:
+    date = at.isoformat(timespec="microseconds").replace("+00:00", "Z")
+    return ("WARC-Type", kind), ("WARC-Record-ID", identity), ("WARC-Date", date)
+
+
+def _lines(first: str, pairs: Iterable[tuple[str, str]]) -> str:
+    return "\r\n".join([first, *[f"{name}: {value}" for name, value in pairs], "", ""])
+
+
+def _digest(data: bytes) -> str:
+    return f"sha1:{b32encode(hashlib.sha1(data, usedforsecurity=False).digest()).decode()}"
+
+
+def is_digest(digest: str, data: bytes | memoryview) -> bool | None:
+    """True: it is the data's, in any form that WARC files have; None: it can't be compared."""
+    algorithm, _, value = digest.partition(":")
     try:
-        decompressor = isal_zlib.decompressobj(31)
-        block = decompressor.decompress(record, held + 1)
-    except _IsalError as error:
-        raise Damaged(str(error)) from None
-    if len(block) != held or not decompressor.eof:
-        raise Damaged(f"its content has not {held} bytes")
-    return block
+        found = hashlib.new(algorithm.replace("-", ""), data, usedforsecurity=False).digest()
+    except (ValueError, TypeError):  # TypeError: it can have any length
+        return None
+    forms = b32encode(found), b64encode(found), found.hex().encode(), found.hex().upper().encode()
+    return value.rstrip("=").encode() in {form.rstrip(b"=") for form in forms}
 
 
-def check(record: bytes) -> None:
-    """Raises Damaged where a member can't be read to its end. Keeps nothing of its content."""
-    try:
-        with igzip.open(BytesIO(record)) as file:  # type: ignore[no-untyped-call]
-            while file.read(_PIECE):
-                pass
-    except (_IsalError, EOFError, OSError) as error:
-        raise Damaged(str(error)) from None
+def _now() -> datetime:
+    return datetime.now(timezone.utc)
 
 
 def head_of(start: bytes) -> Head:
     """The fields for the index of the record with this start. Raises Damaged, also where the start is too short."""
-    try:
-        decompressor = isal_zlib.decompressobj(31)
-        block = decompressor.decompress(start, _FIRST)
-        if b"\r\n\r\n" not in block:
-            block += decompressor.decompress(decompressor.unconsumed_tail, MAX_HEAD)
-    except _IsalError as error:
-        raise Damaged(str(error)) from None
-    fields, _ = _split(block, 0, "utf-8")
+    fields, _ = _split(start_of(start, _BLANK, MAX_HEAD), 0, "utf-8")
     known = dict(fields)
     try:
         kind = known["WARC-Type"]
@@ -184,12 +167,12 @@ def head_of(start: bytes) -> Head:
             return Head(kind, known["WARC-Record-ID"], b"", b"", 0, 0)
         address: Item = b""
         if kind == "response":
-            key = bytes.fromhex(known.get(_KEY, ""))
+            key = bytes.fromhex(known.get(KEY, ""))
             address = address_of(key) if key else known["WARC-Target-URI"]
             fingerprint = fingerprint_of(address)
         else:
             fingerprint = bytes.fromhex(known[_DELETED])
-        sequence, at = int(known[_SEQUENCE]), micros(_parse_date(known["WARC-Date"]))
+        sequence, at = int(known[SEQUENCE]), micros(_parse_date(known["WARC-Date"]))
         if not 0 < sequence < _MAX_SEQUENCE or len(fingerprint) != _FINGERPRINT_BYTES:
             raise Damaged("its numbers are out of range")
         return Head(kind, known[_SEGMENT], fingerprint, address, sequence, at)
@@ -197,9 +180,14 @@ def head_of(start: bytes) -> Head:
         raise Damaged(f"a record that tbloom did not write ({error})") from None
 
 
+def block_of(record: bytes) -> bytes:
+    """The content of a page's record, or of any other. Raises Damaged."""
+    return content_of(record, MAX_BLOCK)
+
+
 def details_of(record: bytes) -> str:
     """The ``details`` given to ``of_segment``. Raises Damaged."""
-    for line in block_of(record, MAX_HEAD).decode("utf-8", "replace").splitlines():
+    for line in content_of(record, MAX_HEAD).decode("utf-8", "replace").splitlines():
         name, _, value = line.partition(": ")
         if name == "tbloom":
             return value
@@ -216,11 +204,11 @@ def page_of(record: bytes) -> Page:
         end = begin + int(known["Content-Length"])
         if len(block) != end + 4 or known["WARC-Type"] != "response":
             raise Damaged("its lengths contradict each other")
-        key = known.get(_KEY)
+        key = known.get(KEY)
         return Page(
             known["WARC-Target-URI"],
             int(block[begin : begin + 12].split()[1]),
-            tuple((name.removeprefix(_ORIGINAL), value) for name, value in headers),
+            tuple((name.removeprefix(ORIGINAL), value) for name, value in headers),
             block[body:end],
             _parse_date(known["WARC-Date"]),
             None if key is None else bytes.fromhex(key),
@@ -230,65 +218,39 @@ def page_of(record: bytes) -> Page:
         raise Damaged(f"a record that tbloom did not write ({error})") from None
 
 
-class _Http(StatusAndHeaders):  # type: ignore[misc]
-    """HTTP headers that keep their bytes; warcio would percent-encode them."""
-
-    def to_ascii_bytes(self, filter_func: Any = None) -> bytes:
-        """The headers in Latin-1."""
-        return self.to_bytes(filter_func, "latin-1")  # type: ignore[no-any-return]
-
-
-def _build(
-    kind: str, uri: str, payload: bytes, fields: dict[str, str], http: _Http | None = None
-) -> bytes:
-    out = BytesIO()
-    writer = WARCWriter(out, gzip=False, warc_version=_WARC)
-    record = writer.create_warc_record(
-        uri,
-        kind,
-        payload=BytesIO(payload),
-        length=len(payload),
-        warc_headers_dict=fields,
-        http_headers=http,
-    )
-    writer.write_record(record)
-    return member(out.getvalue())
-
-
-def _fields(at: datetime, sequence: int, segment: str) -> dict[str, str]:
-    date = at.isoformat(timespec="microseconds").replace("+00:00", "Z")
-    return {"WARC-Date": date, _SEGMENT: segment, _SEQUENCE: f"{sequence}"}
-
-
 def _split(block: bytes, begin: int, encoding: str) -> tuple[Pairs, int]:
     """The named fields after the first line, and the offset of what they describe."""
-    end = block.find(b"\r\n\r\n", begin)
+    end = block.find(_BLANK, begin)
     if end < 0:
         raise Damaged("its headers have no end")
     try:
         _, *lines = block[begin:end].decode(encoding).split("\r\n")
     except UnicodeDecodeError as error:
         raise Damaged(str(error)) from None
-    return tuple(_field(line) for line in lines), end + 4
-
-
-def _field(line: str) -> tuple[str, str]:
-    name, _, value = line.partition(":")
-    return name, value.strip(" \t")
+    parted = [line.partition(":") for line in lines]
+    return tuple([(name, value.strip(" \t")) for name, _, value in parted]), end + len(_BLANK)
 
 
 def _parse_date(text: str) -> datetime:
     return datetime.fromisoformat(text.replace("Z", "+00:00"))
 
 
-def _phrase(status: int) -> str:
+def _is_compressed(page: Page) -> bool:
+    """True: to deflate the body would take time, and save nothing."""
+    if page.body.startswith(_COMPRESSED):
+        return True
+    return (page.header("Content-Encoding") or "").strip().lower() in {"br", "zstd"}
+
+
+@lru_cache
+def _status_line(status: int) -> str:
     try:
-        return HTTPStatus(status).phrase
+        return f"{status} {HTTPStatus(status).phrase}".strip()
     except ValueError:
-        return ""
+        return f"{status}"
 
 
 def _stored(name: str, value: str, body: bytes) -> str:
     """The name under which a header is stored."""
-    is_kept = is_true(name, value, body) and not name.lower().startswith(_ORIGINAL.lower())
-    return name if is_kept else _ORIGINAL + name
+    is_like_original = name[0] in "Xx" and name.lower().startswith(ORIGINAL.lower())
+    return name if is_true(name, value, body) and not is_like_original else ORIGINAL + name

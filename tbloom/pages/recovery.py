@@ -5,46 +5,63 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from itertools import islice
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
 from tbloom.errors import TBloomError
-from tbloom.pages import record, segments
+from tbloom.pages import members, record, segments, workers
 from tbloom.pages.calendar import Calendar
 from tbloom.pages.config import PagesConfig
-from tbloom.pages.index import Index
-from tbloom.pages.segments import Found, Gap
-from tbloom.pages.snapshot import Change, Entry, Kept, Segment
+from tbloom.pages.index import Index, remove_stale
+from tbloom.pages.rows import PARTS, Row, Rows
+from tbloom.pages.scanning import Part
+from tbloom.pages.segments import Found
+from tbloom.pages.snapshot import Change, Kept, Segment
+from tbloom.pages.workers import Progress
 
 logger = logging.getLogger(__name__)
 
-#: Records per change of the index.
-_BATCH = 5_000
-#: Called with the bytes that are done, and their total.
-Progress = Callable[[int, int], object]
+#: Addresses per change of an index that is made anew.
+_BATCH = 20_000
+#: The part of a rebuild's time that reading takes.
+_SCANNING = 0.8
+_sequence_of = attrgetter("sequence")
+
+
+def _place_of(rows: list[Row]) -> tuple[int, int]:
+    """Where the newest one is."""
+    newest = max(rows, key=_sequence_of)
+    return newest.segment, newest.offset
 
 
 def parameters_in_segments(root: Path) -> str | None:
     """The parameters in the newest segment that has them; None where none has."""
-    for number, label in reversed(segments.stored(root).items()):
-        details = _details(segments.path_of(root, label, number))
+    for path in reversed(segments.stored(root).values()):
+        details = _details(path)
         if isinstance(details.get("parameters"), str):
             return str(details["parameters"])
     return None
 
 
-def rebuild(root: Path, config: PagesConfig, progress: Progress | None = None) -> None:
+def rebuild(
+    root: Path, config: PagesConfig, progress: Progress | None = None, jobs: int | None = None
+) -> None:
     """Makes the index anew from the segments, and puts it in the place of the old one."""
-    index = Index.begin(root, config.stored)
     try:
-        learner = _Learner(root, index, config, progress)
-        for number, label in segments.stored(root).items():
-            learner.begin(number, label)
-        index.publish()
+        with closing(Index.begin(root, config.stored)) as index:
+            stored = segments.stored(root).items()
+            begun = [_begin(index, config, number, path) for number, path in stored]
+            with Rows(index.folder) as rows:
+                learner = _Learner(root, index, rows, begun)
+                learner.scan(progress, jobs)
+                learner.fill(progress)
+            index.publish()
     finally:
-        index.close()
+        remove_stale(root)  # or this one, where it was not finished: it may have filled the disk
 
 
 def reconcile(root: Path, index: Index, calendar: Calendar) -> list[Moved]:
@@ -57,21 +74,46 @@ def reconcile(root: Path, index: Index, calendar: Calendar) -> list[Moved]:
         known = {segment.number: segment for segment in snapshot.segments()}
         live = {slice.label for slice in snapshot.kept(calendar.since())}
     files = segments.stored(root)
-    learner = _Learner(root, index, calendar.config, None)
+    grown: list[Segment | None] = []
     for segment in known.values():
         path = segments.path_of(root, segment.label, segment.number)
-        size = path.stat().st_size if files.get(segment.number) == segment.label else 0
+        size = path.stat().st_size if files.get(segment.number) == path else 0
         if size < segment.size and segment.label in live:
             raise TBloomError(
                 f"{str(path)!r} has {size} bytes, and the index knows of {segment.size}: put the file back, or make "
                 "the index anew from what is there with 'tbloom pages rebuild'"
             )
         if size > segment.size:
-            learner.go_on(segment)
-    for number, label in files.items():
+            grown.append(segment)
+    for number, path in files.items():
         if number not in known:
-            learner.begin(number, label)
-    return learner.moved
+            grown.append(_begin(index, calendar.config, number, path))
+    if not any(grown):
+        return []
+    with Rows(index.folder) as rows:
+        learner = _Learner(root, index, rows, grown)
+        learner.scan()
+        return learner.merge()
+
+
+def _begin(index: Index, config: PagesConfig, number: int, path: Path) -> Segment | None:
+    """A segment that the index does not know, with its slice begun; None: it has no records of tbloom."""
+    label = segments.label_of(path)
+    start = _start_of(path, label, config)
+    if start is not None:
+        with index.reading() as snapshot:
+            is_known = any(slice.label == label for slice in snapshot.slices)
+        if not is_known:
+            index.begin_slice(label, start)
+        return Segment(number, label, 0, 0)
+    if segments.is_torn(path) and not _has_records(path):
+        logger.warning("%s is removed: its first record is torn", path)
+        path.unlink()
+    else:
+        logger.warning("%s is left out: tbloom did not write it", path)
+        with index.changing() as change:  # its number is taken
+            change.pass_segment(number)
+    return None
 
 
 class Moved(NamedTuple):
@@ -85,114 +127,146 @@ class Moved(NamedTuple):
 
 
 class _Learner:
-    """Adds the records of segments to an index, in any order."""
+    """Adds records of segments to an index: of each address the newest one that is whole, if it is a page.
+
+    A power cut may have torn it, while an older one is whole.
+    """
 
     def __init__(
-        self, root: Path, index: Index, config: PagesConfig, progress: Progress | None
+        self, root: Path, index: Index, rows: Rows, known: Sequence[Segment | None]
     ) -> None:
-        self._root, self._index, self._config, self._progress = root, index, config, progress
-        self.moved: list[Moved] = []
-        #: Sequence numbers of the deletions so far, by address.
-        self._deleted: dict[bytes, int] = {}
-        paths = (segments.path_of(root, *one[::-1]) for one in segments.stored(root).items())
-        self._total = sum(path.stat().st_size for path in paths)
-        self._done = 0
+        """``known``: what the index knows of the segments that have more."""
+        self._root, self._index, self._rows = root, index, rows
+        self._segments = [segment for segment in known if segment]
+        with index.reading() as snapshot:
+            #: The slices of segments, by number.
+            self._slices = {one.number: snapshot.slice(one.label) for one in self._segments}
+        self._sequence = self._total = 0
 
-    def begin(self, number: int, label: str) -> None:
-        """Adds a whole segment."""
-        path = segments.path_of(self._root, label, number)
-        start = self._start_of(path, label)
-        if start is not None:
-            with self._index.reading() as snapshot:
-                is_known = any(slice.label == label for slice in snapshot.slices)
-            if not is_known:
-                self._index.begin_slice(label, start)
-            self.go_on(Segment(number, label, 0, 0))
-        elif segments.is_torn(path) and not self._has_records(path):
-            logger.warning("%s is removed: its first record is torn", path)
-            path.unlink()
-        else:
-            logger.warning("%s is left out: tbloom did not write it", path)
-            with self._index.changing() as change:  # its number is taken
-                change.pass_segment(number)
+    def scan(self, progress: Progress | None = None, jobs: int | None = None) -> None:
+        """Reads the records that the index does not know, and cuts off torn ones."""
+        parts = [
+            Part(path, one.number, one.size, path.stat().st_size) for one, path in self._files()
+        ]
+        ends = [part.begin for part in parts]
+        self._total = sum(part.end for part in parts)
+        done = sum(ends)
+        with closing(workers.scanned(parts, jobs)) as batches:
+            for place, batch in batches:
+                for problem in batch.problems:
+                    logger.warning("%s", problem)
+                self._rows.add(batch.rows)
+                self._sequence = max(self._sequence, batch.sequence)
+                known = self._segments[place]
+                records, size = known.records + batch.records, max(known.size, batch.size)
+                self._segments[place] = known._replace(records=records, size=size)
+                done += batch.end - ends[place]
+                ends[place] = batch.end
+                if progress is not None:
+                    progress(int(done * _SCANNING), self._total)
+        for (segment, path), end in zip(self._files(), ends, strict=True):
+            # A segment whose first record is damaged gets no more records: nothing to cut.
+            if segment.size < end and segments.segment_of(path) is not None:
+                logger.warning("%s: they are cut off", path)
+                os.truncate(path, segment.size)
 
-    def go_on(self, segment: Segment) -> None:
-        """Adds the records of a segment behind those that the index knows."""
-        path = segments.path_of(self._root, segment.label, segment.number)
-        end = path.stat().st_size
-        found, is_torn = segments.scan(path, segment.size, end), False
-        while batch := [*islice(found, _BATCH)]:
-            with self._index.changing() as change:
-                slice = change.slice(segment.label)
-                for each in batch:
-                    is_torn = isinstance(each, Gap)
-                    if isinstance(each, Gap):
-                        logger.warning("%s: at %d, %d bytes are no record", path, *each)
-                        continue
-                    self._learn(change, slice, segment.number, each)
-                    records = segment.records + (each.head.kind != "warcinfo")
-                    segment = segment._replace(size=each.offset + each.length, records=records)
-                change.put_segment(segment)
-            if self._progress is not None:
-                self._progress(self._done + segment.size, self._total)
-        self._done += end
-        # A segment whose first record is damaged gets no more records: nothing to cut.
-        if is_torn and segments.segment_of(path) is not None:
-            logger.warning("%s: they are cut off", path)
-            os.truncate(path, segment.size)
+    def fill(self, progress: Progress | None) -> None:
+        """Fills an empty index, in the order of addresses."""
+        for done, part in enumerate(self._rows.parts(), 1):
+            while some := [*islice(part, _BATCH)]:
+                several = [rows for rows in some if len(rows) > 1]
+                for rows in sorted(several, key=_place_of):  # a disk reads faster in this order
+                    rows[:] = [self._newest(rows)]
+                with self._index.changing() as change:
+                    for [row] in some:
+                        if row.is_page:
+                            slice = self._slices[row.segment]
+                            change.append(slice, row.fingerprint, row.entry)
+            if progress is not None:
+                share = _SCANNING + (1 - _SCANNING) * done / PARTS
+                progress(int(self._total * share), self._total)
+        with self._index.changing() as change:
+            self._note(change)
 
-    def _learn(self, change: Change, slice: Kept, number: int, found: Found) -> None:
-        kind, _, fingerprint, _, sequence, at = found.head
-        if kind == "warcinfo":
-            return
-        change.pass_sequence(sequence)
-        had = change.find(fingerprint)
-        entry = Entry(number, found.offset, found.length, at, sequence)
-        if sequence < self._deleted.get(fingerprint, 0):
-            return
-        if had is not None:
-            newer = (slice, entry) if sequence > had[1].sequence else had
-            if newer is had and self._is_whole(*had):
-                return
-            if newer is not had and not self._is_whole(*newer):
-                return  # torn by a power cut, while the page that it replaced may be whole
-            change.remove(had[0], fingerprint)
-        if kind != "response":
-            self._deleted[fingerprint] = sequence
-            return
-        change.put(slice, fingerprint, entry)
-        if had is not None and had[0].start > slice.start:
-            self.moved.append(Moved(had[0].label, fingerprint, sequence))
+    def merge(self) -> list[Moved]:
+        """Adds the records to an index with others, all at once; returns the pages that moved to an earlier slice."""
+        moved: list[Moved] = []
+        with self._index.changing() as change:
+            for part in self._rows.parts():
+                for rows in part:
+                    fingerprint = rows[0].fingerprint
+                    had = change.find(fingerprint)
+                    if had is not None:
+                        change.remove(had[0], fingerprint)
+                        rows.append(Row(fingerprint, *had[1], is_page=True))
+                        self._slices[had[1].segment] = had[0]
+                    row = self._newest(rows)
+                    if row.is_page:
+                        change.put(self._slices[row.segment], fingerprint, row.entry)
+                        moved += self._moved(row, rows)
+            self._note(change)
+        return moved
 
-    def _is_whole(self, slice: Kept, entry: Entry) -> bool:
-        path = segments.path_of(self._root, slice.label, entry.segment)
+    def _moved(self, row: Row, rows: list[Row]) -> Iterator[Moved]:
+        """Later slices that do not know that the page has left them; ``rows`` come newest first."""
+        last: dict[Kept, Row] = {}
+        for one in rows:
+            if one.sequence < row.sequence:
+                last.setdefault(self._slices[one.segment], one)
+        start = self._slices[row.segment].start
+        return (
+            Moved(slice.label, row.fingerprint, row.sequence)
+            for slice, one in last.items()
+            if one.is_page and slice.start > start
+        )
+
+    def _note(self, change: Change) -> None:
+        for segment in self._segments:
+            change.put_segment(segment)
+        change.pass_sequence(self._sequence)
+
+    def _newest(self, rows: list[Row]) -> Row:
+        """The newest that is whole; sorts the rows, newest first."""
+        if len(rows) == 1:
+            return rows[0]
+        rows.sort(key=_sequence_of, reverse=True)
+        return next((row for row in rows if self._is_whole(row)), rows[0])
+
+    def _is_whole(self, row: Row) -> bool:
+        path = segments.path_of(self._root, self._slices[row.segment].label, row.segment)
         try:
-            record.check(segments.read(path, entry.offset, entry.length))
-        except (record.Damaged, FileNotFoundError) as error:
-            logger.warning("%s: the record at %d: %s", path, entry.offset, error)
+            members.check(segments.read(path, row.offset, row.length))
+        except (members.Damaged, FileNotFoundError) as error:
+            logger.warning("%s: the record at %d: %s", path, row.offset, error)
             return False
         return True
 
-    def _has_records(self, path: Path) -> bool:
-        return any(isinstance(one, Found) for one in segments.scan(path, 0, path.stat().st_size))
+    def _files(self) -> Iterator[tuple[Segment, Path]]:
+        for one in self._segments:
+            yield one, segments.path_of(self._root, one.label, one.number)
 
-    def _start_of(self, path: Path, label: str) -> int | None:
-        """The start of a segment's slice (ms); None: tbloom did not write the segment."""
-        start = _details(path).get("start")
-        if isinstance(start, int):
-            return start
-        # Its first record is damaged. The time of a page tells the slice.
-        for found in segments.scan(path, 0, path.stat().st_size):
-            if isinstance(found, Found) and found.head.kind == "response":
-                slice = self._config.slice_at(found.head.at // 1000)
-                return slice.start if slice.label == label else None
-        return None
+
+def _has_records(path: Path) -> bool:
+    return any(isinstance(one, Found) for one in segments.scan(path, 0, path.stat().st_size))
+
+
+def _start_of(path: Path, label: str, config: PagesConfig) -> int | None:
+    """The start of a segment's slice (ms); None: tbloom did not write the segment."""
+    start = _details(path).get("start")
+    if isinstance(start, int):
+        return start
+    # Its first record is damaged. The time of a page tells the slice.
+    for found in segments.scan(path, 0, path.stat().st_size):
+        if isinstance(found, Found) and found.head.kind == "response":
+            slice = config.slice_at(found.head.at // 1000)
+            return slice.start if slice.label == label else None
+    return None
 
 
 def _details(path: Path) -> dict[str, object]:
     """The details in a segment's first record; empty where it can't be read."""
     try:
         found = json.loads(record.details_of(segments.first_record(path)))
-    except (record.Damaged, ValueError):
+    except (members.Damaged, ValueError):
         return {}
     return found if isinstance(found, dict) else {}

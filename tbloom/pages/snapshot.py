@@ -152,6 +152,11 @@ class Change(Snapshot):
         """Adds a page to a slice; ``remove`` it from another one first."""
         self._txn.put(fingerprint, _ENTRY.pack(*entry), db=self._tables[slice.table])
 
+    def append(self, slice: Kept, fingerprint: bytes, entry: Entry) -> None:
+        """Adds a page behind all others of a slice; where this adds all pages, the index takes less room."""
+        value = _ENTRY.pack(*entry)
+        self._txn.put(fingerprint, value, append=True, db=self._tables[slice.table])
+
     def remove(self, slice: Kept, fingerprint: bytes) -> None:
         """Removes a page from a slice."""
         self._txn.delete(fingerprint, db=self._tables[slice.table])
@@ -165,12 +170,12 @@ class Change(Snapshot):
     def pass_segment(self, number: int) -> None:
         """Gives later segments higher numbers."""
         if number >= self.state.segment:
-            self.save(self.state._replace(segment=number + 1))
+            self.state = self.state._replace(segment=number + 1)
 
     def begin_slice(self, label: str, start: int, table: int) -> None:
         """Adds a slice, in a table that no other slice has."""
         self._txn.put(label.encode(), _SLICE.pack(start, table), db=self._tables[SLICES])
-        self.save(self.state._replace(version=self.state.version + 1))
+        self.state = self.state._replace(version=self.state.version + 1)
 
     def drop_slice(self, slice: Kept) -> None:
         """Removes a slice and its segments."""
@@ -179,12 +184,12 @@ class Change(Snapshot):
         self._txn.delete(slice.label.encode(), db=tables[SLICES])
         for segment in self.segments_of(slice):
             self._txn.delete(_NUMBER.pack(segment.number), db=tables[SEGMENTS])
-        self.save(self.state._replace(version=self.state.version + 1))
+        self.state = self.state._replace(version=self.state.version + 1)
 
     def pass_sequence(self, number: int) -> None:
         """Gives later puts and deletes higher numbers."""
         if number >= self.state.sequence:
-            self.save(self.state._replace(sequence=number + 1))
+            self.state = self.state._replace(sequence=number + 1)
 
     def next_sequence(self) -> int:
         """The sequence number for a put or a delete."""
@@ -192,10 +197,9 @@ class Change(Snapshot):
         self.pass_sequence(number)
         return number
 
-    def save(self, state: State) -> None:
+    def save(self) -> None:
         """Stores the counters."""
-        self.state = state
-        self._txn.put(_STATE, _STATE_FORM.pack(*state), db=self._tables[META])
+        self._txn.put(_STATE, _STATE_FORM.pack(*self.state), db=self._tables[META])
 
 
 def begin(txn: Transaction, tables: Tables, parameters: str) -> None:

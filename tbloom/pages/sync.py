@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from tbloom.errors import ConfigError, TBloomError
-from tbloom.items import Item, encode
-from tbloom.pages import calendar, forks, info, listing, opening, record, recovery, segments
+from tbloom.items import Item, check_at, check_items
+from tbloom.pages import calendar, forks, info, listing, opening
+from tbloom.pages.appending import OpenSegments
 from tbloom.pages.calendar import Calendar
 from tbloom.pages.config import agreed, given
 from tbloom.pages.index import Index
 from tbloom.pages.info import PagesInfo, PagesReport
+from tbloom.pages.members import check_codec
 from tbloom.pages.page import Headers, Page, check_page, fingerprint_of
-from tbloom.pages.snapshot import Entry, Kept
+from tbloom.pages.reading import get_many
 from tbloom.pages.verify import verify
-from tbloom.pages.writer import Writer
+from tbloom.pages.workers import Progress
+from tbloom.pages.writer import Writer, batches
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -42,6 +45,7 @@ class PageStore:
         tz: str | None = None,
         readonly: bool = False,
         segment_bytes: int = _SEGMENT_BYTES,
+        codec: str = "gzip",
     ) -> None:
         """Opens the store in a folder, or begins one.
 
@@ -53,6 +57,8 @@ class PageStore:
         :param tz: the time zone in which slices begin (UTC).
         :param readonly: True: only to read, also while another process writes.
         :param segment_bytes: the size from which on a WARC file gets no more pages.
+        :param codec: how pages are stored from now on: ``gzip``, ``zstd`` (smaller, and slower to put; in other files) or
+            ``identity`` (uncompressed, and fastest). Stored pages stay as they are.
         :raises ConfigError: where an argument can't be right.
         :raises ConfigMismatch: where the stored store has other slices.
         :raises StoreLocked: where another process or object writes to it.
@@ -69,6 +75,7 @@ class PageStore:
             or segment_bytes < 1
         ):
             raise ConfigError("segment_bytes", segment_bytes, "a whole number of bytes, 1 or more")
+        check_codec(codec)
         self._writer: Writer | None = None
         #: The reason why it can't be written, for errors.
         self._refusal = "was opened to be read only"
@@ -79,7 +86,8 @@ class PageStore:
             self._index, config, lock = opening.to_write(self._root, wanted)
             self._calendar = Calendar(config)
             try:
-                self._writer = Writer(self._root, self._index, self._calendar, lock, segment_bytes)
+                own = OpenSegments(self._root, config, segment_bytes, codec)
+                self._writer = Writer(self._root, self._index, self._calendar, lock, own)
             except BaseException:
                 self._index.close()
                 lock.release(is_clean=False)
@@ -89,17 +97,22 @@ class PageStore:
 
     @classmethod
     def rebuild(
-        cls, path: str | os.PathLike[str], progress: recovery.Progress | None = None
+        cls,
+        path: str | os.PathLike[str],
+        progress: Progress | None = None,
+        *,
+        jobs: int | None = None,
     ) -> PagesInfo:
         """Makes the index of the store anew, from its WARC files alone.
 
         :param progress: called from time to time with the number of bytes that are done, and their total.
+        :param jobs: the number of processes that read (as many as are worth it, at most one for each CPU).
         :returns: the result of ``stats()`` afterwards.
         :raises ConfigError: where the folder has no segments of a store.
         :raises StoreLocked: where somebody writes to it.
         """
         root = opening.folder(path)
-        opening.rebuild(root, progress)
+        opening.rebuild(root, progress, jobs)
         with cls(root) as store:
             return store.stats()
 
@@ -135,31 +148,42 @@ class PageStore:
         writer = self._writing()
         at = calendar.now() if at is None else at
         page = check_page(url, body, at, status=status, headers=headers, key=key, fields=fields)
-        writer.put(page, fingerprint_of(page.address))
+        writer.put([page])
+
+    def put_many(self, pages: Iterable[Page], *, newer: bool = False) -> int:
+        """Stores pages, faster than one by one; returns the number of those that were stored.
+
+        They are stored in batches, in their order. Where an error is raised, or the process is interrupted, each batch is
+        stored whole or not at all; so with ``kill -9``, except that of the last one any pages may be stored.
+
+        :param newer: True: a page stays whose stored copy was fetched at the same time or later.
+        :raises ConfigError: where ``put`` would raise it for one of the pages.
+        :raises TBloomError: where the store was opened to be read.
+        :raises OSError: where the disk has no room for the batch.
+        """
+        if not isinstance(newer, bool):
+            raise ConfigError("newer", newer, "True or False")
+        self._writing()
+        # Anew for each batch: the iterable may have forked.
+        return sum(
+            self._writing().put(batch, newer=newer)
+            for batch in batches(check_items(pages, "pages"))
+        )
 
     def get(self, url: Item) -> Page | None:
         """The page with this URL or key; None: there is none within the window.
 
         :raises TBloomError: where its record is damaged.
         """
-        fingerprint = fingerprint_of(url)
-        index = self._reading()
-        for is_last in (False, True):
-            with index.reading() as snapshot:
-                found = snapshot.find(fingerprint, self._calendar.since())
-            if found is None:
-                return None
-            try:
-                page = self._read(fingerprint, *found)
-                # It may be another page, with the same BLAKE2b.
-                return page if encode(page.address) == encode(url) else None
-            except FileNotFoundError:
-                # Its slice has left the window just now; the second time, the file was removed by hand.
-                if is_last:
-                    raise self._damaged(*found, "it is missing") from None
-            except record.Damaged as error:
-                raise self._damaged(*found, str(error)) from None
-        raise AssertionError  # not reached
+        return self.get_many([url])[0]
+
+    def get_many(self, urls: Iterable[Item]) -> list[Page | None]:
+        """The pages with these URLs or keys, in this order, as ``get`` returns each; faster than one by one.
+
+        :raises TBloomError: where a record is damaged.
+        """
+        wanted = [*check_items(urls, "urls")]
+        return get_many(self._root, self._reading(), self._calendar, wanted)
 
     def __contains__(self, url: Item) -> bool:
         """True: there is a page with this URL or key."""
@@ -188,13 +212,17 @@ class PageStore:
         """The address of each page, in the order of ``pages``: its URL or its key. Bodies are not read."""
         return listing.addresses(self._root, self._reading(), self._calendar)
 
-    def pages(self) -> Iterator[Page]:
+    def pages(self, since: datetime | None = None, until: datetime | None = None) -> Iterator[Page]:
         """All pages, slice by slice, in the order of the files.
 
         A page that is put, replaced or deleted meanwhile may come or not. A damaged or missing page is skipped,
         with a warning of the logger ``tbloom.pages.listing`` that names the place.
+
+        :param since: only those that were fetched then or later.
+        :param until: only those that were fetched before.
         """
-        return listing.pages(self._root, self._reading(), self._calendar)
+        times = check_at(since, "since"), check_at(until, "until")
+        return listing.pages(self._root, self._reading(), self._calendar, *times)
 
     def check_parameters(
         self,
@@ -210,14 +238,15 @@ class PageStore:
         """Pages, records, files and bytes, slice by slice."""
         return info.stats(self._root, self._reading(), self._calendar)
 
-    def verify(self, progress: recovery.Progress | None = None) -> PagesReport:
+    def verify(self, progress: Progress | None = None, *, jobs: int | None = None) -> PagesReport:
         """Reads all records, and compares them with their digests and with the index; changes nothing.
 
         What a writer changes meanwhile takes more room in the index, which is used again only afterwards.
 
         :param progress: called from time to time with the number of bytes that are done, and their total.
+        :param jobs: the number of processes that read (as many as are worth it, at most one for each CPU).
         """
-        return verify(self._root, self._reading(), self._calendar, progress)
+        return verify(self._root, self._reading(), self._calendar, progress, jobs)
 
     def flush(self) -> None:
         """Waits until all pages are on the disk, safe from a power cut. ``close`` does so too."""
@@ -257,20 +286,6 @@ class PageStore:
         if self._writer is None:
             raise TBloomError(f"the page store {self.path!r} {self._refusal}")
         return self._writer
-
-    def _read(self, fingerprint: bytes, slice: Kept, entry: Entry) -> Page:
-        path = segments.path_of(self._root, slice.label, entry.segment)
-        page = record.page_of(segments.read(path, entry.offset, entry.length))
-        if fingerprint_of(page.address) != fingerprint:
-            raise record.Damaged("it has another page")
-        return page
-
-    def _damaged(self, slice: Kept, entry: Entry, why: str) -> TBloomError:
-        path = segments.path_of(self._root, slice.label, entry.segment)
-        return TBloomError(
-            f"{str(path)!r} is damaged at {entry.offset}, or the index is not that of this file: {why}; "
-            "'tbloom pages verify' tells more, 'tbloom pages rebuild' makes the index anew"
-        )
 
     def _after_fork(self) -> None:
         """Ends writing in a forked child: the lock is the parent's."""

@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from tbloom.cli.kit.progress import Reporter
-from tbloom.pages import PageStore, page, record, segments
+from tbloom.pages import PageStore, members, page, record, segments
 from tests.helpers.commands import (
     TBLOOM,
     process,
@@ -63,6 +63,7 @@ def refused(done: Done, *words: str) -> None:
 #: Correct arguments after PATH, for each verb.
 AFTER_PATH: dict[str, list[str]] = {
     "put": [URL],
+    "export": ["-o", "/dev/null"],
     "get": [URL],
     "ls": [],
     "delete": [URL],
@@ -393,10 +394,10 @@ def test_a_missing_segment_is_found_and_named(filled: Path) -> None:
     segment.unlink()
     done = run("verify", filled, "--quiet")
     first, second = done.out.decode().splitlines()
-    assert f"{segment}: is missing" == first
+    assert f"{segment.with_suffix('.*')}: is missing" == first
     assert "the index has 3 pages, and 0" in second
     assert (1, "") == (done.code, done.err)
-    refused(run("put", filled, URL), str(segment), "tbloom pages rebuild")
+    refused(run("put", filled, URL), str(segment.with_suffix(".*")), "tbloom pages rebuild")
 
 
 def test_ls_names_unreadable_bytes_and_files(path: Path) -> None:
@@ -414,7 +415,7 @@ def test_ls_names_unreadable_bytes_and_files(path: Path) -> None:
     assert [
         f"tbloom: {first}: at {flipped.offset}, {flipped.length} bytes are no record",
         f"tbloom: {second}: at {cut.offset}, {cut.length} bytes are no record",
-        f"tbloom: {third}: is missing",
+        f"tbloom: {third.with_suffix('.*')}: is missing",
     ] == done.err.splitlines()
 
 
@@ -426,8 +427,8 @@ def test_control_characters_of_a_damaged_file_are_not_printed(path: Path) -> Non
     segment = segment_of(path)
     data = segment.read_bytes()
     block = record.block_of(data[begin:])
-    spoilt = re.sub(rb"Block-Digest: sha1:....", b"Block-Digest: sha1:\x1b[2\x07", block)
-    segment.write_bytes(data[:begin] + record.member(spoilt))
+    spoilt = re.sub(rb"Payload-Digest: sha1:....", b"Payload-Digest: sha1:\x1b[2\x07", block)
+    segment.write_bytes(data[:begin] + members.member("gzip", [spoilt]))
     run("rebuild", path)
     done = run("verify", path)
     assert (1, 1) == (done.code, len(done.out.splitlines()))
@@ -611,11 +612,11 @@ def without(package: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
-@pytest.mark.parametrize("package", ["lmdb", "warcio", "isal"])
+@pytest.mark.parametrize("package", ["lmdb", "isal"])
 def test_a_package_that_is_missing_is_named(package: str) -> None:
     """With the command that installs it."""
     done = without(package, "pages", "ls", "pages")
-    refused_with(done, f"'pages' needs {package}: pip install 'tbloom[cli,pages]'")
+    refused_with(done, f"'pages' needs {package}: pip install 'tbloom[pages]'")
 
 
 def test_other_commands_go_on_without_its_packages() -> None:

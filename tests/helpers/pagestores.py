@@ -16,6 +16,7 @@ from tbloom.items import Item
 from tbloom.pages import Page, PageStore
 from tests.helpers.making import missing
 
+CODECS = ("gzip", "identity", "zstd")
 NOON = datetime(2019, 6, 10, 12, tzinfo=timezone.utc)
 DAY = timedelta(days=1)
 
@@ -57,7 +58,7 @@ def bodies(store: PageStore) -> dict[str, bytes]:
 
 def files(path: Path) -> list[Path]:
     """The WARC files of a store."""
-    return sorted(path.glob("*.warc.gz"))
+    return sorted(path.glob("*.warc.*"))
 
 
 class Child:

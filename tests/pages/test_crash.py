@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,17 @@ from typing import Any
 import pytest
 
 from tbloom import TBloomError
-from tbloom.pages import PageStore, calendar, environment, index, recovery, segments, writer
+from tbloom.pages import (
+    Page,
+    PageStore,
+    appending,
+    calendar,
+    environment,
+    index,
+    recovery,
+    segments,
+    writer,
+)
 from tbloom.pages.page import fingerprint_of
 from tbloom.pages.snapshot import Change
 from tests.helpers.pagestores import (
@@ -51,7 +62,8 @@ def check(path: Path, **parameters: Any) -> dict[str, bytes]:
         assert () == store.verify().problems
         with store._index.reading() as snapshot:
             known = {
-                segments.name_of(one.label, one.number): one.size for one in snapshot.segments()
+                segments.path_of(path, one.label, one.number).name: one.size
+                for one in snapshot.segments()
             }
         assert known == {file.name: file.stat().st_size for file in files(path)}
     return pages
@@ -173,7 +185,7 @@ def _half(original: Callable[..., Any], fd: int, data: Any, offset: int) -> None
 
 STEPS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "part of a record": (os, "pwrite", _half),
-    "the record before the commit": (segments.Appender, "append", _after),
+    "the record before the commit": (appending.Appender, "write", _after),
     "before the index has it": (Change, "put_segment", die),
     "before the commit": (Change, "put", _after),
 }
@@ -182,11 +194,8 @@ STEPS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
 def _changes() -> Iterator[tuple[str, int, str, int]]:
     """All cases: the change, the size of segments, the step, and the number of its call that is the last one."""
     for what, records in (("put", 1), ("move", 2), ("delete", 1)):
-        for segment_bytes, written in (
-            (1, 2 * records),
-            (1 << 30, records),
-        ):  # a segment begins with a record
-            counts = (written, written, records, what != "delete")
+        for segment_bytes in (1, 1 << 30):
+            counts = (records, records, records, what != "delete")
             for step, count in zip(STEPS, counts, strict=True):
                 for number in range(1, count + 1):
                     yield what, segment_bytes, step, number
@@ -244,6 +253,40 @@ def test_killed_within_a_change(  # noqa: PLR0917 - fixtures
     assert check_again == check(path)
 
 
+@pytest.mark.parametrize("step", STEPS)
+def test_killed_within_a_batch(path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    """Any of its pages are there, each as it was before or as it was put; all others are as they were."""
+    pages = _filled(path)
+    # One moves to an earlier slice, one to a later one, and one stays.
+    batch = [Page(url(n), 200, (), b"new" * 500, NOON - (1, 0, 2)[n] * DAY) for n in range(3)]
+    changed = {page.url: page.body for page in batch}
+    number = 0
+    while True:
+        number += 1
+        store_path = _copied(path, path.with_name("copy"))
+
+        def work(at: Path = store_path, count: int = number) -> None:
+            with PageStore(at, segment_bytes=3000) as store:
+                owner, name, act = STEPS[step]
+                _at_step(monkeypatch, owner, name, Nth(count, act))
+                store.put_many(batch)
+
+        code = Child(work).wait()
+        there = check(store_path)
+        assert pages.keys() == there.keys()
+        for address, data in there.items():
+            assert data in (pages[address], changed.get(address))
+        if code == 0:
+            assert pages | changed == there
+            break
+        assert -signal.SIGKILL == code
+        PageStore.rebuild(store_path)
+        with PageStore(store_path) as store:
+            assert 3 == store.put_many(batch)
+        assert pages | changed == check(store_path)
+    assert number > 3
+
+
 def test_killed_while_old_slices_leave(
     path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock
 ) -> None:
@@ -279,7 +322,7 @@ def test_killed_within_the_first_steps(path: Path, monkeypatch: pytest.MonkeyPat
         (writer.Writer, "_forget_old", die),
         (environment.Environment, "open_table", _after),
         (index.Index, "begin_slice", _after),
-        (segments.Appender, "__init__", _after),
+        (appending.Appender, "__init__", _after),
     ]
     for step in steps:
 
@@ -301,14 +344,16 @@ def _copied(path: Path, to: Path) -> Path:
     return to
 
 
-@pytest.mark.parametrize("what", ["put", "delete"])
-def test_a_last_record_that_is_torn_anywhere(path: Path, what: str) -> None:
+@pytest.mark.parametrize(
+    ("what", "codec"), [("put", "gzip"), ("delete", "identity"), ("put", "zstd")]
+)
+def test_a_last_record_that_is_torn_anywhere(path: Path, what: str, codec: str) -> None:
     """It is cut off, wherever it ends."""
-    with PageStore(path) as store:
+    with PageStore(path, codec=codec) as store:
         store.put(url(1), b"one")
         store.put(url(2), b"two")
     before = _copied(path, path.with_name("before"))
-    with PageStore(path) as store:
+    with PageStore(path, codec=codec) as store:
         if what == "put":
             store.put(url(2), b"2")
         else:
@@ -490,6 +535,7 @@ def test_a_segment_is_missing_or_shorter(path: Path) -> None:
     pages = _filled(path, segment_bytes=1)
     file = files(path)[4]
     data = file.read_bytes()
+    name = file.with_suffix("").name  # of a missing file, nobody knows the end
     spoil: list[Callable[[], object]] = [
         file.unlink,
         lambda: file.write_bytes(data[:-10]),
@@ -497,7 +543,7 @@ def test_a_segment_is_missing_or_shorter(path: Path) -> None:
     ]
     for damage in spoil:
         damage()
-        with pytest.raises(TBloomError, match=f"{file.name}' has .*tbloom pages rebuild"):
+        with pytest.raises(TBloomError, match=f"{name}.*' has .*tbloom pages rebuild"):
             PageStore(path)
         with PageStore(path, readonly=True) as store:
             lost = []
@@ -505,10 +551,10 @@ def test_a_segment_is_missing_or_shorter(path: Path) -> None:
                 try:
                     store.get(address)
                 except TBloomError as error:  # noqa: PERF203
-                    assert file.name in str(error)  # noqa: PT017
+                    assert name in str(error)  # noqa: PT017
                     lost.append(address)
             assert 1 == len(lost)
-            assert any(file.name in problem for problem in store.verify().problems)
+            assert any(name in problem for problem in store.verify().problems)
             assert len(pages) - 1 == len([*store.pages()])
         file.write_bytes(data)
         assert pages == check(path)
@@ -576,6 +622,26 @@ def test_a_full_disk(tmp_path: Path) -> None:
         _fill_again_and_again(disk)
 
 
+def test_a_disk_is_full_where_an_index_begins(tmp_path: Path) -> None:
+    """Its map has no holes: writing into one would end the process."""
+    with small_disk(tmp_path / "disk", "1M") as disk:
+        with PageStore(disk / "store") as store:
+            store.put(url(1), b"body")
+        with suppress(OSError):
+            (disk / "ballast").write_bytes(bytes(1 << 20))
+
+        def work() -> None:
+            with pytest.raises(OSError, match="No space left"):
+                PageStore.rebuild(disk / "store")
+            with pytest.raises(OSError, match="No space left"):
+                PageStore(disk / "other")
+
+        assert 0 == Child(work).wait()
+        assert [disk / "store/index-1"] == [*disk.glob("store/index-*")]
+        with PageStore(disk / "store", readonly=True) as reader:
+            assert {url(1): b"body"} == bodies(reader)
+
+
 def _fill_again_and_again(disk: Path) -> None:
     path, ballast = disk / "store", disk / "ballast"
     expected: dict[str, bytes] = {}
@@ -598,7 +664,7 @@ def _fill_again_and_again(disk: Path) -> None:
 
 def test_the_index_is_full(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A clear error; nothing acknowledged is lost, nothing half-written."""
-    monkeypatch.setattr(environment, "_MAP_BYTES", 1 << 16)
+    monkeypatch.setattr(environment, "MAP_BYTES", 1 << 16)
     done = {}
     with PageStore(path) as store:
         with pytest.raises(TBloomError, match="is full"):  # noqa: PT012
@@ -737,8 +803,9 @@ def test_the_index_from_the_files_alone(path: Path) -> None:
 @pytest.mark.parametrize(
     ("owner", "name", "act"),
     [
-        (recovery._Learner, "go_on", die),
-        (recovery._Learner, "go_on", _after),
+        (recovery._Learner, "scan", die),
+        (recovery._Learner, "fill", die),
+        (recovery._Learner, "fill", _after),
         (index.Index, "publish", die),
         (index, "remove_stale", die),
         (shutil, "rmtree", Nth(2, die)),

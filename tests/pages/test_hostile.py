@@ -13,7 +13,8 @@ import lmdb
 import pytest
 
 from tbloom import ConfigError, TBloomError
-from tbloom.pages import PageStore, page, record, segments
+from tbloom.pages import PageStore, members, page, record, segments
+from tests.helpers.pagestores import CODECS
 
 URL = "http://a/"
 #: More than a rebuild may take.
@@ -81,24 +82,25 @@ def _read(path: Path, *, readonly: bool) -> None:
         store.stats()
 
 
-def _without_end(path: Path) -> None:
-    _append(path, record.member(b"WARC/1.1\r\nWARC-Type: " + b"x" * LONG))
+def _without_end(path: Path, codec: str) -> None:
+    _append(path, members.member(codec, [b"WARC/1.1\r\nWARC-Type: " + b"x" * LONG]))
 
 
-def _longer_than_it_says(path: Path) -> None:
-    data = record.member(b"WARC/1.1\r\nWARC-Type: " + b"x" * LONG)
-    _append(path, data[:20] + pack("<I", 10) + data[24:-4] + pack("<I", 10))
+def _longer_than_it_says(path: Path, codec: str) -> None:
+    data = members.member(codec, [b"WARC/1.1\r\nWARC-Type: " + b"x" * LONG])
+    tail = data[-4:] if codec == "zstd" else pack("<I", 10)
+    _append(path, _says(data, 10)[:-4] + tail)
 
 
-def _first_record(path: Path) -> None:
+def _first_record(path: Path, codec: str) -> None:
     """Of a further segment."""
-    name = segments.name_of("pages", 2)
-    (path / name).write_bytes(record.of_segment(name, "x" * LONG, record.new_segment()))
+    name = segments.name_of("pages", 2, members.SUFFIXES[codec])
+    (path / name).write_bytes(record.of_segment(name, "x" * LONG, record.new_id(), codec))
 
 
-def _page_put_twice(path: Path) -> None:
+def _page_put_twice(path: Path, codec: str) -> None:
     """A page that may be so long."""
-    with PageStore(path) as store:
+    with PageStore(path, codec=codec) as store:
         for _ in range(2):
             store.put("http://long/", b"x" * LONG)
 
@@ -108,15 +110,24 @@ def _append(path: Path, data: bytes) -> None:
         file.write(data)
 
 
+def _says(data: bytes, held: int) -> bytes:
+    """The member with another length of its content."""
+    match = members.MAGIC.match(data)
+    assert match
+    at = match.end() + 4
+    return data[:at] + pack("<I", held) + data[at + 4 :]
+
+
+@pytest.mark.parametrize("codec", ["gzip", "zstd"])
 @pytest.mark.parametrize(
     "plant", [_without_end, _longer_than_it_says, _first_record, _page_put_twice]
 )
 def test_a_small_record_with_a_long_content_takes_no_memory_in_a_rebuild(
-    path: Path, plant: Callable[[Path], None]
+    path: Path, plant: Callable[[Path, str], None], codec: str
 ) -> None:
-    with PageStore(path) as store:
+    with PageStore(path, codec=codec) as store:
         store.put(URL, b"body")
-    plant(path)
+    plant(path, codec)
     shutil.rmtree(path / "index-1")
     tracemalloc.start()
     try:
@@ -130,11 +141,12 @@ def test_a_small_record_with_a_long_content_takes_no_memory_in_a_rebuild(
         assert store.get(URL) is not None
 
 
-def test_a_record_is_read_up_to_the_length_that_it_says() -> None:
-    data = record.member(b"x" * LONG)
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_record_is_read_up_to_the_length_that_it_says(codec: str) -> None:
+    data = members.member(codec, [b"x" * LONG])
     for held in (0, 10, LONG - 1, LONG + 1, (1 << 32) - 1):
-        with pytest.raises(record.Damaged, match=f"{held} bytes"):
-            record.block_of(data[:20] + pack("<I", held) + data[24:])
+        with pytest.raises(members.Damaged, match=f"{held} bytes"):
+            record.block_of(_says(data, held))
     assert LONG == len(record.block_of(data))
 
 

@@ -22,6 +22,7 @@ from hypothesis.stateful import (
 
 from tbloom.pages import Page, PageStore
 from tbloom.window import Window, to_ms
+from tests.helpers.pagestores import CODECS
 
 START = datetime(2019, 10, 25, 12, tzinfo=timezone.utc)  # before clocks are set back in Berlin
 URLS = [f"https://example.com/{name}" for name in ("a", "b", "c", "d", "ä")]
@@ -52,9 +53,10 @@ class StoreMachine(RuleBasedStateMachine):
         granularity=st.sampled_from([None, *PERIODS]),
         slices=st.integers(1, 4),
         segment_bytes=st.sampled_from([1, 1500, 1 << 30]),
+        codec=st.sampled_from(CODECS),
     )
-    def start(self, granularity: str | None, slices: int, segment_bytes: int) -> None:
-        self.arguments: dict[str, Any] = {"segment_bytes": segment_bytes}
+    def start(self, granularity: str | None, slices: int, segment_bytes: int, codec: str) -> None:
+        self.arguments: dict[str, Any] = {"segment_bytes": segment_bytes, "codec": codec}
         self.window = None
         self.period = PERIODS[granularity or "d"]
         parameters: dict[str, Any] = {}
@@ -95,29 +97,62 @@ class StoreMachine(RuleBasedStateMachine):
         back: float,
     ) -> None:
         self.forget()
+        page = self.page(address, body, headers, status, back)
+        self.store.put(
+            page.url, body, status=status, headers=page.headers, at=page.at, key=page.key
+        )
+        self.pages[address] = page
+
+    def page(
+        self,
+        address: str | bytes,
+        body: bytes,
+        headers: list[tuple[str, str]] = [],  # noqa: B006 - it is only read
+        status: int = 200,
+        back: float = 0,
+    ) -> Page:
         at = max(
             self.now - self.period * back,
             datetime.fromtimestamp(max(self.since(), 0) / 1000, timezone.utc),
         )
         url, key = (URLS[0], address) if isinstance(address, bytes) else (address, None)
-        self.store.put(url, body, status=status, headers=headers, at=at, key=key)
-        self.pages[address] = Page(url, status, tuple(headers), body, at, key)
+        return Page(url, status, tuple(headers), body, at, key)
+
+    @rule(
+        several=st.lists(st.tuples(ADDRESSES, BODIES, st.sampled_from([-0.5, 0, 0, 1, 2]))),
+        newer=st.booleans(),
+        batch=st.sampled_from([1, 3, 256]),
+    )
+    def put_many(
+        self, several: list[tuple[str | bytes, bytes, float]], newer: bool, batch: int
+    ) -> None:
+        self.forget()
+        pages = [self.page(address, body, back=back) for address, body, back in several]
+        count = 0
+        for page in pages:
+            had = self.pages.get(page.address)
+            if not newer or had is None or had.at < page.at:
+                self.pages[page.address] = page
+                count += 1
+        with patch("tbloom.pages.writer.BATCH_PAGES", batch):
+            assert count == self.store.put_many(iter(pages), newer=newer)
 
     @rule(address=ADDRESSES)
     def delete(self, address: str | bytes) -> None:
         self.forget()
         assert (self.pages.pop(address, None) is not None) == self.store.delete(address)
 
-    @rule()
-    def reopen(self) -> None:
+    @rule(codec=st.sampled_from(CODECS))
+    def reopen(self, codec: str) -> None:
         self.forget()
+        self.arguments["codec"] = codec
         self.store.close()
         self.store = PageStore(self.folder.name, **self.arguments)
 
     @rule(is_lost=st.booleans())
     def rebuild(self, is_lost: bool) -> None:
         """The index is replaced, and the reader goes on; or it is lost."""
-        if not [*Path(self.folder.name).glob("*.warc.gz")]:
+        if not [*Path(self.folder.name).glob("*.warc.*")]:
             return  # nothing to make it from
         self.forget()
         self.store.close()
@@ -155,12 +190,14 @@ class StoreMachine(RuleBasedStateMachine):
             for address in (*URLS, b"key 1", b"key 2"):
                 assert self.pages.get(address) == store.get(address)
                 assert (address in self.pages) == (address in store)
+            several = [*URLS, b"key 1", b"key 2", URLS[0]]
+            assert [self.pages.get(address) for address in several] == store.get_many(several)
             found = {page.address: page for page in store.pages()}
             assert (self.pages, len(self.pages)) == (found, len([*store]))
             info, report = store.stats(), store.verify()
             assert (len(self.pages), ()) == (info.pages, report.problems)
             assert (info.pages, info.records) == (report.pages, report.records)
-        names = sorted(path.name for path in Path(self.folder.name).glob("*.warc.gz"))
+        names = sorted(path.name for path in Path(self.folder.name).glob("*.warc.*"))
         assert (info.segments, info.bytes - info.index_bytes) == (
             len(names),
             sum((Path(self.folder.name) / name).stat().st_size for name in names),

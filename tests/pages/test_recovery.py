@@ -6,14 +6,13 @@ import errno
 import os
 import random
 import threading
-import zlib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tbloom import TBloomError
-from tbloom.pages import PageStore, lock, page, record, segments, writer
+from tbloom.pages import PageStore, lock, members, page, record, segments, writer
 from tbloom.pages.snapshot import Change, Kept
 from tests.helpers.pagestores import (
     DAY,
@@ -47,41 +46,32 @@ FORGED = {
 }
 
 
-def hostile(change: dict[bytes, bytes]) -> bytes:
-    """A body with records in it."""
+def hostile(change: dict[bytes, bytes], codec: str) -> bytes:
+    """A body with a record in it, which can't be compressed."""
     forged = page.check_page(BANK, b"send it to me", NOON)
-    block = record.block_of(record.of_page(forged, 1_000_000, record.new_segment()))
+    block = record.block_of(record.of_page(forged, 1_000_000, record.new_id(), codec))
     for old, new in change.items():
         assert old in block
         block = block.replace(old, new)
-    return bytes(1000) + record.member(block) * 200 + bytes(2000)
+    noise = random.Random(1).randbytes(30_000)
+    return noise + members.member(codec, [block]) + noise[::-1]
 
 
-def as_it_is(block: bytes) -> bytes:
-    """A member with an uncompressed block, as ISA-L may make it of bytes that it can't compress."""
-    compressor = zlib.compressobj(0, zlib.DEFLATED, -15)
-    data = compressor.compress(block) + compressor.flush()
-    head = record._HEAD.pack(record.MAGIC, record._HEAD.size + len(data) + 8, len(block))
-    return head + data + record._TAIL.pack(zlib.crc32(block), len(block))
-
-
+@pytest.mark.parametrize("codec", ["identity", "zstd"])
 @pytest.mark.parametrize("how", ["torn", "damaged", "damaged first record"])
 @pytest.mark.parametrize("change", FORGED.values(), ids=FORGED)
 def test_records_within_a_body_are_none(
-    tmp_path: Path, how: str, change: dict[bytes, bytes], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, how: str, change: dict[bytes, bytes], codec: str
 ) -> None:
     """Not even where the record around them is torn or damaged: no other page is replaced, and the store opens."""
-    with PageStore(tmp_path) as store:
+    with PageStore(tmp_path, codec=codec) as store:
         store.put(BANK, b"the real one")
-        body = hostile(change)
-        with monkeypatch.context() as patched:
-            patched.setattr(record, "member", as_it_is)
-            store.put(EVIL, body)
+        store.put(EVIL, hostile(change, codec))
         store.put("http://last/", b"last")
     path = segment_of(tmp_path)
     data = path.read_bytes()
     *_, evil, _ = segments.scan(path, 0, len(data))
-    inner = data.find(record.MAGIC, evil.offset + 1)
+    inner = next(members.MAGIC.finditer(data, evil.offset + 1)).start()
     assert evil.offset < inner < evil.offset + evil.length - 1000
     expected = {BANK: b"the real one"}
     if how == "torn":
@@ -310,14 +300,10 @@ def test_old_files_leave_first_where_the_index_has_no_room(
         assert ["20190613"] == [slice.label for slice in store.stats().slices]
 
 
-def test_records_within_the_first_body_of_a_segment_that_lost_its_beginning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_records_within_the_first_body_of_a_segment_that_lost_its_beginning(tmp_path: Path) -> None:
     """Its last record has its ID; nothing is cut off."""
-    with PageStore(tmp_path) as store:
-        with monkeypatch.context() as patched:
-            patched.setattr(record, "member", as_it_is)
-            store.put(EVIL, hostile({}))
+    with PageStore(tmp_path, codec="identity") as store:
+        store.put(EVIL, hostile({}, "identity"))
         for n in range(5):
             store.put(f"http://a/{n}", b"page")
         store.put(BANK, b"the real one")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import gc
 import os
 import signal
-import stat
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime, timezone
 from io import FileIO
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from tbloom.errors import StoreLocked, TBloomError
-from tbloom.pages import PageStore, environment
+from tbloom.pages import Page, PageStore, environment
 from tests.helpers.pagestores import Child, body_of, files, url
 
 
@@ -178,6 +178,27 @@ def test_forked_children(path: Path) -> None:
         assert b"last" == body_of(reader, url("last"))
 
 
+def test_a_fork_within_put_many(path: Path) -> None:
+    """A child that goes on there puts nothing, and its error says why."""
+    pid, code = -1, 1
+
+    def pages() -> Iterator[Page]:
+        nonlocal pid
+        pid = os.fork()
+        yield Page(url(1), 200, (), b"%d" % pid, datetime.now(timezone.utc))
+
+    with PageStore(path) as store:
+        try:
+            store.put_many(pages())
+        except TBloomError as error:
+            code = int("was forked from" not in str(error))
+        finally:
+            if not pid:
+                os._exit(code)
+        assert 0 == os.waitpid(pid, 0)[1]
+        assert b"%d" % pid == body_of(store, url(1))
+
+
 def test_a_fork_leaves_the_parents_readers(path: Path) -> None:
     """The parent's open transaction stays valid, and its pages are not overwritten."""
     filled(path)
@@ -272,62 +293,6 @@ def test_a_segment_goes_while_it_is_read(path: Path) -> None:
         get()
         assert all("it is missing" in why and "tbloom pages rebuild" in why for why in refused)
         assert 10 == len([*reader.pages()])
-
-
-@contextmanager
-def _passed_by_others(path: Path) -> Iterator[None]:
-    """Lets other users pass the folders above, which pytest has made for its user only."""
-    modes = {}
-    for folder in path.parents:
-        if folder == Path("/") or folder.stat().st_uid != os.geteuid():
-            break
-        modes[folder] = stat.S_IMODE(folder.stat().st_mode)
-    try:
-        for folder, mode in modes.items():
-            folder.chmod(mode | 0o011)
-        yield
-    finally:
-        for folder, mode in modes.items():
-            folder.chmod(mode)
-
-
-def _as_another(work: Callable[[], Any]) -> int:
-    """Does the work as another user than the store's owner."""
-
-    def run() -> None:
-        if os.geteuid() == 0:
-            os.setgid(65534)
-            os.setuid(65534)
-        work()
-
-    return Child(run).wait()
-
-
-@pytest.mark.parametrize("mode", [0o444, 0o400, 0o666])
-def test_another_user(path: Path, mode: int) -> None:
-    """A user who may write to the index's files gets the pages; any other one, PermissionError."""
-    filled(path)
-    for file in path.rglob("*"):
-        file.chmod(0o755 if file.is_dir() else mode)
-    path.chmod(0o755)
-
-    def work() -> None:
-        if mode == 0o666:
-            with PageStore(path, readonly=True) as store:
-                assert b"7" == body_of(store, url(7))
-                assert 50 == len([*store.pages()])
-                assert () == store.verify().problems
-        else:
-            for readonly in (True, False):
-                with pytest.raises(PermissionError):
-                    PageStore(path, readonly=readonly)
-
-    with _passed_by_others(path):
-        assert 0 == _as_another(work)
-    for file in path.rglob("*"):
-        file.chmod(0o755 if file.is_dir() else 0o644)
-    with PageStore(path) as store:
-        assert 50 == len(store)
 
 
 def test_a_store_that_is_open_when_python_ends_is_no_error(path: Path) -> None:

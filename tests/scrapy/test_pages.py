@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gzip
 import importlib
 import inspect
@@ -19,15 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scrapy import Request, Spider
-from scrapy.crawler import Crawler
-from scrapy.exceptions import CloseSpider, IgnoreRequest
+from hypothesis import given
+from hypothesis.strategies import from_regex
+from scrapy import Request
+from scrapy.exceptions import IgnoreRequest
 from scrapy.http import HtmlResponse, Response, TextResponse, XmlResponse
 from scrapy.settings import Settings
-from scrapy.statscollectors import MemoryStatsCollector
-from scrapy.utils.misc import load_object
-from scrapy.utils.request import RequestFingerprinter, fingerprint
-from typing_extensions import Self
+from scrapy.utils.request import fingerprint
+from w3lib.url import canonicalize_url
 
 from tbloom import ConfigError, ConfigMismatch
 from tbloom.errors import StoreLocked, TBloomError
@@ -35,34 +33,18 @@ from tbloom.pages import Page, PageStore, calendar
 from tbloom.scrapy import PageCacheStorage, ScrapyRedisFingerprinter
 from tbloom.scrapy.dupefilter.options import read_options
 from tbloom.scrapy.pages import responses, shared
-from tbloom.scrapy.pages.storage import KEY
-from tests.helpers import cachesite, forked
+from tbloom.scrapy.pages.addresses import KEY, PLAIN, url_of
+from tbloom.scrapy.remedies import explain
+from tbloom.scrapy.settings import PAGES
+from tests.helpers import cachesite
+from tests.helpers.cached import DOCUMENTATION, OURS, THEIRS, Opened, a_crawl, comparable, run
 from tests.helpers.making import missing
 
-DOCUMENTATION = Path("/usr/share/doc/python3.11/html")
 #: One in twelve of its 530 pages is crawled.
 PART = 12
-OURS = "tbloom.scrapy.PageCacheStorage"
-THEIRS = "scrapy.extensions.httpcache.FilesystemCacheStorage"
 DUMMY = "scrapy.extensions.httpcache.DummyPolicy"
 RFC2616 = "scrapy.extensions.httpcache.RFC2616Policy"
 URL = "http://a.example/a"
-
-
-def run(*rounds: list[dict[str, Any]], **job: Any) -> tuple[list[dict[str, Any]], str]:
-    """Runs the crawls, round by round; returns their results and the log."""
-    given = json.dumps({"rounds": rounds, **job})
-    done = forked.run("tests.helpers.cachecrawl", stdin=given, timeout=50)  # a test may do it twice
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    return found["crawls"], found["log"]
-
-
-def a_crawl(folder: Path, urls: list[str], **settings: Any) -> dict[str, Any]:
-    """A crawl with our cache in a folder."""
-    own = {"HTTPCACHE_ENABLED": True, "HTTPCACHE_STORAGE": OURS, "TBLOOM_PAGES_PATH": str(folder)}
-    name = settings.pop("name", "tests")
-    return {"name": name, "settings": own | settings, "requests": [{"url": url} for url in urls]}
 
 
 @pytest.fixture
@@ -139,18 +121,6 @@ def test_policies_do_as_with_scrapys_storage(policy: str, tmp_path: Path) -> Non
     assert ("httpcache/errorrecovery" in ours[1]["stats"]) is (policy == RFC2616)
 
 
-def comparable(result: dict[str, Any]) -> list[str]:
-    """The items that must be the same, sorted."""
-    for item in result["got"]:
-        if item["url"].endswith("/undated") and "error" not in item:
-            assert item["headers"].pop("Date")  # Scrapy's, when it came
-        if not hasattr(Response, "to_dict"):
-            # Before 2.19 Scrapy's storage gives back less of a response.
-            for name in ("flags", "ip", "protocol", "encoding", "stamped"):
-                item.pop(name, None)
-    return sorted(json.dumps(item, sort_keys=True) for item in result["got"])
-
-
 def test_spiders_of_one_process_share_the_pages(site: Any, tmp_path: Path) -> None:
     """At once and one after the other; each finds the pages of the other."""
     pages = [f"{site.url}/{name}" for name in ("plain", "json", "gzip", "text")]
@@ -172,22 +142,18 @@ def test_spiders_may_have_a_store_each(site: Any, tmp_path: Path) -> None:
 
 
 def test_a_second_process_stops_at_the_start(site: Any, tmp_path: Path) -> None:
-    """With and without the spider's name in the path: nothing is fetched without the cache."""
+    """With and without the spider's name in the path: nothing is fetched without the cache; one line says why."""
     url = f"{site.url}/plain"
     with PageStore(tmp_path / "tests") as store:
         plain = a_crawl(tmp_path / "tests", [url])
         named = a_crawl(tmp_path / "%(spider)s", [url])
         crawls, log = run([plain], [named])
-        assert crawls[0]["failure"].startswith("StoreLocked: ")
-        assert f"is being written by process {os.getpid()}" in crawls[0]["failure"]
-        assert (None, "tbloom_error") == (crawls[1]["failure"], crawls[1]["finish_reason"])
-        advice = "; close it there, or only read it here, with TBLOOM_PAGES_READONLY = True"
-        assert (True, 1, 0) == (
-            crawls[0]["failure"].endswith(advice),
-            log.count(advice),
-            log.count("readonly=True"),
-        )
-        assert "The page store can't be opened: " in log
+        assert [(None, "tbloom_error")] * 2 == [
+            (crawl["failure"], crawl["finish_reason"]) for crawl in crawls
+        ]
+        why = f"TBLOOM_PAGES_PATH: {str(tmp_path / 'tests')!r} is being written by process {os.getpid()}; close it there, "
+        assert 2 == log.count(f"{why}or only read it here, with TBLOOM_PAGES_READONLY = True")
+        assert "Traceback" not in log
         assert ({}, []) == (site.asked, [*store])
 
 
@@ -228,47 +194,14 @@ def test_a_full_disk_does_not_stop_the_crawl(site: Any, tmp_path: Path) -> None:
 
 
 def test_a_wrong_setting_stops_the_crawl_at_the_start(site: Any, tmp_path: Path) -> None:
-    [crawl], _ = run([a_crawl(tmp_path, [site.url], TBLOOM_PAGES_SLICES="many")])
-    assert crawl["failure"].startswith("ConfigError: TBLOOM_PAGES_SLICES: expected")
+    [crawl], log = run([a_crawl(tmp_path, [site.url], TBLOOM_PAGES_SLICES="many")])
+    assert (None, "tbloom_error") == (crawl["failure"], crawl["finish_reason"])
+    assert 1 == log.count("TBLOOM_PAGES_SLICES: expected a whole number")
+    assert "Traceback" not in log
     assert {} == site.asked
 
 
 # The storage by itself
-
-
-class Idle(Spider):
-    name = "tests"
-
-
-class Opened:
-    """A storage, with the crawler of a spider that does not run."""
-
-    def __init__(self, folder: Path, fingerprinter: Any = None, **settings: Any) -> None:
-        given = Settings({"TBLOOM_PAGES_PATH": str(folder), **settings})
-        self.storage = load_object(OURS)(given)
-        crawler = Crawler(Idle, given)
-        crawler.stats = MemoryStatsCollector(crawler)
-        crawler.request_fingerprinter = fingerprinter or RequestFingerprinter(crawler)
-        self.spider = Idle.from_crawler(crawler)
-        self.storage.open_spider(self.spider)
-
-    def store(self, request: Request | str, response: Response | None = None) -> None:
-        request = request if isinstance(request, Request) else Request(request)
-        self.storage.store_response(self.spider, request, response or Response(request.url))
-
-    def retrieve(self, request: Request | str) -> Response | None:
-        request = request if isinstance(request, Request) else Request(request)
-        return self.storage.retrieve_response(self.spider, request)
-
-    @property
-    def stats(self) -> dict[str, int]:
-        return self.spider.crawler.stats.get_stats()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.storage.close_spider(self.spider)
 
 
 @pytest.fixture
@@ -376,10 +309,19 @@ def test_a_get_is_addressed_by_its_canonical_url(tmp_path: Path) -> None:
     url = "http://a.example/b?x=2&y=1"
     with PageStore(tmp_path) as store:
         assert "http://a.example/led-to" == store.get(url).url
-    # Before Scrapy 2.19 there is no verbatim_url.
-    known = fingerprint(verbatim) == fingerprint(Request("http://a.example/v?x=2&y=1"))
-    last = "http://a.example/v?x=2&y=1" if known else verbatim.url
-    assert keys | {url, last} == addresses
+    assert keys | {url, verbatim.url} == addresses
+
+
+@given(from_regex(PLAIN, fullmatch=True))
+def test_a_url_that_is_taken_for_canonical_is(url: str) -> None:
+    assert url == canonicalize_url(url)
+
+
+@pytest.mark.parametrize(
+    "url", ["http://a.example", "http://a.example/b/../c", f"{URL}?b=1&a=2", f"{URL}?a", f"{URL}#b"]
+)
+def test_a_url_that_is_not_canonical_is_made_so(url: str) -> None:
+    assert url != canonicalize_url(url) == url_of(Request(url)).decode()
 
 
 class WithoutSession:
@@ -438,6 +380,21 @@ def test_the_size_of_segments_is_a_setting(tmp_path: Path) -> None:
         for page in range(10):
             opened.store(f"{URL}{page}")
     assert 1 < len([*tmp_path.glob("*.warc.gz")])
+
+
+def test_the_codec_is_a_setting(tmp_path: Path) -> None:
+    """Of new pages: those of another codec are read all the same."""
+    body = b"<p>legible" * 1000
+    sizes = []
+    for codec in ("gzip", "zstd", "identity"):
+        before = sum(path.stat().st_size for path in tmp_path.glob("pages-*"))
+        with Opened(tmp_path, TBLOOM_PAGES_CODEC=codec) as opened:
+            opened.store(f"{URL}/{codec}", Response(URL, body=body))
+        sizes.append(sum(path.stat().st_size for path in tmp_path.glob("pages-*")) - before)
+    assert max(sizes[:2]) < 5_000 < len(body) < sizes[2]
+    with Opened(tmp_path) as opened:
+        for codec in ("gzip", "zstd", "identity"):
+            assert body == opened.retrieve(f"{URL}/{codec}").body
 
 
 @pytest.mark.parametrize(
@@ -515,15 +472,16 @@ SLICES = {"TBLOOM_PAGES_GRANULARITY": "d", "TBLOOM_PAGES_SLICES": 7}
         ({"TBLOOM_PAGES_READONLY": "perhaps"}, "TBLOOM_PAGES_READONLY"),
         ({"TBLOOM_PAGES_SEGMENT_BYTES": "1 GB"}, "TBLOOM_PAGES_SEGMENT_BYTES"),
         ({"TBLOOM_PAGES_SEGMENT_BYTES": 0}, "TBLOOM_PAGES_SEGMENT_BYTES"),
+        ({"TBLOOM_PAGES_CODEC": "br"}, "TBLOOM_PAGES_CODEC"),
+        ({"TBLOOM_PAGES_CODEC": 6}, "TBLOOM_PAGES_CODEC"),
         ({"TBLOOM_PAGES_SLICE": 7}, "TBLOOM_PAGES_SLICE"),
         ({"HTTPCACHE_EXPIRATION_SECS": "an hour"}, "HTTPCACHE_EXPIRATION_SECS"),
         ({"HTTPCACHE_EXPIRATION_SECS": [1]}, "HTTPCACHE_EXPIRATION_SECS"),
     ],
 )
 def test_a_wrong_setting_is_named(settings: dict[str, Any], names: str, tmp_path: Path) -> None:
-    given = {"TBLOOM_PAGES_PATH": str(tmp_path / "new"), **settings}
     with pytest.raises(ConfigError, match=rf"^{names}: expected"):
-        PageCacheStorage(Settings(given))
+        Opened(tmp_path / "new", **settings)
     assert {} == shared._opened
 
 
@@ -540,22 +498,24 @@ def test_a_wrong_setting_is_named(settings: dict[str, Any], names: str, tmp_path
         ),
     ],
 )
-def test_the_error_names_both_settings_of_a_pair(settings: dict[str, Any], expected: str) -> None:
+def test_the_error_names_both_settings_of_a_pair(
+    settings: dict[str, Any], expected: str, tmp_path: Path
+) -> None:
     """Not the arguments of ``PageStore``."""
     with pytest.raises(ConfigError) as caught:
-        PageCacheStorage(Settings(settings))
+        Opened(tmp_path, **settings)
     assert expected == str(caught.value)
 
 
-def test_other_slices_than_the_stores_are_refused(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_other_slices_than_the_stores_are_refused(tmp_path: Path) -> None:
     """Also in the process that has the store open."""
-    with Opened(tmp_path, **SLICES), pytest.raises(ConfigMismatch):
-        Opened(tmp_path, **SLICES | {"TBLOOM_PAGES_SLICES": 8})
+    other = SLICES | {"TBLOOM_PAGES_SLICES": 8}
+    with Opened(tmp_path, **SLICES), pytest.raises(ConfigMismatch) as caught:
+        Opened(tmp_path, **other)
+    expected = "TBLOOM_PAGES_SLICES is 8, the page store has 7: another TBLOOM_PAGES_PATH, or 7"
+    assert expected == explain(caught.value, Settings(other), PAGES)
     with pytest.raises(ConfigMismatch):
         Opened(tmp_path, **SLICES, TBLOOM_TIMEZONE="Asia/Tokyo")
-    assert 2 == caplog.text.count("TBLOOM_PAGES_SLICES and TBLOOM_TIMEZONE don't describe")
     with Opened(tmp_path, TBLOOM_TIMEZONE="Asia/Tokyo") as opened:  # the filter's
         opened.store(URL)
 
@@ -590,9 +550,10 @@ def test_by_default_the_pages_are_in_scrapys_folder(
 def test_the_defaults_in_the_guide_are_right() -> None:
     """The other settings of the cache have no default."""
     guide = (Path(__file__).parents[2] / "docs" / "scrapy.md").read_text(encoding="utf-8")
-    for name in ("segment_bytes", "readonly"):
+    for name in ("segment_bytes", "readonly", "codec"):
         default = inspect.signature(PageStore).parameters[name].default
-        assert f"| `TBLOOM_PAGES_{name.upper()}` | `{default}` |" in guide
+        shown = f'"{default}"' if isinstance(default, str) else default
+        assert f"| `TBLOOM_PAGES_{name.upper()}` | `{shown}` |" in guide
 
 
 def test_the_last_one_closes_the_store(tmp_path: Path) -> None:
@@ -615,7 +576,7 @@ def test_a_forked_crawl_does_not_write_with_its_parents(tmp_path: Path) -> None:
         if not child:
             code = 1
             try:
-                PageCacheStorage(Settings({"TBLOOM_PAGES_PATH": str(tmp_path)}))
+                Opened(tmp_path)
             except StoreLocked:
                 code = 0
             finally:
@@ -623,30 +584,16 @@ def test_a_forked_crawl_does_not_write_with_its_parents(tmp_path: Path) -> None:
         assert 0 == os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-class Engine:
-    """The part of Scrapy's engine that closes a spider."""
-
-    def __init__(self, spider: Spider) -> None:
-        self.spider = spider
-        self.reasons: set[str] = set()
-
-    async def close_spider_async(self, *, reason: str) -> None:
-        self.reasons.add(reason)
-
-
-async def test_without_a_store_nothing_is_fetched(tmp_path: Path) -> None:
-    """Before 2.19, Scrapy goes on with a spider that is closed while it is opened."""
+def test_without_a_store_nothing_is_fetched(tmp_path: Path) -> None:
+    """Where there is no crawl that could be ended, as in ``scrapy shell``."""
     with PageStore(tmp_path / "tests"):
         opened = Opened.__new__(Opened)
-        with pytest.raises(CloseSpider):
+        with pytest.raises(StoreLocked):
             opened.__init__(tmp_path / "%(spider)s")
-        engine = opened.spider.crawler.engine = Engine(opened.spider)
         for _ in range(2):
             with pytest.raises(IgnoreRequest):
                 opened.retrieve(URL)
         opened.store(URL)
-        await asyncio.sleep(0)
-        assert {"tbloom_error"} == engine.reasons
         opened.storage.close_spider(opened.spider)
 
 
@@ -663,7 +610,7 @@ def test_every_store_allows_the_settings_of_the_cache() -> None:
 
 WITHOUT = """
 import sys
-for name in ("isal", "lmdb", "warcio"):
+for name in ("isal", "lmdb"):
     sys.modules[name] = None
 from tbloom.scrapy import *
 from scrapy.utils.misc import load_object

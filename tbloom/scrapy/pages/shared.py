@@ -38,7 +38,7 @@ class SharedStore:
                 found = _Open(PageStore(path, readonly=readonly, **arguments))
                 _opened[self._key] = found
             else:
-                # The first user's ``segment_bytes`` counts.
+                # The first user's ``segment_bytes`` and ``codec`` count.
                 like = {name: value for name, value in arguments.items() if name in _PARAMETERS}
                 found.store.check_parameters(**like)
             found.users += 1

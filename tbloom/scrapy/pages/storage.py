@@ -8,15 +8,15 @@ import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scrapy.exceptions import CloseSpider, IgnoreRequest
+from scrapy.exceptions import IgnoreRequest
 from scrapy.utils.project import data_path
 from scrapy.utils.request import RequestFingerprinter
-from w3lib.url import canonicalize_url
 
-from tbloom.errors import ConfigError, ConfigMismatch, StoreLocked, TBloomError
+from tbloom.errors import ConfigError, StoreLocked, TBloomError
 from tbloom.pages import calendar
 from tbloom.pages.config import given
-from tbloom.scrapy.crawler import ERROR_REASON, CrawlEnd, OnceLogger, count
+from tbloom.scrapy.crawler import CrawlEnd, OnceLogger, count
+from tbloom.scrapy.pages.addresses import KEY, url_of
 from tbloom.scrapy.pages.responses import fields_of, headers_of, response_of
 from tbloom.scrapy.pages.shared import SharedStore
 from tbloom.scrapy.settings import (
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Comes before a fingerprint, so that this address of a page is no URL.
-KEY = b"scrapy:"
 _REFUSED = "The page store can't hold %s, which is fetched again each time, and perhaps others: %s"
 _FAILED = "%s could not be stored, and perhaps others; the crawl goes on: %s"
 _UNREAD = (
@@ -61,32 +59,29 @@ class PageCacheStorage:
     """
 
     def __init__(self, settings: BaseSettings) -> None:
-        """Opens the store; if the path has ``%(spider)s``, checks the settings only.
-
-        :raises ConfigError: if a setting can't be right; it names the setting.
-        :raises ConfigMismatch: if the store has other slices.
-        :raises StoreLocked: if another process writes to it.
-        """
-        check_names(settings)
-        self._expiration = _expiration(settings)
-        self._arguments = _arguments(settings)
-        self._is_readonly: bool = self._arguments["readonly"]
+        """Opens the store; if the path has ``%(spider)s``, checks the settings only. An error waits for ``open_spider``."""
         self._shared: SharedStore | None = None
         self._fingerprinter: RequestFingerprinterProtocol = RequestFingerprinter()
         self._once = OnceLogger(logger)
-        if "%(spider)s" not in str(self._arguments["path"]):
-            self._open(None)
+        self._error: Exception | None = None
+        try:
+            check_names(settings)
+            self._expiration = _expiration(settings)
+            self._arguments = _arguments(settings)
+            self._is_readonly: bool = self._arguments["readonly"]
+            if "%(spider)s" not in str(self._arguments["path"]):
+                self._open(None)
+        except (TBloomError, OSError) as error:
+            self._error = error
 
     def open_spider(self, spider: Spider) -> None:
-        """Scrapy calls this when a crawl begins."""
+        """Scrapy calls this when a crawl begins. An error ends the crawl, or is raised where there is none."""
         self._fingerprinter = spider.crawler.request_fingerprinter or self._fingerprinter
-        if self._shared is None:
-            try:
+        with CrawlEnd(spider.crawler).by_one_line(PAGES):
+            if self._error is not None:
+                raise self._error
+            if self._shared is None:
                 self._open(spider.name)
-            except (TBloomError, OSError) as error:
-                # Scrapy only logs any other error that is raised here.
-                logger.error("The page store can't be opened: %s", error, extra={"spider": spider})
-                raise CloseSpider(ERROR_REASON) from error
 
     def close_spider(self, spider: Spider) -> None:  # noqa: ARG002 - the signature is Scrapy's
         """Scrapy calls this when a crawl ends; the last one waits until its pages are on the disk."""
@@ -96,8 +91,7 @@ class PageCacheStorage:
     def retrieve_response(self, spider: Spider, request: Request) -> Response | None:
         """The stored response, or None if there is none that is new enough."""
         if self._shared is None:
-            self._refuse(spider)
-            return None
+            raise IgnoreRequest("the page store is not open")
         try:
             page = self._shared.store.get(self._address(request))
         except (TBloomError, OSError) as error:
@@ -141,11 +135,6 @@ class PageCacheStorage:
         try:
             with naming_settings(PAGES):
                 shared = SharedStore(**{**self._arguments, "path": path})
-        except ConfigMismatch:
-            logger.error(
-                "TBLOOM_PAGES_GRANULARITY, TBLOOM_PAGES_SLICES and TBLOOM_TIMEZONE don't describe the store"
-            )
-            raise
         except StoreLocked as error:
             otherwise = "only read it here, with TBLOOM_PAGES_READONLY = True"
             raise StoreLocked(error.path, error.pid, otherwise) from None
@@ -157,15 +146,8 @@ class PageCacheStorage:
     def _address(self, request: Request) -> bytes:
         # Another fingerprinter may give several URLs the same fingerprint.
         is_scrapys = type(self._fingerprinter) is RequestFingerprinter
-        if is_scrapys and request.method == "GET" and not request.body:
-            is_verbatim = request.meta.get("verbatim_url")
-            return (request.url if is_verbatim else canonicalize_url(request.url)).encode()
-        return KEY + self._fingerprinter.fingerprint(request)
-
-    def _refuse(self, spider: Spider) -> None:
-        """Closes the spider, because before Scrapy 2.19 ``open_spider`` can't."""
-        CrawlEnd(spider.crawler).begin()
-        raise IgnoreRequest("the page store is not open")
+        url = url_of(request) if is_scrapys else None
+        return url or KEY + self._fingerprinter.fingerprint(request)
 
     def _warn(self, spider: Spider, message: str, request: Request, error: Exception) -> None:
         self._once.log(logging.WARNING, message, request, error, extra={"spider": spider})

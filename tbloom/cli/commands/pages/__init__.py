@@ -8,9 +8,10 @@ import re
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from tbloom.cli.commands.pages import rendering, verbs
+from tbloom.cli.commands.pages import exporting, importing, planning, rendering, verbs
 from tbloom.cli.kit import subcommands
 from tbloom.errors import StoreLocked
+from tbloom.pages.members import SUFFIXES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,17 +21,21 @@ _SHOWN = {
     "path": "PATH",
     "url": "URL",
     "body": "FILE",
+    "source": "SOURCE",
     "headers": "--header",
-    **{name: f"--{name}" for name in ("status", "at", "granularity", "slices", "tz")},
+    **{name: f"--{name}" for name in ("status", "at", "granularity", "slices", "tz", "jobs")},
 }
 _VERBS = {
     "put": verbs.put,
+    "import": importing.run,
+    "export": exporting.run,
     "get": verbs.get,
     "ls": verbs.list_pages,
     "delete": verbs.delete,
     "verify": verbs.verify,
     "rebuild": verbs.rebuild,
     "stats": verbs.stats,
+    "plan": planning.run,
 }
 
 
@@ -45,6 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         lambda made: made.add_argument("path", metavar="PATH", help="the store's folder"),
     )
     _add_putting(verb)
+    _add_importing(verb)
+    _add_exporting(verb)
     _add_getting(verb)
     _add_listing(verb)
     parser = verb("delete", "forget a page", "tbloom pages delete pages https://example.com/")
@@ -55,6 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "tbloom pages verify pages",
         " Nothing is changed. Exit code 1: there are problems.",
     )
+    _add_jobs(parser)
     _add_quiet(parser)
     parser = verb(
         "rebuild",
@@ -62,11 +70,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "tbloom pages rebuild pages",
         " The old index stays until the new one is complete.",
     )
+    _add_jobs(parser)
     _add_quiet(parser)
     parser = verb(
         "stats", "show pages, files and bytes, slice by slice", "tbloom pages stats pages"
     )
     parser.add_argument("--json", action="store_true", help="as JSON")
+    planning.add(verb)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -76,8 +86,8 @@ def run(arguments: argparse.Namespace) -> int:
             code = subcommands.run(_VERBS[arguments.verb], arguments, _SHOWN)
     except StoreLocked as error:  # without the advice to open the store readonly
         raise StoreLocked(error.path, error.pid, otherwise="") from None
-    # For pages that can't be read, ls only warns.
-    return 1 if warnings and arguments.verb == "ls" else code
+    # For pages that can't be read, these only warn.
+    return 1 if warnings and arguments.verb in {"ls", "import", "export"} else code
 
 
 def _add_putting(verb: Callable[..., argparse.ArgumentParser]) -> None:
@@ -105,7 +115,50 @@ def _add_putting(verb: Callable[..., argparse.ArgumentParser]) -> None:
         metavar="TIME",
         help="when it was fetched, such as 2026-11-16T12:00:00Z (now)",
     )
+    _add_codec(parser, "gzip", "gzip")
     subcommands.add_slices(parser, "store", "pages are kept for ever")
+
+
+def _add_importing(verb: Callable[..., argparse.ArgumentParser]) -> None:
+    parser = verb(
+        "import",
+        "store the pages of WARC files, of another store, or of Scrapy's cache",
+        "tbloom pages import pages crawl.warc.gz",
+        " A page that the store has, fetched at the same time or later, stays; so after an interruption, the same "
+        "command goes on. Damaged places are printed. Exit code 1: there are some.",
+    )
+    parser.add_argument(
+        "files",
+        metavar="SOURCE",
+        nargs="+",
+        help="a WARC file (- for standard input), a store's folder, or a folder or database of Scrapy's HTTP cache",
+    )
+    parser.add_argument(
+        "--by-fingerprint",
+        action="store_true",
+        help="Scrapy's cache is of a project with a REQUEST_FINGERPRINTER_CLASS of its own",
+    )
+    _add_quiet(parser)
+    _add_codec(parser, "gzip", "gzip")
+    subcommands.add_slices(parser, "store", "pages are kept for ever")
+
+
+def _add_exporting(verb: Callable[..., argparse.ArgumentParser]) -> None:
+    parser = verb(
+        "export",
+        "write pages into a WARC file of their own (all pages)",
+        "tbloom pages export pages -o june.warc.gz --since 2026-06-01T00:00:00Z",
+        " Exit code 1: the store has no page of a URL, or one can't be read.",
+    )
+    parser.add_argument("names", metavar="URL", nargs="*", help="a page's URL, or key:HEX (see ls)")
+    parser.add_argument("--urls", metavar="FILE", help="a URL in each line; -: standard input")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", required=True, help="the WARC file; -: standard output"
+    )
+    for name, help in (("since", "fetched then or later"), ("until", "fetched before")):
+        parser.add_argument(f"--{name}", type=_time, metavar="TIME", help=f"only pages {help}")
+    _add_codec(parser, None, "zstd for FILE.warc.zst, else gzip")
+    _add_quiet(parser)
 
 
 def _add_getting(verb: Callable[..., argparse.ArgumentParser]) -> None:
@@ -152,8 +205,26 @@ def _add_address(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("address", metavar="URL", help="the page's URL, or key:HEX (see ls)")
 
 
+def _add_jobs(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        metavar="N",
+        help="read the WARC files in N processes (as many as this process may use CPUs)",
+    )
+
+
 def _add_quiet(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="no progress bar and no summary")
+
+
+def _add_codec(parser: argparse.ArgumentParser, default: str | None, shown: str) -> None:
+    parser.add_argument(
+        "--codec",
+        choices=[*SUFFIXES],
+        default=default,
+        help=f"how pages are compressed ({shown})",
+    )
 
 
 def _header(text: str) -> tuple[bytes, bytes]:

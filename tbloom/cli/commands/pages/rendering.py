@@ -126,16 +126,14 @@ def _moment(at: datetime | None) -> str:
 
 @contextmanager
 def warnings_printed() -> Iterator[list[str]]:
-    """Prints warnings of the store and of warcio on stderr, and yields the list of them."""
+    """Prints warnings of the store on stderr, and yields the list of them."""
     printer = _Printer()
-    loggers = [logging.getLogger(name) for name in ("tbloom.pages", "warcio")]
-    for logger in loggers:
-        logger.addHandler(printer)
+    logger = logging.getLogger("tbloom.pages")
+    logger.addHandler(printer)
     try:
         yield printer.texts
     finally:
-        for logger in loggers:
-            logger.removeHandler(printer)
+        logger.removeHandler(printer)
 
 
 class _Printer(logging.Handler):

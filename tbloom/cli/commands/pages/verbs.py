@@ -10,10 +10,9 @@ from tbloom.cli.kit import formats, interrupts, lines, outfile, output
 from tbloom.cli.kit.errors import CommandError, CommandFailed
 from tbloom.cli.kit.progress import Reporter
 from tbloom.errors import ConfigError
-from tbloom.pages import PageStore, calendar, opening, page, segments
+from tbloom.pages import PageStore, calendar, opening, page
 from tbloom.pages.calendar import Calendar
 from tbloom.pages.config import PagesConfig, given
-from tbloom.pages.index import newest_of
 
 if TYPE_CHECKING:
     import argparse
@@ -35,7 +34,7 @@ def put(arguments: argparse.Namespace) -> int:
     opening.folder(arguments.path)
     body = _body(arguments.file or "-")
     page.check_page(arguments.url, body, at)
-    with PageStore(arguments.path, **like) as store, interrupts.step():
+    with PageStore(arguments.path, **like, codec=arguments.codec) as store, interrupts.step():
         store.put(arguments.url, body, at=at, **details)
     return 0
 
@@ -88,7 +87,7 @@ def delete(arguments: argparse.Namespace) -> int:
     address = rendering.address(arguments.address)
     root = opening.folder(arguments.path)
     # Opened for writing, a missing store would be created.
-    if not root.is_dir() or not (newest_of(root) or segments.stored(root)):
+    if not opening.is_store(root):
         raise ConfigError("path", arguments.path, "a folder with a page store")
     with PageStore(root) as store, interrupts.step():
         if not store.delete(address):
@@ -100,7 +99,7 @@ def verify(arguments: argparse.Namespace) -> int:
     """Prints the problems. 1: there are some."""
     reporter = Reporter(stderr=True, quiet=arguments.quiet)
     with _reading(arguments) as store, _bar(reporter, "Verifying") as progress:
-        report = store.verify(progress)
+        report = store.verify(progress, jobs=arguments.jobs)
     for problem in report.problems:
         output.line(formats.printable(problem))
     problems = len(report.problems)
@@ -120,7 +119,7 @@ def rebuild(arguments: argparse.Namespace) -> int:
             progress(done, total)
             look()
 
-        info = PageStore.rebuild(arguments.path, advance)
+        info = PageStore.rebuild(arguments.path, advance, jobs=arguments.jobs)
     reporter.say(
         f"{formats.counted(info.pages, 'page')}, {formats.counted(info.records, 'record')} in "
         f"{formats.counted(info.segments, 'segment')}; index {formats.size(info.index_bytes)}"

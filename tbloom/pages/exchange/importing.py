@@ -1,0 +1,113 @@
+"""Feeds a store from a source."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from tbloom.errors import ConfigError
+from tbloom.pages.exchange.sources import DAMAGED, Skipped, Source
+from tbloom.pages.exchange.warcs import WarcFiles
+from tbloom.pages.page import Page
+from tbloom.pages.sync import PageStore
+from tbloom.pages.writer import BATCH_BYTES, BATCH_PAGES
+
+
+@dataclass(frozen=True, slots=True)
+class PagesImported:
+    """The result of an import."""
+
+    #: Pages that were stored.
+    stored: int
+    #: Pages that the store had already, fetched at the same time or later.
+    present: int
+    #: The number of what was skipped, by kind: "request", "outside the window", "damaged", ...
+    skipped: Mapping[str, int]
+    #: The places of what could not be read.
+    damaged: tuple[str, ...]
+
+
+def import_warc(
+    store: PageStore,
+    *files: str | os.PathLike[str] | BinaryIO,
+    progress: Callable[[int, int | None], object] | None = None,
+) -> PagesImported:
+    """Stores the pages of WARC files, except those that the store has, fetched at the same time or later.
+
+    After an interruption, the same import goes on. Damaged records are skipped, and listed in the result.
+
+    :param files: paths, or files opened to read bytes; compressed with gzip or zstd, or not.
+    :param progress: called from time to time with the number of bytes that are done, and their total; None where it is
+        not known.
+    :raises ConfigError: where one is no WARC file; then nothing has changed.
+    :raises OSError: where one can't be read, or the disk is full.
+    """
+    return import_pages(store, WarcFiles(files), progress)
+
+
+def import_pages(
+    store: PageStore, source: Source, progress: Callable[[int, int | None], object] | None = None
+) -> PagesImported:
+    """Stores the pages of a source as ``import_warc`` does. ``progress`` takes its ``done`` and ``total``."""
+    importer = _Importer(store)
+    for batch in importer.batches(source):
+        importer.put(batch)
+        if progress is not None:
+            progress(source.done, source.total)
+    return importer.result()
+
+
+class _Importer:
+    """Puts batches of pages, and counts."""
+
+    def __init__(self, store: PageStore) -> None:
+        self._store = store
+        self._stored = self._present = 0
+        self._skipped: Counter[str] = Counter()
+        self._damaged: list[str] = []
+
+    def batches(self, source: Source) -> Iterator[list[Page]]:
+        """The source's pages; the rest is counted."""
+        batch: list[Page] = []
+        found = size = 0
+        for one in source:
+            found += 1
+            if isinstance(one, Page):
+                batch.append(one)
+                size += len(one.body)
+            else:
+                self._skip(one)
+            if found >= BATCH_PAGES or size >= BATCH_BYTES:
+                yield batch
+                batch, found, size = [], 0, 0
+        yield batch
+
+    def put(self, batch: list[Page]) -> None:
+        """Stores the pages; those that the store refuses are counted."""
+        try:
+            stored = self._store.put_many(batch, newer=True)
+        except ConfigError as error:
+            if len(batch) == 1:
+                is_old = error.argument == "at"
+                self._skip(
+                    Skipped("outside the window" if is_old else f"refused: {error.argument}")
+                )
+                return
+            for page in batch:  # one of them is refused, and none was stored
+                self.put([page])
+        else:
+            self._stored += stored
+            self._present += len(batch) - stored
+
+    def result(self) -> PagesImported:
+        """The counts."""
+        skipped = dict(self._skipped.most_common())
+        return PagesImported(self._stored, self._present, skipped, tuple(self._damaged))
+
+    def _skip(self, one: Skipped) -> None:
+        self._skipped[one.kind] += 1
+        if one.kind == DAMAGED:
+            self._damaged.append(one.where)

@@ -1,0 +1,137 @@
+"""Records of any WARC tool as pages."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from datetime import datetime, timezone
+
+from tbloom.pages.exchange.content import BLANK_LINE
+from tbloom.pages.exchange.sources import Skipped
+from tbloom.pages.members import Damaged
+from tbloom.pages.page import Page, Pairs, as_fields
+from tbloom.pages.record import KEY, MAX_BLOCK, MAX_HEAD, ORIGINAL
+
+#: The numbers of lengths are shorter.
+_DIGITS = 18
+#: The characters of a wrong value that an error shows.
+_SHOWN = 40
+_KINDS = {"continuation", "conversion", "metadata", "request", "resource", "revisit", "warcinfo"}
+_FOLDED = re.compile(rb"\r?\n[ \t]+")
+_ONCE = ("warc-type", "warc-record-id", "warc-target-uri", "warc-date", "content-length")
+_SPACE = " \t\r"
+#: Answers before the answer.
+_INTERIM = re.compile(rb"(?:HTTP/[\d.]+[ \t]+1\d\d\b[^\n]*\n(?:[^\r\n][^\n]*\n)*\r?\n(?=HTTP/))+")
+#: A date in any precision that the standard allows of a moment, and its fraction of a second; always UTC.
+_DATE = re.compile(r"(\d{4}-\d\d-\d\d(?:T\d\d:\d\d(?::\d\d)?)?)(?:\.(\d+))?Z?", re.ASCII)
+_STATUS = re.compile(rb"HTTP/[\d.]+[ \t]+(\d{3})\b")
+#: A chunk of a body begins; the chunk ends. Either may be cut.
+_CHUNK, _CHUNK_END = (
+    re.compile(rb"0*([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?(?:\r?\n|\r?\Z)"),
+    re.compile(rb"\r?\n|\r?\Z"),
+)
+
+
+class Fields:
+    """The named fields of a record."""
+
+    def __init__(self, head: bytes) -> None:
+        """Raises Damaged where they can't be those of one record."""
+        try:
+            self.pairs = _pairs(head, "utf-8")
+        except UnicodeDecodeError:
+            self.pairs = _pairs(head, "latin-1")
+        self._known = {name.lower(): value for name, value in reversed(self.pairs)}
+        names = Counter(name.lower() for name, _ in self.pairs)
+        if any(names[name] > 1 for name in _ONCE):  # a head that is cut, and another one
+            raise Damaged("it has a field twice")
+        length = self.get("Content-Length")
+        if not (length.isascii() and length.isdigit() and len(length) < _DIGITS):
+            raise Damaged(f"its Content-Length is {length[:_SHOWN]!r}")
+        self.length = int(length)
+
+    def get(self, name: str) -> str:
+        """The value of a field; empty where there is none."""
+        return self._known.get(name.lower(), "")
+
+    @property
+    def url(self) -> str:
+        """The target; Wget before 1.21 put it into angle brackets."""
+        url = self.get("WARC-Target-URI")
+        return url[1:-1] if url.startswith("<") and url.endswith(">") else url
+
+    def skipped(self) -> Skipped | None:
+        """The reason why it can't be a page; None: it may be one."""
+        kind = self.get("WARC-Type").lower()
+        if kind != "response":
+            return Skipped(kind if kind in _KINDS else "other")
+        if not self.url.lower().startswith(("http://", "https://")):
+            return Skipped("not HTTP")
+        if self.get("WARC-Segment-Number"):
+            return Skipped("in several records")
+        if self.length > MAX_BLOCK:
+            return Skipped("refused: body")
+        return None
+
+
+def page_of(fields: Fields, block: bytes, *, is_ours: bool) -> Page | Skipped:
+    """The page of a record; ``is_ours``: tbloom wrote it. Raises Damaged."""
+    interim = None if is_ours else _INTERIM.match(block)
+    start = interim.end() if interim else 0
+    status = _STATUS.match(block, start)
+    if status is None:
+        return Skipped("not HTTP")
+    blank = BLANK_LINE.search(block, start)
+    begin = blank.end() if blank else len(block)
+    if begin - start > MAX_HEAD:  # its parts would take far more memory
+        return Skipped("refused: headers")
+    headers = _pairs(block[start:begin], "latin-1")
+    body = block[begin:]
+    if any(
+        name.lower() == "transfer-encoding" and "chunked" in value.lower()
+        for name, value in headers
+    ):
+        body = without_chunks(body)
+    if is_ours:
+        headers = tuple((name.removeprefix(ORIGINAL), value) for name, value in headers)
+    try:
+        key = bytes.fromhex(fields.get(KEY)) or None
+        at = _time(fields.get("WARC-Date"))
+    except ValueError:
+        raise Damaged("its key or its date can't be read") from None
+    return Page(fields.url, int(status[1]), headers, body, at, key, as_fields(fields.pairs))
+
+
+def _time(date: str) -> datetime:
+    found = _DATE.fullmatch(date)
+    if found is None:
+        raise ValueError
+    micros = int((found[2] or "")[:6].ljust(6, "0"))
+    return datetime.fromisoformat(found[1]).replace(microsecond=micros, tzinfo=timezone.utc)
+
+
+def without_chunks(body: bytes) -> bytes:
+    """A body without the lengths of its chunks, also where it is cut; as it is where it has no chunks."""
+    parts: list[bytes] = []
+    at = 0
+    while at < len(body):
+        chunk = _CHUNK.match(body, at)
+        if chunk is None or not (parts or chunk[0].endswith(b"\n")):
+            return body
+        if not (size := int(chunk[1], 16)):
+            break
+        at = chunk.end() + size
+        parts.append(body[chunk.end() : at])
+        end = _CHUNK_END.match(body, at)
+        if end is None:
+            return body
+        at = end.end()
+    return b"".join(parts)
+
+
+def _pairs(head: bytes, encoding: str) -> Pairs:
+    """The names and values after the first line; lines without a name are left out."""
+    _, *lines = _FOLDED.sub(b" ", head).decode(encoding).split("\n")
+    found = (line.partition(":") for line in lines)
+    pairs = ((name.strip(_SPACE), value.strip(_SPACE)) for name, colon, value in found if colon)
+    return tuple(pair for pair in pairs if pair[0])

@@ -1,0 +1,177 @@
+"""WARC files of any tool, as a source."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from tbloom.errors import ConfigError
+from tbloom.pages import record, segments
+from tbloom.pages.exchange import responses
+from tbloom.pages.exchange.content import Content
+from tbloom.pages.exchange.responses import Fields
+from tbloom.pages.exchange.sources import DAMAGED, Skipped
+from tbloom.pages.members import Damaged
+from tbloom.pages.page import Page, fingerprint_of
+from tbloom.pages.segments import Found
+
+_OURS = f"software: {record.SOFTWARE}".encode()
+#: The longest warcinfo that is read.
+_MAX_INFO = 1 << 16
+
+
+class WarcFiles:
+    """The pages in WARC files: plain, compressed record by record, or as a whole.
+
+    What looks like a record behind damage is taken for one, even if it is a part of a damaged page's body.
+    """
+
+    unit = "bytes"
+
+    def __init__(self, files: Iterable[str | os.PathLike[str] | BinaryIO]) -> None:
+        """Opens each file once.
+
+        :raises ConfigError: where one is no WARC file.
+        :raises OSError: where one can't be read.
+        """
+        self._files = [_File(one) for one in files]
+        self.name = (
+            self._files[0].name if len(self._files) == 1 else f"{len(self._files)} WARC files"
+        )
+        sizes = [one.size for one in self._files]
+        self.total = None if None in sizes else sum(size or 0 for size in sizes)
+        self._deletions = _Deletions(one.path for one in self._files if one.path is not None)
+        self._before = 0
+        self._content: Content | None = None
+
+    @property
+    def done(self) -> int:
+        """Bytes that have been read."""
+        return self._before + (self._content.done if self._content else 0)
+
+    def __iter__(self) -> Iterator[Page | Skipped]:
+        """The pages, file by file."""
+        for file in self._files:
+            with file.opened() as content:
+                self._content = content
+                yield from _Reader(file, content, self._deletions)
+                self._before, self._content = self.done, None
+
+
+def is_warc(path: Path) -> bool:
+    """True: the file begins with a WARC record."""
+    try:
+        _File(path)
+    except ConfigError:
+        return False
+    return True
+
+
+class _File:
+    """A file, by path or open."""
+
+    def __init__(self, given: str | os.PathLike[str] | BinaryIO) -> None:
+        self.path: Path | None = None
+        self.size: int | None = None
+        self._begun: Content | None = None
+        if isinstance(given, str | os.PathLike):
+            self.path, self.name = Path(given), os.fspath(given)
+            with self.opened():
+                self.size = self.path.stat().st_size
+        else:
+            self.name = str(getattr(given, "name", "the file"))
+            self._begun = self._content_of(given)
+
+    @contextmanager
+    def opened(self) -> Iterator[Content]:
+        """Its content from the start. Raises ConfigError."""
+        if self._begun is not None:
+            yield self._begun
+        elif self.path is not None:
+            with self.path.open("rb") as file:
+                yield self._content_of(file)
+
+    def _content_of(self, file: BinaryIO) -> Content:
+        try:
+            return Content(file)
+        except Damaged as error:
+            raise ConfigError("source", self.name, f"a WARC file ({error})") from None
+
+
+class _Deletions:
+    """Which pages were deleted, in files that are segments of a store; their fingerprints with the sequence number."""
+
+    def __init__(self, paths: Iterable[Path]) -> None:
+        self._found: dict[tuple[Path, bytes], int] = {}
+        for path in paths:
+            if not path.is_file() or segments.segment_of(path) is None:
+                continue
+            for one in segments.scan(path, 0, path.stat().st_size):
+                if isinstance(one, Found) and one.head.kind == "metadata":
+                    key = path.parent, one.head.fingerprint
+                    self._found[key] = max(one.head.sequence, self._found.get(key, 0))
+
+    def has(self, path: Path | None, page: Page, sequence: str) -> bool:
+        """True: the page was deleted later in the store that has this segment."""
+        if path is None or not re.fullmatch(r"\d{1,19}", sequence):
+            return False
+        return int(sequence) < self._found.get((path.parent, fingerprint_of(page.address)), 0)
+
+
+class _Reader:
+    """The pages of a file, and what is skipped."""
+
+    def __init__(self, file: _File, content: Content, deletions: _Deletions) -> None:
+        self._file, self._content, self._deletions = file, content, deletions
+        #: The IDs of those warcinfo records that tbloom wrote.
+        self._ours: set[str] = set()
+
+    def __iter__(self) -> Iterator[Page | Skipped]:
+        while True:
+            try:
+                if (head := self._content.head()) is None:
+                    return
+                fields = Fields(head)
+                block = self._block(fields)
+                self._content.end()
+            except Damaged as error:
+                yield self._damaged(error)
+                if not self._content.resume():
+                    return
+                continue
+            try:
+                yield block if isinstance(block, Skipped) else self._page(fields, block)
+            except Damaged as error:  # of this page only: the next record begins here
+                yield self._damaged(error)
+
+    def _damaged(self, error: Damaged) -> Skipped:
+        return Skipped(DAMAGED, f"{self._file.name}: at {self._content.place}: {error}")
+
+    def _block(self, fields: Fields) -> bytes | Skipped:
+        """What the fields describe, if it may be a page; else it is passed over."""
+        skipped = fields.skipped()
+        if skipped is None:
+            block = self._content.block(fields.length)
+            digest = fields.get("WARC-Block-Digest")
+            if not self._content.has_checksums and record.is_digest(digest, block) is False:
+                raise Damaged("its digest is that of other bytes")
+            return block
+        if skipped.kind == "warcinfo" and fields.length < _MAX_INFO:
+            block = self._content.block(fields.length)
+            if any(line.startswith(_OURS) for line in block.splitlines()):
+                self._ours.add(fields.get("WARC-Record-ID"))
+        else:
+            self._content.skip(fields.length)
+        return skipped
+
+    def _page(self, fields: Fields, block: bytes) -> Page | Skipped:
+        sequence = fields.get(record.SEQUENCE)
+        is_ours = bool(sequence) or fields.get("WARC-Warcinfo-ID") in self._ours
+        page = responses.page_of(fields, block, is_ours=is_ours)
+        if isinstance(page, Page) and self._deletions.has(self._file.path, page, sequence):
+            return Skipped("deleted")
+        return page

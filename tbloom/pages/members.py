@@ -1,0 +1,208 @@
+"""A record's bytes in a file, compressed: one member of a ``.warc.gz``, or some frames of a ``.warc.zst``.
+
+Both begin with a fixed text, the length of all and the length of the content. So a file's records are found without
+decompressing their bodies.
+
+In a ``.warc.gz``, these are in gzip's extra field "sl" (skip lengths, as in WARC 0.9). With the codec ``identity``, the
+content is in deflate's stored blocks, so that other tools read it too.
+
+In a ``.warc.zst``, they are in an extension frame, with the checksum of the last frame. Before it is an empty frame,
+because a file may not begin with an extension frame. The content is in one frame for each part.
+
+RFC 1952 (gzip), RFC 1951 (deflate); RFC 8878 (zstd), Zstandard Compression for WARC Files 1.0.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from struct import Struct
+from typing import cast
+
+from isal import igzip_lib, isal_zlib
+
+from tbloom.errors import ConfigError
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+#: ISA-L's levels are 0 to 3. Measured (docs/benchmarks.md): 3 takes twice the time, and 4 % fewer bytes.
+LEVEL = 2
+#: zstd's. Measured there, too.
+ZSTD_LEVEL = 3
+GZ, ZST = ".warc.gz", ".warc.zst"
+#: The ends of the names of files that have a codec's records.
+SUFFIXES = {"gzip": GZ, "identity": GZ, "zstd": ZST}
+
+#: Deflate, with an extra field of 12 bytes, which is "sl", 8 bytes.
+GZIP_MAGIC = bytes.fromhex("1f8b0804 00000000 00ff 0c00 736c 0800")
+#: An empty frame, and an extension frame of 12 bytes.
+ZSTD_MAGIC = bytes.fromhex("28b52ffd 24000100 0099e9d8 51") + bytes.fromhex("502a4d18 0c000000")
+#: The start of any member.
+MAGIC = re.compile(b"|".join(map(re.escape, (GZIP_MAGIC, ZSTD_MAGIC))))
+MAGIC_BYTES = max(len(GZIP_MAGIC), len(ZSTD_MAGIC))
+#: The lengths of the member and of its content; in zstd, the checksum follows.
+_LENGTHS, _CHECKSUM_BYTES = Struct("<II"), 4
+_GZIP_HEAD = len(GZIP_MAGIC) + _LENGTHS.size
+_ZSTD_HEAD = len(ZSTD_MAGIC) + _LENGTHS.size + _CHECKSUM_BYTES
+#: In gzip: the CRC-32 and the length of the content.
+_TAIL = Struct("<II")
+TAIL_BYTES = _TAIL.size
+_STORED, _MAX_STORED = Struct("<BHH"), 0xFFFF
+_PIECE = 1 << 20
+#: Bytes of a content that are searched for the end of its headers first.
+_FIRST = 4096
+
+_LevelOf = zstd.CompressionParameter
+_OPTIONS: dict[int, int] = {_LevelOf.compression_level: ZSTD_LEVEL, _LevelOf.checksum_flag: 1}
+#: A frame of 1 KB may ask for a window of a GB; those that are written here have 2 MB at most.
+_WINDOW: dict[int, int] = {zstd.DecompressionParameter.window_log_max: 23}
+_GzipError = cast("type[Exception]", isal_zlib.error)  # its types have it as an instance
+_ERRORS = (_GzipError, zstd.ZstdError, EOFError)
+
+
+class Damaged(Exception):
+    """The bytes are no record."""
+
+
+class _Thread(threading.local):
+    """What each thread has: a compressor has a lock, which a forked child would never get back from another thread."""
+
+    def __init__(self) -> None:
+        self.compressor = zstd.ZstdCompressor(options=_OPTIONS)
+
+
+_thread = _Thread()
+
+
+def check_codec(codec: str) -> None:
+    """Raises ConfigError where there is none of this name."""
+    if not isinstance(codec, str) or codec not in SUFFIXES:
+        raise ConfigError("codec", codec, " or ".join(SUFFIXES))
+
+
+def member(codec: str, parts: Sequence[bytes]) -> bytes:
+    """The parts of a content, compressed. A part that is wanted alone (see ``start_of``) comes first."""
+    if codec == "zstd":
+        return _frames(parts)
+    content = b"".join(parts)
+    blocks: list[bytes | memoryview]
+    if codec == "gzip":
+        blocks = [isal_zlib.compress(content, LEVEL, -15)]
+    else:
+        blocks = [*_stored(memoryview(content))]
+    tail = _TAIL.pack(isal_zlib.crc32(content), len(content))
+    length = _GZIP_HEAD + sum(map(len, blocks)) + TAIL_BYTES
+    return b"".join([GZIP_MAGIC, _LENGTHS.pack(length, len(content)), *blocks, tail])
+
+
+def _stored(content: memoryview) -> Iterator[bytes | memoryview]:
+    for begin in range(0, len(content), _MAX_STORED):
+        piece = content[begin : begin + _MAX_STORED]
+        is_last = begin + _MAX_STORED >= len(content)
+        yield _STORED.pack(is_last, len(piece), len(piece) ^ 0xFFFF)
+        yield piece
+
+
+def _frames(parts: Sequence[bytes]) -> bytes:
+    compressor = _thread.compressor
+    frames = [compressor.compress(part, compressor.FLUSH_FRAME) for part in parts]
+    length, held = _ZSTD_HEAD + sum(map(len, frames)), sum(map(len, parts))
+    checksum = frames[-1][-_CHECKSUM_BYTES:]
+    return b"".join([ZSTD_MAGIC, _LENGTHS.pack(length, held), checksum, *frames])
+
+
+def begins(start: bytes) -> bool:
+    """True: a member begins like this; it may be cut anywhere."""
+    return any(start[: len(magic)] == magic[: len(start)] for magic in (GZIP_MAGIC, ZSTD_MAGIC))
+
+
+def length_of(start: bytes) -> int:
+    """The length of the member with this start; 0 where it is no member's."""
+    head, lengths = _lengths(start)
+    return lengths[0] if lengths[0] > head + TAIL_BYTES else 0
+
+
+def is_whole(start: bytes, end: bytes) -> bool:
+    """True: a member with this start and end was written to its end."""
+    head, lengths = _lengths(start)
+    if len(end) < TAIL_BYTES:
+        return False
+    if head == _GZIP_HEAD:
+        return _TAIL.unpack(end)[1] == lengths[1]  # type: ignore[no-any-return]
+    return start[head - _CHECKSUM_BYTES : head] == end[-_CHECKSUM_BYTES:]
+
+
+def _lengths(start: bytes) -> tuple[int, tuple[int, int]]:
+    """Where the content begins; the lengths of the member and of its content. Zeros where it is no member's start."""
+    for magic, head in ((GZIP_MAGIC, _GZIP_HEAD), (ZSTD_MAGIC, _ZSTD_HEAD)):
+        if start.startswith(magic) and len(start) >= head:
+            length, held = _LENGTHS.unpack_from(start, len(magic))
+            return head, (length, held)
+    return 0, (0, 0)
+
+
+def content_of(data: bytes, limit: int) -> bytes:
+    """The content of a member. Raises Damaged, also where it is longer than ``limit``."""
+    _, (_, held) = _lengths(data)
+    if held > limit:
+        raise Damaged(f"its content has {held} bytes, more than it may have")
+    pieces, size = [], 0
+    for piece in _pieces(data, held + 1):
+        pieces.append(piece)
+        size += len(piece)
+        if size > held:
+            break
+    if size != held:
+        raise Damaged(f"its content has not {held} bytes")
+    return b"".join(pieces)
+
+
+def check(data: bytes) -> None:
+    """Raises Damaged where a member can't be read to its end. Keeps nothing of its content."""
+    for _ in _pieces(data, _PIECE):
+        pass
+
+
+def start_of(data: bytes, mark: bytes, most: int) -> bytes:
+    """The content of a member whose start is given, at least up to the first ``mark`` or ``most`` bytes, where that much can be
+    read. Raises Damaged."""
+    decompressor = _decompressor(data)
+    try:
+        content = decompressor.decompress(_compressed(data), _FIRST)
+        if mark not in content and not decompressor.eof:
+            content += decompressor.decompress(b"", most)
+    except _ERRORS as error:
+        raise Damaged(str(error)) from None
+    return content
+
+
+def _pieces(data: bytes, size: int) -> Iterator[bytes]:
+    """The content in pieces of at most ``size`` bytes. Raises Damaged."""
+    rest = _compressed(data)
+    try:
+        while rest:
+            decompressor = _decompressor(data)
+            while not decompressor.eof:
+                yield decompressor.decompress(rest, size)
+                if decompressor.needs_input and not decompressor.eof:
+                    raise Damaged("it is cut")
+                rest = b""
+            rest = decompressor.unused_data
+    except _ERRORS as error:
+        raise Damaged(str(error)) from None
+
+
+def _decompressor(data: bytes) -> igzip_lib.IgzipDecompressor | zstd.ZstdDecompressor:
+    if data.startswith(ZSTD_MAGIC):
+        return zstd.ZstdDecompressor(options=_WINDOW)
+    return igzip_lib.IgzipDecompressor(igzip_lib.DECOMP_GZIP)
+
+
+def _compressed(data: bytes) -> bytes:
+    """What the decompressor gets. (zstd's takes the empty frame for all.)"""
+    return data[_ZSTD_HEAD:] if data.startswith(ZSTD_MAGIC) else data

@@ -1,0 +1,142 @@
+"""Pages of a store leave it in a WARC file of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+from warcio.archiveiterator import ArchiveIterator
+
+from tbloom.errors import ConfigError
+from tbloom.pages import Page, PagesExported, PagesImported, PageStore, export_warc, import_warc
+from tests.helpers.pagestores import NOON, bodies, files, url
+from tests.pages.test_warc import PAGES, run
+
+pytestmark = pytest.mark.usefixtures("clock")
+
+
+#: Pages of all kinds.
+KINDS = {address: page for address, page in PAGES.items() if "/status/" not in address}
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[PageStore]:
+    """A page for each of ten hours, one of them with a key."""
+    with PageStore(path) as store:
+        for n in range(10):
+            store.put(
+                url(n), b"page %d" % n, at=NOON + timedelta(hours=n), key=b"key" if n == 9 else None
+            )
+        yield store
+
+
+def exported(
+    store: PageStore, *arguments: object, **options: object
+) -> tuple[PagesExported, set[str]]:
+    """The result, and the URLs of the pages in the file."""
+    out = BytesIO()
+    done = export_warc(store, out, *arguments, **options)
+    records = [
+        one.rec_headers
+        for one in ArchiveIterator(BytesIO(out.getvalue()))
+        if one.rec_type == "response"
+    ]
+    return done, {record.get_header("WARC-Target-URI") for record in records}
+
+
+@pytest.mark.parametrize("codec", ["gzip", "identity", "zstd"])
+def test_every_page_comes_back(path: Path, tmp_path: Path, codec: str) -> None:
+    """From a file and from segments of each codec."""
+    with PageStore(path, codec=codec) as store:
+        for address, page in KINDS.items():
+            store.put(address, **{"at": NOON, **page})
+        originals = {page.address: page for page in store.pages()}
+        with (tmp_path / "file").open("wb") as file:
+            export_warc(store, file, codec=codec)
+    for n, given in enumerate([[tmp_path / "file"], files(path)]):
+        with PageStore(tmp_path / f"{n}") as other:
+            assert PagesImported(len(KINDS), 0, {"warcinfo": 1}, ()) == import_warc(other, *given)
+            assert originals == {page.address: page for page in other.pages()}
+
+
+@pytest.mark.check
+def test_other_tools_read_it(path: Path, tmp_path: Path) -> None:
+    with PageStore(path) as store:
+        store.put_many(
+            Page(address, 200, (), page["body"], NOON) for address, page in KINDS.items()
+        )
+        with (tmp_path / "all.warc.gz").open("wb") as file:
+            assert PagesExported(len(KINDS), ()) == export_warc(store, file)
+    assert "fail" not in run("warcio", "check", "-v", str(tmp_path / "all.warc.gz")).lower()
+    assert len(KINDS) == len(run("cdxj-indexer", str(tmp_path / "all.warc.gz")).splitlines())
+
+
+def test_pages_of_a_time(store: PageStore) -> None:
+    """From the first instant on, and without the last one."""
+    done, found = exported(store, since=NOON + timedelta(hours=2), until=NOON + timedelta(hours=5))
+    assert (PagesExported(3, ()), {url(2), url(3), url(4)}) == (done, found)
+    assert 2 == exported(store, since=NOON + timedelta(hours=8))[0].pages
+    assert 1 == exported(store, until=NOON + timedelta(microseconds=1))[0].pages
+
+
+def test_pages_by_address(store: PageStore) -> None:
+    """Addresses that are not there are named."""
+    done, found = exported(store, [url(3), url("none"), b"key", url(9)])
+    assert (PagesExported(2, (url("none"), url(9))), {url(3), url(9)}) == (done, found)
+    with pytest.raises(ConfigError, match="urls"):
+        exported(store, [url(1)], since=NOON)
+
+
+@pytest.mark.parametrize("codec", ["lzma", ["gzip"]])
+def test_a_codec_that_is_none(store: PageStore, codec: object) -> None:
+    with pytest.raises(ConfigError, match="codec: expected gzip or"):
+        exported(store, codec=codec)
+
+
+def test_the_file_is_no_segment(store: PageStore) -> None:
+    """It has nothing of the store but the key of a page."""
+    out = BytesIO()
+    export_warc(store, out)
+    fields = [record.rec_headers.headers for record in ArchiveIterator(BytesIO(out.getvalue()))]
+    ours = [(name, value) for pairs in fields for name, value in pairs if "tbloom" in name.lower()]
+    assert [("X-Tbloom-Key", b"key".hex())] == ours
+
+
+def test_segments_of_another_store(store: PageStore, tmp_path: Path) -> None:
+    """What was deleted there stays so, also where the deletion is in another file."""
+    for n in (1, 9, 3):
+        store.delete(b"key" if n == 9 else url(n))
+    store.put(url(3), b"put again", at=NOON)
+    expected = bodies(store)
+    store.close()
+    with PageStore(tmp_path / "other") as other:
+        done = import_warc(other, *files(Path(store.path)))
+        assert expected == bodies(other)
+    assert (8, {"deleted": 3, "metadata": 3, "warcinfo": 1}) == (done.stored, done.skipped)
+
+
+def test_segments_in_several_files(tmp_path: Path) -> None:
+    with PageStore(tmp_path / "store", segment_bytes=1) as store:
+        store.put(url(1), b"deleted", at=NOON)
+        store.put(url(2), b"kept", at=NOON)
+        store.delete(url(1))
+    assert len(files(tmp_path / "store")) == 3
+    with PageStore(tmp_path / "other") as other:
+        import_warc(other, *files(tmp_path / "store"))
+        assert {url(2): b"kept"} == bodies(other)
+
+
+def test_headers_of_an_archive_are_taken_as_they_are(tmp_path: Path) -> None:
+    """A site that sends X-Archive-Orig-..., as the Wayback Machine does, is not one whose record has it from tbloom."""
+    page = Page(url(1), 200, (("X-Archive-Orig-Content-Encoding", "gzip"),), b"x", NOON)
+    for n in range(2):
+        with PageStore(tmp_path / f"{n}") as store:
+            store.put_many([page])
+            with (tmp_path / f"{n}.warc.gz").open("wb") as file:
+                export_warc(store, file)
+        with PageStore(tmp_path / f"{n}-again") as again:
+            import_warc(again, tmp_path / f"{n}.warc.gz")
+            assert [page] == [*again.pages()]

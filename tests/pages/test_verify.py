@@ -1,0 +1,69 @@
+"""Verify compares each record with its digests."""
+
+from __future__ import annotations
+
+import re
+from base64 import b32encode
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from tbloom.pages import PageStore, members, record, segments
+
+URL = "https://example.com/a"
+
+
+def reblocked(path: Path, change: Callable[[bytes], bytes]) -> str:
+    """Changes the content of a store's only page, in a gzip member that is whole; returns where it is."""
+    with PageStore(path) as store:
+        store.put(URL, b"body")
+    [segment] = path.glob("*.warc.gz")
+    data = segment.read_bytes()
+    _, found = segments.scan(segment, 0, len(data))
+    block = change(record.block_of(data[found.offset :]))
+    segment.write_bytes(data[: found.offset] + members.member("gzip", [block]))
+    PageStore.rebuild(path)
+    return f"{segment}: the record at {found.offset} is damaged: "
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        (rb"WARC/1.1", b"WORC/1.1", "it is no WARC record"),
+        (rb"Content-Length: \d+", b"Content-Length: +9", "it is no WARC record"),
+        (rb"Content-Length: \d+", b"Content-Length: 9", "its lengths contradict each other"),
+        (rb"\r\n\r\n\Z", b"\r\n\r\n ", "its lengths contradict each other"),
+        (rb"Payload-Digest: sha1:..", b"Payload-Digest: sha1:??", "its digest is not sha1:??"),
+        (rb"Payload-Digest: sha1:", b"Payload-Digest: ", "its digest is not "),
+        (rb"Payload-Digest: sha1:", b"Payload-Digest: md55:", "its digest is not "),
+        (rb"WARC-Payload-Digest", b"Digest", "it has no digest"),
+        (rb"body", b"BODY", "its digest is not sha1:"),
+    ],
+)
+def test_verify_names_a_record_that_is_not_what_it_was(
+    path: Path, old: bytes, new: bytes, why: str
+) -> None:
+    """Its gzip member is whole, with all fields for the index; so is another one that ends differently."""
+    where = reblocked(path, lambda block: re.sub(old, new, block))
+    with PageStore(path, readonly=True) as store:
+        [problem] = store.verify().problems
+    assert problem.startswith(where + why)
+
+
+@pytest.mark.parametrize("is_right", [True, False])
+def test_verify_takes_the_digest_of_the_block_too(path: Path, is_right: bool) -> None:
+    """As other tools write it: of the HTTP headers and the body."""
+
+    def change(block: bytes) -> bytes:
+        _, _, content = block.partition(b"\r\n\r\n")
+        digest = b32encode(sha256(content[:-4]).digest())
+        line = b"WARC-Block-Digest: sha256:%b" % digest[:: 1 if is_right else -1]
+        return re.sub(rb"WARC-Payload-Digest: [^\r]*", line, block)
+
+    where = reblocked(path, change)
+    with PageStore(path, readonly=True) as store:
+        problems = store.verify().problems
+    assert is_right == (not problems)
+    assert all(one.startswith(f"{where}its digest is not sha256:") for one in problems)
