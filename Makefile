@@ -8,7 +8,7 @@ OLDEST_PYTHON ?= $(firstword $(wildcard $(HOME)/.pyenv/versions/3.10.*/bin/pytho
 # Where Python may not keep what it compiled, each command that a test starts compiles all of it again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo paper test check oldest faults docs lint format bench bench-profile bench-scaling bench-claims clean
+.PHONY: demo paper test check oldest faults docs lint format dist bench bench-profile bench-scaling bench-claims clean
 
 demo: $(VENV)/.demo
 	$(BIN)/tbloom demo $(ARGS)
@@ -48,6 +48,11 @@ format: $(VENV)/.lint
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# The sdist and the wheel of a release, in dist/.
+dist: | $(BIN)/uv
+	rm -rf dist
+	$(BIN)/uv build --quiet
+
 # Compares with what users pick today; in full it writes docs/benchmarks.md. ARGS=--quick: in a minute or two.
 bench: $(VENV)/.bench
 	$(BIN)/python bench/run.py $(ARGS)
@@ -60,24 +65,24 @@ bench-profile: $(VENV)/.bench
 bench-scaling: $(VENV)/.test
 	$(BIN)/python bench/scaling.py
 
-# Prints what docs/guarantees.md says of the cost of claims.
+# Prints what docs/benchmarks.md says of the cost of claims.
 bench-claims: $(VENV)/.test
 	$(BIN)/python bench/claims.py
 
-$(VENV)/bin/python:
+# uv installs in seconds what takes pip a minute.
+$(BIN)/uv:
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet uv
 
-# One stamp for each extra: demo, docs, test, lint, bench. (setuptools warns of every editable install that maps a
-# folder, as ours does with lua/; hence PYTHONWARNINGS.)
-$(VENV)/.%: setup.cfg pyproject.toml | $(VENV)/bin/python
-	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --editable '.[$*]'
+# One stamp for each dependency group: demo, docs, test, lint, bench.
+$(VENV)/.%: setup.cfg pyproject.toml | $(BIN)/uv
+	$(BIN)/uv pip install --quiet --python $(VENV) --editable . --group $*
 	touch $@
 
-$(OLDEST)/.test: setup.cfg tests/project/oldest.py
-	$(OLDEST_PYTHON) -m venv --clear $(OLDEST)
-	$(OLDEST_PYTHON) tests/project/oldest.py > $(OLDEST)/pins.txt
-	PYTHONWARNINGS=ignore $(OLDEST)/bin/python -m pip install --quiet --constraint $(OLDEST)/pins.txt --editable '.[test]'
+$(OLDEST)/.test: setup.cfg pyproject.toml tests/project/oldest.py | $(BIN)/uv
+	$(BIN)/uv venv --quiet --clear --python $(OLDEST_PYTHON) $(OLDEST)
+	$(OLDEST)/bin/python tests/project/oldest.py > $(OLDEST)/pins.txt
+	$(BIN)/uv pip install --quiet --python $(OLDEST) --constraint $(OLDEST)/pins.txt --editable . --group test
 	touch $@
 
 clean:

@@ -24,6 +24,7 @@ from local import MEMORY as LOCAL_MEMORY
 from local import ONE as LOCAL_ONE
 from pages_text import among
 from serving import APART, TOGETHER
+from startup import HELP, OWN, REDIS
 from table import Table
 
 Found = dict[str, Any]
@@ -269,6 +270,13 @@ GOALS = [
         at_least=False,
         unit="ms",
     ),
+    Goal(
+        f"{OWN}: time, to that of {REDIS}",
+        1.5,
+        lambda f: f["startup"]["seconds"][OWN] / f["startup"]["seconds"][REDIS],
+        at_least=False,
+    ),
+    Goal(HELP, 0.15, lambda f: f["startup"]["seconds"][HELP], at_least=False, unit="s"),
     Goal(
         "`tbloom import` of a set into the current slice, and into the oldest",
         100_000,

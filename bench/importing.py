@@ -48,7 +48,7 @@ def _import(
     server: LocalRedis, client: redis.Redis, items: int, title: str, *options: str
 ) -> dict[str, Any]:
     client.slowlog_reset()
-    command = [*TBLOOM, "import", server.url, "new", "--create", "--capacity", str(items)]
+    command = [*TBLOOM, "import", "--url", server.url, "new", "--create", "--capacity", str(items)]
     served, start = server_seconds(client), time.perf_counter()
     subprocess.run(
         [*command, "--from-set", "old", "--quiet", *options], check=True, capture_output=True

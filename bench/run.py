@@ -40,6 +40,7 @@ from pages import pages
 from pottery import InefficientAccessWarning
 from race import race
 from serving import fresh, redisbloom_version
+from startup import startup
 from steps import steps
 
 ROOT = Path(__file__).parents[1]
@@ -47,7 +48,7 @@ PACKAGES = (
     *("tbloom", "hiredis", "mmh3", "scrapy", "scrapy-redis"),
     *("scrapy-redis-bloomfilter", "pottery", "walrus"),
     *("rbloom", "numpy"),
-    *("warcio", "lmdb", "isal"),
+    *("lmdb", "isal"),
 )
 #: Amounts: (in full, with --quick).
 AMOUNTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -130,6 +131,7 @@ AMOUNTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"capacity": 1_000_000, "items": 100_000, "rounds": 3},
         {"capacity": 100_000, "items": 20_000, "rounds": 2},
     ),
+    "startup": ({"rounds": 21}, {"rounds": 3}),
     "links": (
         {"delays": [0, 0.0005, 0.005], "seconds": 12},
         {"delays": [0, 0.0005, 0.005], "seconds": 1.5},
@@ -150,6 +152,7 @@ SECTIONS: dict[str, Callable[..., dict[str, Any]]] = {
     "local": local,
     "pages": pages,
     "linkrace": link_race,
+    "startup": startup,
     "links": link_stream,
 }
 

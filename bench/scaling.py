@@ -174,7 +174,7 @@ def peers(client: redis.Redis) -> tuple[float, float]:
 
 
 def table(header: list[str], rows: list[list[Any]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
+    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
     return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
 
 
@@ -262,9 +262,37 @@ def main() -> None:
 
 
 TEMPLATE = """\
-# Past one machine
+# Scaling
+
+How large a filter can get, and what it takes then: memory, keys, servers.
+
+A filter has a key for each slice and shard, of at most 32 MB: about 10 million items at the default error rate. tbloom makes as many shards as that needs, at most 16,384, one for each slot of a cluster. You need not choose.
 
 Measured by `make bench-scaling`, which writes this page, on {machine}. Shared and noisy: read the ratios.
+
+## What a window takes
+
+A model for 7 daily slices at their capacity and an error rate of 1e-4: {bytes} bytes per item and slice, and for fingerprints of 40 characters
+{sadd} bytes in a set (`SADD`) and {set} in a key each (`SET NX EX`). A node of 64 GB is filled to 48 GB. *Cores*: what the
+servers need at {usec} us per item, if 95 % of the links are duplicates, so 20 links are looked up for each new item.
+
+{plans}
+
+## What an item costs
+
+Batches of 250 of one shard, each sent twice, so half of the items are duplicates; 7 daily slices, error rate 1e-4.
+
+{layouts}
+
+Medians of three interleaved rounds, per item. In the cluster an item costs {ratio} times the processor time,
+and {usec_ratio} times the script time, of one server with as many shards. (One server works
+at a time: three of them and the client share two cores here.) A batch of items of many shards is split into
+one call per shard, all sent at once; so filters of many shards need large batches.
+
+{sizes}
+
+Redis' allocator rounds a key up by at most a quarter. The server time hardly depends on the size of a slice, because an
+item costs only the blocks that it reads.
 
 ## Why a key is at most 32 MB
 
@@ -284,33 +312,6 @@ one large key a round trip, and the shards' TTLs end 100 ms apart. The longest w
 So tbloom makes keys of 32 MB at most, and as many shards as needed. A replica gets the command that
 makes a key, not the key, and is busy as long as its master was. A cluster's operator decides when a slot moves;
 smaller keys (more `shards`) make the waits shorter.
-
-## What an item costs
-
-Batches of 250 of one shard, each sent twice, so half of the items are duplicates; 7 daily slices, error rate 1e-4.
-
-{layouts}
-
-Medians of three interleaved rounds, per item. In the cluster an item costs {ratio} times the processor time,
-and {usec_ratio} times the script time, of one server with as many shards. (One server works
-at a time: three of them and the client share two cores here.) A batch of items of many shards is split into
-one call per shard, all sent at once; so filters of many shards need large batches.
-
-{sizes}
-
-## What a window takes
-
-A model from the figures above: 7 daily slices at their capacity, error rate 1e-4.
-Memory is bits / 8 for each slice and shard; for `SADD` {sadd} and for `SET NX EX` {set} bytes per item
-(measured here, for fingerprints of 40 characters). A node of 64 GB is filled to 48 GB. *Cores*: the
-servers' load at {usec} us per item if 95 % of the links are duplicates, so 20 links are
-looked up for each new item. There are at most 16,384 shards, as many as a cluster has slots.
-
-{plans}
-
-The second table checks the model at small scale: the model says {bytes} bytes per item and slice; Redis' allocator
-rounds a key up by at most a quarter. The server time hardly depends on the size of the bitmap, because an
-item costs only the blocks that it reads.
 """
 
 

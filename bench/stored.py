@@ -116,7 +116,7 @@ def taken(folder: Path) -> dict[str, int]:
     }
 
 
-def drop_from_memory(folder: Path, names: str = "*.warc.gz") -> None:
+def drop_from_memory(folder: Path, names: str = "*.warc.*") -> None:
     """Drops the segments, or other files, from the page cache. (They are on the disk already.)"""
     for path in folder.rglob(names):
         if not path.is_file():
@@ -130,7 +130,7 @@ def drop_from_memory(folder: Path, names: str = "*.warc.gz") -> None:
 
 def read_once(folder: Path) -> None:
     """Reads the segments into the page cache, as far as they fit."""
-    for path in folder.glob("*.warc.gz"):
+    for path in folder.glob("*.warc.*"):
         with path.open("rb", buffering=0) as file:
             while file.read(1 << 24):
                 pass
@@ -140,7 +140,7 @@ def remembered(folder: Path) -> int | None:
     """Bytes of the segments in the page cache; None without ``fincore``."""
     if not shutil.which("fincore"):
         return None
-    paths = [*folder.glob("*.warc.gz")]
+    paths = [*folder.glob("*.warc.*")]
     done = subprocess.run(
         ["fincore", "--bytes", "--noheadings", "--output", "RES", *paths],
         check=True,

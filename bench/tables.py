@@ -7,6 +7,7 @@ from typing import Any
 from counts import AGAIN
 from distinct import ratios
 from pages_text import tables as _pages  # noqa: F401 - see ``of``
+from startup import REDIS
 from table import Table
 
 NONE = "this server has no RedisBloom"
@@ -26,14 +27,14 @@ def of(section: str, found: dict[str, Any]) -> list[Table]:
 
 
 def _adding(of: dict[str, Any]) -> list[Table]:
-    by_server: dict[tuple[str, ...], dict[str, str]] = {}
+    by_server: dict[str, dict[tuple[str, str], dict[str, str]]] = {}
     groups: dict[str, list[list[str]]] = {}
     for row in of["rows"]:
         title = f"client and server have {row['placement']}"
         name, share, ratio = row["name"], f"{row['duplicates']} %", f"{row['ratio']:.2f}"
         older = "" if row["older_ratio"] is None else f"{row['older_ratio']:.2f}"
-        key = (title, name, share)
-        by_server.setdefault(key, {})[row["on"]] = f"{ratio} x, {row['commands']:.1f} us"
+        others = by_server.setdefault(title, {}).setdefault((name, share), {})
+        others[row["on"]] = f"{ratio} x, {row['commands']:.1f} us"
         if row["on"] == of["servers"][0]:
             cells = [f"{1e6 / row['elapsed']:,.0f}", ratio, f"{row['elapsed']:.1f}"]
             cells += [f"{row['client']:.1f}", f"{row['client_ratio']:.2f}"]
@@ -42,12 +43,13 @@ def _adding(of: dict[str, Any]) -> list[Table]:
     header = [*("", "duplicates", "items/s", "x", "us", "client us", "x", "commands us")]
     header += ["x layout 1", "server us", "bytes"]
     tables = [Table(f"An add: {title}", header, rows, words=2) for title, rows in groups.items()]
-    others = [
-        [*key, *(cells.get(server, "") for server in of["servers"])]
-        for key, cells in by_server.items()
-    ]
-    header = ["", "", "duplicates", *of["servers"]]
-    return [*tables, Table("An add on several servers", header, others, words=3)]
+    header = ["", "duplicates", *of["servers"]]
+    for title, lines in by_server.items():
+        rows = [
+            [*key, *(cells.get(on, "") for on in of["servers"])] for key, cells in lines.items()
+        ]
+        tables.append(Table(f"An add on several servers: {title}", header, rows, words=2))
+    return tables
 
 
 def _steps(of: dict[str, Any]) -> list[Table]:
@@ -100,6 +102,12 @@ def _mistakes(row: dict[str, Any]) -> list[str]:
     if row["asked"] is None:
         return ["none, it is exact", "0"]
     return [f"{row['mistakes']:,} of {row['asked']:,}", f"{row['mistakes'] / row['asked']:.1e}"]
+
+
+def _startup(of: dict[str, Any]) -> list[Table]:
+    seconds = of["seconds"]
+    rows = [[name, f"{s:.3f}", f"{s / seconds[REDIS]:.2f}"] for name, s in seconds.items()]
+    return [Table("Start-up", ["", "s", f"x {REDIS}"], rows)]
 
 
 def _capacities(of: dict[str, Any]) -> list[Table]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import itertools
 import posixpath
 import re
 from pathlib import Path
@@ -51,12 +52,29 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001 - MkDocs' signature
     """Links as the site has them, and the help where it belongs."""
-    folder = "" if page.file.generated_by else "docs"
+    place = posixpath.dirname(f"docs/{page.file.src_uri}")
+    folder = "" if page.file.generated_by else place
     markdown = re.sub(
-        r"(?<=\]\()(?!\w+:|#)([^)#]+)", lambda match: _on_site(folder, match[1]), markdown
+        r"(?<=\]\()(?!\w+:|#)([^)#]+)", lambda match: _on_site(folder, match[1], place), markdown
     )
     markdown = re.sub(r"<!-- (examples/.*) -->", _code, markdown)
     return markdown.replace(COMMANDS, commands()) if COMMANDS in markdown else markdown
+
+
+def on_page_content(html: str, **_: object) -> str:
+    """Tables of words, for a narrow screen: each cell knows the title of its column (site.css)."""
+    return re.sub(r"<table>.*?</table>", _of_words, html, flags=re.DOTALL)
+
+
+def _of_words(match: re.Match[str]) -> str:
+    table = match[0]
+    if "text-align: right" in table:
+        return table  # of numbers
+    titles = itertools.cycle(
+        re.sub("<.*?>", "", title) for title in re.findall("<th>(.*?)</th>", table)
+    )
+    table = re.sub("<td>", lambda _: f'<td data-title="{next(titles)}">', table)
+    return table.replace("<table>", "<table data-words>", 1)
 
 
 def _code(match: re.Match[str]) -> str:
@@ -101,7 +119,8 @@ def _help(parser: argparse.ArgumentParser) -> str:
 """
 
 
-def _on_site(folder: str, link: str) -> str:
-    """A link from a document in ``folder``, as it is from a page of the site."""
+def _on_site(folder: str, link: str, place: str) -> str:
+    """A link from a document in ``folder``, as it is from the site's page in ``place``."""
     path = posixpath.normpath(posixpath.join(folder, link))
-    return PROJECT.get(path, posixpath.relpath(path, "docs"))
+    path = f"docs/{PROJECT[path]}" if path in PROJECT else path
+    return posixpath.relpath(path, place)

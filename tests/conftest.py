@@ -205,6 +205,13 @@ def own(own_server: LocalRedis) -> Iterator[redis.Redis]:
 
 
 @pytest.fixture
+def own_url(own: redis.Redis) -> str:
+    """The URL of that server, empty."""
+    own.flushall()
+    return f"redis://127.0.0.1:{own.connection_pool.connection_kwargs['port']}/0"
+
+
+@pytest.fixture
 def away_from_midnight() -> None:
     """For half a minute no hour begins, nor a day in any zone of whole hours: the last seconds before are waited out."""
     left = 3600 - time.time() % 3600

@@ -17,7 +17,7 @@ from tbloom.cli import main
 from tbloom.cli.commands import registry
 from tbloom.cli.kit import subcommands
 
-TBLOOM = [sys.executable, "-c", "import sys; from tbloom.cli import main; sys.exit(main())"]
+TBLOOM = [sys.executable, "-m", "tbloom"]
 _PIPE_BYTES = 1 << 16
 
 
@@ -106,9 +106,9 @@ def completed(line: str, folder: Path) -> list[str]:
     return sorted(word.strip() for word in done.stdout.splitlines())
 
 
-def screen(*arguments: object) -> list[str]:
-    """The lines that a command prints on a terminal of 80 columns."""
-    done = tbloom(*arguments, COLUMNS="80", FORCE_COLOR="1", TERM="xterm")
+def screen(*arguments: object, width: int = 80) -> list[str]:
+    """The lines that a command prints on a terminal of this width."""
+    done = tbloom(*arguments, COLUMNS=str(width), FORCE_COLOR="1", TERM="xterm")
     assert done.returncode == 0, done.stderr
     return re.sub(r"\x1b\[[0-9;]*m", "", done.stdout).splitlines()
 

@@ -135,6 +135,13 @@ class Outcomes(Pages):
         yield {"fate": "fails later"}
         yield response.request.replace(dont_filter=True, cb_kwargs={"end": "links_to_b"})
 
+    def links_after_a_reconfigure(self, response: Response) -> Iterator[scrapy.Request]:
+        own = self.settings["REDIS_URL"], self.settings["TBLOOM_KEY"]
+        with TimeBloom.from_url(*own, capacity=1000, slices=9) as other:
+            other.reconfigure()
+        for page in "bcd":
+            yield response.follow(f"/{page}", self.note)
+
     def links_to_b(self, response: Response) -> Iterator[scrapy.Request]:
         yield response.follow("/b", self.parse, cb_kwargs={"end": "yields_later"})
 
@@ -295,6 +302,7 @@ def main() -> None:
                 "stats": stats,
                 "finish_reason": crawler.stats.get_value("finish_reason"),
                 "failures": failures,
+                "has_failed": process.bootstrap_failed,
                 "log": log.getvalue(),
             }
         )

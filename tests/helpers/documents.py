@@ -62,11 +62,16 @@ class Runner:
     url: str
     site: str
     folder: Path
+    #: The programs of another environment than the tests'.
+    home: Path | None = None
     names: dict[str, Any] = field(default_factory=dict)
     #: How many comments were compared with what their lines give.
     compared: int = 0
 
     def __post_init__(self) -> None:
+        if self.home:
+            self._path = f"{self.home}:/usr/local/bin:/usr/bin:/bin"
+            return
         (self.folder / "bin").mkdir()
         (self.folder / "bin" / "tbloom").write_text(_SHIM, encoding="utf-8")
         (self.folder / "bin" / "tbloom").chmod(0o755)
@@ -85,7 +90,9 @@ class Runner:
         elif block.language == "python":
             self._run_python(code)
         elif block.language == "sh":
-            self._run_shell(code, block.output and self._here(block.output))
+            output = self.shell(code)
+            if block.output is not None:
+                assert _trimmed(self._here(block.output)) == _trimmed(output), code
         elif block.language == "conf":
             self._start_server(code)
 
@@ -97,7 +104,10 @@ class Runner:
         return re.sub(r"redis://localhost(?::6379)?(?:/0)?", self.url, code)
 
     def _run_python(self, code: str) -> None:
-        """A comment that opens with a Python value is compared with what the line gives."""
+        """A comment that opens with a Python value is compared with what the line gives (in the tests' environment)."""
+        if self.home:
+            self.shell(f"python - <<'END'\n{code}\nEND\n")
+            return
         lines = code.splitlines()
         for statement in ast.parse(code).body:
             source = ast.unparse(statement)
@@ -110,18 +120,22 @@ class Runner:
                 assert ast.literal_eval(said[1]) == value, comment
                 self.compared += 1
 
-    def _run_shell(self, code: str, output: str | None) -> None:
-        """Some commands are left to other tests."""
+    def shell(self, code: str) -> str:
+        """What the commands print. Some are left to other tests."""
         lines = [line for line in code.splitlines() if not _ELSEWHERE.match(line)]
-        environment = {"PATH": self._path, "PYTHONPATH": str(ROOT), "COLUMNS": "80"}
+        environment = {
+            "PATH": self._path,
+            **({} if self.home else {"PYTHONPATH": str(ROOT)}),
+            "COLUMNS": "80",
+            "TBLOOM_URL": self.url,
+        }
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", "\n".join(lines)],
             cwd=self.folder, env=environment, stdin=subprocess.DEVNULL,
             capture_output=True, text=True, timeout=100, check=False,
         )  # fmt: skip
         assert done.returncode == 0, f"{code}\n{done.stderr}"
-        if output is not None:
-            assert _trimmed(output) == _trimmed(done.stdout), code
+        return done.stdout
 
     def _start_server(self, code: str) -> None:
         """A server takes these lines of a redis.conf, and does not threaten a filter."""

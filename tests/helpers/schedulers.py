@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 SCRAPY = {"DUPEFILTER_CLASS": "tbloom.scrapy.DupeFilter"}
@@ -31,5 +33,20 @@ WAYS = [
     "add-on",
     pytest.param("add-on, scrapy-redis", marks=pytest.mark.check),
 ]
+
+
+def refusal(result: dict[str, Any]) -> str:
+    """The one line that says why a crawl has ended before its first request."""
+    assert ([], [], "tbloom_error") == (
+        result["fetched"],
+        result["failures"],
+        result["finish_reason"],
+    )
+    assert result["has_failed"]  # the exit code of `scrapy crawl` is 1
+    assert "Traceback" not in result["log"]
+    lines = result["log"].splitlines()
+    [line] = [line for line in lines if line.startswith(("WARNING", "ERROR", "CRITICAL"))]
+    return line.split(":", 2)[2]
+
 
 UNREACHABLE = "redis://127.0.0.1:1/0"

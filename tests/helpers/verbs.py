@@ -43,6 +43,8 @@ def verbs_of_an_exact_filter(client: Any, name: str, shards: int) -> None:
     assert not any(other.add_many(ITEMS))
     assert all(ExactFilter(client, name, shards=shards).contains_many(ITEMS))
     assert [True, False] == ["a" in other, "b" in other]
+    assert [True, False] == seen.discard_many(["7", "b"])
+    assert ["7" in other, other.add("7")] == [False, True]
     info = seen.info()
     assert (len(ITEMS) + 1, 0, ()) == (info.items, info.dead, info.warnings)
     buckets = [*client.scan_iter(f"{{{name}*:exact:*")]

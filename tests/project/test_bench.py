@@ -17,7 +17,7 @@ BENCH = ROOT / "bench"
 DOCUMENTATION = Path("/usr/share/doc/python3.11/html")
 PAGE = ROOT / "docs" / "benchmarks.md"
 #: What the page is written from.
-TEMPLATES = (BENCH / "page.py", BENCH / "pages_text.py")
+TEMPLATES = (BENCH / "template.py", BENCH / "pages_text.py", BENCH / "large_text.py")
 
 
 @pytest.fixture(autouse=True)
@@ -130,6 +130,46 @@ def test_the_measured_small_pages_are_those_of_the_command_beside_them() -> None
     assert f"pages_small.py {pages:_}`" in pages_text.TEMPLATE
 
 
+@pytest.mark.check
+def test_large_pages_are_measured_and_shown(tmp_path: Path) -> None:
+    import large_text  # noqa: PLC0415 - of bench
+    import pages_large  # noqa: PLC0415 - of bench
+    from made import MadePages  # noqa: PLC0415 - of bench
+
+    made = MadePages(real_pages())
+    assert len({made.body(number) for number in range(100)}) == 100
+    found = pages_large.large(tmp_path / "store", made, 100)
+    assert found["like"]["made"] == pytest.approx(found["like"]["real"], rel=0.2)  # of few pages
+    assert "100 pages" in large_text.text(found)
+
+
+def test_the_measured_large_pages_are_those_of_the_command_beside_them() -> None:
+    import large_text  # noqa: PLC0415 - of bench
+    import pages_text  # noqa: PLC0415 - of bench
+
+    of = json.loads(pages_text.LARGE.read_text(encoding="utf-8"))
+    gigabytes = re.search(r"pages_large.py (\d+e9) ", large_text.TEMPLATE)
+    assert gigabytes is not None
+    assert of["body_bytes"] == pytest.approx(float(gigabytes[1]), rel=0.001)
+    # The gets are of pages that were never asked for, and take at most twice as long as reads of the disk.
+    assert of["gets"] * of["rounds"] == 10_000
+    assert of["ways"]["get"]["total"] <= 2 * of["ways"]["read"]["total"]
+
+
+def test_the_plan_is_that_of_the_measured_stores() -> None:
+    """Within a tenth."""
+    import large_text  # noqa: PLC0415 - of bench
+    import pages_text  # noqa: PLC0415 - of bench
+
+    small, large = (
+        json.loads(path.read_text(encoding="utf-8"))
+        for path in (pages_text.SMALL, pages_text.LARGE)
+    )
+    table = large_text.compared({"rows": []}, 0, small, large)
+    ratios = [float(row[column]) for row in table.rows for column in (3, 6)]
+    assert ratios == pytest.approx([1] * 4, abs=0.1)
+
+
 @pytest.mark.parametrize(
     ("row", "holds"),
     [
@@ -141,8 +181,8 @@ def test_the_measured_small_pages_are_those_of_the_command_beside_them() -> None
 def test_the_goals_of_the_page_store_are_checked_among_a_million_pages(
     row: dict[str, float], holds: list[str]
 ) -> None:
-    pytest.importorskip("pottery", reason="goals.py needs the extra bench")
-    pytest.importorskip("rbloom", reason="goals.py needs the extra bench")
+    pytest.importorskip("pottery", reason="goals.py needs the group bench")
+    pytest.importorskip("rbloom", reason="goals.py needs the group bench")
     import goals  # noqa: PLC0415 - of bench
 
     table = goals.table({"pages": {"growth": {"rows": [row]}}})
@@ -163,7 +203,7 @@ def test_rounds_have_their_share_of_items_that_were_asked_before(duplicates: int
 
 
 def test_the_goals_of_adds_are_checked_on_the_main_server() -> None:
-    pytest.importorskip("pottery", reason="goals.py needs the extra bench")
+    pytest.importorskip("pottery", reason="goals.py needs the group bench")
     import goals  # noqa: PLC0415 - of bench
 
     rows = [

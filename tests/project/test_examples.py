@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from functools import partial
+from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from time import sleep
 from typing import Any
 
 import pytest
-import redis
 
 from tests.helpers.documents import ROOT
 
 EXAMPLES = ROOT / "examples"
 PAGES = 300
-
-
-@pytest.fixture
-def own_url(own: redis.Redis) -> str:
-    """A server that is empty: the recipes use fixed names."""
-    own.flushall()
-    return f"redis://127.0.0.1:{own.connection_pool.connection_kwargs['port']}/0"
 
 
 def start(recipe: str, *arguments: str, url: str = "") -> subprocess.Popen[str]:
@@ -103,6 +98,20 @@ def test_a_graph_is_traversed_once(own_url: str) -> None:
     assert len(visited) - 20 <= int(line.rpartition(" ")[2]) <= len(visited)
 
 
+@contextmanager
+def served(handler: Callable[..., BaseHTTPRequestHandler]) -> Iterator[str]:
+    """The address of a website."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
 class Site:
     """Pages that link to others; all requests are counted."""
 
@@ -127,19 +136,7 @@ class Site:
             def log_message(self, *_: Any) -> None:
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-
-    @contextmanager
-    def served(self) -> Iterator[str]:
-        """The address of its first page."""
-        thread = threading.Thread(target=self._server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{self._server.server_port}/0"
-        finally:
-            self._server.shutdown()
-            thread.join()
-            self._server.server_close()
+        self.handler = Handler
 
     def wait_for(self, requests: int) -> None:
         """Waits until it has had this number of requests."""
@@ -150,7 +147,8 @@ class Site:
 @pytest.mark.check
 def test_crawlers_fetch_every_page_though_one_is_killed_and_one_is_stopped(own_url: str) -> None:
     site = Site()
-    with site.served() as address:
+    with served(site.handler) as host:
+        address = f"{host}/0"
         killed, stopped, last = (start("crawler.py", address, url=own_url) for _ in range(3))
         site.wait_for(PAGES // 4)
         killed.kill()
@@ -165,3 +163,36 @@ def test_crawlers_fetch_every_page_though_one_is_killed_and_one_is_stopped(own_u
         assert not output(start("crawler.py", address, url=own_url))  # nothing is left
     assert killed.wait() == -signal.SIGKILL
     killed.communicate()
+
+
+@pytest.mark.check
+def test_list_pages_are_read_again_and_articles_are_not(own_url: str, tmp_path: Path) -> None:
+    """A slice later, an article that is new on the second list page is found; the others are not fetched."""
+
+    def write(page: str, *links: str) -> None:
+        (tmp_path / page).write_text("".join(links), encoding="utf-8")
+
+    def link(page: str, kind: str = "article") -> str:
+        return f'<a class="{kind}" href="/{page}.html">{page}</a>'
+
+    def crawl() -> set[str]:
+        settings = ["-s", "TBLOOM_GRANULARITY=1s", "-s", f"REDIS_URL={own_url}"]
+        subprocess.run(
+            [
+                *(sys.executable, "-m", "scrapy", "runspider", EXAMPLES / "news.py", *settings),
+                *("-a", f"start={address}/list.html", "-O", tmp_path / "found.json"),
+            ],
+            check=True, capture_output=True, timeout=240,
+        )  # fmt: skip
+        found = json.loads((tmp_path / "found.json").read_text(encoding="utf-8"))
+        return {item["url"].removeprefix(address) for item in found}
+
+    write("list.html", link("a"), link("more", "next"))
+    write("more.html", link("b"), link("list", "next"))
+    for article in "abc":
+        write(f"{article}.html", article)
+    with served(partial(SimpleHTTPRequestHandler, directory=tmp_path)) as address:
+        assert {"/a.html", "/b.html"} == crawl()
+        write("more.html", link("b"), link("c"), link("list", "next"))
+        sleep(1)  # the slice
+        assert {"/c.html"} == crawl()

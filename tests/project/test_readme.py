@@ -1,10 +1,9 @@
-"""The README is true; test_docs.py runs its code blocks."""
+"""The README, and the guides that take it further, are true; test_docs.py runs their code blocks."""
 
 from __future__ import annotations
 
 import re
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,13 +13,45 @@ from tbloom import TimeBloom
 from tbloom.bloom.config import configure
 from tbloom.engine import client, urls
 from tbloom.scrapy import circuit
+from tests.helpers.documents import ROOT
 
-README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+
+def text(document: str) -> str:
+    """The document's text."""
+    return (ROOT / document).read_text(encoding="utf-8")
+
+
+README = text("README.md")
+PYTHON, SCRAPY = text("docs/python.md"), text("docs/scrapy.md")
+#: Where the project is on GitHub.
+HERE = "https://github.com/tbloom/tbloom/blob/main/"
+
+
+def test_the_readmes_links_work_on_a_package_index() -> None:
+    """All are absolute; those into the project lead to a file, and to a heading where they name one."""
+    links = re.findall(r"\]\(([^)]+)\)", README)
+    assert [] == [link for link in links if not link.startswith("https://")]
+    own = [link.removeprefix(HERE).partition("#") for link in links if link.startswith(HERE)]
+    assert len(own) > 10
+    for path, _, heading in own:
+        headings = re.findall(r"^#+ (.+)$", text(path), re.MULTILINE)
+        anchors = [re.sub(r"[^\w -]", "", line).lower().replace(" ", "-") for line in headings]
+        assert not heading or heading in anchors, heading
+
+
+@pytest.mark.parametrize("document", ["README.md", "docs/comparison.md", "docs/stores.md"])
+def test_the_figures_of_the_comparison_are_measured(document: str) -> None:
+    """Each is in docs/benchmarks.md."""
+    figure = re.compile(r"(?<!in )(?<!Redis )(?<!Valkey )\b\d[\d,]*[.,]\d+\b")
+    rows = "".join(re.findall(r"^\|.*\|$", text(document), re.MULTILINE))
+    figures = set(figure.findall(rows))
+    assert len(figures) > 5
+    assert set() == figures - set(figure.findall(text("docs/benchmarks.md")))
 
 
 def test_the_clock_times_of_the_table(clockwork: Any, name: str) -> None:
     """How long an item is remembered: daily slices, slices=3."""
-    assert "| Wed 5 June, 23:59 |" in README
+    assert "| Wed 5 June, 23:59 |" in PYTHON
     with TimeBloom.from_url(clockwork.server.url, name, slices=3) as seen:
         clockwork.set("2019-06-03 09:00:00")
         assert seen.add("a") is True
@@ -34,22 +65,23 @@ def test_the_clock_times_of_the_table(clockwork: Any, name: str) -> None:
 
 
 def test_a_key_holds_10_million_items_at_the_default_error_rate() -> None:
-    assert "10 million items" in README
+    assert "10 million items" in PYTHON
     assert [1, 2] == [configure("news", capacity=n).shards for n in (10_300_000, 10_500_000)]
 
 
 def test_each_factor_of_ten_costs_five_to_seven_bits() -> None:
-    assert "each factor of 10 costs 5 to 7 bits" in README
+    assert "each factor of 10 costs 5 to 7 bits" in PYTHON
     bits = [configure("news", error_rate=rate).bits / 1e6 for rate in (1e-3, 1e-4, 1e-5, 1e-6)]
     assert all(5 < more - fewer < 7 for fewer, more in pairwise(bits))
 
 
 def test_how_long_an_outage_is_waited_for() -> None:
     """5 s of resends, 40 s on a cluster, 2 s for a reply, and then one try every 10 s."""
-    assert "each call is sent again for 5 seconds" in README
-    assert "through a Sentinel, for 40 seconds" in README
-    assert "The time-out of a reply is 2 seconds" in README
-    assert "try Redis every 10 seconds" in README
+    assert "calls are retried for 5 seconds (40 on a cluster)" in README
+    assert "5 by default, and 40 on a cluster or through a Sentinel" in PYTHON
+    assert "seconds: 5, enough for a restart, or 40 on a cluster or through a Sentinel" in SCRAPY
+    assert "The time limit for a reply is 2 seconds" in SCRAPY
+    assert "Redis is asked again every 10 seconds" in SCRAPY
     assert (5, 40, 2) == (
         client.RETRY_FOR,
         client.RETRY_FOR_FAILOVER,
@@ -64,6 +96,5 @@ def test_the_first_example_is_within_the_first_30_lines() -> None:
 
 @pytest.mark.parametrize("command", ["demo", "test", "check"])
 def test_the_readmes_commands_are_the_makefiles(command: str) -> None:
-    makefile = (Path(__file__).parents[2] / "Makefile").read_text(encoding="utf-8")
     assert f"**`make {command}`**" in README
-    assert re.search(rf"^{command}:", makefile, re.MULTILINE)
+    assert re.search(rf"^{command}:", text("Makefile"), re.MULTILINE)

@@ -88,21 +88,24 @@ def test_no_error_shows_a_password(url: str) -> None:
 
 #: Where the URL, as U, may stand in a command line; S is that of a server.
 LINES = [
-    *("U", "list U", "list U U", "list --redis U", "list --redis=U", "list S U", "list S --json=U"),
-    *("info U news", "info S U", "check U news", "check S U", "check S news U", "metrics U news"),
-    *("compare U news --with-set a", "compare S news --with-set a --from-url U", "report U news"),
-    *("import S U --from-lines U", "import U news --from-set a", "watch S U", "count U"),
-    *("import S news --from-set a --from-url U", "export U news f", "export S U f", "restore U S"),
-    *("restore S U", "count list U", "count show U a", "count show S U", "count show S a --mapping U"),
-    *("plan --capacity U", "plan U", "demo --redis U", "demo --crawlers U", "demo --redis S --url U"),
-    *("pages get U U", "completion U", "add S news U"),
+    *("U", "list --url U", "list --url=U", "list U", "list --redis U", "list --redis=U", "list", "info U"),
+    *("info --url U news", "info U", "check --url U news", "check U", "check news U", "metrics --url U news"),
+    *("compare --url U news --with-set a", "compare news --with-set a --from-url U", "report --url U a"),
+    *("import U --from-lines U", "import --url U news --from-set a", "watch U", "watch news", "count U"),
+    *("import news --from-set a --from-url U", "export --url U news f", "export U f", "restore --url U S"),
+    *("restore U", "restore S --url U", "count list --url U", "count show --url U a", "count show U", "count list"),
+    *("count show a --mapping U", "plan --capacity U", "plan U", "demo --redis U", "demo --crawlers U"),
+    *("demo --redis S --url U", "pages get U U", "completion U", "add news U"),
 ]  # fmt: skip
 
 
 def check_line(line: str, given_url: str, server: str) -> None:
-    """Runs the command."""
+    """Runs the command, with the server in the environment unless the line has the URL itself."""
     words = {"U": given_url, "S": server}
-    done = tbloom(*(words.get(word, word.replace("U", given_url)) for word in line.split()))
+    url = server if "U" in line.split() else given_url
+    done = tbloom(
+        *(words.get(word, word.replace("U", given_url)) for word in line.split()), TBLOOM_URL=url
+    )
     assert WORD not in done.stdout + done.stderr
     assert done.returncode
 

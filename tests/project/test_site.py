@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-import os
+import inspect
+import json
 import re
 import shlex
 import subprocess
 import sys
 from html.parser import HTMLParser
-from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
 
 import tbloom.scrapy
+from tbloom import DistinctCounter, ExactFilter, LocalBloom
+from tbloom.bloom.base import Base
+from tbloom.bloom.config import configure
 from tbloom.cli.commands import registry
 from tbloom.cli.commands.registry import COMMANDS
 from tbloom.cli.kit import subcommands
+from tbloom.pages import PageStore
+from tests.helpers import browser
 from tests.helpers.making import made_once, missing
 
 pytestmark = pytest.mark.check
@@ -55,15 +60,15 @@ class Document(HTMLParser):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site, built as `make docs` does it."""
-    if find_spec("mkdocs") is None or find_spec("mkdocstrings") is None:
-        missing("The extra docs (pip install 'tbloom[docs]', on Python 3.11 or later)")
+    """The site, as `make docs` makes it in a fresh clone."""
+    if sys.version_info < (3, 11):
+        missing("Python 3.11, which the site needs,")
 
     def build(folder: Path) -> None:
+        words = [f"PYTHON={sys.executable}", f"VENV={folder}.venv", f"ARGS=--site-dir {folder}"]
         done = subprocess.run(
-            [sys.executable, "-m", "mkdocs", "build", "--site-dir", folder],
-            cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)},
-            capture_output=True, text=True, timeout=110, check=False,
+            ["make", "docs", *words],
+            cwd=ROOT, capture_output=True, text=True, timeout=280, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
 
@@ -75,9 +80,54 @@ def pages(site: Path) -> dict[Path, Document]:
     return {path: Document(path) for path in site.rglob("*.html") if path.name != "404.html"}
 
 
-def test_every_document_is_a_page(pages: dict[Path, Document]) -> None:
-    documents = {path.stem.lower() for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]}
-    assert documents == {path.stem for path in pages}
+@pytest.fixture(scope="module")
+def reference(pages: dict[Path, Document]) -> set[str]:
+    """The anchors of its pages: what stands in it."""
+    return set().union(*(pages[path].anchors for path in pages if path.parent.name == "reference"))
+
+
+def test_every_document_is_a_page(site: Path, pages: dict[Path, Document]) -> None:
+    documents = {path.relative_to(ROOT / "docs") for path in ROOT.glob("docs/**/*.md")}
+    documents |= {Path(path.name.lower()) for path in ROOT.glob("*.md")}
+    assert documents == {path.relative_to(site).with_suffix(".md") for path in pages}
+
+
+#: Opens each page on a telephone and on a desk, and notes what is wider than its place: the page, or a table of words.
+WIDTHS = """<body><script>
+const frame = document.createElement("iframe");
+document.body.append(frame);
+(async () => {
+  const wide = [];
+  for (const width of [390, 1280]) {
+    frame.style.width = `${width}px`;
+    for (const page of %s) {
+      await new Promise(loaded => { frame.onload = loaded; frame.src = page; });
+      const html = frame.contentDocument.documentElement;
+      const tables = html.querySelectorAll(".md-typeset__scrollwrap:has([data-words])");
+      if (html.clientWidth != width) wide.push(`${page}: has ${html.clientWidth}`);
+      for (const one of [html, ...tables])
+        if (one.scrollWidth > one.clientWidth) wide.push(`${page}: ${one.tagName} of ${width}`);
+    }
+  }
+  console.log("WIDE " + JSON.stringify(wide));
+})();
+</script>"""
+
+
+def test_nothing_to_read_is_wider_than_its_place(
+    pages: dict[Path, Document], tmp_path: Path
+) -> None:
+    """Code and tables of numbers may be scrolled by themselves."""
+    if browser.CHROMIUM is None:
+        missing("Chromium")
+    here = tmp_path / "widths.html"
+    here.write_text(WIDTHS % json.dumps([path.as_uri() for path in pages]), encoding="utf-8")
+    done = browser.run(
+        here.as_uri(), "--allow-file-access-from-files", "--dump-dom", "--virtual-time-budget=60000"
+    )
+    said = re.search(r"WIDE (\[.*\])\", source", done.stderr)
+    assert said, done.stderr
+    assert said[1] == "[]"
 
 
 def test_nothing_is_fetched_from_elsewhere(site: Path, pages: dict[Path, Document]) -> None:
@@ -142,17 +192,45 @@ def test_every_example_is_a_command_line_that_its_parser_takes(command: str) -> 
     assert arguments.command == command
 
 
-def test_every_public_class_of_scrapys_is_in_the_reference(site: Path) -> None:
-    anchors = Document(site / "api.html").anchors
-    assert {
-        f"tbloom.scrapy.{name}" for name in [*tbloom.scrapy.__all__, "PageCacheStorage"]
-    } <= anchors
+def test_every_public_class_of_scrapys_is_in_the_reference(reference: set[str]) -> None:
+    names = [*tbloom.scrapy.__all__, "PageCacheStorage"]
+    assert {f"tbloom.scrapy.{name}" for name in names} <= reference
 
 
 @pytest.mark.parametrize("name", sorted({*tbloom.__all__} - {"__version__"}))
-def test_every_public_name_is_in_the_reference(site: Path, name: str) -> None:
+def test_every_public_name_is_in_the_reference(reference: set[str], name: str) -> None:
     """With all that is public in it."""
-    anchors = Document(site / "api.html").anchors
-    assert f"tbloom.{name}" in anchors
+    assert f"tbloom.{name}" in reference
     public = [verb for verb in vars(getattr(tbloom, name)) if not verb.startswith("_")]
-    assert set() == {f"tbloom.{name}.{verb}" for verb in public} - anchors
+    assert set() == {f"tbloom.{name}.{verb}" for verb in public} - reference
+
+
+#: Where the parameters of each class stand in the code.
+CLASSES = {
+    "TimeBloom": [Base.__init__, configure],
+    "ExactFilter": [ExactFilter.__init__],
+    "DistinctCounter": [DistinctCounter.__init__],
+    "LocalBloom": [LocalBloom.__init__, configure],
+    "PageStore": [PageStore.__init__],
+}
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_every_parameter_is_in_the_reference_with_its_default(site: Path, name: str) -> None:
+    """Of the constructor and of ``from_url``; none is hidden behind ``**``."""
+    text = " ".join(Document(site / "reference" / f"{name.lower()}.html").text.split())
+    assert "**" not in text
+    assert "Unpack" not in text
+    ways = [f"{name}(", "from_url("] if "from_url(" in text else [f"{name}("]
+    parameters = {
+        one.name: one.default
+        for function in CLASSES[name]
+        for one in inspect.signature(function).parameters.values()
+        if one.kind is one.KEYWORD_ONLY and one.name != "masters"
+    }
+    assert len(parameters) > 1
+    for way in ways:
+        signature = text[text.index(way) :].partition(")")[0]
+        for parameter in parameters:
+            assert re.search(rf"\b{parameter}: [^=]+ = ", signature), (way, parameter)
+    assert [] == [one for one in parameters if not re.search(rf" {one} \(.*? \u2013 ", text)]

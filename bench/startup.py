@@ -1,0 +1,38 @@
+"""The time until a process has started: what it imports."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import redis
+
+from tbloom.demo.localredis import LocalRedis
+
+REDIS, OWN, HELP = "`import redis`", "`import tbloom`", "`tbloom --help`"
+COMMANDS = {
+    "`pass`": ["python", "-c", "pass"],
+    REDIS: ["python", "-c", "import redis"],
+    OWN: ["python", "-c", "import tbloom"],
+    "`from tbloom import LocalBloom`": ["python", "-c", "from tbloom import LocalBloom"],
+    "`from tbloom import TimeBloom`": ["python", "-c", "from tbloom import TimeBloom"],
+    HELP: ["tbloom", "--help"],
+}
+
+
+def startup(_server: LocalRedis, _client: redis.Redis, *, rounds: int) -> dict[str, Any]:
+    """Medians of interleaved rounds, from start to end of the process."""
+    folder = Path(sys.executable).parent
+    seconds: dict[str, list[float]] = {name: [] for name in COMMANDS}
+    for _ in range(rounds + 1):
+        for name, (program, *words) in COMMANDS.items():
+            start = time.perf_counter()
+            subprocess.run([folder / program, *words], check=True, stdout=subprocess.DEVNULL)
+            seconds[name].append(time.perf_counter() - start)
+    # In the first round Python compiles, and keeps what it has compiled.
+    medians = {name: median(times[1:]) for name, times in seconds.items()}
+    return {"rounds": rounds, "seconds": medians}

@@ -1,0 +1,69 @@
+"""What GitHub runs: the workflows call targets that exist, and a release is what its tag says."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.documents import ROOT
+
+WORKFLOWS = {
+    path.name: path.read_text(encoding="utf-8") for path in (ROOT / ".github/workflows").iterdir()
+}
+CHANGELOG = """# Changelog
+
+## [Unreleased]
+
+## [1.2.0] - 2026-11-21
+
+### Added
+
+- A verb. [Python](docs/python.md#verbs), [RFC](https://www.rfc-editor.org).
+
+## [1.1.0] - 2026-01-01
+
+- Older.
+"""
+NOTES = """### Added
+
+- A verb. [Python](https://github.com/tbloom/tbloom/blob/v1.2.0/docs/python.md#verbs), [RFC](https://www.rfc-editor.org).
+"""
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS)
+def test_a_workflow_calls_what_exists_and_pins_what_is_others(workflow: str) -> None:
+    text = WORKFLOWS[workflow]
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for line in re.findall(r"- run: make (.*)", text):
+        assert {*line.split()} <= {*re.findall(r"^(\w[\w-]*):", makefile, re.MULTILINE)}
+    for path in re.findall(r"- run: (?:python )?(\.\S+)", text):
+        assert (ROOT / path).is_file()
+    for action in re.findall(r"uses: ([^.\s]\S*)", text):
+        assert re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", action)
+
+
+@pytest.mark.parametrize(
+    ("tag", "changelog", "answer"),
+    [
+        ("v1.2.0", CHANGELOG, NOTES),
+        ("v1.2.1", CHANGELOG, "The tag is v1.2.1, and tbloom/version.py has 1.2.0\n"),
+        ("1.2.0", CHANGELOG, "The tag is 1.2.0, and tbloom/version.py has 1.2.0\n"),
+        ("v1.2.0", CHANGELOG.replace("[1.2.0] - 2026-11-21", "[1.2.0]"), "CHANGELOG.md has no line"),
+    ],
+)  # fmt: skip
+def test_a_release_has_the_version_of_its_tag_and_a_dated_section(
+    tmp_path: Path, tag: str, changelog: str, answer: str
+) -> None:
+    (tmp_path / "tbloom").mkdir()
+    (tmp_path / "tbloom/version.py").write_text('"""The version."""\n\n__version__ = "1.2.0"\n')
+    (tmp_path / "CHANGELOG.md").write_text(changelog)
+    done = subprocess.run(
+        [sys.executable, ROOT / ".github/release_notes.py", tag],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.stdout or done.stderr).startswith(answer)
+    assert done.returncode == (not done.stdout)
