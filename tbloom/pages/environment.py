@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -140,6 +141,7 @@ def acquire(folder: Path, parameters: str | None) -> Environment:
         if environment is None:
             environment = Environment(folder, parameters)
             _opened[environment.identity] = environment
+            weakref.finalize(environment, _close, environment.env, os.getpid()).atexit = False
         environment.users += 1
         return environment
 
@@ -153,6 +155,16 @@ def release(environment: Environment, *, is_stale: bool = False) -> None:
             if not environment.is_stale:
                 environment.env.close()
             _opened.pop(environment.identity, None)
+
+
+def _close(env: lmdb.Environment, pid: int) -> None:
+    """Closes a stale one when nothing uses it any more.
+
+    While none is opened: lmdb takes a new file for one that it is closing, if the system gave it the same inode.
+    """
+    if pid == os.getpid():
+        with _guard:
+            env.close()
 
 
 def _after_fork() -> None:
