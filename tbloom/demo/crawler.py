@@ -181,7 +181,6 @@ _SETTINGS: dict[str, Any] = {
     "CONCURRENT_REQUESTS": 4,
     # Scrapy starts as many tasks for each page (100 otherwise).
     "CONCURRENT_ITEMS": 4,
-    "DOWNLOAD_TIMEOUT": 15,
     "DOWNLOAD_DELAY": 0,
     "ROBOTSTXT_OBEY": False,
     "RETRY_ENABLED": False,

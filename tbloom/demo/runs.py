@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from hashlib import sha1
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit, urlunsplit
 
 import redis
 
@@ -50,6 +51,11 @@ class Run:
         return sum(len(one.pages) for one in self.crawled)
 
     @property
+    def fetched(self) -> set[str]:
+        """The paths of its pages, by the crawlers' count."""
+        return {_path_of(page) for one in self.crawled for page in one.pages}
+
+    @property
     def twice(self) -> int:
         """Pages fetched more than once."""
         return sum(count > 1 for count in self.hits.values())
@@ -58,6 +64,12 @@ class Run:
     def failed(self) -> dict[str, str]:
         """The dead links, with the reasons."""
         return {url: reason for one in self.crawled for url, reason in one.failed.items()}
+
+
+def _path_of(url: str) -> str:
+    """A URL without its site, as the site names its pages."""
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(scheme="", netloc=""))
 
 
 class Runs:
@@ -180,6 +192,9 @@ class Runs:
         self._reporter.say(f"{name}: {run.pages:,} pages in {(ended - began) / 1000:.1f} s")
         for complaint in complaints:
             self._reporter.say(f"  a crawler reports an error: {complaint}")
+        for url, reason in run.failed.items():
+            if _path_of(url) in (self._target.pages or ()):  # no dead link
+                self._reporter.say(f"  {url} can't be fetched: {reason}")
         return run
 
     def _too_long(self, name: str) -> CommandFailed:
@@ -210,7 +225,7 @@ class Runs:
         }
 
     def _missed(self, run: Run) -> int | None:
-        return None if self._target.pages is None else len(self._target.pages - run.hits.keys())
+        return None if self._target.pages is None else len(self._target.pages - run.fetched)
 
     def _now(self) -> int:
         """The server's clock (ms)."""

@@ -96,6 +96,8 @@ def live(url: str, crawlers: int, max_pages: int, reporter: Reporter) -> Target:
         settings={
             "CLOSESPIDER_PAGECOUNT": share,
             "CONCURRENT_REQUESTS": 1,
+            # On loopback, Scrapy's 180 s: a machine may stand still for seconds.
+            "DOWNLOAD_TIMEOUT": 15,
             "DOWNLOAD_DELAY": _POLITE_SECONDS * crawlers,
             "HTTPPROXY_ENABLED": True,
             "RETRY_ENABLED": True,
