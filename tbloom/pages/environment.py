@@ -135,7 +135,7 @@ _kept: list[Environment] = []
 
 def acquire(folder: Path, parameters: str | None) -> Environment:
     """The environment of a folder, or a new one with these parameters; ``release`` it after use."""
-    with _guard, errors(folder):
+    with errors(folder), _guard:  # a fork that waits for this thread may close an environment
         identity = identity_of(folder)
         environment = _opened.get(identity) if identity else None
         if environment is None:
