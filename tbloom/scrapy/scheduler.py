@@ -9,8 +9,7 @@ from scrapy.core.scheduler import Scheduler as MemoryScheduler
 from scrapy_redis import scheduler as scrapy_redis
 
 from tbloom.scrapy.connection import make_client
-from tbloom.scrapy.crawler import CrawlEnd, ends_before_start
-from tbloom.scrapy.dupefilter.trial import is_trial
+from tbloom.scrapy.crawler import CrawlEnd, ends_before_start, is_trial
 
 if TYPE_CHECKING:
     from scrapy import Request

@@ -17,13 +17,13 @@ from tbloom.errors import ConfigError, TBloomError
 from tbloom.scrapy.claims.inflight import InFlight, in_flight
 from tbloom.scrapy.claims.middleware import SpiderMiddleware
 from tbloom.scrapy.connection import naming_redis
-from tbloom.scrapy.crawler import CrawlEnd, OnceLogger, count, ends_before_start
+from tbloom.scrapy.crawler import CrawlEnd, OnceLogger, count, ends_before_start, is_trial
 from tbloom.scrapy.dupefilter.ages import SeenAges
 from tbloom.scrapy.dupefilter.options import Options, read_options, shadow_setting
 from tbloom.scrapy.dupefilter.prefetch import Prefetch, prefetches
 from tbloom.scrapy.dupefilter.shadow import ShadowDupeFilter
 from tbloom.scrapy.dupefilter.start import look_at, other_fingerprinter
-from tbloom.scrapy.dupefilter.trial import TrialDupeFilter, is_trial
+from tbloom.scrapy.dupefilter.trial import TrialDupeFilter
 from tbloom.scrapy.meta import TTL, WITHIN
 from tbloom.scrapy.outage import CrawlBloom
 from tbloom.scrapy.settings import MARK
