@@ -45,8 +45,9 @@ def look_at(seen: CrawlBloom | CrawlExact | LocalBloom) -> Start:
     else:
         place = f"at {address_of(seen.client)}"
         if isinstance(seen, CrawlBloom):
-            items, size, warnings = seen._run(seen._protocol.glance())  # noqa: SLF001
-            held, is_new = _held(seen.config, items, size), not size
+            found = seen._run(seen._protocol.glance())  # noqa: SLF001
+            size, warnings = sum(size for _, size, _ in found.parts.values()), found.warnings
+            held, is_new = _held(seen.config, found.newest_items(seen.config), size), not size
         else:
             held, is_new = "exact", seen._run(_is_new(seen.config))  # noqa: SLF001
             warnings = seen.warnings()
