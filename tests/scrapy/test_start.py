@@ -5,19 +5,21 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
+from scrapy import Request
 from scrapy.settings import Settings
 from scrapy.utils.request import RequestFingerprinter
 
 from tbloom import ConfigMismatch, TimeBloom
-from tbloom.scrapy import ScrapyRedisFingerprinter
+from tbloom.scrapy import DupeFilter, ScrapyRedisFingerprinter
 from tbloom.scrapy.connection import address_of, make_client
 from tbloom.scrapy.dupefilter.options import read_options
-from tbloom.scrapy.dupefilter.start import look_at, other_fingerprinter
+from tbloom.scrapy.dupefilter.start import FingerprinterNote, look_at
 from tbloom.scrapy.remedies import explain
 from tests.helpers.commands import tbloom
 from tests.helpers.schedulers import ADDON, SCRAPY
@@ -160,7 +162,7 @@ def test_the_fingerprinter_stays_with_what_is_in_the_filter(
     scrapys, other = RequestFingerprinter(), ScrapyRedisFingerprinter()
 
     def finds(ours: Any, *, is_new: bool = False) -> str | None:
-        return other_fingerprinter(seen, ours, is_new=is_new)
+        return FingerprinterNote(ours).write(seen, is_new=is_new)
 
     assert finds(other) is None  # nothing is known
     assert finds(scrapys, is_new=True) is None  # what was known is of an earlier filter
@@ -180,13 +182,28 @@ def test_the_fingerprinter_stays_with_what_is_in_the_filter(
     assert [] == [key for key in client.scan_iter(f"{{{name}}}*") if ":lane:" not in key]
 
 
+@pytest.mark.parametrize(
+    "store", [{"TBLOOM_GRANULARITY": "1s", "TBLOOM_SLICES": 2}, {**EXACT, "TBLOOM_TTL": 2}]
+)
+def test_in_a_crawl_longer_than_the_window_the_fingerprinter_stays(
+    url: str, client: redis.Redis, name: str, store: dict[str, Any]
+) -> None:
+    seen = DupeFilter(Settings({"REDIS_URL": url, "TBLOOM_KEY": name, **store}))
+    seen.open()
+    client.delete(f"{{{name}}}:fingerprinter")  # as if it had expired
+    while not client.exists(f"{{{name}}}:fingerprinter"):
+        seen.request_seen(Request("data:,"))
+        time.sleep(0.1)
+    seen.close()
+
+
 @pytest.mark.parametrize("known", [b"a\nERROR: forged", b"\xff", b"a" * 1000])
 def test_what_another_program_has_noted_is_not_shown(
     url: str, client: redis.Redis, name: str, known: bytes
 ) -> None:
     client.set(f"{{{name}}}:fingerprinter", known)
     seen = read_options(Settings({"REDIS_URL": url, "TBLOOM_KEY": name}), "shop").seen
-    assert other_fingerprinter(seen, RequestFingerprinter(), is_new=False) is None
+    assert FingerprinterNote(RequestFingerprinter()).write(seen) is None
     assert SCRAPYS == client.get(f"{{{name}}}:fingerprinter")
 
 
@@ -198,10 +215,8 @@ def test_an_import_of_scrapy_rediss_set_is_known(url: str, client: redis.Redis, 
     finally:
         client.delete(f"{name}:dupefilter")
     seen = read_options(Settings({"REDIS_URL": url, "TBLOOM_KEY": name}), "shop").seen
-    assert other_fingerprinter(seen, ScrapyRedisFingerprinter(), is_new=False) is None
-    assert "ScrapyRedisFingerprinter" in str(
-        other_fingerprinter(seen, RequestFingerprinter(), is_new=False)
-    )
+    assert FingerprinterNote(ScrapyRedisFingerprinter()).write(seen) is None
+    assert "ScrapyRedisFingerprinter" in str(FingerprinterNote(RequestFingerprinter()).write(seen))
 
 
 SPIDER = """

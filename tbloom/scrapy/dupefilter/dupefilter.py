@@ -22,7 +22,7 @@ from tbloom.scrapy.dupefilter.ages import SeenAges
 from tbloom.scrapy.dupefilter.options import Options, read_options, shadow_setting
 from tbloom.scrapy.dupefilter.prefetch import Prefetch, prefetches
 from tbloom.scrapy.dupefilter.shadow import ShadowDupeFilter
-from tbloom.scrapy.dupefilter.start import look_at, other_fingerprinter
+from tbloom.scrapy.dupefilter.start import FingerprinterNote, look_at
 from tbloom.scrapy.dupefilter.trial import TrialDupeFilter
 from tbloom.scrapy.meta import TTL, WITHIN
 from tbloom.scrapy.outage import CrawlBloom
@@ -54,6 +54,7 @@ class DupeFilter(BaseDupeFilter):
         self._shares_queue = shares_queue
         known = crawler.request_fingerprinter if crawler else None
         self._fingerprinter = known or RequestFingerprinter()
+        self._note = FingerprinterNote(self._fingerprinter)
         self._flush_on_start = settings.getbool("SCHEDULER_FLUSH_ON_START")
         self._once = OnceLogger(logger)
         self._crawl_end = CrawlEnd(crawler)
@@ -134,6 +135,7 @@ class DupeFilter(BaseDupeFilter):
         ``meta={"tbloom_within": n}`` asks for the newest n slices only; in an exact store
         ``meta={"tbloom_ttl": seconds}`` says how long a new one is remembered.
         """
+        self._note.renew(self.seen)
         circuit = self._options.circuit
         guesses = circuit.answers
         answer = (self._prefetch and self._prefetch.take(request)) or self._ask(request)
@@ -218,8 +220,7 @@ class DupeFilter(BaseDupeFilter):
                 self._warn("filter %r: %s", seen.name, warning)
             if isinstance(seen, LocalBloom):
                 return
-            other = other_fingerprinter(seen, self._fingerprinter, is_new=start.is_new)
-            if other:
+            if other := self._note.write(seen, is_new=start.is_new):
                 message = (
                     "REQUEST_FINGERPRINTER_CLASS is %s, but filter %r was filled with the fingerprints of %s: "
                     "what it has seen is new to this crawl. Set that one, or another TBLOOM_KEY"
