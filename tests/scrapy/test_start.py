@@ -125,6 +125,35 @@ def test_the_address_has_no_password(settings: dict[str, Any], address: str) -> 
 
 
 @pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"REDIS_PORT": 1, "REDIS_HOST": "h"}, "REDIS_HOST"),
+        ({"REDIS_PORT": 1, "REDIS_PARAMS": {"password": "secret"}}, "REDIS_PORT"),
+        ({"REDIS_PARAMS": {"url": "redis://:secret@h"}}, "REDIS_PARAMS"),
+        (
+            {"REDIS_PARAMS": {"redis_cls": "redis.RedisCluster", "startup_nodes": []}},
+            "REDIS_PARAMS",
+        ),
+        ({"REDIS_PARAMS": {"socket_timeout": 5}}, "REDIS_URL"),
+    ],
+)
+def test_a_server_that_is_not_there_is_called_by_its_setting(
+    settings: dict[str, Any], named: str
+) -> None:
+    assert f"{named}: away" == explain(redis.ConnectionError("away"), Settings(settings))
+
+
+def test_a_key_of_another_program_is_called_by_the_setting_of_the_filter(
+    url: str, client: redis.Redis, name: str
+) -> None:
+    client.rpush(f"{{{name}}}:config", "")
+    settings = Settings({"REDIS_URL": url, "TBLOOM_KEY": name})
+    with pytest.raises(redis.ResponseError) as error:
+        read_options(settings, "shop").seen.contains("a")
+    assert explain(error.value, settings).startswith("TBLOOM_KEY: WRONGTYPE key '{")
+
+
+@pytest.mark.parametrize(
     ("stored", "ours", "expected"),
     [
         ({"slices": 3}, {}, "TBLOOM_SLICES is 7, the stored filter has 3: `tbloom reconfigure NAME --slices 7 --url SERVER`, another TBLOOM_KEY, or 3"),
@@ -150,7 +179,9 @@ def test_a_mismatch_names_the_settings_and_the_remedy(
 
 def test_the_remedy_can_be_pasted_into_a_shell() -> None:
     error = ConfigMismatch("the news", {"slices": (3, 7)}, "")
-    assert "`tbloom reconfigure 'the news' --slices 7`" in explain(error, Settings())
+    host = Settings({"REDIS_HOST": "h", "REDIS_PARAMS": {"password": "secret"}})
+    remedy = "`tbloom reconfigure 'the news' --slices 7 --url redis://h:6379/0`"
+    assert remedy in explain(error, host)
 
 
 def test_the_fingerprinter_stays_with_what_is_in_the_filter(

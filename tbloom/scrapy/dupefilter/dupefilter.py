@@ -55,7 +55,6 @@ class DupeFilter(BaseDupeFilter):
         known = crawler.request_fingerprinter if crawler else None
         self._fingerprinter = known or RequestFingerprinter()
         self._note = FingerprinterNote(self._fingerprinter)
-        self._flush_on_start = settings.getbool("SCHEDULER_FLUSH_ON_START")
         self._once = OnceLogger(logger)
         self._crawl_end = CrawlEnd(crawler)
         #: The request that was last dropped for lack of an answer.
@@ -107,6 +106,8 @@ class DupeFilter(BaseDupeFilter):
 
     def open(self) -> None:
         """Scrapy's scheduler calls this at the start. An error ends the crawl, or is raised where there is none."""
+        if ends_before_start(self._crawler):  # by a mistake in another component's settings
+            return
         with self._crawl_end.by_one_line(is_logged=self._is_outage):
             self._start(self.seen)
 
@@ -122,7 +123,7 @@ class DupeFilter(BaseDupeFilter):
         scrapy-redis' scheduler calls this at the end of each crawl unless SCHEDULER_PERSIST is set, and at the start where
         SCHEDULER_FLUSH_ON_START is: then ``open`` has cleared the filter.
         """
-        if not self._flush_on_start:
+        if not ends_before_start(self._crawler) and not self._options.flush:
             message = (
                 "Keeping what filter %r has seen for the next crawl; "
                 "SCHEDULER_FLUSH_ON_START = True forgets it"
@@ -175,7 +176,7 @@ class DupeFilter(BaseDupeFilter):
             self._attach(self._crawler, seen)
         try:
             with naming_redis(self._settings):
-                if self._flush_on_start and not ends_before_start(self._crawler):
+                if self._options.flush:
                     self._flush(seen)
                 else:
                     seen.contains(b"tbloom")
