@@ -386,6 +386,15 @@ def test_a_marking_crawl_s_stats_are_in_the_table(crawl: Any) -> None:
     assert stats["tbloom/window/items"] == 2
 
 
+def test_without_its_extra_it_names_the_extra() -> None:
+    script = "import sys; sys.modules['prometheus_client'] = None; import tbloom.bloom.metrics"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert "tbloom.bloom.metrics needs prometheus_client" in done.stderr
+    assert "pip install 'tbloom[metrics]'" in done.stderr
+
+
 SCRIPT = """
 import logging, sys
 from tbloom.scrapy.outage import CrawlBloom
