@@ -13,15 +13,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tbloom.errors import TBloomError
-from tbloom.pages import members, record, segments, workers
+from tbloom.pages import members, record, scanning, segments
 from tbloom.pages.calendar import Calendar
 from tbloom.pages.config import PagesConfig
 from tbloom.pages.index import Index, remove_stale
 from tbloom.pages.rows import PARTS, Row, Rows
-from tbloom.pages.scanning import Part
+from tbloom.pages.scanning import Part, Progress
 from tbloom.pages.segments import Found
 from tbloom.pages.snapshot import Change, Kept, Segment
-from tbloom.pages.workers import Progress
 
 logger = logging.getLogger(__name__)
 
@@ -151,7 +150,7 @@ class _Learner:
         ends = [part.begin for part in parts]
         self._total = sum(part.end for part in parts)
         done = sum(ends)
-        with closing(workers.scanned(parts, jobs)) as batches:
+        with closing(scanning.scan(parts, jobs)) as batches:
             for place, batch in batches:
                 for problem in batch.problems:
                     logger.warning("%s", problem)
@@ -247,7 +246,7 @@ class _Learner:
 
 
 def _has_records(path: Path) -> bool:
-    return any(isinstance(one, Found) for one in segments.scan(path, 0, path.stat().st_size))
+    return any(isinstance(one, Found) for one in segments.records(path, 0, path.stat().st_size))
 
 
 def _start_of(path: Path, label: str, config: PagesConfig) -> int | None:
@@ -256,7 +255,7 @@ def _start_of(path: Path, label: str, config: PagesConfig) -> int | None:
     if isinstance(start, int):
         return start
     # Its first record is damaged. The time of a page tells the slice.
-    for found in segments.scan(path, 0, path.stat().st_size):
+    for found in segments.records(path, 0, path.stat().st_size):
         if isinstance(found, Found) and found.head.kind == "response":
             slice = config.slice_at(found.head.at // 1000)
             return slice.start if slice.label == label else None

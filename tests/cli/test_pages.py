@@ -111,7 +111,7 @@ def segment_of(path: Path) -> Path:
 def offsets(path: Path) -> list[int]:
     """The offset of each record of the store's only segment."""
     segment = segment_of(path)
-    return [found.offset for found in segments.scan(segment, 0, segment.stat().st_size)]
+    return [found.offset for found in segments.records(segment, 0, segment.stat().st_size)]
 
 
 def test_a_page_comes_back_byte_for_byte(path: Path) -> None:
@@ -406,7 +406,7 @@ def test_ls_names_unreadable_bytes_and_files(path: Path) -> None:
         for name in "abcd":
             store.put(f"{URL}{name}", b"body")
     first, second, third, _ = sorted(path.glob("*.warc.gz"))
-    flipped, cut = ([*segments.scan(one, 0, one.stat().st_size)][1] for one in (first, second))
+    flipped, cut = ([*segments.records(one, 0, one.stat().st_size)][1] for one in (first, second))
     flip(first, flipped.offset)
     os.truncate(second, cut.offset + 20)
     third.unlink()

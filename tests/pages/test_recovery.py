@@ -70,7 +70,7 @@ def test_records_within_a_body_are_none(
         store.put("http://last/", b"last")
     path = segment_of(tmp_path)
     data = path.read_bytes()
-    *_, evil, _ = segments.scan(path, 0, len(data))
+    *_, evil, _ = segments.records(path, 0, len(data))
     inner = next(members.MAGIC.finditer(data, evil.offset + 1)).start()
     assert evil.offset < inner < evil.offset + evil.length - 1000
     expected = {BANK: b"the real one"}

@@ -110,7 +110,7 @@ class _Deletions:
         for path in paths:
             if not path.is_file() or segments.segment_of(path) is None:
                 continue
-            for one in segments.scan(path, 0, path.stat().st_size):
+            for one in segments.records(path, 0, path.stat().st_size):
                 if isinstance(one, Found) and one.head.kind == "metadata":
                     key = path.parent, one.head.fingerprint
                     self._found[key] = max(one.head.sequence, self._found.get(key, 0))
