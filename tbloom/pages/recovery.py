@@ -7,7 +7,7 @@ import logging
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from itertools import islice
+from itertools import islice, takewhile
 from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
@@ -126,9 +126,9 @@ class Moved(NamedTuple):
 
 
 class _Learner:
-    """Adds records of segments to an index: of each address the newest one that is whole, if it is a page.
+    """Adds records of segments to an index: of each address the newest one, if it is a page.
 
-    A power cut may have torn it, while an older one is whole.
+    A power cut may have torn it: then an older one that is whole, unless the page was deleted in between.
     """
 
     def __init__(
@@ -225,11 +225,12 @@ class _Learner:
         change.pass_sequence(self._sequence)
 
     def _newest(self, rows: list[Row]) -> Row:
-        """The newest that is whole; sorts the rows, newest first."""
+        """The one that counts; sorts the rows, newest first."""
         if len(rows) == 1:
             return rows[0]
         rows.sort(key=_sequence_of, reverse=True)
-        return next((row for row in rows if self._is_whole(row)), rows[0])
+        pages = takewhile(attrgetter("is_page"), rows)
+        return next(filter(self._is_whole, pages), rows[0])
 
     def _is_whole(self, row: Row) -> bool:
         path = segments.path_of(self._root, self._slices[row.segment].label, row.segment)
