@@ -39,8 +39,8 @@ from tests.helpers import cachesite
 from tests.helpers.cached import DOCUMENTATION, OURS, THEIRS, Opened, a_crawl, comparable, run
 from tests.helpers.making import missing
 
-#: One in twelve of its 530 pages is crawled.
-PART = 12
+#: One in 40 of its 530 pages is crawled.
+PART = 40
 DUMMY = "scrapy.extensions.httpcache.DummyPolicy"
 RFC2616 = "scrapy.extensions.httpcache.RFC2616Policy"
 URL = "http://a.example/a"
