@@ -68,6 +68,8 @@ class Opened:
         crawler.request_fingerprinter = fingerprinter or RequestFingerprinter(crawler)
         self.spider = Idle.from_crawler(crawler)
         self.storage.open_spider(self.spider)
+        if (error := getattr(self.storage, "_error", None)) is not None:  # it was logged
+            raise error
 
     def store(self, request: Request | str, response: Response | None = None) -> None:
         request = request if isinstance(request, Request) else Request(request)

@@ -52,7 +52,9 @@ def children() -> list[int]:
     """The processes that read segments for this one."""
     tasks = Path("/proc/self/task").iterdir()
     pids = [int(pid) for task in tasks for pid in (task / "children").read_text().split()]
-    return [pid for pid in pids if b"workers" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    return [
+        pid for pid in pids if b"tbloom.pages.scanning" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]
 
 
 def index_of(path: Path) -> dict[bytes, tuple[object, ...]]:

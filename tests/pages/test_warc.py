@@ -236,7 +236,7 @@ def test_zstd_files_have_the_same_content(tmp_path: Path) -> None:
         content = zstd.decompress(data)
         plain.append(str(path.with_suffix("")))
         Path(plain[-1]).write_bytes(content)
-        starts = [found.offset for found in segments.scan(path, 0, len(data))]
+        starts = [found.offset for found in segments.records(path, 0, len(data))]
         blocks = map(zstd.decompress, (data[a:b] for a, b in pairwise([*starts, len(data)])))
         assert [content] == [b"".join(block for block in blocks if block.startswith(b"WARC/1.1"))]
     assert len(plain) > 1
