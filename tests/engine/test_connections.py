@@ -341,3 +341,22 @@ async def test_a_cancelled_task_ends_wherever_it_is(url: str, name: str) -> None
         is_over = True
         await asyncio.wait(tasks)
         assert [True] * len(tasks) == [task.cancelled() for task in tasks]
+
+
+async def test_a_call_whose_first_try_took_longer_than_retry_for_is_sent_again(
+    make: Any, url: str
+) -> None:
+    """As after a process, or its machine, stood still in the middle of it."""
+
+    def late(number: int) -> Fault | None:
+        if number != 2:
+            return None
+        time.sleep(0.1)
+        return Fault.LOSE
+
+    with Proxy(url, late) as proxy:
+        ours = make(url=proxy.url, retry_for=0.01)
+        assert await ours.add("a")
+        assert await ours.add("b")
+        assert not await ours.add("b")
+        assert proxy.struck == {Fault.LOSE: 1}
