@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
+import signal
 import threading
 import time
 from collections import Counter
@@ -20,6 +21,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from tbloom import AsyncTimeBloom, Claim, TimeBloom
+from tbloom.demo.localredis import LocalRedis
 from tbloom.engine.aio import _cancellable
 from tests.helpers.forks import in_child, needs_fork
 from tests.helpers.making import needs_kept
@@ -70,14 +72,16 @@ def test_server_has_closed_the_connection(
         assert kept not in connections(client, name)
 
 
-def test_late_reply_is_not_the_next_call_s(url: str, name: str, client: redis.Redis) -> None:
+def test_late_reply_is_not_the_next_call_s(own_server: LocalRedis, name: str) -> None:
     """After a time-out the connection is given up: what still comes over it is nobody's."""
-    with TimeBloom.from_url(f"{url}?socket_timeout=0.2", name, retry_for=0.1) as seen:
+    assert own_server.process is not None
+    url = f"{own_server.url}?socket_timeout=0.2"
+    with TimeBloom.from_url(url, name, retry_for=0.1) as seen:
         assert seen.add("old")
-        client.client_pause(500)
+        own_server.process.send_signal(signal.SIGSTOP)
         with pytest.raises(redis.TimeoutError):
             seen.contains("new")
-        client.client_unpause()
+        own_server.process.send_signal(signal.SIGCONT)
         assert [seen.contains("old"), seen.contains("new")] == [True, False]
 
 
