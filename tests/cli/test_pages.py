@@ -315,7 +315,7 @@ def test_ls_prints_the_address_of_each_page(filled: Path) -> None:
     listed = process("pages", "ls", filled).stdout
     assert listed == f"{URL}\n{URL}two\nkey:017468726565\n".encode()
     get = ["xargs", "-n", "1", *TBLOOM, "pages", "get", str(filled)]
-    done = subprocess.run(get, input=listed, capture_output=True, timeout=60, check=True)
+    done = subprocess.run(get, input=listed, capture_output=True, check=True)
     assert done.stdout == b"<p>one\n" + b"" + b"\x00\xff\r\n"
 
 
@@ -571,14 +571,14 @@ def test_ls_prints_pages_as_it_finds_them(large: Path) -> None:
         assert running.stdout
         assert running.stderr
         running.stdout.close()
-        assert running.wait(timeout=60) == 1
+        assert running.wait() == 1
         assert running.stderr.read() == b""
 
 
 def test_ctrl_c_ends_ls(large: Path) -> None:
     with listing(large) as running:
         running.send_signal(signal.SIGINT)
-        out, err = running.communicate(timeout=60)
+        out, err = running.communicate()
     assert (130, b"tbloom: interrupted\n") == (running.returncode, err)
     assert len(out.splitlines()) < 1000
 
@@ -609,7 +609,7 @@ def without(package: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """``tbloom`` where a package is not installed."""
     program = f"import sys; sys.modules[{package!r}] = None; from tbloom.cli import main; sys.exit(main())"
     command = [sys.executable, "-c", program, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize("package", ["lmdb", "isal"])
