@@ -19,6 +19,7 @@ import redis
 from tbloom import AsyncTimeBloom, TimeBloom
 from tbloom.demo.localredis import LocalRedis, find_binary
 from tbloom.distinct import AsyncDistinctCounter, DistinctCounter
+from tbloom.engine import urls
 from tbloom.exact import AsyncExactFilter, ExactFilter
 from tests.helpers import forked, servers, website
 from tests.helpers.making import Awaited, AwaitedCounter, missing
@@ -41,6 +42,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A shell's background job: the commands that tests interrupt would inherit it.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # A machine that stands still for seconds is no outage for tests without resends.
+    urls.SOCKET_TIMEOUT = 60.0
     config.stash[_stack] = ExitStack()
     if config.option.collectonly:
         return

@@ -131,7 +131,6 @@ def test_back_over_a_slice_and_forward_items_of_the_later_one_are_new_once_more(
     assert all(seen.contains_many(later))
 
 
-@pytest.mark.timeout(600)
 def test_wherever_the_clock_jumps_what_the_window_holds_is_seen_and_nothing_else(
     jumps: Jumps, seen: TimeBloom
 ) -> None:

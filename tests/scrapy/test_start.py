@@ -309,7 +309,6 @@ def test_scrapys_commands_that_try_a_spider_leave_redis_alone(
         env={**os.environ, "PYTHONPATH": str(project)},
         capture_output=True,
         text=True,
-        timeout=60,
     )
     assert done.returncode == 0, done.stderr
     assert "tbloom's filter is neither asked nor filled" in done.stderr
