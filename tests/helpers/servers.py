@@ -110,7 +110,7 @@ class Clockwork:
     def __init__(self, directory: Path, *, busy: bool = False) -> None:
         self._file = directory / "clock"
         self._write("2019-06-03 00:00:00")
-        rate = {"FAKETIME_CACHE_DURATION": "1"} if busy else {"FAKETIME_NO_CACHE": "1"}
+        rate = {"FAKETIME_CACHE_DURATION": "0"} if busy else {"FAKETIME_NO_CACHE": "1"}
         self.server = _faked({"FAKETIME_TIMESTAMP_FILE": str(self._file), **rate})
 
     def set(self, when: str | datetime) -> None:
