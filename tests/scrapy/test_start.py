@@ -229,12 +229,16 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("scheduler", [[], ["-s", "SCHEDULER=scrapy_redis.scheduler.Scheduler"]])
 @pytest.mark.parametrize(
-    "command", [["parse", "--spider", "files", "--depth", "3"], ["shell", "-c", SHELL]]
-)
+    "command",
+    [
+        ["parse", "--spider", "files", "--depth", "3", "-s", "SCHEDULER=scrapy_redis.scheduler.Scheduler"],
+        ["shell", "-c", SHELL],
+    ],
+    ids=["parse, scrapy-redis", "shell, scrapy"],
+)  # fmt: skip
 def test_scrapys_commands_that_try_a_spider_leave_redis_alone(
-    project: Path, client: redis.Redis, name: str, command: list[str], scheduler: list[str]
+    project: Path, client: redis.Redis, name: str, command: list[str]
 ) -> None:
     """``parse`` filters by itself, ``shell`` nothing, as without tbloom."""
     lines = [
@@ -250,7 +254,7 @@ def test_scrapys_commands_that_try_a_spider_leave_redis_alone(
     (project / "settings.py").write_text("\n".join(lines))
     page = (project / "a.html").as_uri()
     done = subprocess.run(
-        [sys.executable, "-m", "scrapy", *command, *scheduler, page],
+        [sys.executable, "-m", "scrapy", *command, page],
         check=False,
         cwd=project,
         env={**os.environ, "PYTHONPATH": str(project)},
