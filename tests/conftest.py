@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import json
 import secrets
 import signal
@@ -69,6 +70,11 @@ def pytest_report_header(config: pytest.Config) -> str:
 def pytest_deselected(items: list[pytest.Item]) -> None:
     if items:
         items[0].config.stash[_deselected] = len(items)
+
+
+def pytest_collection_finish() -> None:
+    """The garbage collector need not look again and again through all that the tests imported."""
+    gc.freeze()
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -202,6 +202,7 @@ def test_each_item_is_new_once_while_slots_move_and_a_master_dies(moving_name: s
         _assert_only_unreplicated_items_were_new_twice(claims, items, replicated, range(8, 12))
 
 
+@pytest.mark.check
 def test_each_item_is_new_once_while_slots_move_for_threads_too(
     own_cluster: servers.Cluster, moving_name: str
 ) -> None:

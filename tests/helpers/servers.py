@@ -112,7 +112,7 @@ class Clockwork:
         self._file = directory / "clock"
         self._now = datetime(2019, 6, 3, tzinfo=timezone.utc)
         self._write()
-        rate = {"FAKETIME_CACHE_DURATION": "1"} if busy else {"FAKETIME_NO_CACHE": "1"}
+        rate = {"FAKETIME_CACHE_DURATION": "0"} if busy else {"FAKETIME_NO_CACHE": "1"}
         self.server = _faked({"FAKETIME_TIMESTAMP_FILE": str(self._file), **rate})
 
     def set(self, when: str | datetime) -> None:

@@ -281,8 +281,15 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("scheduler", [[], ["-s", "SCHEDULER=scrapy_redis.scheduler.Scheduler"]])
-@pytest.mark.parametrize("command", TRIALS)
+@pytest.mark.parametrize(
+    ("command", "scheduler"),
+    [
+        ("parse", ["-s", "SCHEDULER=scrapy_redis.scheduler.Scheduler"]),
+        ("shell", []),
+        ("fetch", []),
+    ],
+    ids=["parse, scrapy-redis", "shell, scrapy", "fetch, scrapy"],
+)
 def test_scrapys_commands_that_try_a_spider_leave_redis_alone(
     project: Path, client: redis.Redis, name: str, command: str, scheduler: list[str]
 ) -> None:
