@@ -15,8 +15,7 @@
     calendar.py     the slices that are live now
     lock.py         one writer at a time, and how the last one ended
     rows.py         what the index needs of each record, sorted
-    scanning.py     the records of a segment, and a check of each
-    workers.py      scans in several processes
+    scanning.py     segments are read, in one process or several
     recovery.py     the index is brought up to the files
     opening.py      opens a store, and repairs it
     appending.py    the segments that a writer appends to

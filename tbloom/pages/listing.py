@@ -56,7 +56,7 @@ def _current(root: Path, index: Index, calendar: Calendar) -> Iterator[tuple[Seg
     for segment in sorted(known, key=lambda one: (starts[one.label], one.number)):
         path = segments.path_of(root, segment.label, segment.number)
         try:
-            for found in segments.scan(path, 0, segment.size):
+            for found in segments.records(path, 0, segment.size):
                 if isinstance(found, Gap):
                     logger.warning("%s: at %d, %d bytes are no record", path, *found)
                 elif _is_current(index, calendar, segment.number, found):

@@ -8,7 +8,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from tbloom.errors import ConfigError, TBloomError
-from tbloom.pages import recovery, segments, workers
+from tbloom.pages import recovery, scanning, segments
 from tbloom.pages.config import PagesConfig, agreed
 from tbloom.pages.index import Index, at_newest, is_index, newest_of, remove_stale
 from tbloom.pages.lock import WriterLock, is_held, is_suspect
@@ -81,9 +81,9 @@ def to_write(root: Path, wanted: PagesConfig | None) -> tuple[Index, PagesConfig
         raise
 
 
-def rebuild(root: Path, progress: workers.Progress | None, jobs: int | None) -> None:
+def rebuild(root: Path, progress: scanning.Progress | None, jobs: int | None) -> None:
     """Makes the store's index anew from its segments."""
-    workers.check_jobs(jobs)
+    scanning.check_jobs(jobs)
     if not root.is_dir() or (stored := _parameters_of(root)) is None:
         raise ConfigError("path", str(root), "a folder with segments of a page store")
     lock, is_clean = WriterLock(root), False

@@ -218,6 +218,26 @@ def page_of(record: bytes) -> Page:
         raise Damaged(f"a record that tbloom did not write ({error})") from None
 
 
+def check(data: bytes) -> None:
+    """Raises Damaged where the bytes of a record have changed."""
+    block = block_of(data)
+    head, begin = _split(block, 0, "latin-1")
+    fields = {name.lower(): value for name, value in head}
+    end = len(block) - len(_END)
+    if not block.startswith(b"WARC/1."):
+        raise Damaged("it is no WARC record")
+    if fields.get("content-length") != f"{end - begin}" or not block.endswith(_END):
+        raise Damaged("its lengths contradict each other")
+    is_http = fields.get("content-type", "").startswith("application/http")
+    payload = block.find(_BLANK, begin, end) + len(_BLANK) if is_http else begin
+    given = fields.get("warc-block-digest"), fields.get("warc-payload-digest")
+    if given == (None, None):
+        raise Damaged("it has no digest")
+    for digest, start in zip(given, (begin, payload), strict=True):
+        if digest is not None and not is_digest(digest, memoryview(block)[start:end]):
+            raise Damaged(f"its digest is not {digest}")
+
+
 def _split(block: bytes, begin: int, encoding: str) -> tuple[Pairs, int]:
     """The named fields after the first line, and the offset of what they describe."""
     end = block.find(_BLANK, begin)

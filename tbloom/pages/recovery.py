@@ -7,21 +7,20 @@ import logging
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from itertools import islice
+from itertools import islice, takewhile
 from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
 from tbloom.errors import TBloomError
-from tbloom.pages import members, record, segments, workers
+from tbloom.pages import members, record, scanning, segments
 from tbloom.pages.calendar import Calendar
 from tbloom.pages.config import PagesConfig
 from tbloom.pages.index import Index, remove_stale
 from tbloom.pages.rows import PARTS, Row, Rows
-from tbloom.pages.scanning import Part
+from tbloom.pages.scanning import Part, Progress
 from tbloom.pages.segments import Found
 from tbloom.pages.snapshot import Change, Kept, Segment
-from tbloom.pages.workers import Progress
 
 logger = logging.getLogger(__name__)
 
@@ -127,9 +126,9 @@ class Moved(NamedTuple):
 
 
 class _Learner:
-    """Adds records of segments to an index: of each address the newest one that is whole, if it is a page.
+    """Adds records of segments to an index: of each address the newest one, if it is a page.
 
-    A power cut may have torn it, while an older one is whole.
+    A power cut may have torn it: then an older one that is whole, unless the page was deleted in between.
     """
 
     def __init__(
@@ -151,7 +150,7 @@ class _Learner:
         ends = [part.begin for part in parts]
         self._total = sum(part.end for part in parts)
         done = sum(ends)
-        with closing(workers.scanned(parts, jobs)) as batches:
+        with closing(scanning.scan(parts, jobs)) as batches:
             for place, batch in batches:
                 for problem in batch.problems:
                     logger.warning("%s", problem)
@@ -226,11 +225,12 @@ class _Learner:
         change.pass_sequence(self._sequence)
 
     def _newest(self, rows: list[Row]) -> Row:
-        """The newest that is whole; sorts the rows, newest first."""
+        """The one that counts; sorts the rows, newest first."""
         if len(rows) == 1:
             return rows[0]
         rows.sort(key=_sequence_of, reverse=True)
-        return next((row for row in rows if self._is_whole(row)), rows[0])
+        pages = takewhile(attrgetter("is_page"), rows)
+        return next(filter(self._is_whole, pages), rows[0])
 
     def _is_whole(self, row: Row) -> bool:
         path = segments.path_of(self._root, self._slices[row.segment].label, row.segment)
@@ -247,7 +247,7 @@ class _Learner:
 
 
 def _has_records(path: Path) -> bool:
-    return any(isinstance(one, Found) for one in segments.scan(path, 0, path.stat().st_size))
+    return any(isinstance(one, Found) for one in segments.records(path, 0, path.stat().st_size))
 
 
 def _start_of(path: Path, label: str, config: PagesConfig) -> int | None:
@@ -256,7 +256,7 @@ def _start_of(path: Path, label: str, config: PagesConfig) -> int | None:
     if isinstance(start, int):
         return start
     # Its first record is damaged. The time of a page tells the slice.
-    for found in segments.scan(path, 0, path.stat().st_size):
+    for found in segments.records(path, 0, path.stat().st_size):
         if isinstance(found, Found) and found.head.kind == "response":
             slice = config.slice_at(found.head.at // 1000)
             return slice.start if slice.label == label else None

@@ -16,13 +16,15 @@ from struct import Struct
 from tempfile import SpooledTemporaryFile
 from typing import TYPE_CHECKING, NamedTuple
 
+from tbloom.pages.segments import Found
 from tbloom.pages.snapshot import Entry
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 _FORM = Struct("<16sIQIqQ?")
-_LENGTH = _FORM.size
+#: Bytes of a row.
+LENGTH = _FORM.size
 #: Few enough that a process may have them open all.
 PARTS = 128
 _SHIFT = 8 - (PARTS.bit_length() - 1)
@@ -41,6 +43,13 @@ class Row(NamedTuple):
     at: int
     sequence: int
     is_page: bool
+
+    @classmethod
+    def of(cls, segment: int, found: Found) -> Row:
+        """The row of a record."""
+        head = found.head
+        place = segment, found.offset, found.length
+        return cls(head.fingerprint, *place, head.at, head.sequence, head.kind == "response")
 
     @property
     def packed(self) -> bytes:
@@ -73,14 +82,14 @@ class Rows:
     def add(self, packed: bytes) -> None:
         """Adds packed rows."""
         parts = self._parts
-        for begin in range(0, len(packed), _LENGTH):
-            parts[packed[begin] >> _SHIFT].write(packed[begin : begin + _LENGTH])
+        for begin in range(0, len(packed), LENGTH):
+            parts[packed[begin] >> _SHIFT].write(packed[begin : begin + LENGTH])
 
     def parts(self) -> Iterator[Iterator[list[Row]]]:
         """The rows of each address, by address, part by part."""
         for part in self._parts:
             part.seek(0)
-            rows = sorted(iter(partial(part.read, _LENGTH), b""))
+            rows = sorted(iter(partial(part.read, LENGTH), b""))
             part.close()
             yield ([*unpacked(b"".join(group))] for _, group in groupby(rows, _fingerprint_of))
 

@@ -114,7 +114,7 @@ def segment_of(path: Path) -> str | None:
         return None
 
 
-def scan(path: Path, begin: int, end: int) -> Iterator[Found | Gap]:
+def records(path: Path, begin: int, end: int) -> Iterator[Found | Gap]:
     """The records of a segment between two offsets, and the gaps between them; bodies are not read.
 
     Where the first record is damaged, the record that ends with the file gives the segment's ID: bytes in a page's

@@ -19,8 +19,8 @@ from tbloom.pages.info import PagesInfo, PagesReport
 from tbloom.pages.members import check_codec
 from tbloom.pages.page import Headers, Page, check_page, fingerprint_of
 from tbloom.pages.reading import get_many
+from tbloom.pages.scanning import Progress
 from tbloom.pages.verify import verify
-from tbloom.pages.workers import Progress
 from tbloom.pages.writer import Writer, batches
 
 if TYPE_CHECKING:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from contextlib import closing, suppress
 from pathlib import Path
 
-from tbloom.pages import segments, workers
+from tbloom.pages import scanning, segments
 from tbloom.pages.calendar import Calendar
 from tbloom.pages.index import Index
 from tbloom.pages.info import PagesReport
 from tbloom.pages.rows import unpacked
-from tbloom.pages.scanning import Batch, Part
+from tbloom.pages.scanning import Batch, Part, Progress
 from tbloom.pages.snapshot import Segment, Snapshot
-from tbloom.pages.workers import Progress
 
 
 def verify(
@@ -23,7 +22,7 @@ def verify(
     jobs: int | None = None,
 ) -> PagesReport:
     """The numbers of pages and records, and the problems."""
-    workers.check_jobs(jobs)
+    scanning.check_jobs(jobs)
     problems: list[str] = []
     pages = 0
     with index.reading() as snapshot:
@@ -76,7 +75,7 @@ def _fill(
 ) -> None:
     total = sum(one.part.end for one in findings)
     done = 0
-    with closing(workers.scanned([one.part for one in findings], jobs)) as batches:
+    with closing(scanning.scan([one.part for one in findings], jobs)) as batches:
         for place, batch in batches:
             done += batch.end - findings[place].done
             findings[place].add(batch, snapshot)

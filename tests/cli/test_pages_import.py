@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tbloom.cli.kit import progress
 from tbloom.pages import PageStore
 from tests.helpers.commands import process, refused, started, tbloom
 from tests.helpers.foreignwarcs import MEMBERS, record, response
@@ -126,7 +127,7 @@ def test_ctrl_c_ends_an_import_between_two_batches(path: Path, tmp_path: Path) -
     while sum(found.stat().st_size for found in files(path)) < 10_000:  # a batch has begun
         assert running.poll() is None
     running.send_signal(signal.SIGINT)
-    _, errors = running.communicate(b"".join(pages[500:]), timeout=100)
+    _, errors = running.communicate(b"".join(pages[500:]))
     assert (130, False) == (running.returncode, b"Traceback" in errors)
     assert 256 <= len(stored(path)) < 1_000
     assert tbloom("pages", "import", path, tmp_path / "all.warc", "--quiet").returncode == 0
@@ -164,6 +165,24 @@ def test_exported_pages_can_be_imported(
     assert tbloom("pages", "import", tmp_path / "new", tmp_path / "some.warc.zst").returncode == 0
     with PageStore(filled) as store, PageStore(tmp_path / "new") as new:
         assert [page for page in store.pages() if int(page.url[-1]) in expected] == [*new.pages()]
+
+
+@pytest.mark.parametrize(
+    ("words", "last"),
+    [
+        ([], "  5 of 5 pages"),
+        ([url(1), url("none")], "  1 of 2 pages"),
+        (["--since", "2019-06-10T13:00:00Z"], "  4 pages so far"),
+    ],
+)
+def test_export_shows_how_much_is_done(
+    filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], last: str
+) -> None:
+    """Where it is known how much there is."""
+    monkeypatch.setattr(progress, "_LINE_SECONDS", 0)
+    done = tbloom("pages", "export", filled, "-o", tmp_path / "some.warc.gz", *words)
+    lines = [line for line in done.stderr.splitlines() if line.startswith("  ")]
+    assert last == lines[-1]
 
 
 def test_export_names_what_is_not_there(filled: Path, tmp_path: Path) -> None:

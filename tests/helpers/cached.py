@@ -25,7 +25,7 @@ THEIRS = "scrapy.extensions.httpcache.FilesystemCacheStorage"
 def run(*rounds: list[dict[str, Any]], **job: Any) -> tuple[list[dict[str, Any]], str]:
     """Runs the crawls, round by round; returns their results and the log."""
     given = json.dumps({"rounds": rounds, **job})
-    done = forked.run("tests.helpers.cachecrawl", stdin=given, timeout=50)  # a test may do it twice
+    done = forked.run("tests.helpers.cachecrawl", stdin=given)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     return found["crawls"], found["log"]
@@ -68,6 +68,8 @@ class Opened:
         crawler.request_fingerprinter = fingerprinter or RequestFingerprinter(crawler)
         self.spider = Idle.from_crawler(crawler)
         self.storage.open_spider(self.spider)
+        if (error := getattr(self.storage, "_error", None)) is not None:  # it was logged
+            raise error
 
     def store(self, request: Request | str, response: Response | None = None) -> None:
         request = request if isinstance(request, Request) else Request(request)

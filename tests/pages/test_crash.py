@@ -116,7 +116,7 @@ def _expect(expected: dict[str, bytes], address: str, data: bytes | None) -> Non
         expected[address] = data
 
 
-@pytest.mark.parametrize("runs", [12, pytest.param(50, marks=pytest.mark.check)])
+@pytest.mark.parametrize("runs", [8, pytest.param(50, marks=pytest.mark.check)])
 def test_killed_at_any_moment(path: Path, runs: int) -> None:
     """Each acknowledged page comes back, and the last put or delete is there whole or not at all."""
     chance = random.Random(9)

@@ -70,7 +70,7 @@ def test_records_within_a_body_are_none(
         store.put("http://last/", b"last")
     path = segment_of(tmp_path)
     data = path.read_bytes()
-    *_, evil, _ = segments.scan(path, 0, len(data))
+    *_, evil, _ = segments.records(path, 0, len(data))
     inner = next(members.MAGIC.finditer(data, evil.offset + 1)).start()
     assert evil.offset < inner < evil.offset + evil.length - 1000
     expected = {BANK: b"the real one"}
@@ -113,6 +113,21 @@ def test_a_torn_page_does_not_replace_the_one_on_the_disk(tmp_path: Path) -> Non
         (path / "lock").write_text('{"pid": 1, "boot": "another"}')
         with PageStore(path) as store:
             assert b"old" + noise == body_of(store, BANK)
+
+
+def test_a_damaged_page_that_was_put_again_is_not_taken_for_deleted(tmp_path: Path) -> None:
+    """As before the index was made anew, an error says so."""
+    with PageStore(tmp_path, segment_bytes=1) as store:
+        store.put(BANK, b"deleted")
+        store.delete(BANK)
+        store.put(BANK, random.Random(4).randbytes(20_000))
+    newest = files(tmp_path)[-1]
+    data = bytearray(newest.read_bytes())
+    data[-10_000] ^= 1
+    newest.write_bytes(data)
+    PageStore.rebuild(tmp_path)
+    with PageStore(tmp_path, readonly=True) as store, pytest.raises(TBloomError, match="damaged"):
+        store.get(BANK)
 
 
 def test_a_store_is_marked_before_anything_changes(

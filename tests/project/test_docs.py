@@ -90,8 +90,8 @@ def crawled(client: redis.Redis, folder: Path) -> None:
         cache.store(request)
 
 
-#: Their blocks start a process each.
-LONG = ("operating.md", "pages.md")
+#: Most of their blocks start processes.
+LONG = ("cli.md", "migration.md", "operating.md", "pages.md", "quickstart.md")
 
 
 @pytest.mark.usefixtures("away_from_midnight")

@@ -107,7 +107,7 @@ def test_ctrl_c_ends_an_asyncio_program(plain: Runner) -> None:
         assert running.stdout.readline() == b"True\n"
         running.send_signal(signal.SIGINT)
         try:
-            _, errors = running.communicate(timeout=20)
+            _, errors = running.communicate()
         finally:
             running.kill()
     assert errors.rstrip().endswith(b"KeyboardInterrupt")

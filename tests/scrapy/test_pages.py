@@ -21,7 +21,6 @@ import pytest
 from hypothesis import given
 from hypothesis.strategies import from_regex
 from scrapy import Request
-from scrapy.exceptions import IgnoreRequest
 from scrapy.http import HtmlResponse, Response, TextResponse, XmlResponse
 from scrapy.settings import Settings
 from scrapy.utils.request import fingerprint
@@ -40,8 +39,8 @@ from tests.helpers import cachesite
 from tests.helpers.cached import DOCUMENTATION, OURS, THEIRS, Opened, a_crawl, comparable, run
 from tests.helpers.making import missing
 
-#: One in twelve of its 530 pages is crawled.
-PART = 12
+#: One in 40 of its 530 pages is crawled.
+PART = 40
 DUMMY = "scrapy.extensions.httpcache.DummyPolicy"
 RFC2616 = "scrapy.extensions.httpcache.RFC2616Policy"
 URL = "http://a.example/a"
@@ -584,17 +583,28 @@ def test_a_forked_crawl_does_not_write_with_its_parents(tmp_path: Path) -> None:
         assert 0 == os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def test_without_a_store_nothing_is_fetched(tmp_path: Path) -> None:
-    """Where there is no crawl that could be ended, as in ``scrapy shell``."""
-    with PageStore(tmp_path / "tests"):
-        opened = Opened.__new__(Opened)
-        with pytest.raises(StoreLocked):
-            opened.__init__(tmp_path / "%(spider)s")
-        for _ in range(2):
-            with pytest.raises(IgnoreRequest):
-                opened.retrieve(URL)
-        opened.store(URL)
-        opened.storage.close_spider(opened.spider)
+def test_scrapy_shell_beside_a_writer(site: Any, tmp_path: Path) -> None:
+    """One line says that the store can't be opened, and what to set; the page is fetched."""
+    settings = {
+        "HTTPCACHE_ENABLED": 1,
+        "HTTPCACHE_STORAGE": "tbloom.scrapy.PageCacheStorage",
+        "TBLOOM_PAGES_PATH": tmp_path,
+        "LOG_LEVEL": "WARNING",
+    }
+    words = [word for name, value in settings.items() for word in ("-s", f"{name}={value}")]
+    code = "(response.status, response.flags)"
+    with PageStore(tmp_path):
+        done = subprocess.run(
+            [sys.executable, "-m", "scrapy", "shell", *words, "-c", code, f"{site.url}/plain"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+    assert done.stdout.strip() == "(200, [])"
+    [line] = done.stderr.splitlines()
+    assert "TBLOOM_PAGES_PATH: " in line
+    assert "TBLOOM_PAGES_READONLY = True; until then, all pages are fetched" in line
 
 
 def test_every_store_allows_the_settings_of_the_cache() -> None:
@@ -625,7 +635,7 @@ except ImportError as error:
 def test_without_the_extra_it_says_what_to_install() -> None:
     """The rest of ``tbloom.scrapy`` works, also with ``import *``."""
     done = subprocess.run(
-        [sys.executable, "-c", WITHOUT], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=False
     )
     assert ("", 0) == (done.stderr, done.returncode)
     assert re.fullmatch(

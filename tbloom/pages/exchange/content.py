@@ -24,6 +24,8 @@ else:
 _READ, _PIECE = 1 << 16, 1 << 20
 #: Bytes from which a member's start is decompressed.
 _PROBE = 1 << 12
+#: How often a file is read again behind damage: this many times its bytes so far, or this many bytes.
+_TIMES, _BYTES = 8, 1 << 24
 _WARC, _END = b"WARC/", b"\r\n\r\n"
 #: The longest match of a format's pattern.
 _PATTERN_BYTES = 11
@@ -80,6 +82,8 @@ class Content:
         self._file = file
         #: Bytes that were read and not decoded, and their offset.
         self._raw, self._offset = b"", 0
+        #: Bytes that the next read asks for; bytes that were read again.
+        self._ahead, self._again = _READ, 0
         self._more(len(_WARC))
         found = next((one for one in _FORMATS if self._raw.startswith(one.starts)), None)
         if found is None:
@@ -153,9 +157,15 @@ class Content:
             raise Damaged("its length is wrong")
 
     def resume(self) -> bool:
-        """Goes to the next place behind damage that looks like a record; False: there is none."""
-        if self._file.seekable():
-            # What is damaged may have been decoded beyond its end.
+        """Goes to the next place behind damage that looks like a record; False: there is none.
+
+        What was read beyond the damage is read again. Not without end: where each record of a stranger's file claims to
+        be as long as the file, this goes on behind what was read.
+        """
+        end = self._offset + len(self._raw)
+        again = self._again + end - (self.place + 1)
+        if again <= max(_BYTES, _TIMES * end) and self._file.seekable():
+            self._again, self._ahead = again, _PROBE
             self._file.seek(self.place + 1)
             self._raw, self._offset = b"", self.place + 1
         self._content.clear()
@@ -218,8 +228,9 @@ class Content:
 
     def _more(self, size: int) -> bool:
         """Reads until that many bytes are there, or all that are left; False: there are none."""
-        while len(self._raw) < size and (data := self._file.read(max(_READ, size))):
+        while len(self._raw) < size and (data := self._file.read(max(self._ahead, size))):
             self._raw += data
+            self._ahead = min(2 * self._ahead, _READ)
         return bool(self._raw)
 
     def _drop(self, size: int) -> None:

@@ -103,14 +103,18 @@ class _File:
 
 
 class _Deletions:
-    """Which pages were deleted, in files that are segments of a store; their fingerprints with the sequence number."""
+    """Which pages were deleted, in files that are segments of a store; their fingerprints with the sequence number.
+
+    The deletion may be in a later file of the slice, which is not given.
+    """
 
     def __init__(self, paths: Iterable[Path]) -> None:
         self._found: dict[tuple[Path, bytes], int] = {}
-        for path in paths:
-            if not path.is_file() or segments.segment_of(path) is None:
-                continue
-            for one in segments.scan(path, 0, path.stat().st_size):
+        given = [path for path in paths if _is_segment(path)]
+        slices = {(path.parent, segments.label_of(path)) for path in given}
+        others = (path for folder, label in slices for path in folder.glob(f"{label}-*.warc.*"))
+        for path in {*given, *filter(_is_segment, others)}:
+            for one in segments.records(path, 0, path.stat().st_size):
                 if isinstance(one, Found) and one.head.kind == "metadata":
                     key = path.parent, one.head.fingerprint
                     self._found[key] = max(one.head.sequence, self._found.get(key, 0))
@@ -120,6 +124,10 @@ class _Deletions:
         if path is None or not re.fullmatch(r"\d{1,19}", sequence):
             return False
         return int(sequence) < self._found.get((path.parent, fingerprint_of(page.address)), 0)
+
+
+def _is_segment(path: Path) -> bool:
+    return path.is_file() and segments.segment_of(path) is not None
 
 
 class _Reader:

@@ -8,7 +8,6 @@ import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scrapy.exceptions import IgnoreRequest
 from scrapy.utils.project import data_path
 from scrapy.utils.request import RequestFingerprinter
 
@@ -19,6 +18,7 @@ from tbloom.scrapy.crawler import CrawlEnd, OnceLogger, count
 from tbloom.scrapy.pages.addresses import KEY, url_of
 from tbloom.scrapy.pages.responses import fields_of, headers_of, response_of
 from tbloom.scrapy.pages.shared import SharedStore
+from tbloom.scrapy.remedies import explain
 from tbloom.scrapy.settings import (
     PAGES,
     Setting,
@@ -38,6 +38,7 @@ logger = logging.getLogger(__name__)
 
 _REFUSED = "The page store can't hold %s, which is fetched again each time, and perhaps others: %s"
 _FAILED = "%s could not be stored, and perhaps others; the crawl goes on: %s"
+_WITHOUT = "%s; until then, all pages are fetched"
 _UNREAD = (
     "%s could not be read from the page store, and counts as not stored; perhaps others, too: %s"
 )
@@ -75,13 +76,18 @@ class PageCacheStorage:
             self._error = error
 
     def open_spider(self, spider: Spider) -> None:
-        """Scrapy calls this when a crawl begins. An error ends the crawl, or is raised where there is none."""
-        self._fingerprinter = spider.crawler.request_fingerprinter or self._fingerprinter
-        with CrawlEnd(spider.crawler).by_one_line(PAGES):
-            if self._error is not None:
-                raise self._error
-            if self._shared is None:
-                self._open(spider.name)
+        """Scrapy calls this when a crawl begins. An error ends the crawl; ``scrapy shell`` goes on without the store."""
+        crawler = spider.crawler
+        self._fingerprinter = crawler.request_fingerprinter or self._fingerprinter
+        try:
+            with CrawlEnd(crawler).by_one_line(PAGES):
+                if self._error is not None:
+                    raise self._error
+                if self._shared is None:
+                    self._open(spider.name)
+        except (TBloomError, OSError) as error:
+            self._error = error
+            logger.error(_WITHOUT, explain(error, crawler.settings, PAGES))
 
     def close_spider(self, spider: Spider) -> None:  # noqa: ARG002 - the signature is Scrapy's
         """Scrapy calls this when a crawl ends; the last one waits until its pages are on the disk."""
@@ -91,7 +97,7 @@ class PageCacheStorage:
     def retrieve_response(self, spider: Spider, request: Request) -> Response | None:
         """The stored response, or None if there is none that is new enough."""
         if self._shared is None:
-            raise IgnoreRequest("the page store is not open")
+            return None
         try:
             page = self._shared.store.get(self._address(request))
         except (TBloomError, OSError) as error:

@@ -32,7 +32,10 @@ def run(arguments: argparse.Namespace) -> int:
         urls = [*_urls(stack, arguments)] if is_named else None
         store = stack.enter_context(PageStore(arguments.path, readonly=True))
         file = stack.enter_context(outfile.writing(arguments.output))
-        advance = stack.enter_context(reporter.count("Exporting", None))
+        # (How many pages are of a time is not known before they are read.)
+        some = arguments.since or arguments.until
+        total = None if some else len(store if urls is None else urls)
+        advance = stack.enter_context(reporter.count("Exporting", total))
         done = export_warc(
             store,
             file,
