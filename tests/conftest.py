@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import json
 import secrets
 import signal
@@ -19,6 +20,7 @@ import redis
 from tbloom import AsyncTimeBloom, TimeBloom
 from tbloom.demo.localredis import LocalRedis, find_binary
 from tbloom.distinct import AsyncDistinctCounter, DistinctCounter
+from tbloom.engine import urls
 from tbloom.exact import AsyncExactFilter, ExactFilter
 from tests.helpers import forked, servers, website
 from tests.helpers.making import Awaited, AwaitedCounter, missing
@@ -41,6 +43,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A shell's background job: the commands that tests interrupt would inherit it.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # A machine that stands still for seconds is no outage for tests without resends.
+    urls.SOCKET_TIMEOUT = 60.0
     config.stash[_stack] = ExitStack()
     if config.option.collectonly:
         return
@@ -66,6 +70,11 @@ def pytest_report_header(config: pytest.Config) -> str:
 def pytest_deselected(items: list[pytest.Item]) -> None:
     if items:
         items[0].config.stash[_deselected] = len(items)
+
+
+def pytest_collection_finish() -> None:
+    """The garbage collector need not look again and again through all that the tests imported."""
+    gc.freeze()
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

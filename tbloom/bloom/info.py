@@ -106,16 +106,26 @@ def ask_time(config: Config, clock: ServerClock) -> Flow[None]:
 class Glance(NamedTuple):
     """What is known of a filter without counting its bits."""
 
-    #: Items in the current slice.
-    items: int
-    #: Memory of all slices in Redis.
-    bytes: int
+    #: By the server's clock (ms).
+    now: int
+    #: By key: items, memory in Redis (0: there is no such key), and TTL (ms; negative: none).
+    parts: dict[str, tuple[int, int, int]]
     #: About a server that may drop keys, and about slices that it has dropped.
     warnings: list[str]
 
+    def newest_items(self, config: Config) -> int:
+        """Items in the current slice."""
+        [current] = config.window.live(self.now, newest=1)
+        heads = {config.keys.slice(current.label, shard) for shard in range(config.shards)}
+        return sum(
+            items
+            for key, (items, _, _) in self.parts.items()
+            if not heads.isdisjoint((key, key.rpartition(":")[0]))
+        )
 
-def glance(config: Config, clock: ServerClock) -> Flow[Glance]:
-    """What the registers and the heads of the parts say, in four round trips."""
+
+def glance(config: Config, clock: ServerClock, keys: Iterable[str] = ()) -> Flow[Glance]:
+    """What the registers say, and the heads of the parts in them and of the ``keys``."""
     yield from ask_time(config, clock)
     registers = [*map(config.keys.register, range(config.shards))]
     found, now = (yield from evictions(registers)), clock.now()
@@ -133,17 +143,15 @@ def glance(config: Config, clock: ServerClock) -> Flow[Glance]:
                 f"{key} has entries that are not tbloom's: {len(odd)}, such as {odd[0]!r}; they are removed when a "
                 "slice begins or grows"
             )
-    [current] = config.window.live(now, newest=1)
-    heads = {config.keys.slice(current.label, shard) for shard in range(config.shards)}
-    newest = [part for part in parts if not heads.isdisjoint((part, part.rpartition(":")[0]))]
-    sizes = [Command(("MEMORY USAGE", part)) for part in parts]
-    counts = [Command(("BITFIELD_RO", part, "GET", "u48", "0")) for part in newest]
-    replies = yield from deliver_all([*sizes, *counts])
-    for part, size in zip(parts, replies, strict=False):
+    keys = list(dict.fromkeys([*parts, *keys]))
+    items = yield from each("BITFIELD_RO", keys, "GET", "u48", "0")
+    sizes = yield from each("MEMORY USAGE", keys)
+    ttls = yield from each("PTTL", keys)
+    for part, size in zip(parts, sizes, strict=False):
         if size is None:
             found.append(f"the server has dropped {part} early: what it held is forgotten")
-    memory, items = replies[: len(parts)], replies[len(parts) :]
-    return Glance(sum(count for [count] in items), sum(size or 0 for size in memory), found)
+    held = zip([count for [count] in items], [size or 0 for size in sizes], ttls, strict=True)
+    return Glance(now, dict(zip(keys, held, strict=True)), found)
 
 
 def read_info(
@@ -151,18 +159,19 @@ def read_info(
 ) -> Flow[FilterInfo]:
     """What the filter holds, slice by slice. With an ``earlier`` answer, it counts bits only in changed slices."""
     yield from ask_time(config, clock)
-    now = clock.now()
+    live = config.window.live(clock.now())
     yield from check_stored(config)
     texts = yield from each("GET", [config.keys.layout(s) for s in range(config.shards)])
     layouts = [Layout(config, text(known or ""), shard) for shard, known in enumerate(texts)]
+    keys = [key for slice in live for key in _keys(config, slice, layouts)]
+    found = yield from glance(config, clock, keys)
     known = {slice.label: slice for slice in earlier.slices} if earlier else {}
     slices = []
-    for slice in config.window.live(now):
+    for slice in live:
         before = known.get(slice.label)
-        slices.append((yield from _slice_info(config, slice, layouts, now, before)))
+        slices.append((yield from _slice_info(config, slice, layouts, found, before)))
     claims = yield from each("HLEN", [*map(config.keys.claims, range(config.shards))])
-    found = (yield from glance(config, clock)).warnings
-    return filter_info(config, slices, sum(claims), found)
+    return filter_info(config, slices, sum(claims), found.warnings)
 
 
 def filter_info(
@@ -193,25 +202,27 @@ def count_items(config: Config, shard: int, label: str, layout: Layout) -> Flow[
 
 
 def _slice_info(
-    config: Config, slice: Slice, layouts: list[Layout], now: int, before: SliceInfo | None
+    config: Config, slice: Slice, layouts: list[Layout], found: Glance, before: SliceInfo | None
 ) -> Flow[SliceInfo]:
-    keys, sizes = [], []
-    for shard, layout in enumerate(layouts):
-        for number, part in enumerate(layout.parts(slice.label)):
-            keys.append(config.keys.slice(slice.label, shard, number))
-            sizes.append((shard, part))
-    items = yield from each("BITFIELD_RO", keys, "GET", "u48", "0")
-    memory = yield from each("MEMORY USAGE", keys)
-    ttls = yield from each("PTTL", keys)
-    expires = _expiry(now, max(ttls), config.window.zone)
-    held = sum(count for [count] in items), sum(size or 0 for size in memory), len(keys)
-    if before and is_unchanged(config, before, *held):
+    keys = _keys(config, slice, layouts)
+    items, sizes, ttls = zip(*map(found.parts.get, keys), strict=True)
+    expires = _expiry(found.now, max(ttls), config.window.zone)
+    if before and is_unchanged(config, before, sum(items), sum(sizes), len(keys)):
         return replace(before, expires=expires)
     parts = []
-    for key, (shard, part), [count], size in zip(keys, sizes, items, memory, strict=True):
-        found = (yield from _count_bits(part.bits, key)) if count else 0
-        parts.append(HeldPart(shard, part, count, size or 0, found))
+    for (key, (shard, part)), count, size in zip(keys.items(), items, sizes, strict=True):
+        bits = (yield from _count_bits(part.bits, key)) if count else 0
+        parts.append(HeldPart(shard, part, count, size, bits))
     return summed(config, slice, parts, expires)
+
+
+def _keys(config: Config, slice: Slice, layouts: list[Layout]) -> dict[str, tuple[int, Part]]:
+    """The keys of a slice's parts, each with its shard."""
+    return {
+        config.keys.slice(slice.label, shard, number): (shard, part)
+        for shard, layout in enumerate(layouts)
+        for number, part in enumerate(layout.parts(slice.label))
+    }
 
 
 def is_unchanged(config: Config, before: SliceInfo, items: int, size: int, parts: int) -> bool:

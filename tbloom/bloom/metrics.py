@@ -8,14 +8,19 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
-from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.registry import Collector
 from redis import RedisError
 from redis.exceptions import RedisClusterException
 
 from tbloom.bloom.info import FilterInfo, SliceInfo
 from tbloom.engine.retries import as_redis_error, is_outage
 from tbloom.errors import ConfigError, TBloomError
+
+try:
+    from prometheus_client.core import GaugeMetricFamily
+    from prometheus_client.registry import Collector
+except ModuleNotFoundError as error:
+    message = f"tbloom.bloom.metrics needs {error.name}: pip install 'tbloom[metrics]'"
+    raise ModuleNotFoundError(message, name=error.name) from None
 
 logger = logging.getLogger(__name__)
 

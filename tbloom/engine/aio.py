@@ -6,7 +6,6 @@ import os
 import sys
 from asyncio import CancelledError, create_task, sleep, wait
 from collections.abc import Coroutine, Mapping, Sequence
-from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from redis import asyncio
@@ -119,13 +118,13 @@ class AsyncDriver(Store["asyncio.Redis | asyncio.RedisCluster", Any]):
             flow.close()  # so that it notes an error or a cancellation
 
     async def _send(self, calls: Sequence[Call]) -> Sequence[Any]:
-        began, replies = monotonic(), await self._send_once(calls)
+        replies = await self._send_once(calls)
         for reply in replies:
             if isinstance(reply, Exception):
                 break
         else:
             return replies
-        retries = self._retries(calls, began)
+        retries = self._retries(calls)
         retries.take(replies)
         while retries.pending:
             await sleep(retries.pause)

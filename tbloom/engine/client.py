@@ -87,11 +87,10 @@ class Store(Generic[Client, Config]):
         """How long a call that fails is retried; asked after each try."""
         return self._retry_for
 
-    def _retries(self, calls: Sequence[Call], began: float) -> Retries:
+    def _retries(self, calls: Sequence[Call]) -> Retries:
         return Retries(
             calls,
             self._retry_seconds,
-            began,
             is_cluster=self._is_cluster,
             resends=not self._owned,  # a caller's client retries as its caller has set it up
         )

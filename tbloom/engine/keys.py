@@ -20,11 +20,12 @@ _SEGMENTS = 256
 # Any number of colons at the end, so that no two names have the same stem.
 _LIKE_A_SHARD = re.compile(r":[0-9]+(\.[0-9]+)?:*\Z")
 #: A pattern for SCAN: the keys of all filters' parameters, and the shards' copies.
-CONFIGS = "{*}:config"
+CONFIGS = "{*}*:config"
 _BUCKET = re.compile(r"\}:exact:\d+:\d+\Z", re.ASCII)
 #: What follows the hash tag in the keys of a filter that shares those of another one: "{news}:new".
 _INNER = "(?::[A-Za-z][A-Za-z0-9_-]*)?"
 _OF_TAG = re.compile(rf"{{([^{{}}]+)}}({_INNER[:-1]})")
+_CONFIG = re.compile(rf"{{([^{{}}]+)}}({_INNER}):config")
 _HASHES = re.compile(rf"}}{_INNER}:(parts|claims|sessions|counters|forgotten:counters)\Z")
 _IDS_OR_CHUNKS = re.compile(r"\}:(ids|chunks):")
 
@@ -150,11 +151,13 @@ class Keys:
 
 def name_of(key: str) -> str | None:
     """The name of the store whose parameters are in this key; None if it is a shard's copy, or another key."""
-    stem = key[1 : -len("}:config")]
-    for name in (stem, stem[:-1]):
-        with suppress(ConfigError):
-            if Keys(name).root == key:
-                return name
+    if match := _CONFIG.fullmatch(key):
+        stem, inner = match.groups()
+        for own in (stem, stem[:-1]):
+            name = f"{{{own}}}{inner}" if inner else own
+            with suppress(ConfigError):
+                if Keys(name).root == key:
+                    return name
     return None
 
 

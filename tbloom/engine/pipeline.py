@@ -163,7 +163,10 @@ class KeptPipeline:
                 # All tasks may have been cancelled before it fails.
                 self._opening.add_done_callback(lambda task: task.cancelled() or task.exception())
             # All tasks wait for one, and none that is cancelled takes it from the others.
-            pipeline = await asyncio.shield(self._opening)
+            try:
+                pipeline = await asyncio.shield(self._opening)
+            except RedisError as error:  # one of its own for each task, as in Pipeline._end
+                raise type(error)(*error.args) from error
         return await pipeline.send(calls)
 
     async def let_go(self) -> None:

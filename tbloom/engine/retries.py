@@ -93,9 +93,8 @@ def as_redis_error(error: Exception) -> Exception:
 class Retries:
     """Calls that are sent together, their replies, and which of them are sent again.
 
-    ``retry_seconds``: for how long, asked after each try. ``began``: when they were sent first (``time.monotonic``).
-    ``pending``: the calls that are sent again, after ``pause`` seconds. ``resends``: redis-py may send a call again by
-    itself.
+    ``retry_seconds``: for how long, asked after each try. ``pending``: the calls that are sent again, after ``pause``
+    seconds. ``resends``: redis-py may send a call again by itself.
     """
 
     __slots__ = (
@@ -107,7 +106,6 @@ class Retries:
         self,
         calls: Sequence[Call],
         retry_seconds: Callable[[], float],
-        began: float,
         *,
         is_cluster: bool,
         resends: bool,
@@ -121,7 +119,9 @@ class Retries:
         self._pauses = 0
         #: The places of calls without a reply: the server may have executed them.
         self._lost = set[int]()
-        self._began, self._retry_seconds = began, retry_seconds
+        #: When the first error came. (Counted from the sending on, a process that stood still meanwhile would not retry.)
+        self._began: float | None = None
+        self._retry_seconds = retry_seconds
 
     def _is_retried(self, error: Exception) -> bool:
         if self._is_cluster and isinstance(error, _RETRIED_ON_CLUSTER):
@@ -133,13 +133,15 @@ class Retries:
 
         Error replies become Failures. Other errors are raised once ``retry_for`` is over.
         """
-        again = []
+        now, again = time.monotonic(), []
+        if self._began is None:
+            self._began = now
         for place, reply in zip(self._places, replies, strict=True):
             if not isinstance(reply, Exception):
                 self.replies[place] = reply
                 continue
             error = _unwrapped(reply)
-            if self._is_retried(error) and time.monotonic() < self._began + self._retry_seconds():
+            if self._is_retried(error) and now < self._began + self._retry_seconds():
                 again.append(place)
                 if not isinstance(error, exceptions.ResponseError):
                     self._lost.add(place)

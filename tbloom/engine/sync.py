@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from inspect import signature
-from time import monotonic, sleep
+from time import sleep
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import redis
@@ -87,13 +87,13 @@ class SyncDriver(Store["redis.Redis | redis.RedisCluster", Any]):
             flow.close()  # so that it notes an error or a cancellation
 
     def _send(self, calls: Sequence[Call]) -> Sequence[Any]:
-        began, replies = monotonic(), self._send_once(calls)
+        replies = self._send_once(calls)
         for reply in replies:
             if isinstance(reply, Exception):
                 break
         else:
             return replies
-        retries = self._retries(calls, began)
+        retries = self._retries(calls)
         retries.take(replies)
         while retries.pending:
             sleep(retries.pause)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from redis import Redis, RedisError, SSLConnection
+from redis import Redis, RedisCluster, RedisError, SSLConnection
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 from scrapy.settings import BaseSettings
@@ -45,6 +45,9 @@ def make_client(settings: BaseSettings) -> tuple[Any, dict[str, float]]:
     params = _params(settings)
     with naming_redis(settings):
         client = _client(settings, params)
+    if not isinstance(client, Redis | RedisCluster):
+        expected = "a redis-py client, redis.Redis or redis.RedisCluster, as redis_cls"
+        raise ConfigError("REDIS_PARAMS", type(client), expected)
     if not _is_retried_by_us(client, params):
         return client, {}
     client.set_retry(Retry(NoBackoff(), 0))

@@ -29,6 +29,14 @@ _MENDABLE = (TBloomError, RedisError, RedisClusterException, OSError)
 ERROR_REASON = "tbloom_error"
 
 
+def is_trial(crawler: Crawler) -> bool:
+    """True under ``scrapy shell``, ``parse``, ``fetch`` and ``check``, which try a spider, and leave no trace on Redis.
+
+    The shell makes a crawler that does not crawl, the others give the spider another start.
+    """
+    return not crawler.crawling or crawler.spidercls.start.__module__.startswith("scrapy.commands.")
+
+
 def spider_of(crawler: Crawler) -> Spider:
     """The spider of a running crawl."""
     assert crawler.spider is not None  # noqa: S101 - the crawl is running

@@ -11,6 +11,7 @@ from redis.exceptions import RedisClusterException
 
 from tbloom.engine.urls import without_secrets
 from tbloom.errors import ConfigError, ConfigMismatch
+from tbloom.scrapy.connection import address_of, make_client
 from tbloom.scrapy.settings import FILTER, PAGES, STORE, Setting
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 #: The parameters that `tbloom reconfigure` changes.
 _CHANGEABLE = {"slices", "capacity", "error_rate"}
+#: The parameters in REDIS_PARAMS that name a server.
+_PLACES = {"url", "host", "port", "unix_socket_path", "startup_nodes", "connection_pool"}
 
 
 def explain(error: Exception, settings: BaseSettings, table: Mapping[str, Setting] = FILTER) -> str:
@@ -25,6 +28,8 @@ def explain(error: Exception, settings: BaseSettings, table: Mapping[str, Settin
     if isinstance(error, ConfigMismatch):
         return _explain_mismatch(error, settings, table)
     if isinstance(error, RedisError | RedisClusterException):
+        if str(error).startswith("WRONGTYPE"):
+            return f"{table['name'].name}: {error}; take another one"
         return f"{server_setting(settings)}: {error}"
     if isinstance(error, OSError) or (table is PAGES and not isinstance(error, ConfigError)):
         return f"{table.get('path', FILTER['path']).name}: {error}"
@@ -33,11 +38,10 @@ def explain(error: Exception, settings: BaseSettings, table: Mapping[str, Settin
 
 def server_setting(settings: BaseSettings) -> str:
     """The name of the setting that names the server."""
-    return (
-        "REDIS_HOST"
-        if settings.get("REDIS_HOST") and not settings.get("REDIS_URL")
-        else "REDIS_URL"
-    )
+    names = ["REDIS_URL", "REDIS_HOST", "REDIS_PORT"]
+    if _PLACES & settings.getdict("REDIS_PARAMS").keys():
+        names.append("REDIS_PARAMS")
+    return next(filter(settings.get, names), names[0])
 
 
 def _explain_mismatch(
@@ -62,7 +66,9 @@ def _explain_mismatch(
         options = " ".join(
             f"--{name.replace('_', '-')} {own}" for name, (_, own) in differing.items()
         )
-        if server := settings.get("REDIS_URL"):  # which the command line does not know
+        # The command line does not know the settings.
+        server = settings.get("REDIS_URL") or address_of(make_client(settings)[0])
+        if "://" in server:
             options += f" --url {shlex.quote(without_secrets(server))}"
         remedy = f"`tbloom reconfigure {shlex.quote(error.name)} {options}`, {remedy}"
     kind = "page store" if table is PAGES else "stored filter" if store else "stored counter"

@@ -9,8 +9,8 @@ from scrapy.core.scheduler import Scheduler as MemoryScheduler
 from scrapy_redis import scheduler as scrapy_redis
 
 from tbloom.scrapy.connection import make_client
-from tbloom.scrapy.crawler import CrawlEnd, ends_before_start
-from tbloom.scrapy.dupefilter.trial import is_trial
+from tbloom.scrapy.crawler import CrawlEnd, ends_before_start, is_trial
+from tbloom.scrapy.settings import FLUSH
 
 if TYPE_CHECKING:
     from scrapy import Request
@@ -26,7 +26,9 @@ class Scheduler(scrapy_redis.Scheduler):  # type: ignore[misc] # it has no types
         if is_trial(crawler):
             return MemoryScheduler.from_crawler(crawler)
         with CrawlEnd(crawler).by_one_line():
-            make_client(crawler.settings)[0].close()  # which names a wrong setting
+            # These name a wrong setting.
+            FLUSH.is_on(crawler.settings, default=False)
+            make_client(crawler.settings)[0].close()
             return super().from_crawler(crawler)
         return _NoQueue()
 

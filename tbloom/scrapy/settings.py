@@ -76,6 +76,8 @@ STORE, MARK = Setting("TBLOOM_STORE"), Setting("TBLOOM_MARK")
 MARKS_DONE = ("done", "parsed")
 TAKE_OVER, SHADOW = Setting("TBLOOM_TAKE_OVER", flag), Setting("TBLOOM_SHADOW")
 SEEN_AGES = Setting("TBLOOM_SEEN_AGES", flag)
+#: Settings of Scrapy's and scrapy-redis'.
+DEBUG, FLUSH = Setting("DUPEFILTER_DEBUG", flag), Setting("SCHEDULER_FLUSH_ON_START", flag)
 #: The same of the distinct counters.
 COUNTS = {
     "name": Setting("TBLOOM_COUNT_KEY"),
@@ -155,5 +157,4 @@ def naming_settings(table: Mapping[str, Setting]) -> Iterator[None]:
     except ConfigError as error:
         # The page store's error has a second argument: "because slices is given".
         expected = re.sub(r"(?<=because )\w+", lambda match: name(match[0]), error.expected)
-        argument = "REDIS_PARAMS" if error.argument == "client" else name(error.argument)
-        raise ConfigError(argument, error.value, expected) from None
+        raise ConfigError(name(error.argument), error.value, expected) from None

@@ -18,12 +18,13 @@ from tbloom import AsyncTimeBloom, Claim, ConfigError, FilterFull, TimeBloom
 from tbloom.bloom.claims import protocol as claims_protocol
 from tbloom.bloom.claims.held import HeldClaims
 from tbloom.bloom.protocol import Protocol
-from tests.helpers.proxy import LossyProxy
+from tests.helpers.making import session_of
+from tests.helpers.proxy import Fault, LossyProxy, Proxy
+from tests.helpers.servers import Clockwork
 
 SPAWN = multiprocessing.get_context("spawn")
 NEW, SEEN, BUSY = Claim.NEW, Claim.SEEN, Claim.BUSY
 LIFE = 1.0  # seconds: the shortest that a session may have
-STEADY = 4.0  # seconds: a busy machine sends heartbeats more often
 
 
 async def until(is_so: Callable[[], Any]) -> None:
@@ -113,12 +114,14 @@ async def test_a_session_that_ends_leaves_its_claims_free(make: Any) -> None:
     assert NEW is await theirs.claim("a")
 
 
-async def test_a_session_is_alive_while_it_sends_heartbeats(make: Any) -> None:
+async def test_a_session_is_alive_while_it_sends_heartbeats(
+    make: Any, clockwork: Clockwork, name: str
+) -> None:
     """Also for longer than its life, in which its process does nothing else."""
-    ours, theirs = make(session_ttl=STEADY), make(session_ttl=STEADY)
+    ours, theirs = (make(url=clockwork.server.url, session_ttl=2 * LIFE) for _ in range(2))
     await ours.claim("a")
     for _ in range(5):
-        await asyncio.sleep(STEADY / 4)
+        await asyncio.to_thread(clockwork.pass_a_second, name, session_of(ours))
         assert BUSY is await theirs.claim("a")
     await ours.commit("a")
 
@@ -139,12 +142,13 @@ def killed(*arguments: Any) -> None:
 
 
 async def test_what_a_killed_process_claimed_is_free_after_its_life(
-    make: Any, url: str, name: str
+    make: Any, clockwork: Clockwork, name: str
 ) -> None:
-    ours = make(capacity=1_000_000)
-    killed(url, name, ["a"], False)
+    ours = make(url=clockwork.server.url, capacity=1_000_000)
+    killed(clockwork.server.url, name, ["a"], False)
     assert BUSY is await ours.claim("a")
-    await until(lambda: _is(ours.claim("a"), NEW))
+    clockwork.set("2019-06-03 00:00:01")
+    assert NEW is await ours.claim("a")
 
 
 async def _is(answer: Any, expected: Any) -> bool:
@@ -153,15 +157,17 @@ async def _is(answer: Any, expected: Any) -> bool:
 
 @pytest.mark.parametrize("shards", [1, 5])
 async def test_work_with_notes_is_taken_over_once(
-    make: Any, url: str, name: str, client: redis.Redis, shards: int
+    make: Any, clockwork: Clockwork, name: str, shards: int
 ) -> None:
     """1,000 claims of a killed process: each note goes to one of two survivors, and none is left."""
     items = [f"item {i}" for i in range(1000)]
-    makers = [make(capacity=1_000_000, session_ttl=LIFE, shards=shards) for _ in range(2)]
+    url = clockwork.server.url
+    makers = [make(url=url, capacity=1_000_000, shards=shards) for _ in range(2)]
     await makers[0].add("the filter's parameters")
     killed(url, name, items, True)
     taken: list[str] = []
     assert [] == await makers[0].take_over()
+    clockwork.set("2019-06-03 00:00:02")
 
     async def all_taken() -> bool:
         for seen in makers:
@@ -175,20 +181,24 @@ async def test_work_with_notes_is_taken_over_once(
     assert {BUSY} == set(await makers[0].claim_many(items))
     for seen in makers:
         await seen.commit_many(items)
-    assert 0 == claims_of(client, name)
+    with redis.Redis.from_url(url) as client:
+        assert 0 == claims_of(client, name)
 
 
 async def test_claims_without_notes_of_the_dead_are_swept(
-    make: Any, url: str, name: str, client: redis.Redis
+    make: Any, clockwork: Clockwork, name: str
 ) -> None:
     """A living session's heartbeats clean up: dead sessions and their claims go."""
-    ours = make(capacity=1_000_000, session_ttl=LIFE)
+    url = clockwork.server.url
+    ours = make(url=url, capacity=1_000_000, session_ttl=4 * LIFE)
     await ours.claim("mine")
     killed(url, name, [f"item {i}" for i in range(1000)], False)
-    assert 1001 == claims_of(client, name)
-    await until(lambda: claims_of(client, name) == 1)
-    await until(lambda: client.hlen(f"{{{name}}}:sessions") == 1)
-    assert BUSY is await make(capacity=1_000_000).claim("mine")
+    with redis.Redis.from_url(url) as client:
+        assert 1001 == claims_of(client, name)
+        clockwork.set("2019-06-03 00:00:02")
+        await until(lambda: claims_of(client, name) == 1)
+        await until(lambda: client.hlen(f"{{{name}}}:sessions") == 1)
+    assert BUSY is await make(url=url, capacity=1_000_000).claim("mine")
 
 
 async def test_notes_of_another_kind_are_left_to_others(make: Any) -> None:
@@ -215,9 +225,8 @@ async def test_what_a_dead_session_had_committed_is_not_taken_over(
 async def test_an_item_is_handed_over(make: Any) -> None:
     previous, ours = make(), make()
     assert NEW is await previous.claim("a")
-    session = (previous._seen if hasattr(previous, "_seen") else previous).session
     assert BUSY is await ours.claim("a")
-    assert NEW is await ours.claim("a", previous_owner=session)
+    assert NEW is await ours.claim("a", previous_owner=session_of(previous))
     await previous.release("a")
     assert BUSY is await make().claim("a")
 
@@ -285,7 +294,7 @@ async def test_a_claim_whose_reply_was_lost_is_released_by_a_heartbeat(
         await ours.contains("a")
         with pytest.raises(redis.ConnectionError):
             await ours.claim("a", note=note)
-        assert BUSY is await theirs.claim("a")
+        assert 1 == proxy.lost
         if note:
             taken: list[str] = []
 
@@ -330,12 +339,15 @@ def test_a_claim_that_a_signal_interrupts_is_given_up(
 
 async def test_a_commit_that_failed_is_made_up_for(make: Any, url: str) -> None:
     """The call never reached the server; the next heartbeat commits the item."""
-    with LossyProxy(url, lambda number: number == 3) as proxy:
+    is_away = False
+    with Proxy(url, lambda _: Fault.CUT_REQUEST if is_away else None) as proxy:
         ours = make(url=proxy.url, resend=False, session_ttl=LIFE)
         theirs = make()
         await ours.claim("a")
+        is_away = True
         with pytest.raises(redis.ConnectionError):
             await ours.commit("b")
+        is_away = False
         await until(lambda: theirs.contains("b"))
 
 

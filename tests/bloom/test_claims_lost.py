@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import defaultdict
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -14,11 +14,11 @@ from tbloom import Claim, FilterFull, TBloomError, TimeBloom
 from tbloom.bloom.claims import held
 from tbloom.bloom.hasher import digest, shard_of
 from tests.helpers import servers
-from tests.helpers.making import missing
+from tests.helpers.making import missing, session_of
 from tests.helpers.proxy import Fault, LossyProxy, Proxy
 
 NEW, SEEN, BUSY = Claim.NEW, Claim.SEEN, Claim.BUSY
-LIFE, STEADY = 1.0, 4.0  # seconds: the shortest of a session, and one that a busy machine keeps
+LIFE = 1.0  # seconds: the shortest that a session may have
 
 
 def end(seen: Any) -> Any:
@@ -56,9 +56,10 @@ async def test_a_take_over_that_fails_half_way_loses_nothing(make: Any, url: str
     await end(dead)
     with LossyProxy(url, lambda number: number == 9) as proxy:
         ours = make(url=proxy.url, shards=4, resend=False, session_ttl=LIFE)
-        with pytest.raises(redis.ConnectionError):
-            await ours.take_over()
         taken: list[str] = []
+        with suppress(redis.ConnectionError):  # on a busy machine a heartbeat may be the ninth call
+            taken += await ours.take_over()
+        assert 1 == proxy.lost
         while len(taken) < 40:
             taken += await ours.take_over()
             await asyncio.sleep(0.05)
@@ -92,21 +93,24 @@ async def test_work_that_was_claimed_within_fewer_slices_is_taken_over_so(
     assert SEEN is await first.claim("x", within=1)
 
 
-async def test_what_can_not_be_made_up_for_does_not_end_the_heartbeats(make: Any, url: str) -> None:
+async def test_what_can_not_be_made_up_for_does_not_end_the_heartbeats(
+    make: Any, clockwork: servers.Clockwork, name: str
+) -> None:
     """A commit never arrives; made up for, it finds the slice full. The session lives on."""
-    faults: list[Fault] = []
-    with Proxy(url, lambda _: faults.pop() if faults else None) as proxy:
-        ours = make(url=proxy.url, capacity=1, grow=False, resend=False, session_ttl=STEADY)
-        theirs = make(capacity=1, grow=False)
+    is_away, url = False, clockwork.server.url
+    with Proxy(url, lambda _: Fault.CUT_REQUEST if is_away else None) as proxy:
+        ours = make(url=proxy.url, capacity=1, grow=False, resend=False, session_ttl=2 * LIFE)
+        theirs = make(url=url, capacity=1, grow=False)
         await ours.contains("parameters")
         assert NEW is await ours.claim("mine")
         assert NEW is await ours.claim("done")
-        faults.append(Fault.CUT_REQUEST)
+        is_away = True
         with pytest.raises(redis.ConnectionError):
             await ours.commit("done")
         await theirs.add("fills the slice")
+        is_away = False
         for _ in range(5):
-            await asyncio.sleep(STEADY / 4)
+            await asyncio.to_thread(clockwork.pass_a_second, name, session_of(ours))
             assert NEW is not await theirs.claim("mine")
 
 
@@ -142,13 +146,16 @@ async def test_another_prefix_is_another_search(make: Any) -> None:
     assert sorted(set(notes[:10]) - {first}) == sorted(await ours.take_over(prefix="a"))
 
 
-async def test_a_closed_filter_may_be_used_again(make: Any) -> None:
-    ours, theirs = make(session_ttl=STEADY), make()
+async def test_a_closed_filter_may_be_used_again(
+    make: Any, clockwork: servers.Clockwork, name: str
+) -> None:
+    ours = make(url=clockwork.server.url, session_ttl=2 * LIFE)
+    theirs = make(url=clockwork.server.url)
     await ours.claim("a")
     await end(ours)
     assert NEW is await ours.claim("a")
     for _ in range(5):
-        await asyncio.sleep(STEADY / 4)
+        await asyncio.to_thread(clockwork.pass_a_second, name, session_of(ours))
         assert BUSY is await theirs.claim("a")
 
 
@@ -193,31 +200,34 @@ def test_the_heartbeat_stops_with_its_object(url: str, name: str) -> None:
     assert not heartbeat.is_alive()
 
 
-def test_a_claim_that_the_caller_assumed_new_stays_claimed(url: str, name: str) -> None:
+def test_a_claim_that_the_caller_assumed_new_stays_claimed(
+    clockwork: servers.Clockwork, name: str
+) -> None:
     """The claim reached the server, the reply did not, and the caller begins the work: no other process gets it."""
     with (
-        LossyProxy(url, lambda number: number == 3) as proxy,
-        sync(proxy.url, name, retry_for=0, session_ttl=LIFE) as ours,
-        sync(url, name) as theirs,
+        LossyProxy(clockwork.server.url) as proxy,
+        sync(proxy.url, name, retry_for=0, session_ttl=2 * LIFE) as ours,
+        sync(clockwork.server.url, name) as theirs,
     ):
-        "parameters" in ours  # noqa: B015 - a call
+        ours.add("before")
+        proxy.loses_next = True
         with pytest.raises(redis.ConnectionError):
             ours.claim("a", note="the work")
         ours.assume_new(["a"])
-        for _ in range(10):
-            time.sleep(LIFE / 5)
+        for _ in range(5):
+            clockwork.pass_a_second(name, ours.session)
             assert BUSY is theirs.claim("a")
             assert [] == theirs.take_over()
 
 
 async def test_with_too_many_claims_and_commits_to_be_sent_again_others_are_refused(
-    make: Any, url: str, monkeypatch: pytest.MonkeyPatch
+    make: Any, clockwork: servers.Clockwork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is dropped: those that wait can be called again, and are sent by a heartbeat."""
     monkeypatch.setattr(held, "MAX_WAITING", 3)
-    is_away = False
+    is_away, url = False, clockwork.server.url
     with Proxy(url, lambda _: Fault.CUT_REQUEST if is_away else None) as proxy:
-        ours, theirs = make(url=proxy.url, resend=False, session_ttl=LIFE), make()
+        ours, theirs = make(url=proxy.url, resend=False, session_ttl=LIFE), make(url=url)
         assert [NEW, NEW, NEW] == await ours.claim_many(["a", "b", "c"])
         is_away = True
         for item in ("a", "b"):

@@ -308,7 +308,7 @@ class Node:
 
     def answers(self) -> list[bool]:
         """True for each item that is new, or seen."""
-        out, err = self._process.communicate(timeout=60)
+        out, err = self._process.communicate()
         assert (self._process.returncode, err) == (0, ""), err
         return [answer == "1" for answer in out.split()]
 

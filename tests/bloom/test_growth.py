@@ -22,7 +22,6 @@ from tests.helpers.proxy import LossyProxy, every
 SPAWN = multiprocessing.get_context("spawn")
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("items", "others", "limit"),
     [

@@ -6,7 +6,7 @@ from itertools import count
 
 import pytest
 import redis
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tbloom import ConfigError, TimeBloom
@@ -38,7 +38,6 @@ _long_items = st.builds(
 _numbers = count()
 
 
-@settings(max_examples=200)
 @given(_items | _long_items)
 @example(b"\0" * (1 << 20))
 @example(b"a")

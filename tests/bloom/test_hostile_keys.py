@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import redis
 import redis.asyncio
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tbloom import AsyncTimeBloom, ConfigError, ConfigMismatch, TBloomError, TimeBloom
@@ -134,7 +134,6 @@ _json_values = st.recursive(
 _PARAMETERS = sorted(json.loads(_filter(redis.Redis()).config.stored))
 
 
-@settings(max_examples=30)
 @given(st.sampled_from(["config", "copy"]), st.sampled_from(_PARAMETERS), _json_values)
 @example("config", "slices", 10**9)
 @example("config", "hashes", 10**9)
@@ -184,7 +183,6 @@ def test_a_layout_that_is_none_is_refused_by_the_name_of_its_key(
             assert own.get(key) == (text if isinstance(text, bytes) else text.encode())
 
 
-@settings(max_examples=40)
 @given(st.text("0123456789:,;=", max_size=40))
 @example("1:1024:1")
 @example("999999999999999:1024:64")

@@ -52,7 +52,7 @@ _parameters = st.tuples(
 ).map(lambda both: both[0] | both[1])
 
 
-@settings(max_examples=300, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, suppress_health_check=list(HealthCheck))
 @given(_parameters)
 @example({"bits": 2**33, "hashes": 6, "capacity": 1})  # a shard of 1 GB
 @example({"capacity": 10**5000})
@@ -77,7 +77,6 @@ def test_any_name_makes_a_filter_or_a_config_error(name: Any) -> None:
         assert configure(name).name is name
 
 
-@settings(max_examples=30)
 @given(_names)
 def test_a_filter_of_any_name_keeps_to_its_keys(own: redis.Redis, name: str) -> None:
     own.flushall()

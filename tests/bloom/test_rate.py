@@ -115,7 +115,6 @@ def test_a_given_size_keeps_the_error_rate(
 
 
 @check
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("error_rate", [1e-2, 1e-6])
 def test_ten_million_items_keep_the_error_rate(error_rate: float) -> None:
     """In memory, which is faster: the bytes are those of a server (``local/test_filter.py``)."""
@@ -133,7 +132,6 @@ def test_ten_million_items_keep_the_error_rate(error_rate: float) -> None:
 
 
 @check
-@pytest.mark.timeout(600)
 def test_a_million_items_keep_the_error_rate(url: str) -> None:
     error_rate = 1e-4
     with TimeBloom.from_url(url, "rate", capacity=10**6, error_rate=error_rate, grow=False) as seen:
@@ -141,7 +139,6 @@ def test_a_million_items_keep_the_error_rate(url: str) -> None:
         assert _rate_of_window(url, seen) <= 1.1 * error_rate
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "error_rate", [pytest.param(1e-2, marks=check), 1e-4, pytest.param(1e-6, marks=check)]
 )

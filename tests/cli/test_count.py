@@ -160,7 +160,7 @@ def test_ctrl_c_ends_add_between_two_steps(alone: str) -> None:
                 while left.count() <= start:
                     assert running.poll() is None
             running.send_signal(signal.SIGINT)
-            assert running.wait(timeout=60) == 130
+            assert running.wait() == 130
             assert left.count() == len(members)
             assert not any(left.add_many(members))
     finally:
@@ -179,7 +179,7 @@ def test_ctrl_c_ends_add_that_waits(alone: str) -> None:
             while not left.count():  # members are counted as they come
                 assert running.poll() is None
         running.send_signal(signal.SIGINT)
-        assert running.wait(timeout=60) == 130
+        assert running.wait() == 130
     finally:
         running.kill()
         running.communicate()

@@ -26,11 +26,10 @@ def _check(figures: dict[str, Any], pages: int, crawlers: int) -> None:
 
 
 @pytest.mark.check
-@pytest.mark.timeout(300)
 def test_the_demo_keeps_its_promises(url: str, client: redis.Redis) -> None:
     """Two crawlers on one filter; a second crawl within the window; a third one after it."""
     # With the default period, a busy machine may not end two crawls within the window.
-    done = process("demo", "--json", "--period", "16", "--redis", url, timeout=280)
+    done = process("demo", "--json", "--period", "16", "--redis", url)
     assert done.returncode == 0, done.stderr
     _check(json.loads(done.stdout), pages=300, crawlers=2)
     assert client.keys("*tbloom-demo*") == []
@@ -43,7 +42,7 @@ def test_four_crawlers_fetch_the_python_documentation_exactly_once(url: str) -> 
     if not DOCUMENTATION.is_dir():
         missing("Debian's package python3.11-doc")
     words = ["demo", "--site", DOCUMENTATION, "--crawlers", "4", "--json", "--redis", url]
-    done = process(*words, timeout=880)
+    done = process(*words)
     assert done.returncode == 0, done.stderr
     _check(json.loads(done.stdout), pages=526, crawlers=4)  # 4 of the 530 are linked from nowhere
 

@@ -570,14 +570,14 @@ def test_ls_prints_pages_as_it_finds_them(large: Path) -> None:
         assert running.stdout
         assert running.stderr
         running.stdout.close()
-        assert running.wait(timeout=60) == 1
+        assert running.wait() == 1
         assert running.stderr.read() == b""
 
 
 def test_ctrl_c_ends_ls(large: Path) -> None:
     with listing(large) as running:
         running.send_signal(signal.SIGINT)
-        out, err = running.communicate(timeout=60)
+        out, err = running.communicate()
     assert (130, b"tbloom: interrupted\n") == (running.returncode, err)
     assert len(out.splitlines()) < 1000
 
@@ -608,7 +608,7 @@ def without(package: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """``tbloom`` where a package is not installed."""
     program = f"import sys; sys.modules[{package!r}] = None; from tbloom.cli import main; sys.exit(main())"
     command = [sys.executable, "-c", program, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize("package", ["lmdb", "isal"])

@@ -127,7 +127,7 @@ def test_ctrl_c_ends_an_import_between_two_batches(path: Path, tmp_path: Path) -
     while sum(found.stat().st_size for found in files(path)) < 10_000:  # a batch has begun
         assert running.poll() is None
     running.send_signal(signal.SIGINT)
-    _, errors = running.communicate(b"".join(pages[500:]), timeout=100)
+    _, errors = running.communicate(b"".join(pages[500:]))
     assert (130, False) == (running.returncode, b"Traceback" in errors)
     assert 256 <= len(stored(path)) < 1_000
     assert tbloom("pages", "import", path, tmp_path / "all.warc", "--quiet").returncode == 0

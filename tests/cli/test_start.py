@@ -85,7 +85,7 @@ def test_a_plain_install_has_the_commands(url: str, filled: str, tmp_path: Path)
     }  # fmt: skip
     done = subprocess.run(
         [sys.executable, "-c", PLAIN, *EXTRAS], input="\n".join([*works, *needs]),
-        capture_output=True, text=True, timeout=60, check=True,
+        capture_output=True, text=True, check=True,
     )  # fmt: skip
     codes = re.findall(r"^(\d) (\w+)$", done.stdout, re.MULTILINE)
     assert codes[: len(works)] == [("0", line.split()[0]) for line in works], done.stderr

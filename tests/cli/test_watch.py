@@ -141,7 +141,7 @@ def test_a_line_for_each_look(url: str, name: str) -> None:
             assert shown[0] == 501
             assert shown[1]
             running.send_signal(signal.SIGINT)
-            rest, errors = running.communicate(timeout=30)
+            rest, errors = running.communicate()
     assert {_items(line) for line in rest.splitlines(keepends=True)} <= {(501, 0)}
     assert (running.returncode, errors) == (0, "")
 
@@ -218,6 +218,6 @@ def test_frames_on_a_terminal(url: str, name: str) -> None:
         while more := os.read(ours, 1 << 16):
             shown += more.decode(errors="replace")
     os.close(ours)
-    assert running.wait(timeout=30) == 0
+    assert running.wait() == 0
     assert shown.rstrip().endswith("\x1b[?25h")
     assert "\nwindow" in re.sub(r"\x1b\[[\d;]*m", "", shown[shown.rindex("Ctrl-C ends") :])

@@ -84,7 +84,6 @@ def _pieces(seed: int) -> list[list[str]]:
     return pieces
 
 
-@pytest.mark.timeout(600)
 def test_the_account_of_many_threads_is_exact_on_a_bad_network(
     store: Store, url: str, name: str
 ) -> None:
@@ -108,7 +107,6 @@ def test_the_account_of_many_threads_is_exact_on_a_bad_network(
     store.check(account, url, name, **store.sharded)
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("driver", ["async"], indirect=True)
 async def test_the_account_of_many_tasks_is_exact_on_a_bad_network(
     store: Store, opened: Any, url: str, name: str
@@ -171,7 +169,6 @@ def _work(seen: TimeBloom, items: list[str], done: Counter[str], seed: int) -> N
         left = busy
 
 
-@pytest.mark.timeout(600)
 def test_the_account_of_claims_is_exact_on_a_bad_network(
     url: str, name: str, client: redis.Redis
 ) -> None:

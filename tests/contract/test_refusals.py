@@ -188,7 +188,7 @@ async def test_a_server_that_refuses_all_calls_for_a_while_is_waited_for(
     store: Store, opened: Any, server: LocalRedis, name: str, refusing: Any
 ) -> None:
     """The call is sent again until it is answered."""
-    seen, account = opened(url=server.url), Account()
+    seen, account = opened(url=server.url, retry_for=60), Account()
     await account.offer_async(seen, names(1000, "before"))
     with refusing(server) as end, ThreadPoolExecutor(1) as thread:
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import redis
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
@@ -97,7 +97,6 @@ _rows = st.builds(
 _verbs = st.sampled_from(["add", "add", "add", "merge", "discard", "contains"])
 
 
-@settings(max_examples=25)
 @given(
     steps=st.lists(st.tuples(_verbs, _scattered | _rows, st.integers(0, 1)), max_size=12),
     clear=st.integers(0, 30),

@@ -130,7 +130,6 @@ def _ends(server: redis.Redis, name: str) -> dict[str, datetime | None]:
     return {key: now + timedelta(seconds=ttl) if ttl >= 0 else None for key, ttl in left.items()}
 
 
-@pytest.mark.busy
 def test_a_slice_leaves_with_its_ttl(
     clockwork: Any, server: redis.Redis, daily: DistinctCounter, name: str
 ) -> None:
@@ -160,7 +159,6 @@ def test_a_slice_leaves_with_its_ttl(
     assert tuesday == _ends(server, name)
 
 
-@pytest.mark.busy
 def test_a_counter_without_slices_never_ends(
     clockwork: Any, server: redis.Redis, name: str
 ) -> None:
@@ -171,7 +169,6 @@ def test_a_counter_without_slices_never_ends(
         assert {None} == {*_ends(server, name).values()}
 
 
-@pytest.mark.busy
 def test_an_idle_counter_vanishes_and_its_members_keep_their_ids(
     clockwork: Any, server: redis.Redis, daily: DistinctCounter, name: str
 ) -> None:
@@ -239,7 +236,6 @@ def test_a_count_that_midnight_interrupts_is_of_the_slices_that_are_live_then(
     assert 1 == counted
 
 
-@pytest.mark.busy
 def test_a_clock_that_is_set_back_forgets_nothing(clockwork: Any, daily: DistinctCounter) -> None:
     members = [f"{i}" for i in range(4200)]
     clockwork.set(MONDAY + DAY)
@@ -254,7 +250,6 @@ def test_a_clock_that_is_set_back_forgets_nothing(clockwork: Any, daily: Distinc
     assert 4201 == daily.info().members
 
 
-@pytest.mark.busy
 def test_clear_forgets_what_was_counted_before_the_clock_was_set_back(
     clockwork: Any, server: redis.Redis, daily: DistinctCounter, name: str
 ) -> None:

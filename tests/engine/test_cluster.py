@@ -170,7 +170,6 @@ def _assert_only_unreplicated_items_were_new_twice(
 
 
 @pytest.mark.check
-@pytest.mark.timeout(300)
 def test_each_item_is_new_once_while_slots_move_and_a_master_dies(moving_name: str) -> None:
     """8 processes offer 80,000 items each; the third master is killed while new ones pour in."""
     items, queue = 80_000, SPAWN.Queue()
@@ -203,6 +202,7 @@ def test_each_item_is_new_once_while_slots_move_and_a_master_dies(moving_name: s
         _assert_only_unreplicated_items_were_new_twice(claims, items, replicated, range(8, 12))
 
 
+@pytest.mark.check
 def test_each_item_is_new_once_while_slots_move_for_threads_too(
     own_cluster: servers.Cluster, moving_name: str
 ) -> None:
@@ -407,7 +407,6 @@ def _offered(account: Account, more: int) -> None:
 
 
 @pytest.mark.check
-@pytest.mark.timeout(300)
 def test_each_item_is_new_once_though_a_sentinel_replaces_a_living_master(name: str) -> None:
     """The old master has no replica from then on, so it refuses what would be forgotten."""
     account, binary = Account(), _binary("redis-server")

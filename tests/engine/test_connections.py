@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
+import signal
 import threading
 import time
 from collections import Counter
@@ -20,6 +21,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from tbloom import AsyncTimeBloom, Claim, TimeBloom
+from tbloom.demo.localredis import LocalRedis
 from tbloom.engine.aio import _cancellable
 from tests.helpers.forks import in_child, needs_fork
 from tests.helpers.making import needs_kept
@@ -70,14 +72,16 @@ def test_server_has_closed_the_connection(
         assert kept not in connections(client, name)
 
 
-def test_late_reply_is_not_the_next_call_s(url: str, name: str, client: redis.Redis) -> None:
+def test_late_reply_is_not_the_next_call_s(own_server: LocalRedis, name: str) -> None:
     """After a time-out the connection is given up: what still comes over it is nobody's."""
-    with TimeBloom.from_url(f"{url}?socket_timeout=0.2", name, retry_for=0.1) as seen:
+    assert own_server.process is not None
+    url = f"{own_server.url}?socket_timeout=0.2"
+    with TimeBloom.from_url(url, name, retry_for=0.1) as seen:
         assert seen.add("old")
-        client.client_pause(500)
+        own_server.process.send_signal(signal.SIGSTOP)
         with pytest.raises(redis.TimeoutError):
             seen.contains("new")
-        client.client_unpause()
+        own_server.process.send_signal(signal.SIGCONT)
         assert [seen.contains("old"), seen.contains("new")] == [True, False]
 
 
@@ -341,3 +345,22 @@ async def test_a_cancelled_task_ends_wherever_it_is(url: str, name: str) -> None
         is_over = True
         await asyncio.wait(tasks)
         assert [True] * len(tasks) == [task.cancelled() for task in tasks]
+
+
+async def test_a_call_whose_first_try_took_longer_than_retry_for_is_sent_again(
+    make: Any, url: str
+) -> None:
+    """As after a process, or its machine, stood still in the middle of it."""
+
+    def late(number: int) -> Fault | None:
+        if number != 2:
+            return None
+        time.sleep(0.1)
+        return Fault.LOSE
+
+    with Proxy(url, late) as proxy:
+        ours = make(url=proxy.url, retry_for=0.01)
+        assert await ours.add("a")
+        assert await ours.add("b")
+        assert not await ours.add("b")
+        assert proxy.struck == {Fault.LOSE: 1}

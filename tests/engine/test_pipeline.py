@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import signal
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -139,16 +140,17 @@ async def test_a_bad_network(url: str, name: str, fault: Fault) -> None:
         assert 1000 == right.info().items
 
 
-async def test_late_reply_is_not_the_next_call_s(url: str, name: str, client: redis.Redis) -> None:
+async def test_late_reply_is_not_the_next_call_s(own_server: LocalRedis, name: str) -> None:
     """After a time-out the connection is given up: what still comes over it is nobody's."""
-    address = f"{url}?socket_timeout=0.2"
+    assert own_server.process is not None
+    address = f"{own_server.url}?socket_timeout=0.2"
     async with AsyncTimeBloom.from_url(address, name, retry_for=0.1) as seen:
         assert await seen.add("old")
-        client.client_pause(500)
+        own_server.process.send_signal(signal.SIGSTOP)
         late = await asyncio.gather(*map(seen.contains, "abc"), return_exceptions=True)
         assert [redis.TimeoutError] * 3 == [*map(type, late)]
         assert len({*map(id, late)}) == 3
-        client.client_unpause()
+        own_server.process.send_signal(signal.SIGCONT)
         assert [await seen.contains("old"), await seen.contains("new")] == [True, False]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import redis
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tbloom import TBloomError
@@ -60,7 +60,6 @@ def test_from_any_position_all_buckets_come_in_turn(splits: list[int], position:
     assert sorted(leaves.paths) == sorted(met)
 
 
-@settings(max_examples=50)
 @given(st.binary(max_size=40), st.lists(fingerprints, max_size=5))
 def test_a_tree_of_any_bits_has_an_end(splits: bytes, keys: list[int]) -> None:
     tree = Tree("", splits)

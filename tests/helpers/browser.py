@@ -28,7 +28,7 @@ def run(address: str, *options: str) -> subprocess.CompletedProcess[str]:
     with tempfile.TemporaryDirectory(prefix="tbloom-chromium-") as profile:
         return subprocess.run(
             [CHROMIUM, *_OPTIONS, f"--user-data-dir={profile}", *options, address],
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=90, check=True,
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True,
         )  # fmt: skip
 
 

@@ -25,7 +25,7 @@ THEIRS = "scrapy.extensions.httpcache.FilesystemCacheStorage"
 def run(*rounds: list[dict[str, Any]], **job: Any) -> tuple[list[dict[str, Any]], str]:
     """Runs the crawls, round by round; returns their results and the log."""
     given = json.dumps({"rounds": rounds, **job})
-    done = forked.run("tests.helpers.cachecrawl", stdin=given, timeout=50)  # a test may do it twice
+    done = forked.run("tests.helpers.cachecrawl", stdin=given)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     return found["crawls"], found["log"]

@@ -70,7 +70,7 @@ def process(*arguments: object, **options: Any) -> subprocess.CompletedProcess[b
     if "input" not in options:
         streams["stdin"] = subprocess.DEVNULL
     command = [*TBLOOM, *map(str, arguments)]
-    return subprocess.run(command, check=False, **{"timeout": 60, **streams, **options})
+    return subprocess.run(command, check=False, **{**streams, **options})
 
 
 def started(*arguments: object, **options: Any) -> subprocess.Popen[Any]:
@@ -101,7 +101,7 @@ def completed(line: str, folder: Path) -> list[str]:
     script = tbloom("completion", "bash").stdout
     done = subprocess.run(
         ["bash", "-c", COMPLETE, "bash", *shlex.split(line)],
-        input=script, capture_output=True, text=True, timeout=30, check=True, cwd=folder,
+        input=script, capture_output=True, text=True, check=True, cwd=folder,
     )  # fmt: skip
     return sorted(word.strip() for word in done.stdout.splitlines())
 
@@ -117,7 +117,7 @@ def without_stdout(*arguments: object) -> tuple[int, str]:
     """Runs a command whose standard output the shell has closed: its exit code and its stderr."""
     shell = ["sh", "-c", '"$@" >&-', "sh", *TBLOOM, *map(str, arguments)]
     done = subprocess.run(
-        shell, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+        shell, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False
     )
     return done.returncode, done.stderr
 

@@ -132,7 +132,7 @@ class Runner:
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", "\n".join(lines)],
             cwd=self.folder, env=environment, stdin=subprocess.DEVNULL,
-            capture_output=True, text=True, timeout=100, check=False,
+            capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert done.returncode == 0, f"{code}\n{done.stderr}"
         return done.stdout

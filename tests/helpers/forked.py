@@ -60,18 +60,20 @@ class Started:
         self.send_signal(signal.SIGKILL)
 
     def poll(self) -> int | None:
-        return self.wait() if self._code is not None or self._has_ended(0) else None
+        has_ended = self._code is not None or select.select([self._client], [], [], 0)[0]
+        return self.wait() if has_ended else None
 
     def wait(self) -> int:
         if self._code is None:
             self._code = int(self._answers.readline())
         return self._code
 
-    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
-        if self._code is None and not self._has_ended(timeout):
+    def communicate(self) -> tuple[str, str]:
+        try:
+            self.wait()
+        except BaseException:  # pytest-timeout's
             self.kill()
-            raise TimeoutError
-        self.wait()
+            raise
         for file in self._files:
             file.seek(0)
         out, err = (file.read().decode() for file in self._files[1:])
@@ -79,16 +81,11 @@ class Started:
             end.close()
         return out, err
 
-    def _has_ended(self, timeout: float | None) -> bool:
-        return bool(select.select([self._client], [], [], timeout)[0])
 
-
-def run(
-    module: str, *arguments: str, stdin: str = "", timeout: float = 100
-) -> subprocess.CompletedProcess[str]:
+def run(module: str, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     """What ``python -m module arguments`` answers, from a forked process."""
     job = Started(module, *arguments, stdin=stdin)
-    out, err = job.communicate(timeout)
+    out, err = job.communicate()
     return subprocess.CompletedProcess([module, *arguments], job.wait(), out, err)
 
 

@@ -94,3 +94,9 @@ class AwaitedCounter:
     async def __aiter__(self) -> Any:
         for member in self._counted:
             yield member
+
+
+def session_of(seen: Any) -> str:
+    """The session of a filter whose verbs are awaited."""
+    session: str = (seen._seen if hasattr(seen, "_seen") else seen).session
+    return session

@@ -16,7 +16,7 @@ def uv(*words: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
     """What uv did; it finds the packages itself, and keeps them for the next environment."""
     return subprocess.run(
         [sys.executable, "-m", "uv", *words],
-        capture_output=True, text=True, timeout=280, check=False, **options,
+        capture_output=True, text=True, check=False, **options,
     )  # fmt: skip
 
 

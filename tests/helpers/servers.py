@@ -9,8 +9,8 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from datetime import datetime, timezone
+from contextlib import ExitStack, contextmanager, suppress
+from datetime import datetime, timedelta, timezone
 from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import redis
 from redis.sentinel import Sentinel
 
+from tbloom import TimeBloom
 from tbloom.demo import processes
 from tbloom.demo.localredis import LocalRedis, find_binary, free_port, wait_until_ready
 
@@ -109,25 +110,34 @@ class Clockwork:
 
     def __init__(self, directory: Path, *, busy: bool = False) -> None:
         self._file = directory / "clock"
-        self._write("2019-06-03 00:00:00")
-        rate = {"FAKETIME_CACHE_DURATION": "1"} if busy else {"FAKETIME_NO_CACHE": "1"}
+        self._now = datetime(2019, 6, 3, tzinfo=timezone.utc)
+        self._write()
+        rate = {"FAKETIME_CACHE_DURATION": "0"} if busy else {"FAKETIME_NO_CACHE": "1"}
         self.server = _faked({"FAKETIME_TIMESTAMP_FILE": str(self._file), **rate})
 
     def set(self, when: str | datetime) -> None:
         """Sets the server's clock (UTC), and returns when it shows that."""
-        at = (
+        self._now = (
             datetime.fromisoformat(when).replace(tzinfo=timezone.utc)
             if isinstance(when, str)
             else when
         )
-        self._write(f"{at:%Y-%m-%d %H:%M:%S}")
+        self._write()
         with redis.Redis.from_url(self.server.url) as client:
-            while client.time()[0] != int(at.timestamp()):
+            while client.time()[0] != int(self._now.timestamp()):
                 time.sleep(0.01)
 
-    def _write(self, text: str) -> None:
+    def pass_a_second(self, name: str, session: str) -> None:
+        """Moves the clock on by a second, and returns when this session of that filter has sent a heartbeat."""
+        with TimeBloom.from_url(self.server.url, name) as onlooker:
+            before = onlooker.other_sessions()[session]
+            self.set(self._now + timedelta(seconds=1))
+            while onlooker.other_sessions().get(session) == before:
+                time.sleep(0.01)
+
+    def _write(self) -> None:
         new = self._file.with_suffix(".new")
-        new.write_text(text)
+        new.write_text(f"{self._now:%Y-%m-%d %H:%M:%S}")
         new.rename(self._file)
 
 
@@ -232,7 +242,7 @@ class Cluster:
             ["redis-cli", "--cluster", *words, "--cluster-yes", "--cluster-replace"],
             check=True,
             capture_output=True,
-            timeout=60,
+            timeout=120,
         )
 
 
@@ -281,8 +291,11 @@ def sentinel(master: LocalRedis) -> Iterator[int]:
             )
         try:
             wait_until_ready(port, process)
-            with redis.Redis(port=port) as client:  # it must have met the replica
-                while not any(
+            with redis.Redis(port=port) as client:
+                with suppress(redis.ResponseError):  # before Redis 7
+                    # After a stall of the machine it would wait for 30 s before it looks at its master again.
+                    client.execute_command("SENTINEL", "DEBUG", "tilt-period", 1000)
+                while not any(  # it must have met the replica
                     replica.get("master-link-status") == "ok"
                     for replica in client.sentinel_slaves("main")
                 ):

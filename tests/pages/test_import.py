@@ -60,7 +60,7 @@ def test_what_wget_fetched_is_what_the_server_sent(
             *compression,
             *["-O", "page", "-i", "-"],
         ]
-        subprocess.run(command, input=urls.encode(), cwd=tmp_path, timeout=60, check=False)
+        subprocess.run(command, input=urls.encode(), cwd=tmp_path, check=False)
     [file] = tmp_path.glob("crawl.warc*")
     with PageStore(path) as store:
         done = import_warc(store, file)

@@ -156,7 +156,6 @@ def test_a_script(path: Path, what: str, code: int, error: str) -> None:
         start_new_session=True,
         capture_output=True,
         text=True,
-        timeout=60,
         check=False,
     )
     lines = done.stdout.splitlines()
@@ -183,7 +182,7 @@ def test_modules_of_the_folder_that_one_is_in_are_not_run(path: Path) -> None:
         "import os, sys; from tbloom.pages import PageStore; os.chdir(sys.argv[1]); "
         "assert '' in sys.path; PageStore('store', readonly=True).verify(jobs=2)"
     )
-    subprocess.run([sys.executable, "-c", program, path.parent], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", program, path.parent], check=True)
 
 
 @pytest.mark.parametrize("jobs", [0, -1, True, 1.5, "2"])

@@ -182,7 +182,7 @@ def test_the_paper_is_reproduced(tmp_path: Path) -> None:
     """The page is written; pairs of crawls within a window share nothing, others may; rates are the union's."""
     if find_binary() is None:
         missing("A redis-server")
-    done = process("paper", "--quick", "--json", "--out", tmp_path, timeout=1480)
+    done = process("paper", "--quick", "--json", "--out", tmp_path)
     assert done.returncode == 0, done.stderr
     assert {path.name for path in tmp_path.iterdir()} == FILES
     found = json.loads(done.stdout)

@@ -59,6 +59,17 @@ def test_every_link_within_the_project_leads_somewhere(path: Path) -> None:
         assert (path.parent / target).exists(), target
 
 
+def test_each_answer_to_what_if_has_its_tests_one_click_away() -> None:
+    """From the home page."""
+    rows = (ROOT / "docs" / "index.md").read_text(encoding="utf-8").partition("## What if")[2]
+    linked = re.findall(r"\(guarantees.md#([\w-]+)\)", rows)
+    guarantees = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
+    sections = dict(re.findall(r"^## (.+)\n((?:(?!## ).*\n)+)", guarantees, re.MULTILINE))
+    anchors = {title.lower().replace(" ", "-"): text for title, text in sections.items()}
+    assert len(linked) > 5
+    assert [] == [one for one in linked if ".py::test_" not in anchors[one]]
+
+
 @each_document
 def test_every_make_command_that_is_named_exists(path: Path) -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
@@ -79,8 +90,8 @@ def crawled(client: redis.Redis, folder: Path) -> None:
         cache.store(request)
 
 
-#: Their blocks start a process each.
-LONG = ("operating.md", "pages.md")
+#: Most of their blocks start processes.
+LONG = ("cli.md", "migration.md", "operating.md", "pages.md", "quickstart.md")
 
 
 @pytest.mark.usefixtures("away_from_midnight")

@@ -38,7 +38,7 @@ def start(recipe: str, *arguments: str, url: str = "") -> subprocess.Popen[str]:
 
 def output(process: subprocess.Popen[str]) -> list[str]:
     """What it prints until it ends well."""
-    out, errors = process.communicate(timeout=240)
+    out, errors = process.communicate()
     assert process.returncode == 0, errors
     assert not errors
     return out.splitlines()
@@ -182,7 +182,7 @@ def test_list_pages_are_read_again_and_articles_are_not(own_url: str, tmp_path: 
                 *(sys.executable, "-m", "scrapy", "runspider", EXAMPLES / "news.py", *settings),
                 *("-a", f"start={address}/list.html", "-O", tmp_path / "found.json"),
             ],
-            check=True, capture_output=True, timeout=240,
+            check=True, capture_output=True,
         )  # fmt: skip
         found = json.loads((tmp_path / "found.json").read_text(encoding="utf-8"))
         return {item["url"].removeprefix(address) for item in found}

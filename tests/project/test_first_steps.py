@@ -74,6 +74,19 @@ def test_the_first_minutes_without_a_server_with_one_and_in_a_shell(plain: Runne
     for block in takewhile(lambda block: block.file != "news.py", blocks(DOCS / "quickstart.md")):
         plain.run(block)
     assert "news  " in plain.shell("python -m tbloom list")
+    assert "news  " not in plain.shell("tbloom clear news --yes && tbloom list")
+
+
+def test_the_programs_of_the_readme_and_the_guide_asyncio_too(plain: Runner) -> None:
+    programs = [
+        block
+        for document in (ROOT / "README.md", DOCS / "python.md")
+        for block in blocks(document)
+        if "from tbloom import" in block.code
+    ]
+    assert any("AsyncTimeBloom" in block.code for block in programs)
+    for block in programs:
+        plain.run(block)
 
 
 def test_an_operator_plans_looks_and_moves_a_filter(plain: Runner) -> None:
@@ -94,7 +107,7 @@ def test_ctrl_c_ends_an_asyncio_program(plain: Runner) -> None:
         assert running.stdout.readline() == b"True\n"
         running.send_signal(signal.SIGINT)
         try:
-            _, errors = running.communicate(timeout=20)
+            _, errors = running.communicate()
         finally:
             running.kill()
     assert errors.rstrip().endswith(b"KeyboardInterrupt")

@@ -66,7 +66,6 @@ def test_wrong_clocks_share_slices_with_right_ones(url: str, name: str, days_off
 
 
 @pytest.mark.busy
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("capacity", "error_rate", "grow", "looks"),
     [

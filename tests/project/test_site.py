@@ -68,7 +68,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         words = [f"PYTHON={sys.executable}", f"VENV={folder}.venv", f"ARGS=--site-dir {folder}"]
         done = subprocess.run(
             ["make", "docs", *words],
-            cwd=ROOT, capture_output=True, text=True, timeout=280, check=False,
+            cwd=ROOT, capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
 

@@ -146,6 +146,14 @@ def test_so_does_one_with_scrapy_rediss_scheduler(crawl: Any) -> None:
         ({"REDIS_PARAMS": {"pasword": "s3cret"}}, "REDIS_PARAMS: expected what redis-py takes"),
         ({"REDIS_URL": "redis://:s3/cret@127.0.0.1:6379/0"}, "REDIS_URL: expected the number of a"),
         ({"REDIS_URL": None, "REDIS_PORT": "s3cret"}, "REDIS_PORT: expected a whole number"),
+        (
+            {"REDIS_PARAMS": {"redis_cls": "redis.asyncio.Redis"}},
+            "REDIS_PARAMS: expected a redis-py",
+        ),
+        (
+            {"SCHEDULER_FLUSH_ON_START": "s3cret"},
+            "SCHEDULER_FLUSH_ON_START: expected True or False",
+        ),
     ],
 )
 def test_a_wrong_redis_setting_is_one_line_with_scrapy_rediss_scheduler(

@@ -27,7 +27,7 @@ from tests.helpers.killable import Killable
 from tests.helpers.making import missing
 from tests.helpers.proxy import LossyProxy, Proxy
 from tests.helpers.schedulers import ADDON, SCRAPY, UNREACHABLE
-from tests.helpers.servers import BINARIES
+from tests.helpers.servers import BINARIES, Clockwork
 from tests.helpers.website import Server
 
 POLICIES = pytest.mark.parametrize("policy", ["schedule", "drop"])
@@ -47,6 +47,12 @@ def server(tmp_path: Path) -> Iterator[Killable]:
     options = ("--appendonly", "yes", "--appendfsync", "always")
     with Killable(BINARIES["redis-server"], tmp_path, *options) as server:
         yield server
+
+
+@pytest.fixture(autouse=True)
+def _is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until the test says so, however long the machine stands still."""
+    monkeypatch.setattr("tbloom.scrapy.circuit.HOLD_OFF", 3600.0)
 
 
 class Site(Server):
@@ -113,7 +119,7 @@ def start(server: Killable, name: str) -> Iterator[Callable[..., Started]]:
 
 def result(crawl: Started) -> dict[str, Any]:
     """What the crawl says when it ends."""
-    said, _ = crawl.communicate(timeout=60)
+    said, _ = crawl.communicate()
     ended: dict[str, Any] = json.loads(said)
     ended["errors"] = [
         line for line in ended["log"].splitlines() if line.startswith(("ERROR", "CRITICAL"))
@@ -396,18 +402,20 @@ def test_an_item_called_new_by_policy_is_not_new_again(url: str, name: str) -> N
         assert (1, 1) == (proxy.lost, ours.circuit.answers)
 
 
-def test_a_claim_called_new_by_policy_stays_claimed(url: str, name: str) -> None:
+def test_a_claim_called_new_by_policy_stays_claimed(clockwork: Clockwork, name: str) -> None:
     """The claim reached the server, the reply did not, and the policy answers "new": no other process gets it."""
     with (
-        LossyProxy(url, lambda number: number == 3) as proxy,
+        LossyProxy(clockwork.server.url) as proxy,
         CrawlBloom.from_url(
-            proxy.url, name, on_error="schedule", retry_for=0, session_ttl=4
+            proxy.url, name, on_error="schedule", retry_for=0, session_ttl=2
         ) as ours,
-        TimeBloom.from_url(url, name) as theirs,
+        TimeBloom.from_url(clockwork.server.url, name) as theirs,
     ):
-        ours.contains("parameters")
+        ours.add("before")
+        proxy.loses_next = True
         assert Claim.NEW is ours.claim("a", note="the work")
+        assert 1 == proxy.lost
         for _ in range(5):
-            time.sleep(1)
+            clockwork.pass_a_second(name, ours.session)
             assert Claim.BUSY is theirs.claim("a")
             assert [] == theirs.take_over()

@@ -58,6 +58,8 @@ def message(wrong: dict[str, Any]) -> str:
         ({**EXACT, "TBLOOM_TTL": 0}, "TBLOOM_TTL: expected seconds"),
         ({**LOCAL, "TBLOOM_PATH": "%(day)s"}, "TBLOOM_PATH: expected a str in which only %(spider)s"),
         ({**LOCAL, "TBLOOM_PATH": "/"}, "TBLOOM_PATH: expected "),
+        ({"SCHEDULER_FLUSH_ON_START": "x"}, "SCHEDULER_FLUSH_ON_START: expected True or False"),
+        ({"DUPEFILTER_DEBUG": "x"}, "DUPEFILTER_DEBUG: expected True or False, got 'x'"),
     ],
 )  # fmt: skip
 def test_a_wrong_setting_is_named(wrong: dict[str, Any], expected: str) -> None:

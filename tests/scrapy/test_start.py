@@ -5,19 +5,21 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
+from scrapy import Request
 from scrapy.settings import Settings
 from scrapy.utils.request import RequestFingerprinter
 
 from tbloom import ConfigMismatch, TimeBloom
-from tbloom.scrapy import ScrapyRedisFingerprinter
+from tbloom.scrapy import DupeFilter, ScrapyRedisFingerprinter
 from tbloom.scrapy.connection import address_of, make_client
 from tbloom.scrapy.dupefilter.options import read_options
-from tbloom.scrapy.dupefilter.start import look_at, other_fingerprinter
+from tbloom.scrapy.dupefilter.start import FingerprinterNote, look_at
 from tbloom.scrapy.remedies import explain
 from tests.helpers.commands import tbloom
 from tests.helpers.schedulers import ADDON, SCRAPY
@@ -103,9 +105,9 @@ def test_the_size_is_that_of_info(url: str, name: str) -> None:
     seen = read_options(settings, "shop").seen
     seen.add_many(map(str, range(1000)))
     info = seen.info()
-    glance = seen._run(seen._protocol.glance())
     assert info.slices[-1].parts > 1
-    assert (info.items, info.bytes, []) == (glance.items, glance.bytes, glance.warnings)
+    held = f"{info.items:,} of 100 items today, {info.bytes / 2**20:.1f} MB, existing"
+    assert held in look_at(seen).text
 
 
 @pytest.mark.parametrize(
@@ -120,6 +122,35 @@ def test_the_size_is_that_of_info(url: str, name: str) -> None:
 def test_the_address_has_no_password(settings: dict[str, Any], address: str) -> None:
     client, _ = make_client(Settings(settings))
     assert address == address_of(client)
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"REDIS_PORT": 1, "REDIS_HOST": "h"}, "REDIS_HOST"),
+        ({"REDIS_PORT": 1, "REDIS_PARAMS": {"password": "secret"}}, "REDIS_PORT"),
+        ({"REDIS_PARAMS": {"url": "redis://:secret@h"}}, "REDIS_PARAMS"),
+        (
+            {"REDIS_PARAMS": {"redis_cls": "redis.RedisCluster", "startup_nodes": []}},
+            "REDIS_PARAMS",
+        ),
+        ({"REDIS_PARAMS": {"socket_timeout": 5}}, "REDIS_URL"),
+    ],
+)
+def test_a_server_that_is_not_there_is_called_by_its_setting(
+    settings: dict[str, Any], named: str
+) -> None:
+    assert f"{named}: away" == explain(redis.ConnectionError("away"), Settings(settings))
+
+
+def test_a_key_of_another_program_is_called_by_the_setting_of_the_filter(
+    url: str, client: redis.Redis, name: str
+) -> None:
+    client.rpush(f"{{{name}}}:config", "")
+    settings = Settings({"REDIS_URL": url, "TBLOOM_KEY": name})
+    with pytest.raises(redis.ResponseError) as error:
+        read_options(settings, "shop").seen.contains("a")
+    assert explain(error.value, settings).startswith("TBLOOM_KEY: WRONGTYPE key '{")
 
 
 @pytest.mark.parametrize(
@@ -148,7 +179,9 @@ def test_a_mismatch_names_the_settings_and_the_remedy(
 
 def test_the_remedy_can_be_pasted_into_a_shell() -> None:
     error = ConfigMismatch("the news", {"slices": (3, 7)}, "")
-    assert "`tbloom reconfigure 'the news' --slices 7`" in explain(error, Settings())
+    host = Settings({"REDIS_HOST": "h", "REDIS_PARAMS": {"password": "secret"}})
+    remedy = "`tbloom reconfigure 'the news' --slices 7 --url redis://h:6379/0`"
+    assert remedy in explain(error, host)
 
 
 def test_the_fingerprinter_stays_with_what_is_in_the_filter(
@@ -160,7 +193,7 @@ def test_the_fingerprinter_stays_with_what_is_in_the_filter(
     scrapys, other = RequestFingerprinter(), ScrapyRedisFingerprinter()
 
     def finds(ours: Any, *, is_new: bool = False) -> str | None:
-        return other_fingerprinter(seen, ours, is_new=is_new)
+        return FingerprinterNote(ours).write(seen, is_new=is_new)
 
     assert finds(other) is None  # nothing is known
     assert finds(scrapys, is_new=True) is None  # what was known is of an earlier filter
@@ -180,13 +213,28 @@ def test_the_fingerprinter_stays_with_what_is_in_the_filter(
     assert [] == [key for key in client.scan_iter(f"{{{name}}}*") if ":lane:" not in key]
 
 
+@pytest.mark.parametrize(
+    "store", [{"TBLOOM_GRANULARITY": "1s", "TBLOOM_SLICES": 2}, {**EXACT, "TBLOOM_TTL": 2}]
+)
+def test_in_a_crawl_longer_than_the_window_the_fingerprinter_stays(
+    url: str, client: redis.Redis, name: str, store: dict[str, Any]
+) -> None:
+    seen = DupeFilter(Settings({"REDIS_URL": url, "TBLOOM_KEY": name, **store}))
+    seen.open()
+    client.delete(f"{{{name}}}:fingerprinter")  # as if it had expired
+    while not client.exists(f"{{{name}}}:fingerprinter"):
+        seen.request_seen(Request("data:,"))
+        time.sleep(0.1)
+    seen.close()
+
+
 @pytest.mark.parametrize("known", [b"a\nERROR: forged", b"\xff", b"a" * 1000])
 def test_what_another_program_has_noted_is_not_shown(
     url: str, client: redis.Redis, name: str, known: bytes
 ) -> None:
     client.set(f"{{{name}}}:fingerprinter", known)
     seen = read_options(Settings({"REDIS_URL": url, "TBLOOM_KEY": name}), "shop").seen
-    assert other_fingerprinter(seen, RequestFingerprinter(), is_new=False) is None
+    assert FingerprinterNote(RequestFingerprinter()).write(seen) is None
     assert SCRAPYS == client.get(f"{{{name}}}:fingerprinter")
 
 
@@ -198,10 +246,8 @@ def test_an_import_of_scrapy_rediss_set_is_known(url: str, client: redis.Redis, 
     finally:
         client.delete(f"{name}:dupefilter")
     seen = read_options(Settings({"REDIS_URL": url, "TBLOOM_KEY": name}), "shop").seen
-    assert other_fingerprinter(seen, ScrapyRedisFingerprinter(), is_new=False) is None
-    assert "ScrapyRedisFingerprinter" in str(
-        other_fingerprinter(seen, RequestFingerprinter(), is_new=False)
-    )
+    assert FingerprinterNote(ScrapyRedisFingerprinter()).write(seen) is None
+    assert "ScrapyRedisFingerprinter" in str(FingerprinterNote(RequestFingerprinter()).write(seen))
 
 
 SPIDER = """
@@ -215,6 +261,12 @@ class Files(scrapy.Spider):
         yield from response.follow_all(css="a")
 """
 SHELL = "fetch(scrapy.Request(response.url)) or fetch(scrapy.Request(response.url)) or response.url"
+#: Commands that try a spider: their options, and how many pages they fetch.
+TRIALS = {
+    "parse": (["--spider", "files", "--depth", "3"], 2),
+    "shell": (["-c", SHELL], 3),
+    "fetch": (["--spider", "files"], 1),
+}
 
 
 @pytest.fixture
@@ -229,38 +281,45 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("scheduler", [[], ["-s", "SCHEDULER=scrapy_redis.scheduler.Scheduler"]])
 @pytest.mark.parametrize(
-    "command", [["parse", "--spider", "files", "--depth", "3"], ["shell", "-c", SHELL]]
+    ("command", "scheduler"),
+    [
+        ("parse", ["-s", "SCHEDULER=scrapy_redis.scheduler.Scheduler"]),
+        ("shell", []),
+        ("fetch", []),
+    ],
+    ids=["parse, scrapy-redis", "shell, scrapy", "fetch, scrapy"],
 )
 def test_scrapys_commands_that_try_a_spider_leave_redis_alone(
-    project: Path, client: redis.Redis, name: str, command: list[str], scheduler: list[str]
+    project: Path, client: redis.Redis, name: str, command: str, scheduler: list[str]
 ) -> None:
     """``parse`` filters by itself, ``shell`` nothing, as without tbloom."""
     lines = [
         'SPIDER_MODULES = ["spiders"]',
         'ADDONS = {"tbloom.scrapy.Addon": 500}',
+        'EXTENSIONS = {"tbloom.scrapy.DistinctCounts": 500}',
         'TBLOOM_MARK = "done"',
+        f"TBLOOM_COUNT_KEY = {name!r}",
         "TELNETCONSOLE_ENABLED = False",
         f"TBLOOM_KEY = {name!r}",
         f"REDIS_PORT = {client.connection_pool.connection_kwargs['port']}",
         f"SCHEDULER_QUEUE_KEY = '{{{name}}}:requests'",
     ]
+    options, pages = TRIALS[command]
     client.zadd(f"{{{name}}}:requests", {"of a crawler": 1})
     (project / "settings.py").write_text("\n".join(lines))
     page = (project / "a.html").as_uri()
     done = subprocess.run(
-        [sys.executable, "-m", "scrapy", *command, *scheduler, page],
+        [sys.executable, "-m", "scrapy", command, *options, *scheduler, page],
         check=False,
         cwd=project,
         env={**os.environ, "PYTHONPATH": str(project)},
         capture_output=True,
         text=True,
-        timeout=60,
     )
     assert done.returncode == 0, done.stderr
     assert "tbloom's filter is neither asked nor filled" in done.stderr
     assert "ERROR" not in done.stderr
-    assert (2 if "parse" in command else 3) == done.stderr.count("Crawled (200)")
-    assert [f"{{{name}}}:requests"] == [*client.scan_iter(f"{{{name}}}*")]
+    assert pages == done.stderr.count("Crawled (200)")
+    assert [f"{{{name}}}:requests"] == [*client.scan_iter(f"*{name}*")]
     client.delete(f"{{{name}}}:requests")

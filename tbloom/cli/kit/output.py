@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from dataclasses import replace
@@ -31,6 +32,8 @@ class Console(rich.console.Console):
 
     def __init__(self, *, stderr: bool = False, quiet: bool = False) -> None:
         super().__init__(stderr=stderr, quiet=quiet, highlight=False, markup=False, emoji=False)
+        if isinstance(self.file, io.TextIOWrapper):
+            self.file.reconfigure(errors="replace")  # bars, where the terminal has ASCII only
 
     def render_str(self, text: str, **options: Any) -> Text:
         """The str as a ``Text``; rich calls it for all that it prints."""

@@ -10,7 +10,7 @@ from scrapy.exceptions import DontCloseSpider, IgnoreRequest, NotConfigured
 from scrapy.http import Response
 
 from tbloom.scrapy.claims.inflight import in_flight
-from tbloom.scrapy.dupefilter.trial import is_trial
+from tbloom.scrapy.crawler import is_trial
 from tbloom.scrapy.meta import CLAIM
 from tbloom.scrapy.settings import MARK
 

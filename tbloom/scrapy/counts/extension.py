@@ -19,7 +19,7 @@ from w3lib.url import canonicalize_url
 from tbloom.errors import ConfigError, ConfigMismatch, MappingFull, ServerTooOld
 from tbloom.scrapy.connection import params_error
 from tbloom.scrapy.counts.counters import KINDS, Counters
-from tbloom.scrapy.crawler import CrawlEnd, OnceLogger
+from tbloom.scrapy.crawler import CrawlEnd, OnceLogger, is_trial
 from tbloom.scrapy.settings import COUNTS
 
 if TYPE_CHECKING:
@@ -73,6 +73,8 @@ class DistinctCounts:
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
         """Scrapy's constructor. A wrong setting, or counters with other parameters, ends the crawl at the start."""
+        if is_trial(crawler):
+            raise NotConfigured
         with CrawlEnd(crawler).by_one_line(COUNTS):
             counts = cls(crawler)
             counts._check()

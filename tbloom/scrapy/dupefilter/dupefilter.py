@@ -17,13 +17,13 @@ from tbloom.errors import ConfigError, TBloomError
 from tbloom.scrapy.claims.inflight import InFlight, in_flight
 from tbloom.scrapy.claims.middleware import SpiderMiddleware
 from tbloom.scrapy.connection import naming_redis
-from tbloom.scrapy.crawler import CrawlEnd, OnceLogger, count, ends_before_start
+from tbloom.scrapy.crawler import CrawlEnd, OnceLogger, count, ends_before_start, is_trial
 from tbloom.scrapy.dupefilter.ages import SeenAges
 from tbloom.scrapy.dupefilter.options import Options, read_options, shadow_setting
 from tbloom.scrapy.dupefilter.prefetch import Prefetch, prefetches
 from tbloom.scrapy.dupefilter.shadow import ShadowDupeFilter
-from tbloom.scrapy.dupefilter.start import look_at, other_fingerprinter
-from tbloom.scrapy.dupefilter.trial import TrialDupeFilter, is_trial
+from tbloom.scrapy.dupefilter.start import FingerprinterNote, look_at
+from tbloom.scrapy.dupefilter.trial import TrialDupeFilter
 from tbloom.scrapy.meta import TTL, WITHIN
 from tbloom.scrapy.outage import CrawlBloom
 from tbloom.scrapy.settings import MARK
@@ -54,7 +54,7 @@ class DupeFilter(BaseDupeFilter):
         self._shares_queue = shares_queue
         known = crawler.request_fingerprinter if crawler else None
         self._fingerprinter = known or RequestFingerprinter()
-        self._flush_on_start = settings.getbool("SCHEDULER_FLUSH_ON_START")
+        self._note = FingerprinterNote(self._fingerprinter)
         self._once = OnceLogger(logger)
         self._crawl_end = CrawlEnd(crawler)
         #: The request that was last dropped for lack of an answer.
@@ -106,6 +106,8 @@ class DupeFilter(BaseDupeFilter):
 
     def open(self) -> None:
         """Scrapy's scheduler calls this at the start. An error ends the crawl, or is raised where there is none."""
+        if ends_before_start(self._crawler):  # by a mistake in another component's settings
+            return
         with self._crawl_end.by_one_line(is_logged=self._is_outage):
             self._start(self.seen)
 
@@ -121,7 +123,7 @@ class DupeFilter(BaseDupeFilter):
         scrapy-redis' scheduler calls this at the end of each crawl unless SCHEDULER_PERSIST is set, and at the start where
         SCHEDULER_FLUSH_ON_START is: then ``open`` has cleared the filter.
         """
-        if not self._flush_on_start:
+        if not ends_before_start(self._crawler) and not self._options.flush:
             message = (
                 "Keeping what filter %r has seen for the next crawl; "
                 "SCHEDULER_FLUSH_ON_START = True forgets it"
@@ -134,6 +136,7 @@ class DupeFilter(BaseDupeFilter):
         ``meta={"tbloom_within": n}`` asks for the newest n slices only; in an exact store
         ``meta={"tbloom_ttl": seconds}`` says how long a new one is remembered.
         """
+        self._note.renew(self.seen)
         circuit = self._options.circuit
         guesses = circuit.answers
         answer = (self._prefetch and self._prefetch.take(request)) or self._ask(request)
@@ -173,7 +176,7 @@ class DupeFilter(BaseDupeFilter):
             self._attach(self._crawler, seen)
         try:
             with naming_redis(self._settings):
-                if self._flush_on_start and not ends_before_start(self._crawler):
+                if self._options.flush:
                     self._flush(seen)
                 else:
                     seen.contains(b"tbloom")
@@ -218,8 +221,7 @@ class DupeFilter(BaseDupeFilter):
                 self._warn("filter %r: %s", seen.name, warning)
             if isinstance(seen, LocalBloom):
                 return
-            other = other_fingerprinter(seen, self._fingerprinter, is_new=start.is_new)
-            if other:
+            if other := self._note.write(seen, is_new=start.is_new):
                 message = (
                     "REQUEST_FINGERPRINTER_CLASS is %s, but filter %r was filled with the fingerprints of %s: "
                     "what it has seen is new to this crawl. Set that one, or another TBLOOM_KEY"

@@ -16,7 +16,9 @@ from tbloom.scrapy.outage import CrawlBloom, CrawlExact
 from tbloom.scrapy.remedies import server_setting
 from tbloom.scrapy.settings import (
     COUNTS,
+    DEBUG,
     FILTER,
+    FLUSH,
     KNOWN,
     MARK,
     MARKS_DONE,
@@ -73,6 +75,8 @@ class Options:
     mark_done: bool
     #: Requests that a dead crawler has left undone are taken over.
     take_over: bool
+    #: The filter is cleared at the start.
+    flush: bool
     debug: bool
     #: The stats say how old duplicates are.
     seen_ages: bool
@@ -129,7 +133,8 @@ def read_options(
         CircuitBreaker(seen.name, "raise") if isinstance(seen, LocalBloom) else seen.circuit,
         mark_done=mark_done,
         take_over=take_over,
-        debug=settings.getbool("DUPEFILTER_DEBUG"),
+        flush=FLUSH.is_on(settings, default=False),
+        debug=DEBUG.is_on(settings, default=False),
         seen_ages=SEEN_AGES.is_on(settings, default=False),
     )
 

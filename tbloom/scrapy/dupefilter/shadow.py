@@ -19,6 +19,7 @@ from tbloom.scrapy.crawler import CrawlEnd, OnceLogger, count, fingerprint, spid
 from tbloom.scrapy.dupefilter.options import read_options, shadow_setting
 from tbloom.scrapy.meta import WITHIN
 from tbloom.scrapy.outage import CrawlBloom
+from tbloom.scrapy.settings import FLUSH
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -105,7 +106,7 @@ class ShadowDupeFilter(BaseDupeFilter):
         logger.info(
             "filter %r is only tried, beside %s.%s", seen.name, kind.__module__, kind.__qualname__
         )
-        if self._settings.getbool("SCHEDULER_FLUSH_ON_START"):  # parameters may change then
+        if FLUSH.is_on(self._settings, default=False):  # parameters may change then
             return
         try:
             seen.contains(b"tbloom")

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from redis import RedisError
 
 from tbloom import LocalBloom
 from tbloom.bloom.script_calls import lasts_ms
@@ -45,8 +50,9 @@ def look_at(seen: CrawlBloom | CrawlExact | LocalBloom) -> Start:
     else:
         place = f"at {address_of(seen.client)}"
         if isinstance(seen, CrawlBloom):
-            items, size, warnings = seen._run(seen._protocol.glance())  # noqa: SLF001
-            held, is_new = _held(seen.config, items, size), not size
+            found = seen._run(seen._protocol.glance())  # noqa: SLF001
+            size, warnings = sum(size for _, size, _ in found.parts.values()), found.warnings
+            held, is_new = _held(seen.config, found.newest_items(seen.config), size), not size
         else:
             held, is_new = "exact", seen._run(_is_new(seen.config))  # noqa: SLF001
             warnings = seen.warnings()
@@ -54,18 +60,27 @@ def look_at(seen: CrawlBloom | CrawlExact | LocalBloom) -> Start:
     return Start(f"filter {seen.name!r}: {held}, {age}, {place}", is_new, warnings)
 
 
-def other_fingerprinter(
-    seen: CrawlBloom | CrawlExact, fingerprinter: Any, *, is_new: bool
-) -> str | None:
-    """The fingerprinter that has filled the filter, if it is not this one. This one is noted where none is known."""
-    kind = type(fingerprinter)
-    ours = f"{kind.__module__}.{kind.__qualname__}"
-    if isinstance(seen, CrawlExact):
-        ttl: int | None = check_ttl(seen.ttl)
-    else:
-        ttl = lasts_ms(seen.config)
-    known = seen._run(note(seen.config.keys.fingerprinter(), ours, ttl, is_new=is_new))  # noqa: SLF001
-    return None if known == ours else known
+class FingerprinterNote:
+    """The note on the server that this fingerprinter fills the filter. It has a TTL as what is added has."""
+
+    def __init__(self, fingerprinter: Any) -> None:
+        kind = type(fingerprinter)
+        self._ours = f"{kind.__module__}.{kind.__qualname__}"
+        self._renewed_from = math.inf
+
+    def write(self, seen: CrawlBloom | CrawlExact, *, is_new: bool = False) -> str | None:
+        """Writes it, unless another fingerprinter has filled the filter: returns that one."""
+        ttl = check_ttl(seen.ttl) if isinstance(seen, CrawlExact) else lasts_ms(seen.config)
+        self._renewed_from = math.inf if ttl is None else time.monotonic() + ttl / 2000
+        key = seen.config.keys.fingerprinter()
+        known = seen._run(note(key, self._ours, ttl, is_new=is_new))  # noqa: SLF001
+        return None if known == self._ours else known
+
+    def renew(self, seen: CrawlBloom | CrawlExact | LocalBloom) -> None:
+        """Writes it again once half of its time is over."""
+        if time.monotonic() > self._renewed_from and not isinstance(seen, LocalBloom):
+            with suppress(RedisError):
+                self.write(seen)
 
 
 def _held(config: Config, items: int, size: int) -> str:

@@ -1,4 +1,4 @@
-"""``scrapy shell``, ``parse``, ``fetch`` and ``check`` try a spider: they neither ask the fleet's filter nor fill it."""
+"""The duplicate filter of a crawl that only tries a spider: the fleet's is neither asked nor filled."""
 
 from __future__ import annotations
 
@@ -12,11 +12,6 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
 
 logger = logging.getLogger(__name__)
-
-
-def is_trial(crawler: Crawler) -> bool:
-    """True under one of these commands: the shell makes a crawler that does not crawl, the others give the spider another start."""
-    return not crawler.crawling or crawler.spidercls.start.__module__.startswith("scrapy.commands.")
 
 
 class TrialDupeFilter(RFPDupeFilter):
