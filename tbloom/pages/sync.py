@@ -8,9 +8,10 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from tbloom.engine.forks import in_child
 from tbloom.errors import ConfigError, TBloomError
 from tbloom.items import Item, check_at, check_items
-from tbloom.pages import calendar, forks, info, opening, reading
+from tbloom.pages import calendar, info, opening, reading
 from tbloom.pages.appending import OpenSegments
 from tbloom.pages.calendar import Calendar
 from tbloom.pages.config import agreed, given
@@ -92,7 +93,7 @@ class PageStore:
                 lock.release(is_clean=False)
                 raise
         self._is_open = True
-        forks.in_child(self._after_fork)
+        in_child(self._after_fork)
 
     @classmethod
     def rebuild(
