@@ -7,8 +7,8 @@ from typing import Any
 
 from table import Table
 
-from tbloom.pages import planning
-from tbloom.pages.planning import PagesPlan
+from tbloom.cli.commands.pages import planning
+from tbloom.cli.commands.pages.planning import PagesPlan
 
 Of = dict[str, Any]
 

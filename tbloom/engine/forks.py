@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 import os
+import weakref
 from abc import ABC, abstractmethod
-from weakref import WeakSet
+from collections.abc import Callable
+from typing import Any
+
+_methods: weakref.WeakKeyDictionary[Any, Callable[[Any], None]] = weakref.WeakKeyDictionary()
+
+
+def in_child(method: Any) -> None:
+    """Calls an object's method in forked children, as long as the object exists: one method of each object."""
+    # (A WeakMethod's callback prints an error when Python ends.)
+    _methods[method.__self__] = method.__func__
 
 
 class BeginsAnew(ABC):
@@ -14,20 +24,17 @@ class BeginsAnew(ABC):
 
     def __init__(self) -> None:
         self.begin()
-        _all.add(self)
+        in_child(self.begin)
 
     @abstractmethod
     def begin(self) -> None:
         """Forgets everything."""
 
 
-_all: WeakSet[BeginsAnew] = WeakSet()
-
-
-def _begin_all() -> None:
-    for one in list(_all):  # one may make others
-        one.begin()
+def _after_fork() -> None:
+    for owner, method in list(_methods.items()):  # one may make others
+        method(owner)
 
 
 if hasattr(os, "register_at_fork"):  # Windows has no forks
-    os.register_at_fork(after_in_child=_begin_all)
+    os.register_at_fork(after_in_child=_after_fork)

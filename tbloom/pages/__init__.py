@@ -20,18 +20,17 @@
     opening.py      opens a store, and repairs it
     appending.py    the segments that a writer appends to
     writer.py       puts, deletes, forgets
-    reading.py      gets pages
-    listing.py      all pages
+    reading.py      gets pages, some or all
     info.py         what stats() and verify() return
     verify.py       verify()
-    planning.py     how large a store will be
     sync.py         PageStore
     exchange/       import and export
 """
 
 try:
     from tbloom.pages.exchange.exporting import PagesExported, export_warc
-    from tbloom.pages.exchange.importing import PagesImported, import_warc
+    from tbloom.pages.exchange.importing import PagesImported
+    from tbloom.pages.exchange.warcs import import_warc
     from tbloom.pages.info import PagesInfo, PagesReport, PagesSlice
     from tbloom.pages.page import Page
     from tbloom.pages.sync import PageStore

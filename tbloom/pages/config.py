@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 from tbloom.engine.parameters import differences, read_stored
 from tbloom.errors import ConfigError, ConfigMismatch, TBloomError
@@ -15,18 +15,6 @@ from tbloom.window import Slice, Window
 LAYOUT = 1
 #: The only slice of a store without slices; any instant lies in it (ms).
 WHOLE = Slice("pages", -(1 << 53), 1 << 53)
-
-
-class Now(NamedTuple):
-    """The live slices while one slice is current (ms)."""
-
-    #: The current slice, ``end`` excluded.
-    begin: int
-    end: int
-    #: The start of the oldest live slice.
-    since: int
-    #: The end of the next slice. Pages may have been fetched up to then, because clocks differ.
-    until: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +43,6 @@ class PagesConfig:
         except OverflowError:  # beyond all calendars
             return False
         return slice.label == label and slice.start <= ms
-
-    def at(self, ms: int) -> Now:
-        """The live slices at an instant."""
-        if self.window is None:
-            return Now(WHOLE.start, WHOLE.end, WHOLE.start, WHOLE.end)
-        live = self.window.live(ms)
-        until = self.window.slice_at(live[-1].end).end
-        return Now(live[-1].start, live[-1].end, live[0].start, until)
 
 
 def given(

@@ -1,4 +1,4 @@
-"""Forks wait for the transactions of other threads, and objects are repaired in the child.
+"""Forks wait for the transactions of other threads.
 
 LMDB can't be closed in a child that has a copy of a transaction, nor opened anew there. py-lmdb keeps the reader's
 slot of an ended transaction as long as its object exists, and closing the child's copy would free the slot in the
@@ -13,7 +13,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeAlias
+from typing import Any
 
 #: The longest wait of a fork (s). Only verify(), a very large page, recovery and another process' lock take longer.
 _MAX_WAIT = 5.0
@@ -22,20 +22,12 @@ _gate = threading.RLock()  # the garbage collector may close a store within
 _depths: dict[int, int] = {}
 #: False: this process was forked while a transaction was open.
 is_quiet = True
-_Methods: TypeAlias = "weakref.WeakKeyDictionary[Any, Callable[[Any], None]]"
-_preparations: _Methods = weakref.WeakKeyDictionary()
-_repairs: _Methods = weakref.WeakKeyDictionary()
+_preparations: weakref.WeakKeyDictionary[Any, Callable[[Any], None]] = weakref.WeakKeyDictionary()
 
 
 def before(method: Any) -> None:
     """Calls an object's method before each fork that waited for all transactions: one method of each object."""
     _preparations[method.__self__] = method.__func__
-
-
-def in_child(method: Any) -> None:
-    """Calls an object's method in forked children, as long as the object exists: one method of each object."""
-    # (A WeakMethod's callback prints an error when Python ends.)
-    _repairs[method.__self__] = method.__func__
 
 
 @contextmanager
@@ -73,8 +65,6 @@ def _before() -> None:
 def _in_child() -> None:
     _depths.clear()
     _gate.release()
-    for owner, repair in list(_repairs.items()):
-        repair(owner)
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows

@@ -14,8 +14,9 @@ from typing import Any, TypeVar
 
 import lmdb
 
+from tbloom.engine.forks import in_child
 from tbloom.errors import TBloomError
-from tbloom.pages import forks, unregistered
+from tbloom.pages import unregistered
 from tbloom.pages.environment import (
     MAX_TABLES,
     Environment,
@@ -45,7 +46,7 @@ class Index:
         #: The last transaction that changed it.
         self._txn: Any = None
         self._keeper: unregistered.Keeper | None = None
-        forks.in_child(self._after_fork)
+        in_child(self._after_fork)
 
     @classmethod
     def begin(cls, root: Path, parameters: str) -> Index:

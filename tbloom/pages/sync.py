@@ -8,9 +8,10 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from tbloom.engine.forks import in_child
 from tbloom.errors import ConfigError, TBloomError
 from tbloom.items import Item, check_at, check_items
-from tbloom.pages import calendar, forks, info, listing, opening
+from tbloom.pages import calendar, info, opening, reading
 from tbloom.pages.appending import OpenSegments
 from tbloom.pages.calendar import Calendar
 from tbloom.pages.config import agreed, given
@@ -18,7 +19,6 @@ from tbloom.pages.index import Index
 from tbloom.pages.info import PagesInfo, PagesReport
 from tbloom.pages.members import check_codec
 from tbloom.pages.page import Headers, Page, check_page, fingerprint_of
-from tbloom.pages.reading import get_many
 from tbloom.pages.scanning import Progress
 from tbloom.pages.verify import verify
 from tbloom.pages.writer import Writer, batches
@@ -93,7 +93,7 @@ class PageStore:
                 lock.release(is_clean=False)
                 raise
         self._is_open = True
-        forks.in_child(self._after_fork)
+        in_child(self._after_fork)
 
     @classmethod
     def rebuild(
@@ -183,7 +183,7 @@ class PageStore:
         :raises TBloomError: where a record is damaged.
         """
         wanted = [*check_items(urls, "urls")]
-        return get_many(self._root, self._reading(), self._calendar, wanted)
+        return reading.get_many(self._root, self._reading(), self._calendar, wanted)
 
     def __contains__(self, url: Item) -> bool:
         """True: there is a page with this URL or key."""
@@ -210,19 +210,19 @@ class PageStore:
 
     def __iter__(self) -> Iterator[Item]:
         """The address of each page, in the order of ``pages``: its URL or its key. Bodies are not read."""
-        return listing.addresses(self._root, self._reading(), self._calendar)
+        return reading.addresses(self._root, self._reading(), self._calendar)
 
     def pages(self, since: datetime | None = None, until: datetime | None = None) -> Iterator[Page]:
         """All pages, slice by slice, in the order of the files.
 
         A page that is put, replaced or deleted meanwhile may come or not. A damaged or missing page is skipped,
-        with a warning of the logger ``tbloom.pages.listing`` that names the place.
+        with a warning of the logger ``tbloom.pages.reading`` that names the place.
 
         :param since: only those that were fetched then or later.
         :param until: only those that were fetched before.
         """
         times = check_at(since, "since"), check_at(until, "until")
-        return listing.pages(self._root, self._reading(), self._calendar, *times)
+        return reading.pages(self._root, self._reading(), self._calendar, *times)
 
     def check_parameters(
         self,

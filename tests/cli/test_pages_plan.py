@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tbloom.pages import planning
+from tbloom.cli.commands.pages import planning
 from tests.helpers.commands import refused, tbloom
 
 DISK, CORES = ["--disk", "200MB"], ["--cores", "2"]

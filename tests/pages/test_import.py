@@ -20,7 +20,7 @@ from warcio.warcwriter import WARCWriter
 
 from tbloom.errors import ConfigError
 from tbloom.pages import Page, PagesImported, PageStore, import_warc
-from tbloom.pages.exchange.sources import Skipped
+from tbloom.pages.exchange.importing import Skipped
 from tbloom.pages.exchange.warcs import WarcFiles
 from tests.helpers.foreignwarcs import FORMS, MEMBERS, PLAIN, ZSTD, Form, record, response
 from tests.helpers.making import missing

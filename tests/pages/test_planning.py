@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tbloom.pages import PageStore, planning
+from tbloom.cli.commands.pages import planning
+from tbloom.pages import PageStore
 
 #: As web servers send them.
 HEADERS = {

@@ -598,7 +598,6 @@ def test_scrapy_shell_beside_a_writer(site: Any, tmp_path: Path) -> None:
             [sys.executable, "-m", "scrapy", "shell", *words, "-c", code, f"{site.url}/plain"],
             capture_output=True,
             text=True,
-            timeout=60,
             check=True,
         )
     assert done.stdout.strip() == "(200, [])"

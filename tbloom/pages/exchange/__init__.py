@@ -2,10 +2,9 @@
 
 ::
 
-    sources.py      what can be imported
+    importing.py    feeds a store from a source
     content.py      the content of WARC files of other tools
     responses.py    their records as pages
-    warcs.py        they are a source
-    importing.py    feeds a store from a source
+    warcs.py        the files are a source
     exporting.py    writes pages into a WARC file
 """

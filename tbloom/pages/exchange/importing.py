@@ -1,19 +1,54 @@
-"""Feeds a store from a source."""
+"""Feeds a store from a source: anything that has pages."""
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import NamedTuple, Protocol
 
 from tbloom.errors import ConfigError
-from tbloom.pages.exchange.sources import DAMAGED, Skipped, Source
-from tbloom.pages.exchange.warcs import WarcFiles
 from tbloom.pages.page import Page
 from tbloom.pages.sync import PageStore
 from tbloom.pages.writer import BATCH_BYTES, BATCH_PAGES
+
+#: The kind of what can't be read.
+DAMAGED = "damaged"
+
+
+class Skipped(NamedTuple):
+    """Something in a source that is not imported."""
+
+    #: What is counted: "request", "revisit", ``DAMAGED``, ...
+    kind: str
+    #: Of damage: the file, the offset, and what is wrong.
+    where: str = ""
+
+
+class Source(Protocol):
+    """Pages to import; those of one address in the order in which they were fetched.
+
+    They need not be checked: the importer skips and counts what the store refuses.
+    """
+
+    @property
+    def name(self) -> str:
+        """What is read, for people."""
+
+    @property
+    def unit(self) -> str:
+        """The unit of ``done`` and ``total``, such as "bytes"."""
+
+    @property
+    def done(self) -> int:
+        """How much of it has been read."""
+
+    @property
+    def total(self) -> int | None:
+        """How much there is; None: that is not known."""
+
+    def __iter__(self) -> Iterator[Page | Skipped]:
+        """The pages, and what is skipped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,28 +65,13 @@ class PagesImported:
     damaged: tuple[str, ...]
 
 
-def import_warc(
-    store: PageStore,
-    *files: str | os.PathLike[str] | BinaryIO,
-    progress: Callable[[int, int | None], object] | None = None,
-) -> PagesImported:
-    """Stores the pages of WARC files, except those that the store has, fetched at the same time or later.
-
-    After an interruption, the same import goes on. Damaged records are skipped, and listed in the result.
-
-    :param files: paths, or files opened to read bytes; compressed with gzip or zstd, or not.
-    :param progress: called from time to time with the number of bytes that are done, and their total; None where it is
-        not known.
-    :raises ConfigError: where one is no WARC file; then nothing has changed.
-    :raises OSError: where one can't be read, or the disk is full.
-    """
-    return import_pages(store, WarcFiles(files), progress)
-
-
 def import_pages(
     store: PageStore, source: Source, progress: Callable[[int, int | None], object] | None = None
 ) -> PagesImported:
-    """Stores the pages of a source as ``import_warc`` does. ``progress`` takes its ``done`` and ``total``."""
+    """Stores the pages of a source, except those that the store has, fetched at the same time or later.
+
+    ``progress`` takes the source's ``done`` and ``total``.
+    """
     importer = _Importer(store)
     for batch in importer.batches(source):
         importer.put(batch)

@@ -7,7 +7,7 @@ from collections import Counter
 from datetime import datetime, timezone
 
 from tbloom.pages.exchange.content import BLANK_LINE
-from tbloom.pages.exchange.sources import Skipped
+from tbloom.pages.exchange.importing import Skipped
 from tbloom.pages.members import Damaged
 from tbloom.pages.page import Page, Pairs, as_fields
 from tbloom.pages.record import KEY, MAX_BLOCK, MAX_HEAD, ORIGINAL

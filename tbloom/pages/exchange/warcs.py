@@ -1,10 +1,10 @@
-"""WARC files of any tool, as a source."""
+"""WARC files of any tool as a source, and their import."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -13,15 +13,34 @@ from tbloom.errors import ConfigError
 from tbloom.pages import record, segments
 from tbloom.pages.exchange import responses
 from tbloom.pages.exchange.content import Content
+from tbloom.pages.exchange.importing import DAMAGED, PagesImported, Skipped, import_pages
 from tbloom.pages.exchange.responses import Fields
-from tbloom.pages.exchange.sources import DAMAGED, Skipped
 from tbloom.pages.members import Damaged
 from tbloom.pages.page import Page, fingerprint_of
 from tbloom.pages.segments import Found
+from tbloom.pages.sync import PageStore
 
 _OURS = f"software: {record.SOFTWARE}".encode()
 #: The longest warcinfo that is read.
 _MAX_INFO = 1 << 16
+
+
+def import_warc(
+    store: PageStore,
+    *files: str | os.PathLike[str] | BinaryIO,
+    progress: Callable[[int, int | None], object] | None = None,
+) -> PagesImported:
+    """Stores the pages of WARC files, except those that the store has, fetched at the same time or later.
+
+    After an interruption, the same import goes on. Damaged records are skipped, and listed in the result.
+
+    :param files: paths, or files opened to read bytes; compressed with gzip or zstd, or not.
+    :param progress: called from time to time with the number of bytes that are done, and their total; None where it is
+        not known.
+    :raises ConfigError: where one is no WARC file; then nothing has changed.
+    :raises OSError: where one can't be read, or the disk is full.
+    """
+    return import_pages(store, WarcFiles(files), progress)
 
 
 class WarcFiles:

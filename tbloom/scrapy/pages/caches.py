@@ -26,7 +26,7 @@ from w3lib.http import headers_raw_to_dict
 
 from tbloom.errors import TBloomError
 from tbloom.pages import Page
-from tbloom.pages.exchange.sources import DAMAGED, Skipped
+from tbloom.pages.exchange.importing import DAMAGED, Skipped
 from tbloom.pages.page import MAX_BYTES
 from tbloom.scrapy.pages.addresses import KEY, url_of
 from tbloom.scrapy.pages.responses import fields_of, headers_of, known_class

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tbloom.pages import Page, PagesImported
-    from tbloom.pages.exchange.sources import Source
+    from tbloom.pages.exchange.importing import Source
 
 #: As a source.
 _STDIN = "-"
