@@ -396,6 +396,7 @@ def test_an_item_called_new_by_policy_is_not_new_again(url: str, name: str) -> N
         assert (1, 1) == (proxy.lost, ours.circuit.answers)
 
 
+@LONG
 def test_a_claim_called_new_by_policy_stays_claimed(url: str, name: str) -> None:
     """The claim reached the server, the reply did not, and the policy answers "new": no other process gets it."""
     with (
