@@ -458,7 +458,6 @@ def test_a_period_begins_before_it_ends(url: str, name: str, start: Any) -> None
         whole.between("20190604", "20190605")
 
 
-@pytest.mark.parametrize("cluster", servers.BINARIES, indirect=True)
 def test_sets_on_a_cluster(cluster: Cluster, name: str) -> None:
     """Counters of integers are on several nodes."""
     with redis.RedisCluster.from_url(f"redis://127.0.0.1:{cluster.port}") as client:

@@ -171,11 +171,11 @@ def _assert_only_unreplicated_items_were_new_twice(
 
 @pytest.mark.check
 def test_each_item_is_new_once_while_slots_move_and_a_master_dies(moving_name: str) -> None:
-    """8 processes offer 80,000 items each; the third master is killed while new ones pour in."""
+    """4 processes offer 80,000 items each; the third master is killed while new ones pour in."""
     items, queue = 80_000, SPAWN.Queue()
     with servers.Cluster(_binary("redis-server"), replicas=True) as cluster:
         masters = cluster.masters()
-        arguments = [(cluster.url, moving_name, items, seed, queue) for seed in range(8)]
+        arguments = [(cluster.url, moving_name, items, seed, queue) for seed in range(4)]
         processes = [
             SPAWN.Process(target=_offer_from_a_process, args=each, daemon=True)
             for each in arguments
