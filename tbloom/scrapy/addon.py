@@ -29,10 +29,10 @@ class Addon:
         that with TBLOOM_SHADOW tbloom's dupefilter calls the project's."""
         settings.set("DUPEFILTER_CLASS", DupeFilter, priority="addon")
         chosen = settings.get("DUPEFILTER_CLASS")
-        if shadow_setting(settings):
+        shadow = shadow_setting(settings)
+        if shadow:
             _set_shadow(settings, chosen)
-            return
-        if not issubclass(load_object(chosen), DupeFilter):
+        elif not issubclass(load_object(chosen), DupeFilter):
             logger.warning(
                 "tbloom's add-on changes nothing: the project sets DUPEFILTER_CLASS to %r", chosen
             )
@@ -40,6 +40,8 @@ class Addon:
         if load_object(settings["SCHEDULER"]) is scrapy_redis.Scheduler:
             priority = settings.getpriority("SCHEDULER") or 0
             settings.set("SCHEDULER", Scheduler, priority)
+        if shadow:  # nothing is claimed, and the exact dupefilter is asked for each request
+            return
         settings["SPIDER_MIDDLEWARES"].setdefault(BatchMiddleware, -999)
         if settings.get(MARK.name) in MARKS_DONE:
             # Nearest to the engine: the first to see a request leave the queue, the last to see its end.

@@ -13,7 +13,7 @@ from tbloom.scrapy.crawler import CrawlEnd, ends_before_start, is_trial
 from tbloom.scrapy.settings import FLUSH
 
 if TYPE_CHECKING:
-    from scrapy import Request
+    from scrapy import Request, Spider
     from scrapy.crawler import Crawler
 
 
@@ -31,6 +31,12 @@ class Scheduler(scrapy_redis.Scheduler):  # type: ignore[misc] # it has no types
             make_client(crawler.settings)[0].close()
             return super().from_crawler(crawler)
         return _NoQueue()
+
+    def open(self, spider: Spider) -> None:
+        """Scrapy calls this; it looks into the queue. An error ends the crawl; the log may have the duplicate filter's already."""
+        crawler = spider.crawler
+        with CrawlEnd(crawler).by_one_line(is_logged=lambda: ends_before_start(crawler)):
+            super().open(spider)
 
     def flush(self) -> None:
         """Clears the queue of all crawlers, unless this crawl ends before its first request."""

@@ -134,10 +134,24 @@ def test_without_redis_the_crawl_stops_by_default(crawl: Any) -> None:
     )
 
 
-def test_so_does_one_with_scrapy_rediss_scheduler(crawl: Any) -> None:
+@pytest.mark.parametrize("shadow", [False, True])
+def test_so_does_one_with_scrapy_rediss_scheduler(crawl: Any, *, shadow: bool) -> None:
     """With the add-on: without it, scrapy-redis asks Redis before any code of tbloom's runs."""
-    dead = {**SETTINGS["add-on, scrapy-redis"], "REDIS_URL": UNREACHABLE}
+    dead = {**SETTINGS["add-on, scrapy-redis"], "REDIS_URL": UNREACHABLE, "TBLOOM_SHADOW": shadow}
     assert refusal(crawl("pages", dead, ["a"])).startswith("REDIS_URL: Error 111 connecting to 127")
+
+
+@pytest.mark.parametrize("rights", ["+get", "+@all -@sortedset"], ids=["none", "no queue"])
+def test_so_does_one_that_redis_refuses(crawl: Any, own: redis.Redis, rights: str) -> None:
+    """Also where only scrapy-redis' queue is refused."""
+    own.execute_command("ACL", "SETUSER", "reader", "on", ">right", "~*", "+ping", *rights.split())
+    port = own.connection_pool.connection_kwargs["port"]
+    refused = {"REDIS_URL": f"redis://reader:right@127.0.0.1:{port}/0"}
+    try:
+        result = crawl("pages", {**SETTINGS["add-on, scrapy-redis"], **refused}, ["a"])
+    finally:
+        own.acl_deluser("reader")
+    assert "permissions" in refusal(result)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from tbloom.bloom.config import Parameters
 from tbloom.cli.kit import numbers
 from tbloom.cli.kit.errors import CommandError
 
@@ -48,18 +49,7 @@ def add_arguments(parser: Any) -> None:
 
 def given(arguments: argparse.Namespace) -> dict[str, Any]:
     """The options that were given, as arguments of ``TimeBloom``."""
-    names = (
-        "granularity",
-        "slices",
-        "capacity",
-        "error_rate",
-        "bits",
-        "hashes",
-        "tz",
-        "shards",
-        "grow",
-    )
-    values = {name: getattr(arguments, name) for name in names}
+    values = {name: getattr(arguments, name) for name in Parameters.__annotations__}
     found = {name: value for name, value in values.items() if value is not None}
     return {**found, "granularity": None} if found.get("granularity") == "none" else found
 
