@@ -80,8 +80,8 @@ def exporting(*arguments: str) -> Iterator[Exporter]:
     try:
         yield exporter
     finally:
-        exporter.process.kill()
-        exporter.process.communicate()
+        with exporter.process:
+            exporter.process.kill()
 
 
 @contextmanager
