@@ -16,6 +16,7 @@ from typing import Any
 import hypothesis
 import pytest
 import redis
+import redis.asyncio
 
 from tbloom import AsyncTimeBloom, TimeBloom
 from tbloom.demo.localredis import LocalRedis, find_binary
@@ -43,8 +44,13 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A shell's background job: the commands that tests interrupt would inherit it.
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    # A machine that stands still for seconds is no outage for tests without resends.
+    # A machine that stands still for seconds is no outage for clients that send nothing again. (redis-py 8: 5 s.)
     urls.SOCKET_TIMEOUT = 60.0
+    for connection in (
+        redis.connection.AbstractConnection,
+        redis.asyncio.connection.AbstractConnection,
+    ):
+        _wait_longer(connection)
     config.stash[_stack] = ExitStack()
     if config.option.collectonly:
         return
@@ -52,6 +58,19 @@ def pytest_configure(config: pytest.Config) -> None:
         config.stash[_main] = servers.open_main(config.stash[_stack])
     except LookupError as error:
         config.stash[_main] = ("", str(error))
+
+
+def _wait_longer(connection: Any) -> None:
+    """Sets the time limit for a reply, where redis-py's own would be taken."""
+    init, default = connection.__init__, getattr(redis.connection, "DEFAULT_SOCKET_TIMEOUT", None)
+
+    @functools.wraps(init)
+    def waiting(self: Any, *args: Any, **arguments: Any) -> None:
+        init(self, *args, **arguments)
+        if default is not None and self.socket_timeout == default:
+            self.socket_timeout = urls.SOCKET_TIMEOUT
+
+    connection.__init__ = waiting
 
 
 def _server(config: pytest.Config) -> str:

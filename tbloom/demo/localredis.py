@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-_READY_SECONDS = 20.0
+_READY_SECONDS = 60.0
 # Another program may take the free port before the server does.
 _PORTS_TO_TRY = 3
 

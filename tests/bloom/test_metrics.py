@@ -81,8 +81,8 @@ def exporting(*arguments: str) -> Iterator[Exporter]:
     try:
         yield exporter
     finally:
-        exporter.process.kill()
-        exporter.process.communicate()
+        with exporter.process:
+            exporter.process.kill()
 
 
 @contextmanager

@@ -56,7 +56,7 @@ async def test_each_item_is_new_once_whatever_befalls_its_call(
     items, account = names(30 if size == ONE else size), Account()
     struck = {2, 4, 9, 30}
     with Proxy(url, lambda number: fault if number in struck else None, late=LATE) as proxy:
-        seen = opened(url=proxy.url + TIMEOUT, resend=resend)
+        seen = opened(url=proxy.url + TIMEOUT, resend=resend, retry_for=60)
         for _ in range(2):
             for start in range(0, len(items), size):
                 some = items[start : start + size]

@@ -57,7 +57,6 @@ def main() -> None:
         "LOG_VERSIONS": [],
         "CONCURRENT_ITEMS": 10,
         "RETRY_ENABLED": False,
-        "DOWNLOAD_TIMEOUT": 20,
     }
     process = CrawlerProcess({**settings, **job["settings"]})
     process.crawl(Docs, **job["arguments"])

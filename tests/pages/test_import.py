@@ -64,7 +64,8 @@ def test_what_wget_fetched_is_what_the_server_sent(
     [file] = tmp_path.glob("crawl.warc*")
     with PageStore(path) as store:
         done = import_warc(store, file)
-        assert (done.stored, done.damaged) == (len(sent), ())
+        # (wget fetches pages again to which others lead; they are stored again if a second has passed.)
+        assert (len(store), done.damaged) == (len(sent), ())
         assert done.skipped.keys() == {"request", "warcinfo", "metadata", "resource"}
         for name, answer in sent.items():
             page = got(store, f"{site}{name}")

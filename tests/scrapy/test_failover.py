@@ -71,6 +71,7 @@ def _crawl(site: str, sentinel_port: int, name: str, seed: int) -> forked.Starte
         "TBLOOM_KEY": name,
         "TBLOOM_ERROR_RATE": 1e-9,
         "TBLOOM_CAPACITY": 10_000,
+        "TBLOOM_RETRY_FOR": 600,  # the machine may stand still for longer than by default
     }
     pages = [[page, {}] for page in random.Random(seed).sample(PAGES, len(PAGES))]
     job = {"spider": "pages", "site": site, "pages": pages, "pause": PAUSE, "settings": settings}
