@@ -17,7 +17,7 @@ demo: $(VENV)/.demo
 paper: $(VENV)/.demo
 	$(BIN)/tbloom paper --out docs $(ARGS)
 
-# Every promise once, in five to six minutes on two cores: four processes, because tests often wait, each with a Redis of its own. ARGS=-n0: in one.
+# Every promise once, in three to six minutes on two cores: four processes, because tests often wait, each with a Redis of its own. ARGS=-n0: in one.
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -n 4 --dist worksteal -m "not check" $(ARGS)
 
