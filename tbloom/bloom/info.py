@@ -120,13 +120,12 @@ class Glance(NamedTuple):
         return sum(
             items
             for key, (items, _, _) in self.parts.items()
-            if not heads.isdisjoint((key, key.rpartition(":")[0]))
+            if key in heads or key.rpartition(":")[0] in heads
         )
 
 
 def glance(config: Config, clock: ServerClock, keys: Iterable[str] = ()) -> Flow[Glance]:
-    """What the registers say, and the heads of the parts in them and of the ``keys``."""
-    yield from ask_time(config, clock)
+    """What the registers say, and the heads of the parts in them and of the ``keys``; after ``ask_time``."""
     registers = [*map(config.keys.register, range(config.shards))]
     found, now = (yield from evictions(registers)), clock.now()
     parts: list[str] = []

@@ -236,7 +236,9 @@ class Protocol:
 
     def glance(self) -> Flow[Glance]:
         """What is known of the filter without counting its bits."""
-        return (yield from glance(self.config, self._exchange.clock))
+        clock = self._exchange.clock
+        yield from ask_time(self.config, clock)
+        return (yield from glance(self.config, clock))
 
     def info(self, earlier: FilterInfo | None) -> Flow[FilterInfo]:
         """What the filter holds."""

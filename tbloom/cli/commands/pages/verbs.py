@@ -65,9 +65,7 @@ def get(arguments: argparse.Namespace) -> int:
         content = rendering.http_head(found) if arguments.headers else b""
         content += found.decoded() if arguments.decoded else found.body
     with outfile.writing(arguments.output) as file:
-        view = memoryview(content)
-        while view:  # with PYTHONUNBUFFERED, a write may take only a part
-            view = view[file.write(view) :]
+        file.write(content)
     return 0
 
 
