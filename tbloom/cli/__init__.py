@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command. Returns the exit code: 0 (yes, or done), 1 (no, or failed) or 2 (a user's error)."""
     words = sys.argv[1:] if argv is None else argv
+    _buffer_output()
     try:
         return _run(words)
     except BrokenPipeError:  # the reader of our output has ended, as head(1) does
@@ -40,6 +42,17 @@ def _run(argv: Sequence[str]) -> int:
     if sys.stdout is not None:
         sys.stdout.flush()  # an error in writing is reported as ours
     return code
+
+
+def _buffer_output() -> None:
+    """Gives standard output the buffer that PYTHONUNBUFFERED takes from it.
+
+    Without one, a write into a pipe takes a part where the process is stopped meanwhile, and Python drops the rest.
+    """
+    out = sys.stdout
+    if out is not None and isinstance(out.buffer, io.RawIOBase):
+        buffer = open(out.fileno(), "wb", closefd=False)  # noqa: SIM115 - a number; it stays open
+        sys.stdout = io.TextIOWrapper(buffer, out.encoding, out.errors, line_buffering=True)
 
 
 def _drop_unwritable_output() -> None:

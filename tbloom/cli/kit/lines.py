@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from tbloom.cli.kit import filters, interrupts, outfile
+from tbloom.cli.kit import filters, interrupts
 from tbloom.cli.kit.errors import CommandError
 from tbloom.cli.kit.progress import Reporter
 
@@ -44,10 +44,11 @@ def run(
     arguments: argparse.Namespace, what: str, opened: AbstractContextManager[TimeBloom], ask: Ask
 ) -> int:
     """Prints the new items, or the seen ones. 0: an item was printed; 1: none."""
+    if sys.stdout is None:
+        raise CommandError("standard output is closed")
     reporter = Reporter(stderr=True, quiet=arguments.quiet)
     printed = total = 0
     with ExitStack() as stack:
-        out = stack.enter_context(outfile.stdout())
         # Files are opened first, so that a wrong name changes nothing.
         files = [open_file(stack, file) for file in arguments.files or ["-"]]
         seen = stack.enter_context(opened)
@@ -61,8 +62,8 @@ def run(
                             wanted.append(item)
                 finally:
                     # Also after an error: an item that was added is never answered new again.
-                    out.writelines(item + b"\n" for item in wanted)
-                    out.flush()
+                    sys.stdout.buffer.writelines(item + b"\n" for item in wanted)
+                    sys.stdout.buffer.flush()
             printed += len(wanted)
             total += len(items)
             advance(total)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import os
 import secrets
 import shutil
 import sys
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -18,25 +17,14 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def stdout() -> Iterator[BinaryIO]:
-    """Standard output, for bytes."""
-    if sys.stdout is None:
-        raise CommandError("standard output is closed")
-    out = sys.stdout.buffer
-    # With PYTHONUNBUFFERED it has no buffer, and a write may take a part: as the disk fills up, or the process is stopped.
-    is_raw = isinstance(out, io.RawIOBase)
-    with open(out.fileno(), "wb", closefd=False) if is_raw else nullcontext(out) as out:
-        yield out
-        out.flush()
-
-
-@contextmanager
 def writing(file: str) -> Iterator[BinaryIO]:
     """Yields a temporary file beside it, renamed at the end; ``-`` is standard output."""
     try:
         if file == "-":
-            with stdout() as out:
-                yield out
+            if sys.stdout is None:
+                raise CommandError("standard output is closed")
+            yield sys.stdout.buffer
+            sys.stdout.buffer.flush()
             return
         target = Path(file)
         if target.exists() and not target.is_file():  # a device such as /dev/null
