@@ -52,7 +52,7 @@ class Base(Store[Client, Config]):
     ) -> None:
         """A filter that remembers items for the newest ``slices`` periods of ``granularity``.
 
-        :param client: a redis-py client, of ``redis.asyncio`` for ``AsyncTimeBloom``; the caller closes it.
+        :param client: a redis-py client, of ``redis.asyncio`` for ``AsyncTimeBloom``; it stays yours to close.
         :param name: the filter's name; clients with the same name share the filter. ``{blocked}:new`` has the hash
             tags of ``blocked``, whose place it can take (``swap``).
         :param granularity: ``"h"``, ``"d"`` (the default), ``"w"`` (ISO week) or ``"m"`` in the time
