@@ -1,5 +1,7 @@
 -- expiries: when keys of a shard are dropped, by the clock of the server that holds them. Changes nothing.
 --
+-- Includes   clock
+--
 -- KEYS[1]    any of the shard's keys
 -- KEYS[2..]  more of them
 --

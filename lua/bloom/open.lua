@@ -1,5 +1,7 @@
 -- open: agree on a sharded filter's parameters. The shards keep copies; this key is the one that clients compare with.
 --
+-- Includes   clock, keys
+--
 -- KEYS[1]    the filter's parameters, found by its name alone
 --
 -- ARGV[1]    the client's parameters

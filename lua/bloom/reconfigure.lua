@@ -1,15 +1,17 @@
 -- reconfigure: give a filter, or one shard of it, other parameters, and keep what it has seen.
 --
+-- Includes   clock, keys, layouts
+--
 -- KEYS[1]    the filter's parameters
--- KEYS[2]    the layout (add.lua). KEYS[2..] are missing for the key that a sharded filter's clients compare their
+-- KEYS[2]    the layout (shared/layouts.lua). KEYS[2..] are missing for the key that a sharded filter's clients compare their
 --            parameters with (open.lua)
 -- KEYS[3]    the register of parts
 -- KEYS[4..]  all parts of live slices
 --
 -- ARGV[1]    the old parameters
 -- ARGV[2]    the new parameters
--- ARGV[3]    the old layout
--- ARGV[4]    the new layout: with an entry for each slice made under the old parameters
+-- ARGV[3]    the version of the old layout
+-- ARGV[4]    the entries of the new one, with one for each slice made under the old parameters
 -- ARGV[5]    when the client believes that the current slice begins (ms)
 -- ARGV[6]    when it ends (ms)
 -- ARGV[7]    when it leaves the window (ms)
@@ -19,11 +21,12 @@
 --            {1, now}         the server's clock (ms) is not within ARGV[5..6]; nothing changed
 --            {2, parameters}  the filter is stored with neither of these parameters; nothing changed
 --            {4, ''}          no parameters are stored; nothing changed
---            {5, layout}      the stored layout is another one; nothing changed
+--            {5, layout}      the stored layout has another version; nothing changed
 -- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
 
 local config_key, layout_key, register, FIRST_PART = KEYS[1], KEYS[2], KEYS[3], 4
-local old_config, new_config, old_layout, new_layout = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local old_config, new_config, version, entries = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local new_layout
 local begins, ends, expires, FIRST_EXPIRY = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7], 8
 
 local now = server_time()
@@ -35,8 +38,9 @@ if not config then return {4, ''} end
 if config ~= old_config then return {2, config} end
 if layout_key then
   local layout = redis.call('GET', layout_key) or ''
-  if layout ~= old_layout then return {5, layout} end
-  if layout == '' then new_layout = begun_layout(new_layout) end -- the server has dropped the old one
+  if version_of(layout) ~= version then return {5, layout} end
+  -- Without a layout, the server has dropped the old one.
+  new_layout = layout == '' and begun_layout(entries) or next_version(layout) .. ';' .. entries
   redis.call('HLEN', register)
   -- Another program's key gets no TTL: GETBIT raises WRONGTYPE.
   for part = FIRST_PART, #KEYS do redis.call('GETBIT', KEYS[part], 0) end

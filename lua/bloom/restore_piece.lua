@@ -1,5 +1,7 @@
 -- restore_piece: write a piece of a restored part, under a temporary name.
 --
+-- Includes   none
+--
 -- KEYS[1]    the part's name until restore_shard.lua puts it in its place
 --
 -- ARGV[1]    the piece

@@ -1,5 +1,7 @@
 -- restore_shard: put a restored shard in its place. Renames its parts, which restore_piece.lua has written, all at once.
 --
+-- Includes   keys, layouts
+--
 -- KEYS[1]    the filter's parameters
 -- KEYS[2]    the layout (add.lua)
 -- KEYS[3]    the register of parts

@@ -1,9 +1,11 @@
 -- swap: put a filter in the place of another one, which is forgotten. Both have one shard, the same hash tag and the same
 -- parameters.
 --
+-- Includes   clock, keys, layouts, tokens
+--
 -- KEYS[1]    the parameters of the filter that is replaced
 -- KEYS[2]    the client's lane (shared/tokens.lua)
--- KEYS[3]    its layout (add.lua)
+-- KEYS[3]    its layout (shared/layouts.lua)
 -- KEYS[4]    its register of parts
 -- KEYS[5]    the parameters of the other filter
 -- KEYS[6]    its layout
@@ -18,8 +20,8 @@
 -- ARGV[4]    when it ends (ms)
 -- ARGV[5]    when it leaves the window (ms)
 -- ARGV[6]    how long a lane is kept at most (ms)
--- ARGV[7]    the first filter's layout, as the client knows it
--- ARGV[8]    the other one's
+-- ARGV[7]    the version of the first filter's layout, as the client knows it
+-- ARGV[8]    that of the other one's
 -- ARGV[9]    the number of the first filter's parts
 --
 -- Reply      {0, ''}          done
@@ -27,7 +29,7 @@
 --            {2, parameters}  one of them is stored with other parameters; nothing changed
 --            {3, number}      the lane is at a later call: this one was executed before; nothing changed
 --            {4, ''}          the other filter's parameters or its layout are missing; nothing changed
---            {5, layout}      the first filter's stored layout is another one; nothing changed
+--            {5, layout}      the first filter's stored layout has another version; nothing changed
 --            {5, layout, 1}   the other filter's; nothing changed
 -- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
 
@@ -35,7 +37,7 @@ local config_key, lane_key, layout_key, register, FIRST_PART = KEYS[1], KEYS[2],
 local new_config, new_layout, new_register = KEYS[5], KEYS[6], KEYS[7]
 local config, number = ARGV[1], tonumber(ARGV[2])
 local begins, ends, expires = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
-local lane_ttl, layout, other_layout, old_parts = tonumber(ARGV[6]), ARGV[7], ARGV[8], tonumber(ARGV[9])
+local lane_ttl, version, other_version, old_parts = tonumber(ARGV[6]), ARGV[7], ARGV[8], tonumber(ARGV[9])
 local parts = (#KEYS - FIRST_PART + 1 - old_parts) / 2
 
 -- A second copy would put the next filter, half built, in the place of this one.
@@ -52,8 +54,8 @@ if not stored_new or not stored_other then return {4, ''} end
 if stored_new ~= config then return {2, stored_new} end
 if stored and stored ~= config then return {2, stored} end
 local stored_layout = redis.call('GET', layout_key) or ''
-if stored_layout ~= layout then return {5, stored_layout} end
-if stored_other ~= other_layout then return {5, stored_other, 1} end
+if version_of(stored_layout) ~= version then return {5, stored_layout} end
+if version_of(stored_other) ~= other_version then return {5, stored_other, 1} end
 -- Another program's key stays: GETBIT and HLEN raise WRONGTYPE.
 for part = FIRST_PART, #KEYS do redis.call('GETBIT', KEYS[part], 0) end
 for _, hash in ipairs({register, new_register, KEYS[8], KEYS[9]}) do redis.call('HLEN', hash) end

@@ -4,6 +4,8 @@
 -- hashes (fingerprint -> id, or id:member), split like an exact filter's (lua/exact/add.lua). Without a mapping, the client
 -- gives the ids. A counter is a set of ids in slices (shared/counters.lua).
 --
+-- Includes   buckets, clock, containers, counters, parameters, tokens
+--
 -- KEYS[1]    the client's lane: the answer to its last discard, or other call that changed something (shared/tokens.lua)
 -- KEYS[2]    the mapping's parameters
 -- KEYS[3]    the mapping's layout: the generation, 16 digits; then a bit for each bucket, from number 0 on

@@ -1,6 +1,8 @@
 -- clear: forgets what a counter has counted, and its parameters. Its pieces are stale then (sweep.lua). The ids stay in the
 -- mapping.
 --
+-- Includes   clock, parameters
+--
 -- KEYS[1]    the mapping's parameters
 -- KEYS[2]    the entries of the mapping's counters, by name
 --

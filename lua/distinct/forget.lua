@@ -1,6 +1,8 @@
 -- forget: forgets the ids of a mapping, and its counters. Later ids belong to another generation, with other buckets. The
 -- layout and the entries are kept until the client has deleted this generation's buckets and the counters' pieces.
 --
+-- Includes   buckets, clock, parameters
+--
 -- KEYS[1]    the mapping's parameters
 -- KEYS[2]    the mapping's layout
 -- KEYS[3]    the number of ids that the mapping has given

@@ -1,5 +1,7 @@
 -- sweep: removes stale pieces of a counter's slices: those from before a clear().
 --
+-- Includes   counters
+--
 -- KEYS[1]    the entries of the mapping's counters, by name
 -- KEYS[2..]  the pieces
 --

@@ -1,6 +1,8 @@
 -- usage: the memory of some keys, overhead included. It samples all fields, because those of a directory have 3 bytes to
 -- 8 KB each.
 --
+-- Includes   none
+--
 -- KEYS[1]    a key
 -- KEYS[2..]  further ones
 --

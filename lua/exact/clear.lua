@@ -1,6 +1,8 @@
 -- clear: forgets all items of a shard, and the parameters. Later items belong to another generation, with other buckets.
 -- The client deletes this generation's buckets; those that it leaves expire.
 --
+-- Includes   buckets, parameters, tokens
+--
 -- KEYS[1]    the client's lane (shared/tokens.lua)
 -- KEYS[2]    the filter's parameters
 -- KEYS[3]    the layout: the generation, 16 digits; then a bit for each bucket, from number 0 on

@@ -1,5 +1,7 @@
 -- contains: which of these items are remembered? Changes nothing.
 --
+-- Includes   buckets, clock, parameters
+--
 -- KEYS[1]    the filter's parameters
 -- KEYS[2]    the layout: the generation, 16 digits; then a bit for each bucket, from number 0 on
 -- KEYS[3..]  the items' buckets, as the client knows them, each followed by its halves (place in shared/buckets.lua)

@@ -1,5 +1,7 @@
 -- count: what some buckets hold.
 --
+-- Includes   buckets, clock
+--
 -- KEYS[1]    a bucket
 -- KEYS[2..]  further ones
 --

@@ -1,5 +1,7 @@
 -- discard: forgets these items. Which of them were remembered until now?
 --
+-- Includes   buckets, clock, parameters, tokens
+--
 -- KEYS[1]    the client's lane (shared/tokens.lua)
 -- KEYS[2]    the filter's parameters
 -- KEYS[3]    the layout: the generation, 16 digits; then a bit for each bucket, from number 0 on

@@ -1,5 +1,7 @@
 -- open: compares the parameters of a filter with several shards. The shards have copies of them.
 --
+-- Includes   keys
+--
 -- KEYS[1]    the filter's parameters; this key follows from the name alone
 --
 -- ARGV[1]    the client's parameters

@@ -1,4 +1,6 @@
 -- the tree of buckets of an exact filter, or of a mapping.
+--
+-- Includes   none
 
 -- The generation of a layout; '' if there is no layout.
 local function generation_of(layout_key)

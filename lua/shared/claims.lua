@@ -1,4 +1,6 @@
 -- claims, and the sessions that hold them.
+--
+-- Includes   keys
 
 -- The fields of a claim: its session, its number in the session, the slices that were asked, its note; nil if it is damaged.
 local function claim_parts(claim)

@@ -1,4 +1,6 @@
 -- the server's clock.
+--
+-- Includes   none
 
 -- The server's clock (ms).
 local function server_time()

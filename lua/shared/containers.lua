@@ -2,6 +2,8 @@
 -- form. 'a': an array, the sorted ids, at most 4,096, two bytes each, the low one first. 'b': the number of ids - 1, and a
 -- bitmap of 8,192 bytes; id i is bit i % 8 of byte i / 8, counted from the lowest. 'r': the number of runs, then first id
 -- and length - 1 of each.
+--
+-- Includes   none
 
 -- Two bytes of a container as a number.
 local function u16_at(container, at)

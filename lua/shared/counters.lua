@@ -3,18 +3,14 @@
 -- '3 1557273600000000 1557273600000000'. A piece of another generation than the counter's was there before a clear(): it
 -- counts as empty. No two contents of a piece have the same version. A counter's entry has its generation, its mapping's
 -- ('-' without a mapping) and its parameters: '1557273600000000 1557270000000000 {}'.
+--
+-- Includes   clock, containers
 
 -- The parts of a counter's entry; nil: there is none, or it is not tbloom's.
 local function entry_of(counters_key, counter)
   local entry = redis.call('HGET', counters_key, counter)
   local generation, of, parameters = string.match(entry or '', '^(%d+) ([%d-]+) (.*)$')
   return generation, of, parameters, entry
-end
-
--- The server's clock (us), 16 digits.
-local function new_generation()
-  local time = redis.call('TIME')
-  return string.format('%010d%06d', time[1], time[2])
 end
 
 -- The head of a piece; nil: it is not tbloom's.

@@ -1,4 +1,6 @@
 -- how long keys live.
+--
+-- Includes   none
 
 -- True for the time (ms) of what is never dropped: the slice of a filter without a window.
 local function is_never(expires)

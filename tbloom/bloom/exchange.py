@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 def items_per_call(shard: ShardCalls) -> int:
     """The limit of items in one call."""
     # A new item's block is read and written, which takes as long as some looks, the more the larger it is.
-    return max(1, _LOOKS_PER_CALL // (len(shard.keys) + 5 + shard.current.hashes // 8))
+    return max(1, _LOOKS_PER_CALL // (shard.slice_ends[-1] + 5 + shard.current.hashes // 8))
 
 
 class FilterExchange(Exchange):
@@ -103,7 +103,7 @@ class FilterExchange(Exchange):
         """Begins the current slice with room for as many items as the last one held, in shards that have grown."""
         items: dict[int, int] = {}
         for shard in {batch.shard for batch in pending}:
-            last = current.must_begin_after(shard)
+            last = current.shard(shard).begins_after
             if last is not None:
                 count = count_items(self.config, shard, last, current.layout(shard))
                 items[shard] = yield from count
@@ -114,7 +114,7 @@ class FilterExchange(Exchange):
             calls, [Batch([], shard, known=current) for shard in items], self._accept
         )
         # Another client may have changed the layout first, without beginning the slice.
-        return all(current.must_begin_after(shard) is None for shard in items)
+        return all(current.shard(shard).begins_after is None for shard in items)
 
     def _accept(self, batch: Batch, reply: Any) -> bool:
         """Takes a script's reply; False: the call must be made anew."""

@@ -8,9 +8,10 @@ floor(hash * n / 2^32) is uniform over 0 .. n-1, for any n that is small beside 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from struct import Struct
 
-from mmh3 import mmh3_32_digest, mmh3_32_uintdigest, mmh3_x64_128_digest
+from mmh3 import mmh3_32_uintdigest, mmh3_x64_128_digest
 
 from tbloom.items import Item, encode, encode_all
 
@@ -19,6 +20,9 @@ HASH_NAME = "mmh3_x64_128"
 #: The columns that one digest has.
 COLUMNS_PER_DIGEST = 16
 _BLOCK_SEED, _SHARD_SEED = 0, 1
+#: Of a part, before its first block.
+HEADER_BYTES = 8
+_U32 = Struct("<I").pack
 
 
 def digest(item: Item) -> bytes:
@@ -40,13 +44,32 @@ def digests_for(hashes: int) -> int:
     return -(-hashes // COLUMNS_PER_DIGEST)
 
 
-def packed(digests: Iterable[bytes], count: int) -> bytes:
-    """The items as scripts take them: each its columns, ``16 * count`` bytes, and the 4 bytes that choose its block."""
-    if count == 1:
-        return b"".join([digest + mmh3_32_digest(digest, _BLOCK_SEED) for digest in digests])
+def packed(digests: Iterable[bytes], count: int, sizes: Sequence[tuple[int, int]]) -> bytes:
+    """The items as scripts take them: each its columns, ``16 * count`` bytes, and for each size of part (blocks, and bytes
+    of a block) the byte at which its block begins: 4 bytes, the lowest first."""
+    if count == len(sizes) == 1:
+        [(blocks, size)] = sizes
+        return b"".join(
+            [
+                digest
+                + _U32(
+                    HEADER_BYTES + (mmh3_32_uintdigest(digest, _BLOCK_SEED) * blocks >> 32) * size
+                )
+                for digest in digests
+            ]
+        )
     return b"".join(
-        columns_of(digest, count) + mmh3_32_digest(digest, _BLOCK_SEED) for digest in digests
+        [
+            columns_of(digest, count)
+            + b"".join([_U32(block_start(digest, blocks, size)) for blocks, size in sizes])
+            for digest in digests
+        ]
     )
+
+
+def block_start(digest: bytes, blocks: int, size: int) -> int:
+    """The byte at which the item's block begins in a part of this number of blocks, each of ``size`` bytes."""
+    return HEADER_BYTES + block_of(digest, blocks) * size
 
 
 def columns_of(digest: bytes, count: int) -> bytes:

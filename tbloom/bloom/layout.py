@@ -5,9 +5,10 @@ slice gets a further part of twice the capacity, and so on; new items go into th
 slice that follows one that grew begins with a part as large as that one needed.
 
 The layout is stored as text, and names only the slices that have other parts than the usual one:
-``1557273600000000;20190508=1000:28672:14,2000:61440:16;20190509=4000:103936:14`` (capacity:bits:hashes).
-Sizes are stored, so that a client need not derive those of others. It begins with the filter's
-generation, when this was first used since the last ``clear()`` (us): calls from before it are refused.
+``1557273600000000.2;20190508=1000:28672:14,2000:61440:16;20190509=4000:103936:14`` (capacity:bits:hashes).
+Sizes are stored, so that a client need not derive those of others. It begins with its version: the filter's
+generation, when this was first used since the last ``clear()`` (us), and the number of changes since. A call names the
+version that its client knows, and the scripts make the next one (``lua/shared/layouts.lua``).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from tbloom.errors import TBloomError
 _ENTRY = re.compile(
     r"(\w{1,32})=(\d{1,16}:\d{1,10}:\d{1,2}(?:,\d{1,16}:\d{1,10}:\d{1,2})*)", re.ASCII
 )
-_GENERATION = re.compile(r"\d{16}(?=;|$)", re.ASCII)
+_VERSION = re.compile(r"(\d{16})(\.\d{1,9})?(?=;|$)", re.ASCII)
 # Far more than a slice whose parts double can have, and 1024 such slices.
 _MAX_PARTS, _MAX_TEXT = 1024, 1 << 20
 
@@ -39,34 +40,38 @@ class Part(NamedTuple):
         """The number of its blocks."""
         return self.bits // (self.hashes * sizing.COLUMNS)
 
+    def __str__(self) -> str:
+        return f"{self.capacity}:{self.bits}:{self.hashes}"
+
 
 class Layout:
-    """The parts of a shard's slices; ``generation``: empty if the text has none; ``entries``: the text after it."""
+    """The parts of a shard's slices; ``version``, and the ``generation`` in it: empty if the text has none; ``entries``:
+    the text after it."""
 
-    __slots__ = ("_config", "_slices", "entries", "generation", "text")
+    __slots__ = ("_config", "_slices", "entries", "generation", "version")
 
     def __init__(self, config: Config, text: str = "", shard: int = 0) -> None:
         self._config = config
-        self.text = text
-        head = _GENERATION.match(text)
-        self.generation = head[0] if head else ""
-        self.entries = text.removeprefix(self.generation).removeprefix(";" if head else "")
+        head = _VERSION.match(text)
+        self.version, self.generation = (head[0], head[1]) if head else ("", "")
+        self.entries = text.removeprefix(self.version).removeprefix(";" if head else "")
         self._slices = _read(config, self.entries, shard)
 
     def parts(self, label: str) -> list[Part]:
         """The parts of a slice, oldest first."""
         return self._slices.get(label) or [self._part(0, 0)]
 
-    def grown(self, label: str, live: list[str]) -> str:
-        """The text of the layout with one more part for a slice, and without slices that have left.
+    def growth(self, label: str, live: list[str]) -> str:
+        """How a slice gets one more part, for the scripts' ``grown_layout``; ``live`` is newest first."""
+        usual, later = self._part(0, 0), live[: live.index(label)]
+        return " ".join([live[-1], str(usual), str(self._next_part(label)), label, *later])
 
-        Live slices that are later than this one, and have the usual part, get entries too.
+    def grown(self, label: str, live: list[str]) -> str:
+        """The entries with one more part for a slice, and without slices that have left.
+
+        Live slices that are later than this one, and have the usual part, get entries too. (As in ``grown_layout``.)
         """
-        parts = self.parts(label)
-        number = len(parts)
-        doubled = (parts[-1].capacity // self._part(0, 0).capacity).bit_length()
-        new = self._part(doubled - number, number)
-        return self.with_parts({label: [*parts, new]}, live)
+        return self.with_parts({label: [*self.parts(label), self._next_part(label)]}, live)
 
     def newest_before(self, label: str, live: list[str]) -> str | None:
         """The slice whose size decides how this one begins; None: this one has an entry or needs none.
@@ -77,19 +82,19 @@ class Layout:
         earlier = [other for other in self._slices if other < label and other in live]
         return None if label in self._slices or not earlier else max(earlier)
 
-    def begun(self, label: str, live: list[str], items: int) -> str:
-        """The text of the layout with a slice that begins with room for ``items``."""
+    def beginning(self, items: int) -> Part:
+        """The part of a slice that begins with room for ``items``."""
         usual = self._part(0, 0).capacity
         level = (max(1, -(-items // usual)) - 1).bit_length() if self._config.grow else 0
-        return self._text({**self._slices, label: [self._part(level, 0)]}, live)
+        return self._part(level, 0)
 
     def with_parts(self, changed: dict[str, list[Part]], live: list[str]) -> str:
-        """The text of the layout with these slices, and entries for all later ones."""
+        """The entries with these slices, and entries for all later ones."""
         later = {label: self.parts(label) for label in live if label > min(changed)}
         return self._text({**self._slices, **later, **changed}, live)
 
     def reconfigured(self, new: Layout, live: list[str]) -> str:
-        """The text of the layout under other parameters, those of ``new``, with the slices as they are.
+        """The entries under other parameters, those of ``new``, with the slices as they are.
 
         ``live`` is oldest first; its last slice, the current one, gets a part of the new size.
         """
@@ -97,6 +102,11 @@ class Layout:
         current = slices[live[-1]]
         slices[live[-1]] = [*current, new._part(-len(current), len(current))]
         return self._text(slices, live)
+
+    def _next_part(self, label: str) -> Part:
+        parts = self.parts(label)
+        doubled = (parts[-1].capacity // self._part(0, 0).capacity).bit_length()
+        return self._part(doubled - len(parts), len(parts))
 
     def _part(self, level: int, number: int) -> Part:
         """The ``number``-th part of a slice that began at 2**level times the usual capacity."""
@@ -112,12 +122,11 @@ class Layout:
         return Part(capacity, bits, hashes)
 
     def _text(self, slices: dict[str, list[Part]], live: list[str]) -> str:
-        entries = [
-            f"{label}=" + ",".join(f"{part.capacity}:{part.bits}:{part.hashes}" for part in parts)
+        return ";".join(
+            f"{label}=" + ",".join(map(str, parts))
             for label, parts in sorted(slices.items())
             if label >= min(live)
-        ]
-        return ";".join([self.generation, *entries] if self.generation else entries)
+        )
 
 
 def damaged(config: Config, text: str, shard: int) -> TBloomError:

@@ -95,10 +95,10 @@ def _call(old: Config, new: Config, now: int, shard: int | None, layout: Layout)
     # The longer of the two windows, so that the new one can have what the old one still holds.
     slices = max(old.window, new.window, key=lambda window: window.slices).live(now)
     current = slices[-1]
-    keys, expiries, new_layout = [new.keys.root], [], ""
+    keys, expiries, entries = [new.keys.root], [], ""
     if shard is not None:
         keys = [new.keys.config(shard), new.keys.layout(shard), new.keys.register(shard)]
-        new_layout = layout.reconfigured(Layout(new), [slice.label for slice in slices])
+        entries = layout.reconfigured(Layout(new), [slice.label for slice in slices])
         for slice in slices:
             for number in range(len(layout.parts(slice.label))):
                 keys.append(new.keys.slice(slice.label, shard, number))
@@ -109,8 +109,8 @@ def _call(old: Config, new: Config, now: int, shard: int | None, layout: Layout)
         (
             old.stored,
             new.stored,
-            layout.text,
-            new_layout,
+            layout.version,
+            entries,
             current.start,
             current.end,
             leaves(new, new.window.expires(current), shard),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable
-from itertools import groupby, pairwise
+from collections.abc import Hashable, Iterable
+from typing import Any
 
 from tbloom.bloom.config import Config
 from tbloom.bloom.hasher import digests_for, packed
 from tbloom.bloom.layout import Layout, Part
+from tbloom.bloom.sizing import ROW_BYTES, key_bytes
 from tbloom.engine.batches import Batch
 from tbloom.engine.flow import ScriptCall
 from tbloom.engine.scripts import Script
@@ -47,48 +48,68 @@ def lasts_ms(config: Config) -> int | None:
     return leaves(config, config.window.expires(current), None) - now
 
 
+class Parts:
+    """The parts that a call names, as the scripts take them: one where new items go, then those of its size, then those
+    of other sizes; the newest first of each size. ``ages``: for each part the number of its slice, two bytes."""
+
+    __slots__ = ("_digests", "_offsets", "ages", "keys", "sizes")
+
+    def __init__(self, named: list[tuple[str, Part, int]]) -> None:
+        groups: dict[tuple[int, int], list[tuple[str, int]]] = {}
+        for key, part, age in named:
+            groups.setdefault((part.blocks, part.hashes), []).append((key, age))
+        in_order = [place for group in groups.values() for place in group]
+        self.keys = tuple([key for key, _ in in_order])
+        self.ages = b"".join([(age + 1).to_bytes(2, "big") for _, age in in_order])
+        #: The sizes, for the scripts' ``groups_of``.
+        self.sizes = " ".join([f"{hashes}:{len(group)}" for (_, hashes), group in groups.items()])
+        self._offsets = [(blocks, hashes * ROW_BYTES) for blocks, hashes in groups]
+        self._digests = digests_for(max(hashes for _, hashes in groups))
+
+    def packed(self, digests: Iterable[bytes]) -> bytes:
+        """The items, for the scripts' ``find_block``."""
+        return packed(digests, self._digests, self._offsets)
+
+
 class ShardCalls:
-    """The parts of one shard's live slices, newest first, and what its calls have in common."""
+    """The parts of one shard's live slices, and what its calls have in common."""
 
     __slots__ = (
-        "_digests",
         "_parts",
+        "_slices",
+        "begins_after",
         "current",
-        "digests",
-        "grown",
-        "keys",
         "layout",
         "slice_ends",
         "templates",
     )
 
     def __init__(self, config: Config, shard: int, labels: list[str], layout: Layout) -> None:
-        self.keys: list[str] = []
-        #: For each slice, newest first: the number of keys that it and the newer ones have.
+        #: All parts, newest first: key, part, and age (0: of the current slice).
+        self._slices: list[tuple[str, Part, int]] = []
+        #: For each slice, newest first: the number of parts that it and the newer ones have.
         self.slice_ends: list[int] = []
-        self._parts: list[Part] = []
-        for label in labels:
-            own = layout.parts(label)
-            self._parts += reversed(own)
-            numbers = reversed(range(len(own)))
-            self.keys += [config.keys.slice(label, shard, number) for number in numbers]
-            self.slice_ends.append(len(self._parts))
-        self.current = self._parts[0]
+        for age, label in enumerate(labels):
+            for number, part in reversed([*enumerate(layout.parts(label))]):
+                self._slices.append((config.keys.slice(label, shard, number), part, age))
+            self.slice_ends.append(len(self._slices))
+        self.current = self._slices[0][1]
         self.layout = layout
-        #: The layout for when the current part is full.
-        self.grown = layout.grown(labels[0], labels) if config.grow else ""
-        #: By what they are made from.
-        self.templates: dict[Hashable, CallTemplate] = {}
-        #: For each slice: the digests that its items and those of the newer ones are packed with (``hasher.packed``).
-        self.digests = [
-            digests_for(max(part.hashes for part in self._parts[:parts]))
-            for parts in self.slice_ends
-        ]
+        #: The slice whose size decides how the current one begins; None: it begins as usual, or has begun.
+        self.begins_after = layout.newest_before(labels[0], labels)
+        #: By what they are made from: a template, and the parts that it names.
+        self.templates: dict[Hashable, tuple[CallTemplate, Parts]] = {}
+        self._parts: dict[tuple[int, int], Parts] = {}
 
-    def sizes(self, parts: int) -> str:
-        """The sizes of the newest ``parts`` parts, for the scripts' ``groups_of``."""
-        like = groupby(self._parts[:parts], lambda part: f"{part.blocks}:{part.hashes}")
-        return " ".join(f"{size}:{sum(1 for _ in group)}" for size, group in like)
+    def parts(self, slices: int, chosen: int = 0) -> Parts:
+        """The parts of the newest slices; new items go into the slice of age ``chosen``."""
+        made = self._parts.get((slices, chosen))
+        if made is None:
+            named = self._slices[: self.slice_ends[slices - 1]]
+            first = self.slice_ends[chosen - 1] if chosen else 0
+            made = Parts([named[first], *named[:first], *named[first + 1 :]])
+            self._parts[slices, chosen] = made
+        return made
 
 
 class SliceCalls:
@@ -129,9 +150,9 @@ class SliceCalls:
         if label not in self.labels:
             raise ConfigError("slice", label, f"one that is live: {', '.join(self.labels)}")
 
-    def must_begin_after(self, shard: int) -> str | None:
-        """The slice whose size decides how the current one begins; None: it begins as usual, or has begun."""
-        return self.layout(shard).newest_before(self.labels[0], self.labels)
+    def growth(self, shard: int, label: str) -> str:
+        """How a slice grows, for the scripts' ``grown_layout``; '': it may not."""
+        return self.layout(shard).growth(label, self.labels) if self.config.grow else ""
 
     def expires_at(self, shard: int | None) -> int:
         """When the shard's keys of the current slice are dropped (ms)."""
@@ -154,23 +175,18 @@ class SliceCalls:
 
     def add(self, within: int, batch: Batch) -> ScriptCall:
         """``lua/bloom/add.lua``; the batch has a token."""
-        # Not by shard(), because each call comes here.
         shard = self._shards.get(batch.shard) or self.shard(batch.shard)
         batch.generation = shard.layout.generation
-        template = shard.templates.get((_ADD, within, batch.agreed)) or self._new_add(within, batch)
-        return template.fill(packed(batch.digests, shard.digests[within - 1]), batch.token)
+        made = shard.templates.get((_ADD, within, batch.agreed)) or self._new_add(within, batch)
+        template, parts = made
+        return template.fill(parts.packed(batch.digests), batch.token)
 
-    def _new_add(self, within: int, batch: Batch) -> CallTemplate:
+    def _new_add(self, within: int, batch: Batch) -> tuple[CallTemplate, Parts]:
         keys, shard = self.config.keys, self.shard(batch.shard)
-        parts = shard.slice_ends[within - 1]
-        template = shard.templates[_ADD, within, batch.agreed] = CallTemplate(
+        parts, own = shard.parts(within), (keys.config(batch.shard), keys.layout(batch.shard))
+        template = CallTemplate(
             _ADD,
-            (
-                keys.config(batch.shard),
-                keys.layout(batch.shard),
-                keys.register(batch.shard),
-                *shard.keys[:parts],
-            ),
+            (*own, keys.register(batch.shard), *parts.keys),
             (
                 self.config.stored,
                 self.begins,
@@ -178,53 +194,40 @@ class SliceCalls:
                 self.expires_at(batch.shard),
                 LANE_TTL_MS,
                 self.agreed(batch),
-                shard.layout.text,
-                shard.grown,
+                shard.layout.version,
+                self.growth(batch.shard, self.labels[0]),
                 shard.current.capacity,
-                shard.sizes(parts),
+                key_bytes(shard.current.bits),
+                parts.sizes,
             ),
             lanes=keys.lanes(batch.shard),
         )
-        return template
+        shard.templates[_ADD, within, batch.agreed] = template, parts
+        return template, parts
 
     def contains(self, within: int, batch: Batch) -> ScriptCall:
         """``lua/bloom/contains.lua``."""
-        keys, shard = self.config.keys, self.shard(batch.shard)
-        parts = shard.slice_ends[within - 1]
-        template = shard.templates.get((_CONTAINS, within, batch.agreed))
-        if template is None:
-            template = shard.templates[_CONTAINS, within, batch.agreed] = CallTemplate(
-                _CONTAINS,
-                (keys.config(batch.shard), keys.layout(batch.shard), *shard.keys[:parts]),
-                (
-                    self.config.stored,
-                    self.begins,
-                    self.ends,
-                    self.agreed(batch),
-                    shard.layout.text,
-                    shard.sizes(parts),
-                ),
-            )
-        return template.fill(packed(batch.digests, shard.digests[within - 1]))
+        shard = self.shard(batch.shard)
+        made = shard.templates.get((_CONTAINS, within, batch.agreed))
+        if made is None:
+            parts = shard.parts(within)
+            template = CallTemplate(_CONTAINS, *self._looking(batch, parts))
+            made = shard.templates[_CONTAINS, within, batch.agreed] = template, parts
+        template, parts = made
+        return template.fill(parts.packed(batch.digests))
 
     def last_seen(self, batch: Batch) -> ScriptCall:
         """``lua/bloom/last_seen.lua``."""
-        keys, shard = self.config.keys, self.shard(batch.shard)
-        counts = [last - first for first, last in pairwise([0, *shard.slice_ends])]
-        return ScriptCall(
-            _LAST_SEEN,
-            (keys.config(batch.shard), keys.layout(batch.shard), *shard.keys),
-            (
-                self.config.stored,
-                self.begins,
-                self.ends,
-                self.agreed(batch),
-                shard.layout.text,
-                shard.sizes(len(shard.keys)),
-                " ".join(map(str, counts)),
-                packed(batch.digests, shard.digests[-1]),
-            ),
-        )
+        parts = self.shard(batch.shard).parts(len(self.labels))
+        keys, args = self._looking(batch, parts)
+        return ScriptCall(_LAST_SEEN, keys, (*args, parts.ages, parts.packed(batch.digests)))
+
+    def _looking(self, batch: Batch, parts: Parts) -> tuple[tuple[str, ...], tuple[Any, ...]]:
+        """The keys and the arguments of a call that looks for items."""
+        keys, version = self.config.keys, self.shard(batch.shard).layout.version
+        own = keys.config(batch.shard), keys.layout(batch.shard)
+        current = self.config.stored, self.begins, self.ends
+        return (*own, *parts.keys), (*current, self.agreed(batch), version, parts.sizes)
 
     def clear(self, batch: Batch) -> ScriptCall:
         """``lua/bloom/clear.lua``; the batch has a token, and no items."""
@@ -239,7 +242,7 @@ class SliceCalls:
                 keys.register(batch.shard),
                 keys.claims(batch.shard),
                 keys.sessions(batch.shard),
-                *shard.keys,
+                *shard.parts(len(self.labels)).keys,
             ),
             (
                 self.config.stored,
@@ -248,7 +251,7 @@ class SliceCalls:
                 self.ends,
                 self.expires_at(batch.shard),
                 LANE_TTL_MS,
-                shard.layout.text,
+                shard.layout.version,
             ),
         )
 
@@ -265,9 +268,9 @@ class SliceCalls:
             (keys.config(shard), keys.layout(shard), keys.slice(label, shard)),
             (
                 self.config.stored,
-                layout.text,
-                layout.begun(label, self.labels, items),
-                layout.grown(label, self.labels),
+                layout.version,
+                layout.beginning(items),
+                layout.growth(label, self.labels),
                 self.begins,
                 self.ends,
                 self.expires_at(shard),

@@ -58,7 +58,8 @@ def _call(exchange: FilterExchange, other: FilterExchange, batch: Batch) -> Scri
     """``lua/bloom/swap.lua``."""
     old, new = exchange.current_calls(), other.current_calls()
     assert batch.token is not None  # noqa: S101 - the exchange has given it one
-    parts, new_parts = old.shard(0).keys, new.shard(0).keys
+    window = len(old.labels)
+    parts, new_parts = old.shard(0).parts(window).keys, new.shard(0).parts(window).keys
     layout = new.layout(0)
     config_key, *others = _own(old.config)
     return ScriptCall(
@@ -72,7 +73,7 @@ def _call(exchange: FilterExchange, other: FilterExchange, batch: Batch) -> Scri
             new.config.keys.sessions(0),
             *parts,
             *new_parts,
-            *ShardCalls(old.config, 0, old.labels, layout).keys,
+            *ShardCalls(old.config, 0, old.labels, layout).parts(window).keys,
         ),
         (
             old.config.stored,
@@ -81,8 +82,8 @@ def _call(exchange: FilterExchange, other: FilterExchange, batch: Batch) -> Scri
             old.ends,
             old.expires_at(0),
             LANE_TTL_MS,
-            old.layout(0).text,
-            layout.text,
+            old.layout(0).version,
+            layout.version,
             len(parts),
         ),
     )

@@ -1,4 +1,10 @@
-"""The Lua scripts and their hashes for EVALSHA."""
+"""The Lua scripts, put together from the files of ``lua/``, and their hashes for EVALSHA.
+
+A script's text is its file after the functions that it calls, from those files of ``lua/shared`` that its header names
+(``-- Includes   blocks, clock``), and that these name in turn; other functions would cost time in every call. Functions that
+it calls as ``rarely().name(...)`` stand in one function, so that they are made only where one of them is called.
+A loop ``for row, column in columns(items, at, rows) do`` is written out for the first 16 rows of the item at ``at``.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +12,16 @@ import re
 from functools import cache
 from hashlib import sha1
 from pathlib import Path
+
+_INCLUDES = re.compile(r"^-- Includes +(.*)$", re.MULTILINE)
+_NAME = re.compile(r"^local (?:function )?(\w+)", re.MULTILINE)
+_CALLED = re.compile(r"(?<!function )(?<![\w.])(\w+)[(\[]")
+_CALLED_RARELY = re.compile(r"\brarely\(\)\.(\w+)\(")
+_LOOP = re.compile(
+    r"^( *)for (\w+), (\w+) in columns\((\w+), (\w+), (\w+)\) do\n(.*?)^\1end$",
+    re.DOTALL | re.MULTILINE,
+)
+_UNROLLED = 16
 
 
 class Script:
@@ -19,7 +35,7 @@ class Script:
 
     @property
     def text(self) -> str:
-        """The script, after the functions of ``lua/shared`` that it calls; others would cost time in every call."""
+        """The script, after the functions that it calls."""
         return _text(self.name)
 
     @property
@@ -31,7 +47,17 @@ class Script:
 @cache
 def _text(name: str) -> str:
     body = _read(name)
-    return "\n\n".join([*_called_in(body, {}).values(), body])
+    functions = _included(body, {})
+    called = _called_in(body, functions, {})
+    texts, rare = [*called.values()], _CALLED_RARELY.findall(body)
+    if rare:
+        rarely = {**called}
+        for function in rare:
+            _called_in(f"{function}(", functions, rarely)
+        made = "\n\n".join(text for function, text in rarely.items() if function not in called)
+        returned = ", ".join(f"{function} = {function}" for function in rare)
+        texts.append(f"local function rarely()\n{made}\nreturn {{{returned}}}\nend")
+    return _LOOP.sub(_written_out, "\n\n".join([*texts, body]))
 
 
 @cache
@@ -39,26 +65,54 @@ def _sha(name: str) -> str:
     return sha1(_text(name).encode(), usedforsecurity=False).hexdigest()
 
 
-def _called_in(text: str, found: dict[str, str]) -> dict[str, str]:
-    """``found`` and the shared functions that the text calls, each after the ones that it needs."""
-    called = {*re.findall(r"(?<!function )\b(\w+)[(\[]", text)}
-    for name, function in _shared().items():
+def _included(text: str, files: dict[str, str]) -> dict[str, str]:
+    """The functions, and other locals, of the files that the header of a text names, by name."""
+    functions: dict[str, str] = {}
+    _include(text, files)
+    for file, content in files.items():
+        for paragraph in content.strip().split("\n\n")[1:]:
+            if name := _NAME.search(paragraph):
+                if name[1] in functions:
+                    raise ValueError(
+                        f"lua/shared/{file}.lua defines {name[1]}, as another file does"
+                    )
+                functions[name[1]] = paragraph
+    return functions
+
+
+def _include(text: str, files: dict[str, str]) -> None:
+    header = _INCLUDES.search(text)
+    for file in header[1].split(", ") if header and header[1] != "none" else ():
+        if file not in files:
+            files[file] = _read(f"shared/{file}")
+            _include(files[file], files)
+
+
+def _called_in(text: str, functions: dict[str, str], found: dict[str, str]) -> dict[str, str]:
+    """``found`` and the functions that the text calls, each after the ones that it needs."""
+    called = {*_CALLED.findall(text)}
+    for name, function in functions.items():
         if name in called and name not in found and function is not text:
-            _called_in(function, found)
+            _called_in(function, functions, found)
             found[name] = function
     return found
 
 
-@cache
-def _shared() -> dict[str, str]:
-    """The functions of ``lua/shared``, and its short names for others, with their comments, by name."""
-    functions = {}
-    for path in sorted(_folder().joinpath("shared").iterdir(), key=lambda path: path.name):
-        for paragraph in path.read_text(encoding="utf-8").strip().split("\n\n")[1:]:
-            functions[re.findall(r"^local (?:function )?(\w+)", paragraph, re.MULTILINE)[0]] = (
-                paragraph
-            )
-    return functions
+def _written_out(loop: re.Match[str]) -> str:
+    _, row, column, items, at, rows, body = loop.groups()
+    numbers = range(1, _UNROLLED + 1)
+    names = ", ".join(f"{column}_{number}" for number in numbers)
+    texts = [f"local {names} = byte({items}, {at}, {at} + {_UNROLLED - 1})\n"]
+    for number in numbers:
+        own = re.sub(
+            rf"\b{row}\b", str(number), re.sub(rf"\b{column}\b", f"{column}_{number}", body)
+        )
+        texts.append(f"if {rows} >= {number} then\n{own}")
+    texts.append(
+        f"for {row} = {_UNROLLED + 1}, {rows} do\n"
+        f"local {column} = byte({items}, {at} + {row} - 1)\n{body}end\n"
+    )
+    return "".join([*texts, "end " * _UNROLLED])
 
 
 def _read(name: str) -> str:

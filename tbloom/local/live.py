@@ -76,9 +76,9 @@ class Live:
         """
         current = self.calls_at(now)
         text = self.layout(shard, now)
-        if current.layout(shard).text != text:
+        if current.layout(shard).entries != text:
             self._learn(current, shard, text)
-        if begins and (last := current.must_begin_after(shard)) is not None:
+        if begins and (last := current.shard(shard).begins_after) is not None:
             self._begin_slice(now, current, shard, last)
         return current
 
@@ -97,7 +97,8 @@ class Live:
         if key_of(label, shard, 0) in contents.parts:  # the clock was set back since it began
             text = layout.grown(label, current.labels)
         else:
-            text = layout.begun(label, current.labels, sum(part.items for part in parts if part))
+            held = sum(part.items for part in parts if part)
+            text = layout.with_parts({label: [layout.beginning(held)]}, current.labels)
         contents.keep_layout(shard, text, current.expires_at(shard))
         self.store.save(contents)
         self._learn(current, shard, text)

@@ -85,7 +85,8 @@ class Shard:
         calls = current.shard(number)
         self._ends = calls.slice_ends
         #: The layout once the current part is full.
-        self.grown = calls.grown
+        labels = current.labels
+        self.grown = calls.layout.grown(labels[0], labels) if current.config.grow else ""
         self._all: list[tuple[Size, Part | None]] = []
         layout, is_stored = current.layout(number), store.contents.stored == current.config.stored
         for label in current.labels:
@@ -98,7 +99,7 @@ class Shard:
         self.size, self.current = self._all[0]
         self.key = key_of(current.labels[0], number, self._ends[0] - 1)
         #: False: the current slice needs a layout before items can be added.
-        self.begun = current.must_begin_after(number) is None
+        self.begun = calls.begins_after is None
         self._groups: dict[int, list[Group]] = {}
 
     def groups(self, within: int) -> list[Group]:

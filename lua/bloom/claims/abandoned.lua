@@ -1,6 +1,8 @@
 -- abandoned: find claims of dead sessions. Looks at one page of the claims: drops those without a note, and returns
 -- those with one, so that the client may claim them and do the work. Drops damaged entries of both hashes.
 --
+-- Includes   claims, clock
+--
 -- KEYS[1]    the claims: digest -> session, number, slices, note
 -- KEYS[2]    the sessions that hold claims -> until when each counts as alive (ms), and its least number
 --

@@ -1,24 +1,26 @@
 -- claim: which of these items are new, and claimed by no living session? Claims them for the client's session.
 --
+-- Includes   blocks, claims, clock, parameters
+--
 -- KEYS[1]    the filter's parameters
--- KEYS[2]    the layout (add.lua)
+-- KEYS[2]    the layout (shared/layouts.lua)
 -- KEYS[3]    the claims: digest -> session, number, slices, note
 -- KEYS[4]    the sessions that hold claims -> until when each counts as alive (ms), and its least number
--- KEYS[5..]  all parts of live slices, newest first
+-- KEYS[5..]  all parts of live slices, the newest first of those of one size
 --
 -- ARGV[1]    the client's parameters
 -- ARGV[2]    when the client believes that the current slice begins (ms)
 -- ARGV[3]    when it ends (ms)
 -- ARGV[4]    when it leaves the window (ms)
 -- ARGV[5]    1: the parameters may be stored where there are none; 0: they must be agreed on first (open.lua)
--- ARGV[6]    the client's layout; '': it knows of none
+-- ARGV[6]    the version of the client's layout; '': it knows of none
 -- ARGV[7]    the sizes of the parts from KEYS[5] on (groups_of in shared/blocks.lua)
 -- ARGV[8]    the client's session, 16 characters
 -- ARGV[9]    how long it counts as alive without another heartbeat (ms)
 -- ARGV[10]   the session's least number, 8 hexadecimal digits: its calls from now on have this one or a higher one
 -- ARGV[11]   the number of newest slices that are asked, 4 characters; kept with the claims
 -- ARGV[12]   the previous owner: a session that has handed these items over; '': none
--- ARGV[13]   the items (find_block in shared/blocks.lua); the first 16 bytes of each are its digest
+-- ARGV[13]   the items (groups_of in shared/blocks.lua); the first 16 bytes of each are its digest
 -- ARGV[14]   the number of this call of the session, 8 hexadecimal digits
 -- ARGV[15..] for each item a note to keep with the claim; may be missing
 --
@@ -35,7 +37,7 @@
 
 local config_key, layout_key, claims, sessions, FIRST_PART = KEYS[1], KEYS[2], KEYS[3], KEYS[4], 5
 local config, begins, ends, expires = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
-local agreed, layout = ARGV[5] == '1', ARGV[6]
+local agreed, version = ARGV[5] == '1', ARGV[6]
 local groups, item_bytes = groups_of(ARGV[7], FIRST_PART)
 local session, life, within, previous_owner = ARGV[8], tonumber(ARGV[9]), ARGV[11], ARGV[12]
 local items, number, FIRST_NOTE = ARGV[13], ARGV[14], 15
@@ -43,7 +45,7 @@ local items, number, FIRST_NOTE = ARGV[13], ARGV[14], 15
 local now = server_time()
 if now < begins or now >= ends then return {1, now} end
 
-local reply = refusal(config_key, config, agreed, layout_key, layout, expires, now)
+local reply = refusal(config_key, config, agreed, layout_key, version, expires, now)
 if reply then return reply end
 
 local alive_until, least = session_parts(redis.call('HGET', sessions, session), now)
@@ -53,7 +55,7 @@ redis.call('HLEN', claims)
 local answers, any_new = {}, false
 for at = 1, #items, item_bytes do
   local answer = '0'
-  if not first_with(groups, find_block(items, at, item_bytes, groups)) then
+  if not first_with(groups, items, at) then
     local digest, note = string.sub(items, at, at + 15), ARGV[FIRST_NOTE + #answers] or ''
     local owner, claimed_as = owner_of(claims, digest)
     local again = owner == session and claimed_as == number

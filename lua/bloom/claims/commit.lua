@@ -1,24 +1,28 @@
 -- commit: remember these items in a chosen slice, except those that it or a newer slice holds, and end the session's
 -- claims on them. ("tbloom import" uses it without a session.)
 --
+-- Includes   blocks, changes, claims, clock, layouts, parameters
+--
 -- KEYS[1]    the filter's parameters
--- KEYS[2]    the layout (add.lua)
+-- KEYS[2]    the layout (shared/layouts.lua)
 -- KEYS[3]    the register of parts, which shows that the server has dropped a part early
 -- KEYS[4]    the claims: digest -> session, number, slices, note
--- KEYS[5..]  all parts of the current slice, of the chosen one and of those between, newest first
+-- KEYS[5]    the newest part of the chosen slice: new items go there
+-- KEYS[6..]  all other parts of the current slice, of the chosen one and of those between, the newest first of those of
+--            one size
 --
 -- ARGV[1]    the client's parameters
 -- ARGV[2]    when the client believes that the current slice begins (ms)
 -- ARGV[3]    when it ends (ms)
 -- ARGV[4]    when the chosen slice leaves the window (ms)
 -- ARGV[5]    1: the parameters may be stored where there are none; 0: they must be agreed on first (open.lua)
--- ARGV[6]    the client's layout; '': it knows of none
--- ARGV[7]    the layout with one more part for the chosen slice, used when its newest part is full; '': never grow
--- ARGV[8]    the capacity of its newest part (items)
--- ARGV[9]    the sizes of the parts from KEYS[5] on (groups_of in shared/blocks.lua)
--- ARGV[10]   the number, from KEYS[5] on, counted from 1, of the chosen slice's newest part: new items go there
+-- ARGV[6]    the version of the client's layout; '': it knows of none
+-- ARGV[7]    how the chosen slice grows when its newest part is full (grown_layout in shared/layouts.lua); '': never
+-- ARGV[8]    the capacity of that part (items)
+-- ARGV[9]    its size (bytes)
+-- ARGV[10]   the sizes of the parts from KEYS[5] on (groups_of in shared/blocks.lua)
 -- ARGV[11]   the client's session, 16 characters; '': none
--- ARGV[12]   the items (find_block in shared/blocks.lua); the first 16 bytes of each are its digest
+-- ARGV[12]   the items (groups_of in shared/blocks.lua); the first 16 bytes of each are its digest
 --
 -- Reply      {0, answers}     a character per item: 1 remembered now, 0 it was before. Fewer characters than items:
 --                             the part is full; the client sends the rest again
@@ -32,33 +36,30 @@
 --
 -- A second copy of the call finds the items in the filter, and changes nothing.
 
-local config_key, layout_key, register, claims = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local config_key, layout_key, register, claims, part = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local FIRST_PART = 5
 local config, begins, ends, expires = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
-local agreed, layout, grown_layout, capacity = ARGV[5] == '1', ARGV[6], ARGV[7], tonumber(ARGV[8])
-local sizes, chosen, session, items = ARGV[9], FIRST_PART - 1 + tonumber(ARGV[10]), ARGV[11], ARGV[12]
-local grows = grown_layout ~= ''
+local agreed, version, growth, capacity = ARGV[5] == '1', ARGV[6], ARGV[7], tonumber(ARGV[8])
+local part_bytes, sizes, session, items = tonumber(ARGV[9]), ARGV[10], ARGV[11], ARGV[12]
+local grows = growth ~= ''
 
 local now = server_time()
 if now < begins or now >= ends then return {1, now} end
 
-local reply = refusal(config_key, config, agreed, layout_key, layout, expires, now)
+local reply = refusal(config_key, config, agreed, layout_key, version, expires, now)
 if reply then return reply end
 if session ~= '' then redis.call('HLEN', claims) end
 
 -- First all looks, then all changes.
 local groups, item_bytes = groups_of(sizes, FIRST_PART)
-local own = groups[1]
-for i = 2, #groups do
-  if groups[i].first <= chosen then own = groups[i] end
-end
-local change, answers, done, status = new_change(KEYS[chosen], own, capacity, grows), {}, {}, nil
+local own, answers, done, status = groups[1], {}, {}, nil
+local change = new_change(part, own.bytes, capacity, grows)
 for at = 1, #items, item_bytes do
-  local columns = find_block(items, at, item_bytes, groups)
-  local block = block_of(change)
-  local seen = are_set(block, columns, 1, own.rows) or first_with(groups, columns, chosen)
+  local start = start_of(items, at, own)
+  local block = change.blocks[start] or read_block(part, start, own.bytes)
+  local seen = are_set(block, items, at, own.rows) or first_with(groups, items, at, FIRST_PART)
   if not seen then
-    status = note_new(change, block, columns)
+    status = note_new(change, start, block, items, at)
     if status then break end
   end
   answers[#answers + 1] = seen and '0' or '1'
@@ -66,11 +67,12 @@ for at = 1, #items, item_bytes do
   if session ~= '' and owner_of(claims, digest) == session then done[#done + 1] = digest end
 end
 
-local held, dropped = 0, false
+local dropped = nil
 if change.items > 0 then
-  held, dropped = insert(change, expires, now, register, config_key, layout_key)
+  local held = insert(change, part_bytes)
+  if held == change.items then dropped = begin_part(part, register, config_key, layout_key, expires, now) end
   -- Every later call has to know the new part.
-  if grows and held >= capacity then keep(layout_key, grown_layout, expires, now) end
+  if grows and held >= capacity then store_grown(layout_key, redis.call('GET', layout_key), growth, expires, now) end
 end
 if #done > 0 then redis.call('HDEL', claims, unpack(done)) end
-return {status or 0, table.concat(answers), dropped and 1 or nil}
+return {status or 0, table.concat(answers), dropped}

@@ -1,5 +1,7 @@
 -- heartbeat: keep a session alive, or end it; returns all sessions.
 --
+-- Includes   claims, clock
+--
 -- KEYS[1]    the claims: digest -> session, number, slices, note
 -- KEYS[2]    the sessions that hold claims -> until when each counts as alive (ms), and its least number
 --

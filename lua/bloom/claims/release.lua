@@ -1,5 +1,7 @@
 -- release: the work on these items was not done. Ends their claims.
 --
+-- Includes   claims, clock
+--
 -- KEYS[1]    the claims: digest -> session, number, slices, note
 -- KEYS[2]    the sessions that hold claims -> until when each counts as alive (ms), and its least number
 --

@@ -13,7 +13,6 @@ from typing import NamedTuple
 from tbloom.bloom.claims.commit import commit_call
 from tbloom.bloom.claims.held import Claim, ClaimCall, HeldClaims
 from tbloom.bloom.exchange import FilterExchange
-from tbloom.bloom.hasher import packed
 from tbloom.bloom.script_calls import SliceCalls
 from tbloom.engine.batches import Batch
 from tbloom.engine.flow import Flow, ScriptCall
@@ -179,14 +178,14 @@ class Claims:
     def _claim_call(self, calls: SliceCalls, batch: Batch, terms: _Terms) -> ScriptCall:
         """``lua/bloom/claims/claim.lua``."""
         keys, shard = calls.config.keys, calls.shard(batch.shard)
-        parts = shard.slice_ends[terms.within - 1]
+        parts = shard.parts(terms.within)
         return ScriptCall(
             _CLAIM,
             (
                 keys.config(batch.shard),
                 keys.layout(batch.shard),
                 *self.keys_of(batch.shard),
-                *shard.keys[:parts],
+                *parts.keys,
             ),
             (
                 calls.config.stored,
@@ -194,14 +193,14 @@ class Claims:
                 calls.ends,
                 calls.expires_at(batch.shard),
                 calls.agreed(batch),
-                shard.layout.text,
-                shard.sizes(parts),
+                shard.layout.version,
+                parts.sizes,
                 terms.call.own.session,
                 terms.ttl_ms,
                 terms.call.own.least,
                 f"{terms.within:04x}",
                 terms.previous_owner,
-                packed(batch.digests, shard.digests[terms.within - 1]),
+                parts.packed(batch.digests),
                 terms.call.number,
                 *([terms.notes.get(key, "") for key in batch.digests] if terms.notes else ()),
             ),

@@ -1,0 +1,53 @@
+-- the layout: which parts the slices have, where they have others than the usual one (docs/format.md).
+--
+-- Includes   clock, keys
+--
+-- '1557273600000000.2;20190508=1000:28672:14,2000:61440:16;20190509=4000:103936:14': the version, which is the generation
+-- and the number of changes since it began (none is left out), and then the entries, sorted by label.
+
+-- The version of a layout; '' if there is none. (Of another program's text, the text.)
+local function version_of(layout)
+  return string.match(layout, '^%d[^;]*') or layout
+end
+
+-- The layout of a generation that begins now, with these entries.
+local function begun_layout(entries)
+  return new_generation() .. (entries == '' and '' or ';') .. entries
+end
+
+-- The version after that of a layout.
+local function next_version(layout)
+  local generation, changes = string.match(layout, '^(%d+)%.?(%d*)')
+  return string.format('%s.%d', generation, (tonumber(changes) or 0) + 1)
+end
+
+-- The next version of a layout, with these parts by label, and without the slices before the oldest one.
+local function next_layout(layout, changed, oldest)
+  local parts, labels = {}, {}
+  for label, known in string.gmatch(layout, ';(%w+)=([^;]*)') do parts[label] = known end
+  for label, new in pairs(changed) do parts[label] = new end
+  for label in pairs(parts) do
+    if label >= oldest then labels[#labels + 1] = label end
+  end
+  table.sort(labels)
+  local entries = {next_version(layout)}
+  for i, label in ipairs(labels) do entries[i + 1] = label .. '=' .. parts[label] end
+  return table.concat(entries, ';')
+end
+
+-- The layout in which a slice has one more part. `growth` has words: the oldest live slice; the usual part, and the new
+-- one; the slice, and the live slices after it (there are some if it is not the current one, or after the server's clock
+-- was set back). These get entries too, so that all clients know from the layout alone which slice still needs its entry.
+local function grown_layout(layout, growth)
+  local words, changed = {}, {}
+  for word in string.gmatch(growth, '%S+') do words[#words + 1] = word end
+  local oldest, usual, part, slice = words[1], words[2], words[3], words[4]
+  for i = 4, #words do changed[words[i]] = string.match(layout, ';' .. words[i] .. '=([^;]*)') or usual end
+  changed[slice] = changed[slice] .. ',' .. part
+  return next_layout(layout, changed, oldest)
+end
+
+-- Stores the layout in which a slice has one more part.
+local function store_grown(layout_key, layout, growth, expires, now)
+  keep(layout_key, grown_layout(layout, growth), expires, now)
+end
