@@ -73,7 +73,7 @@ class OurCounts(Counts):
         self.verbs = {"count": self.a.count, **{verb: self._asking(verb) for verb in VERBS[1:]}}
 
     def _asking(self, verb: str) -> Callable[[], int]:
-        ask, reader = getattr(self.a, f"count_{verb}"), self.a._protocol.reader
+        ask, reader = getattr(self.a, f"count_{verb}"), self.a.reader
 
         def asking() -> int:
             if not self.keeps:

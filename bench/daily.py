@@ -110,7 +110,7 @@ def _ours(client: redis.Redis, days: Days, counter: DistinctCounter) -> Verbs:
     for label, ids in zip(labels, days.ids, strict=True):
         write(client, counter, label, ids)
     newest, before = (counter.slice(label) for label in (labels[-1], labels[-2]))
-    reader = counter._protocol.reader
+    reader = counter.reader
 
     def first(ask: Callable[[], int]) -> Callable[[], int]:
         def asking() -> int:

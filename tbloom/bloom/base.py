@@ -1,21 +1,28 @@
-"""The base of ``TimeBloom`` and ``AsyncTimeBloom``."""
+"""The base of ``TimeBloom`` and ``AsyncTimeBloom``: their parameters, and what a client knows of its filter."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from tbloom.bloom.cache import LocalCache
+from tbloom.bloom.claims.protocol import Claims
+from tbloom.bloom.claims.sessions import Sessions
 from tbloom.bloom.config import Config, Parameters, configure
-from tbloom.bloom.protocol import Protocol
+from tbloom.bloom.exchange import FilterExchange
+from tbloom.bloom.reconfigure import finish
+from tbloom.bloom.script_calls import SliceCalls
 from tbloom.bloom.sizing import shards_for
 from tbloom.engine.client import Client, Store, seconds
-from tbloom.engine.parameters import refuse_old_names
-from tbloom.errors import ConfigError
-from tbloom.items import Item
+from tbloom.engine.flow import Flow
+from tbloom.errors import ConfigError, ConfigMismatch
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
+    from typing_extensions import Self, Unpack
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 #: How long (s) a session counts as alive after its last heartbeat.
 SESSION_TTL = 60.0
@@ -35,9 +42,7 @@ class Arguments(Parameters, total=False):
 
 
 class Base(Store[Client, Config]):
-    """A filter, its client and its protocol."""
-
-    _protocol: Protocol
+    """A filter, and what one client knows of it."""
 
     def __init__(
         self,
@@ -84,49 +89,85 @@ class Base(Store[Client, Config]):
             after this time at the latest.
         :raises ConfigError: if an argument can't be right.
         """
-        refuse_old_names(parameters, Parameters.__annotations__)
         super().__init__(client, retry_for=retry_for)
         #: How long (s) a session counts as alive after its last heartbeat.
         self.session_ttl = seconds("session_ttl", session_ttl, 1, _LONGEST_SESSION)
+        #: The user gave no number of shards, so that of a stored filter is adopted.
         self._adopts_shards = parameters.get("shards") is None
-        config = configure(name, **parameters)
+        self.config = configure(name, **parameters)
         if type(cache_size) is not int or not 0 <= cache_size <= _MAX_CACHE_SIZE:
             raise ConfigError(
                 "cache_size", cache_size, f"a whole number from 0 to {_MAX_CACHE_SIZE}"
             )
-        cache = LocalCache(cache_size, seconds("cache_ttl", cache_ttl, 0, _LONGEST_SESSION))
-        self._protocol = Protocol(
-            config, self.session_ttl, cache, adopts_shards=self._adopts_shards
-        )
+        self._cache = LocalCache(cache_size, seconds("cache_ttl", cache_ttl, 0, _LONGEST_SESSION))
+        self._exchange = FilterExchange(self.config)
+        self._claims = Claims(self._exchange, round(self.session_ttl * 1000))
+        self._sessions = Sessions(self._claims)
         self._begin()
+
+    @classmethod
+    def from_url(cls, url: str, name: str, **arguments: Unpack[Arguments]) -> Self:
+        """A filter with a client of its own, closed with the filter; ``arguments`` as for the class.
+
+        ``url`` is redis-py's; ``redis+cluster://host:port`` reaches a cluster by one of its nodes.
+        A reply is waited for 2 seconds, unless the URL has another ``socket_timeout``. Where the
+        connection fails, the call is sent again for 5 seconds (``retry_for``), and gets the first
+        answer.
+        """
+        return cls._from_url(url, name, arguments)
 
     @property
     def cache_hits(self) -> int:
         """The number of answers from the local cache."""
-        return self._protocol.cache.hits
+        return self._cache.hits
 
     @property
     def session(self) -> str:
         """The name under which this process claims items."""
-        return self._protocol.claims.own.session
-
-    def assume_new(self, items: Iterable[Item]) -> None:
-        """Takes the items for new, after a call with them has raised one of redis-py's errors: drops its lost
-        answers, which the next call would get, and holds the claims that may have reached the server."""
-        self._protocol.assume_new(items)
-
-    def hand_over(self, items: Iterable[Item]) -> None:
-        """Hands claimed items over to another process, which claims them with this session as
-        ``previous_owner``. Until then this session keeps the claims alive, and asks Redis about them."""
-        self._protocol.hand_over(items)
-
-    def _beat_seconds(self) -> float:
-        """The time between two heartbeats (s); three may get lost."""
-        return self.session_ttl / 4
+        return self._claims.own.session
 
     def _spread(self, masters: int) -> None:
         """Chooses a number of shards that spreads evenly over the cluster's masters."""
         super()._spread(masters)
-        shards = shards_for(self.config.bits, masters)
-        if self._adopts_shards and shards != self.config.shards:
-            self._protocol.use_shards(shards)
+        if self._adopts_shards:
+            self._use_shards(shards_for(self.config.bits, masters))
+
+    def _use_shards(self, shards: int) -> None:
+        """Switches to another number of shards."""
+        if shards == self.config.shards:
+            return
+        self.config = replace(self.config, shards=shards)
+        self._exchange = FilterExchange(self.config)
+        self._claims.use(self._exchange)
+        self._sessions = Sessions(self._claims)
+
+    def _agree(self, error: ConfigMismatch) -> Flow[None]:
+        """Switches to the stored number of shards, or finishes a ``reconfigure`` to these parameters; else raises the error."""
+        if self._adopts_shards and error.differences.keys() == {"shards"}:
+            self._use_shards(error.differences["shards"][0])
+        else:
+            yield from finish(self.config, self._exchange.clock, error)
+
+    def _agreed(self, ask: Callable[P, Flow[T]], *args: P.args, **arguments: P.kwargs) -> Flow[T]:
+        """The answer of ``ask``, which is asked again if it met other parameters, and that is mended."""
+        try:
+            return (yield from ask(*args, **arguments))
+        except ConfigMismatch as error:
+            yield from self._agree(error)
+        return (yield from ask(*args, **arguments))
+
+    def _forget_cached(self) -> None:
+        """Empties the local cache; answers that are on their way are not kept either."""
+        self._exchange.renew_calls()
+
+    def _not_cached(self, digests: list[bytes], within: int) -> list[bytes]:
+        """The items that the local cache has not, or for which an answer is pending."""
+        if not self._cache.size or within != self.config.slices:
+            return digests
+        calls, pending = self._exchange.current_calls(), self._exchange.pending_answers
+        return [key for key in digests if not self._cache.holds(key, calls) or key in pending]
+
+    def _cache_seen(self, seen: Iterable[bytes], calls: SliceCalls) -> None:
+        # The answers may be from before: of the last slice, or of what was cleared.
+        if self._cache.size and calls is self._exchange.current_calls():
+            self._cache.keep(seen, calls)

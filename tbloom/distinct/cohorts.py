@@ -10,12 +10,13 @@ from tbloom.distinct import algebra
 from tbloom.distinct.aio import AsyncDistinctCounter
 from tbloom.distinct.roaring import bitmaps
 from tbloom.distinct.selection import select
-from tbloom.distinct.sets import Countable
+from tbloom.distinct.sets import Countable, combination
 from tbloom.distinct.sync import DistinctCounter
 from tbloom.errors import ConfigError
 
 if TYPE_CHECKING:
-    from tbloom.distinct.protocol import CountProtocol
+    from tbloom.distinct.config import CounterConfig
+    from tbloom.distinct.reading import Reader
     from tbloom.distinct.sets import AsyncMemberSet, MemberSet
     from tbloom.engine.flow import Flow
 
@@ -52,16 +53,16 @@ def retention(counter: Any, slices: int | None = None) -> Any:
     """
     if not isinstance(counter, DistinctCounter | AsyncDistinctCounter):
         raise ConfigError("counter", counter, "a distinct counter")
-    return counter._run(_retention(counter._protocol, slices))  # noqa: SLF001 - one of ours
+    return counter.run(_retention(counter.config, counter.reader, slices))
 
 
 @overload
-def funnel(first: DistinctCounter | MemberSet, *others: Countable[Any]) -> list[int]: ...
+def funnel(first: DistinctCounter | MemberSet, *others: Countable) -> list[int]: ...
 @overload
 def funnel(
-    first: AsyncDistinctCounter | AsyncMemberSet, *others: Countable[Any]
+    first: AsyncDistinctCounter | AsyncMemberSet, *others: Countable
 ) -> Awaitable[list[int]]: ...
-def funnel(first: Any, *others: Countable[Any]) -> Any:
+def funnel(first: Any, *others: Countable) -> Any:
     """How many members the first set has, how many of them the second one has too, how many of these the third, and so on;
     to be awaited for sets of an ``AsyncDistinctCounter``. When a member was counted where makes no difference.
 
@@ -70,20 +71,21 @@ def funnel(first: Any, *others: Countable[Any]) -> Any:
     """
     if not isinstance(first, Countable):
         raise ConfigError("first", first, "a distinct counter, or a set of members")
-    steps: list[Any] = [first._with("intersection", others[:i]) for i in range(len(others) + 1)]  # noqa: SLF001
-    return steps[0]._run(_sizes(steps))  # noqa: SLF001
+    numbers = range(len(others) + 1)
+    steps: list[Any] = [combination("intersection", first, others[:i]) for i in numbers]
+    return steps[0].run(_sizes(steps))
 
 
 def _sizes(sets: list[Any]) -> Flow[list[int]]:
-    reader, expressions = sets[0]._protocol.reader, [one._expression for one in sets]  # noqa: SLF001
+    reader, expressions = sets[0].counter.reader, [one.expression for one in sets]
     return [*map(len, (yield from algebra.evaluate(reader, *expressions)))]
 
 
-def _retention(protocol: CountProtocol, slices: int | None) -> Flow[Retention]:
-    config, newest = protocol.config, select(protocol.config, slices)
+def _retention(config: CounterConfig, reader: Reader, slices: int | None) -> Flow[Retention]:
+    newest = select(config, slices)
     if config.window is None:
         raise ConfigError("counter", config.name, "one with slices (see granularity)")
-    found = yield from protocol.reader.by_slice(newest)
+    found = yield from reader.by_slice(newest)
     seen, cohorts, later = bitmaps()(), [], [*found.values()]
     for label, ids in found.items():
         new = ids - seen

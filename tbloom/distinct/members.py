@@ -1,9 +1,9 @@
-"""The ids of members, and the members that have some ids."""
+"""Members as they are sent, their ids, and the members that have some ids."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ from tbloom.distinct.exchange import refusal
 from tbloom.engine.flow import Flow, Read, Status, deliver, text
 from tbloom.engine.tree import Tree, read_tree
 from tbloom.errors import ConfigError, TBloomError
-from tbloom.items import Item
+from tbloom.items import Item, check_id, check_items, encode, encode_all, fingerprint
 
 if TYPE_CHECKING:
     from pyroaring import BitMap
@@ -20,6 +20,22 @@ if TYPE_CHECKING:
 #: The buckets that are read at once, each of some 55 members.
 _BUCKETS_PER_TRIP = 64
 _ID = re.compile(rb"(\d{1,10})(?::(.+))?", re.DOTALL)
+
+
+def digest_of(config: CounterConfig, member: Item) -> tuple[int, bytes]:
+    """The member's digest, or its id without a mapping; and its bytes."""
+    if config.mapping is None:
+        return check_id(member), b""
+    data = encode(member, "member")
+    return fingerprint(data), data
+
+
+def digests_of(config: CounterConfig, members: Iterable[Item]) -> list[tuple[int, bytes]]:
+    """``digest_of`` for each member."""
+    if config.mapping is None:
+        members = check_items(members, "members")
+        return [(check_id(member, f"members[{i}]"), b"") for i, member in enumerate(members)]
+    return [(fingerprint(data), data) for data in encode_all(members, "members")]
 
 
 def generation_of(config: CounterConfig) -> Flow[str]:
@@ -31,8 +47,11 @@ def generation_of(config: CounterConfig) -> Flow[str]:
     return text(generation)
 
 
-def id_of(config: CounterConfig, generation: str, digest: int) -> Flow[int | None]:
-    """The id of a member; None if it has none of this generation."""
+def id_of(config: CounterConfig, generation: str, member: Item) -> Flow[int | None]:
+    """The id of a member; None if it has none of this generation of the mapping."""
+    digest, _ = digest_of(config, member)
+    if config.mapping is None:
+        return digest
     looked_in = ""
     while True:
         tree = yield from _read_tree(config)

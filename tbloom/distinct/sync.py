@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from tbloom.distinct.base import CounterBase
-from tbloom.distinct.info import CounterInfo
-from tbloom.distinct.selection import Selection, select
+from tbloom.distinct.selection import Selection
 from tbloom.distinct.sets import Countable, MemberSet
+from tbloom.distinct.verbs import CounterVerbs
 from tbloom.engine.sync import SyncDriver
 from tbloom.items import Item
 
 if TYPE_CHECKING:
     import redis  # noqa: F401 - named in the class's bases
-    from typing_extensions import Self, Unpack
-
-    from tbloom.distinct.base import CounterArguments
 
 
 class DistinctCounter(
-    CounterBase["redis.Redis | redis.RedisCluster", MemberSet], SyncDriver, Countable[int]
+    CounterVerbs["redis.Redis | redis.RedisCluster", MemberSet], SyncDriver, Countable
 ):
     """An exact count of distinct members, and the sets of these members.
 
@@ -36,67 +31,8 @@ class DistinctCounter(
 
     _OTHER = "AsyncDistinctCounter"
 
-    @classmethod
-    def from_url(
-        cls, url: str, name: str, mapping: str | None = "ids", **more: Unpack[CounterArguments]
-    ) -> Self:
-        """A counter with a client of its own, closed by ``close()``; see ``TimeBloom.from_url``."""
-        return cls._from_url(url, name, {"mapping": mapping, **more})
-
-    def add(self, member: Item) -> bool:
-        """Counts a member. True: it was not counted before (in the current slice, if there are slices)."""
-        return self._run(self._protocol.add(member))
-
-    def add_many(self, members: Iterable[Item]) -> list[bool]:
-        """``add`` for each member, in order; a repeat within the call is not counted."""
-        return self._run(self._protocol.add_many(members))
-
-    def contains(self, member: Item) -> bool:
-        """True if the member is counted in any live slice; ``in`` is the same."""
-        return self._run(self._protocol.contains(member))
-
-    __contains__ = contains
-
-    def contains_many(self, members: Iterable[Item]) -> list[bool]:
-        """``contains`` for each member, in order."""
-        return self._run(self._protocol.contains_many(members))
-
-    def discard(self, member: Item) -> bool:
-        """Ends the counting of a member, in all live slices. True: it was counted."""
-        return self._run(self._protocol.discard(member))
-
-    def discard_many(self, members: Iterable[Item]) -> list[bool]:
-        """``discard`` for each member, in order."""
-        return self._run(self._protocol.discard_many(members))
-
-    def count(self, within: int | None = None) -> int:
-        """The number of distinct members in all live slices together.
-
-        :param within: the number of newest slices that are counted; None, the default: all.
-        """
-        return self._set(select(self.config, within)).count()
-
-    def from_roaring(self, data: bytes) -> None:
-        """Counts the ids of a Roaring bitmap, in the portable format for 32 or 64 bits, in the current slice. With a mapping,
-        its members must have these ids."""
-        self._run(self._protocol.from_roaring(data))
-
-    def info(self) -> CounterInfo:
-        """What the counter and its mapping hold. Takes the server some 2 us a bucket of the mapping (about 55 members),
-        100 buckets a call."""
-        return self._run(self._protocol.info())
-
-    def warnings(self) -> list[str]:
-        """What threatens the counter: a server that drops keys when its memory is full."""
-        return self._run(self._protocol.warnings())
-
-    def clear(self, *, mapping: bool = False) -> None:
-        """Forgets what is counted, for all clients, at once. The ids stay, because other counters may count them.
-
-        :param mapping: True: forgets all counters of the mapping, one after another, and then its ids. After an error,
-            call it again.
-        """
-        self._run(self._protocol.clear(mapping=mapping))
+    def __contains__(self, member: Item) -> bool:
+        return self.contains(member)
 
     def _set(self, selection: Selection) -> MemberSet:
-        return MemberSet(self._protocol, self._run, selection)
+        return MemberSet(self, selection)

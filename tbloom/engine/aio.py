@@ -18,6 +18,7 @@ from tbloom.engine.forks import BeginsAnew
 from tbloom.engine.pipeline import KeptPipeline
 from tbloom.engine.retries import as_redis_error
 from tbloom.engine.urls import make_client, parse_url
+from tbloom.engine.verbs import AsyncVerbs
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -48,7 +49,7 @@ class ForkedPool(BeginsAnew):
             self._pid = os.getpid()
 
 
-class AsyncDriver(Store["asyncio.Redis | asyncio.RedisCluster", Any]):
+class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]):
     """Sends calls, and awaits the replies."""
 
     _CLIENTS = (asyncio.Redis, asyncio.RedisCluster)
@@ -103,8 +104,8 @@ class AsyncDriver(Store["asyncio.Redis | asyncio.RedisCluster", Any]):
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
-    async def _run(self, flow: Flow[T]) -> T:
-        """The flow's answer."""
+    async def run(self, flow: Flow[T]) -> T:
+        """The answer of a flow, whose calls are sent as those of the verbs are."""
         try:
             if self._cluster_unknown:
                 await self._meet_cluster()

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tbloom.engine.flow import Call
+from tbloom.engine.parameters import Guarded
 from tbloom.engine.retries import Retries
 from tbloom.errors import ConfigError
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from typing_extensions import Self
+
 Client = TypeVar("Client")
-Config = TypeVar("Config")
+Config = TypeVar("Config", bound=Guarded)
 
 #: How long (s) a call is retried on a single server; a restart may take that.
 RETRY_FOR = 5.0
@@ -33,7 +39,8 @@ class Store(Generic[Client, Config]):
     #: The redis-py classes that the subclass works with, and its twin for the others.
     _CLIENTS: tuple[type, ...]
     _OTHER: str
-    _protocol: Any
+    #: The store's parameters, the derived ones too.
+    config: Config
 
     def __init__(self, client: Client, *, retry_for: float | None) -> None:
         if not isinstance(client, self._CLIENTS):
@@ -56,17 +63,15 @@ class Store(Generic[Client, Config]):
     @property
     def name(self) -> str:
         """The store's name."""
-        name: str = self._protocol.config.name
-        return name
-
-    @property
-    def config(self) -> Config:
-        """The store's parameters, the derived ones too."""
-        config: Config = self._protocol.config
-        return config
+        return self.config.name
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.config!r}>"
+
+    @classmethod
+    def _from_url(cls, url: str, name: str, arguments: Mapping[str, Any]) -> Self:
+        """A store with a client of its own."""
+        raise NotImplementedError
 
     def _begin(self) -> None:
         """What a driver does once the store has its parameters."""

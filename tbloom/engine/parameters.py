@@ -1,30 +1,11 @@
-"""The parameters that are stored with a store and compared by its clients; and arguments that have other names now, or are gone."""
+"""The parameters that are stored with a store and compared by its clients."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 from tbloom.engine.keys import Keys
-from tbloom.errors import ConfigError
-
-#: The arguments of stores that have another name now.
-RENAMED = {"home_size": "cache_size", "home_age": "cache_ttl", "patience": "retry_for"}
-#: An argument that is gone, and what takes its place.
-_GONE = {
-    "on_error": "to be left out: catch redis-py's errors (see assume_new), or with Scrapy set TBLOOM_ON_ERROR"
-}
-
-
-def refuse_old_names(arguments: Mapping[str, object], known: Iterable[str] = ()) -> None:
-    """Raises ConfigError for an argument that has another name now or is gone, and TypeError for one that is not ``known``."""
-    for name in arguments.keys() - {*known}:
-        if name in RENAMED:
-            raise ConfigError(name, arguments[name], f"its new name, {RENAMED[name]}")
-        if name in _GONE:
-            raise ConfigError(name, arguments[name], _GONE[name])
-        raise TypeError(f"unexpected keyword argument {name!r}")
 
 
 def differences(stored: str, ours: str) -> dict[str, tuple[Any, Any]]:

@@ -16,6 +16,7 @@ from tbloom.engine.connections import IN_BYTES, KeptConnections, as_disconnected
 from tbloom.engine.flow import Call, Flow, Read
 from tbloom.engine.retries import as_redis_error
 from tbloom.engine.urls import make_client, parse_url
+from tbloom.engine.verbs import SyncVerbs
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -28,7 +29,7 @@ _DISCONNECTS_FREE_ONES = (
 )
 
 
-class SyncDriver(Store["redis.Redis | redis.RedisCluster", Any]):
+class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
     """Sends calls, and waits for the replies."""
 
     _CLIENTS = (redis.Redis, redis.RedisCluster)
@@ -74,8 +75,8 @@ class SyncDriver(Store["redis.Redis | redis.RedisCluster", Any]):
         if before is not None:
             before.let_go()
 
-    def _run(self, flow: Flow[T]) -> T:
-        """The flow's answer."""
+    def run(self, flow: Flow[T]) -> T:
+        """The answer of a flow, whose calls are sent as those of the verbs are."""
         try:
             calls = next(flow)
             while True:

@@ -25,7 +25,7 @@ from tbloom.engine.flow import Call, Failure
 from tbloom.engine.retries import is_outage
 from tbloom.engine.sync import SyncDriver
 from tbloom.errors import TBloomError
-from tbloom.exact.base import DEFAULT_TTL
+from tbloom.exact.verbs import DEFAULT_TTL
 from tbloom.items import Item, check_ttl
 from tbloom.scrapy.circuit import CircuitBreaker, HeldOff
 
@@ -248,12 +248,12 @@ class CrawlBloom(_CrawlStore, TimeBloom):
         """See ``TimeBloom.release_many``; a heartbeat makes up for it."""
         items = list(items)
         self._forget(items)
-        own = self._protocol.claims.own
+        own = self._claims.own
         # Else they would be busy here until the server knows of it.
         self._decide(partial(super().release_many, items), lambda: own.give_up(digests_of(items)))
 
     def _hand_over(self) -> None:
-        self._protocol.forget_cached()  # the server may have forgotten what the cache has
+        self._forget_cached()  # the server may have forgotten what the cache has
         super()._hand_over()
 
     def _oldest(self, argument: Any) -> int:

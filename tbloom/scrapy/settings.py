@@ -103,24 +103,15 @@ KNOWN = {
     for table in (FILTER, COUNTS, PAGES)
     for setting in (*table.values(), STORE, MARK, TAKE_OVER, SHADOW, SEEN_AGES)
 }
-_RENAMED = {
-    "TBLOOM_HOME_SIZE": "TBLOOM_CACHE_SIZE",
-    "TBLOOM_HOME_AGE": "TBLOOM_CACHE_TTL",
-    "TBLOOM_PATIENCE": "TBLOOM_RETRY_FOR",
-}
 
 
 def check_names(settings: BaseSettings) -> None:
     """Raises ConfigError for a setting that begins with TBLOOM_ and does not exist."""
     for name in settings:
         if name.startswith("TBLOOM_") and name not in KNOWN:
-            if name in _RENAMED:
-                expected = f"{_RENAMED[name]}, which is the new name of {name}"
-            else:
-                close = get_close_matches(name, sorted(KNOWN), 1)
-                known = close[0] if close else "one of " + ", ".join(sorted(KNOWN))
-                expected = f"{known} (there is no {name})"
-            raise ConfigError(name, settings.get(name), expected)
+            close = get_close_matches(name, sorted(KNOWN), 1)
+            known = close[0] if close else "one of " + ", ".join(sorted(KNOWN))
+            raise ConfigError(name, settings.get(name), f"{known} (there is no {name})")
 
 
 def arguments(settings: BaseSettings, table: Mapping[str, Setting]) -> dict[str, Any]:

@@ -99,7 +99,7 @@ async def test_the_size_is_kept(make: Any) -> None:
     ours = make(cache_size=100, capacity=10_000)
     await ours.add_many(map(str, range(5000)))
     bloom = ours._seen if hasattr(ours, "_seen") else ours
-    kept = bloom._protocol.cache._generations
+    kept = bloom._cache._generations
     assert 50 <= len(kept.young) + len(kept.old) <= 100
     assert not await ours.add("4999")
     assert 1 == bloom.cache_hits

@@ -15,9 +15,9 @@ import pytest
 import redis
 
 from tbloom import AsyncTimeBloom, Claim, ConfigError, FilterFull, TimeBloom
+from tbloom.bloom.base import Base
 from tbloom.bloom.claims import protocol as claims_protocol
 from tbloom.bloom.claims.held import HeldClaims
-from tbloom.bloom.protocol import Protocol
 from tests.helpers.making import session_of
 from tests.helpers.proxy import Fault, LossyProxy, Proxy
 from tests.helpers.servers import Clockwork
@@ -310,7 +310,7 @@ async def test_a_claim_whose_reply_was_lost_is_released_by_a_heartbeat(
 
 @pytest.mark.parametrize(
     "interrupted",
-    [(HeldClaims, "reserve"), (claims_protocol, "_answered"), (Protocol, "_cache_seen")],
+    [(HeldClaims, "reserve"), (claims_protocol, "_answered"), (Base, "_cache_seen")],
     ids=lambda where: where[1],
 )
 def test_a_claim_that_a_signal_interrupts_is_given_up(

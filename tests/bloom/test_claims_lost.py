@@ -14,6 +14,7 @@ from tbloom import Claim, FilterFull, TBloomError, TimeBloom
 from tbloom.bloom.claims import held
 from tbloom.bloom.hasher import digest, shard_of
 from tests.helpers import servers
+from tests.helpers.flows import flow_of
 from tests.helpers.making import missing, session_of
 from tests.helpers.proxy import Fault, LossyProxy, Proxy
 
@@ -259,14 +260,14 @@ def test_a_full_shard_refuses_its_own_commits_only(
     with TimeBloom.from_url(url, name, capacity=300, shards=3, grow=False) as ours:
         wanted = [item for some in by_shard.values() for item in some[:40]]
         ours.claim_many(wanted)
-        commits = ours._protocol.commit_many(wanted)
+        commits = flow_of(ours, "commit_many", wanted)
         next(commits)
         commits.close()
         more = (f"more {i}" for i in range(5 * ours.config.shard_capacity))
         with pytest.raises(FilterFull):
             ours.add_many([item for item in more if shard_of(digest(item), 3) == 0])
         with pytest.raises(FilterFull):
-            ours._run(ours._protocol.claims.retry_failed())
+            ours.run(ours._claims.retry_failed())
         others = [item for item in wanted if shard_of(digest(item), 3)]
         assert 80 == ours.contains_many(others).count(True)
-        assert not ours._protocol.claims.own.to_commit
+        assert not ours._claims.own.to_commit

@@ -12,7 +12,7 @@ import redis
 from tbloom import Claim, DistinctCounter, ExactFilter, TimeBloom
 from tbloom.engine import exchange as engine_exchange
 from tbloom.engine.flow import ScriptCall
-from tests.helpers.flows import replies_to, run
+from tests.helpers.flows import flow_of, replies_to, run
 from tests.helpers.proxy import LossyProxy
 
 some_shards = pytest.mark.parametrize("shards", [1, 3])
@@ -44,17 +44,9 @@ def sent(client: redis.Redis, flow: Any, *, upto: int = 100) -> list[ScriptCall]
     return [call for call in last if isinstance(call, ScriptCall)]
 
 
-#: The verbs that put an item into the filter, or claim it.
-VERBS: dict[str, Callable[[Any], Any]] = {
-    "add": lambda verbs: verbs.add("a"),
-    "claim": lambda verbs: verbs.claim("a"),
-    "commit": lambda verbs: verbs.commit("a"),
-}
-
-
 @some_shards
 @pytest.mark.parametrize("was_seen", [False, True])
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", ["add", "claim", "commit"])
 def test_a_copy_that_arrives_after_a_clear_changes_nothing(
     open_one: Any, client: redis.Redis, verb: str, was_seen: bool, shards: int
 ) -> None:
@@ -63,7 +55,7 @@ def test_a_copy_that_arrives_after_a_clear_changes_nothing(
     theirs.add("the filter's parameters")
     if was_seen:
         theirs.add("a")
-    calls = sent(client, VERBS[verb](ours._protocol))
+    calls = sent(client, flow_of(ours, verb, "a"))
     theirs.clear()
     theirs.add_many(f"item {i}" for i in range(30))
     assert 0 not in [status for status, *_ in replies_to(client, calls)]
@@ -80,7 +72,7 @@ def test_an_answer_that_is_on_its_way_during_a_clear_is_not_cached(
     ours, theirs = open_one(shards=shards, cache_size=100), open_one(shards=shards)
     ours.add_many(f"item {i}" for i in range(30))  # meets all shards
     theirs.add("a")
-    flow = getattr(ours._protocol, verb)("a")
+    flow = flow_of(ours, verb, "a")
     on_their_way = replies_to(client, next(flow))
     ours.clear()
     with pytest.raises(StopIteration) as answer:
@@ -143,10 +135,10 @@ def test_a_clear_while_a_lost_answer_is_fetched_leaves_the_item_to_the_call_that
     """By another thread of the same object."""
     with store.from_url(url, name) as seen:
         seen.add("before")
-        lost = seen._protocol.add_many(["x", "y"])
+        lost = flow_of(seen, "add_many", ["x", "y"])
         seen._send(next(lost))
         lost.close()
-        fetch = seen._protocol.add_many(["x"])
+        fetch = flow_of(seen, "add_many", ["x"])
         calls = next(fetch)
         seen.clear()
         answers, _ = run(client, fetch, seen._send(calls))
@@ -164,7 +156,7 @@ def test_answers_from_before_a_clear_are_not_kept_once_it_is_known(
     with store.from_url(url, name) as ours, store.from_url(url, name) as theirs:
         ours.add("before")
         items = [str(i) for i in range(500)]
-        fails = ours._protocol.add_many(items)
+        fails = flow_of(ours, "add_many", items)
         calls = fails.send(ours._send(next(fails)))
         theirs.clear()
         assert all(theirs.add_many(items))
@@ -178,9 +170,9 @@ def test_a_copy_for_an_exact_filter_that_arrives_after_a_clear_changes_nothing(
     client: redis.Redis, url: str, name: str
 ) -> None:
     with ExactFilter.from_url(url, name) as ours, ExactFilter.from_url(url, name) as theirs:
-        calls = [sent(client, ours._protocol.add("a", None), upto=1)]
+        calls = [sent(client, flow_of(ours, "add", "a", None), upto=1)]
         theirs.add("a")
-        calls.append(sent(client, ours._protocol.add("a", None)))
+        calls.append(sent(client, flow_of(ours, "add", "a", None)))
         theirs.clear()
         theirs.add("b")
         for late in calls:
@@ -207,9 +199,9 @@ def test_a_copy_that_arrives_in_an_empty_filter_puts_nothing_into_it(
 ) -> None:
     """Not even parameters. A first call's copy, which knows of no clear, begins a filter without items."""
     ours, theirs = open_one(), open_one()
-    first = sent(client, ours._protocol.add("a"), upto=1)
+    first = sent(client, flow_of(ours, "add", "a"), upto=1)
     theirs.add("the filter's parameters")
-    calls = sent(client, ours._protocol.add("a"))
+    calls = sent(client, flow_of(ours, "add", "a"))
     theirs.clear()
     assert [5] == [status for status, *_ in replies_to(client, calls)]
     assert all(":lane:" in key for key in client.keys(f"*{name}*"))

@@ -14,7 +14,7 @@ from tbloom.bloom.hasher import digest
 from tbloom.engine import exchange as engine_exchange
 from tbloom.engine import pending
 from tbloom.engine.flow import ScriptCall, text
-from tests.helpers.flows import replies_to
+from tests.helpers.flows import flow_of, replies_to
 from tests.helpers.forks import in_child, needs_fork
 from tests.helpers.proxy import Fault, LossyProxy, Proxy
 from tests.helpers.stored import snapshot
@@ -57,7 +57,7 @@ def test_of_two_calls_that_fetch_a_lost_answer_at_once_each_gets_its_own(
         seen.add("before")
         with pytest.raises(redis.ConnectionError):
             seen.add_many(["x", "y"])
-        fails = seen._protocol.add_many(["x"], None)
+        fails = flow_of(seen, "add_many", ["x"], None)
         next(fails)
         assert seen.add("y") is True
         fails.close()
@@ -191,9 +191,9 @@ def test_lost_answers_beyond_their_limit_are_fetched_by_the_next_call(
                 seen.add(str(i))
         losing.clear()
         assert not seen.contains("11")
-        assert 11 == len(seen._protocol._exchange.pending_answers._lost)
+        assert 11 == len(seen._exchange.pending_answers._lost)
         assert seen.add("other")
-        assert 10 == len(seen._protocol._exchange.pending_answers._lost)
+        assert 10 == len(seen._exchange.pending_answers._lost)
         assert [True] * 30 == [seen.add(str(i)) for i in range(30)]
         assert not any(seen.add_many(map(str, range(30))))
 
@@ -235,7 +235,7 @@ def test_a_new_item_is_kept_for_its_caller_no_longer_than_in_its_window(
             seen.add_many(["a", "b"])
         seen.add("b")  # fetches the answer to "a" too
         time.sleep(2.1)
-        assert digest("a") not in seen._protocol._exchange.pending_answers
+        assert digest("a") not in seen._exchange.pending_answers
 
 
 @pytest.mark.parametrize(
@@ -308,8 +308,8 @@ def test_a_stray_copy_of_an_earlier_call_changes_nothing(
 ) -> None:
     """It comes late, after another call of its lane."""
     with store.from_url(url, name) as seen:
-        [*_, first] = sent(client, seen._protocol.add("a", None))
-        [*_, second] = sent(client, seen._protocol.add("b", None))
+        [*_, first] = sent(client, flow_of(seen, "add", "a", None))
+        [*_, second] = sent(client, flow_of(seen, "add", "b", None))
         assert not set(lanes_of(first)).isdisjoint(lanes_of(second))
         before = snapshot(client, name)
         [[status, *_]] = replies_to(client, [first])
@@ -331,7 +331,7 @@ def test_a_stray_copy_of_a_clear_forgets_nothing(
     with store.from_url(url, name) as seen:
         if is_used:
             seen.add("a")
-        clears = seen._protocol.clear()
+        clears = flow_of(seen, "clear")
         calls = next(clears)
         while not isinstance(calls[0], ScriptCall):
             calls = clears.send(replies_to(client, calls))
@@ -356,7 +356,7 @@ def test_an_interrupt_after_the_reply_loses_no_answer(
 
     with store.from_url(url, name) as seen:
         seen.add("before")
-        exchange = seen._protocol._exchange
+        exchange = seen._exchange
         owner: Any = exchange if hasattr(exchange, interrupted) else engine_exchange
         with monkeypatch.context() as patch:
             patch.setattr(owner, interrupted, interrupt)
@@ -373,14 +373,14 @@ def test_of_two_calls_without_an_answer_the_refused_one_hides_no_answer(
     """Only one of them was executed, and then the filter was reconfigured, and another slice began."""
     with TimeBloom.from_url(url, name, capacity=100, shards=shards, retry_for=0) as seen:
         seen.add_many(map(str, range(20)))
-        executed, lost = [seen._protocol.add("x", None) for _ in range(2)]
+        executed, lost = [flow_of(seen, "add", "x", None) for _ in range(2)]
         seen._send(next(executed))
         next(lost)
         executed.close()
         lost.close()
         with TimeBloom.from_url(url, name, capacity=300, shards=shards) as other:
             other.reconfigure()
-        seen._protocol._exchange._current = None  # as after midnight
+        seen._exchange._current = None  # as after midnight
         assert seen.add("x") is True
         with pytest.raises(ConfigMismatch):
             seen.add("x")
@@ -390,7 +390,7 @@ def test_a_lost_call_is_sent_again_with_its_own_ttl(url: str, name: str) -> None
     """By a call that asks for some of its items only; the others keep the time that they were given."""
     with ExactFilter.from_url(url, name) as seen:
         seen.add("before")
-        lost = seen._protocol.add_many(["a", "b"], 3600)
+        lost = flow_of(seen, "add_many", ["a", "b"], 3600)
         next(lost)
         lost.close()
         assert seen.add("a", ttl=1)
@@ -409,7 +409,7 @@ def test_a_lost_call_is_sent_again_with_its_own_slices(clockwork: Any, name: str
         theirs.add("b")
         clockwork.set("2019-06-04 00:00:00")
         ours.add("before")
-        lost = ours._protocol.add_many(["a", "b"], None)
+        lost = flow_of(ours, "add_many", ["a", "b"], None)
         next(lost)
         lost.close()
         assert ours.add("a", within=1)

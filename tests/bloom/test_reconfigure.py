@@ -11,7 +11,7 @@ import redis
 
 from tbloom import ConfigMismatch, FilterFull, TimeBloom
 from tbloom.bloom.config import configure
-from tests.helpers.flows import replies_to, script_of
+from tests.helpers.flows import flow_of, replies_to, script_of
 from tests.helpers.making import Make
 from tests.helpers.stored import snapshot
 
@@ -162,7 +162,7 @@ async def test_one_that_ends_half_way_is_finished_by_the_next_client(
         assert all(await old.add_many(items))
         new = make(name=own, shards=shards, capacity=2000, error_rate=1e-9)
         with TimeBloom.from_url(url, own, shards=shards, capacity=2000, error_rate=1e-9) as dying:
-            flow = dying._protocol.reconfigure()
+            flow = flow_of(dying, "reconfigure")
             try:
                 calls = next(flow)
                 for _ in range(step):
@@ -288,7 +288,7 @@ def test_of_two_at_once_one_goes_on_from_what_the_other_has_made(
             assert theirs.add("b")
 
         assert old.add("a")
-        interrupted(client, ours._protocol.reconfigure(), meanwhile)
+        interrupted(client, flow_of(ours, "reconfigure"), meanwhile)
         assert [True, True, False] == ours.contains_many(["a", "b", "c"])
 
 
@@ -300,5 +300,5 @@ def test_a_filter_that_is_cleared_meanwhile_is_not_made_anew(
         TimeBloom.from_url(url, name, **OLD | {"capacity": 50}) as ours,
     ):
         old.add("a")
-        interrupted(client, ours._protocol.reconfigure(), old.clear)
+        interrupted(client, flow_of(ours, "reconfigure"), old.clear)
         assert [] == [key for key in client.keys(f"*{name}*") if ":lane:" not in key]

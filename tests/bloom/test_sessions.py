@@ -13,7 +13,7 @@ import redis
 
 from tbloom import Claim, TimeBloom
 from tbloom.bloom.hasher import digest
-from tests.helpers.flows import replies_to, run
+from tests.helpers.flows import flow_of, replies_to, run
 from tests.helpers.proxy import LossyProxy
 
 NEW, SEEN, BUSY = Claim.NEW, Claim.SEEN, Claim.BUSY
@@ -70,7 +70,7 @@ def test_a_stray_copy_of_a_release_ends_no_later_claim(
 ) -> None:
     """The first copy arrives twice; the item was claimed again meanwhile."""
     assert NEW is ours.claim("a")
-    release = ours._protocol.release("a")
+    release = flow_of(ours, "release", "a")
     calls = next(release)
     replies = replies_to(client, calls)
     assert [[0, "1"]] == replies
@@ -82,7 +82,7 @@ def test_a_stray_copy_of_a_release_ends_no_later_claim(
 
 def claim(seen: TimeBloom, client: redis.Redis, item: str) -> Claim:
     """Claims the item, without a thread that sends heartbeats."""
-    answer: Claim = run(client, seen._protocol.claim(item))[0]
+    answer: Claim = run(client, flow_of(seen, "claim", item))[0]
     return answer
 
 
@@ -97,10 +97,10 @@ def test_a_release_that_is_called_again_ends_no_later_claim(
 ) -> None:
     """The first reply was lost. The second call names the claim too, so that a copy of it can't end a later one."""
     assert NEW is claim(ours, client, "a")
-    first = ours._protocol.release("a")
+    first = flow_of(ours, "release", "a")
     replies_to(client, next(first))
     first.close()
-    again = ours._protocol.release("a")
+    again = flow_of(ours, "release", "a")
     calls = next(again)
     answer(again, replies_to(client, calls))
     assert NEW is claim(ours, client, "a")
@@ -113,11 +113,11 @@ def test_an_item_is_busy_until_its_release_is_known(
 ) -> None:
     """Another thread can't claim it before the release, which is called again, would end that claim."""
     assert NEW is claim(ours, client, "a")
-    first = ours._protocol.release("a")
+    first = flow_of(ours, "release", "a")
     calls = next(first)
     first.close()
     assert BUSY is claim(ours, client, "a")
-    run(client, ours._protocol.release("a"))
+    run(client, flow_of(ours, "release", "a"))
     assert NEW is claim(ours, client, "a")
     replies_to(client, calls)  # the first one, late
     assert BUSY is claim(theirs, client, "a")
@@ -127,10 +127,10 @@ def test_a_late_copy_of_a_claim_that_was_released_is_refused(
     ours: TimeBloom, theirs: TimeBloom, client: redis.Redis
 ) -> None:
     ours.add("the filter's parameters")
-    claiming = ours._protocol.claim("a")
+    claiming = flow_of(ours, "claim", "a")
     calls = next(claiming)
     answer(claiming, replies_to(client, calls))
-    run(client, ours._protocol.release("a"))
+    run(client, flow_of(ours, "release", "a"))
     assert [[3, 1]] == replies_to(client, calls)
     assert NEW is claim(theirs, client, "a")
 
@@ -141,14 +141,14 @@ def test_a_claim_that_arrives_after_it_was_given_up_is_refused(
 ) -> None:
     """By a heartbeat, or because the caller has asked again."""
     ours.add("the filter's parameters")
-    claiming = ours._protocol.claim("a")
+    claiming = flow_of(ours, "claim", "a")
     calls = next(claiming)
     claiming.close()
     if asked_again:
         assert NEW is claim(ours, client, "a")
-        run(client, ours._protocol.release("a"))
+        run(client, flow_of(ours, "release", "a"))
     else:
-        run(client, ours._protocol.sessions.send_heartbeat())
+        run(client, ours._sessions.send_heartbeat())
     [[status, _]] = replies_to(client, calls)
     assert 3 == status
     assert NEW is claim(theirs, client, "a")
@@ -157,11 +157,11 @@ def test_a_claim_that_arrives_after_it_was_given_up_is_refused(
 def test_a_claim_that_takes_long_is_no_late_copy(ours: TimeBloom, client: redis.Redis) -> None:
     """Another thread has claimed and released something meanwhile, and a heartbeat was sent."""
     ours.add("the filter's parameters")
-    claiming = ours._protocol.claim("a")
+    claiming = flow_of(ours, "claim", "a")
     calls = next(claiming)
     assert NEW is claim(ours, client, "b")
-    run(client, ours._protocol.release("b"))
-    run(client, ours._protocol.sessions.send_heartbeat())
+    run(client, flow_of(ours, "release", "b"))
+    run(client, ours._sessions.send_heartbeat())
     assert [[0, "1"]] == replies_to(client, calls)
 
 
@@ -238,7 +238,7 @@ def test_only_claims_of_the_dead_are_buried(
     ours: TimeBloom, theirs: TimeBloom, client: redis.Redis
 ) -> None:
     """An item that was seen when its claim was looked at may be claimed by a living session by now."""
-    bury = theirs._protocol.claims.release([digest(b"a")], "dead")
+    bury = theirs._claims.release([digest(b"a")], "dead")
     calls = next(bury)
     assert NEW is ours.claim("a")
     assert [[0, "0"]] == replies_to(client, calls)
@@ -328,7 +328,7 @@ def test_work_that_is_abandoned_in_the_millisecond_of_a_search_is_found(
     """On a page that the search has left behind, for a session that had died in the same millisecond."""
     sessions, nobody = f"{{{ours.name}}}:sessions", "0" * 16
     assert NEW is theirs.claim("a", note="the work")
-    search = ours._protocol.take_over(100, "")
+    search = flow_of(ours, "take_over", 100, "")
     [[_, [now, *living]]] = replies_to(client, next(search))
     at_once = f"{now}:00000000"
     client.hset(sessions, nobody, at_once)
@@ -345,7 +345,7 @@ def test_work_that_is_abandoned_in_this_millisecond_is_taken_over(
     assert [] == ours.take_over()  # the first search looks at everything
     assert NEW is theirs.claim("a", note="the work")
     theirs.abandon_many(["a"])
-    take_over = ours._protocol.take_over(100, "")
+    take_over = flow_of(ours, "take_over", 100, "")
     [[_, [_, *living]]] = replies_to(client, next(take_over))
     died = living[living.index("0" * 16) + 1]
     replies = replies_to(client, take_over.send([[0, [died, *living]]]))
@@ -393,8 +393,8 @@ def test_a_session_whose_entry_is_damaged_goes_on_and_ends(
     client.hset(f"{{{name}}}:sessions", ours.session, value)
     assert NEW is claim(ours, client, "b")
     assert BUSY is claim(theirs, client, "a")
-    run(client, ours._protocol.sessions.send_heartbeat())
-    run(client, ours._protocol.release("b"))
+    run(client, ours._sessions.send_heartbeat())
+    run(client, flow_of(ours, "release", "b"))
     ours.close()
     assert [] == [*theirs.other_sessions()]
 
@@ -416,10 +416,10 @@ def test_a_claim_is_asked_for_again_while_a_heartbeat_gives_it_up(
 ) -> None:
     """The heartbeat's call arrives before it or after it, and ends the earlier claim only."""
     ours.claim("before")
-    first = ours._protocol.claim("a")
+    first = flow_of(ours, "claim", "a")
     ours._send(next(first))
     first.close()
-    heartbeat = ours._protocol.claims.retry_failed()
+    heartbeat = ours._claims.retry_failed()
     on_its_way = next(heartbeat)
     assert NEW is ours.claim("a")
     with suppress(StopIteration):
@@ -432,7 +432,7 @@ def test_a_claim_is_asked_for_again_while_a_heartbeat_gives_it_up(
 def test_a_commit_that_has_failed_outlives_its_session(ours: TimeBloom, theirs: TimeBloom) -> None:
     """Which ends while the server does not answer."""
     ours.claim("a", note="the work")
-    for flow in (ours._protocol.commit("a"), ours._protocol.sessions.end()):
+    for flow in (flow_of(ours, "commit", "a"), ours._sessions.end()):
         next(flow)
         flow.close()
     ours._send_heartbeat()

@@ -12,6 +12,7 @@ from tbloom import Claim, ConfigMismatch, TimeBloom
 from tbloom.bloom.config import configure
 from tbloom.bloom.hasher import block_of, digest, shard_of
 from tbloom.engine.keys import SLOTS, Keys, slot
+from tests.helpers.flows import flow_of
 from tests.helpers.making import Make
 
 
@@ -137,7 +138,7 @@ async def test_an_add_in_the_middle_of_a_clear_agrees_anew(
     adder = make(shards=4)
     await adder.add_many(map(str, range(50)))
     with TimeBloom.from_url(url, name, shards=4, capacity=1000) as clearer:
-        flow = clearer._protocol.clear()
+        flow = flow_of(clearer, "clear")
         calls = next(flow)
         try:
             for step in range(100):

@@ -11,9 +11,9 @@ import pytest
 import redis
 
 from tbloom import AsyncTimeBloom, Claim, ConfigError, ConfigMismatch, TBloomError, TimeBloom
-from tbloom.engine.fingerprinter import move
+from tbloom.bloom.swap import move_fingerprinter
 from tests.helpers import servers
-from tests.helpers.flows import replies_to
+from tests.helpers.flows import flow_of, replies_to
 from tests.helpers.proxy import LossyProxy
 
 FOREVER: dict[str, Any] = {"granularity": None, "capacity": 500, "error_rate": 1e-9, "shards": 1}
@@ -140,7 +140,7 @@ def test_the_fingerprinter_comes_along_though_calls_are_sent_twice(
     client.set(target, "old", ex=60)
     if new:
         client.set(source, new, ex=60)
-    moving = move(source, target)
+    moving = move_fingerprinter(source, target)
     calls = next(moving)
     with suppress(StopIteration):
         while True:
@@ -156,7 +156,7 @@ def test_a_late_copy_of_a_swap_changes_nothing(client: redis.Redis, name: str) -
     live.add_many(OLD)
     new.add_many(BUILT)
     sent: list[Any] = []
-    swap = live._protocol.swap(new.name)
+    swap = flow_of(live, "swap", new.name)
     calls = next(swap)
     with suppress(StopIteration):
         while True:

@@ -51,7 +51,7 @@ def test_a_stray_copy_of_a_call_changes_nothing(
     sent: list[tuple[Any, ...]] = []
     with redis.Redis.from_url(url) as own, DistinctCounter.from_url(url, "one", name) as counter:
         counter.add("first")
-        exchange = counter._protocol._exchange
+        exchange = counter._exchange
         monkeypatch.setattr(exchange, "_call", _noting(exchange._call, sent))
         counter.add_many(names(10))
         counter.discard_many(names(5))
@@ -72,7 +72,7 @@ def test_a_copy_of_a_discard_that_found_nothing_discards_nothing(
         other = DistinctCounter(own, "one", name)
         other.add("first")
         DistinctCounter(own, "two", name).add("known")
-        exchange = counter._protocol._exchange
+        exchange = counter._exchange
         for member in ("known", "never met"):
             with monkeypatch.context() as patched:
                 patched.setattr(exchange, "_call", _noting(exchange._call, sent))
@@ -93,7 +93,7 @@ def test_a_copy_of_a_call_from_before_a_clear_counts_nothing(
     sent: list[tuple[Any, ...]] = []
     with redis.Redis.from_url(url) as own, DistinctCounter.from_url(url, "one", name) as counter:
         counter.add_many(names(20))
-        exchange = counter._protocol._exchange
+        exchange = counter._exchange
         monkeypatch.setattr(exchange, "_call", _noting(exchange._call, sent))
         assert [is_new] * 20 == counter.add_many(names(20, "more" if is_new else "item"))
         other = DistinctCounter(own, "one", name)

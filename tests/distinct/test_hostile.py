@@ -461,7 +461,7 @@ def test_members_that_no_bucket_can_part_are_in_one(
 ) -> None:
     """As if 48 bits of 700 members' hashes were the same: the layout has an end, and answers are right."""
     own.flushall()
-    monkeypatch.setattr("tbloom.distinct.protocol.fingerprint", lambda member: int(member) << 48)
+    monkeypatch.setattr("tbloom.distinct.members.fingerprint", lambda member: int(member) << 48)
     one, members = DistinctCounter(own, "one", "planted"), [str(i) for i in range(1, 701)]
     assert [True] * 700 == one.add_many(members)
     assert [False] * 700 == one.add_many(members)

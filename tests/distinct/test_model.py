@@ -15,9 +15,9 @@ from pyroaring import BitMap
 
 from tbloom import ConfigError, MappingFull
 from tbloom.distinct import DistinctCounter, exchange
-from tbloom.distinct.members import generation_of
+from tbloom.distinct.members import generation_of, id_of
 from tbloom.distinct.roaring import containers_of
-from tests.helpers.flows import run
+from tests.helpers.flows import flow_of, run
 from tests.helpers.ids import check, counted
 from tests.helpers.making import Make
 
@@ -61,7 +61,7 @@ class Model:
         assert [id in self.ids for id in ids] == self.counters[client].contains_many(ids)
 
     def merge(self, ids: list[int], client: int = 0) -> None:
-        exchange = self.counters[client]._protocol._exchange
+        exchange = self.counters[client]._exchange
         run(self.client, exchange.merge(containers_of(BitMap(ids))))
         self.ids.update(ids)
 
@@ -226,12 +226,12 @@ def test_verbs_of_many_clients_in_any_order(
                 change(members)
         ever = [*{*sets["a"], *sets["b"]}]
         DistinctCounter(client, "ever", name, keep_members=keep).add_many(ever)
-        protocol = clients[0]["a"]._protocol
-        generation, _ = run(client, generation_of(protocol.config))
+        config = clients[0]["a"].config
+        generation, _ = run(client, generation_of(config))
         for c, own in sets.items():
-            wanted = {run(client, protocol.id_of(member, generation))[0] for member in own}
+            wanted = {run(client, id_of(config, generation, member))[0] for member in own}
             assert sorted(wanted) == counted(client, name, c)
-        assert run(client, protocol.id_of("never", generation))[0] is None
+        assert run(client, id_of(config, generation, "never"))[0] is None
         if keep:
             kept = [client.hvals(key) for key in client.scan_iter(f"{{{name}}}:ids:*")]
             assert {*ever} <= {value.split(b":")[1].decode() for some in kept for value in some}
@@ -266,7 +266,7 @@ def test_a_call_with_too_much_to_do_is_made_in_parts(binary: redis.Redis) -> Non
     model.merge([*filled])
     assert {"a"} == {*forms(binary, model.name).values()}
     ids = [chunk * CHUNK + 1 for chunk in range(40)]
-    _, scripts = run(binary, model.counters[0]._protocol.add_many(ids))
+    _, scripts = run(binary, flow_of(model.counters[0], "add_many", ids))
     assert 10 < scripts <= 42
     assert {"b"} == {*forms(binary, model.name).values()}
     model.ids.update(ids)
@@ -281,15 +281,14 @@ def test_a_call_with_too_much_to_read_is_made_in_parts(binary: redis.Redis, name
         BitMap(chunk + 3 * low for chunk in chunks for low in range(4097)).serialize()
     )
     [piece] = binary.scan_iter(f"{{{name}}}:chunks:*")
-    window, now = counter.config.window, counter._protocol._exchange.clock.now()
+    window, now = counter.config.window, counter._exchange.clock.now()
     earlier, _ = window.live(now)
     binary.copy(piece, counter.config.keys.piece(name, earlier.label, 0))
-    protocol = counter._protocol
-    assert ([True] * 150, 3) == run(binary, protocol.contains_many(chunks))
-    answers, scripts = run(binary, protocol.discard_many([*chunks, 1]))
+    assert ([True] * 150, 3) == run(binary, flow_of(counter, "contains_many", chunks))
+    answers, scripts = run(binary, flow_of(counter, "discard_many", [*chunks, 1]))
     assert [True] * 150 + [False] == answers
     assert 8 <= scripts <= 16
-    assert ([False] * 150, 3) == run(binary, protocol.contains_many(chunks))
+    assert ([False] * 150, 3) == run(binary, flow_of(counter, "contains_many", chunks))
     assert 150 * 4096 == counter.count(1) == counter.count()
 
 

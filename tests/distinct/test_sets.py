@@ -25,7 +25,7 @@ from tbloom import AsyncDistinctCounter, ConfigError, DistinctCounter, TBloomErr
 from tbloom.distinct import Cohort, Retention, funnel, reading, retention
 from tbloom.distinct import state as states
 from tests.helpers import servers
-from tests.helpers.flows import replies_to
+from tests.helpers.flows import flow_of, replies_to
 from tests.helpers.making import Make
 from tests.helpers.servers import Cluster
 
@@ -267,7 +267,7 @@ def test_what_is_kept_is_bounded(integers: Any, monkeypatch: pytest.MonkeyPatch)
         counter.from_roaring(BitMap(range(0, 2000, 2)).serialize())
     union = reduce(operator.or_, [counter.members() for counter in counters])
     assert [1000, 1000] == [len(union), len(union)]
-    reader = counters[0]._protocol.reader
+    reader = counters[0].reader
     assert 2 == len(reader._kept)
     assert 0 < reader._size <= 5_000
 
@@ -311,7 +311,7 @@ def test_a_set_has_nothing_of_a_mapping_that_is_cleared_while_it_is_asked(
             got.extend(listed)
         assert {*got} <= {*before}
 
-        reader = counter._protocol.reader
+        reader = counter.reader
         read, clears = reader.read, iter([before[:1], [], [], after[:1]])
 
         def interrupted(selections: Any) -> Any:
@@ -362,8 +362,8 @@ def test_a_count_is_of_one_moment_whatever_is_changed_between_its_commands(
             assert len(union) == 3  # what it has read is kept
             if after:
                 raw.delete(*raw.scan_iter(f"*:chunks:{names[2]}:*"))
-                opened[0]._protocol.reader.begin()  # nothing is kept
-            counting = union._counting()
+                opened[0].reader.begin()  # nothing is kept
+            counting = flow_of(union, "count")
             calls = next(counting)
             for step in count():
                 if step == changed:

@@ -18,7 +18,7 @@ import redis
 from tbloom import ConfigError
 from tbloom.distinct import DistinctCounter
 from tbloom.distinct.selection import select
-from tests.helpers.flows import replies_to, run, script_of
+from tests.helpers.flows import flow_of, replies_to, run, script_of
 from tests.helpers.making import Make
 
 MONDAY = datetime(2019, 6, 3, tzinfo=timezone.utc)  # when the server's clock begins
@@ -228,7 +228,7 @@ def test_a_count_that_midnight_interrupts_is_of_the_slices_that_are_live_then(
     daily.add("x")
     clockwork.set(MONDAY + 6 * DAY)
     daily.add("x")
-    flow = daily._protocol.reader.count(select(daily.config))
+    flow = daily.reader.count(select(daily.config))
     calls = next(flow)
     clockwork.set(MONDAY + 7 * DAY)
     with redis.Redis.from_url(clockwork.server.url) as binary:
@@ -275,7 +275,7 @@ def test_a_slice_that_begins_while_the_counter_is_cleared_stays_right(
         redis.Redis.from_url(clockwork.server.url) as binary,
     ):
         daily.add_many(["x", "y"])
-        flow, replies, last = daily._protocol.clear(mapping=mapping), None, False
+        flow, replies, last = flow_of(daily, "clear", mapping=mapping), None, False
         for number in range(100):
             if number == 1:
                 clockwork.set(MONDAY + DAY)

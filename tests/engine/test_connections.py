@@ -217,7 +217,7 @@ def test_a_call_that_was_only_refused_leaves_no_pending_answer(own: redis.Redis,
                 seen.add("a")
         finally:
             own.config_set("min-replicas-to-write", 0)
-        assert not seen._protocol._exchange.pending_answers.exist
+        assert not seen._exchange.pending_answers.exist
         assert seen.add("a")
 
 

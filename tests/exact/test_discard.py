@@ -19,7 +19,7 @@ from tbloom.exact import ExactFilter
 from tests.helpers import servers
 from tests.helpers.account import names
 from tests.helpers.contents import contents, set_maxmemory
-from tests.helpers.flows import replies_to
+from tests.helpers.flows import flow_of, replies_to
 from tests.helpers.making import Make
 from tests.helpers.proxy import LossyProxy, every
 
@@ -133,7 +133,7 @@ def test_an_add_that_is_still_on_its_way_comes_before_the_discard(
     """Else it would come later, and its answer would reach nobody."""
     with kind.from_url(url, name) as seen:
         seen.add("before")
-        flow = seen._protocol.add("a")
+        flow = flow_of(seen, "add", "a")
         calls = next(flow)
         flow.close()  # as after an error
         assert seen.discard("a")
@@ -152,8 +152,8 @@ def test_a_late_copy_discards_nothing(
         seen.contains("item 0")  # knows the layout
         if not found:
             other.discard("item 0")
-        early = next(seen._protocol.discard("item 0"))
-        flow = seen._protocol.discard("item 0")
+        early = next(flow_of(seen, "discard", "item 0"))
+        flow = flow_of(seen, "discard", "item 0")
         calls = next(flow)
         with pytest.raises(StopIteration) as answer:
             flow.send(replies_to(client, calls))

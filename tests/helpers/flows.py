@@ -33,3 +33,8 @@ def run(client: redis.Redis, flow: Any, replies: Any = None) -> tuple[Any, int]:
 def script_of(call: Call) -> str:
     """The name of the script that a call is one of; '' for a plain command."""
     return call.script.name if isinstance(call, ScriptCall) else ""
+
+
+def flow_of(store: Any, verb: str, *args: Any, **arguments: Any) -> Any:
+    """The flow of a store's verb."""
+    return getattr(type(store), verb).__wrapped__(store, *args, **arguments)

@@ -10,6 +10,7 @@ from tbloom.distinct import AsyncDistinctCounter, DistinctCounter
 from tbloom.exact import AsyncExactFilter, ExactFilter
 from tests.helpers import ids
 from tests.helpers.account import PARAMETERS, Account
+from tests.helpers.flows import flow_of
 from tests.helpers.making import Awaited, AwaitedCounter
 
 
@@ -42,7 +43,7 @@ class Store:
 
     def flow(self, seen: Any, items: list[str]) -> Any:
         """The flow of ``add_many``."""
-        return seen._protocol.add_many(items, *(() if self.kind == "distinct" else (None,)))
+        return flow_of(seen, "add_many", items, *(() if self.kind == "distinct" else (None,)))
 
     def held(self, seen: Any) -> int:
         """The number of items that it holds."""

@@ -154,9 +154,9 @@ def _described(settings: dict[str, Any]) -> list[Any]:
     seen = read.seen
     own = [seen.config, seen.circuit.on_error, seen._retry_for]
     if isinstance(seen, ExactFilter):
-        own.append(seen._protocol._ttl)
+        own.append(seen._ttl)
     else:
-        own += [seen.session_ttl, seen._protocol.cache.size, seen._protocol.cache._ttl]
+        own += [seen.session_ttl, seen._cache.size, seen._cache._ttl]
     counters = Counters(Settings(settings), "news").by_kind.values()
     own += [counter.config for counter in counters]
     others = [getattr(read, name) for name in read.__slots__ if name not in ("seen", "circuit")]

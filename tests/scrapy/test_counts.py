@@ -224,10 +224,6 @@ def test_other_parameters_than_the_stored_stop_the_crawl_at_the_start(
             {"TBLOOM_COUNT_SLICE": 4},
             "TBLOOM_COUNT_SLICE: expected TBLOOM_COUNT_SLICES (there is no",
         ),
-        (
-            {"TBLOOM_PATIENCE": 4},
-            "TBLOOM_PATIENCE: expected TBLOOM_RETRY_FOR, which is the new name",
-        ),
         ({"REDIS_URL": "http://127.0.0.1"}, "REDIS_URL: expected a URL that starts with redis:"),
         ({"REDIS_PARAMS": {"foo": 1}}, "REDIS_PARAMS: expected what redis-py takes"),
         (

@@ -91,18 +91,6 @@ def test_a_setting_that_is_switched_off_has_no_effect(store: str) -> None:
     assert read_options(Settings(off), "tests").store == store
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("TBLOOM_HOME_SIZE", "TBLOOM_CACHE_SIZE"),
-        ("TBLOOM_HOME_AGE", "TBLOOM_CACHE_TTL"),
-        ("TBLOOM_PATIENCE", "TBLOOM_RETRY_FOR"),
-    ],
-)
-def test_the_error_for_an_old_name_has_the_new_name(old: str, new: str) -> None:
-    assert f"{old}: expected {new}, which is the new name of {old}, got 5" == message({old: 5})
-
-
 def test_a_wrong_setting_stops_the_crawl_at_the_start(crawl: Any) -> None:
     result = crawl("pages", {**SCRAPY, "TBLOOM_SLICES": "many"}, ["a"])
     assert "TBLOOM_SLICES: expected a whole number, got 'many'" == refusal(result)

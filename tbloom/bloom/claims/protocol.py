@@ -36,7 +36,7 @@ class _Terms(NamedTuple):
 
 
 class Claims:
-    """The claims of one client: flows, as in ``bloom/protocol``. Items are given by their digests."""
+    """The claims of one client: flows, as in ``bloom/verbs``. Items are given by their digests."""
 
     def __init__(self, exchange: FilterExchange, ttl_ms: int) -> None:
         self.exchange = exchange

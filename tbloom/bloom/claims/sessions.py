@@ -39,7 +39,7 @@ class _Search:
 
 
 class Sessions:
-    """The session of one client, and those of others: flows, as in ``bloom/protocol``."""
+    """The session of one client, and those of others: flows, as in ``bloom/verbs``."""
 
     def __init__(self, claims: Claims) -> None:
         self._claims = claims

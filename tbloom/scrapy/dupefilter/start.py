@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from redis import RedisError
 
 from tbloom import LocalBloom
+from tbloom.bloom.info import Glance, ask_time, glance
 from tbloom.bloom.script_calls import lasts_ms
+from tbloom.engine.exchange import ServerClock
 from tbloom.engine.fingerprinter import note
 from tbloom.engine.flow import Command, Flow, deliver_all
 from tbloom.items import check_ttl
@@ -50,11 +52,11 @@ def look_at(seen: CrawlBloom | CrawlExact | LocalBloom) -> Start:
     else:
         place = f"at {address_of(seen.client)}"
         if isinstance(seen, CrawlBloom):
-            found = seen._run(seen._protocol.glance())  # noqa: SLF001
+            found = seen.run(_glance(seen.config))
             size, warnings = sum(size for _, size, _ in found.parts.values()), found.warnings
             held, is_new = _held(seen.config, found.newest_items(seen.config), size), not size
         else:
-            held, is_new = "exact", seen._run(_is_new(seen.config))  # noqa: SLF001
+            held, is_new = "exact", seen.run(_is_new(seen.config))
             warnings = seen.warnings()
     age = "new" if is_new else "existing"
     return Start(f"filter {seen.name!r}: {held}, {age}, {place}", is_new, warnings)
@@ -73,7 +75,7 @@ class FingerprinterNote:
         ttl = check_ttl(seen.ttl) if isinstance(seen, CrawlExact) else lasts_ms(seen.config)
         self._renewed_from = math.inf if ttl is None else time.monotonic() + ttl / 2000
         key = seen.config.keys.fingerprinter()
-        known = seen._run(note(key, self._ours, ttl, is_new=is_new))  # noqa: SLF001
+        known = seen.run(note(key, self._ours, ttl, is_new=is_new))
         return None if known == self._ours else known
 
     def renew(self, seen: CrawlBloom | CrawlExact | LocalBloom) -> None:
@@ -88,6 +90,12 @@ def _held(config: Config, items: int, size: int) -> str:
     kind, when = _PERIODS.get(period or "", (f"slices of {period}", "now"))
     window = f"{config.slices} {kind}" if period else "no window"
     return f"{window}, {items:,} of {config.capacity:,} items {when}, {size / 2**20:,.1f} MB"
+
+
+def _glance(config: Config) -> Flow[Glance]:
+    clock = ServerClock()
+    yield from ask_time(config, clock)
+    return (yield from glance(config, clock))
 
 
 def _is_new(config: ExactConfig) -> Flow[bool]:

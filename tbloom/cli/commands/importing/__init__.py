@@ -86,7 +86,7 @@ def _note_fingerprinter(target: TimeBloom, *, is_new: bool) -> None:
     keys = target.config.keys
     left = int(target.client.pttl(keys.root))
     noting = note(keys.fingerprinter(), SCRAPY_REDIS, left if left > 0 else None, is_new=is_new)
-    target._run(noting)  # noqa: SLF001
+    target.run(noting)
 
 
 def _open_source(stack: ExitStack, arguments: argparse.Namespace) -> Source:

@@ -1,17 +1,20 @@
-"""The verbs of an exact filter, as flows (see ``tbloom.engine.flow``). No I/O."""
+"""The verbs of an exact filter, as flows (see ``tbloom.engine.verbs``). No I/O."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta, timezone
 from functools import partial
+from typing import TYPE_CHECKING, TypedDict
 
 from tbloom.engine.batches import Batch, answers_of, in_order
 from tbloom.engine.buckets import bucket_keys
+from tbloom.engine.client import Client, Store
 from tbloom.engine.flow import Command, Flow, ScriptCall, deliver, deliver_all, text
 from tbloom.engine.scripts import Script
 from tbloom.engine.server import check_stored, evictions
 from tbloom.engine.tree import Tree, read_tree
+from tbloom.engine.verbs import verb
 from tbloom.errors import ConfigMismatch, TBloomError
 from tbloom.exact.config import ExactConfig, from_stored
 from tbloom.exact.exchange import ExactExchange
@@ -19,81 +22,119 @@ from tbloom.exact.info import ExactInfo
 from tbloom.items import Item, check_ttl, encode, fingerprint, fingerprints_of
 from tbloom.window import from_ms
 
+if TYPE_CHECKING:
+    from typing_extensions import Self, Unpack
+
 _COUNT = Script("exact/count")
 
+#: How long an item is remembered by default (s).
+DEFAULT_TTL = 3600
 
-class ExactProtocol:
-    """The verbs of one filter, for one client; ``ttl``: how long items are remembered (ms)."""
 
-    def __init__(self, config: ExactConfig, ttl: int) -> None:
-        self.config = config
-        self._ttl = ttl
-        self._exchange = ExactExchange(config)
+class ExactArguments(TypedDict, total=False):
+    """The optional arguments of both classes."""
 
+    ttl: float | timedelta
+    shards: int
+    retry_for: float | None
+
+
+class ExactVerbs(Store[Client, ExactConfig]):
+    """What both classes have."""
+
+    def __init__(
+        self,
+        client: Client,
+        name: str,
+        *,
+        ttl: float | timedelta = DEFAULT_TTL,
+        shards: int = 1,
+        retry_for: float | None = None,
+    ) -> None:
+        """A filter that remembers each item for a time of its own.
+
+        :param client: a redis-py client, of ``redis.asyncio`` for ``AsyncExactFilter``; the caller closes it.
+        :param name: the filter's name; clients with the same name share the filter.
+        :param ttl: how long an item is remembered from its first add on, in seconds or as a ``timedelta``
+            (3600). Clients may differ in it.
+        :param shards: independent parts of the filter; on a cluster they spread over its nodes (1).
+        :param retry_for: how long (seconds) a failed call is retried; None, the default: as in ``TimeBloom``.
+        :raises ConfigError: if an argument can't be right.
+        """
+        super().__init__(client, retry_for=retry_for)
+        self.config = ExactConfig(name, shards)
+        self._ttl = check_ttl(ttl)
+        self._exchange = ExactExchange(self.config)
+        self._begin()
+
+    @classmethod
+    def from_url(cls, url: str, name: str, **arguments: Unpack[ExactArguments]) -> Self:
+        """A filter with a client of its own, closed with the filter; see ``TimeBloom.from_url``."""
+        return cls._from_url(url, name, arguments)
+
+    @verb
     def add(self, item: Item, ttl: float | timedelta | None = None) -> Flow[bool]:
-        """Is the item new?"""
+        """True: the item is new, and remembered for ``ttl`` from now on. False: it is remembered already, and its
+        time stays as it was. (After an error, the first call may have added it, with its own ``ttl``.)
+
+        :param ttl: seconds, or a ``timedelta``; None, the default: the filter's.
+        """
         key = fingerprint(encode(item))
         answers = yield from self._exchange.add_items([key], self._ttl_ms(ttl))
         return answers.get(key, False)
 
+    @verb
     def add_many(
         self, items: Iterable[Item], ttl: float | timedelta | None = None
     ) -> Flow[list[bool]]:
-        """Which of the items are new? A repeat within the call is not."""
+        """``add`` for each item, in order; a repeat within the call is seen."""
         lasting, digests = self._ttl_ms(ttl), fingerprints_of(items)
         answers = yield from self._exchange.add_items(digests, lasting)
         return in_order(answers, digests)
 
     def assume_new(self, items: Iterable[Item]) -> None:
-        """Drops the items' lost answers."""
+        """Takes the items for new, after a call with them has raised one of redis-py's errors: drops its lost
+        answers, which the next call would get."""
         self._exchange.pending_answers.forget(fingerprints_of(items))
 
+    @verb
     def contains(self, item: Item) -> Flow[bool]:
-        """Has the item been seen?"""
-        key = fingerprint(encode(item))
-        answers = answers_of((yield from self._look_up([key])))
-        return answers[key]
+        """Is the item remembered? Changes nothing."""
+        return (yield from self._contains([fingerprint(encode(item))]))[0]
 
+    @verb
     def contains_many(self, items: Iterable[Item]) -> Flow[list[bool]]:
-        """Which of the items have been seen?"""
-        digests = fingerprints_of(items)
-        answers = answers_of((yield from self._look_up(digests)))
-        return [answers[digest] for digest in digests]
+        """``contains`` for each item, in order."""
+        return (yield from self._contains(fingerprints_of(items)))
 
+    @verb
     def discard(self, item: Item) -> Flow[bool]:
-        """Was the item remembered? It is no more."""
-        key = fingerprint(encode(item))
-        answers = yield from self._exchange.discard([key])
-        return answers[key]
+        """Forgets the item, for all clients. True: it was remembered until now.
 
+        A call that is sent again gets its first answer; one that is repeated after an error may return False.
+        """
+        key = fingerprint(encode(item))
+        return (yield from self._exchange.discard([key]))[key]
+
+    @verb
     def discard_many(self, items: Iterable[Item]) -> Flow[list[bool]]:
-        """Which of the items were remembered? They are no more."""
+        """``discard`` for each item, in order; a repeat within the call is False."""
         digests = fingerprints_of(items)
         return in_order((yield from self._exchange.discard(digests)), digests)
 
+    @verb
     def expires(self, item: Item) -> Flow[datetime | None]:
-        """When is the item forgotten?"""
+        """When the item will be forgotten (UTC); None: it is not remembered. Changes nothing."""
         return (yield from self._expiries([fingerprint(encode(item))]))[0]
 
+    @verb
     def expires_many(self, items: Iterable[Item]) -> Flow[list[datetime | None]]:
-        """When is each of the items forgotten?"""
+        """``expires`` for each item, in order."""
         return (yield from self._expiries(fingerprints_of(items)))
 
-    def clear(self) -> Flow[None]:
-        """Forgets everything, also if it is stored with another number of shards."""
-        root = self.config.keys.root
-        [stored] = yield from deliver([Command(("GET", root))])
-        if stored is not None and text(stored) != self.config.stored:
-            other = from_stored(self.config.name, text(stored))
-            if other is None:
-                differences = self.config.differences(text(stored))
-                raise ConfigMismatch(self.config.name, differences, text(stored))
-            yield from _clear(ExactExchange(other))
-        yield from _clear(self._exchange)
-        yield from deliver([Command(("UNLINK", self.config.keys.fingerprinter()))])
-
+    @verb
     def info(self) -> Flow[ExactInfo]:
-        """What the filter holds."""
+        """What the filter holds. Takes the server some 2 us a bucket, 100 buckets at a time."""
         config = self.config
         yield from check_stored(config)
         items = dead = memory = buckets = 0
@@ -111,16 +152,38 @@ class ExactProtocol:
             dead=dead,
             buckets=buckets,
             bytes=memory,
-            warnings=tuple((yield from self.warnings())),
+            warnings=tuple((yield from _warnings(config))),
         )
 
+    @verb
     def warnings(self) -> Flow[list[str]]:
-        """What threatens the filter."""
-        shards = range(self.config.shards)
-        return (yield from evictions([*map(self.config.keys.config, shards)]))
+        """What threatens the filter: a server that drops keys when its memory is full."""
+        return _warnings(self.config)
+
+    @verb
+    def clear(self) -> Flow[None]:
+        """Forgets everything, for all clients, also if it is stored with other shards.
+
+        A shard is cleared at once, then its memory is freed; shards follow one another. After an error, call
+        it again.
+        """
+        root = self.config.keys.root
+        [stored] = yield from deliver([Command(("GET", root))])
+        if stored is not None and text(stored) != self.config.stored:
+            other = from_stored(self.config.name, text(stored))
+            if other is None:
+                differences = self.config.differences(text(stored))
+                raise ConfigMismatch(self.config.name, differences, text(stored))
+            yield from _clear(ExactExchange(other))
+        yield from _clear(self._exchange)
+        yield from deliver([Command(("UNLINK", self.config.keys.fingerprinter()))])
 
     def _ttl_ms(self, ttl: float | timedelta | None) -> int:
         return self._ttl if ttl is None else check_ttl(ttl)
+
+    def _contains(self, digests: list[int]) -> Flow[list[bool]]:
+        answers = answers_of((yield from self._look_up(digests)))
+        return [answers[digest] for digest in digests]
 
     def _expiries(self, digests: list[int]) -> Flow[list[datetime | None]]:
         found: dict[int, datetime] = {}
@@ -135,6 +198,10 @@ class ExactProtocol:
         batches = exchange.batches(digests)
         yield from exchange.ask(batches, partial(exchange.contains_call, times=times))
         return batches
+
+
+def _warnings(config: ExactConfig) -> Flow[list[str]]:
+    return evictions([*map(config.keys.config, range(config.shards))])
 
 
 def _instant(ms: int) -> datetime:

@@ -1,0 +1,155 @@
+"""The verbs for claims, as flows (see ``tbloom.engine.verbs``). No I/O."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping
+
+from tbloom.bloom.claims.held import Claim
+from tbloom.bloom.hasher import digest, digests_of
+from tbloom.bloom.verbs import Verbs
+from tbloom.engine.client import Client
+from tbloom.engine.flow import Flow
+from tbloom.engine.verbs import verb
+from tbloom.errors import ConfigError
+from tbloom.items import Item, check_note, check_notes, check_within
+
+
+class ClaimVerbs(Verbs[Client]):
+    """What both classes have."""
+
+    @verb
+    def claim(
+        self, item: Item, within: int | None = None, note: str = "", previous_owner: str = ""
+    ) -> Flow[Claim]:
+        """Claims the item, so that no other process works on it.
+
+        ``Claim.NEW``: you work on it; ``commit`` or ``release`` it in the end. ``Claim.SEEN``: it was
+        committed, or added, within the window. ``Claim.BUSY``: a living session has claimed it,
+        perhaps another thread of yours.
+
+        A process that claims items sends heartbeats from a thread of its own, or a task of its event loop. After
+        ``session_ttl`` seconds without one, other processes may claim its items. A ``note`` (at most 65,536
+        characters; the item, for example) is kept with the claim, for ``take_over``. The items that
+        the session ``previous_owner`` has claimed and handed over (``hand_over``) are new too.
+        """
+        self._keep_session()
+        within, key = check_within(within, self.config.slices), digest(item)
+        notes = {key: check_note(note)}
+        asking = self._agreed(self._claim_digests, [key], within, notes, previous_owner)
+        return (yield from asking)[0]
+
+    @verb
+    def claim_many(
+        self,
+        items: Iterable[Item],
+        within: int | None = None,
+        notes: Iterable[str] | None = None,
+        previous_owner: str = "",
+    ) -> Flow[list[Claim]]:
+        """``claim`` for each item, in order; a repeat of a new one is busy."""
+        self._keep_session()
+        within, digests = check_within(within, self.config.slices), digests_of(items)
+        by_digest = check_notes(digests, notes)
+        return self._agreed(self._claim_digests, digests, within, by_digest, previous_owner)
+
+    @verb
+    def commit(self, item: Item) -> Flow[None]:
+        """The work on the item is done: it is seen from now on, also if another session has claimed it.
+
+        It is written into the current slice, also if an older one holds it. If this raises one of
+        redis-py's errors, the commit is tried again with each heartbeat, until the filter is closed.
+        """
+        self._keep_session()
+        return self._agreed(self._claims.commit, [digest(item)])
+
+    @verb
+    def commit_many(self, items: Iterable[Item]) -> Flow[None]:
+        """``commit`` for each item."""
+        self._keep_session()
+        return self._agreed(self._claims.commit, digests_of(items))
+
+    @verb
+    def release(self, item: Item) -> Flow[None]:
+        """The work on the item was not done: others may claim it."""
+        return self._agreed(self._claims.release, [digest(item)])
+
+    @verb
+    def release_many(self, items: Iterable[Item]) -> Flow[None]:
+        """``release`` for each item."""
+        return self._agreed(self._claims.release, digests_of(items))
+
+    @verb
+    def abandon_many(self, items: Iterable[Item]) -> Flow[None]:
+        """As ``release_many``, but items with a note wait for another process to ``take_over``."""
+        return self._agreed(self._claims.release, digests_of(items), "abandon")
+
+    def assume_new(self, items: Iterable[Item]) -> None:
+        """Takes the items for new, after a call with them has raised one of redis-py's errors: drops its lost
+        answers, which the next call would get, and holds the claims that may have reached the server."""
+        digests = digests_of(items)
+        self._exchange.pending_answers.forget(digests)
+        self._claims.own.hold(digests)
+
+    def hand_over(self, items: Iterable[Item]) -> None:
+        """Hands claimed items over to another process, which claims them with this session as
+        ``previous_owner``. Until then this session keeps the claims alive, and asks Redis about them."""
+        self._claims.hand_over(digests_of(items))
+
+    @verb
+    def take_over(self, limit: int = 100, prefix: str = "") -> Flow[list[str]]:
+        """Claims at most ``limit`` items that dead sessions have left with a note; returns these notes.
+
+        With ``prefix``, only notes that begin with it. Call it at the start and from time to time.
+        Claims without a note simply end.
+        """
+        self._keep_session()
+        if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
+            raise ConfigError("limit", limit, "a whole number from 1 on")
+        return self._agreed(lambda: self._sessions.take_over(limit, prefix))
+
+    @verb
+    def other_sessions(self) -> Flow[dict[str, int]]:
+        """The other living sessions, and until when each counts as alive (ms, by the server's clock)."""
+        return (yield from self._sessions.others())
+
+    @verb
+    def pause_session(self) -> Flow[None]:
+        """Takes this session off the server while it claims nothing, so that no other process waits for it.
+
+        The next claim puts it back. No other thread or task may claim meanwhile.
+        """
+        yield from self._sessions.pause()
+
+    @verb
+    def end_session(self) -> Flow[None]:
+        """Ends this session. Its remaining claims are treated as a dead session's. The next claim begins another one."""
+        yield from self._sessions.end()
+
+    @abstractmethod
+    def _keep_session(self) -> None:
+        """Starts what sends heartbeats, if it does not run."""
+
+    @verb
+    def _send_heartbeat(self) -> Flow[None]:
+        if self._sessions.are_needed:
+            yield from self._sessions.send_heartbeat()
+
+    def _beat_seconds(self) -> float:
+        """The time between two heartbeats (s); three may get lost."""
+        return self.session_ttl / 4
+
+    def _claim_digests(
+        self, digests: list[bytes], within: int, notes: Mapping[bytes, str], previous_owner: str
+    ) -> Flow[list[Claim]]:
+        asked = digests if previous_owner else self._not_cached(digests, within)
+        with self._claims.own.calling(asked) as call:
+            calls = self._exchange.current_calls()
+            found = yield from self._claims.claim(call, asked, within, notes, previous_owner)
+            self._cache_seen((key for key, answer in found.items() if answer is Claim.SEEN), calls)
+            answers = []
+            for key in digests:
+                answers.append(found.setdefault(key, Claim.SEEN))
+                if found[key] is Claim.NEW:
+                    found[key] = Claim.BUSY
+            return answers

@@ -1,0 +1,221 @@
+"""The verbs of a filter, as flows (see ``tbloom.engine.verbs``); those for claims are in ``claims/verbs``. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from tbloom.bloom.base import Base
+from tbloom.bloom.claims.commit import commit_call
+from tbloom.bloom.config import Config, from_stored
+from tbloom.bloom.exchange import FilterExchange
+from tbloom.bloom.hasher import digest, digests_of
+from tbloom.bloom.info import FilterInfo, ask_time, glance, read_info
+from tbloom.bloom.reconfigure import reconfigure
+from tbloom.bloom.swap import swap
+from tbloom.engine.batches import Batch, answers_of, in_order
+from tbloom.engine.client import Client
+from tbloom.engine.flow import Command, Flow, ScriptCall, deliver, text
+from tbloom.engine.server import check_stored
+from tbloom.engine.verbs import verb
+from tbloom.errors import ConfigMismatch
+from tbloom.items import Item, check_at, check_within
+from tbloom.window import Period, to_ms
+
+
+class Verbs(Base[Client]):
+    """What is asked of a filter."""
+
+    @verb
+    def add(self, item: Item, within: int | None = None) -> Flow[bool]:
+        """True: the item is new, and remembered from now on. False: seen within the window.
+
+        With ``within``, only that number of newest slices is asked.
+        """
+        slices = self.config.slices
+        within = slices if within is None else check_within(within, slices)
+        return self._agreed(self._add_one, digest(item), within)
+
+    @verb
+    def add_many(self, items: Iterable[Item], within: int | None = None) -> Flow[list[bool]]:
+        """``add`` for each item, in order; a repeat inside the call is False the second time."""
+        within, digests = check_within(within, self.config.slices), digests_of(items)
+        answers = yield from self._agreed(self._add_digests, digests, within)
+        return in_order(answers, digests)
+
+    @verb
+    def contains(self, item: Item, within: int | None = None) -> Flow[bool]:
+        """Has the item been seen within the window, or the newest ``within`` slices? Changes nothing."""
+        within, key = check_within(within, self.config.slices), digest(item)
+        return (yield from self._agreed(self._contains_digests, [key], within))[0]
+
+    @verb
+    def contains_many(self, items: Iterable[Item], within: int | None = None) -> Flow[list[bool]]:
+        """``contains`` for each item, in order."""
+        within = check_within(within, self.config.slices)
+        return self._agreed(self._contains_digests, digests_of(items), within)
+
+    @verb
+    def last_seen(self, item: Item) -> Flow[Period | None]:
+        """The newest slice that holds the item: its label, start and end. None: not seen within the window. Changes nothing.
+
+        An item counts for the slice in which it was new: a later ``add`` that finds it changes nothing.
+        """
+        return (yield from self._agreed(self._last_seen, [digest(item)]))[0]
+
+    @verb
+    def last_seen_many(self, items: Iterable[Item]) -> Flow[list[Period | None]]:
+        """``last_seen`` for each item, in order."""
+        return self._agreed(self._last_seen, digests_of(items))
+
+    @verb
+    def import_many(self, items: Iterable[Item], label: str | None = None) -> Flow[int]:
+        """Remembers the items in the slice with that label, or the current one; returns how many it wrote.
+
+        Items that this slice or a newer one holds are not written.
+        """
+        return self._agreed(self._import, digests_of(items), label)
+
+    @verb
+    def keys(self, at: datetime | None = None) -> Flow[list[str]]:
+        """The Redis keys of the slices that are live now, or ``at`` another time; oldest first."""
+        return self._agreed(self._keys, check_at(at))
+
+    @verb
+    def info(self, earlier: FilterInfo | None = None) -> Flow[FilterInfo]:
+        """What the filter holds, slice by slice.
+
+        Takes about a millisecond per 4 MB of filter; with an ``earlier`` answer, per 4 MB of the
+        slices that have changed since.
+        """
+        return self._agreed(lambda: read_info(self.config, self._exchange.clock, earlier))
+
+    @verb
+    def warnings(self) -> Flow[list[str]]:
+        """What threatens the filter, or has harmed it, a sentence each: a server that drops keys when its
+        memory is full, and slices that it has dropped early."""
+        clock = self._exchange.clock
+        yield from ask_time(self.config, clock)
+        return (yield from glance(self.config, clock)).warnings
+
+    @verb
+    def clear(self) -> Flow[None]:
+        """Forgets everything, for all clients, also if the filter is stored with other parameters.
+
+        Each shard at once; several shards one after another.
+        """
+        self._exchange.pending_answers.clear()
+        root = self.config.keys.root
+        try:
+            [stored] = yield from deliver([Command(("GET", root))])
+            if stored is not None and text(stored) != self.config.stored:
+                yield from self._clear(from_stored(self.config.name, text(stored)))
+            yield from self._clear(self.config)
+            yield from deliver([Command(("UNLINK", self.config.keys.fingerprinter()))])
+        finally:
+            self._forget_cached()
+        self._claims.own.forget()
+
+    @verb
+    def swap(self, name: str) -> Flow[None]:
+        """Puts the filter ``name`` in the place of this one, for all clients; what this one held is forgotten.
+
+        The other filter is built under a name that begins with this one's in braces, such as ``{blocked}:new``, so that
+        both are on the same node of a cluster; with the same parameters, and one shard. What both filters hold is seen at
+        any moment. Claims and sessions of this one stay. Raises TBloomError if there is no such filter, also if it has
+        taken the place already, in a call whose answer was lost.
+        """
+        try:
+            yield from self._agreed(lambda: swap(self._exchange, name))
+        finally:
+            self._forget_cached()
+
+    @verb
+    def reconfigure(self) -> Flow[None]:
+        """Gives a stored filter this object's parameters, and keeps what it has seen.
+
+        Capacity, error rate, hashes, bits, ``slices`` and ``grow`` may change. Clients with the old
+        parameters get ConfigMismatch from then on. If the call ends half-way, the next client with
+        the new ones finishes it. Raises ConfigMismatch where granularity, time zone or shards differ,
+        because items are found by these, and TBloomError while the filter has slices later than the
+        current one: then the server's clock was set back.
+        """
+        return self._agreed(lambda: reconfigure(self.config, self._exchange.clock))
+
+    def _add_one(self, key: bytes, within: int) -> Flow[bool]:
+        exchange = self._exchange
+        if self._cache.size or exchange.pending_answers.exist:
+            return (yield from self._add_digests([key], within)).get(key, False)
+        batch = exchange.batch_of(key)
+        yield from exchange.change([batch], lambda batch: batch.known.add(within, batch))
+        return batch.answers == "1"
+
+    def _add_digests(self, digests: list[bytes], within: int) -> Flow[dict[bytes, bool]]:
+        """Which of the items are new? One without an answer is seen."""
+        exchange, calls = self._exchange, self._exchange.current_calls()
+        answers = yield from exchange.add(
+            self._not_cached(digests, within),
+            exchange.batches,
+            lambda batch: batch.known.add(within, batch),
+        )
+        self._cache_seen(answers, calls)
+        return answers
+
+    def _contains_digests(self, digests: list[bytes], within: int) -> Flow[list[bool]]:
+        exchange, calls = self._exchange, self._exchange.current_calls()
+        batches = exchange.batches(self._not_cached(digests, within))
+        yield from exchange.ask(batches, lambda batch: batch.known.contains(within, batch))
+        answers = answers_of(batches)
+        self._cache_seen((key for key, seen in answers.items() if seen), calls)
+        return [answers.get(digest, True) for digest in digests]
+
+    def _last_seen(self, digests: list[bytes]) -> Flow[list[Period | None]]:
+        batches, period = self._exchange.batches(digests), self.config.window.period
+        yield from self._exchange.ask(batches, lambda batch: batch.known.last_seen(batch))
+        found: dict[bytes, Period | None] = {}
+        for batch in batches:
+            periods = [None, *map(period, batch.known.slices)]
+            slices = map(ord, batch.answers or "")
+            found.update(zip(batch.digests, map(periods.__getitem__, slices), strict=True))
+        return [found[digest] for digest in digests]
+
+    def _import(self, digests: list[bytes], label: str | None) -> Flow[int]:
+        """``import_many``. A repeated call writes nothing twice, so items that were written by a call whose reply got lost
+        are not counted."""
+        exchange = self._exchange
+        if label is not None and label not in exchange.current_calls().labels:
+            # The client's clock may be wrong.
+            yield from ask_time(self.config, exchange.clock)
+            exchange.current_calls().check_live(label)
+        batches = exchange.batches(digests, label)
+        yield from exchange.ask(batches, lambda batch: commit_call(batch.known, batch), store=True)
+        return sum((batch.answers or "").count("1") for batch in batches)
+
+    def _keys(self, at: datetime | None) -> Flow[list[str]]:
+        """The keys of the slices that are live at ``at``; the first part's of a slice that grew."""
+        config, clock = self.config, self._exchange.clock
+        if at is None:
+            yield from ask_time(config, clock)
+        yield from check_stored(config)
+        slices = config.window.live(to_ms(at) if at else clock.now())
+        shards = range(config.shards)
+        return [config.keys.slice(slice.label, shard) for slice in slices for shard in shards]
+
+    def _clear(self, config: Config) -> Flow[None]:
+        exchange = self._exchange if config is self.config else FilterExchange(config)
+        if config.shards > 1:
+            # First, so that a client that adds to a cleared shard must agree on parameters again.
+            yield from deliver([Command(("UNLINK", config.keys.root))])
+        for shard in range(config.shards):
+            try:
+                yield from exchange.change([Batch([], shard)], _clear_call, store=None)
+                exchange.learn_layout(shard, "")
+            except ConfigMismatch as error:  # noqa: PERF203 - after a reconfigure() that did not finish
+                key = config.keys.config(shard)
+                other = FilterExchange(from_stored(config.name, error.stored, key))
+                yield from other.change([Batch([], shard)], _clear_call, store=None)
+
+
+def _clear_call(batch: Batch) -> ScriptCall:
+    call: ScriptCall = batch.known.clear(batch)
+    return call

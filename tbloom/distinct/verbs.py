@@ -1,0 +1,229 @@
+"""The verbs of a distinct counter, as flows (see ``tbloom.engine.verbs``). No I/O."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Generic, TypedDict, TypeVar
+
+from tbloom.distinct.config import MAX_MEMBERS, CounterConfig
+from tbloom.distinct.exchange import CountExchange
+from tbloom.distinct.info import CountedSlice, CounterInfo
+from tbloom.distinct.members import digest_of, digests_of
+from tbloom.distinct.reading import Reader
+from tbloom.distinct.roaring import containers_of, imported
+from tbloom.distinct.selection import Selection, select, select_at, select_between
+from tbloom.distinct.state import StateReader
+from tbloom.distinct.storage import clear_counter, clear_mapping, memory
+from tbloom.engine.buckets import bucket_keys
+from tbloom.engine.client import Client, Store
+from tbloom.engine.flow import Command, Flow, deliver
+from tbloom.engine.server import evictions
+from tbloom.engine.tree import read_tree
+from tbloom.engine.verbs import verb
+from tbloom.errors import ConfigError
+from tbloom.items import Item
+
+if TYPE_CHECKING:
+    from typing_extensions import Self, Unpack
+
+Sets = TypeVar("Sets")
+#: A call of the exchange, for the bytes of members by digest, or by id.
+Ask = Callable[[dict[int, bytes]], Flow[dict[int, bool]]]
+
+
+class CounterArguments(TypedDict, total=False):
+    """The optional arguments of both classes."""
+
+    granularity: str | timedelta | None
+    slices: int | None
+    tz: str
+    keep_members: bool
+    max_members: int
+    retry_for: float | None
+
+
+class CounterVerbs(Store[Client, CounterConfig], Generic[Client, Sets]):
+    """What both classes have."""
+
+    def __init__(
+        self,
+        client: Client,
+        name: str,
+        mapping: str | None = "ids",
+        *,
+        granularity: str | timedelta | None = None,
+        slices: int | None = None,
+        tz: str = "UTC",
+        keep_members: bool = False,
+        max_members: int = MAX_MEMBERS,
+        retry_for: float | None = None,
+    ) -> None:
+        """A counter of distinct members.
+
+        :param client: a redis-py client, of ``redis.asyncio`` for ``AsyncDistinctCounter``; the caller closes it.
+        :param name: the counter's name; clients with the same name and mapping share the counter.
+        :param mapping: the name of the mapping from members to ids (``"ids"``). Only counters of one mapping can be
+            combined, and they are all on one node of a cluster. None: the members are integers, 0 to 2^32 - 1, and each
+            is its own id.
+        :param granularity: the period of a slice, as in ``TimeBloom``; None, the default: the counter has no slices, and
+            never forgets.
+        :param slices: the number of slices that are kept, the current one included. Each leaves with its TTL.
+        :param tz: the time zone in which slices begin (``"UTC"``).
+        :param keep_members: True: the mapping keeps the members themselves, so that sets can be listed. The same for all
+            counters of a mapping.
+        :param max_members: the number of members that the mapping may have when this client adds one (2^32, the
+            maximum); one more raises ``MappingFull``. A member takes some 30 bytes there, for ever.
+        :param retry_for: how long (seconds) a failed call is retried; None, the default: as in ``TimeBloom``.
+        :raises ConfigError: if an argument can't be right.
+        """
+        super().__init__(client, retry_for=retry_for)
+        self.config = CounterConfig(name, mapping, granularity, slices, tz, keep_members)
+        if type(max_members) is not int or not 1 <= max_members <= MAX_MEMBERS:
+            raise ConfigError("max_members", max_members, "a whole number from 1 to 2^32")
+        self._exchange = CountExchange(self.config, max_members)
+        self.reader = Reader(self._exchange.clock)
+        self._begin()
+
+    @classmethod
+    def from_url(
+        cls, url: str, name: str, mapping: str | None = "ids", **more: Unpack[CounterArguments]
+    ) -> Self:
+        """A counter with a client of its own, closed with the counter; see ``TimeBloom.from_url``."""
+        return cls._from_url(url, name, {"mapping": mapping, **more})
+
+    @property
+    def mapping(self) -> str | None:
+        """The mapping's name."""
+        return self.config.mapping
+
+    def members(self) -> Sets:
+        """The set of all members, of all live slices; to be combined, counted, listed, exported."""
+        return self._set(select(self.config))
+
+    def within(self, slices: int) -> Sets:
+        """The members of the newest ``slices`` slices."""
+        return self._set(select(self.config, slices))
+
+    def slice(self, at: datetime | str) -> Sets:
+        """The members of the slice that contains the instant (a datetime with a time zone), or that has this label. A slice
+        outside the window has none."""
+        return self._set(select_at(self.config, at))
+
+    def between(self, start: datetime | str, end: datetime | str) -> Sets:
+        """The members of the live slices from that of ``start`` to that of ``end``, both included; see ``slice``."""
+        return self._set(select_between(self.config, start, end))
+
+    @verb
+    def add(self, member: Item) -> Flow[bool]:
+        """Counts a member. True: it was not counted before (in the current slice, if there are slices)."""
+        return self._answer(self._exchange.add_members, member)
+
+    @verb
+    def add_many(self, members: Iterable[Item]) -> Flow[list[bool]]:
+        """``add`` for each member, in order; a repeat within the call is not counted."""
+        return self._answers(self._exchange.add_members, members, once=True)
+
+    @verb
+    def contains(self, member: Item) -> Flow[bool]:
+        """True if the member is counted in any live slice."""
+        return self._answer(self._exchange.contains, member)
+
+    @verb
+    def contains_many(self, members: Iterable[Item]) -> Flow[list[bool]]:
+        """``contains`` for each member, in order."""
+        return self._answers(self._exchange.contains, members)
+
+    @verb
+    def discard(self, member: Item) -> Flow[bool]:
+        """Ends the counting of a member, in all live slices. True: it was counted."""
+        return self._answer(self._exchange.discard, member)
+
+    @verb
+    def discard_many(self, members: Iterable[Item]) -> Flow[list[bool]]:
+        """``discard`` for each member, in order."""
+        return self._answers(self._exchange.discard, members, once=True)
+
+    @verb
+    def count(self, within: int | None = None) -> Flow[int]:
+        """The number of distinct members in all live slices together.
+
+        :param within: the number of newest slices that are counted; None, the default: all.
+        """
+        return self.reader.count(select(self.config, within))
+
+    @verb
+    def from_roaring(self, data: bytes) -> Flow[None]:
+        """Counts the ids of a Roaring bitmap, in the portable format for 32 or 64 bits, in the current slice. With a mapping,
+        its members must have these ids."""
+        ids = imported(data)
+        if ids and self.config.mapping is not None:
+            [members] = yield from deliver([Command(("GET", self.config.keys.members()))])
+            if ids.max() >= int(members or 0):
+                raise ConfigError("data", ids.max(), "ids that the mapping has given to members")
+        yield from self._exchange.merge(containers_of(ids))
+
+    @verb
+    def info(self) -> Flow[CounterInfo]:
+        """What the counter and its mapping hold. Takes the server some 2 us a bucket of the mapping (about 55 members),
+        100 buckets a call."""
+        config, keys, whole = self.config, self.config.keys, select(self.config)
+        total = yield from self.reader.count(whole)  # compares the parameters
+        slices = []
+        state = yield from StateReader(self._exchange.clock).read((whole,))
+        for label, pieces in state.heads[whole].items():
+            ids = sum(piece.ids for piece in pieces)
+            taken = yield from memory([piece.key for piece in pieces])
+            slices.append(
+                CountedSlice(label, ids, sum(piece.fields - 1 for piece in pieces), taken)
+            )
+        [members] = yield from deliver([Command(("GET", keys.members()))])
+        tree = yield from read_tree(config.mapping or config.name, keys.layout())
+        buckets = [key for some in bucket_keys(keys.ids(tree.generation), tree) for key in some]
+        others = [keys.config(), keys.layout(), keys.members(), keys.counters(), keys.forgotten()]
+        return CounterInfo(
+            name=config.name,
+            mapping=config.mapping,
+            granularity=config.window.granularity if config.window else None,
+            count=total,
+            slices=tuple(slices),
+            members=int(members or 0),  # compared by the count
+            mapping_bytes=(yield from memory(buckets + others)),
+            buckets=len(buckets),
+            warnings=tuple((yield from evictions([keys.config()]))),
+        )
+
+    @verb
+    def warnings(self) -> Flow[list[str]]:
+        """What threatens the counter: a server that drops keys when its memory is full."""
+        return evictions([self.config.keys.config()])
+
+    @verb
+    def clear(self, *, mapping: bool = False) -> Flow[None]:
+        """Forgets what is counted, for all clients, at once. The ids stay, because other counters may count them.
+
+        :param mapping: True: forgets all counters of the mapping, one after another, and then its ids. After an error,
+            call it again.
+        """
+        flow = clear_mapping if mapping and self.config.mapping is not None else clear_counter
+        return flow(self._exchange)
+
+    @abstractmethod
+    def _set(self, selection: Selection) -> Sets:
+        """The set of what is counted in these slices."""
+
+    def _answer(self, ask: Ask, member: Item) -> Flow[bool]:
+        """The answer for the member."""
+        digest, data = digest_of(self.config, member)
+        answers = yield from ask({digest: data})
+        return answers.get(digest, False)
+
+    def _answers(
+        self, ask: Ask, members: Iterable[Item], *, once: bool = False
+    ) -> Flow[list[bool]]:
+        """The answer for each member; with ``once``, a repeat gets False."""
+        pairs = digests_of(self.config, members)
+        answers = yield from ask(dict(pairs))
+        take, none = answers.pop if once else answers.get, False
+        return [take(digest, none) for digest, _ in pairs]

@@ -1,0 +1,107 @@
+"""Verbs: each is declared once, as a flow (see ``engine/flow``), in a class that a sync and an async one share.
+
+    class Verbs(Store[Client, Config]):
+        @verb
+        def add(self, item: Item) -> Flow[bool]: ...
+
+    class Sync(Verbs, SyncDriver): ...  # add() returns a bool
+    class Async(Verbs, AsyncDriver): ...  # add() returns it to an await
+
+The classes get a method for each verb when they are made. A method of their own stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterator
+from functools import update_wrapper
+from inspect import signature
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+
+if TYPE_CHECKING:
+    from tbloom.engine.flow import Flow
+
+P = ParamSpec("P")
+T = TypeVar("T")
+AnyFlow = Callable[..., "Flow[Any]"]
+
+
+class verb(Generic[P, T]):  # noqa: N801 - a decorator
+    """Declares a flow as a verb."""
+
+    def __init__(self, flow: Callable[Concatenate[Any, P], Flow[T]]) -> None:
+        self.flow, self.__doc__ = flow, flow.__doc__
+
+    if TYPE_CHECKING:  # what stands in the classes in its place
+
+        @overload
+        def __get__(self, obj: SyncVerbs, kind: object) -> Callable[P, T]: ...
+        @overload
+        def __get__(self, obj: AsyncVerbs, kind: object) -> Callable[P, Coroutine[Any, Any, T]]: ...
+        @overload
+        def __get__(self, obj: None, kind: type[SyncVerbs]) -> Callable[Concatenate[Any, P], T]: ...
+        @overload
+        def __get__(
+            self, obj: None, kind: type[AsyncVerbs]
+        ) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]: ...
+        @overload
+        def __get__(self, obj: None, kind: object) -> verb[P, T]: ...
+        def __get__(self, obj: object, kind: object) -> Any: ...
+
+
+class SyncVerbs:
+    """A class whose verbs wait for their answers."""
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        for name, flow in _declared(cls):
+            setattr(cls, name, _finished(_method(flow), flow, cls))
+
+    def run(self, flow: Flow[T]) -> T:
+        """The answer of a flow, whose calls are sent as those of the verbs are."""
+        raise NotImplementedError
+
+
+class AsyncVerbs:
+    """A class whose verbs are awaited."""
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        for name, flow in _declared(cls):
+            setattr(cls, name, _finished(_coroutine(flow), flow, cls))
+
+    async def run(self, flow: Flow[T]) -> T:
+        """The answer of a flow, whose calls are sent as those of the verbs are."""
+        raise NotImplementedError
+
+
+def _declared(cls: type) -> Iterator[tuple[str, AnyFlow]]:
+    """The verbs that the class has not made methods of, by name."""
+    for name in {name: None for base in cls.__mro__ for name in vars(base)}:
+        declared = getattr(cls, name, None)
+        if isinstance(declared, verb):
+            yield name, declared.flow
+
+
+def _method(flow: AnyFlow) -> Callable[..., Any]:
+    def method(self: SyncVerbs, /, *args: Any, **arguments: Any) -> Any:
+        return self.run(flow(self, *args, **arguments))
+
+    return method
+
+
+def _coroutine(flow: AnyFlow) -> Callable[..., Any]:
+    async def method(self: AsyncVerbs, /, *args: Any, **arguments: Any) -> Any:
+        return await self.run(flow(self, *args, **arguments))
+
+    return method
+
+
+def _finished(method: Any, flow: AnyFlow, cls: type) -> Any:
+    """The method, as if it were written in the class."""
+    update_wrapper(method, flow)
+    method.__module__, method.__qualname__ = cls.__module__, f"{cls.__qualname__}.{flow.__name__}"
+    declared = signature(flow)
+    answer = str(declared.return_annotation).removeprefix("Flow[").removesuffix("]")
+    method.__annotations__ = {**flow.__annotations__, "return": answer}
+    method.__signature__ = declared.replace(return_annotation=answer)
+    return method
