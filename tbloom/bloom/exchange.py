@@ -155,11 +155,8 @@ class FilterExchange(Exchange):
         if stored and not layout.generation:
             raise damaged(self.config, stored, shard)
         self.current_calls().learn_layout(shard, stored)
-        self._note_generation(shard, layout.generation)
+        self.pending_answers.note_generation(shard, layout.generation)
         (self._grown.add if layout.entries else self._grown.discard)(shard)
-
-    def _shard_of(self, key: bytes) -> int:
-        return shard_of(key, self.config.shards) if self.config.shards > 1 else 0
 
     def _lasts(self, batch: Batch) -> int:
         """How long (ms) the items that a batch has added are remembered."""

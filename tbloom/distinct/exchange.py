@@ -214,7 +214,7 @@ class CountExchange(BucketExchange):
             return False
         if status == Status.LAYOUT:
             self._generation = text(more[0])
-            self._note_generation(batch.shard, self._generation)
+            self.pending_answers.note_generation(batch.shard, self._generation)
             if text(payload) != self._tree().generation:
                 self._outdate(batch)
             return False

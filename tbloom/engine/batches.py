@@ -37,6 +37,9 @@ class Batch:
     generation: str = ""
     #: The copies of its call that were sent, and to which no reply has come.
     copies: int = 0
+    #: When the first of these was sent, and until when the server may know its answers (ms, monotonic).
+    sent: int = 0
+    until: int = 0
     #: Of a copy: the batch whose lost answers it gets.
     first: Batch | None = None
     #: The parameters were compared after the server asked for it.

@@ -63,7 +63,7 @@ class BucketExchange(Exchange):
             self._outdated.discard(shard)
             key = self._keys.layout(shard)
             tree = self._trees[shard] = yield from read_tree(self._owner, key, self._remedy)
-            self._note_generation(shard, tree.generation)
+            self.pending_answers.note_generation(shard, tree.generation)
         return True
 
     def _tree(self, shard: int = 0) -> Tree:

@@ -18,7 +18,7 @@ from tbloom.engine.flow import (
     raise_first,
 )
 from tbloom.engine.forks import BeginsAnew
-from tbloom.engine.pending import PendingAnswers
+from tbloom.engine.pending import PendingAnswers, now_ms
 from tbloom.engine.tokens import LANE_TTL_MS, LanePool
 from tbloom.errors import TBloomError
 
@@ -144,11 +144,10 @@ class Exchange(BeginsAnew):
             if not pending.knows(digests):
                 raise
         try:
-            answers = answers_of(batches)
+            return answers_of(batches) | pending.take_new(digests)
         except BaseException:  # a signal's
             self._keep(batches)
             raise
-        return answers | pending.take_new(digests)
 
     def _fetch(
         self, digests: list[Any], call: Callable[[Batch], ScriptCall] | None = None, ttl: int = 0
@@ -161,8 +160,9 @@ class Exchange(BeginsAnew):
         again = pending.batches_of(digests)
         for batch in again:
             # If the server has not executed it yet: all of its items are asked for, so now this call counts.
-            if call and asked.issuperset(batch.digests):
+            if call and batch.first and asked.issuperset(batch.digests):
                 batch.ttl, batch.call = ttl, call
+                batch.first.until = now_ms() + min(self._lasts(batch), LANE_TTL_MS)
         again += pending.oldest_batches()
         try:
             yield from self.ask(again, _call_of, store=True)
@@ -177,25 +177,15 @@ class Exchange(BeginsAnew):
             if batch.answers is not None:
                 answers = zip(batch.digests, batch.answers, strict=False)
                 new = [key for key, answer in answers if answer == "1"]
-                lasts, origin = self._lasts(batch), (batch.shard, batch.generation)
-                self.pending_answers.keep_new(new, lasts, batch.first, origin)
+                self.pending_answers.keep_new(
+                    new, self._lasts(batch), batch.first, batch.shard, batch.generation
+                )
             elif batch.copies and not batch.first:  # the first one is kept
-                self.pending_answers.keep_lost(batch)
-
-    def _note_generation(self, shard: int, generation: str) -> None:
-        """Notes a shard's generation: the time at which it was first used since a ``clear()``. New items of an earlier
-        one no longer wait for their caller."""
-        self.pending_answers.drop_earlier(
-            shard, generation, lambda key: self._shard_of(key) == shard
-        )
+                self.pending_answers.keep_lost(batch, self._lasts(batch))
 
     def _lasts(self, batch: Batch) -> int:
         """How long (ms) the items that a batch has added are remembered."""
         return batch.ttl or LANE_TTL_MS
-
-    def _shard_of(self, key: bytes) -> int:  # noqa: ARG002 - for stores with several shards
-        """The shard of an item, by the bytes of its digest."""
-        return 0
 
     @abstractmethod
     def _prepare(self, batches: list[Batch], *, store: bool | None) -> Flow[bool] | None:
@@ -216,7 +206,9 @@ class Exchange(BeginsAnew):
         self, calls: Sequence[Call], batches: Sequence[Batch], accept: Callable[[Batch, Any], bool]
     ) -> Flow[list[Batch]]:
         """Sends a call for each batch; returns the batches that must be sent next."""
+        now = time.monotonic_ns() // 1_000_000
         for batch in batches:
+            batch.sent = batch.sent if batch.copies else now
             batch.copies += 1
         replies = yield calls
         failed = Failure in map(type, replies)

@@ -11,7 +11,7 @@ from typing import Any
 from tbloom.engine.batches import Batch
 from tbloom.engine.buckets import BucketExchange, keys_of_halves, packed
 from tbloom.engine.flow import Flow, ScriptCall, Status, chunks, text
-from tbloom.engine.keys import by_shard, shard_of
+from tbloom.engine.keys import by_shard
 from tbloom.engine.scripts import Script
 from tbloom.engine.tokens import LANE_TTL_MS
 from tbloom.engine.tree import BITS, LAST_BUCKET, Tree
@@ -93,9 +93,6 @@ class ExactExchange(BucketExchange):
             for shard, keys in by_shard(digests, self.config.shards).items()
             for some in chunks(keys, _ITEMS_PER_CALL)
         ]
-
-    def _shard_of(self, key: bytes) -> int:
-        return shard_of(int.from_bytes(key, "big"), self.config.shards)
 
     def forget(self) -> None:
         """The filter is cleared, so the parameters must be compared again, and other buckets begin."""

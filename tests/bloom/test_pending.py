@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import suppress
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -20,6 +22,21 @@ from tests.helpers.proxy import Fault, LossyProxy, Proxy
 from tests.helpers.stored import snapshot
 
 both = pytest.mark.parametrize("store", [TimeBloom, ExactFilter])
+
+
+@pytest.fixture
+def wait(clockwork: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Moves the clocks of client and server on."""
+    monotonic, passed = time.monotonic_ns, [timedelta()]
+
+    def wait(**some: int) -> None:
+        passed[0] += timedelta(**some)
+        clockwork.set(datetime(2019, 6, 3, tzinfo=timezone.utc) + passed[0])
+
+    monkeypatch.setattr(
+        time, "monotonic_ns", lambda: monotonic() + passed[0] // timedelta(microseconds=1) * 1000
+    )
+    return wait
 
 
 @both
@@ -152,17 +169,91 @@ def test_an_answer_is_kept_for_an_hour(clockwork: Any, name: str) -> None:
         assert [True, False] == [seen.add("a"), seen.add("a")]
 
 
+@both
+@pytest.mark.parametrize("was_executed", [False, True])
+def test_a_lost_call_is_not_executed_once_its_answer_is_forgotten(
+    store: Any,
+    clockwork: Any,
+    wait: Any,
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    was_executed: bool,
+) -> None:
+    """By a call for other items, long after its caller has given up: the items would be seen, and nobody have them."""
+    monkeypatch.setattr(pending, "MAX_LOST", 0)
+    url, faults = clockwork.server.url, list[Fault]()
+    own: Any = {"ttl": 86_400} if store is ExactFilter else {}
+    with (
+        Proxy(url, lambda _: faults.pop() if faults else None) as proxy,
+        store.from_url(proxy.url, name, retry_for=0, **own) as seen,
+        store.from_url(url, name, **own) as other,
+    ):
+        seen.add("before")
+        faults.append(Fault.LOSE if was_executed else Fault.CUT_REQUEST)
+        with pytest.raises(redis.ConnectionError):
+            seen.add("x")
+        wait(hours=2)
+        assert seen.add("another")
+        assert was_executed == other.contains("x")
+        assert not seen._protocol._exchange.pending_answers.exist
+        assert [not was_executed, False] == [other.add("x"), seen.add("x")]
+
+
+@both
+def test_a_lost_answer_that_is_lost_again_is_kept_from_then_on(
+    store: Any, clockwork: Any, wait: Any, name: str
+) -> None:
+    """The server may have executed the second copy only."""
+    faults = list[Fault]()
+    with (
+        Proxy(clockwork.server.url, lambda _: faults.pop() if faults else None) as proxy,
+        store.from_url(proxy.url, name, retry_for=0) as seen,
+    ):
+        seen.add("before")
+        for fault in (Fault.CUT_REQUEST, Fault.LOSE):
+            faults.append(fault)
+            with pytest.raises(redis.ConnectionError):
+                seen.add("x")
+            wait(minutes=50)
+        assert [True, False] == [seen.add("x"), seen.add("x")]
+
+
+@both
+def test_an_answer_from_before_a_clear_is_not_given_though_the_clock_was_set_back(
+    store: Any, clockwork: Any, name: str
+) -> None:
+    """The server's, by which generations are named."""
+    url, losing = clockwork.server.url, list[str]()
+    own: Any = {"granularity": None, "capacity": 1000} if store is TimeBloom else {}
+    with (
+        LossyProxy(url, lambda _: bool(losing)) as proxy,
+        store.from_url(proxy.url, name, retry_for=0, **own) as ours,
+        store.from_url(url, name, **own) as theirs,
+    ):
+        ours.add("before")
+        losing.append("this reply")
+        with pytest.raises(redis.ConnectionError):
+            ours.add_many(["a", "b"])
+        losing.clear()
+        assert ours.add("b")  # the answer to "a" is known too
+        clockwork.set("2019-06-02 12:00:00")
+        theirs.clear()
+        assert theirs.add("a")
+        assert [True, False] == [ours.add("b"), ours.add("a")]
+
+
 @pytest.mark.check
 def test_a_large_batch_that_ends_in_an_error_forgets_none_of_its_new_items(
     url: str, name: str
 ) -> None:
-    """More than 100,000: each is new to the repeat."""
-    items = [str(i) for i in range(110_000)]
-    losing, parameters = [True], {"slices": 1, "capacity": 200_000, "error_rate": 1e-9}
+    """More than 300,000: each is new to the repeat."""
+    items = [str(i) for i in range(310_000)]
+    losing, parameters = [True], {"slices": 1, "capacity": 400_000, "error_rate": 1e-9}
     with TimeBloom.from_url(url, name, **parameters) as other:
 
         def lose(_: int) -> bool:
-            return bool(losing) and other.info().items > 105_000 and losing.pop()
+            return bool(losing) and other.info().items > 305_000 and losing.pop()
 
         with (
             LossyProxy(url, lose) as proxy,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import tracemalloc
 from collections.abc import Iterator
 
 import pytest
@@ -11,27 +10,12 @@ import pytest
 from tbloom import TBloomError
 from tbloom.engine import pending
 from tbloom.engine.batches import Batch
-from tbloom.engine.pending import NewItems, PendingAnswers
+from tbloom.engine.pending import PendingAnswers
 from tbloom.engine.tokens import LANE_TTL_MS, LanePool
 
 
 def digests(number: int, first: int = 0) -> list[bytes]:
     return [b"%016d" % i for i in range(first, first + number)]
-
-
-def test_a_new_item_takes_16_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And the buckets 3 MB at most, however many items they have."""
-    monkeypatch.setattr(pending, "_until", lambda _: 1 << 62)  # all in the same buckets
-    answers, number = PendingAnswers(), 120_000
-    tracemalloc.start()
-    try:
-        for first in range(0, number, 1000):
-            answers.keep_new(digests(1000, first), LANE_TTL_MS)
-            assert digests(1, first)[0] in answers
-        assert tracemalloc.get_traced_memory()[0] < 16 * number + 3_000_000
-    finally:
-        tracemalloc.stop()
-    assert number == sum(new.count for new in answers._new.values())
 
 
 def test_new_items_are_each_taken_once() -> None:
@@ -43,33 +27,55 @@ def test_new_items_are_each_taken_once() -> None:
     assert not answers.exist
 
 
-def test_a_digest_that_lies_across_two_others_is_none_of_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(pending, "_BUCKETS", 1)
-    new = NewItems()
-    new.add(b"0123456789abcdef0123456789ABCDEF")
-    assert not new.holds(b"89abcdef01234567")
-    assert not new.remove(b"89abcdef01234567")
-    assert 2 == new.count
-    assert new.remove(b"0123456789ABCDEF")
-    assert new.holds(b"0123456789abcdef")
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The monotonic clock (ns), which the test sets."""
+    clock = [10**18]
+    monkeypatch.setattr(time, "monotonic_ns", lambda: clock[0])
+    return clock
 
 
-def test_a_new_item_is_kept_for_an_hour_and_no_longer_than_it_is_remembered(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("lasts", [10**9, 2000, 1])
+def test_what_is_kept_is_kept_for_an_hour_and_no_longer_than_it_is_remembered(
+    clock: list[int], lasts: int
 ) -> None:
-    now = [10**15]
-    monkeypatch.setattr(time, "monotonic_ns", lambda: now[0])
-    for lasts, kept in ((10**9, LANE_TTL_MS), (2000, 1500), (1, 0)):
-        answers = PendingAnswers()
-        answers.keep_new(digests(1), lasts)
-        now[0] += max(0, kept - 1) * 1_000_000
-        assert digests(1)[0] in answers
-        now[0] += min(lasts, 2 * LANE_TTL_MS) * 1_000_000
-        assert digests(1)[0] not in answers
-        assert {} == answers.take_new(digests(1))
-        assert not answers.exist
+    answers, [new, lost] = PendingAnswers(), digests(2)
+    answers.keep_new([new], lasts)
+    answers.keep_lost(Batch([lost], token=LanePool().take(), copies=1), lasts)
+    clock[0] += (min(lasts, LANE_TTL_MS) - 1) * 1_000_000
+    assert new in answers
+    assert lost in answers
+    clock[0] += 1_000_000
+    assert new not in answers
+    assert lost not in answers
+    assert [] == answers.batches_of([lost])
+    assert {} == answers.take_new([new])
+
+
+def test_what_is_over_takes_no_memory(clock: list[int], few: int) -> None:
+    answers, lanes = PendingAnswers(), LanePool()
+    answers.keep_new(digests(few), LANE_TTL_MS)
+    for item in digests(few + 1, few):
+        answers.keep_lost(Batch([item], token=lanes.take(), copies=1), LANE_TTL_MS)
+    assert 1 == len(answers.batches_of(digests(1, few)))
+    assert 1 == len(answers.oldest_batches())
+    clock[0] += (LANE_TTL_MS + 60_000) * 1_000_000
+    answers.check_room("name", digests(1, 1000))
+    assert [] == answers.oldest_batches()
+    assert {} == answers.take_new(digests(1))
+    assert not answers.exist
+
+
+def test_an_answer_is_lost_from_when_its_call_was_sent_on(clock: list[int]) -> None:
+    """The server counts from then: resends may have taken most of the hour."""
+    answers = PendingAnswers()
+    batch = Batch(digests(1), token=LanePool().take(), sent=clock[0] // 1_000_000, copies=1)
+    clock[0] += 3_000 * 10**9
+    answers.keep_lost(batch, 10**9)
+    clock[0] += 599 * 10**9
+    assert 1 == len(answers.batches_of(digests(1)))
+    clock[0] += 10**9
+    assert [] == answers.batches_of(digests(1))
 
 
 @pytest.fixture
@@ -82,7 +88,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
 def test_of_too_many_lost_answers_the_oldest_are_asked_for_first(few: int) -> None:
     answers, lanes = PendingAnswers(), LanePool()
     for first in range(0, few + 25, 10):
-        answers.keep_lost(Batch(digests(10, first), token=lanes.take(), copies=1))
+        answers.keep_lost(Batch(digests(10, first), token=lanes.take(), copies=1), LANE_TTL_MS)
     assert [] == answers.batches_of(digests(1, 1000))
     oldest = answers.oldest_batches()
     assert [digests(10), digests(10, 10), digests(10, 20)] == [batch.digests for batch in oldest]
@@ -95,7 +101,7 @@ def test_of_too_many_lost_answers_the_oldest_are_asked_for_first(few: int) -> No
 
 def test_of_two_who_ask_for_lost_answers_one_gets_them(few: int) -> None:
     answers = PendingAnswers()
-    answers.keep_lost(Batch(digests(few), token=LanePool().take(), copies=1))
+    answers.keep_lost(Batch(digests(few), token=LanePool().take(), copies=1), LANE_TTL_MS)
     [one], [other] = answers.batches_of(digests(1)), answers.batches_of(digests(1, 7))
     answers.keep_new(one.digests, LANE_TTL_MS, one.first)
     assert digests(few) == [*answers.take_new(digests(few))]
@@ -115,14 +121,24 @@ def test_too_many_new_items_are_asked_for_before_others(few: int) -> None:
     answers.check_room("name", digests(1, 1000))
 
 
-def test_new_items_of_an_earlier_generation_are_dropped_also_if_they_are_kept_later() -> None:
-    """Those of the shard that has begun anew."""
+def test_new_items_of_another_generation_are_dropped_also_if_they_are_kept_later() -> None:
+    """Than their shard's present one. A generation has no order: a lower one may be later."""
+    for present, other in (("1", "2"), ("2", "1")):
+        answers = PendingAnswers()
+        for first in (0, 4):
+            answers.keep_new(digests(2, first), LANE_TTL_MS, shard=0, generation=other)
+            answers.keep_new(digests(2, first + 2), LANE_TTL_MS, shard=1, generation=other)
+            answers.note_generation(0, present)
+        answers.keep_new(digests(1, 8), LANE_TTL_MS, shard=0, generation=present)
+        assert digests(1)[0] not in answers
+        assert not answers.knows(digests(1))
+        assert [*digests(2, 2), *digests(3, 6)] == [*answers.take_new(digests(10))]
+
+
+def test_new_items_of_another_generation_leave_room_for_others(few: int) -> None:
     answers = PendingAnswers()
-    for few in (digests(4), digests(4, 4)):
-        answers.keep_new(few, LANE_TTL_MS, origin=(0, "1"))
-        answers.drop_earlier(0, "2", lambda key: key not in digests(2))
-    answers.drop_earlier(0, "1", lambda _: True)
-    answers.keep_new(digests(1, 8), LANE_TTL_MS, origin=(0, "2"))
-    answers.keep_new(digests(1, 9), LANE_TTL_MS, origin=(1, "1"))
-    left = [*digests(2), *digests(2, 8)]
-    assert left == [*answers.take_new(digests(10))]
+    answers.keep_new(digests(few), LANE_TTL_MS, generation="1")
+    answers.note_generation(0, "2")
+    answers.check_room("name", digests(1, 1000))
+    assert {} == answers.take_new(digests(few))
+    assert not answers.exist
