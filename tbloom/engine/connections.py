@@ -1,4 +1,4 @@
-"""Connections that are kept from call to call, for a client that nothing else uses.
+"""Connections that are kept from call to call, for a client that nothing else uses; how many calls are sent at once.
 
 redis-py takes a connection from its pool, checks it and gives it back for each call, in half the time of a whole ``SADD``.
 A kept connection skips that. If the server has closed it, the next call fails, so this needs retries.
@@ -6,44 +6,80 @@ A kept connection skips that. If the server has closed it, the next call fails, 
 
 from __future__ import annotations
 
-import os
-from collections import deque
-from collections.abc import Sequence
+import socket
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import repeat
 from typing import Any
 
 from redis import Connection, ConnectionPool, Redis, RedisCluster, RedisError, ResponseError
 from redis import ConnectionError as RedisConnectionError
+from redis import TimeoutError as RedisTimeoutError
 from redis.asyncio import RedisCluster as AsyncRedisCluster
 from redis.client import NEVER_DECODE
 
-from tbloom.engine.flow import Call, Command, Read, ScriptCall
+from tbloom.engine.flow import Call, Command, Read, ScriptCall, chunks
+from tbloom.engine.forks import BeginsAnew
 
 #: The option of commands whose replies are bytes, whatever the client's ``decode_responses`` is: another program may have
 #: written what is no text.
 IN_BYTES: dict[str, Any] = {NEVER_DECODE: True}
+#: The calls of a connection that are on their way, at most: the server may execute all of them before another client's.
+AT_ONCE = 4
+#: redis-py before 7 has other connections and pools.
+CAN_KEEP = hasattr(Connection, "should_reconnect")
 
 
-class KeptConnections:
+class KeptConnections(BeginsAnew):
     """The kept connections of one pool, for any number of threads.
 
     For the pool they are in use, so at most half of its ``max_connections`` are kept.
     """
 
-    __slots__ = ("_kept", "_limit", "_pid", "_pool")
+    __slots__ = ("_free", "_limit", "_pool")
 
     def __init__(self, pool: ConnectionPool) -> None:
         self._pool = pool
         self._limit = pool.max_connections // 2
-        self._kept: deque[Any] = deque()
-        self._pid = os.getpid()
+        super().__init__()
+
+    def begin(self) -> None:
+        """Keeps none in a forked child: they are its parent's."""
+        self._free: deque[Any] = deque()
 
     @classmethod
     def of(cls, client: object) -> KeptConnections | None:
-        """Those of a client; None for a cluster's, and with a redis-py before 7, whose pools differ."""
-        if isinstance(client, Redis) and hasattr(Connection, "should_reconnect"):
+        """Those of a client; None for a cluster's."""
+        if isinstance(client, Redis) and CAN_KEEP:
             return cls(client.connection_pool)
         return None
+
+    def take(self) -> Any:
+        """A connection for this thread alone, until it is given back; None if none is free."""
+        try:
+            return self._free.pop()
+        except IndexError:
+            return None
+
+    def give_back(self, connection: Any) -> None:
+        """Frees a connection all of whose replies were read."""
+        if len(self._free) < self._limit and not connection.should_reconnect():
+            self._free.append(connection)
+        else:
+            self._pool.release(connection)
+
+    def give_up(self, connection: Any) -> None:
+        """Closes a connection: the next call would read the rest of its replies."""
+        connection.disconnect()
+        self._pool.release(connection)
+        self.let_go()  # the others may be closed too; the pool checks them
+
+    def let_go(self) -> None:
+        """Gives the free ones back to the pool."""
+        with suppress(IndexError):  # another thread may have taken the last one
+            while True:
+                self._pool.release(self._free.pop())
 
     def send(self, calls: Sequence[Any]) -> list[Any]:
         """The reply, or redis-py's error, to each call; a connection error for all that got no reply.
@@ -54,52 +90,80 @@ class KeptConnections:
             if type(call) is Command:
                 self.let_go()
                 return []
-        if self._pid != os.getpid():  # the others are the parent's of this fork
-            self._kept, self._pid = deque(), os.getpid()
-        try:
-            connection = self._kept.pop()
-        except IndexError:
-            connection = self._pool.get_connection()
+        connection = self.take() or self._pool.get_connection()
         replies: list[Any] = []
         try:
-            packed = b"".join([call.prepared or call.packed for call in calls])
-            # One packed command for all: between two, redis-py might reconnect.
-            connection.send_packed_command((packed,), check_health=False)
-            while len(replies) < len(calls):
-                try:
-                    replies.append(connection.read_response(disable_decoding=True))
-                except ResponseError as error:  # noqa: PERF203 - a function of its own would cost more
-                    replies.append(error)
-        except BaseException as error:  # noqa: BLE001 - it may be raised again
-            return [*replies, *[self._give_up(connection, error)] * (len(calls) - len(replies))]
-        if len(self._kept) < self._limit and not connection.should_reconnect():
-            self._kept.append(connection)
-        else:
-            self._pool.release(connection)
+            _exchange(connection, packed(calls), replies)
+        except BaseException as error:
+            self.give_up(connection)
+            lost = as_disconnected(error)
+            if not isinstance(lost, RedisError):
+                raise
+            return [*replies, *[lost] * (len(calls) - len(replies))]
+        self.give_back(connection)
         return replies
 
-    def _give_up(self, connection: Any, error: BaseException) -> RedisError:
-        """redis-py's error for calls without a reply; raises another one."""
-        connection.disconnect()  # else the next call would read the rest of these replies
-        self._pool.release(connection)
-        self.let_go()  # the others may be closed too; the pool checks them
-        error = as_disconnected(error)
-        if isinstance(error, RedisError):
-            return error
-        raise error
 
-    def let_go(self) -> None:
-        """Gives the free ones back to the pool."""
-        with suppress(IndexError):  # another thread may have taken the last one
-            while True:
-                self._pool.release(self._kept.pop())
+def _exchange(connection: Any, requests: Sequence[bytes], replies: list[Any]) -> None:
+    """Sends the requests, and adds the reply, or the server's error, to each."""
+    sock = socket_of(connection)
+    for some in [requests] if sock else chunks(requests, AT_ONCE):
+        is_first = True
+        for data in window(some):
+            if is_first:
+                connection.send_packed_command((data,), check_health=False)
+                is_first = False
+            elif (
+                data and sock
+            ):  # redis-py might reconnect, and lose the replies that are still to come
+                sock.sendall(data)
+            try:
+                replies.append(connection.read_response(disable_decoding=True))
+            except ResponseError as error:
+                replies.append(error)
+
+
+def packed(calls: Iterable[Any]) -> list[bytes]:
+    """The calls in RESP."""
+    return [call.prepared or call.packed for call in calls]
+
+
+def window(requests: Sequence[bytes]) -> Iterator[bytes]:
+    """For each reply, what is sent before it is read: the first requests together, then one for each reply that has come,
+    so that the server always has its next one."""
+    yield b"".join(requests[:AT_ONCE])
+    yield from requests[AT_ONCE:]
+    yield from repeat(b"", min(len(requests), AT_ONCE) - 1)
+
+
+def socket_of(connection: Any) -> socket.socket | None:
+    """The plain socket of a redis-py connection; None with TLS, while it is closed, and if redis-py has none by this name."""
+    sock = getattr(connection, "_sock", None)
+    return sock if type(sock) is socket.socket else None
 
 
 def as_disconnected(error: BaseException) -> BaseException:
-    """The error; a ConnectionError for that of a connection whose pool another thread has disconnected."""
-    if isinstance(error, AttributeError):
+    """The error; redis-py's for that of a socket, and of a connection whose pool another thread has disconnected."""
+    if isinstance(error, TimeoutError):
+        return RedisTimeoutError(str(error))
+    if isinstance(error, AttributeError | OSError):
         return RedisConnectionError(f"disconnected while in use ({error})")
     return error
+
+
+def in_turns(client: Any, calls: Sequence[Call]) -> Iterable[Sequence[int]]:
+    """The places of the calls that redis-py sends together: at most ``AT_ONCE`` to a node."""
+    if len(calls) <= AT_ONCE:
+        return [range(len(calls))]
+    turns, sent = defaultdict[int, list[int]](list), Counter[str]()
+    for place, call in enumerate(calls):
+        node = ""
+        if isinstance(client, RedisCluster | AsyncRedisCluster) and not isinstance(call, Command):
+            key = call.key if isinstance(call, Read) else call.keys[0]
+            node = getattr(client.get_node_from_key(key), "name", "")
+        turns[sent[node] // AT_ONCE].append(place)
+        sent[node] += 1
+    return turns.values()
 
 
 def options(client: Any, call: Call) -> dict[str, Any]:

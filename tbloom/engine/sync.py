@@ -12,7 +12,7 @@ from redis.exceptions import RedisClusterException
 from redis.retry import Retry
 
 from tbloom.engine.client import Store
-from tbloom.engine.connections import IN_BYTES, KeptConnections, as_disconnected, options
+from tbloom.engine.connections import IN_BYTES, KeptConnections, as_disconnected, in_turns, options
 from tbloom.engine.flow import Call, Flow, Read
 from tbloom.engine.retries import as_redis_error
 from tbloom.engine.urls import make_client, parse_url
@@ -103,26 +103,35 @@ class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
 
     def _send_once(self, calls: Sequence[Call]) -> Sequence[Any]:
         """Sends the calls once; the reply, or redis-py's error, to each."""
+        replies: dict[int, Any] = {}
         try:
             kept = self._kept
             if kept is not None and (kept_replies := kept.send(calls)):
                 return kept_replies
-            if len(calls) == 1:
-                [call] = calls
-                # Without a script call's node, so that redis-py follows slots that move.
-                more = options(self.client, call) if type(call) is Read else IN_BYTES
-                return [self.client.execute_command(*call.words, **more)]  # type: ignore[no-untyped-call]
-            with self.client.pipeline(transaction=False) as pipeline:
-                for call in calls:
-                    pipeline.execute_command(*call.words, **options(self.client, call))
-                replies: Sequence[Any] = pipeline.execute(raise_on_error=False)
-                return replies
+            for places in in_turns(self.client, calls):
+                some = [calls[place] for place in places]
+                replies.update(zip(places, self._execute(some), strict=True))
         except BaseException as error:
             if not isinstance(error, redis.RedisError):
                 self._drop_replies()
             if not isinstance(error, Exception):
                 raise
-            return [as_disconnected(error)] * len(calls)  # Retries raises what is not retried
+            lost = as_disconnected(error)  # Retries raises what is not retried
+            return [replies.get(place, lost) for place in range(len(calls))]
+        return [replies[place] for place in range(len(calls))]
+
+    def _execute(self, calls: Sequence[Call]) -> Sequence[Any]:
+        """The replies to calls that redis-py sends together."""
+        if len(calls) == 1:
+            [call] = calls
+            # Without a script call's node, so that redis-py follows slots that move.
+            more = options(self.client, call) if type(call) is Read else IN_BYTES
+            return [self.client.execute_command(*call.words, **more)]  # type: ignore[no-untyped-call]
+        with self.client.pipeline(transaction=False) as pipeline:
+            for call in calls:
+                pipeline.execute_command(*call.words, **options(self.client, call))
+            replies: Sequence[Any] = pipeline.execute(raise_on_error=False)
+            return replies
 
     def _drop_replies(self) -> None:
         """After an interrupt: redis-py has given a connection back whose reply is still to come, for the next call."""

@@ -25,7 +25,7 @@ from tbloom.demo.localredis import LocalRedis
 from tbloom.engine.aio import _cancellable
 from tests.helpers.forks import in_child, needs_fork
 from tests.helpers.making import needs_kept
-from tests.helpers.proxy import Fault, Proxy
+from tests.helpers.proxy import CountingProxy, Fault, Proxy
 
 
 def connections(client: redis.Redis, name: str) -> list[str]:
@@ -240,6 +240,21 @@ def test_a_health_check_takes_no_call_s_reply(url: str, name: str) -> None:
         assert seen.add_many(map(str, range(1000))) == [True] * 1000
         time.sleep(1.1)
         assert seen.add_many(map(str, range(500, 1500))) == [False] * 500 + [True] * 500
+
+
+@pytest.mark.parametrize("callers", [False, True], ids=["from_url", "a caller's client"])
+def test_others_wait_for_few_calls(url: str, name: str, *, callers: bool) -> None:
+    """The server has at most four of a connection's calls at any moment, however many items are added at once."""
+    items = [f"item {i}" for i in range(5000)]
+    with ExitStack() as stack:
+        proxy = stack.enter_context(CountingProxy(url))
+        if callers:
+            seen = TimeBloom(stack.enter_context(redis.Redis.from_url(proxy.url)), name)
+        else:
+            seen = stack.enter_context(TimeBloom.from_url(proxy.url, name))
+        assert seen.add_many(items) == [True] * 5000
+        assert seen.contains_many(items) == [True] * 5000
+    assert proxy.most == 4
 
 
 @needs_fork
