@@ -15,6 +15,7 @@ from tbloom.engine.batches import Batch
 from tbloom.engine.exchange import Exchange, ServerClock
 from tbloom.engine.flow import Flow, Status, chunks, text
 from tbloom.engine.server import check_stored
+from tbloom.engine.tokens import Lane
 from tbloom.errors import ConfigMismatch, FilterFull, TBloomError
 
 #: The limit of looks in one call: a look at each part for each item. A look takes 1 us on Redis 7.0.
@@ -51,10 +52,19 @@ class FilterExchange(Exchange):
             for some in chunks(keys, items_per_call(self.current_calls().shard(shard)))
         ]
 
-    def batch_of(self, digest: bytes) -> Batch:
-        """A batch of one item."""
+    def batch_of(self, digest: bytes, lane: Lane | None = None) -> Batch:
+        """A batch of one item; ``lane``: that of its call, which the server may have executed."""
         shards = self.config.shards
-        return Batch([digest], shard_of(digest, shards) if shards > 1 else 0)
+        shard = shard_of(digest, shards) if shards > 1 else 0
+        return Batch([digest], shard, lane, copies=int(lane is not None))
+
+    def keep_unanswered(self, digest: bytes, lane: Lane, answers: str | None) -> None:
+        """Keeps an item whose call was interrupted; ``answers``: the answer, if it has come."""
+        batch, window = self.batch_of(digest, lane), self.config.slices
+        batch.known, batch.answers = self.current_calls(), answers
+        batch.generation = batch.known.layout(0).generation
+        batch.call = lambda batch: batch.known.add(window, batch)
+        self._keep([batch])
 
     def _prepare(self, batches: list[Batch], *, store: bool | None) -> Flow[bool] | None:
         """Prepares a slice, once; adds batches, where a call has too many items for the parts that are now known."""

@@ -216,6 +216,15 @@ class SliceCalls:
         template, parts = made
         return template.fill(parts.packed(batch.digests))
 
+    def usual(self) -> tuple[CallTemplate, CallTemplate, Parts]:
+        """What ``add`` and ``contains`` are made from, with the whole window of a filter of one shard."""
+        window, batch = len(self.labels), Batch([])
+        for made in (self.add, self.contains):
+            made(window, batch)
+        templates = self.shard(0).templates
+        adding, parts = templates[_ADD, window, False]
+        return adding, templates[_CONTAINS, window, False][0], parts
+
     def last_seen(self, batch: Batch) -> ScriptCall:
         """``lua/bloom/last_seen.lua``."""
         parts = self.shard(batch.shard).parts(len(self.labels))

@@ -6,15 +6,20 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from time import monotonic_ns
 
 import redis
 
 from tbloom.bloom.claims.heartbeat import run_in_thread
 from tbloom.bloom.claims.held import Claim
 from tbloom.bloom.claims.verbs import ClaimVerbs
+from tbloom.bloom.hasher import digest
+from tbloom.bloom.usual import EXPECTED, ONE, Usual, usual_calls
+from tbloom.bloom.verbs import Verbs
 from tbloom.engine.sync import SyncDriver
+from tbloom.engine.tokens import Lane
 from tbloom.errors import TBloomError
-from tbloom.items import Item
+from tbloom.items import Item, check_within
 
 
 class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
@@ -27,8 +32,63 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
 
     _OTHER = "AsyncTimeBloom"
     _heartbeat: threading.Thread | None = None
+    _usual: Usual | None = None
     #: Ends that thread.
     _stop_heartbeat: Callable[[], object] = staticmethod(lambda: None)
+
+    def add(self, item: Item, within: int | None = None) -> bool:
+        """True: the item is new, and remembered from now on. False: seen within the window.
+
+        With ``within``, only that number of newest slices is asked.
+        """
+        usual, exchange = self._usual, self._exchange
+        if (
+            usual is None
+            or within is not None
+            or exchange.pending_answers.exist
+            or not usual.begins <= monotonic_ns() < usual.ends
+        ):
+            return self._add_in_flow(digest(item), within)
+        key = digest(item)
+        if self._cache.size and self._cache.holds(key, usual.calls):
+            return False
+        lane, reply = exchange.lanes.take(), b""
+        try:
+            request = usual.adding.fill(usual.parts.packed([key]), lane).prepared
+            reply = usual.connections.ask(request, EXPECTED)
+            if reply:
+                exchange.lanes.give_back(lane)
+                if self._cache.size:
+                    self._cache_seen([key], usual.calls)
+                return reply == ONE
+        except BaseException:  # an interrupt
+            answers = None if not reply else "1" if reply == ONE else "0"
+            exchange.keep_unanswered(key, lane, answers)
+            raise
+        return self._add_in_flow(key, None, lane)
+
+    def contains(self, item: Item, within: int | None = None) -> bool:
+        """Has the item been seen within the window, or the newest ``within`` slices? Changes nothing."""
+        usual = self._usual
+        if (
+            usual is None
+            or within is not None
+            or self._cache.size
+            or not usual.begins <= monotonic_ns() < usual.ends
+        ):
+            return self.run(Verbs.contains.flow(self, item, within))
+        request = usual.looking.fill(usual.parts.packed([digest(item)])).prepared
+        reply = usual.connections.ask(request, EXPECTED)
+        return reply == ONE if reply else self.run(Verbs.contains.flow(self, item, within))
+
+    def _add_in_flow(self, key: bytes, within: int | None, lane: Lane | None = None) -> bool:
+        """``add`` as a flow; ``lane``: that of a call which got no answer. Then the next ``add`` may be a usual one."""
+        slices = self.config.slices
+        within = slices if within is None else check_within(within, slices)
+        self._usual = None
+        answer = self.run(self._agreed(self._add_one, key, within, lane))
+        self._usual = usual_calls(self._exchange, self._kept)
+        return answer
 
     def __contains__(self, item: Item) -> bool:
         return self.contains(item)

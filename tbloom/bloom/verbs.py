@@ -17,6 +17,7 @@ from tbloom.engine.batches import Batch, answers_of, in_order
 from tbloom.engine.client import Client
 from tbloom.engine.flow import Command, Flow, ScriptCall, deliver, text
 from tbloom.engine.server import check_stored
+from tbloom.engine.tokens import Lane
 from tbloom.engine.verbs import verb
 from tbloom.errors import ConfigMismatch
 from tbloom.items import Item, check_at, check_within
@@ -142,11 +143,12 @@ class Verbs(Base[Client]):
         """
         return self._agreed(lambda: reconfigure(self.config, self._exchange.clock))
 
-    def _add_one(self, key: bytes, within: int) -> Flow[bool]:
+    def _add_one(self, key: bytes, within: int, lane: Lane | None = None) -> Flow[bool]:
+        """Is the item new? ``lane``: that of a call with it which got no answer."""
         exchange = self._exchange
-        if self._cache.size or exchange.pending_answers.exist:
+        if lane is None and (self._cache.size or exchange.pending_answers.exist):
             return (yield from self._add_digests([key], within)).get(key, False)
-        batch = exchange.batch_of(key)
+        batch = exchange.batch_of(key, lane)
         yield from exchange.change([batch], lambda batch: batch.known.add(within, batch))
         return batch.answers == "1"
 

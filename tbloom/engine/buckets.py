@@ -48,9 +48,9 @@ class BucketExchange(Exchange):
     ) -> Flow[dict[int, bool]]:
         """Sends calls with tokens; nothing is kept of those that fail."""
         for batch in batches:
-            batch.token = self._lanes.take()
+            batch.token = self.lanes.take()
         yield from self.ask(batches, call)
-        self._lanes.give_back([batch.token for batch in batches if batch.token])
+        self.lanes.give_back(*[batch.token for batch in batches if batch.token])
         return answers_of(batches)
 
     def _prepare(self, batches: list[Batch], *, store: bool | None) -> Flow[bool] | None:  # noqa: ARG002

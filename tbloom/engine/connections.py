@@ -27,6 +27,8 @@ from tbloom.engine.forks import BeginsAnew
 IN_BYTES: dict[str, Any] = {NEVER_DECODE: True}
 #: The calls of a connection that are on their way, at most: the server may execute all of them before another client's.
 AT_ONCE = 4
+#: More than an expected reply has.
+_REPLY_BYTES = 64
 #: redis-py before 7 has other connections and pools.
 CAN_KEEP = hasattr(Connection, "should_reconnect")
 
@@ -74,6 +76,27 @@ class KeptConnections(BeginsAnew):
         connection.disconnect()
         self._pool.release(connection)
         self.let_go()  # the others may be closed too; the pool checks them
+
+    def ask(self, request: bytes, expected: Sequence[bytes]) -> bytes:
+        """The reply to a request, as it came, if it is one of those expected. Else none: the connection is closed then, and
+        the server may have executed the request."""
+        connection, reply = self.take(), b""
+        if connection is None:
+            return reply
+        try:
+            sock = socket_of(connection)
+            if sock is not None:
+                sock.sendall(request)
+                reply = sock.recv(_REPLY_BYTES)
+        except OSError:
+            pass  # the next try tells
+        finally:
+            if reply in expected:
+                self._free.append(connection)
+            else:
+                reply = b""
+                self.give_up(connection)
+        return reply
 
     def let_go(self) -> None:
         """Gives the free ones back to the pool."""

@@ -48,6 +48,10 @@ class ServerClock:
         """Milliseconds since the epoch."""
         return time.monotonic_ns() // 1_000_000 + self._ahead
 
+    def monotonic_ns(self, server_ms: int) -> int:
+        """When the server's clock says this (ms), by this machine's monotonic clock (ns)."""
+        return (server_ms - self._ahead) * 1_000_000
+
     def learn(self, server_ms: int) -> None:
         """Takes over the server's time (ms)."""
         self._ahead = server_ms - time.monotonic_ns() // 1_000_000
@@ -66,7 +70,7 @@ class Exchange(BeginsAnew):
     def begin(self) -> None:
         """A forked process becomes another client, and leaves pending answers to its parent."""
         self.pending_answers = PendingAnswers()
-        self._lanes = LanePool()
+        self.lanes = LanePool()
 
     def change(
         self,
@@ -77,12 +81,12 @@ class Exchange(BeginsAnew):
         asking: Flow[None] | None = None,
     ) -> Flow[None]:
         """``ask``, or another flow, with a token for each batch; keeps pending answers if it fails."""
-        lanes = self._lanes
+        lanes = self.lanes
         for batch in batches:
             batch.token, batch.call = batch.token or lanes.take(), call
         try:
             yield from asking or self.ask(batches, call, store=store)
-            lanes.give_back([batch.token for batch in batches if batch.token])
+            lanes.give_back(*[batch.token for batch in batches if batch.token])
         except BaseException:  # GeneratorExit too, after a cancellation
             self._keep(batches)
             raise
@@ -237,7 +241,7 @@ class Exchange(BeginsAnew):
         """A batch like this one for the digests, if there are any."""
         if not digests:
             return []
-        token = self._lanes.take() if batch.token else None
+        token = self.lanes.take() if batch.token else None
         return [
             Batch(digests, batch.shard, token, label=batch.label, ttl=batch.ttl, call=batch.call)
         ]
