@@ -17,7 +17,7 @@ from redis import ConnectionError as RedisConnectionError
 from redis.asyncio import RedisCluster as AsyncRedisCluster
 from redis.client import NEVER_DECODE
 
-from tbloom.engine.flow import Call, Command, Read, ScriptCall
+from tbloom.engine.flow import Call, Command
 
 #: The option of commands whose replies are bytes, whatever the client's ``decode_responses`` is: another program may have
 #: written what is no text.
@@ -46,14 +46,7 @@ class KeptConnections:
         return None
 
     def send(self, calls: Sequence[Any]) -> list[Any]:
-        """The reply, or redis-py's error, to each call; a connection error for all that got no reply.
-
-        Empty if one is a ``Command``: redis-py reads its reply. It may need a connection for that, so none is kept.
-        """
-        for call in calls:
-            if type(call) is Command:
-                self.let_go()
-                return []
+        """The reply, or redis-py's error, to each call; a connection error for all that got no reply."""
         if self._pid != os.getpid():  # the others are the parent's of this fork
             self._kept, self._pid = deque(), os.getpid()
         try:
@@ -62,7 +55,7 @@ class KeptConnections:
             connection = self._pool.get_connection()
         replies: list[Any] = []
         try:
-            packed = b"".join([call.prepared or call.packed for call in calls])
+            packed = b"".join([call.packed for call in calls])
             # One packed command for all: between two, redis-py might reconnect.
             connection.send_packed_command((packed,), check_health=False)
             while len(replies) < len(calls):
@@ -108,9 +101,8 @@ def options(client: Any, call: Call) -> dict[str, Any]:
     In a cluster, its node: redis-py's pipeline asks another node for that of a script call, in one round trip a call, and
     ``TIME`` has no key.
     """
-    key = ""
-    if isinstance(call, Read) and isinstance(client, RedisCluster | AsyncRedisCluster):
-        key = call.key
-    elif isinstance(call, ScriptCall) and isinstance(client, RedisCluster):
-        key = call.keys[0]
-    return {"target_nodes": client.get_node_from_key(key), **IN_BYTES} if key else IN_BYTES
+    if isinstance(client, RedisCluster) or (
+        isinstance(client, AsyncRedisCluster) and isinstance(call, Command)
+    ):
+        return {"target_nodes": client.get_node_from_key(call.key), **IN_BYTES}
+    return IN_BYTES

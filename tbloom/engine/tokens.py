@@ -66,12 +66,12 @@ class CallTemplate:
     argument; ``lanes``: what the lane's key begins with.
     """
 
-    __slots__ = ("_after_key", "_after_number", "_args", "_before", "_keys", "_lanes", "_script")
+    __slots__ = ("_after_key", "_after_number", "_before", "_lanes", "_script")
 
     def __init__(
         self, script: Script, keys: tuple[str, ...], args: tuple[Any, ...], *, lanes: str = ""
     ) -> None:
-        self._script, self._keys, self._args, self._lanes = script, keys, args, lanes
+        self._script, self._lanes = script, lanes
         own = 1 if lanes else 0
         words = ("EVALSHA", script.sha, len(keys) + own)
         self._before = b"*%d\r\n" % (4 + len(keys) + len(args) + 2 * own) + bulks(words)
@@ -80,22 +80,15 @@ class CallTemplate:
     def fill(self, items: bytes, token: Lane | None = None) -> ScriptCall:
         """The call for these items."""
         if token is None:
-            return ScriptCall(
-                self._script,
-                self._keys,
-                (*self._args, items),
-                prepared=b"%b%b%b$%d\r\n%b\r\n"
-                % (self._before, self._after_key, self._after_number, len(items), items),
+            packed = b"%b%b%b$%d\r\n%b\r\n" % (
+                *(self._before, self._after_key, self._after_number),
+                *(len(items), items),
             )
+            return ScriptCall(self._script, packed=packed)
         key, number = (self._lanes + token.name).encode(), b"%d" % token.number
-        return ScriptCall(
-            self._script,
-            (key, *self._keys),
-            (number, *self._args, items),
-            prepared=b"%b$%d\r\n%b\r\n%b$%d\r\n%b\r\n%b$%d\r\n%b\r\n"
-            % (
-                *(self._before, len(key), key),
-                *(self._after_key, len(number), number),
-                *(self._after_number, len(items), items),
-            ),
+        packed = b"%b$%d\r\n%b\r\n%b$%d\r\n%b\r\n%b$%d\r\n%b\r\n" % (
+            *(self._before, len(key), key),
+            *(self._after_key, len(number), number),
+            *(self._after_number, len(items), items),
         )
+        return ScriptCall(self._script, packed=packed)
