@@ -15,7 +15,7 @@ from tbloom.bloom.config import Config
 from tbloom.bloom.layout import Layout, Part
 from tbloom.bloom.sizing import HEADER_BITS, key_bytes, rate_at, rate_of_fill, window_rate
 from tbloom.engine.exchange import ServerClock
-from tbloom.engine.flow import Command, Flow, ScriptCall, deliver, deliver_all, text
+from tbloom.engine.flow import Command, Flow, ScriptCall, deliver, deliver_all, pairs, text
 from tbloom.engine.scripts import Script
 from tbloom.engine.server import check_stored, evictions
 from tbloom.window import WHOLE, Slice, from_ms
@@ -132,7 +132,7 @@ def glance(config: Config, clock: ServerClock, keys: Iterable[str] = ()) -> Flow
     for key, register in zip(registers, (yield from each("HGETALL", registers)), strict=True):
         is_ours = re.compile(re.escape(key.removesuffix("parts")) + _ENTRY).fullmatch
         odd = []
-        for part, until in register.items():  # redis-py makes a dict of the reply
+        for part, until in pairs(register).items():
             if not is_ours(f"{text(part)} {text(until)}"):
                 odd.append(text(part)[:100])
             elif int(until) > now + _SOON_MS:
@@ -281,7 +281,7 @@ def _expiry(now: int, ttl: int, zone: tzinfo) -> datetime | None:
 
 def each(command: str, keys: list[str], *arguments: str) -> Flow[list[Any]]:
     """The replies to one command for each key."""
-    return deliver_all([Command((command, key, *arguments)) for key in keys])
+    return deliver_all([Command((*command.split(), key, *arguments), key) for key in keys])
 
 
 def _count_bits(bits: int, key: str) -> Flow[int]:

@@ -11,7 +11,7 @@ from tbloom.bloom.info import ask_time, each
 from tbloom.bloom.layout import Layout
 from tbloom.bloom.script_calls import leaves
 from tbloom.engine.exchange import ServerClock
-from tbloom.engine.flow import Command, Flow, ScriptCall, Status, deliver, text
+from tbloom.engine.flow import Command, Flow, ScriptCall, Status, deliver, pairs, text
 from tbloom.engine.scripts import Script
 from tbloom.errors import ConfigMismatch, TBloomError
 
@@ -79,7 +79,9 @@ def _change(new: Config, clock: ServerClock, stored: str, shard: int | None) -> 
 def _check_no_later_slice(config: Config, clock: ServerClock) -> Flow[None]:
     """Raises if a slice later than the current one has parts: it would not get its entry in the layout."""
     registers = map(config.keys.register, range(config.shards))
-    parts = {text(part) for found in (yield from each("HGETALL", [*registers])) for part in found}
+    parts = {
+        text(part) for found in (yield from each("HGETALL", [*registers])) for part in pairs(found)
+    }
     yield from ask_time(
         config, clock
     )  # after the look, so that a slice that begins now is no later one

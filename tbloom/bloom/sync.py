@@ -54,7 +54,7 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
             return False
         lane, reply = exchange.lanes.take(), b""
         try:
-            request = usual.adding.fill(usual.parts.packed([key]), lane).prepared
+            request = usual.adding.packed(usual.parts.packed([key]), lane)
             reply = usual.connections.ask(request, EXPECTED)
             if reply:
                 exchange.lanes.give_back(lane)
@@ -77,7 +77,7 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
             or not usual.begins <= monotonic_ns() < usual.ends
         ):
             return self.run(Verbs.contains.flow(self, item, within))
-        request = usual.looking.fill(usual.parts.packed([digest(item)])).prepared
+        request = usual.looking.packed(usual.parts.packed([digest(item)]))
         reply = usual.connections.ask(request, EXPECTED)
         return reply == ONE if reply else self.run(Verbs.contains.flow(self, item, within))
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tbloom.distinct.config import CounterConfig
 from tbloom.distinct.exchange import refusal
 from tbloom.distinct.roaring import CHUNK, bitmap_of
-from tbloom.engine.flow import Flow, Read, Status, chunks, deliver, text
+from tbloom.engine.flow import Command, Flow, Status, chunks, deliver, text
 
 if TYPE_CHECKING:
     from pyroaring import BitMap
@@ -81,12 +81,12 @@ def groups(heads: Sequence[Head]) -> Iterable[list[Head]]:
 
 def in_parts(key: str) -> Flow[dict[bytes, bytes]]:
     """A large piece's chunks, by their fields."""
-    [fields] = yield from deliver([Read(("HKEYS", key), key)])
+    [fields] = yield from deliver([Command(("HKEYS", key))])
     names = sorted({*fields} - {b"head"})
     found: dict[bytes, bytes] = {}
     for trip in chunks(names, _PER_TRIP):
         parts = [*chunks(trip, _PER_COMMAND)]
-        replies = yield from deliver([Read(("HMGET", key, *part), key) for part in parts])
+        replies = yield from deliver([Command(("HMGET", key, *part)) for part in parts])
         for part, reply in zip(parts, replies, strict=True):
             found |= {name: data for name, data in zip(part, reply, strict=True) if data}
     return found

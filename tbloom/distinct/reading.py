@@ -13,7 +13,7 @@ from tbloom.distinct.roaring import bitmaps
 from tbloom.distinct.selection import Selection
 from tbloom.distinct.state import State, StateReader
 from tbloom.engine.exchange import MAX_CORRECTIONS, ServerClock, too_many_corrections
-from tbloom.engine.flow import Flow, Read, Status, deliver, deliver_all
+from tbloom.engine.flow import Command, Flow, Status, deliver, deliver_all, pairs
 from tbloom.engine.forks import BeginsAnew
 
 if TYPE_CHECKING:
@@ -82,13 +82,13 @@ class Reader(BeginsAnew):
         if not missing:
             return found
         unknown = [head.key for head in missing if head.fields < 0]
-        sizes = yield from deliver_all([Read(("HLEN", key), key) for key in unknown])
+        sizes = yield from deliver_all([Command(("HLEN", key)) for key in unknown])
         fields = dict(zip(unknown, sizes, strict=True))
         missing = [head._replace(fields=fields.get(head.key, head.fields)) for head in missing]
         for some in groups([head for head in missing if head.fields <= _MAX_WHOLE]):
-            replies = yield from deliver([Read(("HGETALL", head.key), head.key) for head in some])
+            replies = yield from deliver([Command(("HGETALL", head.key)) for head in some])
             for head, reply in zip(some, replies, strict=True):
-                stored = reply if isinstance(reply, dict) else dict(zip(*[iter(reply)] * 2))  # noqa: B905
+                stored = pairs(reply)
                 now = head_of(head.config, head.key, head.piece, stored.pop(b"head", None), 0)
                 if now is None or now.generation != head.generation:
                     return None

@@ -13,7 +13,7 @@ from tbloom.distinct.exchange import MAX_PIECES, refusal
 from tbloom.distinct.pieces import PIECE, Head, head_of
 from tbloom.distinct.selection import Selection
 from tbloom.engine.exchange import MAX_CORRECTIONS, ServerClock, too_many_corrections
-from tbloom.engine.flow import Flow, Read, Status, deliver_all, pack, text
+from tbloom.engine.flow import Command, Flow, Status, deliver_all, text
 from tbloom.errors import TBloomError
 from tbloom.window import ALWAYS
 
@@ -45,7 +45,7 @@ class _Asked(NamedTuple):
     begins: int
     ends: int
     keys: dict[Selection, dict[str, _Keys]]
-    calls: list[Read]
+    calls: list[Command]
     counters: int
     replies: list[Any] | None = None
     state: State | None = None
@@ -101,8 +101,8 @@ class StateReader:
         # Also at the end: if they are the same, no counter was cleared meanwhile.
         entries = dict.fromkeys(("HGET", one.keys.counters(), one.name) for one in configs)
         questions = dict.fromkeys([*entries, *_questions(configs, keys, kept)])
-        calls = [Read(("TIME",), configs[0].keys.root, pack(("TIME",)))]
-        calls += [Read(words, words[1], pack(words)) for words in (*questions, *entries)]
+        calls = [Command(("TIME",), configs[0].keys.root)]
+        calls += [Command(words) for words in (*questions, *entries)]
         begins = max((current.start for current in currents), default=ALWAYS.start)
         ends = min((current.end for current in currents), default=ALWAYS.end)
         return _Asked(begins, ends, keys, calls, len(entries))

@@ -10,7 +10,6 @@ from tbloom.engine.buckets import bucket_keys
 from tbloom.engine.flow import (
     Command,
     Flow,
-    Read,
     ScriptCall,
     Status,
     chunks,
@@ -36,7 +35,7 @@ def clear_counter(exchange: CountExchange) -> Flow[None]:
     config, keys = exchange.config, exchange.config.keys
     exchange.forget()
     counters = keys.counters()
-    [entry] = yield from deliver([Read(("HGET", counters, config.name), counters)])
+    [entry] = yield from deliver([Command(("HGET", counters, config.name))])
     call = ScriptCall(
         _CLEAR,
         (keys.config(), counters),
@@ -60,7 +59,7 @@ def clear_mapping(exchange: CountExchange) -> Flow[None]:
     exchange.forget()
     own = keys.config(), keys.layout(), keys.members(), keys.counters()
     former = keys.forgotten(), keys.forgotten_counters()
-    [generation] = yield from deliver([Read(("GETRANGE", own[1], "0", "15"), own[1])])
+    [generation] = yield from deliver([Command(("GETRANGE", own[1], 0, 15))])
     swept, is_done = "-", False
     while not is_done:
         call = ScriptCall(_FORGET, (*own, *former), (config.stored_mapping, generation, swept))
@@ -99,9 +98,9 @@ def _sweep_mapping(config: CounterConfig, now: int) -> Flow[str]:
     except TBloomError:  # another program's value, which names no buckets
         tree = Tree("")
         yield from deliver([Command(("UNLINK", former[0]))])
-    [names] = yield from deliver([Read(("HKEYS", former[1]), former[1])])
+    [names] = yield from deliver([Command(("HKEYS", former[1]))])
     for name in names:
-        [entry] = yield from deliver([Read(("HGET", former[1], name), former[1])])
+        [entry] = yield from deliver([Command(("HGET", former[1], name))])
         with suppress(ConfigError):  # another program's names no slices
             yield from _sweep(from_stored(name, config.mapping, entry or b""), now)
     for some in bucket_keys(keys.ids(tree.generation), tree):

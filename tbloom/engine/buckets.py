@@ -62,8 +62,7 @@ class BucketExchange(Exchange):
         for shard in shards:
             self._outdated.discard(shard)
             key = self._keys.layout(shard)
-            tree = self._trees[shard] = yield from read_tree(self._owner, key, self._remedy)
-            self.pending_answers.note_generation(shard, tree.generation)
+            self._trees[shard] = yield from read_tree(self._owner, key, self._remedy)
         return True
 
     def _tree(self, shard: int = 0) -> Tree:

@@ -19,7 +19,7 @@ from redis import TimeoutError as RedisTimeoutError
 from redis.asyncio import RedisCluster as AsyncRedisCluster
 from redis.client import NEVER_DECODE
 
-from tbloom.engine.flow import Call, Command, Read, ScriptCall, chunks
+from tbloom.engine.flow import Call, Command, chunks
 from tbloom.engine.forks import BeginsAnew
 
 #: The option of commands whose replies are bytes, whatever the client's ``decode_responses`` is: another program may have
@@ -105,18 +105,11 @@ class KeptConnections(BeginsAnew):
                 self._pool.release(self._free.pop())
 
     def send(self, calls: Sequence[Any]) -> list[Any]:
-        """The reply, or redis-py's error, to each call; a connection error for all that got no reply.
-
-        Empty if one is a ``Command``: redis-py reads its reply. It may need a connection for that, so none is kept.
-        """
-        for call in calls:
-            if type(call) is Command:
-                self.let_go()
-                return []
+        """The reply, or redis-py's error, to each call; a connection error for all that got no reply."""
         connection = self.take() or self._pool.get_connection()
         replies: list[Any] = []
         try:
-            _exchange(connection, packed(calls), replies)
+            _exchange(connection, [call.packed for call in calls], replies)
         except BaseException as error:
             self.give_up(connection)
             lost = as_disconnected(error)
@@ -144,11 +137,6 @@ def _exchange(connection: Any, requests: Sequence[bytes], replies: list[Any]) ->
                 replies.append(connection.read_response(disable_decoding=True))
             except ResponseError as error:
                 replies.append(error)
-
-
-def packed(calls: Iterable[Any]) -> list[bytes]:
-    """The calls in RESP."""
-    return [call.prepared or call.packed for call in calls]
 
 
 def window(requests: Sequence[bytes]) -> Iterator[bytes]:
@@ -181,9 +169,8 @@ def in_turns(client: Any, calls: Sequence[Call]) -> Iterable[Sequence[int]]:
     turns, sent = defaultdict[int, list[int]](list), Counter[str]()
     for place, call in enumerate(calls):
         node = ""
-        if isinstance(client, RedisCluster | AsyncRedisCluster) and not isinstance(call, Command):
-            key = call.key if isinstance(call, Read) else call.keys[0]
-            node = getattr(client.get_node_from_key(key), "name", "")
+        if isinstance(client, RedisCluster | AsyncRedisCluster):
+            node = getattr(client.get_node_from_key(call.key), "name", "")
         turns[sent[node] // AT_ONCE].append(place)
         sent[node] += 1
     return turns.values()
@@ -195,9 +182,8 @@ def options(client: Any, call: Call) -> dict[str, Any]:
     In a cluster, its node: redis-py's pipeline asks another node for that of a script call, in one round trip a call, and
     ``TIME`` has no key.
     """
-    key = ""
-    if isinstance(call, Read) and isinstance(client, RedisCluster | AsyncRedisCluster):
-        key = call.key
-    elif isinstance(call, ScriptCall) and isinstance(client, RedisCluster):
-        key = call.keys[0]
-    return {"target_nodes": client.get_node_from_key(key), **IN_BYTES} if key else IN_BYTES
+    if isinstance(client, RedisCluster) or (
+        isinstance(client, AsyncRedisCluster) and isinstance(call, Command)
+    ):
+        return {"target_nodes": client.get_node_from_key(call.key), **IN_BYTES}
+    return IN_BYTES

@@ -7,8 +7,10 @@ error is raised by the driver.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator, Iterator, Sequence
 from enum import IntEnum
+from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 from tbloom.engine.keys import kind_of
@@ -51,54 +53,60 @@ class Status(IntEnum):
 
 
 class Command:
-    """A plain Redis command."""
+    """A plain command. Its reply is in bytes, whatever the client's ``decode_responses`` is."""
 
-    __slots__ = ("words",)
+    __slots__ = ("_packed", "key", "words")
 
-    def __init__(self, words: Sequence[Any]) -> None:
+    def __init__(self, words: Sequence[Any], key: Any = "") -> None:
         self.words = plain(words)
-
-
-class ScriptCall(NamedTuple):
-    """A call of one of tbloom's scripts by its hash; ``in_full``: by its text, which loads it."""
-
-    script: Script
-    keys: tuple[Any, ...]
-    args: tuple[Any, ...]
-    in_full: bool = False
-    #: The command in RESP, where that is known.
-    prepared: bytes = b""
-
-    @property
-    def words(self) -> tuple[str | bytes, ...]:
-        """The command's words."""
-        if self.in_full:
-            head = ("EVAL", self.script.text, len(self.keys))
-        else:
-            head = ("EVALSHA", self.script.sha, len(self.keys))
-        return plain((*head, *self.keys, *self.args))
+        #: A key on the node that it asks.
+        self.key: Any = key or self.words[1]
+        self._packed = b""
 
     @property
     def packed(self) -> bytes:
         """The command in RESP, the protocol between client and server."""
-        return self.prepared or pack(self.words)
-
-    def with_text(self) -> ScriptCall:
-        """The same call by the script's text."""
-        return self._replace(in_full=True, prepared=b"")
+        if not self._packed:
+            self._packed = pack(self.words)
+        return self._packed
 
 
-class Read(NamedTuple):
-    """A plain command whose reply redis-py does not change. ``key``: one on the node that it asks."""
+class ScriptCall:
+    """A call of one of tbloom's scripts, by its hash."""
 
-    words: tuple[str | bytes, ...]
-    key: str
-    prepared: bytes = b""
+    __slots__ = ("packed", "script")
+
+    def __init__(
+        self,
+        script: Script,
+        keys: Sequence[Any] = (),
+        args: Sequence[Any] = (),
+        packed: bytes = b"",
+    ) -> None:
+        self.script = script
+        #: The command in RESP.
+        self.packed = packed or pack(plain(("EVALSHA", script.sha, len(keys), *keys, *args)))
 
     @property
-    def packed(self) -> bytes:
-        """The command in RESP."""
-        return pack(self.words)
+    def words(self) -> tuple[str | bytes, ...]:
+        """The command's words, for redis-py, which knows commands by their names as str."""
+        name, *others = unpack(self.packed)
+        return (text(name), *others)
+
+    @property
+    def keys(self) -> tuple[str | bytes, ...]:
+        """The keys of the call."""
+        words = self.words
+        return words[3 : 3 + int(words[2])]
+
+    @property
+    def key(self) -> Any:
+        """The first key."""
+        return next(islice(unpack(self.packed), 3, None))
+
+    def with_text(self) -> ScriptCall:
+        """The same call by the script's text, which loads it."""
+        return ScriptCall(self.script, packed=pack(("EVAL", self.script.text, *self.words[2:])))
 
 
 def plain(words: Sequence[Any]) -> tuple[str | bytes, ...]:
@@ -112,6 +120,20 @@ def pack(words: tuple[Any, ...]) -> bytes:
         return b"*%d\r\n%b" % (len(words), bulks(words))
     packed: bytes = pack_command(words)
     return packed
+
+
+def unpack(packed: bytes) -> Iterator[bytes]:
+    """The words of a command in RESP."""
+    at = packed.index(b"\n") + 1
+    while at < len(packed):
+        end = packed.index(b"\r\n", at)
+        begin, at = end + 2, end + 4 + int(packed[at + 1 : end])
+        yield packed[begin : at - 2]
+
+
+def pairs(reply: Any) -> dict[Any, Any]:
+    """A hash as a dict, as which it comes in RESP3, and from redis-py."""
+    return reply if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))
 
 
 def bulks(words: Sequence[Any]) -> bytes:
@@ -131,7 +153,7 @@ class Failure(NamedTuple):
     answer_lost: bool = False
 
 
-Call = Command | ScriptCall | Read
+Call = Command | ScriptCall
 T = TypeVar("T")
 Flow = Generator[Sequence[Call], Sequence[Any], T]
 
@@ -201,8 +223,9 @@ def _raise(call: Call, failure: Failure) -> Flow[None]:
                 explanation = f"WRONGTYPE key {text(key)!r} holds a {kind}, which is not tbloom's"
                 raise type(error)(explanation) from error
     elif failure.code == "ERR":
-        [server] = yield [Command(("INFO", "server"))]
-        version = str(server.get("redis_version", "")) if isinstance(server, dict) else ""
-        if version and tuple(map(int, version.split(".")[:2])) < OLDEST_SERVER:
-            raise ServerTooOld(version) from error
+        [server] = yield [Command(("INFO", "server"), call.key)]
+        # redis-py makes a dict of it.
+        version = re.search(r"redis_version\W+((\d+)\.(\d+)[\d.]*)", str(server))
+        if version and (int(version[2]), int(version[3])) < OLDEST_SERVER:
+            raise ServerTooOld(version[1]) from error
     raise error

@@ -18,8 +18,6 @@ from redis.asyncio import Connection, ConnectionPool, Redis
 from redis.asyncio.connection import DefaultParser
 from redis.exceptions import InvalidResponse
 
-from tbloom.engine.flow import Command
-
 try:
     import hiredis
 except ImportError:  # it is optional
@@ -144,11 +142,8 @@ class KeptPipeline:
         return None
 
     async def send(self, calls: Sequence[Any]) -> list[Any]:
-        """The reply, or redis-py's error, to each call; empty if one is a ``Command`` (see ``KeptConnections``), or in
-        a second event loop beside the first (another thread, a forked child)."""
-        for call in calls:
-            if type(call) is Command:
-                return []
+        """The reply, or redis-py's error, to each call; empty in a second event loop beside the first (another thread, a
+        forked child)."""
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             if self._loop is not None:

@@ -13,7 +13,7 @@ from redis.retry import Retry
 
 from tbloom.engine.client import Store
 from tbloom.engine.connections import IN_BYTES, KeptConnections, as_disconnected, in_turns, options
-from tbloom.engine.flow import Call, Flow, Read
+from tbloom.engine.flow import Call, Command, Flow
 from tbloom.engine.retries import as_redis_error
 from tbloom.engine.urls import make_client, parse_url
 from tbloom.engine.verbs import SyncVerbs
@@ -125,7 +125,7 @@ class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
         if len(calls) == 1:
             [call] = calls
             # Without a script call's node, so that redis-py follows slots that move.
-            more = options(self.client, call) if type(call) is Read else IN_BYTES
+            more = options(self.client, call) if type(call) is Command else IN_BYTES
             return [self.client.execute_command(*call.words, **more)]  # type: ignore[no-untyped-call]
         with self.client.pipeline(transaction=False) as pipeline:
             for call in calls:

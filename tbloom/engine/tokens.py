@@ -65,12 +65,12 @@ class CallTemplate:
     argument; ``lanes``: what the lane's key begins with.
     """
 
-    __slots__ = ("_after_key", "_after_number", "_args", "_before", "_keys", "_lanes", "_script")
+    __slots__ = ("_after_key", "_after_number", "_before", "_lanes", "_script")
 
     def __init__(
         self, script: Script, keys: tuple[str, ...], args: tuple[Any, ...], *, lanes: str = ""
     ) -> None:
-        self._script, self._keys, self._args, self._lanes = script, keys, args, lanes
+        self._script, self._lanes = script, lanes
         own = 1 if lanes else 0
         words = ("EVALSHA", script.sha, len(keys) + own)
         self._before = b"*%d\r\n" % (4 + len(keys) + len(args) + 2 * own) + bulks(words)
@@ -78,23 +78,18 @@ class CallTemplate:
 
     def fill(self, items: bytes, token: Lane | None = None) -> ScriptCall:
         """The call for these items."""
+        return ScriptCall(self._script, packed=self.packed(items, token))
+
+    def packed(self, items: bytes, token: Lane | None = None) -> bytes:
+        """The call for these items in RESP."""
         if token is None:
-            return ScriptCall(
-                self._script,
-                self._keys,
-                (*self._args, items),
-                prepared=b"%b%b%b$%d\r\n%b\r\n"
-                % (self._before, self._after_key, self._after_number, len(items), items),
+            return b"%b%b%b$%d\r\n%b\r\n" % (
+                *(self._before, self._after_key, self._after_number),
+                *(len(items), items),
             )
         key, number = (self._lanes + token.name).encode(), b"%d" % token.number
-        return ScriptCall(
-            self._script,
-            (key, *self._keys),
-            (number, *self._args, items),
-            prepared=b"%b$%d\r\n%b\r\n%b$%d\r\n%b\r\n%b$%d\r\n%b\r\n"
-            % (
-                *(self._before, len(key), key),
-                *(self._after_key, len(number), number),
-                *(self._after_number, len(items), items),
-            ),
+        return b"%b$%d\r\n%b\r\n%b$%d\r\n%b\r\n%b$%d\r\n%b\r\n" % (
+            *(self._before, len(key), key),
+            *(self._after_key, len(number), number),
+            *(self._after_number, len(items), items),
         )

@@ -11,13 +11,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from tbloom.engine.flow import Command, Flow, chunks, deliver, deliver_all, text
+from tbloom.engine.flow import Command, Flow, deliver, text
 from tbloom.errors import TBloomError
 
 #: The last bucket that may be split. It bounds the layout, also for items that were made to share one bucket.
 LAST_BUCKET = 1 << 26
-#: The digits of the generation, which the layout begins with; the 64-bit words of its bits that one command reads.
-_GENERATION, _WORDS = 16, 1000
+#: The digits of the generation, which the layout begins with; the bytes that one command reads.
+_GENERATION, _READ_AT_ONCE = 16, 1 << 20
 _LONGEST = _GENERATION + LAST_BUCKET // 8
 #: How many of a fingerprint's bits choose its bucket: the last ones. (The first ones choose its shard.)
 BITS = 48
@@ -78,22 +78,17 @@ def read_tree(name: str, key: str, remedy: str = "clear()") -> Flow[Tree]:
 
     ``name``: the store's; ``remedy``: what its user can do about a key that is no layout.
     """
-    commands = [Command(("GETRANGE", key, 0, _GENERATION - 1)), Command(("STRLEN", key))]
-    generation, size = yield from deliver(commands)
-    generation = text(generation)
-    if not generation:
-        return Tree("")
-    if not re.fullmatch(rf"[0-9]{{{_GENERATION}}}", generation) or size > _LONGEST:
+    layout, some = b"", b"?" * _READ_AT_ONCE
+    while len(some) == _READ_AT_ONCE and len(layout) <= _LONGEST:
+        last = len(layout) + _READ_AT_ONCE - 1
+        [some] = yield from deliver([Command(("GETRANGE", key, len(layout), last))])
+        layout += some
+    generation = text(layout[:_GENERATION])
+    if layout and (
+        not re.fullmatch(rf"[0-9]{{{_GENERATION}}}", generation) or len(layout) > _LONGEST
+    ):
         raise TBloomError(
             f"{name!r}: key {key!r} holds {generation!r}..., which is not a layout of "
             f"tbloom's; {remedy} it"
         )
-    # As numbers, because a client with decode_responses can't read bytes.
-    places = [f"#{i}" for i in range(_GENERATION // 8, -(-size // 8))]
-    calls = [
-        Command(("BITFIELD_RO", key, *(term for place in some for term in ("GET", "i64", place))))
-        for some in chunks(places, _WORDS)
-    ]
-    read = yield from deliver_all(calls)
-    words = [word.to_bytes(8, "big", signed=True) for reply in read for word in reply]
-    return Tree(generation, b"".join(words))
+    return Tree(generation, layout[_GENERATION:])

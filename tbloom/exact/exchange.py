@@ -213,6 +213,7 @@ class ExactExchange(BucketExchange):
         keys, shard = self.config.keys, batch.shard
         batch.known = tree = self._tree(shard)
         batch.generation = tree.generation
+        self.pending_answers.note_generation(shard, tree.generation)
         halves = [*map(tree.half_of, batch.digests)]
         buckets = keys_of_halves(keys.buckets(tree.generation, shard), halves)
         return (keys.config(shard), keys.layout(shard), *buckets), halves

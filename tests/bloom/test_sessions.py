@@ -73,10 +73,10 @@ def test_a_stray_copy_of_a_release_ends_no_later_claim(
     release = flow_of(ours, "release", "a")
     calls = next(release)
     replies = replies_to(client, calls)
-    assert [[0, "1"]] == replies
+    assert [[0, b"1"]] == replies
     answer(release, replies)
     assert NEW is ours.claim("a")
-    assert [[0, "0"]] == replies_to(client, calls)
+    assert [[0, b"0"]] == replies_to(client, calls)
     assert BUSY is theirs.claim("a")
 
 
@@ -104,7 +104,7 @@ def test_a_release_that_is_called_again_ends_no_later_claim(
     calls = next(again)
     answer(again, replies_to(client, calls))
     assert NEW is claim(ours, client, "a")
-    assert [[0, "0"]] == replies_to(client, calls)
+    assert [[0, b"0"]] == replies_to(client, calls)
     assert BUSY is claim(theirs, client, "a")
 
 
@@ -162,7 +162,7 @@ def test_a_claim_that_takes_long_is_no_late_copy(ours: TimeBloom, client: redis.
     assert NEW is claim(ours, client, "b")
     run(client, flow_of(ours, "release", "b"))
     run(client, ours._sessions.send_heartbeat())
-    assert [[0, "1"]] == replies_to(client, calls)
+    assert [[0, b"1"]] == replies_to(client, calls)
 
 
 def test_what_was_handed_over_is_busy_for_its_giver(ours: TimeBloom, theirs: TimeBloom) -> None:
@@ -241,11 +241,11 @@ def test_only_claims_of_the_dead_are_buried(
     bury = theirs._claims.release([digest(b"a")], "dead")
     calls = next(bury)
     assert NEW is ours.claim("a")
-    assert [[0, "0"]] == replies_to(client, calls)
+    assert [[0, b"0"]] == replies_to(client, calls)
     ours.abandon_many(["a"])  # without a note: released
     assert NEW is ours.claim("a", note="the work")
     ours.close()
-    assert [[0, "1"]] == replies_to(client, calls)
+    assert [[0, b"1"]] == replies_to(client, calls)
 
 
 def test_a_session_that_ends_without_claims_leaves_nothing(
@@ -347,7 +347,7 @@ def test_work_that_is_abandoned_in_this_millisecond_is_taken_over(
     theirs.abandon_many(["a"])
     take_over = flow_of(ours, "take_over", 100, "")
     [[_, [_, *living]]] = replies_to(client, next(take_over))
-    died = living[living.index("0" * 16) + 1]
+    died = living[living.index(b"0" * 16) + 1]
     replies = replies_to(client, take_over.send([[0, [died, *living]]]))
     assert ["the work"] == run(client, take_over, replies)[0]
 

@@ -159,7 +159,7 @@ def test_a_late_copy_discards_nothing(
             flow.send(replies_to(client, calls))
         assert found is answer.value.value
         assert other.add("item 0")
-        assert [[0, str(int(found)), []]] == replies_to(client, calls)
+        assert [[0, str(int(found)).encode(), []]] == replies_to(client, calls)
         assert seen.discard("item 1")  # the lane's next call
         assert [3] == [status for status, *_ in replies_to(client, calls)]
         assert "item 0" in other

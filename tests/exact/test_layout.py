@@ -14,6 +14,7 @@ from tbloom import TBloomError
 from tbloom.engine.tree import BITS, Tree, read_tree
 from tbloom.exact import ExactFilter
 from tbloom.items import encode, fingerprint
+from tests.helpers.flows import run
 
 SHARED = (Path(__file__).parents[2] / "lua" / "shared" / "buckets.lua").read_text(encoding="utf-8")
 fingerprints = st.integers(0, (1 << 128) - 1)
@@ -90,15 +91,9 @@ def test_lua_and_python_agree_on_halves(url: str, asked: list[tuple[int, int]]) 
 
 def _tree(seen: ExactFilter, shard: int = 0) -> Tree:
     """As it is stored."""
-    flow = read_tree(seen.config.name, seen.config.keys.layout(shard))
-    try:
-        calls = next(flow)
-        while True:
-            replies = [seen.client.execute_command(*call.words) for call in calls]
-            calls = flow.send(replies)
-    except StopIteration as stop:
-        tree: Tree = stop.value
-        return tree
+    tree: Tree
+    tree, _ = run(seen.client, read_tree(seen.config.name, seen.config.keys.layout(shard)))
+    return tree
 
 
 def _check_layout(seen: ExactFilter, url: str, items: list[str]) -> None:

@@ -7,15 +7,14 @@ from typing import Any
 
 import redis
 
+from tbloom.engine.connections import IN_BYTES
 from tbloom.engine.flow import Call, ScriptCall
 
 
 def replies_to(client: redis.Redis, calls: Sequence[Call]) -> list[Any]:
     """What the server says to a flow's calls."""
-    in_full = [
-        call._replace(in_full=True) if isinstance(call, ScriptCall) else call for call in calls
-    ]
-    return [client.execute_command(*call.words) for call in in_full]
+    in_full = [call.with_text() if isinstance(call, ScriptCall) else call for call in calls]
+    return [client.execute_command(*call.words, **IN_BYTES) for call in in_full]
 
 
 def run(client: redis.Redis, flow: Any, replies: Any = None) -> tuple[Any, int]:

@@ -84,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def expiries(client: Any, keys: list[str]) -> tuple[int, list[int]]:
     """The server's clock, and when each of these keys of one shard expires (ms)."""
-    call = ScriptCall(_EXPIRIES, tuple(keys), (), in_full=True)
+    call = ScriptCall(_EXPIRIES, keys).with_text()
     _, (now, *times) = client.execute_command(*call.words)
     return now, times
 

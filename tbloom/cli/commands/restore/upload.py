@@ -137,7 +137,7 @@ class Upload:
             self._kept = time.monotonic()
 
     def _call(self, script: Script, keys: list[str], *args: Any) -> Any:
-        call = ScriptCall(script, tuple(keys), args, in_full=True)
+        call = ScriptCall(script, keys, args).with_text()
         return self._client.execute_command(*call.words)
 
     def _begun(self) -> BegunError:
