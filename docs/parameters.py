@@ -1,7 +1,8 @@
-"""How Griffe shows tbloom's classes: all parameters with their defaults, own members before inherited ones."""
+"""How Griffe shows tbloom's classes: verbs as methods, all parameters with their defaults, own members before inherited ones."""
 
 from __future__ import annotations
 
+import copy
 import re
 from typing import Any
 
@@ -31,8 +32,35 @@ class Parameters(griffe.Extension):
                 parameter.default = getattr(constant, "value", parameter.default)
         if "from_url" in cls.members:
             expand(cls["from_url"], init)
-        for name, member in cls.inherited_members.items():
-            cls.set_member(name, member)
+        kinds = {base.name for base in cls.mro()} & {"SyncVerbs", "AsyncVerbs"}
+        # Last what each store has.
+        inherited = sorted(cls.inherited_members.items(), key=lambda item: is_of_engine(item[1]))
+        for name, member in inherited:
+            is_verb = any(str(one.value) == "verb" for one in getattr(member, "decorators", ()))
+            cls.set_member(name, method_of(member, kinds) if is_verb and kinds else member)
+        for name, member in cls.members.items():
+            if not member.docstring:
+                member.docstring = inherited_docstring(cls, name)
+
+
+def is_of_engine(member: griffe.Alias) -> bool:
+    """The member is one that all stores have."""
+    return member.final_target.path.startswith("tbloom.engine.")
+
+
+def method_of(verb: griffe.Alias, kinds: set[str]) -> griffe.Function:
+    """The method that a class of this kind has for a verb: its answer is the flow's."""
+    function = copy.copy(verb.final_target)
+    function.returns = function.returns.slice  # of Flow[...]
+    function.labels = {"async"} if "AsyncVerbs" in kinds else set()
+    function.decorators = []
+    return function
+
+
+def inherited_docstring(cls: griffe.Class, name: str) -> griffe.Docstring | None:
+    """The docstring of the same member of the nearest base class that has one."""
+    members = (base.members.get(name) for base in cls.mro())
+    return next((one.docstring for one in members if one and one.docstring), None)
 
 
 def expand(function: griffe.Function, by: griffe.Function) -> None:

@@ -105,7 +105,7 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
         await self.aclose()
 
     async def run(self, flow: Flow[T]) -> T:
-        """The answer of a flow, whose calls are sent as those of the verbs are."""
+        """The answer of a flow (``tbloom.engine.flow``), whose calls are sent as those of the verbs are."""
         try:
             if self._cluster_unknown:
                 await self._meet_cluster()

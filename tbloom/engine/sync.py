@@ -76,7 +76,7 @@ class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
             before.let_go()
 
     def run(self, flow: Flow[T]) -> T:
-        """The answer of a flow, whose calls are sent as those of the verbs are."""
+        """The answer of a flow (``tbloom.engine.flow``), whose calls are sent as those of the verbs are."""
         try:
             calls = next(flow)
             while True:

@@ -57,7 +57,7 @@ class SyncVerbs:
             setattr(cls, name, _finished(_method(flow), flow, cls))
 
     def run(self, flow: Flow[T]) -> T:
-        """The answer of a flow, whose calls are sent as those of the verbs are."""
+        """The answer of a flow (``tbloom.engine.flow``), whose calls are sent as those of the verbs are."""
         raise NotImplementedError
 
 
@@ -70,7 +70,7 @@ class AsyncVerbs:
             setattr(cls, name, _finished(_coroutine(flow), flow, cls))
 
     async def run(self, flow: Flow[T]) -> T:
-        """The answer of a flow, whose calls are sent as those of the verbs are."""
+        """The answer of a flow (``tbloom.engine.flow``), whose calls are sent as those of the verbs are."""
         raise NotImplementedError
 
 
