@@ -57,7 +57,7 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
             request = usual.adding.packed(usual.parts.packed([key]), lane)
             reply = usual.connections.ask(request, EXPECTED)
             if reply:
-                exchange.lanes.give_back(lane)
+                exchange.lanes.give_back([lane])
                 if self._cache.size:
                     self._cache_seen([key], usual.calls)
                 return reply == ONE

@@ -86,7 +86,7 @@ class Exchange(BeginsAnew):
             batch.token, batch.call = batch.token or lanes.take(), call
         try:
             yield from asking or self.ask(batches, call, store=store)
-            lanes.give_back(*[batch.token for batch in batches if batch.token])
+            lanes.give_back([batch.token for batch in batches if batch.token])
         except BaseException:  # GeneratorExit too, after a cancellation
             self._keep(batches)
             raise

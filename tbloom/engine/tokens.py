@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import secrets
 from collections import deque
+from collections.abc import Iterable
 from itertools import count
 from typing import Any
 
@@ -53,7 +54,7 @@ class LanePool:
         lane.number += 1
         return lane
 
-    def give_back(self, *lanes: Lane) -> None:
+    def give_back(self, lanes: Iterable[Lane]) -> None:
         """Frees the lanes for the next calls."""
         self._free.extend(lanes)
 

@@ -196,7 +196,7 @@ def test_a_lost_call_is_not_executed_once_its_answer_is_forgotten(
         wait(hours=2)
         assert seen.add("another")
         assert was_executed == other.contains("x")
-        assert not seen._protocol._exchange.pending_answers.exist
+        assert not seen._exchange.pending_answers.exist
         assert [not was_executed, False] == [other.add("x"), seen.add("x")]
 
 

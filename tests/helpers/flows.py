@@ -9,6 +9,7 @@ import redis
 
 from tbloom.engine.connections import IN_BYTES
 from tbloom.engine.flow import Call, ScriptCall
+from tbloom.engine.verbs import verb
 
 
 def replies_to(client: redis.Redis, calls: Sequence[Call]) -> list[Any]:
@@ -34,6 +35,8 @@ def script_of(call: Call) -> str:
     return call.script.name if isinstance(call, ScriptCall) else ""
 
 
-def flow_of(store: Any, verb: str, *args: Any, **arguments: Any) -> Any:
+def flow_of(store: Any, name: str, *args: Any, **arguments: Any) -> Any:
     """The flow of a store's verb."""
-    return getattr(type(store), verb).__wrapped__(store, *args, **arguments)
+    kinds = type(store).__mro__
+    declared = next(vars(kind)[name] for kind in kinds if isinstance(vars(kind).get(name), verb))
+    return declared.flow(store, *args, **arguments)
