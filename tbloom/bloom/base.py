@@ -160,12 +160,19 @@ class Base(Store[Client, Config]):
         """Empties the local cache; answers that are on their way are not kept either."""
         self._exchange.renew_calls()
 
+    def _is_cached(self, key: bytes, within: int) -> bool:
+        """True if the local cache has the item, and no answer for it is pending."""
+        return (
+            self._cache.size > 0
+            and within == self.config.slices
+            and self._cache.holds(key, self._exchange.current_calls())
+            and key not in self._exchange.pending_answers
+        )
+
     def _not_cached(self, digests: list[bytes], within: int) -> list[bytes]:
-        """The items that the local cache has not, or for which an answer is pending."""
-        if not self._cache.size or within != self.config.slices:
+        if not self._cache.size:
             return digests
-        calls, pending = self._exchange.current_calls(), self._exchange.pending_answers
-        return [key for key in digests if not self._cache.holds(key, calls) or key in pending]
+        return [key for key in digests if not self._is_cached(key, within)]
 
     def _cache_seen(self, seen: Iterable[bytes], calls: SliceCalls) -> None:
         # The answers may be from before: of the last slice, or of what was cleared.

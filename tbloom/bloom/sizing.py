@@ -7,8 +7,6 @@ block is Poisson distributed with the mean L = n/B, the *load*. After j items a 
 1-(1-1/256)^j, so an item that was never added is called seen with probability
 
     sum over j of Poisson(L; j) * (1 - (1 - 1/256)^j)^k
-
-The classic formulas (Bloom 1970), for a slice without blocks, are here for comparison: ``classic_*``.
 """
 
 from __future__ import annotations
@@ -146,25 +144,6 @@ def load_at(rate: float, hashes: int) -> float:
         else:
             high = middle
     return low
-
-
-def classic_bits(capacity: int, rate: float, hashes: int | None = None) -> int:
-    """The bits of a classic Bloom filter; with ``hashes`` None, for the best number of them, which need not be whole:
-    ceil(n * log2(e) * log2(1/p))."""
-    if hashes is None:
-        return math.ceil(capacity * math.log2(math.e) * math.log2(1 / rate))
-    return math.ceil(-hashes * capacity / math.log1p(-(rate ** (1 / hashes))))
-
-
-def classic_rate(items: float, bits: int, hashes: int) -> float:
-    """The rate of a classic Bloom filter: (1-e^(-kn/m))^k."""
-    return float((-math.expm1(-hashes * items / bits)) ** hashes)
-
-
-def classic_hashes(bits: int, capacity: int) -> int:
-    """The number of hashes with the lowest rate in a classic Bloom filter: (m/n) ln 2, one of its two whole neighbours."""
-    low = max(1, math.floor(bits / capacity * math.log(2)))
-    return min((low, low + 1), key=lambda hashes: classic_rate(capacity, bits, hashes))
 
 
 def allocated(size: int) -> int:

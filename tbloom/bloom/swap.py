@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tbloom.bloom import fingerprinter
 from tbloom.bloom.config import Config
 from tbloom.bloom.exchange import FilterExchange
 from tbloom.bloom.script_calls import ShardCalls
 from tbloom.engine.batches import Batch
 from tbloom.engine.exchange import MAX_CORRECTIONS, too_many_corrections
-from tbloom.engine.flow import Command, Flow, ScriptCall, Status, deliver, text
+from tbloom.engine.flow import Flow, ScriptCall, Status, deliver, text
 from tbloom.engine.keys import Keys
 from tbloom.engine.scripts import Script
 from tbloom.engine.tokens import LANE_TTL_MS
@@ -30,7 +31,7 @@ def swap(exchange: FilterExchange, name: str) -> Flow[None]:
     other.clock = exchange.clock
     asking = _swap(exchange, other, batch)
     yield from exchange.change([batch], lambda batch: _call(exchange, other, batch), asking=asking)
-    yield from move_fingerprinter(other.config.keys.fingerprinter(), config.keys.fingerprinter())
+    yield from fingerprinter.move(other.config.keys.fingerprinter(), config.keys.fingerprinter())
 
 
 def _swap(exchange: FilterExchange, other: FilterExchange, batch: Batch) -> Flow[None]:
@@ -53,15 +54,6 @@ def _swap(exchange: FilterExchange, other: FilterExchange, batch: Batch) -> Flow
             stored = text(payload)
             raise ConfigMismatch(name, exchange.config.differences(stored), stored)
     raise too_many_corrections(name, "the layout changed")
-
-
-def move_fingerprinter(source: str, target: str) -> Flow[None]:
-    """Gives this filter the other one's note of the class that has made its fingerprints."""
-    [known] = yield from deliver([Command(("GET", source))])
-    # Not RENAME, which fails when it is sent again.
-    place = ("UNLINK", target) if known is None else ("COPY", source, target, "REPLACE")
-    yield from deliver([Command(place)])
-    yield from deliver([Command(("UNLINK", source))])
 
 
 def _call(exchange: FilterExchange, other: FilterExchange, batch: Batch) -> ScriptCall:

@@ -48,6 +48,8 @@ class Verbs(Base[Client]):
     def contains(self, item: Item, within: int | None = None) -> Flow[bool]:
         """Has the item been seen within the window, or the newest ``within`` slices? Changes nothing."""
         within, key = check_within(within, self.config.slices), digest(item)
+        if self._is_cached(key, within):
+            return True
         return (yield from self._agreed(self._contains_digests, [key], within))[0]
 
     @verb

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tbloom.bloom import sizing
 from tbloom.bloom.sync import TimeBloom
+from tbloom.cli.kit.classic import classic_rate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -64,7 +65,7 @@ def best(items: int) -> Best:
     return Best(
         items,
         bits,
-        sizing.classic_rate(items, bits, HASHES),
+        classic_rate(items, bits, HASHES),
         sizing.rate_at(items, bits, HASHES),
     )
 

@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from tbloom import AsyncTimeBloom, Claim, ConfigError, ConfigMismatch, TBloomError, TimeBloom
-from tbloom.bloom.swap import move_fingerprinter
+from tbloom.bloom.fingerprinter import move
 from tests.helpers import servers
 from tests.helpers.flows import flow_of, replies_to
 from tests.helpers.proxy import LossyProxy
@@ -140,7 +140,7 @@ def test_the_fingerprinter_comes_along_though_calls_are_sent_twice(
     client.set(target, "old", ex=60)
     if new:
         client.set(source, new, ex=60)
-    moving = move_fingerprinter(source, target)
+    moving = move(source, target)
     calls = next(moving)
     with suppress(StopIteration):
         while True:

@@ -12,7 +12,8 @@ from xml.etree import ElementTree as ET
 import pytest
 import redis
 
-from tbloom.bloom.sizing import classic_hashes, rate_at, whole_blocks, window_rate
+from tbloom.bloom.sizing import rate_at, whole_blocks, window_rate
+from tbloom.cli.kit.classic import classic_hashes
 from tbloom.cli.kit.progress import Reporter
 from tbloom.demo.localredis import find_binary
 from tbloom.paper import memory, page, rates

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tbloom.bloom.fingerprinter import checked
 from tbloom.bloom.layout import Layout
 from tbloom.bloom.sizing import key_bytes
 from tbloom.cli.kit import exportfile, filters, formats, interrupts, outfile
 from tbloom.cli.kit.errors import CommandError
 from tbloom.cli.kit.exportfile import CHUNK, End, Header, Part, Shard
 from tbloom.cli.kit.progress import Reporter
-from tbloom.engine.fingerprinter import checked
 from tbloom.engine.flow import ScriptCall, text
 from tbloom.engine.scripts import Script
 from tbloom.window import ALWAYS, NoWindow

@@ -24,10 +24,10 @@ import zlib
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple, get_type_hints
 
+from tbloom.bloom.fingerprinter import checked
 from tbloom.bloom.layout import Layout
 from tbloom.bloom.sizing import key_bytes
 from tbloom.cli.kit.errors import CommandError
-from tbloom.engine.fingerprinter import checked
 from tbloom.errors import TBloomError
 
 if TYPE_CHECKING:

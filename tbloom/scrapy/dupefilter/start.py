@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from redis import RedisError
 
 from tbloom import LocalBloom
+from tbloom.bloom.fingerprinter import note
 from tbloom.bloom.info import Glance, ask_time, glance
 from tbloom.bloom.script_calls import lasts_ms
 from tbloom.engine.exchange import ServerClock
-from tbloom.engine.fingerprinter import note
 from tbloom.engine.flow import Command, Flow, deliver_all
 from tbloom.items import check_ttl
 from tbloom.scrapy.connection import address_of

@@ -7,17 +7,20 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from tbloom import TimeBloom
+from tbloom.bloom.fingerprinter import note
 from tbloom.cli.commands.importing.resume import Progress, ResumeFile
 from tbloom.cli.kit import filters, interrupts, parameters, sources
 from tbloom.cli.kit.errors import CommandError
 from tbloom.cli.kit.progress import Reporter
-from tbloom.engine.fingerprinter import SCRAPY_REDIS, note
 from tbloom.engine.urls import without_secrets
 
 if TYPE_CHECKING:
     import argparse
 
     from tbloom.cli.kit.sources import Source
+
+#: What has made the fingerprints in the set of scrapy-redis' dupefilter.
+_SCRAPY_REDIS = "tbloom.scrapy.dupefilter.fingerprinter.ScrapyRedisFingerprinter"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -85,7 +88,7 @@ def _note_fingerprinter(target: TimeBloom, *, is_new: bool) -> None:
     """Notes whose fingerprints they are, for as long as the filter's parameters are kept."""
     keys = target.config.keys
     left = int(target.client.pttl(keys.root))
-    noting = note(keys.fingerprinter(), SCRAPY_REDIS, left if left > 0 else None, is_new=is_new)
+    noting = note(keys.fingerprinter(), _SCRAPY_REDIS, left if left > 0 else None, is_new=is_new)
     target.run(noting)
 
 

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from tbloom.bloom import sizing
 from tbloom.cli.kit import output
+from tbloom.cli.kit.classic import classic_hashes, classic_rate
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -41,8 +42,8 @@ def rows() -> list[Row]:
     return [
         Row(
             bits,
-            [sizing.classic_rate(1, bits, hashes) for hashes in _HASHES],
-            sizing.classic_hashes(bits, 1),
+            [classic_rate(1, bits, hashes) for hashes in _HASHES],
+            classic_hashes(bits, 1),
             *_own(bits),
         )
         for bits in _BITS

@@ -1,4 +1,4 @@
-"""What has made the fingerprints in a filter, where Scrapy or `tbloom import` has filled it: the path of a class.
+"""What has made the fingerprints in a filter, where a crawler has filled it: the path of a class.
 
 Under another fingerprinter all that such a filter has seen is new. No script compares this key.
 """
@@ -8,9 +8,6 @@ from __future__ import annotations
 import re
 
 from tbloom.engine.flow import Command, Flow, deliver, text
-
-#: That of scrapy-redis' dupefilter.
-SCRAPY_REDIS = "tbloom.scrapy.dupefilter.fingerprinter.ScrapyRedisFingerprinter"
 
 #: The path of a class, as in ``module.outer.<locals>.Fingerprinter``.
 _PATH = re.compile(r"[\w.<>]{1,200}")
@@ -29,12 +26,6 @@ def note(key: str, ours: str, ttl_ms: int | None, *, is_new: bool = False) -> Fl
     return ours
 
 
-def checked(known: str | bytes | None) -> str:
-    """The path of a class, or nothing: the log shows no other program's text."""
-    path = text(known or "")
-    return path if _PATH.fullmatch(path) else ""
-
-
 def move(source: str, target: str) -> Flow[None]:
     """Gives the filter of ``target`` the fingerprinter of the one whose place it takes."""
     [known] = yield from deliver([Command(("GET", source))])
@@ -42,3 +33,9 @@ def move(source: str, target: str) -> Flow[None]:
     place = ("UNLINK", target) if known is None else ("COPY", source, target, "REPLACE")
     yield from deliver([Command(place)])
     yield from deliver([Command(("UNLINK", source))])
+
+
+def checked(known: str | bytes | None) -> str:
+    """The path of a class, or nothing: the log shows no other program's text."""
+    path = text(known or "")
+    return path if _PATH.fullmatch(path) else ""
