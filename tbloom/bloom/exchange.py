@@ -58,11 +58,15 @@ class FilterExchange(Exchange):
         shard = shard_of(digest, shards) if shards > 1 else 0
         return Batch([digest], shard, lane, copies=int(lane is not None))
 
-    def keep_unanswered(self, digest: bytes, lane: Lane, answers: str | None) -> None:
+    def keep_new(self, digest: bytes) -> None:
+        """Keeps a new item whose caller has gone."""
+        self.keep_unanswered(digest, None, "1")
+
+    def keep_unanswered(self, digest: bytes, lane: Lane | None, answers: str | None) -> None:
         """Keeps an item whose call was interrupted; ``answers``: the answer, if it has come."""
         batch, window = self.batch_of(digest, lane), self.config.slices
         batch.known, batch.answers = self.current_calls(), answers
-        batch.generation = batch.known.layout(0).generation
+        batch.generation = batch.known.layout(batch.shard).generation
         batch.call = lambda batch: batch.known.add(window, batch)
         self._keep([batch])
 

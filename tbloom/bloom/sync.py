@@ -17,6 +17,7 @@ from tbloom.bloom.hasher import digest
 from tbloom.bloom.usual import EXPECTED, ONE, Usual, usual_calls
 from tbloom.bloom.verbs import Verbs
 from tbloom.engine.sync import SyncDriver
+from tbloom.engine.together import Threads
 from tbloom.engine.tokens import Lane
 from tbloom.errors import TBloomError
 from tbloom.items import Item, check_within
@@ -36,6 +37,11 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
     #: Ends that thread.
     _stop_heartbeat: Callable[[], object] = staticmethod(lambda: None)
 
+    def _begin(self) -> None:
+        super()._begin()
+        self._adds = Threads(self.run, self._adding(self.config.slices))
+        self._looks = Threads(self.run, self._looking(self.config.slices))
+
     def add(self, item: Item, within: int | None = None) -> bool:
         """True: the item is new, and remembered from now on. False: seen within the window.
 
@@ -49,9 +55,12 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
             or not usual.begins <= monotonic_ns() < usual.ends
         ):
             return self._add_in_flow(digest(item), within)
-        key = digest(item)
+        key, together = digest(item), usual.adds
         if self._cache.size and self._cache.holds(key, usual.calls):
             return False
+        lock = together.lock
+        if not lock.acquire(blocking=False):
+            return together.ask(key)
         lane, reply = exchange.lanes.take(), b""
         try:
             request = usual.adding.packed(usual.parts.packed([key]), lane)
@@ -65,6 +74,8 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
             answers = None if not reply else "1" if reply == ONE else "0"
             exchange.keep_unanswered(key, lane, answers)
             raise
+        finally:
+            lock.release()
         return self._add_in_flow(key, None, lane)
 
     def contains(self, item: Item, within: int | None = None) -> bool:
@@ -77,8 +88,15 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
             or not usual.begins <= monotonic_ns() < usual.ends
         ):
             return self.run(Verbs.contains.flow(self, item, within))
-        request = usual.looking.packed(usual.parts.packed([digest(item)]))
-        reply = usual.connections.ask(request, EXPECTED)
+        key, lock = digest(item), usual.looks.lock
+        if not lock.acquire(blocking=False):
+            return usual.looks.ask(key)
+        try:
+            reply = usual.connections.ask(
+                usual.looking.packed(usual.parts.packed([key])), EXPECTED
+            )
+        finally:
+            lock.release()
         return reply == ONE if reply else self.run(Verbs.contains.flow(self, item, within))
 
     def _add_in_flow(self, key: bytes, within: int | None, lane: Lane | None = None) -> bool:
@@ -87,7 +105,7 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
         within = slices if within is None else check_within(within, slices)
         self._usual = None
         answer = self.run(self._agreed(self._add_one, key, within, lane))
-        self._usual = usual_calls(self._exchange, self._kept)
+        self._usual = usual_calls(self._exchange, self._kept, self._adds, self._looks)
         return answer
 
     def __contains__(self, item: Item) -> bool:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from tbloom.bloom.exchange import FilterExchange
 from tbloom.bloom.script_calls import Parts, SliceCalls
 from tbloom.engine.connections import KeptConnections
+from tbloom.engine.together import Threads
 from tbloom.engine.tokens import CallTemplate
 
 #: The replies to one item, in RESP: {0, '1'} and {0, '0'}.
@@ -27,9 +28,14 @@ class Usual(NamedTuple):
     adding: CallTemplate
     looking: CallTemplate
     parts: Parts
+    #: Where other threads wait for a call of this kind.
+    adds: Threads
+    looks: Threads
 
 
-def usual_calls(exchange: FilterExchange, connections: KeptConnections | None) -> Usual | None:
+def usual_calls(
+    exchange: FilterExchange, connections: KeptConnections | None, adds: Threads, looks: Threads
+) -> Usual | None:
     """Those of the current slice; None where a call is not usual."""
     calls = exchange.current_calls()
     if connections is None or exchange.config.shards > 1 or calls.shard(0).begins_after:
@@ -39,4 +45,4 @@ def usual_calls(exchange: FilterExchange, connections: KeptConnections | None) -
         exchange.clock.monotonic_ns(calls.ends),
     )
     adding, looking, parts = calls.usual()
-    return Usual(begins, ends, connections, calls, adding, looking, parts)
+    return Usual(begins, ends, connections, calls, adding, looking, parts, adds, looks)

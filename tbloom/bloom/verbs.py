@@ -17,6 +17,7 @@ from tbloom.engine.batches import Batch, answers_of, in_order
 from tbloom.engine.client import Client
 from tbloom.engine.flow import Command, Flow, ScriptCall, deliver, text
 from tbloom.engine.server import check_stored
+from tbloom.engine.together import Asked
 from tbloom.engine.tokens import Lane
 from tbloom.engine.verbs import verb
 from tbloom.errors import ConfigMismatch
@@ -144,6 +145,26 @@ class Verbs(Base[Client]):
         current one: then the server's clock was set back.
         """
         return self._agreed(lambda: reconfigure(self.config, self._exchange.clock))
+
+    def _adding(self, within: int) -> Asked:
+        """How ``add`` asks for items that go together."""
+        return Asked(
+            lambda key: self._agreed(self._add_one, key, within),
+            lambda keys: self._agreed(self._add_digests, keys, within),
+            self._exchange.keep_new,
+        )
+
+    def _looking(self, within: int) -> Asked:
+        """How ``contains`` asks for items that go together."""
+
+        def one(key: bytes) -> Flow[bool]:
+            return (yield from self._agreed(self._contains_digests, [key], within))[0]
+
+        def many(keys: list[bytes]) -> Flow[dict[bytes, bool]]:
+            answers = yield from self._agreed(self._contains_digests, keys, within)
+            return dict(zip(keys, answers, strict=True))
+
+        return Asked(one, many, None)
 
     def _add_one(self, key: bytes, within: int, lane: Lane | None = None) -> Flow[bool]:
         """Is the item new? ``lane``: that of a call with it which got no answer."""

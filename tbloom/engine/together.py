@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from contextlib import suppress
 from threading import Lock
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -25,13 +25,13 @@ _PATIENCE = 0.1
 Signal = TypeVar("Signal")
 
 
-class Verb(NamedTuple):
-    """How a verb is asked; equal for items that can go together."""
+class Asked(NamedTuple):
+    """How items of one kind are asked for; the same object for items that can go together."""
 
     #: The flows for one item, and for several.
     one: Callable[[Any], Flow[bool]]
     many: Callable[[list[Any]], Flow[dict[Any, bool]]]
-    #: Keeps a new item whose caller has gone; None: the verb changes nothing.
+    #: Keeps a new item whose caller has gone; None: they are only looked up.
     keep: Callable[[Any], None] | None
 
 
@@ -58,22 +58,22 @@ class Waiting(Generic[Signal]):
             keep(self.item)
 
 
-def hand_out(waiting: list[Waiting[Any]], answers: dict[Any, bool], verb: Verb) -> None:
+def hand_out(waiting: list[Waiting[Any]], answers: dict[Any, bool], kind: Asked) -> None:
     """Gives each caller its answer; an item is new once."""
     for each in waiting:
         answer = answers.get(each.item, False)
-        if verb.keep:
+        if kind.keep:
             answers[each.item] = False
-        each.take(answer, verb.keep)
+        each.take(answer, kind.keep)
 
 
 class Threads(BeginsAnew):
-    """The items of one verb, from any number of threads. The one that has the lock sends for all that wait."""
+    """The items of one kind, from any number of threads. The one that has the lock sends for all that wait."""
 
-    __slots__ = ("_run", "_verb", "_waiting", "lock")
+    __slots__ = ("_run", "_kind", "_waiting", "lock")
 
-    def __init__(self, run: Callable[[Flow[Any]], Any], verb: Verb) -> None:
-        self._run, self._verb = run, verb
+    def __init__(self, run: Callable[[Flow[Any]], Any], kind: Asked) -> None:
+        self._run, self._kind = run, kind
         super().__init__()
 
     def begin(self) -> None:
@@ -99,12 +99,12 @@ class Threads(BeginsAnew):
                 finally:
                     lock.release()
         except BaseException:
-            own.leave(self._verb.keep)
+            own.leave(self._kind.keep)
             raise
         if isinstance(own.answer, bool):
             return own.answer
         if own.answer is None or isinstance(own.answer, TBloomError):  # perhaps for another item
-            return bool(self._run(self._verb.one(item)))
+            return bool(self._run(self._kind.one(item)))
         raise type(own.answer)(*own.answer.args) from own.answer
 
     def _send(self, own: Waiting[Any], lock: Any) -> None:
@@ -118,8 +118,8 @@ class Threads(BeginsAnew):
         for each in taken:
             each.signal = lock
         try:
-            answers = self._run(self._verb.many([each.item for each in taken]))
-            hand_out(taken, answers, self._verb)
+            answers = self._run(self._kind.many([each.item for each in taken]))
+            hand_out(taken, answers, self._kind)
         except Exception as error:  # noqa: BLE001 - each caller raises it
             for each in taken:
                 each.answer = error
@@ -133,28 +133,28 @@ class Tasks:
         self.loop = asyncio.get_running_loop()
         #: The call that the others wait for.
         self._call: object = None
-        self._waiting: deque[tuple[Verb, Waiting[asyncio.Future[None]]]] = deque()
+        self._waiting: deque[tuple[Asked, Waiting[asyncio.Future[None]]]] = deque()
         self._batches = set[asyncio.Task[None]]()
 
-    async def ask(self, verb: Verb, item: Any) -> bool:
+    async def ask(self, kind: Asked, item: Any) -> bool:
         """The answer to an item."""
         if self._call is None:
             own_call = self._call = object()
             try:
-                return bool(await self._run(verb.one(item)))
+                return bool(await self._run(kind.one(item)))
             finally:
                 self._end(own_call)
         own = Waiting(item, self.loop.create_future())
-        self._waiting.append((verb, own))
+        self._waiting.append((kind, own))
         try:
             await own.signal
         except BaseException:
-            own.leave(verb.keep)
+            own.leave(kind.keep)
             raise
         if isinstance(own.answer, bool):
             return own.answer
         if own.answer is None or isinstance(own.answer, TBloomError):  # perhaps for another item
-            return bool(await self._run(verb.one(item)))
+            return bool(await self._run(kind.one(item)))
         raise type(own.answer)(*own.answer.args) from own.answer
 
     def go_on(self) -> None:
@@ -171,21 +171,21 @@ class Tasks:
             batch.add_done_callback(self._batches.discard)
 
     async def _send(self) -> None:
-        """Sends for those that wait with the same verb as the first."""
+        """Sends for those that wait with the kind of the first."""
         own_call, taken, others = self._call, list[Waiting[Any]](), deque[Any]()
-        verb = self._waiting[0][0]
+        kind = self._waiting[0][0]
         for asked, each in self._waiting:
             if each.has_gone:
                 continue
-            if asked == verb and len(taken) < MOST:
+            if asked is kind and len(taken) < MOST:
                 taken.append(each)
             else:
                 others.append((asked, each))
         self._waiting = others
         try:
             if taken:
-                answers = await self._run(verb.many([each.item for each in taken]))
-                hand_out(taken, answers, verb)
+                answers = await self._run(kind.many([each.item for each in taken]))
+                hand_out(taken, answers, kind)
         except Exception as error:  # noqa: BLE001 - each caller raises it
             for each in taken:
                 each.answer = error
