@@ -13,7 +13,7 @@ from redis.retry import Retry
 
 from tbloom.engine.client import Store
 from tbloom.engine.connections import IN_BYTES, KeptConnections, as_disconnected, in_turns, options
-from tbloom.engine.flow import Call, Flow, Read
+from tbloom.engine.flow import Call, Command, Flow, Read
 from tbloom.engine.retries import as_redis_error
 from tbloom.engine.urls import make_client, parse_url
 
@@ -104,9 +104,11 @@ class SyncDriver(Store["redis.Redis | redis.RedisCluster", Any]):
         """Sends the calls once; the reply, or redis-py's error, to each."""
         replies: dict[int, Any] = {}
         try:
-            kept = self._kept
-            if kept is not None and (kept_replies := kept.send(calls)):
-                return kept_replies
+            if self._kept is not None and Command not in map(type, calls):
+                self._kept.send(calls, replies)
+                return [*replies.values()]
+            if self._kept is not None:
+                self._kept.let_go()  # redis-py may need a connection
             for places in in_turns(self.client, calls):
                 some = [calls[place] for place in places]
                 replies.update(zip(places, self._execute(some), strict=True))
