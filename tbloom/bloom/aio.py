@@ -43,7 +43,7 @@ class AsyncTimeBloom(ClaimVerbs["asyncio.Redis | asyncio.RedisCluster"], AsyncDr
         kind = self._asked.get(("add", within)) or self._asked.setdefault(
             ("add", within), self._adding(within)
         )
-        return await self.tasks().ask(kind, digest(item))
+        return await self._together().ask(kind, digest(item))
 
     async def contains(self, item: Item, within: int | None = None) -> bool:
         """Has the item been seen within the window, or the newest ``within`` slices? Changes nothing."""
@@ -51,7 +51,7 @@ class AsyncTimeBloom(ClaimVerbs["asyncio.Redis | asyncio.RedisCluster"], AsyncDr
         kind = self._asked.get(("contains", within)) or self._asked.setdefault(
             ("contains", within), self._looking(within)
         )
-        return await self.tasks().ask(kind, digest(item))
+        return await self._together().ask(kind, digest(item))
 
     @asynccontextmanager
     async def claiming(self, item: Item, within: int | None = None) -> AsyncIterator[bool]:

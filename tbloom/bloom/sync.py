@@ -92,9 +92,7 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
         if not lock.acquire(blocking=False):
             return usual.looks.ask(key)
         try:
-            reply = usual.connections.ask(
-                usual.looking.packed(usual.parts.packed([key])), EXPECTED
-            )
+            reply = usual.connections.ask(usual.looking.packed(usual.parts.packed([key])), EXPECTED)
         finally:
             lock.release()
         return reply == ONE if reply else self.run(Verbs.contains.flow(self, item, within))

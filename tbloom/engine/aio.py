@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from asyncio import CancelledError, create_task, sleep, wait
-from collections.abc import Coroutine, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from asyncio import get_running_loop, sleep
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from redis import asyncio
 from redis.asyncio.retry import Retry
 
 from tbloom.engine.client import Store
-from tbloom.engine.connections import options
+from tbloom.engine.connections import (
+    CAN_KEEP,
+    AsyncConnections,
+    as_disconnected,
+    cancellable,
+    in_turns,
+    options,
+)
 from tbloom.engine.flow import Call, Flow
-from tbloom.engine.forks import BeginsAnew
-from tbloom.engine.pipeline import KeptPipeline
 from tbloom.engine.retries import as_redis_error
+from tbloom.engine.together import Tasks
 from tbloom.engine.urls import make_client, parse_url
 from tbloom.engine.verbs import AsyncVerbs
 
@@ -24,44 +28,20 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 T = TypeVar("T")
-#: Before 3.12, ``wait_for``, with which redis-py sends where there is a time limit, may swallow a cancellation.
-_SWALLOWS = sys.version_info < (3, 12)
-
-
-class ForkedPool(BeginsAnew):
-    """A client's pool, which begins anew in a forked child: redis-py's for asyncio would share its connections."""
-
-    __slots__ = ("_pid", "_pool")
-
-    #: Never closed: that would take them out of the selector, which is the parent's too.
-    _parents: ClassVar[list[object]] = []
-
-    def __init__(self, pool: asyncio.ConnectionPool) -> None:
-        self._pool, self._pid = pool, os.getpid()
-        super().__init__()
-
-    def begin(self) -> None:
-        """Empties the pool in a child."""
-        if self._pid != os.getpid():
-            self._parents.append(self._pool._available_connections)  # noqa: SLF001
-            self._parents.extend(self._pool._in_use_connections)  # noqa: SLF001
-            self._pool.reset()  # type: ignore[no-untyped-call]
-            self._pid = os.getpid()
 
 
 class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]):
     """Sends calls, and awaits the replies."""
 
     _CLIENTS = (asyncio.Redis, asyncio.RedisCluster)
-    _kept: KeptPipeline | None = None
+    _tasks: Tasks | None = None
 
     def __init__(
         self, client: asyncio.Redis | asyncio.RedisCluster, *, retry_for: float | None
     ) -> None:
         super().__init__(client, retry_for=retry_for)
         self._cluster_unknown = isinstance(client, asyncio.RedisCluster)
-        if isinstance(client, asyncio.Redis):
-            self._pool = ForkedPool(client.connection_pool)
+        self._connections = AsyncConnections(client)
 
     @classmethod
     def _from_url(cls, url: str, name: str, arguments: Mapping[str, Any]) -> Self:
@@ -70,8 +50,8 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
         made = make_client(kind.from_url, Retry, address)
         seen = cls(made, name, **arguments)  # type: ignore[call-arg,arg-type] # a store's own arguments
         seen._own_client()
-        if seen._retry_for:  # the server may have closed the kept connection unnoticed
-            seen._kept = KeptPipeline.of(seen.client)
+        # Not without retries: the server may have closed a kept connection unnoticed.
+        seen._connections.keeps = CAN_KEEP and not cluster and bool(seen._retry_for)
         return seen
 
     async def _meet_cluster(self) -> None:
@@ -92,17 +72,21 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
             await self.client.aclose()
 
     async def _let_go(self) -> None:
-        """Ends retries, and with them the kept connection."""
+        """Ends retries, and with them the kept connections."""
         self._retry_for = 0.0
-        if self._kept is not None:
-            kept, self._kept = self._kept, None
-            await kept.let_go()
+        await self._connections.let_go()
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
+
+    def _together(self) -> Tasks:
+        """The tasks of this event loop whose items go together."""
+        if self._tasks is None or self._tasks.loop is not get_running_loop():
+            self._tasks = Tasks(self.run)
+        return self._tasks
 
     async def run(self, flow: Flow[T]) -> T:
         """The answer of a flow (``tbloom.engine.flow``), whose calls are sent as those of the verbs are."""
@@ -127,6 +111,8 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
             return replies
         retries = self._retries(calls)
         retries.take(replies)
+        if self._tasks is not None:
+            self._tasks.go_on()
         while retries.pending:
             await sleep(retries.pause)
             retries.take(await self._send_once(retries.pending))
@@ -134,16 +120,23 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
 
     async def _send_once(self, calls: Sequence[Call]) -> Sequence[Any]:
         """Sends the calls once; the reply, or redis-py's error, to each."""
+        connections, replies = self._connections, dict[int, Any]()
         try:
-            kept = self._kept
-            if kept is not None and (kept_replies := await kept.send(calls)):
-                return kept_replies
-            return await (_cancellable(self._execute(calls)) if _SWALLOWS else self._execute(calls))
+            room, free = connections.of_loop()
+            async with room:
+                if connections.keeps:
+                    await connections.send(calls, replies, free)
+                    return [*replies.values()]
+                for places in in_turns(self.client, calls):
+                    some = [calls[place] for place in places]
+                    replies.update(zip(places, await cancellable(self._execute(some)), strict=True))
         except Exception as error:  # noqa: BLE001 - Retries raises what is not retried
-            return [error] * len(calls)
+            lost = as_disconnected(error)
+            return [replies.get(place, lost) for place in range(len(calls))]
+        return [replies[place] for place in range(len(calls))]
 
     async def _execute(self, calls: Sequence[Call]) -> Sequence[Any]:
-        """Sends the calls through redis-py."""
+        """The replies to calls that redis-py sends together."""
         if len(calls) == 1:
             [call] = calls
             return [await self.client.execute_command(*call.words, **options(self.client, call))]
@@ -152,17 +145,3 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
                 pipeline.execute_command(*call.words, **options(self.client, call))
             replies: Sequence[Any] = await pipeline.execute(raise_on_error=False)
             return replies
-
-
-async def _cancellable(work: Coroutine[Any, Any, T]) -> T:
-    """The result; a cancellation that ``work`` swallows is raised once it has ended."""
-    task = create_task(work)
-    try:
-        await wait([task])
-    except CancelledError:
-        task.cancel()
-        await wait([task])
-        if not task.cancelled():
-            task.exception()  # else asyncio logs an error that nobody has asked for
-        raise
-    return task.result()

@@ -6,22 +6,32 @@ A kept connection skips that. If the server has closed it, the next call fails, 
 
 from __future__ import annotations
 
+import asyncio
+import os
 import socket
+import sys
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import repeat
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
-from redis import Connection, ConnectionPool, Redis, RedisCluster, RedisError, ResponseError
+from redis import Connection, ConnectionPool, Redis, RedisCluster, ResponseError
 from redis import ConnectionError as RedisConnectionError
 from redis import TimeoutError as RedisTimeoutError
+from redis.asyncio import Redis as AsyncRedis
 from redis.asyncio import RedisCluster as AsyncRedisCluster
 from redis.client import NEVER_DECODE
 
 from tbloom.engine.flow import Call, Command, chunks
 from tbloom.engine.forks import BeginsAnew
 
+if sys.version_info >= (3, 11):
+    from asyncio import timeout
+else:
+    from async_timeout import timeout  # redis-py needs it too
+
+T = TypeVar("T")
 #: The option of commands whose replies are bytes, whatever the client's ``decode_responses`` is: another program may have
 #: written what is no text.
 IN_BYTES: dict[str, Any] = {NEVER_DECODE: True}
@@ -31,6 +41,10 @@ AT_ONCE = 4
 _REPLY_BYTES = 64
 #: redis-py before 7 has other connections and pools.
 CAN_KEEP = hasattr(Connection, "should_reconnect")
+#: The connections of an asyncio client in one event loop, at most; more would make no call faster.
+_MOST = 50
+#: Before 3.12, ``wait_for``, with which redis-py sends where there is a time limit, may swallow a cancellation.
+_SWALLOWS = sys.version_info < (3, 12)
 
 
 class KeptConnections(BeginsAnew):
@@ -104,39 +118,128 @@ class KeptConnections(BeginsAnew):
             while True:
                 self._pool.release(self._free.pop())
 
-    def send(self, calls: Sequence[Any]) -> list[Any]:
-        """The reply, or redis-py's error, to each call; a connection error for all that got no reply."""
+    def send(self, calls: Sequence[Any], replies: dict[int, Any]) -> None:
+        """Adds the reply, or the server's error, to each call."""
         connection = self.take() or self._pool.get_connection()
-        replies: list[Any] = []
         try:
-            _exchange(connection, [call.packed for call in calls], replies)
-        except BaseException as error:
+            sock, requests = socket_of(connection), [call.packed for call in calls]
+            for some in [requests] if sock else chunks(requests, AT_ONCE):
+                first = len(replies)
+                for data in window(some):
+                    if len(replies) == first:
+                        connection.send_packed_command((data,), check_health=False)
+                    elif data and sock:  # redis-py might reconnect here, and lose replies
+                        sock.sendall(data)
+                    try:
+                        reply = connection.read_response(disable_decoding=True)
+                    except ResponseError as error:
+                        reply = error
+                    replies[len(replies)] = reply
+        except BaseException:
             self.give_up(connection)
-            lost = as_disconnected(error)
-            if not isinstance(lost, RedisError):
-                raise
-            return [*replies, *[lost] * (len(calls) - len(replies))]
+            raise
         self.give_back(connection)
-        return replies
 
 
-def _exchange(connection: Any, requests: Sequence[bytes], replies: list[Any]) -> None:
-    """Sends the requests, and adds the reply, or the server's error, to each."""
-    sock = socket_of(connection)
-    for some in [requests] if sock else chunks(requests, AT_ONCE):
-        is_first = True
-        for data in window(some):
-            if is_first:
-                connection.send_packed_command((data,), check_health=False)
-                is_first = False
-            elif (
-                data and sock
-            ):  # redis-py might reconnect, and lose the replies that are still to come
-                sock.sendall(data)
-            try:
-                replies.append(connection.read_response(disable_decoding=True))
-            except ResponseError as error:
-                replies.append(error)
+class AsyncConnections(BeginsAnew):
+    """Who may use a connection of an asyncio client, and those that are kept from call to call.
+
+    Tasks wait where redis-py would raise MaxConnectionsError. Kept connections are of the pool's making; it does not count
+    them among its own.
+    """
+
+    #: Of the parents of this process; never closed, because that would take them out of the selector, which is theirs too.
+    _parents: ClassVar[list[object]] = []
+
+    def __init__(self, client: AsyncRedis | AsyncRedisCluster) -> None:
+        self._pool: Any = getattr(client, "connection_pool", None)
+        #: Whether connections are kept.
+        self.keeps = False
+        self._size = min(_MOST, getattr(self._pool, "max_connections", _MOST))
+        self._time_limit: float | None = None
+        self._pid = os.getpid()
+        super().__init__()
+
+    def begin(self) -> None:
+        """Leaves all connections to the parent in a forked child; redis-py's pool would share them."""
+        if self._pid != os.getpid():
+            self._pid = os.getpid()
+            self._parents.append(self._loops)
+            if self._pool is not None:
+                self._parents.append(self._pool._available_connections)  # noqa: SLF001
+                self._parents.extend(self._pool._in_use_connections)  # noqa: SLF001
+                self._pool.reset()
+        self._loops: dict[asyncio.AbstractEventLoop, tuple[asyncio.Semaphore, deque[Any]]] = {}
+
+    def of_loop(self) -> tuple[asyncio.Semaphore, deque[Any]]:
+        """The room for connections in this event loop, and the free ones that are kept for it."""
+        loop = asyncio.get_running_loop()
+        found = self._loops.get(loop)
+        if found is None:
+            open_ones = {other: its for other, its in self._loops.items() if not other.is_closed()}
+            found = asyncio.Semaphore(self._size), deque[Any]()
+            self._loops = {**open_ones, loop: found}
+        return found
+
+    async def send(self, calls: Sequence[Any], replies: dict[int, Any], free: deque[Any]) -> None:
+        """Adds the reply, or the server's error, to each call."""
+        connection = free.pop() if free else await self._open()
+        try:
+            for data in window([call.packed for call in calls]):
+                async with timeout(self._time_limit):
+                    if data:
+                        await connection.send_packed_command((data,), check_health=False)
+                    try:
+                        reply = await connection.read_response(disable_decoding=True)
+                    except ResponseError as error:
+                        reply = error
+                    replies[len(replies)] = reply
+        except BaseException as error:
+            await connection.disconnect(nowait=True)  # else the next call would read the rest
+            if isinstance(error, Exception):
+                await _close(free)  # the server may have closed these too
+            raise
+        free.append(connection)
+        if not self.keeps:
+            await _close(free)
+
+    async def _open(self) -> Any:
+        connection = self._pool.make_connection()
+        try:
+            await cancellable(connection.connect())
+        except BaseException:
+            await connection.disconnect(nowait=True)
+            raise
+        # With a time limit, redis-py would start a task for each request (before Python 3.12).
+        self._time_limit, connection.socket_timeout = connection.socket_timeout, None
+        return connection
+
+    async def let_go(self) -> None:
+        """Keeps none from now on."""
+        self.keeps = False
+        _, free = self.of_loop()
+        await _close(free)
+
+
+async def _close(connections: deque[Any]) -> None:
+    while connections:
+        await connections.pop().disconnect()
+
+
+async def cancellable(work: Coroutine[Any, Any, T]) -> T:
+    """The result of redis-py's work; a cancellation that it swallows is raised once it has ended."""
+    if not _SWALLOWS:
+        return await work
+    task = asyncio.create_task(work)
+    try:
+        await asyncio.wait([task])
+    except asyncio.CancelledError:
+        task.cancel()
+        await asyncio.wait([task])
+        if not task.cancelled():
+            task.exception()  # else asyncio logs an error that nobody has asked for
+        raise
+    return task.result()
 
 
 def window(requests: Sequence[bytes]) -> Iterator[bytes]:
@@ -155,8 +258,8 @@ def socket_of(connection: Any) -> socket.socket | None:
 
 def as_disconnected(error: BaseException) -> BaseException:
     """The error; redis-py's for that of a socket, and of a connection whose pool another thread has disconnected."""
-    if isinstance(error, TimeoutError):
-        return RedisTimeoutError(str(error))
+    if isinstance(error, TimeoutError | asyncio.TimeoutError):  # two until Python 3.11
+        return RedisTimeoutError("no reply in time")
     if isinstance(error, AttributeError | OSError):
         return RedisConnectionError(f"disconnected while in use ({error})")
     return error

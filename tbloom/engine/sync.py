@@ -105,9 +105,9 @@ class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
         """Sends the calls once; the reply, or redis-py's error, to each."""
         replies: dict[int, Any] = {}
         try:
-            kept = self._kept
-            if kept is not None and (kept_replies := kept.send(calls)):
-                return kept_replies
+            if self._kept is not None:
+                self._kept.send(calls, replies)
+                return [*replies.values()]
             for places in in_turns(self.client, calls):
                 some = [calls[place] for place in places]
                 replies.update(zip(places, self._execute(some), strict=True))

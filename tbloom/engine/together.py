@@ -45,7 +45,7 @@ class Waiting(Generic[Signal]):
         self.answer: bool | Exception | None = None
         self.has_gone = False
 
-    def take(self, answer: bool | Exception, keep: Callable[[Any], None] | None) -> None:
+    def take(self, answer: Any, keep: Callable[[Any], None] | None) -> None:
         """Gives the caller its answer."""
         self.answer = answer
         if self.has_gone and answer is True and keep:
@@ -70,7 +70,7 @@ def hand_out(waiting: list[Waiting[Any]], answers: dict[Any, bool], kind: Asked)
 class Threads(BeginsAnew):
     """The items of one kind, from any number of threads. The one that has the lock sends for all that wait."""
 
-    __slots__ = ("_run", "_kind", "_waiting", "lock")
+    __slots__ = ("_kind", "_run", "_waiting", "lock")
 
     def __init__(self, run: Callable[[Flow[Any]], Any], kind: Asked) -> None:
         self._run, self._kind = run, kind

@@ -22,7 +22,7 @@ from redis.retry import Retry
 
 from tbloom import AsyncTimeBloom, Claim, TimeBloom
 from tbloom.demo.localredis import LocalRedis
-from tbloom.engine.aio import _cancellable
+from tbloom.engine.connections import cancellable
 from tests.helpers.forks import in_child, needs_fork
 from tests.helpers.making import needs_kept
 from tests.helpers.proxy import CountingProxy, Fault, Proxy
@@ -332,7 +332,7 @@ async def test_an_error_of_a_cancelled_call_is_not_logged() -> None:
         except asyncio.CancelledError:
             raise redis.ConnectionError from None
 
-    task = asyncio.create_task(_cancellable(fail()))
+    task = asyncio.create_task(cancellable(fail()))
     await asyncio.sleep(0)
     await asyncio.sleep(0)  # its own task has begun
     task.cancel()

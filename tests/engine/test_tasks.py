@@ -1,24 +1,30 @@
-"""The connection that all tasks of an event loop share: each gets the replies to its own calls, whatever befalls others."""
+"""Tasks that share a filter: each gets the replies to its own calls, whatever befalls others, and waits for a connection."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 import signal
+import threading
 from collections import Counter
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from typing import Any
 
 import pytest
 import redis
 import redis.asyncio
+from redis._parsers import _AsyncRESP2Parser
 
 from tbloom import AsyncTimeBloom, Claim, TimeBloom
 from tbloom.demo.localredis import LocalRedis, find_binary, free_port
+from tbloom.distinct import AsyncDistinctCounter
+from tbloom.exact import AsyncExactFilter
 from tests.helpers.account import NO_ANSWER
 from tests.helpers.forks import in_child, needs_fork
 from tests.helpers.making import missing
-from tests.helpers.proxy import Fault, Proxy
+from tests.helpers.proxy import CountingProxy, Fault, Proxy
 
 pytestmark = pytest.mark.skipif(
     not hasattr(redis.Connection, "should_reconnect"), reason="redis-py is older than 7"
@@ -66,13 +72,90 @@ def each_twice(items: int) -> Counter[tuple[str, bool]]:
     return Counter((f"item {i}", new) for i in range(items) for new in (True, False))
 
 
-async def test_one_connection_serves_all_tasks(
+async def test_few_connections_serve_all_tasks(
     seen: AsyncTimeBloom, name: str, client: redis.Redis
 ) -> None:
-    """Calls of one and of many commands, in any order."""
-    assert each_twice(1000) == await answers_to(seen, 1000)
+    """Calls of one and of many commands, in any order; those of one task go over one."""
+    for item in "ab":
+        assert await seen.add(item)
     assert len(connections(client, name)) == 1
-    assert 1000 == (await seen.info()).items
+    assert each_twice(1000) == await answers_to(seen, 1000)
+    assert len(connections(client, name)) <= 50
+    assert 1002 == (await seen.info()).items
+
+
+def store(kind: Any, url: str, name: str, *, callers: bool) -> Any:
+    """One that makes its client, or is given one."""
+    return kind(redis.asyncio.Redis.from_url(url), name) if callers else kind.from_url(url, name)
+
+
+@pytest.mark.parametrize("callers", [False, True], ids=["from_url", "a caller's client"])
+@pytest.mark.parametrize("kind", [AsyncExactFilter, AsyncDistinctCounter])
+@pytest.mark.parametrize(("tasks", "query"), [(2000, ""), (30, "?max_connections=1")])
+async def test_many_tasks_wait_for_a_connection(
+    url: str, name: str, kind: Any, tasks: int, query: str, *, callers: bool
+) -> None:
+    """More than the pool may have at once: no call fails."""
+    kept = store(kind, url + query, name, callers=callers)
+    items = [f"item {i // 2}" for i in range(tasks)]
+    assert tasks // 2 == sum(await asyncio.gather(*map(kept.add, items)))
+    assert [True] * tasks == await asyncio.gather(*map(kept.contains, items))
+    await kept.aclose()
+    await kept.client.aclose()
+
+
+async def test_cancelled_while_they_wait_for_a_connection(url: str, name: str) -> None:
+    """The connection goes to those that are left."""
+    async with AsyncExactFilter.from_url(f"{url}?max_connections=1", name) as seen:
+        assert await seen.add("a")
+        tasks = [asyncio.create_task(seen.add(f"{i}")) for i in range(30)]
+        await asyncio.sleep(0)
+        for task in tasks[::2]:
+            task.cancel()
+        answers = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [True] * 15 == answers[1::2]
+        assert {asyncio.CancelledError} == {*map(type, answers[::2])}
+        assert not await seen.add("a")
+
+
+@pytest.mark.parametrize("callers", [False, True], ids=["from_url", "a caller's client"])
+async def test_others_wait_for_few_calls(url: str, name: str, *, callers: bool) -> None:
+    """The server has at most four of a connection's calls at any moment, however many items are added at once."""
+    items = [f"item {i}" for i in range(5000)]
+    with CountingProxy(url) as proxy:
+        seen = store(AsyncTimeBloom, proxy.url, name, callers=callers)
+        assert await seen.add_many(items) == [True] * 5000
+        assert await seen.contains_many(items) == [True] * 5000
+        await seen.aclose()
+        await seen.client.aclose()
+    assert proxy.most == 4
+
+
+def test_two_event_loops_at_the_same_time(url: str, name: str) -> None:
+    """As in two threads: each has connections of its own."""
+    seen = AsyncTimeBloom.from_url(url, name, error_rate=1e-9)
+    meet = threading.Barrier(2, timeout=20)
+
+    async def work(thread: int) -> Counter[tuple[str, bool]]:
+        total = Counter[tuple[str, bool]]()
+        for turn in range(20):
+            meet.wait()
+            items = [f"{turn} {i}" for i in range(20)]
+            total.update(zip(items, await asyncio.gather(*map(seen.add, items)), strict=True))
+        meet.wait()
+        if thread == 0:
+            await seen.aclose()
+        return total
+
+    def run(thread: int) -> Counter[tuple[str, bool]]:
+        return asyncio.run(work(thread))
+
+    with ThreadPoolExecutor(2) as threads:
+        first, second = threads.map(run, range(2))
+    assert (
+        Counter((f"{t} {i}", new) for t in range(20) for i in range(20) for new in (True, False))
+        == first + second
+    )
 
 
 async def test_a_cancelled_task_takes_no_reply_from_others(seen: AsyncTimeBloom) -> None:
@@ -111,14 +194,14 @@ async def test_cancelled_while_the_connection_is_made(seen: AsyncTimeBloom) -> N
 async def test_the_server_closes_the_connection_again_and_again(
     seen: AsyncTimeBloom, name: str, client: redis.Redis
 ) -> None:
-    """All calls that wait are sent again, over another one."""
+    """The calls that have no reply are sent again, over others."""
     killed = 0
 
     async def kill() -> None:
         nonlocal killed
         while True:
             await asyncio.sleep(0.01)
-            for connection in connections(client, name):
+            for connection in connections(client, name)[:1]:
                 killed += client.client_kill_filter(_id=connection)
 
     killing = asyncio.create_task(kill())
@@ -201,21 +284,18 @@ async def test_pool_of_few_connections(url: str, name: str, limit: int) -> None:
         for start in range(0, 500, 100):
             items = [f"{i}" for i in range(start, start + 100)]
             assert [True] * 100 == await seen.add_many(items)
-            if limit > 1:
-                assert [False] * 100 == await asyncio.gather(*map(seen.add, items))
+            assert [False] * 100 == await asyncio.gather(*map(seen.add, items))
             assert start + 100 == (await seen.info()).items
             assert await seen.client.ping()
 
 
 @pytest.mark.parametrize("reader", ["hiredis", "redis-py's own"])
 @pytest.mark.parametrize("query", ["protocol=2", "protocol=3", "decode_responses=True"])
-async def test_every_protocol(
-    url: str, name: str, query: str, reader: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if reader != "hiredis":  # as where it is not installed
-        monkeypatch.setattr("tbloom.engine.pipeline.hiredis", None)
+async def test_every_protocol(url: str, name: str, query: str, reader: str) -> None:
     address = f"{url}?{query}&max_connections=200"
     async with AsyncTimeBloom.from_url(address, name, error_rate=1e-9) as seen:
+        if reader != "hiredis":  # as where it is not installed
+            seen.client.connection_pool.connection_kwargs["parser_class"] = _AsyncRESP2Parser
         assert each_twice(500) == await answers_to(seen, 500)
         await seen.client.script_flush()
         assert not await seen.add("item 1")
