@@ -10,7 +10,7 @@ from tbloom.bloom.config import Config, from_stored
 from tbloom.bloom.info import ask_time, each
 from tbloom.bloom.layout import Layout
 from tbloom.bloom.script_calls import leaves
-from tbloom.engine.exchange import ServerClock
+from tbloom.engine.exchange import MAX_CORRECTIONS, ServerClock, too_many_corrections
 from tbloom.engine.flow import Command, Flow, ScriptCall, Status, deliver, pairs, text
 from tbloom.engine.scripts import Script
 from tbloom.errors import ConfigMismatch, TBloomError
@@ -19,7 +19,6 @@ _RECONFIGURE = Script("bloom/reconfigure")
 
 #: Items are found by these, so a filter can't change them in place.
 FIXED = ("granularity", "tz", "shards", "layout", "hash")
-_MAX_ATTEMPTS = 16
 
 
 def reconfigure(config: Config, clock: ServerClock) -> Flow[None]:
@@ -53,7 +52,7 @@ def finish(config: Config, clock: ServerClock, error: ConfigMismatch) -> Flow[No
 def _change(new: Config, clock: ServerClock, stored: str, shard: int | None) -> Flow[None]:
     """Changes one shard, or with None the root."""
     layout = ""
-    for _ in range(_MAX_ATTEMPTS):
+    for _ in range(MAX_CORRECTIONS):
         if stored == new.stored:
             return
         differences = new.differences(stored)
@@ -73,7 +72,7 @@ def _change(new: Config, clock: ServerClock, stored: str, shard: int | None) -> 
             return  # the filter was cleared meanwhile
         else:
             stored = text(payload)
-    raise TBloomError(f"filter {new.name!r} changes too fast to be reconfigured")
+    raise too_many_corrections(new.name, "it changed")
 
 
 def _check_no_later_slice(config: Config, clock: ServerClock) -> Flow[None]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from tbloom.bloom import fingerprinter
 from tbloom.bloom.config import Config
 from tbloom.bloom.exchange import FilterExchange
 from tbloom.bloom.script_calls import ShardCalls
 from tbloom.engine.batches import Batch
-from tbloom.engine.exchange import MAX_CORRECTIONS, too_many_corrections
-from tbloom.engine.flow import Flow, ScriptCall, Status, deliver, text
+from tbloom.engine.flow import Flow, ScriptCall, Status, text
 from tbloom.engine.keys import Keys
 from tbloom.engine.scripts import Script
 from tbloom.engine.tokens import LANE_TTL_MS
@@ -27,33 +27,30 @@ def swap(exchange: FilterExchange, name: str) -> Flow[None]:
     if Keys(name).tag != config.keys.tag or name == config.name:
         expected = f"'{{{config.name}}}:OTHER', so that both filters are on the same node"
         raise ConfigError("name", name, expected)
-    other, batch = FilterExchange(replace(config, name=name)), Batch([])
+    other = FilterExchange(replace(config, name=name))
     other.clock = exchange.clock
-    asking = _swap(exchange, other, batch)
-    yield from exchange.change([batch], lambda batch: _call(exchange, other, batch), asking=asking)
-    yield from fingerprinter.move(other.config.keys.fingerprinter(), config.keys.fingerprinter())
 
-
-def _swap(exchange: FilterExchange, other: FilterExchange, batch: Batch) -> Flow[None]:
-    name = other.config.name
-    for _ in range(MAX_CORRECTIONS):
-        [(status, payload, *of_other)] = yield from deliver([_call(exchange, other, batch)])
-        if status in (Status.OK, Status.STRAY):
-            exchange.learn_layout(0, "")
-            return
+    def accept(_: Batch, reply: Any) -> bool:
+        status, payload, *of_other = reply
         if status == Status.UNKNOWN:
             reason = (
                 "it has taken the place already, was not built, or the server has lost its layout"
             )
             raise TBloomError(f"there is no filter {name!r}: {reason}")
+        if status == Status.MISMATCH:
+            stored = text(payload)
+            raise ConfigMismatch(name, config.differences(stored), stored)
         if status == Status.CLOCK:
             exchange.clock.learn(payload)
         elif status == Status.LAYOUT:
             (other if of_other else exchange).learn_layout(0, text(payload))
-        else:
-            stored = text(payload)
-            raise ConfigMismatch(name, exchange.config.differences(stored), stored)
-    raise too_many_corrections(name, "the layout changed")
+        return status in (Status.OK, Status.STRAY)
+
+    yield from exchange.change(
+        [Batch([])], lambda batch: _call(exchange, other, batch), store=None, accept=accept
+    )
+    exchange.learn_layout(0, "")
+    yield from fingerprinter.move(other.config.keys.fingerprinter(), config.keys.fingerprinter())
 
 
 def _call(exchange: FilterExchange, other: FilterExchange, batch: Batch) -> ScriptCall:

@@ -68,11 +68,10 @@ class CountExchange(BucketExchange):
         self,
         batches: list[Batch],
         call: Callable[[Batch], ScriptCall],
-        *,
-        store: bool | None = False,
+        **how: Any,
     ) -> Flow[None]:
         """Sends the batches' calls; raises MappingFull once all members that have an id are counted."""
-        yield from super().ask(batches, call, store=store)
+        yield from super().ask(batches, call, **how)
         if any(_REFUSED in (batch.answers or "") for batch in batches):
             raise MappingFull(self.config.mapping or self.config.name, self._max_members)
 

@@ -78,14 +78,14 @@ class Exchange(BeginsAnew):
         call: Callable[[Batch], ScriptCall],
         *,
         store: bool | None = True,
-        asking: Flow[None] | None = None,
+        accept: Callable[[Batch, Any], bool] | None = None,
     ) -> Flow[None]:
-        """``ask``, or another flow, with a token for each batch; keeps pending answers if it fails."""
+        """``ask`` with a token for each batch; keeps pending answers if it fails."""
         lanes = self.lanes
         for batch in batches:
             batch.token, batch.call = batch.token or lanes.take(), call
         try:
-            yield from asking or self.ask(batches, call, store=store)
+            yield from self.ask(batches, call, store=store, accept=accept)
             lanes.give_back([batch.token for batch in batches if batch.token])
         except BaseException:  # GeneratorExit too, after a cancellation
             self._keep(batches)
@@ -97,10 +97,12 @@ class Exchange(BeginsAnew):
         call: Callable[[Batch], ScriptCall],
         *,
         store: bool | None = False,
+        accept: Callable[[Batch, Any], bool] | None = None,
     ) -> Flow[None]:
         """Sends a call for each batch until each item has its answer; adds batches of items that must be sent again.
 
-        ``store``: parameters are stored where there are none; None: the parameters don't matter.
+        ``store``: parameters are stored where there are none; None: the parameters don't matter. ``accept``: takes the
+        replies in place of ``_accept``.
         """
         asked = [*batches]
         for start in range(0, len(asked), CALLS_AT_ONCE):
@@ -119,7 +121,7 @@ class Exchange(BeginsAnew):
                     pending, calls = without_outdated(pending, calls)
                     if not pending:
                         break
-                left = yield from self._deliver(calls, pending, self._accept)
+                left = yield from self._deliver(calls, pending, accept or self._accept)
                 if left:
                     batches += [batch for batch in left if batch not in pending]
                     corrections = corrections if _items_in(left) == _items_in(pending) else 0

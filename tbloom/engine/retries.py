@@ -91,15 +91,14 @@ def as_redis_error(error: Exception) -> Exception:
 
 
 class Retries:
-    """Calls that are sent together, their replies, and which of them are sent again.
+    """Calls that are sent together, their replies, and which of them are sent again, after ``pause`` seconds.
 
-    ``retry_seconds``: for how long, asked after each try. ``pending``: the calls that are sent again, after ``pause``
-    seconds. ``resends``: redis-py may send a call again by itself.
+    ``retry_seconds``: for how long, asked after each try. ``resends``: redis-py may send a call again by itself.
     """
 
     __slots__ = (
-        *("_began", "_is_cluster", "_lost", "_pauses", "_places", "_resends", "_retry_seconds"),
-        *("pause", "pending", "replies"),
+        *("_began", "_is_cluster", "_lost", "_pauses", "_resends", "_retry_seconds", "_waiting"),
+        *("pause", "replies"),
     )
 
     def __init__(
@@ -110,39 +109,37 @@ class Retries:
         is_cluster: bool,
         resends: bool,
     ) -> None:
-        self.pending = calls
-        self._is_cluster = is_cluster
-        self._resends = resends
-        self.pause = 0.0
         self.replies: list[Any] = [None] * len(calls)
-        self._places: Sequence[int] = range(len(calls))
+        self.pause = 0.0
+        self._retry_seconds, self._is_cluster, self._resends = retry_seconds, is_cluster, resends
         self._pauses = 0
+        #: The calls that still want a reply, by their places.
+        self._waiting = dict(enumerate(calls))
         #: The places of calls without a reply: the server may have executed them.
         self._lost = set[int]()
         #: When the first error came. (Counted from the sending on, a process that stood still meanwhile would not retry.)
         self._began: float | None = None
-        self._retry_seconds = retry_seconds
 
-    def _is_retried(self, error: Exception) -> bool:
-        if self._is_cluster and isinstance(error, _RETRIED_ON_CLUSTER):
-            return not isinstance(error, _FINAL)
-        return _passes(error)
+    @property
+    def pending(self) -> list[Call]:
+        """The calls that are sent next."""
+        return [*self._waiting.values()]
 
     def take(self, replies: Sequence[Any]) -> None:
         """Takes the reply, or redis-py's error, to each pending call.
 
         Error replies become Failures. Other errors are raised once ``retry_for`` is over.
         """
-        now, again = time.monotonic(), []
+        now, again = time.monotonic(), dict[int, Call]()
         if self._began is None:
             self._began = now
-        for place, reply in zip(self._places, replies, strict=True):
+        for (place, call), reply in zip(self._waiting.items(), replies, strict=True):
             if not isinstance(reply, Exception):
                 self.replies[place] = reply
                 continue
             error = _unwrapped(reply)
             if self._is_retried(error) and now < self._began + self._retry_seconds():
-                again.append(place)
+                again[place] = call
                 if not isinstance(error, exceptions.ResponseError):
                     self._lost.add(place)
             elif isinstance(error, exceptions.ResponseError):
@@ -150,11 +147,11 @@ class Retries:
                 self.replies[place] = _failure(error, answer_lost=was_lost)
             else:
                 raise as_redis_error(error) if self._is_cluster else error
-        if again:
-            calls = dict(zip(self._places, self.pending, strict=True))
-            self.pending = [calls[place] for place in again]
-            self._pauses += 1
-            self.pause = backoff().compute(self._pauses)
-        else:
-            self.pending = ()
-        self._places = again
+        self._waiting = again
+        self._pauses += 1
+        self.pause = backoff().compute(self._pauses)
+
+    def _is_retried(self, error: Exception) -> bool:
+        if self._is_cluster and isinstance(error, _RETRIED_ON_CLUSTER):
+            return not isinstance(error, _FINAL)
+        return _passes(error)

@@ -20,6 +20,8 @@ from tbloom.engine.scripts import Script
 #: How long the server keeps a lane's answer (ms): longer than all retries take (redis-py's default: 10 of at most 5 s
 #: each; the time-out of scrapy-redis: 30 s).
 LANE_TTL_MS = 3_600_000
+#: A word of a command in RESP: its length, and itself.
+_WORD = b"$%d\r\n%b\r\n"
 
 
 class Lane:
@@ -83,14 +85,9 @@ class CallTemplate:
 
     def packed(self, items: bytes, token: Lane | None = None) -> bytes:
         """The call for these items in RESP."""
-        if token is None:
-            return b"%b%b%b$%d\r\n%b\r\n" % (
-                *(self._before, self._after_key, self._after_number),
-                *(len(items), items),
-            )
-        key, number = (self._lanes + token.name).encode(), b"%d" % token.number
-        return b"%b$%d\r\n%b\r\n%b$%d\r\n%b\r\n%b$%d\r\n%b\r\n" % (
-            *(self._before, len(key), key),
-            *(self._after_key, len(number), number),
-            *(self._after_number, len(items), items),
-        )
+        key = number = b""
+        if token is not None:
+            lane, digits = (self._lanes + token.name).encode(), b"%d" % token.number
+            key, number = _WORD % (len(lane), lane), _WORD % (len(digits), digits)
+        words = self._before, key, self._after_key, number, self._after_number
+        return b"".join(words) + _WORD % (len(items), items)
