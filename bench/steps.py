@@ -13,7 +13,9 @@ from serving import TOGETHER, measure, placed
 from streams import fingerprints
 
 from tbloom import TimeBloom
-from tbloom.bloom.hasher import digests_of, packed
+from tbloom.bloom.hasher import digests_of
+from tbloom.bloom.layout import Layout
+from tbloom.bloom.script_calls import Parts
 from tbloom.demo.localredis import LocalRedis
 from tbloom.engine.scripts import Script
 
@@ -26,8 +28,8 @@ STEPS = {
 }
 #: What a batch may do without, and what stands in its place.
 PARTS = {
-    "older slices": (" or is_in_any(groups, columns, FIRST_PART)", ""),
-    "insert": ("status = note_new(change, block, columns)", "status = nil"),
+    "older slices": (" or first_with(groups, items, at, FIRST_PART)", ""),
+    "insert": ("local refusal = note_new(", "local refusal = nil and note_new("),
 }
 BATCH = 50
 
@@ -74,9 +76,10 @@ def steps(
         keys, (_, *middle, _) = rest[:number_of_keys], rest[number_of_keys:]
         known, fresh, numbers = fingerprints("steps", items), count(), count(10**9)
         seen.add_many(known)
+        parts = Parts([("", part, 0) for part in Layout(seen.config).parts("the usual")])
 
         def call(sha: str, some: Sequence[str]) -> Any:
-            words = (next(numbers), *middle, packed(digests_of(some), 1))
+            words = (next(numbers), *middle, parts.packed(digests_of(some)))
             return client.evalsha(sha, len(keys), *keys, *words)
 
         rows = []

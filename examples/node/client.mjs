@@ -1,24 +1,22 @@
 // A client of tbloom's filters, written from docs/format.md: what Python has added is seen here, and the reverse. It adds to
 // filters of one shard, with slices of an hour or a day in UTC, or of a fixed length; and it looks items up.
 import { createHash, randomBytes } from "node:crypto";
-import { readdirSync, readFileSync } from "node:fs";
+import { readFileSync } from "node:fs";
 import { choose, digestOf, packed, partShare } from "./format.mjs";
 
 const LANE_TTL = 3_600_000, LOOKS_PER_CALL = 1000, MAX_CORRECTIONS = 16;
 const UNITS = { s: 1, min: 60, h: 3600, d: 86_400, w: 604_800 };
 
-// A script is its file, after the functions of lua/shared that it calls.
-const LUA = new URL("../../lua/", import.meta.url), read = (path) => readFileSync(new URL(path, LUA), "utf8");
-const SHARED = readdirSync(new URL("shared", LUA)).sort().flatMap((file) => read(`shared/${file}`).trim().split("\n\n").slice(1))
-  .map((body) => [/^local (?:function )?(\w+)/m.exec(body)[1], body]);
-function calledIn(text, found = new Map()) {
-  for (const [name, body] of SHARED)
-    if (!found.has(name) && body !== text && new RegExp(`(?<!function )\\b${name}[([]`).test(text))
-      calledIn(body, found).set(name, body);
-  return found;
+// A script is the files that it includes, each after those that it includes itself; then its own file.
+function textOf(path, known = new Set()) {
+  if (known.has(path)) return "";
+  known.add(path);
+  const text = readFileSync(new URL(`../../lua/${path}.lua`, import.meta.url), "utf8");
+  const included = /^-- Includes +(.*)$/m.exec(text)[1].split(", ").filter((name) => name !== "none");
+  return [...included.map((name) => textOf(`shared/${name}`, known)), text].join("").replaceAll("rarely().", "");
 }
 const [ADD, CONTAINS, BEGIN_SLICE] = ["add", "contains", "begin_slice"].map((name) => {
-  const body = read(`bloom/${name}.lua`), text = [...calledIn(body).values(), body].join("\n\n");
+  const text = textOf(`bloom/${name}`);
   return { text, sha: createHash("sha1").update(text).digest("hex") };
 });
 
@@ -54,37 +52,38 @@ export class TimeBloom {
     return { labels, times: [begins, begins + this.length, begins + this.slices * this.length] };
   }
   layoutOf(text) { // the parts of the slices that the layout names, by label
-    const entries = text.split(";").slice(1).map((entry) => entry.split("=")); // after the generation
+    const entries = text.split(";").slice(1).map((entry) => entry.split("=")); // after the version
     return new Map(entries.map(([label, parts]) => [label, parts.split(",")]));
-  }
-  textOf(before, layout, live) { // of the same generation
-    const entries = [...layout].filter(([label]) => label >= live.at(-1)).sort();
-    return [before.split(";")[0], ...entries.map(([label, parts]) => `${label}=${parts.join(",")}`)].join(";");
   }
   part(level, number) { // the number-th part of a slice, with 2**level times the usual capacity
     return level || number ? choose(this.capacity * 2 ** level, this.rate * partShare(number)) : this.usual;
   }
-  grown(text, live, label = live[0]) { // the layout with one more part for a slice
-    const layout = this.layoutOf(text), parts = layout.get(label) ?? [this.usual];
-    for (const later of live) if (later > label && !layout.has(later)) layout.set(later, [this.usual]);
+  growth(layout, live, label = live[0]) { // how a slice gets one more part
+    const parts = layout.get(label) ?? [this.usual];
     const level = 32 - Math.clz32(Math.floor(parts.at(-1).split(":")[0] / this.capacity));
-    return this.textOf(text, layout.set(label, [...parts, this.part(level, parts.length)]), live);
+    return [live.at(-1), this.usual, this.part(level, parts.length), label, ...live.slice(0, live.indexOf(label))].join(" ");
   }
-  begun(text, live, items) { // the layout with a current slice that begins with room for the items
-    const level = this.grow ? 32 - Math.clz32(Math.max(0, Math.ceil(items / this.capacity) - 1)) : 0;
-    return this.textOf(text, this.layoutOf(text).set(live[0], [this.part(level, 0)]), live);
+  beginning(items) { // the part of a slice that begins with room for the items
+    return this.part(this.grow ? 32 - Math.clz32(Math.max(0, Math.ceil(items / this.capacity) - 1)) : 0, 0);
   }
-  #parts(layout, labels) { // newest first: key, capacity, bits and hashes of each
-    return labels.flatMap((label) => (layout.get(label) ?? [this.usual]).map((part, number) =>
-      [`${this.#stem}}:${label}${number ? `:${number}` : ""}`, ...part.split(":").map(Number)]).reverse());
+  #groups(layout, labels) { // the parts by size, that of the current part first; the newest first of each size
+    const groups = new Map();
+    for (const label of labels)
+      for (const [number, part] of [...(layout.get(label) ?? [this.usual]).entries()].reverse()) {
+        const [capacity, bits, hashes] = part.split(":").map(Number), size = `${bits}:${hashes}`;
+        if (!groups.has(size)) groups.set(size, { capacity, bits, hashes, blocks: bits / (256 * hashes), keys: [] });
+        groups.get(size).keys.push(`${this.#stem}}:${label}${number ? `:${number}` : ""}`);
+      }
+    return [...groups.values()];
   }
 
   async #inBatches(items, adds) {
     const digests = items.map(digestOf), answers = [];
     while (answers.length < digests.length) {
-      const parts = this.#parts(this.layoutOf(this.#layout), this.live(this.#now()).labels);
-      const cost = parts.length + 5 + Math.floor(parts[0][3] / 8);
-      const some = digests.slice(answers.length, answers.length + Math.max(1, Math.floor(LOOKS_PER_CALL / cost)));
+      const groups = this.#groups(this.layoutOf(this.#layout), this.live(this.#now()).labels);
+      const parts = groups.reduce((sum, { keys }) => sum + keys.length, 0);
+      const most = Math.max(1, Math.floor(LOOKS_PER_CALL / (parts + 5 + Math.floor(groups[0].hashes / 8))));
+      const some = digests.slice(answers.length, answers.length + most);
       for (const answer of await this.#batch(some, adds)) answers.push(answer === "1");
     }
     return answers;
@@ -94,17 +93,17 @@ export class TimeBloom {
     const lane = adds ? (this.#lanes.pop() ?? { name: `${this.#client}:${this.#lanesMade++}`, number: 0 }) : null;
     if (lane) lane.number++;
     for (let corrections = 0; corrections <= MAX_CORRECTIONS; corrections++) {
-      const text = this.#layout, layout = this.layoutOf(text), { labels, times } = this.live(this.#now());
-      if (adds && (await this.#begins(layout, labels, times))) continue;
-      const parts = this.#parts(layout, labels), rows = Math.max(...parts.map(([, , , hashes]) => hashes));
-      const sizes = parts.map(([, , bits, hashes]) => `${bits / (256 * hashes)}:${hashes}:1`).join(" ");
-      const keys = [`${this.#stem}}:config`, `${this.#stem}}:layout`], slices = parts.map(([key]) => key);
-      const items = Buffer.concat(digests.map((digest) => packed(digest, rows)));
-      const grown = this.grow ? this.grown(text, labels) : "";
+      const version = this.#layout.split(";")[0], layout = this.layoutOf(this.#layout), { labels, times } = this.live(this.#now());
+      if (adds && (await this.#begins(version, layout, labels, times))) continue;
+      const groups = this.#groups(layout, labels), [{ capacity, bits }] = groups;
+      const sizes = groups.map(({ hashes, keys }) => `${hashes}:${keys.length}`).join(" ");
+      const keys = [`${this.#stem}}:config`, `${this.#stem}}:layout`], parts = groups.flatMap(({ keys }) => keys);
+      const items = Buffer.concat(digests.map((digest) => packed(digest, groups)));
+      const growth = this.grow ? this.growth(layout, labels) : "";
       const answers = await (adds
-        ? this.#call(ADD, [`${this.#stem}}:lane:${lane.name}`, ...keys, `${this.#stem}}:parts`, ...slices],
-          [lane.number, this.stored, ...times, LANE_TTL, 1, text, grown, parts[0][1], sizes, items])
-        : this.#call(CONTAINS, [...keys, ...slices], [this.stored, times[0], times[1], 1, text, sizes, items]));
+        ? this.#call(ADD, [`${this.#stem}}:lane:${lane.name}`, ...keys, `${this.#stem}}:parts`, ...parts],
+          [lane.number, this.stored, ...times, LANE_TTL, 1, version, growth, capacity, 8 + bits / 8, sizes, items])
+        : this.#call(CONTAINS, [...keys, ...parts], [this.stored, times[0], times[1], 1, version, sizes, items]));
       if (answers === undefined) continue;
       if (lane) this.#lanes.push(lane); // not after an error: a late copy of the call may still arrive
       return answers;
@@ -112,14 +111,15 @@ export class TimeBloom {
     throw new Error("the server has corrected the call too often");
   }
 
-  async #begins(layout, labels, times) { // begins a slice that comes after one that has grown; true: look again
-    const last = labels.slice(1).find((label) => layout.has(label)), before = this.#layout;
+  async #begins(version, layout, labels, times) { // begins a slice that comes after one that has grown; true: look again
+    const last = labels.slice(1).find((label) => layout.has(label));
     if (layout.has(labels[0]) || !last) return false;
-    const counts = this.#parts(layout, [last]).map(([key]) => this.#redis.call("BITFIELD_RO", key, "GET", "u48", 0));
+    const parts = this.#groups(layout, [last]).flatMap(({ keys }) => keys);
+    const counts = parts.map((key) => this.#redis.call("BITFIELD_RO", key, "GET", "u48", 0));
     const items = (await Promise.all(counts)).flat().reduce((sum, count) => sum + count);
     const keys = [`${this.#stem}}:config`, `${this.#stem}}:layout`, `${this.#stem}}:${labels[0]}`];
-    const layouts = [before, this.begun(before, labels, items), this.grown(before, labels)];
-    await this.#call(BEGIN_SLICE, keys, [this.stored, ...layouts, ...times]);
+    const args = [this.stored, version, this.beginning(items), this.growth(layout, labels), ...times];
+    await this.#call(BEGIN_SLICE, keys, args);
     return true;
   }
 

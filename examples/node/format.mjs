@@ -14,10 +14,10 @@ export const columnsOf = (digest, rows) =>
 const scaled = (digest, seed, count) => Math.floor((murmur.x86.hash32(digest, seed) * count) / 2 ** 32);
 export const blockOf = (digest, blocks) => scaled(digest, 0, blocks);
 export const shardOf = (digest, shards) => scaled(digest, 1, shards);
-export const packed = (digest, rows) => {
-  const hash = Buffer.alloc(4);
-  hash.writeUInt32LE(murmur.x86.hash32(digest, 0));
-  return Buffer.concat([columnsOf(digest, rows), hash]);
+export const packed = (digest, sizes) => { // its columns; where its block begins in parts of each size
+  const columns = columnsOf(digest, Math.max(...sizes.map(({ hashes }) => hashes))), starts = Buffer.alloc(4 * sizes.length);
+  sizes.forEach(({ blocks, hashes }, i) => starts.writeUInt32LE(8 + blockOf(digest, blocks) * hashes * 32, 4 * i));
+  return Buffer.concat([columns, starts]);
 };
 
 // The sizes of parts. A part is its capacity, bits and hashes, as text: "1000:28672:14".

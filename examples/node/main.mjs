@@ -30,8 +30,8 @@ function checkVectors() {
     assert.deepEqual([...columnsOf(digest, 20)].slice(0, 20), vector.columns_of_20_rows);
     for (const [blocks, block] of Object.entries(vector.blocks)) assert.equal(blockOf(digest, blocks), block);
     for (const [shards, shard] of Object.entries(vector.shards)) assert.equal(shardOf(digest, shards), shard);
-    assert.equal(packed(digest, 16).toString("hex"), vector.packed_for_16_rows);
-    assert.equal(packed(digest, 20).toString("hex"), vector.packed_for_20_rows);
+    for (const { sizes, bytes } of vector.packed)
+      assert.equal(packed(digest, sizes.map(([blocks, hashes]) => ({ blocks, hashes }))).toString("hex"), bytes);
   }
   for (const { parameters, stored } of known.parameters.filter(here))
     assert.equal(new TimeBloom(null, "news", parameters).stored, stored);
@@ -40,11 +40,11 @@ function checkVectors() {
       const { labels, times } = new TimeBloom(null, "news", { granularity, slices: 3 }).live(at);
       assert.deepEqual([labels.reverse(), times], [live_of_3, [begins, ends, leaves_window_of_3]]);
     }
-  for (const { parameters, live, begins, ...vector } of known.growth.filter(here)) {
-    const filter = new TimeBloom(null, "news", parameters), newest = [...live].reverse();
-    vector.grows.slice(1).forEach((text, i) => assert.equal(filter.grown(vector.grows[i], newest, live[1]), text));
-    assert.equal(filter.begun(begins.after, newest, begins.items), begins.layout);
-    assert.equal(filter.grown(begins.layout, newest), begins.grown);
+  for (const { parameters, live, slice, grows, begins } of known.growth.filter(here)) {
+    const filter = new TimeBloom(null, "news", parameters);
+    for (const { layout, growth } of grows) assert.equal(filter.growth(filter.layoutOf(layout), live, slice), growth);
+    assert.equal(filter.beginning(begins.items), begins.part);
+    assert.equal(filter.growth(filter.layoutOf(begins.layout), live, begins.slice), begins.growth);
   }
   for (const { parameters, items, bytes } of known.small_slices.filter(here))
     assert.equal(bytesOf(items, new TimeBloom(null, "news", parameters).stored), bytes);

@@ -31,7 +31,7 @@ if now < begins or now >= ends then return {1, now} end
 -- MGET shows a key of another type as a missing one; `disagreement` raises WRONGTYPE.
 local stored = redis.call('MGET', config_key, layout_key)
 local layout = stored[2] or ''
-if stored[1] ~= config or layout ~= version and version_of(layout) ~= version then
+if stored[1] ~= config or not stored[2] or layout ~= version and version_of(layout) ~= version then
   local reply = rarely().disagreement(config_key, config, agreed, layout_key, version)
   if reply then return reply end
 end

@@ -13,6 +13,15 @@ local format = string.format
 -- The bits of a byte: Redis counts them from the highest on.
 local BITS = {[0] = 128, 64, 32, 16, 8, 4, 2, 1}
 
+-- The rows of an item's block, and its column in each. (tbloom/engine/scripts.py writes out a loop over these.)
+local function columns(items, at, rows)
+  local row = 0
+  return function()
+    row = row + 1
+    if row <= rows then return row, byte(items, at + row - 1) end
+  end
+end
+
 -- Reads the sizes of the parts from KEYS[first] on: '14:6 16:1' for six parts with blocks of 14 rows, and then one with
 -- blocks of 16. Returns the groups of like parts, and the bytes of a packed item: its columns, a byte each (at least as
 -- many as a block has rows), and then for each group 4 bytes, the lowest first: where its block begins there (a byte).
@@ -24,9 +33,9 @@ local function groups_of(sizes, first)
     groups[#groups + 1] = {rows = rows, bytes = 32 * rows, first = first, last = first + parts - 1}
     first = first + parts
   end
-  local columns = 16 * math.ceil(most_rows / 16)
-  for i = 1, #groups do groups[i].place = columns + 4 * i - 4 end
-  return groups, columns + 4 * #groups
+  local first_start = 16 * math.ceil(most_rows / 16)
+  for i = 1, #groups do groups[i].place = first_start + 4 * i - 4 end
+  return groups, first_start + 4 * #groups
 end
 
 -- Where the block of the item at `at` begins in the parts of a group (a byte).

@@ -16,8 +16,8 @@ local function new_change(part, bytes, capacity, grows)
   return {part = part, bytes = bytes, capacity = capacity, grows = grows, items = 0, blocks = {}, pieces = {}}
 end
 
--- Notes the new item at `at`, whose block begins at `start`. If it does not fit, notes nothing, and returns the status of the reply:
--- 6 where the slice may not grow, else 0.
+-- Notes the new item at `at`, whose block begins at `start`. If it does not fit, notes nothing, and returns the status of
+-- the reply: 6 where the slice may not grow, else 0.
 local function note_new(change, start, block, items, at)
   -- A slice that may grow takes one item in any case.
   if change.items > 0 or not change.grows then

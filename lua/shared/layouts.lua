@@ -39,12 +39,12 @@ end
 -- one; the slice, and the live slices after it (there are some if it is not the current one, or after the server's clock
 -- was set back). These get entries too, so that all clients know from the layout alone which slice still needs its entry.
 local function grown_layout(layout, growth)
-  local words, changed = {}, {}
+  local words, parts = {}, {}
   for word in string.gmatch(growth, '%S+') do words[#words + 1] = word end
   local oldest, usual, part, slice = words[1], words[2], words[3], words[4]
-  for i = 4, #words do changed[words[i]] = string.match(layout, ';' .. words[i] .. '=([^;]*)') or usual end
-  changed[slice] = changed[slice] .. ',' .. part
-  return next_layout(layout, changed, oldest)
+  for i = 4, #words do parts[words[i]] = string.match(layout, ';' .. words[i] .. '=([^;]*)') or usual end
+  parts[slice] = parts[slice] .. ',' .. part
+  return next_layout(layout, parts, oldest)
 end
 
 -- Stores the layout in which a slice has one more part.

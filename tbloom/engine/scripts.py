@@ -1,9 +1,9 @@
 """The Lua scripts, put together from the files of ``lua/``, and their hashes for EVALSHA.
 
-A script's text is its file after the functions that it calls, from those files of ``lua/shared`` that its header names
-(``-- Includes   blocks, clock``), and that these name in turn; other functions would cost time in every call. Functions that
-it calls as ``rarely().name(...)`` stand in one function, so that they are made only where one of them is called.
-A loop ``for row, column in columns(items, at, rows) do`` is written out for the first 16 rows of the item at ``at``.
+A script is those files of ``lua/shared`` that its header names (``-- Includes   blocks, clock``), each after those that it
+names itself, and then its own file. (docs/format.md.) Here it is made faster: functions that it does not call are left
+out; those that it calls as ``rarely().name(...)`` stand in one function, so that they are made only where one of them is
+called; and a loop ``for row, column in columns(items, at, rows) do`` is written out for the first 16 rows.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class Script:
         return _sha(self.name)
 
 
-@cache
-def _text(name: str) -> str:
-    body = _read(name)
+def put_together(body: str) -> str:
+    """The text of a script whose own file has this content."""
+    body = _LOOP.sub(_written_out, body)
     functions = _included(body, {})
     called = _called_in(body, functions, {})
     texts, rare = [*called.values()], _CALLED_RARELY.findall(body)
@@ -57,7 +57,12 @@ def _text(name: str) -> str:
         made = "\n\n".join(text for function, text in rarely.items() if function not in called)
         returned = ", ".join(f"{function} = {function}" for function in rare)
         texts.append(f"local function rarely()\n{made}\nreturn {{{returned}}}\nend")
-    return _LOOP.sub(_written_out, "\n\n".join([*texts, body]))
+    return "\n\n".join([*texts, body])
+
+
+@cache
+def _text(name: str) -> str:
+    return put_together(_read(name))
 
 
 @cache
@@ -84,7 +89,7 @@ def _include(text: str, files: dict[str, str]) -> None:
     header = _INCLUDES.search(text)
     for file in header[1].split(", ") if header and header[1] != "none" else ():
         if file not in files:
-            files[file] = _read(f"shared/{file}")
+            files[file] = _LOOP.sub(_written_out, _read(f"shared/{file}"))
             _include(files[file], files)
 
 

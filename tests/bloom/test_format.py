@@ -14,6 +14,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
 from datetime import datetime, timezone
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,9 @@ from tbloom.bloom.config import configure
 from tbloom.bloom.hasher import block_of, columns_of, digest, digests_for, packed, shard_of
 from tbloom.bloom.layout import Layout
 from tbloom.bloom.script_calls import leaves
-from tbloom.bloom.sizing import COLUMNS, key_bytes
+from tbloom.bloom.sizing import COLUMNS, ROW_BYTES, key_bytes
 from tbloom.engine.keys import Keys
-from tbloom.engine.scripts import Script
+from tbloom.engine.scripts import Script, put_together
 from tbloom.window import window_of
 from tests.helpers.making import made_once, missing
 from tests.helpers.proxy import Fault, Proxy
@@ -46,6 +47,8 @@ ITEMS = [
     b"\xff\xfe\x00not UTF-8",
 ]
 BLOCKS = 1, 2, 5, 7200, 1 << 20
+#: Blocks and rows of the parts that a call names, by size.
+SIZES = [(7200, 14)], [(7200, 14), (9000, 16)], [(5, 1), (1 << 16, 16), (40, 20)]
 SHARDS = 1, 3, 256
 PARAMETERS: list[dict[str, Any]] = [
     {},
@@ -74,6 +77,7 @@ INSTANTS: list[tuple[str | None, str, str]] = [
     ("7d", "UTC", "2019-05-08T13:14:15"),
     (None, "UTC", "2019-05-08T13:14:15"),  # without a window
 ]
+GENERATION = "1557273600000000"
 SMALL: list[dict[str, Any]] = [
     {"capacity": 10, "error_rate": 0.01, "slices": 2},
     {"capacity": 10, "error_rate": 1e-9, "slices": 1},  # more rows than a digest has columns
@@ -101,9 +105,13 @@ def _item(item: str | bytes) -> dict[str, Any]:
         "columns_of_20_rows": [*columns_of(key, 2)[:20]],
         "blocks": {blocks: block_of(key, blocks) for blocks in BLOCKS},
         "shards": {shards: shard_of(key, shards) for shards in SHARDS},
-        "packed_for_16_rows": packed([key], 1).hex(),
-        "packed_for_20_rows": packed([key], 2).hex(),
+        "packed": [{"sizes": sizes, "bytes": _packed(key, sizes).hex()} for sizes in SIZES],
     }
+
+
+def _packed(key: bytes, sizes: list[tuple[int, int]]) -> bytes:
+    count = digests_for(max(rows for _, rows in sizes))
+    return packed([key], count, [(blocks, rows * ROW_BYTES) for blocks, rows in sizes])
 
 
 def _parameters(parameters: dict[str, Any]) -> dict[str, Any]:
@@ -141,23 +149,37 @@ def _slice(granularity: str | None, tz: str, at: str) -> dict[str, Any]:
 
 
 def _growth(parameters: dict[str, Any]) -> dict[str, Any]:
-    config = configure("news", **parameters)
-    live, layouts = ["20190507", "20190508", "20190509"], ["1557273600000000"]
-    for _ in range(4):
-        layouts.append(Layout(config, layouts[-1]).grown("20190508", live))
-    items = 5 * config.capacity
-    begun = Layout(config, layouts[2]).begun("20190509", live, items)
+    """A slice that grows four times, while a later one is live; the later one begins, before it has an entry."""
+    config, live = configure("news", **parameters), ["20190509", "20190508", "20190507"]
+    layouts = [GENERATION]
+    for change in range(1, 5):
+        entries = Layout(config, layouts[-1]).grown("20190508", live)
+        layouts.append(f"{GENERATION}.{change};{entries}")
+    grows = [
+        {
+            "layout": layout,
+            "growth": Layout(config, layout).growth("20190508", live),
+            "grown": grown,
+        }
+        for layout, grown in pairwise(layouts)
+    ]
+    # As if the slice before had grown in its time.
+    before = layouts[2].rpartition(";")[0]
+    layout, items = Layout(config, before), 5 * config.capacity
+    begun = layout.with_parts({"20190509": [layout.beginning(items)]}, live)
     return {
         "parameters": parameters,
         "live": live,
         "slice": "20190508",
-        "grows": layouts,
+        "grows": grows,
         "begins": {
             "slice": "20190509",
-            "after": layouts[2],
+            "layout": before,
             "items": items,
-            "layout": begun,
-            "grown": Layout(config, begun).grown("20190509", live),
+            "part": str(layout.beginning(items)),
+            "growth": layout.growth("20190509", live),
+            "begun": f"{GENERATION}.3;{begun}",
+            "had_begun": f"{GENERATION}.3;{layout.grown('20190509', live)}",
         },
     }
 
@@ -222,14 +244,43 @@ def test_a_server_stores_the_texts_of_the_examples(client: redis.Redis, name: st
         seen.add_many(map(str, range(100 + 200 + 10)))
         label = seen.keys()[-1].rpartition(":")[2]
         assert client.get(f"{{{name}}}:config") == stored
-        entry = growth["grows"][2].split(";")[1].replace(growth["slice"], label)
-        assert re.fullmatch(rf"\d{{16}};{entry}", client.get(f"{{{name}}}:layout"))
+        entry = growth["grows"][1]["grown"].split(";")[1].replace(growth["slice"], label)
+        assert re.fullmatch(rf"\d{{16}}\.2;{entry}", client.get(f"{{{name}}}:layout"))
         config = seen.config
         expires = leaves(config, config.window.expires(config.window.live(_now(client))[-1]), 0)
         keys = [f"{{{name}}}:{label}", f"{{{name}}}:{label}:1", f"{{{name}}}:{label}:2"]
         assert {key: str(expires) for key in keys} == client.hgetall(f"{{{name}}}:parts")
         for key in [*keys, f"{{{name}}}:config", f"{{{name}}}:layout", f"{{{name}}}:parts"]:
             assert abs(client.pttl(key) + _now(client) - expires) < 1000
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_the_scripts_make_the_layouts_of_the_examples(
+    client: redis.Redis, name: str, number: int
+) -> None:
+    """From the words that Python sends; and Python expects these."""
+    growth = _stored_vectors()["growth"][number]
+    grown = put_together("-- Includes   layouts\n\nreturn grown_layout(ARGV[1], ARGV[2])")
+    for step in growth["grows"]:
+        assert client.eval(grown, 0, step["layout"], step["growth"]) == step["grown"]
+    begins, begin_slice = growth["begins"], Script("bloom/begin_slice").text
+    config_key, layout_key, part = (f"{{{name}}}:{key}" for key in ("config", "layout", "part"))
+    never = 999999999999999
+    for outcome in "begun", "had_begun":
+        if outcome == "had_begun":
+            client.set(part, "")
+            client.setbit(part, 100, 0)
+        client.set(layout_key, begins["layout"])
+        reply = client.eval(
+            begin_slice,
+            3,
+            *(config_key, layout_key, part),
+            *("{}", begins["layout"].partition(";")[0], begins["part"], begins["growth"]),
+            *(0, never, never),
+        )
+        assert [5, begins[outcome]] == reply
+        assert client.get(layout_key) == begins[outcome]
+    client.delete(layout_key, part)
 
 
 def _now(client: redis.Redis) -> int:
@@ -371,7 +422,9 @@ def test_python_and_node_see_the_same_in_a_full_window(
         client.set(f"{{{name}}}:layout", layout, keepttl=True)
         adding = node("add", own[3], **parameters)
         assert sum(adding.answers()) >= 950
-        assert client.get(f"{{{name}}}:layout").startswith(f"{layout};{current}=2000:")
+        entries = layout.partition(";")[2]
+        begun = client.get(f"{{{name}}}:layout").partition(";")[2]
+        assert begun.startswith(f"{entries};{current}=2000:")
         asked = [item for items in own for item in items]
         assert all(seen.contains_many(asked))
         others = [f"https://other.example/{number}" for number in range(20_000)]

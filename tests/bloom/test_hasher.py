@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 from collections import Counter
 from itertools import combinations
 
@@ -95,18 +96,28 @@ def test_places_lie_in_the_filter(item: bytes, blocks: int, hashes: int, shards:
     assert known == columns_of(known, 1) == columns_of(known, count)[:16]
 
 
-@given(st.lists(st.binary(min_size=1), max_size=5), st.integers(1, 4), st.integers(1, 2**21))
-def test_packed_items_are_columns_and_the_hash_of_the_block(
-    items: list[bytes], count: int, blocks: int
+_sizes = st.tuples(st.integers(1, 2**15), st.integers(1, 64).map(lambda rows: 32 * rows))
+
+
+@given(
+    st.lists(st.binary(min_size=1), max_size=5),
+    st.integers(1, 4),
+    st.lists(_sizes, min_size=1, max_size=3),
+)
+def test_packed_items_are_columns_and_where_their_blocks_begin(
+    items: list[bytes], count: int, sizes: list[tuple[int, int]]
 ) -> None:
-    """Each item has as many bytes, and a script finds the same block as ``block_of``."""
+    """Each item has as many bytes: a column a row, and for each size of part the byte of ``block_of``."""
     known = [digest(item) for item in items]
-    size, data = 16 * count + 4, packed(known, count)
+    size, data = 16 * count + 4 * len(sizes), packed(known, count, sizes)
     assert len(items) * size == len(data)
     for number, each in enumerate(known):
         item = data[number * size : (number + 1) * size]
-        assert columns_of(each, count) == item[:-4]
-        assert block_of(each, blocks) == int.from_bytes(item[-4:], "little") * blocks >> 32
+        assert columns_of(each, count) == item[: 16 * count]
+        starts = struct.unpack(f"<{len(sizes)}I", item[16 * count :])
+        assert starts == tuple(
+            8 + block_of(each, blocks) * block_bytes for blocks, block_bytes in sizes
+        )
 
 
 @pytest.mark.parametrize("blocks", [256, 1000, 7217, 2**21])

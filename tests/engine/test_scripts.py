@@ -1,15 +1,22 @@
-"""The scripts, read when they are first used."""
+"""The scripts, put together from the files of ``lua/`` when they are first used."""
 
 from __future__ import annotations
 
+import re
 import signal
 import threading
+from pathlib import Path
 
 import pytest
+import redis
 
 from tbloom.engine import scripts
-from tbloom.engine.scripts import Script
+from tbloom.engine.scripts import Script, put_together
 from tests.helpers.forks import in_child, needs_fork
+
+LUA = Path(__file__).parents[2] / "lua"
+FILES = sorted(path.relative_to(LUA).with_suffix("").as_posix() for path in LUA.rglob("*.lua"))
+SCRIPTS = [file for file in FILES if not file.startswith("shared/")]
 
 
 @needs_fork
@@ -39,3 +46,77 @@ def test_a_child_that_is_forked_while_a_script_is_read_reads_it(
         forked.set()
         reader.join()
     assert sha == script.sha
+
+
+def _names(file: str) -> set[str]:
+    """The names that a file of lua/ defines for those that include it."""
+    return {*re.findall(r"^local (?:function )?(\w+)", _read(file), re.MULTILINE)}
+
+
+def _read(file: str) -> str:
+    return (LUA / f"{file}.lua").read_text(encoding="utf-8")
+
+
+def _code(file: str) -> str:
+    """The file without comments and strings."""
+    return re.sub(r"--.*|'[^'\n]*'", "", _read(file))
+
+
+def _included(file: str) -> list[str]:
+    """The shared files that a file's header names."""
+    [names] = re.findall(r"^-- Includes   (.*)$", _read(file), re.MULTILINE)
+    return [] if names == "none" else [f"shared/{name}" for name in names.split(", ")]
+
+
+def _all_included(file: str) -> list[str]:
+    """Those, and those that they include, each after the ones that it includes."""
+    files = [each for name in _included(file) for each in [*_all_included(name), name]]
+    return [*dict.fromkeys(files)]
+
+
+def plain_text(file: str) -> str:
+    """The script as docs/format.md puts it together."""
+    return "".join(map(_read, [*_all_included(file), file])).replace("rarely().", "")
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_a_file_includes_what_it_calls_and_nothing_else(file: str) -> None:
+    calls = re.findall(r"(?:\brarely\(\)\.|(?<![\w.]))(?<!function )(\w+)[(\[]", _code(file))
+    shared = {name for other in FILES if other.startswith("shared/") for name in _names(other)}
+    called = {*calls} & shared - _names(file)
+    included = {name for other in _all_included(file) for name in _names(other)}
+    assert called <= included
+    assert all(called & _names(other) for other in _included(file))
+
+
+@pytest.mark.parametrize("file", SCRIPTS)
+def test_a_script_compiles_and_makes_few_functions_in_a_call(
+    client: redis.Redis, file: str
+) -> None:
+    text = Script(file).text
+    assert client.script_load(text) == Script(file).sha
+    assert client.script_load(plain_text(file))
+    functions = re.findall(r"^local function (\w+)", text, re.MULTILINE)
+    assert len({*functions}) == len(functions)
+    rare = re.search(
+        r"^local function rarely\(\)\n.*?^return \{.*?^end$", text, re.DOTALL | re.MULTILINE
+    )
+    made = len(functions) - (
+        len(re.findall(r"^local function", rare[0], re.MULTILINE)) - 1 if rare else 0
+    )
+    assert made <= (40 if file == "distinct/change" else 22)
+
+
+def test_a_name_that_two_included_files_define_is_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    files = {
+        "shared/a": "-- Includes   none\n\nlocal function f() end\n",
+        "shared/b": "-- Includes   none\n\nlocal f = 1\n",
+        "shared/c": "-- Includes   b\n\nlocal function g() return f end\n",
+    }
+    monkeypatch.setattr(scripts, "_read", files.__getitem__)
+    assert put_together("-- Includes   a\n\nreturn f()").endswith("return f()")
+    for names in "a, b", "a, c":
+        with pytest.raises(ValueError, match=r"defines f, as another file does"):
+            put_together(f"-- Includes   {names}\n\nreturn f()")

@@ -70,9 +70,11 @@ end
 local dropped = nil
 if change.items > 0 then
   local held = insert(change, part_bytes)
-  if held == change.items then dropped = begin_part(part, register, config_key, layout_key, expires, now) end
+  if held == change.items then dropped = rarely().begin_part(part, register, config_key, layout_key, expires, now) end
   -- Every later call has to know the new part.
-  if grows and held >= capacity then store_grown(layout_key, redis.call('GET', layout_key), growth, expires, now) end
+  if grows and held >= capacity then
+    rarely().store_grown(layout_key, redis.call('GET', layout_key), growth, expires, now)
+  end
 end
 if #done > 0 then redis.call('HDEL', claims, unpack(done)) end
 return {status or 0, table.concat(answers), dropped}

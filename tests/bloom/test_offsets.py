@@ -1,0 +1,149 @@
+"""Where an item's bits are is computed by the client alone: scripts read and write at the places that they are given."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from tbloom import Claim, TimeBloom
+from tbloom.bloom.claims.commit import commit_call
+from tbloom.bloom.hasher import block_start, digest, packed
+from tbloom.bloom.layout import Layout
+from tbloom.bloom.script_calls import SliceCalls
+from tbloom.engine import scripts
+from tbloom.engine.batches import Batch
+from tbloom.engine.flow import ScriptCall
+from tbloom.engine.tokens import LanePool
+from tests.engine.test_scripts import plain_text
+
+LUA = Path(__file__).parents[2] / "lua"
+DIGEST = digest("an item")
+
+
+def calls_of(client: redis.Redis, seen: TimeBloom) -> SliceCalls:
+    """The calls that a client makes now that knows the filter's stored layout."""
+    seen.add("the filter is stored")
+    seconds, micros = client.time()
+    layout = client.get(seen.config.keys.layout(0))
+    return SliceCalls(
+        seen.config, seconds * 1000 + micros // 1000, {0: Layout(seen.config, layout.decode())}
+    )
+
+
+class Chooser:
+    """Calls for one item whose block begins at chosen bytes, one for each size of part."""
+
+    def __init__(self, client: redis.Redis, seen: TimeBloom) -> None:
+        self.calls = calls_of(client, seen)
+        self._client, self._lanes = client, LanePool()
+        #: The current part.
+        self.part = self.calls.shard(0).parts(1).keys[0]
+
+    def answer(self, verb: str, *starts: int) -> int | str:
+        batch = Batch([DIGEST], token=self._lanes.take())
+        call: ScriptCall = {
+            "add": lambda: self.calls.add(len(self.calls.labels), batch),
+            "contains": lambda: self.calls.contains(len(self.calls.labels), batch),
+            "last_seen": lambda: self.calls.last_seen(batch),
+            "commit": lambda: commit_call(self.calls, batch),
+        }[verb]()
+        *args, items = call.args
+        assert len(items) == len(DIGEST) + 4 * len(starts)
+        places = b"".join(start.to_bytes(4, "little") for start in starts)
+        status, answers, *_ = self._client.eval(
+            call.script.text, len(call.keys), *call.keys, *args, items[:16] + places
+        )
+        assert status == 0
+        return answers[0] if isinstance(answers, list) else answers
+
+    def bits(self) -> set[int]:
+        """The bits that are set after the part's header."""
+        data = self._client.get(self.part)[8:]
+        return {64 + i for i in range(8 * len(data)) if data[i // 8] & 128 >> i % 8}
+
+
+@pytest.mark.usefixtures("away_from_midnight")
+def test_no_script_computes_where_an_item_is(url: str, name: str) -> None:
+    """The same item at other offsets: its bits are there, and nowhere else, also across blocks."""
+    with redis.Redis.from_url(url) as client, TimeBloom(client, name, capacity=1000) as seen:
+        chooser = Chooser(client, seen)
+        hashes = seen.config.hashes
+        for verb, start in ("add", 8), ("add", 8 + 32 * hashes), ("commit", 999), ("add", 5001):
+            before = chooser.bits()
+            assert chooser.answer("contains", start) == b"0"
+            assert chooser.answer("last_seen", start) == 0
+            assert chooser.answer(verb, start) == b"1"
+            rows = {8 * start + 256 * row + DIGEST[row] for row in range(hashes)}
+            assert chooser.bits() == before | rows
+            assert chooser.answer("contains", start) == b"1"
+            assert chooser.answer("last_seen", start) == 1
+            assert [chooser.answer(verb, start) for verb in ("add", "commit")] == [b"0", b"0"]
+        assert "an item" not in seen
+
+
+@pytest.mark.usefixtures("away_from_midnight")
+def test_each_size_of_part_has_an_offset_of_its_own(url: str, name: str) -> None:
+    """The first is that of the part where new items go."""
+    with redis.Redis.from_url(url) as client, TimeBloom(client, name, capacity=100) as seen:
+        seen.add_many(map(str, range(120)))
+        chooser = Chooser(client, seen)
+        assert chooser.answer("add", 8, 77) == b"1"
+        assert [chooser.answer("contains", start, 77) for start in (8, 9)] == [b"1", b"0"]
+        oldest = f"{{{name}}}:{chooser.calls.labels[0]}"
+        for row, column in enumerate(DIGEST):
+            client.setbit(oldest, 8 * 77 + 256 * row + column, 1)
+        assert [chooser.answer("contains", 9, start) for start in (77, 78)] == [b"1", b"0"]
+        assert chooser.answer("add", 9, 77) == b"0"
+
+
+def test_no_script_has_a_number_to_scale_a_hash_with() -> None:
+    """No number of blocks, and no 2^32."""
+    files = [LUA / f"shared/{file}.lua" for file in ("blocks", "changes", "claims", "layouts")]
+    for file in [*files, *(LUA / "bloom").rglob("*.lua")]:
+        code = re.sub(r"--.*|'[^']*'", "", file.read_text(encoding="utf-8"))
+        assert not re.search(r"\bblocks \*|\* blocks|\^|4294967296|0x|\bbit\.", code), file
+
+
+def test_the_call_of_an_item_has_its_offset(url: str, name: str) -> None:
+    with redis.Redis.from_url(url) as client, TimeBloom(client, name, capacity=1000) as seen:
+        config, calls = seen.config, calls_of(client, seen)
+        blocks, size = config.bits // (256 * config.hashes), 32 * config.hashes
+        call = calls.contains(7, Batch([DIGEST]))
+        assert call.args[-1] == packed([DIGEST], 1, [(blocks, size)])
+        assert call.args[-1][16:] == block_start(DIGEST, blocks, size).to_bytes(4, "little")
+
+
+@pytest.fixture
+def plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scripts are put together as docs/format.md says, and not as Python does it."""
+    shas: dict[str, str] = {}
+    monkeypatch.setattr(scripts, "_text", plain_text)
+    monkeypatch.setattr(
+        scripts,
+        "_sha",
+        lambda name: shas.setdefault(name, scripts.sha1(plain_text(name).encode()).hexdigest()),
+    )
+
+
+@pytest.mark.usefixtures("plain", "away_from_midnight")
+@pytest.mark.parametrize("error_rate", [1e-4, 1e-9])
+def test_scripts_that_are_put_together_plainly_do_the_same(
+    url: str, name: str, error_rate: float
+) -> None:
+    parameters: dict[str, Any] = {"capacity": 100, "slices": 3, "error_rate": error_rate}
+    items = [f"item {i}" for i in range(500)]
+    with redis.Redis.from_url(url) as client, TimeBloom(client, name, **parameters) as seen:
+        assert sum(seen.add_many(items)) >= 498
+        assert not any(seen.add_many(items))
+        assert all(seen.contains_many(items))
+        assert seen.import_many(["old"], calls_of(client, seen).labels[1]) == 1
+        assert [Claim.NEW, Claim.SEEN] == seen.claim_many(["new", items[0]])
+        seen.commit("new")
+        assert seen.info().items in (502, 503)
+        assert seen.last_seen("new") == seen.last_seen(items[0])
+        seen.clear()
+        assert seen.add("new")
