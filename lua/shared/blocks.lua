@@ -60,19 +60,27 @@ local function are_set(block, items, at, rows)
   return true
 end
 
+-- The bit of the item at `at` in a row, 0 or a later one, of the block that begins at `start`.
+local function bit_at(items, at, start, row)
+  return format('%d', 8 * start + 256 * row + byte(items, at + row))
+end
+
 -- The index in KEYS of the first part, other than KEYS[skipped], that holds the item at `at`; nil if none does. Most items
--- that a part does not hold show it in the first row, or in the second.
+-- that a part does not hold show it in one of three rows; then the block is not read.
 local function first_with(groups, items, at, skipped)
   local call = redis.call
   for i = 1, #groups do
     local group = groups[i]
     local start, rows = start_of(items, at, group), group.rows
-    local bit, next_bit = format('%d', 8 * start + byte(items, at)), nil
+    local first, second, third = bit_at(items, at, start, 0), nil, nil
     for key = group.first, group.last do
-      if key ~= skipped and call('GETBIT', KEYS[key], bit) == 1 then
-        next_bit = next_bit or (rows > 1 and format('%d', 8 * start + 256 + byte(items, at + 1)) or bit)
+      if key ~= skipped and call('GETBIT', KEYS[key], first) == 1 then
+        if not second then
+          second, third = bit_at(items, at, start, rows > 1 and 1 or 0), bit_at(items, at, start, rows > 2 and 2 or 0)
+        end
         if
-          call('GETBIT', KEYS[key], next_bit) == 1
+          call('GETBIT', KEYS[key], second) == 1
+          and call('GETBIT', KEYS[key], third) == 1
           and are_set(read_block(KEYS[key], start, group.bytes), items, at, rows)
         then
           return key

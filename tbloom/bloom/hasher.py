@@ -58,18 +58,16 @@ def packed(digests: Iterable[bytes], count: int, sizes: Sequence[tuple[int, int]
                 for digest in digests
             ]
         )
+    starts = Struct(f"<{len(sizes)}I").pack
     return b"".join(
-        [
-            columns_of(digest, count)
-            + b"".join([_U32(block_start(digest, blocks, size)) for blocks, size in sizes])
-            for digest in digests
-        ]
+        [columns_of(digest, count) + starts(*block_starts(digest, sizes)) for digest in digests]
     )
 
 
-def block_start(digest: bytes, blocks: int, size: int) -> int:
-    """The byte at which the item's block begins in a part of this number of blocks, each of ``size`` bytes."""
-    return HEADER_BYTES + block_of(digest, blocks) * size
+def block_starts(digest: bytes, sizes: Sequence[tuple[int, int]]) -> list[int]:
+    """The byte at which the item's block begins in parts of each size."""
+    hash = mmh3_32_uintdigest(digest, _BLOCK_SEED)
+    return [HEADER_BYTES + (hash * blocks >> 32) * size for blocks, size in sizes]
 
 
 def columns_of(digest: bytes, count: int) -> bytes:

@@ -79,8 +79,12 @@ class Layout:
         Once a slice has an entry, so has every later one. So all clients know from the layout alone
         that a slice which begins still needs its entry.
         """
-        earlier = [other for other in self._slices if other < label and other in live]
-        return None if label in self._slices or not earlier else max(earlier)
+        if not self._slices or label in self._slices:
+            return None
+        among = {*live}
+        return max(
+            (other for other in self._slices if other < label and other in among), default=None
+        )
 
     def beginning(self, items: int) -> Part:
         """The part of a slice that begins with room for ``items``."""
@@ -90,7 +94,8 @@ class Layout:
 
     def with_parts(self, changed: dict[str, list[Part]], live: list[str]) -> str:
         """The entries with these slices, and entries for all later ones."""
-        later = {label: self.parts(label) for label in live if label > min(changed)}
+        first = min(changed)
+        later = {label: self.parts(label) for label in live if label > first}
         return self._text({**self._slices, **later, **changed}, live)
 
     def reconfigured(self, new: Layout, live: list[str]) -> str:
@@ -122,10 +127,11 @@ class Layout:
         return Part(capacity, bits, hashes)
 
     def _text(self, slices: dict[str, list[Part]], live: list[str]) -> str:
+        oldest = min(live)
         return ";".join(
             f"{label}=" + ",".join(map(str, parts))
             for label, parts in sorted(slices.items())
-            if label >= min(live)
+            if label >= oldest
         )
 
 

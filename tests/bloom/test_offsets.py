@@ -11,7 +11,7 @@ import redis
 
 from tbloom import Claim, TimeBloom
 from tbloom.bloom.claims.commit import commit_call
-from tbloom.bloom.hasher import block_start, digest, packed
+from tbloom.bloom.hasher import block_starts, digest, packed
 from tbloom.bloom.layout import Layout
 from tbloom.bloom.script_calls import SliceCalls
 from tbloom.engine import scripts
@@ -114,7 +114,8 @@ def test_the_call_of_an_item_has_its_offset(url: str, name: str) -> None:
         blocks, size = config.bits // (256 * config.hashes), 32 * config.hashes
         call = calls.contains(7, Batch([DIGEST]))
         assert call.args[-1] == packed([DIGEST], 1, [(blocks, size)])
-        assert call.args[-1][16:] == block_start(DIGEST, blocks, size).to_bytes(4, "little")
+        [start] = block_starts(DIGEST, [(blocks, size)])
+        assert call.args[-1][16:] == start.to_bytes(4, "little")
 
 
 @pytest.fixture
