@@ -36,8 +36,7 @@ class AsyncTimeBloom(ClaimVerbs["asyncio.Redis | asyncio.RedisCluster"], AsyncDr
     async def add(self, item: Item, within: int | None = None) -> bool:
         """True: the item is new, and remembered from now on. False: seen within the window.
 
-        With ``within``, only that number of newest slices is asked. Items of other tasks that come while a call is on its
-        way go together in the next one.
+        With ``within``, only that number of newest slices is asked.
         """
         within = check_within(within, self.config.slices)
         kind = self._asked.get(("add", within)) or self._asked.setdefault(

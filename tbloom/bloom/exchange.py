@@ -38,7 +38,8 @@ class FilterExchange(Exchange):
         super().__init__(config.name)
         self.config = config
         self.clock = ServerClock()
-        self._current: SliceCalls | None = None
+        #: The calls of the current slice, as far as known.
+        self.calls: SliceCalls | None = None
         self._agreed: tuple[SliceCalls, bool] | None = None
         self._layouts: dict[int, Layout] = {}
         #: The shards whose layout names slices.
@@ -187,11 +188,11 @@ class FilterExchange(Exchange):
 
     def current_calls(self) -> SliceCalls:
         """The calls of the slice that the client believes current."""
-        current, now = self._current, self.clock.now()
+        current, now = self.calls, self.clock.now()
         if current is None or not current.begins <= now < current.ends:
-            current = self._current = SliceCalls(self.config, now, self._layouts)
+            current = self.calls = SliceCalls(self.config, now, self._layouts)
         return current
 
     def renew_calls(self) -> None:
         """Gives up the calls of the current slice: ``current_calls`` returns others."""
-        self._current = None
+        self.calls = None

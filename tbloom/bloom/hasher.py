@@ -48,16 +48,11 @@ def packed(digests: Iterable[bytes], count: int, sizes: Sequence[tuple[int, int]
     """The items as scripts take them: each its columns, ``16 * count`` bytes, and for each size of part (blocks, and bytes
     of a block) the byte at which its block begins: 4 bytes, the lowest first."""
     if count == len(sizes) == 1:
-        [(blocks, size)] = sizes
-        return b"".join(
-            [
-                digest
-                + _U32(
-                    HEADER_BYTES + (mmh3_32_uintdigest(digest, _BLOCK_SEED) * blocks >> 32) * size
-                )
-                for digest in digests
-            ]
-        )
+        [(blocks, size)], items = sizes, list[bytes]()
+        for digest in digests:
+            block = mmh3_32_uintdigest(digest, _BLOCK_SEED) * blocks >> 32
+            items.append(digest + _U32(HEADER_BYTES + block * size))
+        return b"".join(items)
     starts = Struct(f"<{len(sizes)}I").pack
     return b"".join(
         [columns_of(digest, count) + starts(*block_starts(digest, sizes)) for digest in digests]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable
+from functools import partial
 from typing import Any
 
 from tbloom.bloom.config import Config
@@ -52,7 +53,7 @@ class Parts:
     """The parts that a call names, as the scripts take them: one where new items go, then those of its size, then those
     of other sizes; the newest first of each size. ``ages``: for each part the number of its slice, two bytes."""
 
-    __slots__ = ("_digests", "_offsets", "ages", "keys", "sizes")
+    __slots__ = ("ages", "keys", "packed", "sizes")
 
     def __init__(self, named: list[tuple[str, Part, int]]) -> None:
         groups: dict[tuple[int, int], list[tuple[str, int]]] = {}
@@ -63,12 +64,12 @@ class Parts:
         self.ages = b"".join([(age + 1).to_bytes(2, "big") for _, age in in_order])
         #: The sizes, for the scripts' ``groups_of``.
         self.sizes = " ".join([f"{hashes}:{len(group)}" for (_, hashes), group in groups.items()])
-        self._offsets = [(blocks, hashes * ROW_BYTES) for blocks, hashes in groups]
-        self._digests = digests_for(max(hashes for _, hashes in groups))
-
-    def packed(self, digests: Iterable[bytes]) -> bytes:
-        """The items, for the scripts' ``find_block``."""
-        return packed(digests, self._digests, self._offsets)
+        #: Packs items, for the scripts' ``groups_of``. (Not a method: each call comes here.)
+        self.packed = partial(
+            packed,
+            count=digests_for(max(hashes for _, hashes in groups)),
+            sizes=[(blocks, hashes * ROW_BYTES) for blocks, hashes in groups],
+        )
 
 
 class ShardCalls:

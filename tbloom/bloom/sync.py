@@ -50,6 +50,7 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
         usual, exchange = self._usual, self._exchange
         if (
             usual is None
+            or usual.calls is not exchange.calls
             or within is not None
             or exchange.pending_answers.exist
             or not usual.begins <= monotonic_ns() < usual.ends

@@ -94,8 +94,10 @@ class KeptConnections(BeginsAnew):
     def ask(self, request: bytes, expected: Sequence[bytes]) -> bytes:
         """The reply to a request, as it came, if it is one of those expected. Else none: the connection is closed then, and
         the server may have executed the request."""
-        connection, reply = self.take(), b""
-        if connection is None:
+        reply = b""
+        try:
+            connection = self._free.pop()
+        except IndexError:
             return reply
         try:
             sock = socket_of(connection)

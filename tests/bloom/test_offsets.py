@@ -34,6 +34,11 @@ def calls_of(client: redis.Redis, seen: TimeBloom) -> SliceCalls:
     )
 
 
+def arguments_of(call: ScriptCall) -> tuple[Any, ...]:
+    """Those that come after the keys."""
+    return call.words[3 + len(call.keys) :]
+
+
 class Chooser:
     """Calls for one item whose block begins at chosen bytes, one for each size of part."""
 
@@ -51,7 +56,7 @@ class Chooser:
             "last_seen": lambda: self.calls.last_seen(batch),
             "commit": lambda: commit_call(self.calls, batch),
         }[verb]()
-        *args, items = call.args
+        *args, items = arguments_of(call)
         assert len(items) == len(DIGEST) + 4 * len(starts)
         places = b"".join(start.to_bytes(4, "little") for start in starts)
         status, answers, *_ = self._client.eval(
@@ -113,9 +118,9 @@ def test_the_call_of_an_item_has_its_offset(url: str, name: str) -> None:
         config, calls = seen.config, calls_of(client, seen)
         blocks, size = config.bits // (256 * config.hashes), 32 * config.hashes
         call = calls.contains(7, Batch([DIGEST]))
-        assert call.args[-1] == packed([DIGEST], 1, [(blocks, size)])
+        assert arguments_of(call)[-1] == packed([DIGEST], 1, [(blocks, size)])
         [start] = block_starts(DIGEST, [(blocks, size)])
-        assert call.args[-1][16:] == start.to_bytes(4, "little")
+        assert arguments_of(call)[-1][16:] == start.to_bytes(4, "little")
 
 
 @pytest.fixture

@@ -471,7 +471,7 @@ def test_of_two_calls_without_an_answer_the_refused_one_hides_no_answer(
         lost.close()
         with TimeBloom.from_url(url, name, capacity=300, shards=shards) as other:
             other.reconfigure()
-        seen._exchange._current = None  # as after midnight
+        seen._exchange.calls = None  # as after midnight
         assert seen.add("x") is True
         with pytest.raises(ConfigMismatch):
             seen.add("x")

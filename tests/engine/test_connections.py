@@ -88,10 +88,10 @@ def test_late_reply_is_not_the_next_call_s(own_server: LocalRedis, name: str) ->
 def test_error_reply_leaves_the_connection_in_use(url: str, name: str, client: redis.Redis) -> None:
     """The server's "no" is a reply like others; the scripts that it has forgotten are sent in full."""
     with TimeBloom.from_url(named(url, name), name) as seen:
-        assert seen.add("a")
+        assert seen.add_many(["a"]) == [True]
         before = connections(client, name)
         client.script_flush()
-        assert not seen.add("a")
+        assert seen.add_many(["a"]) == [False]
         client.script_flush()
         assert seen.add_many(["a", *map(str, range(1000))]) == [False, *[True] * 1000]
         assert connections(client, name) == before

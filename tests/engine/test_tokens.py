@@ -112,11 +112,6 @@ class Quiet(Exchange):
 
     _prepare = _accept = _rest_of = None  # type: ignore[assignment]
 
-    @property
-    def lanes(self) -> LanePool:
-        """Those of this process."""
-        return self._lanes
-
 
 @needs_fork
 def test_forked_child_is_another_client() -> None:
