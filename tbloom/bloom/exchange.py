@@ -76,7 +76,7 @@ class FilterExchange(Exchange):
         current = self.current_calls()
         for batch in [*batches]:
             # A batch whose answers are lost stays as it is: the server may have executed its call.
-            if len(batch.digests) > 1 and not batch.copies:
+            if len(batch.digests) > 1 and not batch.sent:
                 batches += self._split(batch, items_per_call(current.shard(batch.shard)))
         for batch in batches:
             batch.known = current

@@ -35,10 +35,9 @@ class Batch:
     known: Any = None
     #: The generation of its shard that its last call was made for.
     generation: str = ""
-    #: The copies of its call that were sent, and to which no reply has come.
-    copies: int = 0
-    #: When the first of these was sent, and until when the server may know its answers (ms, monotonic).
+    #: When the oldest copy of its call was sent that may have been executed, without a reply (ms, monotonic); 0: none was.
     sent: int = 0
+    #: Until when the server may know its answers, if they are lost.
     until: int = 0
     #: Of a copy: the batch whose lost answers it gets.
     first: Batch | None = None

@@ -186,7 +186,7 @@ class Exchange(BeginsAnew):
                 self.pending_answers.keep_new(
                     new, self._lasts(batch), batch.first, batch.shard, batch.generation
                 )
-            elif batch.copies and not batch.first:  # the first one is kept
+            elif batch.sent and not batch.first:  # the first one is kept
                 self.pending_answers.keep_lost(batch, self._lasts(batch))
 
     def _lasts(self, batch: Batch) -> int:
@@ -214,8 +214,7 @@ class Exchange(BeginsAnew):
         """Sends a call for each batch; returns the batches that must be sent next."""
         now = time.monotonic_ns() // 1_000_000
         for batch in batches:
-            batch.sent = batch.sent if batch.copies else now
-            batch.copies += 1
+            batch.sent = batch.sent or now
         replies = yield calls
         failed = Failure in map(type, replies)
         if failed:
@@ -223,8 +222,8 @@ class Exchange(BeginsAnew):
         left, errors = list[Batch](), []
         for batch, reply in zip(batches, replies, strict=True):
             if isinstance(reply, Failure):
-                # The server may have executed an earlier copy.
-                batch.copies -= not reply.answer_lost
+                if not reply.answer_lost:
+                    batch.sent = 0
                 continue
             try:
                 left += self._rest_of(batch) if accept(batch, reply) else [batch]
@@ -232,7 +231,7 @@ class Exchange(BeginsAnew):
                 errors.append(error)
                 if batch.first and batch.answers is None:
                     batch.answers = ""  # refused, so no earlier copy was executed
-            batch.copies = 0  # last, for the case of an interrupt
+            batch.sent = 0  # last, for the case of an interrupt
         if failed:
             yield from raise_first(calls, replies)
         if errors:

@@ -65,8 +65,7 @@ class PendingAnswers(BeginsAnew):
     def keep_lost(self, batch: Batch, lasts: int) -> None:
         """Keeps a batch that got no reply, while the server may know its answers; ``lasts``: how long (ms) its items
         are remembered."""
-        now = now_ms()
-        batch.until = min(now + lasts, (batch.sent or now) + LANE_TTL_MS)
+        batch.until = min(now_ms() + lasts, batch.sent + LANE_TTL_MS)
         self._kept.append(batch)
         self.exist = True
 

@@ -10,7 +10,7 @@ import pytest
 from tbloom import TBloomError
 from tbloom.engine import pending
 from tbloom.engine.batches import Batch
-from tbloom.engine.pending import PendingAnswers
+from tbloom.engine.pending import PendingAnswers, now_ms
 from tbloom.engine.tokens import LANE_TTL_MS, LanePool
 
 
@@ -41,7 +41,7 @@ def test_what_is_kept_is_kept_for_an_hour_and_no_longer_than_it_is_remembered(
 ) -> None:
     answers, [new, lost] = PendingAnswers(), digests(2)
     answers.keep_new([new], lasts)
-    answers.keep_lost(Batch([lost], token=LanePool().take(), copies=1), lasts)
+    answers.keep_lost(Batch([lost], token=LanePool().take(), sent=now_ms()), lasts)
     clock[0] += (min(lasts, LANE_TTL_MS) - 1) * 1_000_000
     assert new in answers
     assert lost in answers
@@ -56,7 +56,7 @@ def test_what_is_over_takes_no_memory(clock: list[int], few: int) -> None:
     answers, lanes = PendingAnswers(), LanePool()
     answers.keep_new(digests(few), LANE_TTL_MS)
     for item in digests(few + 1, few):
-        answers.keep_lost(Batch([item], token=lanes.take(), copies=1), LANE_TTL_MS)
+        answers.keep_lost(Batch([item], token=lanes.take(), sent=now_ms()), LANE_TTL_MS)
     assert 1 == len(answers.batches_of(digests(1, few)))
     assert 1 == len(answers.oldest_batches())
     clock[0] += (LANE_TTL_MS + 60_000) * 1_000_000
@@ -69,7 +69,7 @@ def test_what_is_over_takes_no_memory(clock: list[int], few: int) -> None:
 def test_an_answer_is_lost_from_when_its_call_was_sent_on(clock: list[int]) -> None:
     """The server counts from then: resends may have taken most of the hour."""
     answers = PendingAnswers()
-    batch = Batch(digests(1), token=LanePool().take(), sent=clock[0] // 1_000_000, copies=1)
+    batch = Batch(digests(1), token=LanePool().take(), sent=now_ms())
     clock[0] += 3_000 * 10**9
     answers.keep_lost(batch, 10**9)
     clock[0] += 599 * 10**9
@@ -88,7 +88,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
 def test_of_too_many_lost_answers_the_oldest_are_asked_for_first(few: int) -> None:
     answers, lanes = PendingAnswers(), LanePool()
     for first in range(0, few + 25, 10):
-        answers.keep_lost(Batch(digests(10, first), token=lanes.take(), copies=1), LANE_TTL_MS)
+        answers.keep_lost(Batch(digests(10, first), token=lanes.take(), sent=now_ms()), LANE_TTL_MS)
     assert [] == answers.batches_of(digests(1, 1000))
     oldest = answers.oldest_batches()
     assert [digests(10), digests(10, 10), digests(10, 20)] == [batch.digests for batch in oldest]
@@ -101,7 +101,7 @@ def test_of_too_many_lost_answers_the_oldest_are_asked_for_first(few: int) -> No
 
 def test_of_two_who_ask_for_lost_answers_one_gets_them(few: int) -> None:
     answers = PendingAnswers()
-    answers.keep_lost(Batch(digests(few), token=LanePool().take(), copies=1), LANE_TTL_MS)
+    answers.keep_lost(Batch(digests(few), token=LanePool().take(), sent=now_ms()), LANE_TTL_MS)
     [one], [other] = answers.batches_of(digests(1)), answers.batches_of(digests(1, 7))
     answers.keep_new(one.digests, LANE_TTL_MS, one.first)
     assert digests(few) == [*answers.take_new(digests(few))]
