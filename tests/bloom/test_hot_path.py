@@ -15,7 +15,7 @@ from tests.helpers.making import needs_kept
 
 PACKAGE = Path(tbloom.__file__).parent
 CONTRIBUTING = (PACKAGE.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
-MOST_FRAMES, MOST_MODULES, MOST_GENERATORS = 32, 9, 4
+MOST_FRAMES, MOST_MODULES, MOST_GENERATORS = 34, 9, 4
 
 
 def frames_of_a_warm_add(url: str, name: str) -> list[tuple[str, bool]]:
