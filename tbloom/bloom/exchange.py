@@ -14,6 +14,7 @@ from tbloom.bloom.script_calls import ShardCalls, SliceCalls
 from tbloom.engine.batches import Batch
 from tbloom.engine.exchange import Exchange, ServerClock
 from tbloom.engine.flow import Flow, Status, chunks, text
+from tbloom.engine.pending import now_ms
 from tbloom.engine.server import check_stored
 from tbloom.engine.tokens import Lane
 from tbloom.errors import ConfigMismatch, FilterFull, TBloomError
@@ -57,7 +58,7 @@ class FilterExchange(Exchange):
         """A batch of one item; ``lane``: that of its call, which the server may have executed."""
         shards = self.config.shards
         shard = shard_of(digest, shards) if shards > 1 else 0
-        return Batch([digest], shard, lane, copies=int(lane is not None))
+        return Batch([digest], shard, lane, sent=now_ms() if lane else 0)
 
     def keep_new(self, digest: bytes) -> None:
         """Keeps a new item whose caller has gone."""

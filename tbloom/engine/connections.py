@@ -11,9 +11,8 @@ import os
 import socket
 import sys
 from collections import Counter, defaultdict, deque
-from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from contextlib import suppress
-from itertools import repeat
 from typing import Any, ClassVar, TypeVar
 
 from redis import Connection, ConnectionPool, Redis, RedisCluster, ResponseError
@@ -124,11 +123,11 @@ class KeptConnections(BeginsAnew):
         """Adds the reply, or the server's error, to each call."""
         connection = self.take() or self._pool.get_connection()
         try:
-            sock, requests = socket_of(connection), [call.packed for call in calls]
-            for some in [requests] if sock else chunks(requests, AT_ONCE):
-                first = len(replies)
-                for data in window(some):
-                    if len(replies) == first:
+            is_short = len(calls) <= AT_ONCE
+            sock = None if is_short else socket_of(connection)
+            for some in [calls] if is_short or sock else chunks(calls, AT_ONCE):
+                for number, data in enumerate(window(some)):
+                    if number == 0:
                         connection.send_packed_command((data,), check_health=False)
                     elif data and sock:  # redis-py might reconnect here, and lose replies
                         sock.sendall(data)
@@ -187,7 +186,7 @@ class AsyncConnections(BeginsAnew):
         """Adds the reply, or the server's error, to each call."""
         connection = free.pop() if free else await self._open()
         try:
-            for data in window([call.packed for call in calls]):
+            for data in window(calls):
                 async with timeout(self._time_limit):
                     if data:
                         await connection.send_packed_command((data,), check_health=False)
@@ -244,12 +243,12 @@ async def cancellable(work: Coroutine[Any, Any, T]) -> T:
     return task.result()
 
 
-def window(requests: Sequence[bytes]) -> Iterator[bytes]:
-    """For each reply, what is sent before it is read: the first requests together, then one for each reply that has come,
-    so that the server always has its next one."""
-    yield b"".join(requests[:AT_ONCE])
-    yield from requests[AT_ONCE:]
-    yield from repeat(b"", min(len(requests), AT_ONCE) - 1)
+def window(calls: Sequence[Any]) -> list[bytes]:
+    """For each reply, what is sent before it is read: the first calls together, then one for each reply that has come, so
+    that the server always has its next one."""
+    requests = [call.packed for call in calls]
+    rest = [b""] * (min(len(requests), AT_ONCE) - 1)
+    return [b"".join(requests[:AT_ONCE]), *requests[AT_ONCE:], *rest]
 
 
 def socket_of(connection: Any) -> socket.socket | None:
