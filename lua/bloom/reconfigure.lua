@@ -3,8 +3,8 @@
 -- Includes   clock, keys, layouts
 --
 -- KEYS[1]    the filter's parameters
--- KEYS[2]    the layout (shared/layouts.lua). KEYS[2..] are missing for the key that a sharded filter's clients compare their
---            parameters with (open.lua)
+-- KEYS[2]    the layout (shared/layouts.lua). KEYS[2..] are missing for the key that a sharded filter's clients compare
+--            their parameters with (open.lua)
 -- KEYS[3]    the register of parts
 -- KEYS[4..]  all parts of live slices
 --

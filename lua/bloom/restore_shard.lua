@@ -3,13 +3,13 @@
 -- Includes   keys, layouts
 --
 -- KEYS[1]    the filter's parameters
--- KEYS[2]    the layout (add.lua)
+-- KEYS[2]    the layout (shared/layouts.lua)
 -- KEYS[3]    the register of parts
 -- KEYS[4..]  the temporary name of each part, and then, in the same order, the final ones
 --
 -- ARGV[1]    the parameters
 -- ARGV[2]    when they are dropped (ms)
--- ARGV[3]    the layout without a generation: a new one begins
+-- ARGV[3]    the layout without its version: a new generation begins
 -- ARGV[4]    when the layout is dropped (ms)
 -- ARGV[5]    when the register is dropped (ms)
 -- ARGV[6..]  when each part is dropped (ms)

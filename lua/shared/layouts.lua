@@ -2,8 +2,9 @@
 --
 -- Includes   clock, keys
 --
--- '1557273600000000.2;20190508=1000:28672:14,2000:61440:16;20190509=4000:103936:14': the version, which is the generation
--- and the number of changes since it began (none is left out), and then the entries, sorted by label.
+-- '1557273600000000.1557277200123456;20190508=1000:28672:14,2000:61440:16;20190509=4000:103936:14': the version, which is
+-- the generation and when the layout changed last (us; left out before the first change), and then the entries, sorted by
+-- label. (A number of changes would name two layouts alike on a server that has come back without the latest ones.)
 
 -- The version of a layout; '' if there is none. (Of another program's text, the text.)
 local function version_of(layout)
@@ -15,13 +16,14 @@ local function begun_layout(entries)
   return new_generation() .. (entries == '' and '' or ';') .. entries
 end
 
--- The version after that of a layout.
+-- The version of a layout that changes now; a later one than before, whatever the clock says.
 local function next_version(layout)
-  local generation, changes = string.match(layout, '^(%d+)%.?(%d*)')
-  return string.format('%s.%d', generation, (tonumber(changes) or 0) + 1)
+  local generation, changed = string.match(layout, '^(%d+)%.?(%d*)')
+  local last = tonumber(changed) or tonumber(generation)
+  return string.format('%s.%016.0f', generation, math.max(tonumber(new_generation()), last + 1))
 end
 
--- The next version of a layout, with these parts by label, and without the slices before the oldest one.
+-- A layout as it is from now on: with these parts by label, and without the slices before the oldest one.
 local function next_layout(layout, changed, oldest)
   local parts, labels = {}, {}
   for label, known in string.gmatch(layout, ';(%w+)=([^;]*)') do parts[label] = known end

@@ -5,10 +5,10 @@ slice gets a further part of twice the capacity, and so on; new items go into th
 slice that follows one that grew begins with a part as large as that one needed.
 
 The layout is stored as text, and names only the slices that have other parts than the usual one:
-``1557273600000000.2;20190508=1000:28672:14,2000:61440:16;20190509=4000:103936:14`` (capacity:bits:hashes).
+``1557273600000000.1557277200123456;20190508=1000:28672:14,2000:61440:16`` (capacity:bits:hashes).
 Sizes are stored, so that a client need not derive those of others. It begins with its version: the filter's
-generation, when this was first used since the last ``clear()`` (us), and the number of changes since. A call names the
-version that its client knows, and the scripts make the next one (``lua/shared/layouts.lua``).
+generation, when this was first used since the last ``clear()`` (us), and when the layout changed last (us), if it has. A
+call names the version that its client knows, and the scripts make the next one (``lua/shared/layouts.lua``).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tbloom.errors import TBloomError
 _ENTRY = re.compile(
     r"(\w{1,32})=(\d{1,16}:\d{1,10}:\d{1,2}(?:,\d{1,16}:\d{1,10}:\d{1,2})*)", re.ASCII
 )
-_VERSION = re.compile(r"(\d{16})(\.\d{1,9})?(?=;|$)", re.ASCII)
+_VERSION = re.compile(r"(\d{16})(\.\d{16})?(?=;|$)", re.ASCII)
 # Far more than a slice whose parts double can have, and 1024 such slices.
 _MAX_PARTS, _MAX_TEXT = 1024, 1 << 20
 

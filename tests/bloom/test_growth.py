@@ -100,6 +100,27 @@ async def test_a_part_never_holds_more_than_its_capacity(
     assert 998 <= sum(counts) <= 1000
 
 
+async def test_a_server_that_comes_back_without_its_last_changes_has_other_versions(
+    make: Make, client: redis.Redis, name: str
+) -> None:
+    """A client knows a growth that the server has lost; another client makes another one."""
+    ours, theirs = (make(capacity=50, slices=3, error_rate=1e-9, shards=1) for _ in range(2))
+    items, others = ([f"{kind} {i}" for i in range(60)] for kind in ("item", "other"))
+    await ours.add_many(items[:10])
+    kept = {key: client.dump(key) for key in client.keys(f"{{{name}}}:*")}
+    await ours.add_many(items)
+    before = client.get(f"{{{name}}}:layout")
+    client.delete(*client.keys(f"{{{name}}}:*"))
+    for key, value in kept.items():
+        client.restore(key, 600_000, value)
+    older = (await theirs.info()).slices[0].label
+    assert await theirs.import_many(others, older) == 60
+    assert before.partition(";")[0] != client.get(f"{{{name}}}:layout").partition(";")[0]
+    await ours.add_many(items)
+    assert all(await theirs.contains_many([*items, *others]))
+    assert all(await ours.contains_many([*items, *others]))
+
+
 @pytest.mark.parametrize(("capacity", "number"), [(50, 500), (1, 5000)])
 async def test_a_batch_that_fills_a_part_is_answered_to_the_end(
     make: Make, capacity: int, number: int

@@ -27,7 +27,9 @@ def grown(config: Config, now: int, parts: int) -> SliceCalls:
     for label in labels[::-1]:
         for _ in range(parts - 1):
             entries = Layout(config, entries).grown(label, [label, labels[-1]])
-    return SliceCalls(config, now, {0: Layout(config, f"1557273600000000.1;{entries}")})
+    return SliceCalls(
+        config, now, {0: Layout(config, f"1557273600000000.1557277200123456;{entries}")}
+    )
 
 
 @pytest.fixture(scope="module")

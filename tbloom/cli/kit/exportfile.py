@@ -12,7 +12,7 @@ line of JSON each; the record of a part is followed by the part's bytes::
     {"end": {"parts": 2}}
 
 Times are in ms since the epoch, by the server's clock; -2 stands for a missing key. ``parameters`` are
-the text on the server, ``layout`` too but for the generation, and the bytes are those of Redis' strings, so servers of all
+the text on the server, ``layout`` too but for its version, and the bytes are those of Redis' strings, so servers of all
 versions can take them. The file has no names of keys: the filter may get another name.
 """
 
@@ -61,7 +61,7 @@ class Header(NamedTuple):
 
 
 class Shard(NamedTuple):
-    """A shard's layout without its generation, and when its keys other than parts expire."""
+    """A shard's layout without its version, and when its keys other than parts expire."""
 
     shard: int
     layout: str
