@@ -13,11 +13,9 @@ from redis import RedisError
 from tbloom.bloom.claims.heartbeat import run_in_task
 from tbloom.bloom.claims.held import Claim
 from tbloom.bloom.claims.verbs import ClaimVerbs
-from tbloom.bloom.hasher import digest
 from tbloom.engine.aio import AsyncDriver
-from tbloom.engine.together import Asked
 from tbloom.errors import TBloomError
-from tbloom.items import Item, check_within
+from tbloom.items import Item
 
 if TYPE_CHECKING:
     from redis import asyncio  # noqa: F401 - named in the class's bases
@@ -28,29 +26,6 @@ class AsyncTimeBloom(ClaimVerbs["asyncio.Redis | asyncio.RedisCluster"], AsyncDr
 
     _OTHER = "TimeBloom"
     _heartbeat: Task[None] | None = None
-
-    def _begin(self) -> None:
-        super()._begin()
-        self._asked: dict[tuple[str, int], Asked] = {}
-
-    async def add(self, item: Item, within: int | None = None) -> bool:
-        """True: the item is new, and remembered from now on. False: seen within the window.
-
-        With ``within``, only that number of newest slices is asked.
-        """
-        within = check_within(within, self.config.slices)
-        kind = self._asked.get(("add", within)) or self._asked.setdefault(
-            ("add", within), self._adding(within)
-        )
-        return await self._together().ask(kind, digest(item))
-
-    async def contains(self, item: Item, within: int | None = None) -> bool:
-        """Has the item been seen within the window, or the newest ``within`` slices? Changes nothing."""
-        within = check_within(within, self.config.slices)
-        kind = self._asked.get(("contains", within)) or self._asked.setdefault(
-            ("contains", within), self._looking(within)
-        )
-        return await self._together().ask(kind, digest(item))
 
     @asynccontextmanager
     async def claiming(self, item: Item, within: int | None = None) -> AsyncIterator[bool]:

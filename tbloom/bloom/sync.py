@@ -39,8 +39,8 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
 
     def _begin(self) -> None:
         super()._begin()
-        self._adds = Threads(self.run, self._adding(self.config.slices))
-        self._looks = Threads(self.run, self._looking(self.config.slices))
+        self._adds = Threads(self.run, self._asked_adding(self.config.slices))
+        self._looks = Threads(self.run, self._asked_looking(self.config.slices))
 
     def add(self, item: Item, within: int | None = None) -> bool:
         """True: the item is new, and remembered from now on. False: seen within the window.

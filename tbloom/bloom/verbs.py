@@ -34,9 +34,20 @@ class Verbs(Base[Client]):
 
         With ``within``, only that number of newest slices is asked.
         """
-        slices = self.config.slices
-        within = slices if within is None else check_within(within, slices)
+        within = check_within(within, self.config.slices)
         return self._agreed(self._add_one, digest(item), within)
+
+    @add.together
+    def _adding(self, item: Item, within: int | None = None) -> tuple[Asked, bytes]:
+        return self._asked_adding(check_within(within, self.config.slices)), digest(item)
+
+    def _asked_adding(self, within: int) -> Asked:
+        return Asked(
+            ("add", within),
+            lambda key: self._agreed(self._add_one, key, within),
+            lambda keys: self._agreed(self._add_digests, keys, within),
+            self._exchange.keep_new,
+        )
 
     @verb
     def add_many(self, items: Iterable[Item], within: int | None = None) -> Flow[list[bool]]:
@@ -48,16 +59,27 @@ class Verbs(Base[Client]):
     @verb
     def contains(self, item: Item, within: int | None = None) -> Flow[bool]:
         """Has the item been seen within the window, or the newest ``within`` slices? Changes nothing."""
-        within, key = check_within(within, self.config.slices), digest(item)
-        if self._is_cached(key, within):
-            return True
-        return (yield from self._agreed(self._contains_digests, [key], within))[0]
+        within = check_within(within, self.config.slices)
+        return self._agreed(self._contains_one, digest(item), within)
+
+    @contains.together
+    def _looking(self, item: Item, within: int | None = None) -> tuple[Asked, bytes]:
+        return self._asked_looking(check_within(within, self.config.slices)), digest(item)
+
+    def _asked_looking(self, within: int) -> Asked:
+        return Asked(
+            ("contains", within),
+            lambda key: self._agreed(self._contains_one, key, within),
+            lambda keys: self._agreed(self._contains_digests, keys, within),
+            None,
+        )
 
     @verb
     def contains_many(self, items: Iterable[Item], within: int | None = None) -> Flow[list[bool]]:
         """``contains`` for each item, in order."""
-        within = check_within(within, self.config.slices)
-        return self._agreed(self._contains_digests, digests_of(items), within)
+        within, digests = check_within(within, self.config.slices), digests_of(items)
+        answers = yield from self._agreed(self._contains_digests, digests, within)
+        return [answers.get(digest, True) for digest in digests]
 
     @verb
     def last_seen(self, item: Item) -> Flow[Period | None]:
@@ -146,26 +168,6 @@ class Verbs(Base[Client]):
         """
         return self._agreed(lambda: reconfigure(self.config, self._exchange.clock))
 
-    def _adding(self, within: int) -> Asked:
-        """How ``add`` asks for items that go together."""
-        return Asked(
-            lambda key: self._agreed(self._add_one, key, within),
-            lambda keys: self._agreed(self._add_digests, keys, within),
-            self._exchange.keep_new,
-        )
-
-    def _looking(self, within: int) -> Asked:
-        """How ``contains`` asks for items that go together."""
-
-        def one(key: bytes) -> Flow[bool]:
-            return (yield from self._agreed(self._contains_digests, [key], within))[0]
-
-        def many(keys: list[bytes]) -> Flow[dict[bytes, bool]]:
-            answers = yield from self._agreed(self._contains_digests, keys, within)
-            return dict(zip(keys, answers, strict=True))
-
-        return Asked(one, many, None)
-
     def _add_one(self, key: bytes, within: int, lane: Lane | None = None) -> Flow[bool]:
         """Is the item new? ``lane``: that of a call with it which got no answer."""
         exchange = self._exchange
@@ -186,13 +188,19 @@ class Verbs(Base[Client]):
         self._cache_seen(answers, calls)
         return answers
 
-    def _contains_digests(self, digests: list[bytes], within: int) -> Flow[list[bool]]:
+    def _contains_one(self, key: bytes, within: int) -> Flow[bool]:
+        if self._is_cached(key, within):
+            return True
+        return (yield from self._contains_digests([key], within)).get(key, True)
+
+    def _contains_digests(self, digests: list[bytes], within: int) -> Flow[dict[bytes, bool]]:
+        """Which of the items have been seen? One without an answer is in the local cache."""
         exchange, calls = self._exchange, self._exchange.current_calls()
         batches = exchange.batches(self._not_cached(digests, within))
         yield from exchange.ask(batches, lambda batch: batch.known.contains(within, batch))
         answers = answers_of(batches)
         self._cache_seen((key for key, seen in answers.items() if seen), calls)
-        return [answers.get(digest, True) for digest in digests]
+        return answers
 
     def _last_seen(self, digests: list[bytes]) -> Flow[list[Period | None]]:
         batches, period = self._exchange.batches(digests), self.config.window.period

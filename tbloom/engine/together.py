@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextlib import suppress
 from threading import Lock
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -26,8 +26,10 @@ Signal = TypeVar("Signal")
 
 
 class Asked(NamedTuple):
-    """How items of one kind are asked for; the same object for items that can go together."""
+    """How an item is asked for."""
 
+    #: Equal for items that can go together.
+    kind: Hashable
     #: The flows for one item, and for several.
     one: Callable[[Any], Flow[bool]]
     many: Callable[[list[Any]], Flow[dict[Any, bool]]]
@@ -51,6 +53,14 @@ class Waiting(Generic[Signal]):
         if self.has_gone and answer is True and keep:
             keep(self.item)
 
+    def given(self) -> bool | None:
+        """The answer; None: the call has none for this item, or was refused, perhaps for another one. Raises its error."""
+        if self.answer is None or isinstance(self.answer, TBloomError):
+            return None
+        if isinstance(self.answer, Exception):  # an object of its own for each caller
+            raise type(self.answer)(*self.answer.args) from self.answer
+        return self.answer
+
     def leave(self, keep: Callable[[Any], None] | None) -> None:
         """The caller was interrupted or cancelled."""
         self.has_gone = True
@@ -58,22 +68,22 @@ class Waiting(Generic[Signal]):
             keep(self.item)
 
 
-def hand_out(waiting: list[Waiting[Any]], answers: dict[Any, bool], kind: Asked) -> None:
+def hand_out(waiting: list[Waiting[Any]], answers: dict[Any, bool], asked: Asked) -> None:
     """Gives each caller its answer; an item is new once."""
     for each in waiting:
         answer = answers.get(each.item, False)
-        if kind.keep:
+        if asked.keep:
             answers[each.item] = False
-        each.take(answer, kind.keep)
+        each.take(answer, asked.keep)
 
 
 class Threads(BeginsAnew):
     """The items of one kind, from any number of threads. The one that has the lock sends for all that wait."""
 
-    __slots__ = ("_kind", "_run", "_waiting", "lock")
+    __slots__ = ("_asked", "_run", "_waiting", "lock")
 
-    def __init__(self, run: Callable[[Flow[Any]], Any], kind: Asked) -> None:
-        self._run, self._kind = run, kind
+    def __init__(self, run: Callable[[Flow[Any]], Any], asked: Asked) -> None:
+        self._run, self._asked = run, asked
         super().__init__()
 
     def begin(self) -> None:
@@ -99,13 +109,10 @@ class Threads(BeginsAnew):
                 finally:
                     lock.release()
         except BaseException:
-            own.leave(self._kind.keep)
+            own.leave(self._asked.keep)
             raise
-        if isinstance(own.answer, bool):
-            return own.answer
-        if own.answer is None or isinstance(own.answer, TBloomError):  # perhaps for another item
-            return bool(self._run(self._kind.one(item)))
-        raise type(own.answer)(*own.answer.args) from own.answer
+        answer = own.given()
+        return bool(self._run(self._asked.one(item))) if answer is None else answer
 
     def _send(self, own: Waiting[Any], lock: Any) -> None:
         """Sends for all that wait."""
@@ -118,8 +125,8 @@ class Threads(BeginsAnew):
         for each in taken:
             each.signal = lock
         try:
-            answers = self._run(self._kind.many([each.item for each in taken]))
-            hand_out(taken, answers, self._kind)
+            answers = self._run(self._asked.many([each.item for each in taken]))
+            hand_out(taken, answers, self._asked)
         except Exception as error:  # noqa: BLE001 - each caller raises it
             for each in taken:
                 each.answer = error
@@ -136,26 +143,23 @@ class Tasks:
         self._waiting: deque[tuple[Asked, Waiting[asyncio.Future[None]]]] = deque()
         self._batches = set[asyncio.Task[None]]()
 
-    async def ask(self, kind: Asked, item: Any) -> bool:
+    async def ask(self, asked: Asked, item: Any) -> bool:
         """The answer to an item."""
         if self._call is None:
             own_call = self._call = object()
             try:
-                return bool(await self._run(kind.one(item)))
+                return bool(await self._run(asked.one(item)))
             finally:
                 self._end(own_call)
         own = Waiting(item, self.loop.create_future())
-        self._waiting.append((kind, own))
+        self._waiting.append((asked, own))
         try:
             await own.signal
         except BaseException:
-            own.leave(kind.keep)
+            own.leave(asked.keep)
             raise
-        if isinstance(own.answer, bool):
-            return own.answer
-        if own.answer is None or isinstance(own.answer, TBloomError):  # perhaps for another item
-            return bool(await self._run(kind.one(item)))
-        raise type(own.answer)(*own.answer.args) from own.answer
+        answer = own.given()
+        return bool(await self._run(asked.one(item))) if answer is None else answer
 
     def go_on(self) -> None:
         """Sends for those that wait: the call that they wait for has failed, and is retried."""
@@ -166,26 +170,27 @@ class Tasks:
             return
         self._call = None
         if self._waiting:
-            batch = self._call = self.loop.create_task(self._send())
+            asked, taken = self._taken()
+            self._call = batch = self.loop.create_task(self._send(asked, taken))
             self._batches.add(batch)
             batch.add_done_callback(self._batches.discard)
 
-    async def _send(self) -> None:
-        """Sends for those that wait with the kind of the first."""
-        own_call, taken, others = self._call, list[Waiting[Any]](), deque[Any]()
-        kind = self._waiting[0][0]
-        for asked, each in self._waiting:
-            if each.has_gone:
-                continue
-            if asked is kind and len(taken) < MOST:
+    def _taken(self) -> tuple[Asked, list[Waiting[Any]]]:
+        """Those that wait with the kind of the first."""
+        asked, taken, others = self._waiting[0][0], list[Waiting[Any]](), deque[Any]()
+        for other, each in self._waiting:
+            if other.kind == asked.kind and len(taken) < MOST:
                 taken.append(each)
             else:
-                others.append((asked, each))
+                others.append((other, each))
         self._waiting = others
+        return asked, taken
+
+    async def _send(self, asked: Asked, taken: list[Waiting[Any]]) -> None:
+        """Sends for those that wait."""
         try:
-            if taken:
-                answers = await self._run(kind.many([each.item for each in taken]))
-                hand_out(taken, answers, kind)
+            if items := [each.item for each in taken if not each.has_gone]:
+                hand_out(taken, await self._run(asked.many(items)), asked)
         except Exception as error:  # noqa: BLE001 - each caller raises it
             for each in taken:
                 each.answer = error
@@ -193,4 +198,4 @@ class Tasks:
             for each in taken:
                 if not each.signal.done():
                     each.signal.set_result(None)
-            self._end(own_call)
+            self._end(asyncio.current_task())

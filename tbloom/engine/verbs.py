@@ -19,10 +19,12 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar,
 
 if TYPE_CHECKING:
     from tbloom.engine.flow import Flow
+    from tbloom.engine.together import Asked, Tasks
 
 P = ParamSpec("P")
 T = TypeVar("T")
 AnyFlow = Callable[..., "Flow[Any]"]
+Asking = TypeVar("Asking", bound=Callable[..., "tuple[Asked, Any]"])
 
 
 class verb(Generic[P, T]):  # noqa: N801 - a decorator
@@ -30,6 +32,12 @@ class verb(Generic[P, T]):  # noqa: N801 - a decorator
 
     def __init__(self, flow: Callable[Concatenate[Any, P], Flow[T]]) -> None:
         self.flow, self.__doc__ = flow, flow.__doc__
+        self.asked: Callable[..., tuple[Asked, Any]] | None = None
+
+    def together(self, asked: Asking) -> Asking:
+        """Declares how tasks ask for an item of this verb, so that items go together (``engine/together``)."""
+        self.asked = asked
+        return asked
 
     if TYPE_CHECKING:  # what stands in the classes in its place
 
@@ -53,8 +61,8 @@ class SyncVerbs:
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
-        for name, flow in _declared(cls):
-            setattr(cls, name, _finished(_method(flow), flow, cls))
+        for name, declared in _declared(cls):
+            setattr(cls, name, _finished(_method(declared.flow), declared.flow, cls))
 
     def run(self, flow: Flow[T]) -> T:
         """The answer of a flow (``tbloom.engine.flow``), whose calls are sent as those of the verbs are."""
@@ -66,20 +74,27 @@ class AsyncVerbs:
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
-        for name, flow in _declared(cls):
-            setattr(cls, name, _finished(_coroutine(flow), flow, cls))
+        for name, declared in _declared(cls):
+            method = (
+                _coroutine(declared.flow) if declared.asked is None else _joining(declared.asked)
+            )
+            setattr(cls, name, _finished(method, declared.flow, cls))
 
     async def run(self, flow: Flow[T]) -> T:
         """The answer of a flow (``tbloom.engine.flow``), whose calls are sent as those of the verbs are."""
         raise NotImplementedError
 
+    def _together(self) -> Tasks:
+        """The tasks whose items go together."""
+        raise NotImplementedError
 
-def _declared(cls: type) -> Iterator[tuple[str, AnyFlow]]:
+
+def _declared(cls: type) -> Iterator[tuple[str, verb[Any, Any]]]:
     """The verbs that the class has not made methods of, by name."""
     for name in {name: None for base in cls.__mro__ for name in vars(base)}:
         declared = getattr(cls, name, None)
         if isinstance(declared, verb):
-            yield name, declared.flow
+            yield name, declared
 
 
 def _method(flow: AnyFlow) -> Callable[..., Any]:
@@ -92,6 +107,13 @@ def _method(flow: AnyFlow) -> Callable[..., Any]:
 def _coroutine(flow: AnyFlow) -> Callable[..., Any]:
     async def method(self: AsyncVerbs, /, *args: Any, **arguments: Any) -> Any:
         return await self.run(flow(self, *args, **arguments))
+
+    return method
+
+
+def _joining(asked: Callable[..., tuple[Asked, Any]]) -> Callable[..., Any]:
+    async def method(self: AsyncVerbs, /, *args: Any, **arguments: Any) -> Any:
+        return await self._together().ask(*asked(self, *args, **arguments))
 
     return method
 

@@ -82,6 +82,13 @@ class ExactExchange(BucketExchange):
         """Which items are new? Adds them, for ``ttl`` ms."""
         return self.add(digests, self.batches, self.add_call, ttl)
 
+    def keep_new(self, digest: int, ttl: int) -> None:
+        """Keeps a new item whose caller has gone."""
+        [batch] = self.batches([digest])
+        batch.answers, batch.ttl = "1", ttl
+        batch.generation = self._tree(batch.shard).generation
+        self._keep([batch])
+
     def discard(self, digests: list[int]) -> Flow[dict[int, bool]]:
         """Which of these were remembered? They are no more."""
         return self.take_out(digests, self.batches(digests), self._discard_call)

@@ -13,6 +13,7 @@ from tbloom.engine.client import Client, Store
 from tbloom.engine.flow import Command, Flow, ScriptCall, deliver, deliver_all, text
 from tbloom.engine.scripts import Script
 from tbloom.engine.server import check_stored, evictions
+from tbloom.engine.together import Asked
 from tbloom.engine.tree import Tree, read_tree
 from tbloom.engine.verbs import verb
 from tbloom.errors import ConfigMismatch, TBloomError
@@ -79,9 +80,18 @@ class ExactVerbs(Store[Client, ExactConfig]):
 
         :param ttl: seconds, or a ``timedelta``; None, the default: the filter's.
         """
-        key = fingerprint(encode(item))
-        answers = yield from self._exchange.add_items([key], self._ttl_ms(ttl))
-        return answers.get(key, False)
+        return self._add_one(fingerprint(encode(item)), self._ttl_ms(ttl))
+
+    @add.together
+    def _adding(self, item: Item, ttl: float | timedelta | None = None) -> tuple[Asked, int]:
+        exchange, lasting = self._exchange, self._ttl_ms(ttl)
+        asked = Asked(
+            ("add", lasting),
+            lambda key: self._add_one(key, lasting),
+            lambda keys: exchange.add_items(keys, lasting),
+            lambda key: exchange.keep_new(key, lasting),
+        )
+        return asked, fingerprint(encode(item))
 
     @verb
     def add_many(
@@ -100,12 +110,20 @@ class ExactVerbs(Store[Client, ExactConfig]):
     @verb
     def contains(self, item: Item) -> Flow[bool]:
         """Is the item remembered? Changes nothing."""
-        return (yield from self._contains([fingerprint(encode(item))]))[0]
+        return self._contains_one(fingerprint(encode(item)))
+
+    @contains.together
+    def _looking(self, item: Item) -> tuple[Asked, int]:
+        return Asked("contains", self._contains_one, self._contains, None), fingerprint(
+            encode(item)
+        )
 
     @verb
     def contains_many(self, items: Iterable[Item]) -> Flow[list[bool]]:
         """``contains`` for each item, in order."""
-        return (yield from self._contains(fingerprints_of(items)))
+        digests = fingerprints_of(items)
+        answers = yield from self._contains(digests)
+        return [answers[digest] for digest in digests]
 
     @verb
     def discard(self, item: Item) -> Flow[bool]:
@@ -181,9 +199,14 @@ class ExactVerbs(Store[Client, ExactConfig]):
     def _ttl_ms(self, ttl: float | timedelta | None) -> int:
         return self._ttl if ttl is None else check_ttl(ttl)
 
-    def _contains(self, digests: list[int]) -> Flow[list[bool]]:
-        answers = answers_of((yield from self._look_up(digests)))
-        return [answers[digest] for digest in digests]
+    def _add_one(self, key: int, ttl: int) -> Flow[bool]:
+        return (yield from self._exchange.add_items([key], ttl)).get(key, False)
+
+    def _contains_one(self, key: int) -> Flow[bool]:
+        return (yield from self._contains([key]))[key]
+
+    def _contains(self, digests: list[int]) -> Flow[dict[int, bool]]:
+        return answers_of((yield from self._look_up(digests)))
 
     def _expiries(self, digests: list[int]) -> Flow[list[datetime | None]]:
         found: dict[int, datetime] = {}
