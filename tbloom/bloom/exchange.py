@@ -64,10 +64,10 @@ class FilterExchange(Exchange):
         """Keeps a new item whose caller has gone."""
         self.keep_unanswered(digest, None, "1")
 
-    def keep_unanswered(self, digest: bytes, lane: Lane | None, answers: str | None) -> None:
-        """Keeps an item whose call was interrupted; ``answers``: the answer, if it has come."""
+    def keep_unanswered(self, digest: bytes, lane: Lane | None, answers: str) -> None:
+        """Keeps an item whose call was interrupted; ``answers``: the answer; none if it has not come."""
         batch, window = self.batch_of(digest, lane), self.config.slices
-        batch.known, batch.answers = self.current_calls(), answers
+        batch.known, batch.answers = self.current_calls(), answers or None
         batch.generation = batch.known.layout(batch.shard).generation
         batch.call = lambda batch: batch.known.add(window, batch)
         self._keep([batch])

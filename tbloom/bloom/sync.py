@@ -14,13 +14,13 @@ from tbloom.bloom.claims.heartbeat import run_in_thread
 from tbloom.bloom.claims.held import Claim
 from tbloom.bloom.claims.verbs import ClaimVerbs
 from tbloom.bloom.hasher import digest
-from tbloom.bloom.usual import EXPECTED, ONE, Usual, usual_calls
+from tbloom.bloom.usual import ANSWERS, EXPECTED, ONE, Usual, usual_calls
 from tbloom.bloom.verbs import Verbs
+from tbloom.engine.flow import Flow
 from tbloom.engine.sync import SyncDriver
 from tbloom.engine.together import Threads
-from tbloom.engine.tokens import Lane
 from tbloom.errors import TBloomError
-from tbloom.items import Item, check_within
+from tbloom.items import Item
 
 
 class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
@@ -55,15 +55,16 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
             or exchange.pending_answers.exist
             or not usual.begins <= monotonic_ns() < usual.ends
         ):
-            return self._add_in_flow(digest(item), within)
-        key, together = digest(item), usual.adds
+            return self._in_flow(Verbs.add.flow(self, item, within))
+        key, together = digest(item), self._adds
         if self._cache.size and self._cache.holds(key, usual.calls):
             return False
         lock = together.lock
         if not lock.acquire(blocking=False):
             return together.ask(key)
-        lane, reply = exchange.lanes.take(), b""
+        lane, reply = None, b""
         try:
+            lane = exchange.lanes.take()
             request = usual.adding.packed(usual.parts.packed([key]), lane)
             reply = usual.connections.ask(request, EXPECTED)
             if reply:
@@ -72,39 +73,42 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
                     self._cache_seen([key], usual.calls)
                 return reply == ONE
         except BaseException:  # an interrupt
-            answers = None if not reply else "1" if reply == ONE else "0"
-            exchange.keep_unanswered(key, lane, answers)
+            if lane is not None:
+                exchange.keep_unanswered(key, lane, ANSWERS.get(reply, ""))
             raise
         finally:
             lock.release()
-        return self._add_in_flow(key, None, lane)
+            if together.waiting:
+                together.wake_next()
+        return self._in_flow(self._agreed(self._add_one, key, self.config.slices, lane))
 
     def contains(self, item: Item, within: int | None = None) -> bool:
         """Has the item been seen within the window, or the newest ``within`` slices? Changes nothing."""
-        usual = self._usual
+        usual, together = self._usual, self._looks
         if (
             usual is None
             or within is not None
             or self._cache.size
             or not usual.begins <= monotonic_ns() < usual.ends
         ):
-            return self.run(Verbs.contains.flow(self, item, within))
-        key, lock = digest(item), usual.looks.lock
+            return self._in_flow(Verbs.contains.flow(self, item, within))
+        key, lock = digest(item), together.lock
         if not lock.acquire(blocking=False):
-            return usual.looks.ask(key)
+            return together.ask(key)
         try:
-            reply = usual.connections.ask(usual.looking.packed(usual.parts.packed([key])), EXPECTED)
+            request = usual.looking.packed(usual.parts.packed([key]))
+            reply = usual.connections.ask(request, EXPECTED)
         finally:
             lock.release()
-        return reply == ONE if reply else self.run(Verbs.contains.flow(self, item, within))
+            if together.waiting:
+                together.wake_next()
+        return reply == ONE if reply else self._in_flow(Verbs.contains.flow(self, item, within))
 
-    def _add_in_flow(self, key: bytes, within: int | None, lane: Lane | None = None) -> bool:
-        """``add`` as a flow; ``lane``: that of a call which got no answer. Then the next ``add`` may be a usual one."""
-        slices = self.config.slices
-        within = slices if within is None else check_within(within, slices)
+    def _in_flow(self, flow: Flow[bool]) -> bool:
+        """The answer of a flow; after it, the next call may be a usual one."""
         self._usual = None
-        answer = self.run(self._agreed(self._add_one, key, within, lane))
-        self._usual = usual_calls(self._exchange, self._kept, self._adds, self._looks)
+        answer = self.run(flow)
+        self._usual = usual_calls(self._exchange, self._kept)
         return answer
 
     def __contains__(self, item: Item) -> bool:

@@ -10,11 +10,11 @@ from typing import NamedTuple
 from tbloom.bloom.exchange import FilterExchange
 from tbloom.bloom.script_calls import Parts, SliceCalls
 from tbloom.engine.connections import KeptConnections
-from tbloom.engine.together import Threads
 from tbloom.engine.tokens import CallTemplate
 
 #: The replies to one item, in RESP: {0, '1'} and {0, '0'}.
 ONE, ZERO = EXPECTED = b"*2\r\n:0\r\n$1\r\n1\r\n", b"*2\r\n:0\r\n$1\r\n0\r\n"
+ANSWERS = {ONE: "1", ZERO: "0"}
 
 
 class Usual(NamedTuple):
@@ -28,14 +28,9 @@ class Usual(NamedTuple):
     adding: CallTemplate
     looking: CallTemplate
     parts: Parts
-    #: Where other threads wait for a call of this kind.
-    adds: Threads
-    looks: Threads
 
 
-def usual_calls(
-    exchange: FilterExchange, connections: KeptConnections | None, adds: Threads, looks: Threads
-) -> Usual | None:
+def usual_calls(exchange: FilterExchange, connections: KeptConnections | None) -> Usual | None:
     """Those of the current slice; None where a call is not usual."""
     calls = exchange.current_calls()
     if connections is None or exchange.config.shards > 1 or calls.shard(0).begins_after:
@@ -45,4 +40,4 @@ def usual_calls(
         exchange.clock.monotonic_ns(calls.ends),
     )
     adding, looking, parts = calls.usual()
-    return Usual(begins, ends, connections, calls, adding, looking, parts, adds, looks)
+    return Usual(begins, ends, connections, calls, adding, looking, parts)

@@ -40,12 +40,14 @@ class Asked(NamedTuple):
 class Waiting(Generic[Signal]):
     """An item of a caller that waits."""
 
-    __slots__ = ("answer", "has_gone", "item", "signal")
+    __slots__ = ("answer", "call", "has_gone", "item", "signal")
 
     def __init__(self, item: Any, signal: Signal) -> None:
         self.item, self.signal = item, signal
         self.answer: bool | Exception | None = None
         self.has_gone = False
+        #: Of a thread: the lock of the call that the item has gone with.
+        self.call: Any = None
 
     def take(self, answer: Any, keep: Callable[[Any], None] | None) -> None:
         """Gives the caller its answer."""
@@ -80,7 +82,7 @@ def hand_out(waiting: list[Waiting[Any]], answers: dict[Any, bool], asked: Asked
 class Threads(BeginsAnew):
     """The items of one kind, from any number of threads. The one that has the lock sends for all that wait."""
 
-    __slots__ = ("_asked", "_run", "_waiting", "lock")
+    __slots__ = ("_asked", "_run", "lock", "waiting")
 
     def __init__(self, run: Callable[[Flow[Any]], Any], asked: Asked) -> None:
         self._run, self._asked = run, asked
@@ -88,48 +90,57 @@ class Threads(BeginsAnew):
 
     def begin(self) -> None:
         """In a forked child, nobody waits."""
-        self.lock, self._waiting = Lock(), deque[Waiting[Any]]()
+        self.lock, self.waiting = Lock(), deque[Waiting[Any]]()
 
     def ask(self, item: Any) -> bool:
         """The answer to an item."""
-        # Its signal: the lock of the call that it has gone with.
-        own = Waiting[Any](item, None)
-        self._waiting.append(own)
+        own = Waiting(item, Lock())
+        own.signal.acquire()
+        self.waiting.append(own)
         try:
             while own.answer is None:
-                lock = own.signal or self.lock
-                if not lock.acquire(timeout=_PATIENCE):
-                    if lock is self.lock:
-                        self.lock = Lock()
-                    continue
-                try:
-                    if own.signal:  # so the call has ended; without an answer it was interrupted
-                        break
-                    self._send(own, lock)
-                finally:
-                    lock.release()
+                lock = own.call or self.lock
+                if lock.acquire(blocking=False):
+                    try:
+                        if own.call:  # it has ended without an answer: it was interrupted
+                            break
+                        self._send(own, lock)
+                    finally:
+                        lock.release()
+                        self.wake_next()
+                elif not own.signal.acquire(timeout=_PATIENCE) and lock is self.lock:
+                    self.lock = Lock()
         except BaseException:
             own.leave(self._asked.keep)
             raise
         answer = own.given()
         return bool(self._run(self._asked.one(item))) if answer is None else answer
 
+    def wake_next(self) -> None:
+        """Wakes the thread that has waited longest, after the lock was released."""
+        with suppress(IndexError, RuntimeError):  # nobody waits, or it was woken
+            self.waiting[0].signal.release()
+
     def _send(self, own: Waiting[Any], lock: Any) -> None:
         """Sends for all that wait."""
         taken = [own]
         with suppress(IndexError):
             while len(taken) < MOST:
-                each = self._waiting.popleft()
-                if each is not own and each.signal is None:
+                each = self.waiting.popleft()
+                if each.call is None and each is not own:
                     taken.append(each)
         for each in taken:
-            each.signal = lock
+            each.call = lock
         try:
             answers = self._run(self._asked.many([each.item for each in taken]))
             hand_out(taken, answers, self._asked)
         except Exception as error:  # noqa: BLE001 - each caller raises it
             for each in taken:
                 each.answer = error
+        finally:
+            for each in taken:
+                with suppress(RuntimeError):
+                    each.signal.release()
 
 
 class Tasks:

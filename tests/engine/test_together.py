@@ -1,0 +1,273 @@
+"""Items that are asked for while a call is on its way go together in the next one, and each caller keeps its own answer."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import redis
+
+from tbloom import AsyncTimeBloom, ConfigError, FilterFull, TimeBloom
+from tbloom.demo.localredis import LocalRedis
+from tbloom.exact import AsyncExactFilter
+from tests.helpers.forks import in_child, needs_fork
+from tests.helpers.making import needs_kept
+from tests.helpers.proxy import Fault, Proxy
+
+STORES = [AsyncTimeBloom, AsyncExactFilter]
+each_store = pytest.mark.parametrize("store", STORES)
+
+
+class Calls:
+    """Counts the calls of scripts that reach a server through a proxy."""
+
+    def __init__(self) -> None:
+        self.number = 0
+
+    def __call__(self, _: int) -> Fault | None:
+        self.number += 1
+        return None
+
+
+@pytest.fixture
+def calls() -> Calls:
+    return Calls()
+
+
+@pytest.fixture
+def counted(url: str, calls: Calls) -> Iterator[Proxy]:
+    with Proxy(url, calls) as proxy:
+        yield proxy
+
+
+@each_store
+async def test_items_of_many_tasks_go_in_few_calls(
+    store: Any, counted: Proxy, calls: Calls, name: str
+) -> None:
+    async with store.from_url(counted.url, name) as seen:
+        await seen.add("the store begins")
+        before = calls.number
+        answers = await asyncio.gather(*[seen.add(f"item {i}") for i in range(1000)])
+        assert all(answers)
+        assert calls.number - before <= 1000 / 50
+        before = calls.number
+        assert all(await asyncio.gather(*[seen.contains(f"item {i}") for i in range(1000)]))
+        assert calls.number - before <= 1000 / 50
+
+
+@each_store
+async def test_a_lone_item_goes_at_once(
+    store: Any, counted: Proxy, calls: Calls, name: str
+) -> None:
+    async with store.from_url(counted.url, name) as seen:
+        await seen.add("the store begins")
+        before = calls.number
+        for i in range(20):
+            assert await seen.add(f"item {i}")
+        assert calls.number - before == 20
+
+
+@each_store
+async def test_of_tasks_that_add_the_same_item_one_gets_new(
+    store: Any, url: str, name: str
+) -> None:
+    async with store.from_url(url, name) as seen:
+        for turn in range(20):
+            answers = await asyncio.gather(*[seen.add(f"item {turn}") for _ in range(10)])
+            assert Counter({True: 1, False: 9}) == Counter(answers)
+
+
+@each_store
+async def test_an_item_that_can_t_be_right_is_its_caller_s_alone(
+    store: Any, url: str, name: str
+) -> None:
+    async with store.from_url(url, name) as seen:
+        answers = await asyncio.gather(
+            *[seen.add(item) for item in ("a", "", "b", None, "c")], return_exceptions=True
+        )
+    assert [True, True, True] == answers[::2]
+    assert all(isinstance(error, ConfigError) for error in answers[1::2])
+
+
+async def test_a_full_slice_refuses_new_items_only(url: str, name: str) -> None:
+    async with AsyncTimeBloom.from_url(url, name, capacity=10, grow=False) as seen:
+        items = [f"item {i}" for i in range(15)]
+        answers = await asyncio.gather(*map(seen.add, items), return_exceptions=True)
+        new = [item for item, answer in zip(items, answers, strict=True) if answer is True]
+        assert len(new) == 10
+        assert all(isinstance(answer, FilterFull) for answer in answers if answer is not True)
+        again = await asyncio.gather(*map(seen.add, items), return_exceptions=True)
+        seen_now = [item for item, answer in zip(items, again, strict=True) if answer is False]
+        assert new == seen_now
+
+
+async def test_each_caller_has_its_own_within(url: str, name: str, clockwork: Any) -> None:
+    async with AsyncTimeBloom.from_url(clockwork.server.url, name) as seen:
+        await asyncio.gather(*[seen.add(f"item {i}") for i in range(20)])
+        clockwork.set("2019-06-04 12:00:00")
+        await seen.add("today's")
+        looks = [seen.contains(f"item {i}", 1 if i % 2 else None) for i in range(20)]
+        assert [True, False] * 10 == await asyncio.gather(*looks)
+        adds = [seen.add(f"item {i}", 1 if i % 2 else None) for i in range(20)]
+        assert [False, True] * 10 == await asyncio.gather(*adds)
+
+
+@each_store
+async def test_what_cancelled_tasks_have_added_is_new_for_the_next(
+    store: Any, url: str, name: str
+) -> None:
+    """They are cancelled before their call, in it, and after its reply."""
+    async with store.from_url(url, name) as seen:
+        items, told = [f"item {i}" for i in range(600)], Counter[str]()
+
+        async def add(item: str) -> None:
+            if await seen.add(item):
+                told[item] += 1
+
+        for start in range(0, len(items), 60):
+            tasks = [asyncio.create_task(add(item)) for item in items[start : start + 60]]
+            for number, task in enumerate(tasks):
+                if number % 3 == 0:
+                    await asyncio.sleep(0)
+                if number % 2:
+                    task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        for item in items:
+            await add(item)
+        assert dict.fromkeys(items, 1) == told
+
+
+@each_store
+async def test_an_outage_is_each_task_s_own(store: Any, name: str, own_server: LocalRedis) -> None:
+    """Tasks that come while another one's call is tried again neither fail with it nor wait for it."""
+    async with store.from_url(own_server.url, name, retry_for=60) as patient:
+        await patient.add("the store begins")
+        own_server.process.send_signal(signal.SIGSTOP)
+        try:
+            waiting = [asyncio.create_task(patient.add(f"item {i}")) for i in range(30)]
+            await asyncio.sleep(0.1)
+            waiting += [asyncio.create_task(patient.add(f"item {i}")) for i in range(30, 60)]
+            await asyncio.wait(waiting, timeout=0.1)
+            assert not any(task.done() for task in waiting)
+        finally:
+            own_server.process.send_signal(signal.SIGCONT)
+        assert all(await asyncio.gather(*waiting))
+
+
+@each_store
+async def test_tasks_get_errors_of_their_own(store: Any, name: str, own_server: LocalRedis) -> None:
+    async with store.from_url(f"{own_server.url}?socket_timeout=0.2", name, retry_for=0.1) as seen:
+        await seen.add("the store begins")
+        own_server.process.send_signal(signal.SIGSTOP)
+        try:
+            adds = [seen.add(f"item {i}") for i in range(30)]
+            errors = await asyncio.gather(*adds, return_exceptions=True)
+        finally:
+            own_server.process.send_signal(signal.SIGCONT)
+        assert all(isinstance(error, redis.RedisError) for error in errors)
+        assert len({id(error) for error in errors}) == 30
+        assert all(await asyncio.gather(*[seen.add(f"item {i}") for i in range(30)]))
+
+
+def work(threads: int, add: Any, items: list[str]) -> Counter[str]:
+    """How often each item was new, for threads that all add all of them."""
+    start, told = threading.Barrier(threads), Counter[str]()
+
+    def run(seed: int) -> list[str]:
+        start.wait()
+        return [item for item in items[seed:] + items[:seed] if add(item)]
+
+    with ThreadPoolExecutor(threads) as pool:
+        for new in pool.map(run, range(threads)):
+            told.update(new)
+    return told
+
+
+@needs_kept
+def test_items_of_many_threads_go_in_few_calls(counted: Proxy, calls: Calls, name: str) -> None:
+    with TimeBloom.from_url(counted.url, name) as seen:
+        seen.add("the filter begins")
+        seen.add("the usual call is prepared")
+        before, items = calls.number, [f"item {i}" for i in range(200)]
+        assert dict.fromkeys(items, 1) == work(16, seen.add, items)
+        assert calls.number - before <= 16 * 200 / 2
+        before = calls.number
+        assert dict.fromkeys(items, 16) == work(16, seen.contains, items)
+        assert calls.number - before <= 16 * 200 / 2
+
+
+def test_a_thread_that_is_interrupted_leaves_its_item_to_the_next(url: str, name: str) -> None:
+    """Signals interrupt the main thread as it sends for others, and as it waits."""
+    items, told = [f"item {i}" for i in range(3000)], Counter[str]()
+
+    class Interrupt(Exception):
+        pass
+
+    def interrupt(*_: object) -> None:
+        raise Interrupt
+
+    def others(seen: TimeBloom) -> None:
+        for item in reversed(items):
+            if seen.add(item):
+                told[item] += 1
+
+    with TimeBloom.from_url(url, name) as seen:
+        seen.add("the filter begins")
+        threads = [threading.Thread(target=others, args=[seen]) for _ in range(3)]
+        before = signal.signal(signal.SIGALRM, interrupt)
+        for thread in threads:
+            thread.start()
+        try:
+            for item in items:
+                with suppress(Interrupt):
+                    signal.setitimer(signal.ITIMER_REAL, 0.0003)
+                    is_new = seen.add(item)
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+                    if is_new:
+                        told[item] += 1
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+            for thread in threads:
+                thread.join()
+        for item in items:
+            if seen.add(item):
+                told[item] += 1
+    assert dict.fromkeys(items, 1) == told
+
+
+@needs_fork
+def test_a_child_that_is_forked_while_threads_wait_sends_for_itself(url: str, name: str) -> None:
+    with TimeBloom.from_url(url, name) as seen:
+        seen.add("the filter begins")
+        is_over = threading.Event()
+
+        def add() -> None:
+            for i in range(1_000_000):
+                if is_over.is_set():
+                    return
+                seen.add(f"{threading.get_ident()} {i}")
+
+        threads = [threading.Thread(target=add) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        try:
+            for turn in range(5):
+                assert in_child(
+                    lambda turn=turn: [seen.add(f"child {turn}") for _ in range(3)]
+                ) == [
+                    True,
+                    False,
+                    False,
+                ]
+        finally:
+            is_over.set()
+            for thread in threads:
+                thread.join()
