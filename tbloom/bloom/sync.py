@@ -60,7 +60,7 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
         if self._cache.size and self._cache.holds(key, usual.calls):
             return False
         lock = together.lock
-        if not lock.acquire(blocking=False):
+        if together.waiting or not lock.acquire(blocking=False):
             return together.ask(key)
         lane, reply = None, b""
         try:
@@ -93,7 +93,7 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
         ):
             return self._in_flow(Verbs.contains.flow(self, item, within))
         key, lock = digest(item), together.lock
-        if not lock.acquire(blocking=False):
+        if together.waiting or not lock.acquire(blocking=False):
             return together.ask(key)
         try:
             request = usual.looking.packed(usual.parts.packed([key]))

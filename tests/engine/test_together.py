@@ -7,7 +7,7 @@ import signal
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from typing import Any
 
@@ -108,7 +108,7 @@ async def test_a_full_slice_refuses_new_items_only(url: str, name: str) -> None:
         assert new == seen_now
 
 
-async def test_each_caller_has_its_own_within(url: str, name: str, clockwork: Any) -> None:
+async def test_each_caller_has_its_own_within(name: str, clockwork: Any) -> None:
     async with AsyncTimeBloom.from_url(clockwork.server.url, name) as seen:
         await asyncio.gather(*[seen.add(f"item {i}") for i in range(20)])
         clockwork.set("2019-06-04 12:00:00")
@@ -176,71 +176,92 @@ async def test_tasks_get_errors_of_their_own(store: Any, name: str, own_server: 
         assert all(await asyncio.gather(*[seen.add(f"item {i}") for i in range(30)]))
 
 
-def work(threads: int, add: Any, items: list[str]) -> Counter[str]:
-    """How often each item was new, for threads that all add all of them."""
-    start, told = threading.Barrier(threads), Counter[str]()
-
-    def run(seed: int) -> list[str]:
-        start.wait()
-        return [item for item in items[seed:] + items[:seed] if add(item)]
-
-    with ThreadPoolExecutor(threads) as pool:
-        for new in pool.map(run, range(threads)):
-            told.update(new)
-    return told
-
-
 @needs_kept
-def test_items_of_many_threads_go_in_few_calls(counted: Proxy, calls: Calls, name: str) -> None:
-    with TimeBloom.from_url(counted.url, name) as seen:
-        seen.add("the filter begins")
-        seen.add("the usual call is prepared")
-        before, items = calls.number, [f"item {i}" for i in range(200)]
-        assert dict.fromkeys(items, 1) == work(16, seen.add, items)
-        assert calls.number - before <= 16 * 200 / 2
-        before = calls.number
-        assert dict.fromkeys(items, 16) == work(16, seen.contains, items)
-        assert calls.number - before <= 16 * 200 / 2
+@pytest.mark.parametrize("verb", ["add", "contains"])
+def test_items_of_threads_that_wait_go_in_few_calls(
+    verb: str, name: str, own_server: LocalRedis
+) -> None:
+    """20 threads ask while the server stands still."""
+    items = [f"item {i}" for i in range(20)]
+    with (
+        redis.Redis.from_url(own_server.url) as client,
+        TimeBloom.from_url(own_server.url, name, retry_for=60) as seen,
+        ThreadPoolExecutor(20) as threads,
+    ):
+        for item in "the filter begins", "the usual call is prepared":
+            seen.add(item)
+            seen.contains(item)
+        client.config_resetstat()
+        own_server.process.send_signal(signal.SIGSTOP)
+        try:
+            jobs = [threads.submit(getattr(seen, verb), item) for item in items]
+            wait(jobs, timeout=1)
+            assert not any(job.done() for job in jobs)
+        finally:
+            own_server.process.send_signal(signal.SIGCONT)
+        assert [verb == "add"] * 20 == [job.result() for job in jobs]
+        assert client.info("commandstats")["cmdstat_evalsha"]["calls"] <= 10
+        assert [verb == "add"] * 20 == seen.contains_many(items)
 
 
-def test_a_thread_that_is_interrupted_leaves_its_item_to_the_next(url: str, name: str) -> None:
-    """Signals interrupt the main thread as it sends for others, and as it waits."""
-    items, told = [f"item {i}" for i in range(3000)], Counter[str]()
+def test_of_threads_that_add_the_same_items_one_gets_new(url: str, name: str) -> None:
+    items, told = [f"item {i}" for i in range(500)], Counter[str]()
 
-    class Interrupt(Exception):
-        pass
+    def add(seed: int) -> list[str]:
+        return [item for item in items[seed:] + items[:seed] if seen.add(item)]
+
+    with TimeBloom.from_url(url, name) as seen, ThreadPoolExecutor(16) as threads:
+        for new in threads.map(add, range(16)):
+            told.update(new)
+        assert all(threads.map(seen.contains, items))
+    assert dict.fromkeys(items, 1) == told
+
+
+class Interrupt(Exception):
+    """What a signal handler raises."""
+
+
+def interrupted(call: Any, seconds: float) -> Any:
+    """What the call returns, or None if a signal has interrupted it."""
 
     def interrupt(*_: object) -> None:
         raise Interrupt
 
-    def others(seen: TimeBloom) -> None:
-        for item in reversed(items):
-            if seen.add(item):
-                told[item] += 1
-
-    with TimeBloom.from_url(url, name) as seen:
-        seen.add("the filter begins")
-        threads = [threading.Thread(target=others, args=[seen]) for _ in range(3)]
-        before = signal.signal(signal.SIGALRM, interrupt)
-        for thread in threads:
-            thread.start()
-        try:
-            for item in items:
-                with suppress(Interrupt):
-                    signal.setitimer(signal.ITIMER_REAL, 0.0003)
-                    is_new = seen.add(item)
-                    signal.setitimer(signal.ITIMER_REAL, 0)
-                    if is_new:
-                        told[item] += 1
-        finally:
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        with suppress(Interrupt):
+            signal.setitimer(signal.ITIMER_REAL, seconds)
+            answer = call()
             signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, before)
-            for thread in threads:
-                thread.join()
-        for item in items:
-            if seen.add(item):
-                told[item] += 1
-    assert dict.fromkeys(items, 1) == told
+            return answer
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    return None
+
+
+@needs_kept
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_thread_that_is_interrupted_leaves_its_item_to_the_next(
+    name: str, own_server: LocalRedis, *, waits: bool
+) -> None:
+    """The server stands still; the main thread's item is on its way, or waits for another thread's."""
+    with (
+        TimeBloom.from_url(own_server.url, name, retry_for=60) as seen,
+        ThreadPoolExecutor(8) as threads,
+    ):
+        for item in "the filter begins", "the usual call is prepared":
+            seen.add(item)
+        own_server.process.send_signal(signal.SIGSTOP)
+        try:
+            others = [threads.submit(seen.add, f"item {i}") for i in range(8 if waits else 0)]
+            wait(others, timeout=0.2)
+            assert interrupted(lambda: seen.add("main"), 0.05 if waits else 0.3) is None
+            others += [threads.submit(seen.add, "other") for _ in range(2)]
+        finally:
+            own_server.process.send_signal(signal.SIGCONT)
+        assert sum(job.result() for job in others) == len(others) - 1
+        assert [True, False] == [seen.add("main"), seen.add("main")]
 
 
 @needs_fork
