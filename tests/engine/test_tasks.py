@@ -23,12 +23,9 @@ from tbloom.distinct import AsyncDistinctCounter
 from tbloom.exact import AsyncExactFilter
 from tests.helpers.account import NO_ANSWER
 from tests.helpers.forks import in_child, needs_fork
-from tests.helpers.making import missing
+from tests.helpers.making import missing, needs_kept
 from tests.helpers.proxy import CountingProxy, Fault, Proxy
 
-pytestmark = pytest.mark.skipif(
-    not hasattr(redis.Connection, "should_reconnect"), reason="redis-py is older than 7"
-)
 TASKS, TURNS = 100, 10
 
 
@@ -131,6 +128,7 @@ async def test_others_wait_for_few_calls(url: str, name: str, *, callers: bool) 
     assert proxy.most == 4
 
 
+@needs_kept
 def test_two_event_loops_at_the_same_time(url: str, name: str) -> None:
     """As in two threads: each has connections of its own."""
     seen = AsyncTimeBloom.from_url(url, name, error_rate=1e-9)
@@ -237,6 +235,7 @@ async def test_late_reply_is_not_the_next_call_s(own_server: LocalRedis, name: s
         assert [await seen.contains("old"), await seen.contains("new")] == [True, False]
 
 
+@needs_kept
 @pytest.mark.parametrize("killed", [False, True])
 def test_one_event_loop_after_the_other(
     url: str, name: str, client: redis.Redis, *, killed: bool
@@ -311,6 +310,7 @@ async def test_a_unix_socket(name: str, tmp_path_factory: pytest.TempPathFactory
             assert each_twice(500) == await answers_to(seen, 500)
 
 
+@needs_kept
 async def test_close_over_a_connection_that_the_server_has_closed(
     seen: AsyncTimeBloom, url: str, name: str, client: redis.Redis
 ) -> None:
