@@ -213,4 +213,4 @@ def test_scripts_open_with_their_contracts() -> None:
             assert (f"local function {name}(" in text) == is_called, (path, name)
             used |= {name} if is_called else set()
         assert [] == re.findall(r"""KEYS \*|call\(\s*['"](?:KEYS|SCAN)['"]""", text, re.IGNORECASE)
-    assert set(shared) == used
+    assert {*shared} - used == {"columns"}  # loops over it are written out
