@@ -212,9 +212,9 @@ class Exchange(BeginsAnew):
         self, calls: Sequence[Call], batches: Sequence[Batch], accept: Callable[[Batch, Any], bool]
     ) -> Flow[list[Batch]]:
         """Sends a call for each batch; returns the batches that must be sent next."""
-        now = time.monotonic_ns() // 1_000_000
-        for batch in batches:
-            batch.sent = batch.sent or now
+        first_sent = [batch for batch in batches if not batch.sent]
+        for batch in first_sent:
+            batch.sent = now_ms()
         replies = yield calls
         failed = Failure in map(type, replies)
         if failed:
@@ -222,8 +222,8 @@ class Exchange(BeginsAnew):
         left, errors = list[Batch](), []
         for batch, reply in zip(batches, replies, strict=True):
             if isinstance(reply, Failure):
-                if not reply.answer_lost:
-                    batch.sent = 0
+                if batch in first_sent and not reply.answer_lost:
+                    batch.sent = 0  # no copy was executed
                 continue
             try:
                 left += self._rest_of(batch) if accept(batch, reply) else [batch]

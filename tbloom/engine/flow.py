@@ -17,12 +17,6 @@ from tbloom.engine.keys import kind_of
 from tbloom.engine.scripts import Script
 from tbloom.errors import ServerTooOld
 
-try:
-    from hiredis import pack_command
-except ImportError:  # it is optional
-    pack_command = None  # type: ignore[assignment]
-
-_TEXT = (str, bytes)
 OLDEST_SERVER = (6, 2)
 #: The calls that a flow yields at once, at most.
 CALLS_AT_ONCE = 32
@@ -55,20 +49,18 @@ class Status(IntEnum):
 class Command:
     """A plain command. Its reply is in bytes, whatever the client's ``decode_responses`` is."""
 
-    __slots__ = ("_packed", "key", "words")
+    __slots__ = ("key", "words")
 
     def __init__(self, words: Sequence[Any], key: Any = "") -> None:
-        self.words = plain(words)
+        # hiredis, which redis-py uses, crashes if a signal handler raises while it makes a number's text.
+        self.words = tuple([word if isinstance(word, str | bytes) else str(word) for word in words])
         #: A key on the node that it asks.
         self.key: Any = key or self.words[1]
-        self._packed = b""
 
     @property
     def packed(self) -> bytes:
         """The command in RESP, the protocol between client and server."""
-        if not self._packed:
-            self._packed = pack(self.words)
-        return self._packed
+        return pack(self.words)
 
 
 class ScriptCall:
@@ -85,7 +77,7 @@ class ScriptCall:
     ) -> None:
         self.script = script
         #: The command in RESP.
-        self.packed = packed or pack(plain(("EVALSHA", script.sha, len(keys), *keys, *args)))
+        self.packed = packed or pack(("EVALSHA", script.sha, len(keys), *keys, *args))
 
     @property
     def words(self) -> tuple[str | bytes, ...]:
@@ -109,17 +101,9 @@ class ScriptCall:
         return ScriptCall(self.script, packed=pack(("EVAL", self.script.text, *self.words[2:])))
 
 
-def plain(words: Sequence[Any]) -> tuple[str | bytes, ...]:
-    """The words as hiredis may have them: it crashes if a signal handler raises while it makes a number's text."""
-    return tuple([word if isinstance(word, _TEXT) else str(word) for word in words])
-
-
-def pack(words: tuple[Any, ...]) -> bytes:
+def pack(words: Sequence[Any]) -> bytes:
     """The command in RESP."""
-    if pack_command is None:
-        return b"*%d\r\n%b" % (len(words), bulks(words))
-    packed: bytes = pack_command(words)
-    return packed
+    return b"*%d\r\n%b" % (len(words), bulks(words))
 
 
 def unpack(packed: bytes) -> Iterator[bytes]:

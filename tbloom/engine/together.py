@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from contextlib import suppress
 from threading import Lock
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from tbloom.engine.flow import Flow
 from tbloom.engine.forks import BeginsAnew
@@ -21,8 +21,6 @@ from tbloom.errors import TBloomError
 MOST = 500
 #: A thread waits this long (s) for a call that is on its way, before it sends beside it.
 _PATIENCE = 0.1
-
-Signal = TypeVar("Signal")
 
 
 class Asked(NamedTuple):
@@ -37,23 +35,17 @@ class Asked(NamedTuple):
     keep: Callable[[Any], None] | None
 
 
-class Waiting(Generic[Signal]):
-    """An item of a caller that waits."""
+class Waiting:
+    """An item of a caller that waits; ``signal``: a lock or a future, by which the caller is woken."""
 
-    __slots__ = ("answer", "call", "has_gone", "item", "signal")
+    __slots__ = ("answer", "asked", "call", "has_gone", "item", "signal")
 
-    def __init__(self, item: Any, signal: Signal) -> None:
-        self.item, self.signal = item, signal
+    def __init__(self, asked: Asked, item: Any, signal: Any) -> None:
+        self.asked, self.item, self.signal = asked, item, signal
         self.answer: bool | Exception | None = None
         self.has_gone = False
         #: Of a thread: the lock of the call that the item has gone with.
         self.call: Any = None
-
-    def take(self, answer: Any, keep: Callable[[Any], None] | None) -> None:
-        """Gives the caller its answer."""
-        self.answer = answer
-        if self.has_gone and answer is True and keep:
-            keep(self.item)
 
     def given(self) -> bool | None:
         """The answer; None: the call has none for this item, or was refused, perhaps for another one. Raises its error."""
@@ -63,20 +55,27 @@ class Waiting(Generic[Signal]):
             raise type(self.answer)(*self.answer.args) from self.answer
         return self.answer
 
-    def leave(self, keep: Callable[[Any], None] | None) -> None:
+    def leave(self) -> None:
         """The caller was interrupted or cancelled."""
         self.has_gone = True
-        if self.answer is True and keep:
-            keep(self.item)
+        self.keep()
+
+    def keep(self) -> None:
+        """Keeps the item, if it is new and its caller has gone."""
+        if self.has_gone and self.answer is True and self.asked.keep:
+            self.asked.keep(self.item)
 
 
-def hand_out(waiting: list[Waiting[Any]], answers: dict[Any, bool], asked: Asked) -> None:
-    """Gives each caller its answer; an item is new once."""
+def hand_out(waiting: Iterable[Waiting], answers: dict[Any, bool] | Exception) -> None:
+    """Gives each caller its answer, or the error; an item is new once."""
     for each in waiting:
-        answer = answers.get(each.item, False)
-        if asked.keep:
-            answers[each.item] = False
-        each.take(answer, asked.keep)
+        if isinstance(answers, Exception):
+            each.answer = answers
+        else:
+            each.answer = answers.get(each.item, False)
+            each.keep()
+            if each.asked.keep:
+                answers[each.item] = False
 
 
 class Threads(BeginsAnew):
@@ -90,11 +89,11 @@ class Threads(BeginsAnew):
 
     def begin(self) -> None:
         """In a forked child, nobody waits."""
-        self.lock, self.waiting = Lock(), deque[Waiting[Any]]()
+        self.lock, self.waiting = Lock(), deque[Waiting]()
 
     def ask(self, item: Any) -> bool:
         """The answer to an item."""
-        own = Waiting(item, Lock())
+        own = Waiting(self._asked, item, Lock())
         own.signal.acquire()
         self.waiting.append(own)
         try:
@@ -111,7 +110,7 @@ class Threads(BeginsAnew):
                 elif not own.signal.acquire(timeout=_PATIENCE) and lock is self.lock:
                     self.lock = Lock()
         except BaseException:
-            own.leave(self._asked.keep)
+            own.leave()
             raise
         answer = own.given()
         return bool(self._run(self._asked.one(item))) if answer is None else answer
@@ -121,7 +120,7 @@ class Threads(BeginsAnew):
         with suppress(IndexError, RuntimeError):  # nobody waits, or it was woken
             self.waiting[0].signal.release()
 
-    def _send(self, own: Waiting[Any], lock: Any) -> None:
+    def _send(self, own: Waiting, lock: Any) -> None:
         """Sends for all that wait."""
         taken = [own]
         with suppress(IndexError):
@@ -132,11 +131,9 @@ class Threads(BeginsAnew):
         for each in taken:
             each.call = lock
         try:
-            answers = self._run(self._asked.many([each.item for each in taken]))
-            hand_out(taken, answers, self._asked)
+            hand_out(taken, self._run(self._asked.many([each.item for each in taken])))
         except Exception as error:  # noqa: BLE001 - each caller raises it
-            for each in taken:
-                each.answer = error
+            hand_out(taken, error)
         finally:
             for each in taken:
                 with suppress(RuntimeError):
@@ -149,64 +146,55 @@ class Tasks:
     def __init__(self, run: Callable[[Flow[Any]], Any]) -> None:
         self._run = run
         self.loop = asyncio.get_running_loop()
-        #: The call that the others wait for.
-        self._call: object = None
-        self._waiting: deque[tuple[Asked, Waiting[asyncio.Future[None]]]] = deque()
+        #: Those that wait for a call that is on its way, by its kind.
+        self._waiting: dict[Hashable, list[Waiting]] = {}
         self._batches = set[asyncio.Task[None]]()
 
     async def ask(self, asked: Asked, item: Any) -> bool:
         """The answer to an item."""
-        if self._call is None:
-            own_call = self._call = object()
+        waiting = self._waiting.get(asked.kind)
+        if waiting is None:
+            waiting = self._waiting[asked.kind] = []
             try:
                 return bool(await self._run(asked.one(item)))
             finally:
-                self._end(own_call)
-        own = Waiting(item, self.loop.create_future())
-        self._waiting.append((asked, own))
+                self._end(asked.kind, waiting)
+        own = Waiting(asked, item, self.loop.create_future())
+        waiting.append(own)
         try:
             await own.signal
         except BaseException:
-            own.leave(asked.keep)
+            own.leave()
             raise
         answer = own.given()
         return bool(await self._run(asked.one(item))) if answer is None else answer
 
     def go_on(self) -> None:
-        """Sends for those that wait: the call that they wait for has failed, and is retried."""
-        self._end(self._call)
+        """Sends for those that wait: a call has failed, and is retried."""
+        for kind, waiting in [*self._waiting.items()]:
+            self._end(kind, waiting)
 
-    def _end(self, call: object) -> None:
-        if call is not self._call:
+    def _end(self, kind: Hashable, waiting: list[Waiting]) -> None:
+        """Sends for those that wait for a call, unless that was done."""
+        if self._waiting.get(kind) is not waiting:
             return
-        self._call = None
-        if self._waiting:
-            asked, taken = self._taken()
-            self._call = batch = self.loop.create_task(self._send(asked, taken))
+        del self._waiting[kind]
+        if waiting:
+            others = self._waiting[kind] = waiting[MOST:]
+            batch = self.loop.create_task(self._send(waiting[:MOST], others))
             self._batches.add(batch)
             batch.add_done_callback(self._batches.discard)
 
-    def _taken(self) -> tuple[Asked, list[Waiting[Any]]]:
-        """Those that wait with the kind of the first."""
-        asked, taken, others = self._waiting[0][0], list[Waiting[Any]](), deque[Any]()
-        for other, each in self._waiting:
-            if other.kind == asked.kind and len(taken) < MOST:
-                taken.append(each)
-            else:
-                others.append((other, each))
-        self._waiting = others
-        return asked, taken
-
-    async def _send(self, asked: Asked, taken: list[Waiting[Any]]) -> None:
-        """Sends for those that wait."""
+    async def _send(self, taken: list[Waiting], others: list[Waiting]) -> None:
+        """Sends for those that wait; ``others``: those that wait for this call."""
+        asked = taken[0].asked
         try:
             if items := [each.item for each in taken if not each.has_gone]:
-                hand_out(taken, await self._run(asked.many(items)), asked)
+                hand_out(taken, await self._run(asked.many(items)))
         except Exception as error:  # noqa: BLE001 - each caller raises it
-            for each in taken:
-                each.answer = error
+            hand_out(taken, error)
         finally:
             for each in taken:
                 if not each.signal.done():
                     each.signal.set_result(None)
-            self._end(asyncio.current_task())
+            self._end(asked.kind, others)

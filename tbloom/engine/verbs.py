@@ -12,7 +12,7 @@ The classes get a method for each verb when they are made. A method of their own
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from functools import update_wrapper
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
@@ -56,66 +56,58 @@ class verb(Generic[P, T]):  # noqa: N801 - a decorator
         def __get__(self, obj: object, kind: object) -> Any: ...
 
 
-class SyncVerbs:
+class _Verbs:
+    """A class that gets a method for each verb when it is made."""
+
+    @classmethod
+    def _method(cls, declared: verb[Any, Any]) -> Callable[..., Any]:
+        """What stands in the class in the place of a verb."""
+        raise NotImplementedError
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        for name in {name: None for base in cls.__mro__ for name in vars(base)}:
+            declared = getattr(cls, name, None)
+            if isinstance(declared, verb):
+                setattr(cls, name, _finished(cls._method(declared), declared.flow, cls))
+
+
+class SyncVerbs(_Verbs):
     """A class whose verbs wait for their answers."""
 
-    def __init_subclass__(cls, **arguments: Any) -> None:
-        super().__init_subclass__(**arguments)
-        for name, declared in _declared(cls):
-            setattr(cls, name, _finished(_method(declared.flow), declared.flow, cls))
+    run: Callable[..., Any]
 
-    def run(self, flow: Flow[T]) -> T:
-        """The answer of a flow (``tbloom.engine.flow``), whose calls are sent as those of the verbs are."""
-        raise NotImplementedError
+    @classmethod
+    def _method(cls, declared: verb[Any, Any]) -> Callable[..., Any]:
+        flow = declared.flow
+
+        def method(self: SyncVerbs, /, *args: Any, **arguments: Any) -> Any:
+            return self.run(flow(self, *args, **arguments))
+
+        return method
 
 
-class AsyncVerbs:
+class AsyncVerbs(_Verbs):
     """A class whose verbs are awaited."""
 
-    def __init_subclass__(cls, **arguments: Any) -> None:
-        super().__init_subclass__(**arguments)
-        for name, declared in _declared(cls):
-            method = (
-                _coroutine(declared.flow) if declared.asked is None else _joining(declared.asked)
-            )
-            setattr(cls, name, _finished(method, declared.flow, cls))
+    run: Callable[..., Coroutine[Any, Any, Any]]
+    #: The tasks whose items go together.
+    _together: Callable[[], Tasks]
 
-    async def run(self, flow: Flow[T]) -> T:
-        """The answer of a flow (``tbloom.engine.flow``), whose calls are sent as those of the verbs are."""
-        raise NotImplementedError
+    @classmethod
+    def _method(cls, declared: verb[Any, Any]) -> Callable[..., Any]:
+        flow, asked = declared.flow, declared.asked
 
-    def _together(self) -> Tasks:
-        """The tasks whose items go together."""
-        raise NotImplementedError
+        async def method(self: AsyncVerbs, /, *args: Any, **arguments: Any) -> Any:
+            return await self.run(flow(self, *args, **arguments))
 
+        if asked is None:
+            return method
 
-def _declared(cls: type) -> Iterator[tuple[str, verb[Any, Any]]]:
-    """The verbs that the class has not made methods of, by name."""
-    for name in {name: None for base in cls.__mro__ for name in vars(base)}:
-        declared = getattr(cls, name, None)
-        if isinstance(declared, verb):
-            yield name, declared
+        async def joining(self: AsyncVerbs, /, *args: Any, **arguments: Any) -> Any:
+            return await self._together().ask(*asked(self, *args, **arguments))
 
-
-def _method(flow: AnyFlow) -> Callable[..., Any]:
-    def method(self: SyncVerbs, /, *args: Any, **arguments: Any) -> Any:
-        return self.run(flow(self, *args, **arguments))
-
-    return method
-
-
-def _coroutine(flow: AnyFlow) -> Callable[..., Any]:
-    async def method(self: AsyncVerbs, /, *args: Any, **arguments: Any) -> Any:
-        return await self.run(flow(self, *args, **arguments))
-
-    return method
-
-
-def _joining(asked: Callable[..., tuple[Asked, Any]]) -> Callable[..., Any]:
-    async def method(self: AsyncVerbs, /, *args: Any, **arguments: Any) -> Any:
-        return await self._together().ask(*asked(self, *args, **arguments))
-
-    return method
+        return joining
 
 
 def _finished(method: Any, flow: AnyFlow, cls: type) -> Any:

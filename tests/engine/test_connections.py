@@ -221,13 +221,8 @@ def test_a_call_that_was_only_refused_leaves_no_pending_answer(own: redis.Redis,
         assert seen.add("a")
 
 
-@pytest.mark.parametrize("packer", ["hiredis", "redis-py's own"])
 @pytest.mark.parametrize("query", ["protocol=2", "protocol=3", "decode_responses=True"])
-def test_every_protocol(
-    url: str, name: str, query: str, packer: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if packer != "hiredis":  # as where it is not installed
-        monkeypatch.setattr("tbloom.engine.flow.pack_command", None)
+def test_every_protocol(url: str, name: str, query: str) -> None:
     with TimeBloom.from_url(f"{url}?{query}", name) as seen:
         assert seen.add_many(map(str, range(500))) == [True] * 500
         assert seen.add_many(map(str, range(250, 750))) == [False] * 250 + [True] * 250
