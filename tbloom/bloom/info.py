@@ -113,16 +113,6 @@ class Glance(NamedTuple):
     #: About a server that may drop keys, and about slices that it has dropped.
     warnings: list[str]
 
-    def newest_items(self, config: Config) -> int:
-        """Items in the current slice."""
-        [current] = config.window.live(self.now, newest=1)
-        heads = {config.keys.slice(current.label, shard) for shard in range(config.shards)}
-        return sum(
-            items
-            for key, (items, _, _) in self.parts.items()
-            if key in heads or key.rpartition(":")[0] in heads
-        )
-
 
 def glance(config: Config, clock: ServerClock, keys: Iterable[str] = ()) -> Flow[Glance]:
     """What the registers say, and the heads of the parts in them and of the ``keys``; after ``ask_time``."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Hashable
 from functools import partial
 from typing import Any
@@ -38,15 +37,6 @@ def leaves(config: Config, expires: int, shard: int | None) -> int:
     if config.shards == 1 or expires == ALWAYS.end:
         return expires
     return expires + (_SPREAD if shard is None else shard % _SPREAD) * _SPREAD_MS
-
-
-def lasts_ms(config: Config) -> int | None:
-    """How long an item is remembered that is added now, by the client's clock; None: for ever."""
-    if config.granularity is None:
-        return None
-    now = time.time_ns() // 1_000_000
-    [current] = config.window.live(now, newest=1)
-    return leaves(config, config.window.expires(current), None) - now
 
 
 class Parts:

@@ -54,9 +54,9 @@ def test_the_request_of_an_add_is_small(calls: SliceCalls) -> None:
     """Less than 40 KB; what is not the names of keys has at most 1 KB."""
     call = calls.add(SLICES, Batch([digest("a")], token=LanePool().take()))
     assert len(call.keys) == 4 + 2 * SLICES
-    assert len(call.prepared) < 40 * 1024
+    assert len(call.packed) < 40 * 1024
     names = sum(len(f"${len(key)}\r\n{key}\r\n") for key in call.keys[1:])
-    assert len(call.prepared) - names < 1024
+    assert len(call.packed) - names < 1024
 
 
 @pytest.mark.parametrize("verb", ["contains", "last_seen"])

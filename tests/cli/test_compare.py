@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from tbloom import TimeBloom
-from tbloom.bloom.measured import Measured
+from tbloom.bloom.sizing import interval
 from tbloom.cli.kit import filter_info, filters
 from tests.helpers.commands import refused, tbloom
 
@@ -151,11 +151,7 @@ def test_compare_refuses_wrong_arguments(
 )
 def test_the_interval_is_the_published_one(hits: int, of: int, low: float, high: float) -> None:
     """Newcombe 1998, "Two-sided confidence intervals for the single proportion", method 4."""
-    measured = Measured(hits, of)
-    assert (low, high) == (
-        pytest.approx(measured.low, abs=1e-4),
-        pytest.approx(measured.high, abs=1e-4),
-    )
+    assert (low, high) == pytest.approx(interval(hits, of), abs=1e-4)
 
 
 @pytest.mark.parametrize("grow", [False, True])

@@ -67,7 +67,7 @@ assert all(LocalBloom(path="seen").add_many(["a", "b"]))
 """,
     "metrics": """
 from tbloom import TimeBloom
-from tbloom.bloom.metrics import FilterCollector
+from tbloom.cli.metrics import FilterCollector
 assert [*FilterCollector(TimeBloom.from_url(url, name)).collect()]
 """,
     "pages": """

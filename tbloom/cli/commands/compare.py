@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Group
 from rich.text import Text
 
-from tbloom.bloom.measured import Measured
+from tbloom.bloom.sizing import interval
 from tbloom.cli.kit import filters, formats, numbers, output, sources
 from tbloom.cli.kit.errors import CommandError
 from tbloom.cli.kit.filter_info import keeps_promise
@@ -68,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
         items, found = _ask(reporter, "Comparing", seen, total, exact)
         number = arguments.random
         _, hits = _ask(reporter, "Measuring", seen, number, _random(number))
-        compared = _compared(seen, items, items - found, Measured(hits, number))
+        compared = _compared(seen, items, items - found, hits, number)
     if arguments.json:
         output.print_json(compared)
     else:
@@ -105,21 +105,21 @@ def _ask(
     return asked, found
 
 
-def _compared(seen: TimeBloom, items: int, missing: int, measured: Measured) -> dict[str, Any]:
-    info = seen.info()
-    is_kept = keeps_promise(info, measured.low)
+def _compared(seen: TimeBloom, items: int, missing: int, hits: int, random: int) -> dict[str, Any]:
+    info, (low, high) = seen.info(), interval(hits, random)
+    is_kept = keeps_promise(info, low)
     return {
         "name": seen.name,
         # Exact items, and how many of them the filter lacks.
         "items": items,
         "missing": missing,
         # Random items, which were never added, and how many of them the filter calls seen.
-        "random": measured.of,
-        "seen": measured.hits,
+        "random": random,
+        "seen": hits,
         # Their proportion, with its 95 % confidence interval.
-        "measured_error_rate": measured.rate,
-        "measured_low": measured.low,
-        "measured_high": measured.high,
+        "measured_error_rate": hits / max(1, random),
+        "measured_low": low,
+        "measured_high": high,
         "estimated_error_rate": info.error_rate,
         "promised_error_rate": info.promised_error_rate,
         "keeps_promise": is_kept,

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry, start_http_server
 
-from tbloom.bloom.metrics import MAX_AGE, FilterCollector
 from tbloom.cli.kit import filters, interrupts, numbers
 from tbloom.cli.kit.errors import CommandError
+from tbloom.cli.metrics import MAX_AGE, FilterCollector
 from tbloom.errors import TBloomError
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from scrapy import signals
 from scrapy.dupefilters import BaseDupeFilter
 from scrapy.utils.misc import build_from_crawler, load_object
 
-from tbloom.bloom.measured import Measured
+from tbloom.bloom.sizing import interval
 from tbloom.errors import ConfigError, TBloomError
 from tbloom.scrapy.crawler import CrawlEnd, OnceLogger, count, fingerprint, spider_of
 from tbloom.scrapy.dupefilter.options import read_options, shadow_setting
@@ -202,8 +202,9 @@ class ShadowDupeFilter(BaseDupeFilter):
 
     def _summary(self) -> str:
         counts = self._counts
-        lost = Measured(counts["lost"], counts["new"])
-        measured = f"{lost.rate:.1e} ({lost.low:.1e} to {lost.high:.1e}, 95 % interval)"
+        lost, new = counts["lost"], counts["new"]
+        low, high = interval(lost, new)
+        measured = f"{lost / max(1, new):.1e} ({low:.1e} to {high:.1e}, 95 % interval)"
         return (
             f"{counts['asked']} requests: {counts['agreed']} agreed, {counts['unanswered']} not answered; "
             f"would have lost {counts['lost']} of {counts['new']} new requests, and fetched "

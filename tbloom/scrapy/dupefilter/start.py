@@ -12,7 +12,7 @@ from redis import RedisError
 from tbloom import LocalBloom
 from tbloom.bloom.fingerprinter import note
 from tbloom.bloom.info import Glance, ask_time, glance
-from tbloom.bloom.script_calls import lasts_ms
+from tbloom.bloom.script_calls import leaves
 from tbloom.engine.exchange import ServerClock
 from tbloom.engine.flow import Command, Flow, deliver_all
 from tbloom.items import check_ttl
@@ -54,7 +54,7 @@ def look_at(seen: CrawlBloom | CrawlExact | LocalBloom) -> Start:
         if isinstance(seen, CrawlBloom):
             found = seen.run(_glance(seen.config))
             size, warnings = sum(size for _, size, _ in found.parts.values()), found.warnings
-            held, is_new = _held(seen.config, found.newest_items(seen.config), size), not size
+            held, is_new = _held(seen.config, _newest_items(seen.config, found), size), not size
         else:
             held, is_new = "exact", seen.run(_is_new(seen.config))
             warnings = seen.warnings()
@@ -72,7 +72,7 @@ class FingerprinterNote:
 
     def write(self, seen: CrawlBloom | CrawlExact, *, is_new: bool = False) -> str | None:
         """Writes it, unless another fingerprinter has filled the filter: returns that one."""
-        ttl = check_ttl(seen.ttl) if isinstance(seen, CrawlExact) else lasts_ms(seen.config)
+        ttl = check_ttl(seen.ttl) if isinstance(seen, CrawlExact) else _lasts_ms(seen.config)
         self._renewed_from = math.inf if ttl is None else time.monotonic() + ttl / 2000
         key = seen.config.keys.fingerprinter()
         known = seen.run(note(key, self._ours, ttl, is_new=is_new))
@@ -90,6 +90,26 @@ def _held(config: Config, items: int, size: int) -> str:
     kind, when = _PERIODS.get(period or "", (f"slices of {period}", "now"))
     window = f"{config.slices} {kind}" if period else "no window"
     return f"{window}, {items:,} of {config.capacity:,} items {when}, {size / 2**20:,.1f} MB"
+
+
+def _newest_items(config: Config, found: Glance) -> int:
+    """Items in the current slice."""
+    [current] = config.window.live(found.now, newest=1)
+    heads = {config.keys.slice(current.label, shard) for shard in range(config.shards)}
+    return sum(
+        items
+        for key, (items, _, _) in found.parts.items()
+        if key in heads or key.rpartition(":")[0] in heads
+    )
+
+
+def _lasts_ms(config: Config) -> int | None:
+    """How long an item is remembered that is added now, by the client's clock; None: for ever."""
+    if config.granularity is None:
+        return None
+    now = time.time_ns() // 1_000_000
+    [current] = config.window.live(now, newest=1)
+    return leaves(config, config.window.expires(current), None) - now
 
 
 def _glance(config: Config) -> Flow[Glance]:

@@ -19,7 +19,7 @@ try:
     from prometheus_client.core import GaugeMetricFamily
     from prometheus_client.registry import Collector
 except ModuleNotFoundError as error:
-    message = f"tbloom.bloom.metrics needs {error.name}: pip install 'tbloom[metrics]'"
+    message = f"tbloom.cli.metrics needs {error.name}: pip install 'tbloom[metrics]'"
     raise ModuleNotFoundError(message, name=error.name) from None
 
 logger = logging.getLogger(__name__)

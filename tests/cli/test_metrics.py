@@ -22,7 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tbloom import Claim, ConfigError, TimeBloom
 from tbloom.bloom.info import FilterInfo
-from tbloom.bloom.metrics import FilterCollector
+from tbloom.cli.metrics import FilterCollector
 from tbloom.demo.localredis import LocalRedis, find_binary, free_port
 from tbloom.scrapy.counts.counters import KINDS
 from tests.helpers.commands import TBLOOM, refused, tbloom
@@ -386,11 +386,11 @@ def test_a_marking_crawl_s_stats_are_in_the_table(crawl: Any) -> None:
 
 
 def test_without_its_extra_it_names_the_extra() -> None:
-    script = "import sys; sys.modules['prometheus_client'] = None; import tbloom.bloom.metrics"
+    script = "import sys; sys.modules['prometheus_client'] = None; import tbloom.cli.metrics"
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=False
     )
-    assert "tbloom.bloom.metrics needs prometheus_client" in done.stderr
+    assert "tbloom.cli.metrics needs prometheus_client" in done.stderr
     assert "pip install 'tbloom[metrics]'" in done.stderr
 
 
