@@ -194,7 +194,7 @@ class Tasks:
         except Exception as error:  # noqa: BLE001 - each caller raises it
             hand_out(taken, error)
         finally:
+            self._end(asked.kind, others)  # first: the server has work while these callers go on
             for each in taken:
                 if not each.signal.done():
                     each.signal.set_result(None)
-            self._end(asked.kind, others)
