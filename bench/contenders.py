@@ -13,7 +13,7 @@ import window
 from pottery import BloomFilter as PotteryFilter
 from scrapy_redis.connection import get_redis
 from scrapy_redis_bloomfilter.bloomfilter import BloomFilter as ScrapyRedisFilter
-from serving import own_clock, redisbloom_version
+from serving import redisbloom_version
 from streams import BATCH, fingerprints
 
 from tbloom import TimeBloom
@@ -57,7 +57,8 @@ class Contender(NamedTuple):
     #: What is called, for the page.
     calls: str
     run: Run
-    clock: Callable[[], tuple[float, float]] = own_clock
+    #: False: an item that is asked twice in one run may get its answers in any order.
+    in_order: bool = True
 
 
 def one_by_one(add: Callable[[str], Any]) -> Run:

@@ -26,8 +26,8 @@ from contenders import (
     set_many,
     set_nx_ex,
 )
-from race import check, ratios
-from serving import Cost, bytes_of_data, measure, medians, placed, placements, slow_log
+from race import check, compared
+from serving import Cost, bytes_of_data, measure, placed, placements, slow_log
 from streams import BATCH, fingerprints
 
 from tbloom.demo.localredis import LocalRedis
@@ -242,8 +242,7 @@ def speed(
             for contender in everybody:
                 row: dict[str, Any] = {"placement": placement, "name": contender.name}
                 for kind in ("new", "seen"):
-                    own, reference = costs[contender.name, kind], costs[SADD, kind]
-                    row[kind] = {**medians(own), "ratio": median(ratios(own, reference))}
+                    row[kind] = compared(costs[contender.name, kind], costs[SADD, kind])
                 rows.append(row)
     empty(client)
     return {"stock": stock, "rounds": rounds, "items": items, "rows": rows}

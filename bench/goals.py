@@ -6,7 +6,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from adding import ALL_TASKS, ONE_TASK, TASKS
 from contenders import (
     ADD,
     ADD_CACHED,
@@ -19,18 +18,15 @@ from counts import AGAIN, COUNTER
 from distinct import faster, ratios
 from exact import EXACT
 from links import REFERENCE
-from local import MANY as LOCAL_MANY
-from local import MEMORY as LOCAL_MEMORY
-from local import ONE as LOCAL_ONE
 from pages_text import among
 from serving import APART, TOGETHER
 from startup import HELP, OWN, REDIS
 from table import Table
+from together import ASYNC_ADD, TASKS
 
 Found = dict[str, Any]
 
 ONE, MANY, RATE = "`add` one by one", "`add_many` of 500", "rate, to that of"
-OLDER = "the server's time in commands, to layout 1's"
 #: Possible ids; ten are counted.
 SPACE = 10**7
 #: Pages in the store, and gets.
@@ -59,11 +55,17 @@ def _adding(
         kept = (of["servers"][0], name, share)
         rows = [row for row in of["rows"] if (row["on"], row["name"], row["duplicates"]) == kept]
         reached = [row[figure] for row in rows if placement in (None, row["placement"])]
-        if not reached or None in reached:
-            raise LookupError("layout 1 or one of the placements was not there")
+        if not reached:
+            raise LookupError("the placement was not there")
         return reached
 
     return Goal(text, bound, figures, figure == "ratio", unit)
+
+
+def _asyncio(found: Found, name: str, count: int, figure: str) -> list[float]:
+    """The figure of so many tasks, in each placement."""
+    rows = found["asyncio"]["rows"]
+    return [row[figure] for row in rows if (row["name"], row["count"]) == (name, count)]
 
 
 def _race(found: Found, name: str, figure: str, section: str = "race") -> list[float]:
@@ -118,14 +120,6 @@ def _waiting(found: Found) -> float:
     return float(waited.pop(REFERENCE) / min(waited.values()))
 
 
-def _local(found: Found, way: str) -> list[float]:
-    """The rate in memory, to that of layout 1, in windows that are empty and half full."""
-    rows = {(row["name"], row["way"]): row["older"] for row in found["local"]["rows"]}
-    if not rows[LOCAL_MEMORY, way]:
-        raise LookupError("layout 1 was not there")
-    return rows[LOCAL_MEMORY, way]
-
-
 def _few_ids(found: Found, figure: str) -> list[float]:
     """The rate of a counter of few ids, to that of a bitmap."""
     if found["distinct"]["space"] != SPACE:
@@ -155,24 +149,33 @@ def _slope(found: Found) -> float:
 
 
 GOALS = [
-    _adding(f"{ONE}, 50 % duplicates, {APART}: {RATE} `SADD`", 0.9, ADD, 50, placement=APART),
+    _adding(f"{ONE}, 50 % duplicates, {APART}: {RATE} `SADD`", 1, ADD, 50, placement=APART),
     _adding(
         f"{ONE}, 50 % duplicates, {TOGETHER}: {RATE} `SADD`", 0.65, ADD, 50, placement=TOGETHER
     ),
-    _adding(f"{ONE}, 95 % duplicates, {APART}: {RATE} `SADD`", 1, ADD, 95, placement=APART),
+    _adding(f"{ONE}, 95 % duplicates, {APART}: {RATE} `SADD`", 1.15, ADD, 95, placement=APART),
     _adding(
         f"{ONE}, 95 % duplicates, {TOGETHER}: {RATE} `SADD`", 0.75, ADD, 95, placement=TOGETHER
     ),
-    _adding(f"{MANY}, 50 % duplicates: {RATE} `SADD` in pipelines", 0.5, ADD_MANY, 50),
-    _adding(f"{MANY}, 95 % duplicates: {RATE} `SADD` in pipelines", 0.9, ADD_MANY, 95),
-    _adding(f"{MANY}, 0 % duplicates: {OLDER}", 1, ADD_MANY, 0, "older_ratio"),
-    _adding(f"{MANY}, 50 % duplicates: {OLDER}", 0.75, ADD_MANY, 50, "older_ratio"),
-    _adding(f"{MANY}, 95 % duplicates: {OLDER}", 0.75, ADD_MANY, 95, "older_ratio"),
-    _adding(f"{MANY}: client CPU per item", 2.5, ADD_MANY, 50, "client", unit="us"),
-    _adding("the same, to that of `SADD` in pipelines", 0.5, ADD_MANY, 50, "client_ratio"),
-    _adding(f"{MANY}: to the server per item", 60, ADD_MANY, 50, "sent", unit="bytes"),
-    _adding(f"asyncio: `add`: {RATE} redis.asyncio's `SADD`", 0.8, ONE_TASK, 50),
-    _adding(f"asyncio: {TASKS} tasks that add: {RATE} one", 3, ALL_TASKS, 50),
+    _adding(f"{MANY}, 50 % duplicates: {RATE} `SADD` in pipelines", 0.6, ADD_MANY, 50),
+    _adding(f"{MANY}, 95 % duplicates: {RATE} `SADD` in pipelines", 1, ADD_MANY, 95),
+    _adding(
+        f"{MANY}, 50 % duplicates: client CPU, to that of `SADD` in pipelines",
+        *(0.3, ADD_MANY, 50, "client_ratio"),
+    ),
+    _adding(f"{MANY}: to the server per item", 32, ADD_MANY, 50, "sent", unit="bytes"),
+    *(
+        Goal(
+            f"asyncio: `add` by {by}: {RATE} {to}",
+            bound,
+            partial(_asyncio, name=ASYNC_ADD, count=count, figure=figure),
+        )
+        for by, to, bound, count, figure in (
+            ("1 task", "redis.asyncio's `SADD`", 0.8, 1, "ratio"),
+            (f"{TASKS[-1]} tasks", "1 task", 6, TASKS[-1], "to_one"),
+            (f"{TASKS[-1]} tasks", "as many that `SADD`", 5, TASKS[-1], "ratio"),
+        )
+    ),
     Goal(
         "`add` one by one: rate, to that of scrapy-redis-bloomfilter",
         6,
@@ -291,16 +294,6 @@ GOALS = [
         at_least=False,
         unit="ms",
         digits=1,
-    ),
-    Goal(
-        "`LocalBloom.add` one by one in memory, empty and half full: rate, to layout 1's",
-        1.25,
-        lambda f: _local(f, LOCAL_ONE),
-    ),
-    Goal(
-        "`LocalBloom.add_many` of 1,000, the same",
-        2.5,
-        lambda f: _local(f, LOCAL_MANY),
     ),
     Goal(
         f"`PageStore`: {GETS:,} random `get`s among {PAGES:,} pages",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack
 from hashlib import sha1
-from statistics import median
 from typing import Any
 from urllib.parse import urldefrag
 
@@ -21,8 +20,8 @@ from contenders import (
     tbloom_filter,
 )
 from links import read_pages
-from race import ratios
-from serving import Cost, measure, medians, placed, placements
+from race import compared
+from serving import Cost, measure, placed, placements
 
 from tbloom.demo.localredis import LocalRedis
 
@@ -52,12 +51,7 @@ def link_race(
                         costs.setdefault(contender.name, []).append(cost)
                 client.flushall()
         rows += [
-            {
-                "placement": placement,
-                "name": name,
-                **medians(theirs),
-                "ratio": median(ratios(theirs, costs[SADD])),
-            }
+            {"placement": placement, "name": name, **compared(theirs, costs[SADD])}
             for name, theirs in costs.items()
         ]
     return {"pages": len(pages), "links": len(links), "rows": rows}

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import statistics
 import tempfile
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import rbloom
 import redis
-from older import older
-from serving import own_clock
 
 from tbloom import LocalBloom
 from tbloom.demo.localredis import LocalRedis
@@ -37,10 +36,7 @@ class _Way(NamedTuple):
 def local(
     _: LocalRedis, __: redis.Redis, *, capacity: int, items: int, rounds: int
 ) -> dict[str, Any]:
-    """Items per second, in a window that is empty and in one whose slices are half full, and bytes per item of a full one.
-
-    ``older``: both rates in memory, to those of layout 1, medians of interleaved rounds.
-    """
+    """Items per second, in a window that is empty and in one whose slices are half full, and bytes per item of a full one."""
     with tempfile.TemporaryDirectory() as folder:
         ways = [
             *(
@@ -60,28 +56,21 @@ def local(
             ),
             _Way("set", "`in`, `add`", lambda fill: _set(fill * SLICES)),
         ]
-        rows = [{"name": way.name, "way": way.way, "older": []} for way in ways]
+        rows = [{"name": way.name, "way": way.way} for way in ways]
         for window, fill in (("empty", 0), ("half", capacity // 2)):
-            with older(capacity, fill) as former:
-                timed = [(way.make(fill), own_clock) for way in ways]
-                before = [(run, former.clock) for run in former.runs.values()] if former else []
-                rates = [
-                    [_rate(*each, items, number) for each in (*timed, *before)]
-                    for number in range(rounds)
-                ]
-            for at, row in enumerate(rows):
-                row[window] = statistics.median(rate[at] for rate in rates)
-                if at < len(before):  # the first two ways are those of layout 1
-                    row["older"].append(statistics.median(r[at] / r[len(ways) + at] for r in rates))
+            adds = [way.make(fill) for way in ways]
+            rates = [[_rate(add, items, number) for add in adds] for number in range(rounds)]
+            for row, of_way in zip(rows, zip(*rates, strict=True), strict=True):
+                row[window] = statistics.median(of_way)
     return {"capacity": capacity, "items": items, "rows": rows, "bytes": _bytes(capacity)}
 
 
-def _rate(add: Add, clock: Callable[[], tuple[float, float]], items: int, number: int) -> float:
+def _rate(add: Add, items: int, number: int) -> float:
     """Items per second, all of them new."""
     asked = _urls(f"new {number}", items)
-    start, _ = clock()
+    start = time.perf_counter()
     add(asked)
-    return items / (clock()[0] - start)
+    return items / (time.perf_counter() - start)
 
 
 def _urls(kind: str, count: int) -> list[str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +24,15 @@ from tbloom.cli.kit.charts import Bar, chart
 Found = dict[str, Any]
 
 
-def write(found: Found, path: Path) -> Iterator[Path]:
-    """The page, and its plots in the same folder."""
+def write(found: Found, path: Path, *, in_full: bool) -> Iterator[Path]:
+    """The page, and its plots in the same folder. Not ``in_full``: the parts of it that were measured."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    for name, svg in plots(found).items():
+    for name, svg in plots(found).items() if in_full else ():
         plot = path.parent / f"benchmarks-{name}.svg"
         plot.write_text(svg, encoding="utf-8")
         yield plot
-    path.write_text(text(found), encoding="utf-8")
+    former = None if in_full else path.read_text(encoding="utf-8")
+    path.write_text(text(found, former), encoding="utf-8")
     yield path
 
 
@@ -100,75 +102,91 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min"
 
 
-def text(found: Found) -> str:
-    """The page."""
-    about, race, footprint, links = (
-        found[name] for name in ("about", "race", "footprint", "links")
+def text(found: Found, former: str | None = None) -> str:
+    """The page. What was not measured is as on the ``former`` page."""
+    fields: Found = {
+        "when": found["about"]["when"][:10],
+        "goals": _goals(found, former or ""),
+        "machine": _machine(found, former),
+        "bits_by_hashes": bits_by_hashes(),
+    }
+    for section, of in found.items():
+        if section in SPECIAL:
+            fields |= SPECIAL[section](found)
+        elif section not in ("quick", "about"):
+            fields[section] = _all(tables.of(section, found))
+        if isinstance(of, dict):
+            numbers = {name: figure for name, figure in of.items() if isinstance(figure, int)}
+            fields |= {f"{section}_{name}": f"{figure:,}" for name, figure in numbers.items()}
+    if found.keys() >= {"race", "footprint"}:
+        fields["overview"] = overview.table(found).markdown()
+        fields |= {"faster": " ".join(faster(found)), "smaller": " ".join(smaller(found))}
+    return template.filled(fields, former)
+
+
+def _all(of: list[Table]) -> str:
+    """The tables; with titles, if there are several."""
+    if len(of) == 1:
+        return of[0].markdown()
+    return "\n\n".join(f"**{table.title}:**\n\n{table.markdown()}" for table in of)
+
+
+def _goals(found: Found, former: str) -> str:
+    """The table of goals. A goal that was not measured now is as on the former page."""
+    lines = goals.table(found).markdown().splitlines()
+    kept = {line.split(" | ")[0]: line for line in former.partition("## Goals")[2].splitlines()}
+    return "\n".join(
+        kept.get(line.split(" | ")[0], line) if "| not measured |" in line else line
+        for line in lines
     )
-    speed = tables.of("race", found)
-    waiting, line = tables.of("links", found)
+
+
+def _machine(found: Found, former: str | None) -> str:
+    """The machine, and which sections were measured at another time."""
+    about = found["about"]
+    again = about.get("again", {})
+    if former is None:
+        versions = [
+            f"{name} {number or '(not there)'}" for name, number in about["versions"].items()
+        ]
+        load = f"{about['load_before']:.1f} before and {about['load_after']:.1f} after"
+        machine = f"{about['machine']}, load {load}: {', '.join(versions)}."
+    else:
+        machine = former.partition("## The machine\n")[2].strip()
+        elsewhere = "" if machine.startswith(about["machine"]) else f", on {about['machine']}"
+        days = dict.fromkeys(found.keys() - {"quick", "about"}, about["when"][:10]) | again
+        again = {name: day if ", on " in day else day + elsewhere for name, day in days.items()}
+    for name, when in sorted(again.items()):
+        note = f" (`--only {name}` was measured by itself on "
+        machine = f"{re.sub(re.escape(note) + r'.*?[.][)]', '', machine)}{note}{when}.)"
+    return machine
+
+
+def _capacities(found: Found) -> Found:
     sizes = {row["capacity"]: row for row in found["capacities"]["rows"]}
-    largest = sizes[max(sizes)]
-    million = sizes.get(1_000_000, largest)
-    return template.PAGE.format(
-        machine=about["machine"],
-        when=about["when"][:10],
-        load=f"{about['load_before']:.1f} before and {about['load_after']:.1f} after",
-        again="".join(
-            f" (`--only {name}` was measured by itself on {day}.)"
-            for name, day in sorted(about.get("again", {}).items())
-        ),
-        versions=", ".join(
-            f"{name} {version or '(not there)'}" for name, version in about["versions"].items()
-        ),
-        overview=overview.table(found).markdown(),
-        goals=goals.table(found).markdown(),
-        speed="\n\n".join(f"{_sentence(table.title)}\n\n{table.markdown()}" for table in speed),
-        rounds=race["rounds"],
-        race_items=f"{race['items']:,}",
-        capacity=f"{race['capacity']:,}",
-        faster=" ".join(faster(found)),
-        footprint=tables.of("footprint", found)[0].markdown(),
-        footprint_items=f"{footprint['items']:,}",
-        smaller=" ".join(smaller(found)),
-        capacities=tables.of("capacities", found)[0].markdown(),
-        million_bits=f"{million['bits']:.1f}",
-        million_allocated=f"{million['allocated_bits']:.1f}",
-        hashes=tables.of("hashes", found)[0].markdown(),
-        bits_by_hashes=bits_by_hashes(),
-        adding="\n\n".join(
-            f"{_sentence(table.title)}\n\n{table.markdown()}"
-            for table in tables.of("adding", found)
-        ),
-        adding_rounds=found["adding"]["rounds"],
-        steps=tables.of("steps", found)[0].markdown(),
-        longest=tables.of("longest", found)[0].markdown(),
-        imports=tables.of("imports", found)[0].markdown(),
-        import_items=f"{found['imports']['items']:,}",
-        **_exact(found),
-        **_distinct(found),
-        local=tables.of("local", found)[0].markdown(),
-        local_memory=tables.of("local", found)[1].markdown(),
-        local_capacity=f"{found['local']['capacity']:,}",
-        local_items=f"{found['local']['items']:,}",
-        page_store=pages_text.text(found["pages"]),
-        startup=tables.of("startup", found)[0].markdown(),
-        startup_rounds=found["startup"]["rounds"],
-        stream=tables.of("linkrace", found)[0].markdown(),
-        stream_links=f"{found['linkrace']['links']:,}",
-        links=f"{links['links']:,}",
-        pages=links["pages"],
-        seen=f"{100 * (1 - links['distinct'] / links['links']):.1f}",
-        waiting=waiting.markdown(),
-        line=line.markdown(),
-    )
+    million = sizes.get(1_000_000, sizes[max(sizes)])
+    return {
+        "capacities": _all(tables.of("capacities", found)),
+        "million_bits": f"{million['bits']:.1f}",
+        "million_allocated": f"{million['allocated_bits']:.1f}",
+    }
+
+
+def _local(found: Found) -> Found:
+    speed, memory = tables.of("local", found)
+    return {"local": speed.markdown(), "local_memory": memory.markdown()}
+
+
+def _links(found: Found) -> Found:
+    (waiting, line), of = tables.of("links", found), found["links"]
+    seen = f"{100 * (1 - of['distinct'] / of['links']):.1f}"
+    return {"waiting": waiting.markdown(), "line": line.markdown(), "seen": seen}
 
 
 def _exact(found: Found) -> dict[str, str]:
     of = found["exact"]
     memory, growth, fields, *speed, dead = tables.of("exact", found)
     return {
-        "exact_sizes": " and ".join(f"{size:,}" for size in of["sizes"]),
         "exact_first": f"{of['sizes'][0]:,}",
         "exact_memory": memory.markdown(),
         "exact_growth": growth.markdown(),
@@ -176,9 +194,7 @@ def _exact(found: Found) -> dict[str, str]:
         "exact_stock": f"{of['speed']['stock']:,}",
         "exact_rounds": of["speed"]["rounds"],
         "exact_items": f"{of['speed']['items']:,}",
-        "exact_speed": "\n\n".join(
-            f"{_sentence(table.title)}\n\n{table.markdown()}" for table in speed
-        ),
+        "exact_speed": _all(speed),
         "exact_dead_items": f"{of['dead']['items']:,}",
         "exact_dead": dead.markdown(),
     }
@@ -188,9 +204,6 @@ def _distinct(found: Found) -> dict[str, str]:
     of = found["distinct"]
     memory, mapping, counting, ratio, adding, daily, first = tables.of("distinct", found)
     return {
-        "distinct_space": f"{of['space']:,}",
-        "distinct_rounds": of["rounds"],
-        "distinct_singles": of["singles"],
         "distinct_memory": memory.markdown(),
         "distinct_mapping": mapping.markdown(),
         "distinct_counting": counting.markdown(),
@@ -223,8 +236,15 @@ def _longest(rows: list[dict[str, Any]]) -> str:
     )
 
 
-def _sentence(title: str) -> str:
-    return f"**{title}:**"
+#: Sections of which the page shows more than their tables and numbers.
+SPECIAL: dict[str, Callable[[Found], Found]] = {
+    "capacities": _capacities,
+    "exact": _exact,
+    "distinct": _distinct,
+    "local": _local,
+    "links": _links,
+    "pages": lambda found: {"pages": pages_text.text(found["pages"])},
+}
 
 
 def faster(found: Found) -> Iterator[str]:

@@ -280,8 +280,6 @@ def of_small(of: Of) -> str:
 
 
 TEMPLATE = """\
-## Pages
-
 `make bench ARGS="--only pages"`, in about ten minutes, and 20 GB of disk
 
 `PageStore`, with the {bodies} HTML pages of Debian's `python3.11-doc`, {kilobytes} KB each on average, stored repeatedly under different URLs,

@@ -39,10 +39,11 @@ def run_rounds(
         for number in range(rounds + 1):
             these, truth = next(stream)
             for contender in chance.sample(contenders, len(contenders)):
-                cost, answers = measure(client, contender.run, these, contender.clock)
+                cost, answers = measure(client, contender.run, these)
                 if number:  # the first one warms up
                     costs[contender.name].append(cost)
-                    check(contender.name, answers, truth)
+                    order = list if contender.in_order else sorted
+                    check(contender.name, order(answers), order(truth))
     return costs
 
 
@@ -72,8 +73,7 @@ def race(
                     "placement": placement,
                     "name": contender.name,
                     "calls": contender.calls,
-                    **medians(costs[contender.name]),
-                    "ratio": median(ratios(costs[contender.name], costs[SADD])),
+                    **compared(costs[contender.name], costs[SADD]),
                 }
                 for contender in contenders
             ]
@@ -87,3 +87,12 @@ def ratios(costs: list[Cost], reference: list[Cost], figure: str = "elapsed") ->
         getattr(other, figure) / getattr(one, figure)
         for one, other in zip(costs, reference, strict=True)
     ]
+
+
+def compared(costs: list[Cost], reference: list[Cost]) -> dict[str, float]:
+    """The medians; ``ratio`` (of the rate) and ``client_ratio`` to the reference are medians of the rounds' ratios."""
+    return {
+        **medians(costs),
+        "ratio": median(ratios(costs, reference)),
+        "client_ratio": median(ratios(reference, costs, "client")),
+    }

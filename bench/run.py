@@ -2,8 +2,8 @@
 
     python bench/run.py [--quick] [--only SECTION ...] [--json FILE] [--page FILE]
 
-Prints tables, and writes all figures as JSON and, after a full run, docs/benchmarks.md with its plots.
-``--only`` replaces these sections of the last run.
+Prints tables, and writes all figures as JSON and, if not ``--quick``, docs/benchmarks.md with its plots.
+``--only`` replaces these sections of the last run. If that run's JSON is not there, it replaces their parts of the page.
 ``--from FILE`` writes the page from the figures of an earlier run.
 """
 
@@ -42,8 +42,10 @@ from race import race
 from serving import fresh, redisbloom_version
 from startup import startup
 from steps import steps
+from together import together
 
 ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
 PACKAGES = (
     *("tbloom", "hiredis", "mmh3", "scrapy", "scrapy-redis"),
     *("scrapy-redis-bloomfilter", "pottery", "walrus"),
@@ -55,6 +57,10 @@ AMOUNTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "adding": (
         {"capacity": 1_000_000, "rounds": 7, "items": 2000, "everywhere": True},
         {"capacity": 50_000, "rounds": 2, "items": 500, "everywhere": False},
+    ),
+    "asyncio": (
+        {"capacity": 1_000_000, "rounds": 7, "items": 4000},
+        {"capacity": 50_000, "rounds": 2, "items": 1000},
     ),
     "steps": (
         {"capacity": 1_000_000, "rounds": 7, "items": 2000},
@@ -140,6 +146,7 @@ AMOUNTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 SECTIONS: dict[str, Callable[..., dict[str, Any]]] = {
     "adding": adding,
+    "asyncio": together,
     "steps": steps,
     "race": race,
     "footprint": footprint,
@@ -162,17 +169,18 @@ def main() -> None:
     if arguments.former:
         found = json.loads(arguments.former.read_text())
     else:
-        found = {}
+        found = former = {}
+        if arguments.only and arguments.json.is_file():
+            former = json.loads(arguments.json.read_text())
         # Kept after each section, in case a later one fails.
         for measured in measure(arguments.only or list(AMOUNTS), quick=arguments.quick):
-            found = measured
-            if arguments.only and arguments.json.is_file():
-                found = with_former(measured, json.loads(arguments.json.read_text()))
+            found = with_former(measured, former) if former else measured
             arguments.json.parent.mkdir(parents=True, exist_ok=True)
             arguments.json.write_text(json.dumps(found, indent=1) + "\n")
         print(f"\nfigures: {arguments.json}")
-    if found.keys() >= AMOUNTS.keys() and (arguments.page or not found["quick"]):
-        for written in page.write(found, arguments.page or ROOT / "docs" / "benchmarks.md"):
+    if arguments.page or not found["quick"]:
+        path, in_full = arguments.page or DOCS / "benchmarks.md", found.keys() >= AMOUNTS.keys()
+        for written in page.write(found, path, in_full=in_full):
             print(f"written: {written}")
 
 
@@ -198,8 +206,11 @@ def with_former(found: dict[str, Any], former: dict[str, Any]) -> dict[str, Any]
     """These sections, and the others of a former run of the same kind."""
     if former["quick"] != found["quick"]:
         return found
-    again = dict.fromkeys(found.keys() & AMOUNTS.keys(), found["about"]["when"][:10])
-    about = {**former["about"], "again": {**former["about"].get("again", {}), **again}}
+    about, when = former["about"], found["about"]["when"][:10]
+    if about["machine"] != found["about"]["machine"]:
+        when += f", on {found['about']['machine']}"
+    again = dict.fromkeys(found.keys() & AMOUNTS.keys(), when)
+    about = {**about, "again": {**about.get("again", {}), **again}}
     return {**former, **found, "about": about}
 
 
@@ -222,7 +233,14 @@ def about(client: redis.Redis) -> dict[str, Any]:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="a minute or two, for development")
-    parser.add_argument("--only", action="append", choices=AMOUNTS, help="a section; repeatable")
+    parser.add_argument(
+        "--only",
+        action="extend",
+        nargs="+",
+        choices=AMOUNTS,
+        metavar="SECTION",
+        help=", ".join(AMOUNTS),
+    )
     parser.add_argument("--json", type=Path, default=ROOT / "build" / "bench.json")
     parser.add_argument("--page", type=Path, help="write the page there, also after --quick")
     parser.add_argument("--from", dest="former", type=Path, help="a former run's JSON")

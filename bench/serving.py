@@ -39,11 +39,6 @@ class Cost:
     sent: float
 
 
-def own_clock() -> tuple[float, float]:
-    """The time, and the processor time of this process."""
-    return time.perf_counter(), time.process_time()
-
-
 def server_seconds(client: redis.Redis) -> float:
     """Processor time of the server's process."""
     cpu = client.info("cpu")
@@ -82,13 +77,12 @@ def measure(
     client: redis.Redis,
     run: Callable[[Sequence[str]], Any],
     items: Sequence[str],
-    clock: Callable[[], tuple[float, float]] = own_clock,
 ) -> tuple[Cost, Any]:
     """What ``run`` costs for each item, and what it returns."""
     client.config_resetstat()
-    server, (start, own) = server_seconds(client), clock()
+    server, start, own = server_seconds(client), time.perf_counter(), time.process_time()
     returned = run(items)
-    end, own_end = clock()
+    end, own_end = time.perf_counter(), time.process_time()
     server = server_seconds(client) - server
     commands, sent = usec_in_commands(client), client.info("stats")["total_net_input_bytes"]
     each = [(end - start) * 1e6, (own_end - own) * 1e6, commands, server * 1e6, sent]

@@ -73,7 +73,7 @@ def steps(
         recorder = _Recorder.from_url(server.url)
         TimeBloom(recorder, "steps", **arguments(capacity)).add("one")
         _, _, number_of_keys, *rest = recorder.words
-        keys, (_, *middle, _) = rest[:number_of_keys], rest[number_of_keys:]
+        keys, (_, *middle, _) = rest[: int(number_of_keys)], rest[int(number_of_keys) :]
         known, fresh, numbers = fingerprints("steps", items), count(), count(10**9)
         seen.add_many(known)
         parts = Parts([("", part, 0) for part in Layout(seen.config).parts("the usual")])

@@ -11,6 +11,8 @@ from startup import REDIS
 from table import Table
 
 NONE = "this server has no RedisBloom"
+HAVE = "client and server have"
+COSTS = ["us", "client us", "x SADD's", "commands us", "server us", "bytes"]
 
 
 def about(found: dict[str, Any]) -> str:
@@ -27,36 +29,51 @@ def of(section: str, found: dict[str, Any]) -> list[Table]:
 
 
 def _adding(of: dict[str, Any]) -> list[Table]:
-    by_server: dict[str, dict[tuple[str, str], dict[str, str]]] = {}
     groups: dict[str, list[list[str]]] = {}
+    by_server: dict[str, dict[tuple[str, str], dict[str, str]]] = {}
     for row in of["rows"]:
-        title = f"client and server have {row['placement']}"
-        name, share, ratio = row["name"], f"{row['duplicates']} %", f"{row['ratio']:.2f}"
-        older = "" if row["older_ratio"] is None else f"{row['older_ratio']:.2f}"
-        others = by_server.setdefault(title, {}).setdefault((name, share), {})
-        others[row["on"]] = f"{ratio} x, {row['commands']:.1f} us"
+        placement, name, share = row["placement"], row["name"], f"{row['duplicates']} %"
         if row["on"] == of["servers"][0]:
-            cells = [f"{1e6 / row['elapsed']:,.0f}", ratio, f"{row['elapsed']:.1f}"]
-            cells += [f"{row['client']:.1f}", f"{row['client_ratio']:.2f}"]
-            cells += [f"{row['commands']:.1f}", older, f"{row['server']:.1f}", f"{row['sent']:.0f}"]
-            groups.setdefault(title, []).append([name, share, *cells])
-    header = [*("", "duplicates", "items/s", "x", "us", "client us", "x", "commands us")]
-    header += ["x layout 1", "server us", "bytes"]
-    tables = [Table(f"An add: {title}", header, rows, words=2) for title, rows in groups.items()]
+            cells = [_rate(row), *_cells(row, ratio=2), *_costs(row)]
+            groups.setdefault(placement, []).append([name, share, *cells])
+        line = by_server.setdefault(placement, {}).setdefault((name, share), {})
+        line[row["on"]] = f"{row['ratio']:.2f} x, {row['commands']:.1f} us"
+    header = ["", "duplicates", "items/s", "x SADD", *COSTS]
+    tables = [Table(f"An add: {HAVE} {where}", header, rows, 2) for where, rows in groups.items()]
     header = ["", "duplicates", *of["servers"]]
-    for title, lines in by_server.items():
+    for where, lines in by_server.items() if of["servers"][1:] else ():
         rows = [
             [*key, *(cells.get(on, "") for on in of["servers"])] for key, cells in lines.items()
         ]
-        tables.append(Table(f"An add on several servers: {title}", header, rows, words=2))
+        tables.append(Table(f"An add on several servers: {HAVE} {where}", header, rows, words=2))
     return tables
 
 
+def _asyncio(of: dict[str, Any]) -> list[Table]:
+    groups: dict[str, list[list[str]]] = {}
+    for row in of["rows"]:
+        cells = [_rate(row), *_cells(row, ratio=2, to_one=2), *_costs(row)]
+        groups.setdefault(row["placement"], []).append([row["name"], f"{row['count']}", *cells])
+    header = ["", "at once", "items/s", "x SADD", "x one", *COSTS]
+    return [Table(f"Adds at once: {HAVE} {where}", header, rows) for where, rows in groups.items()]
+
+
+def _rate(row: dict[str, Any]) -> str:
+    return f"{1e6 / row['elapsed']:,.0f}"
+
+
+def _costs(row: dict[str, Any]) -> list[str]:
+    """The cells under ``COSTS``."""
+    return _cells(row, elapsed=1, client=1, client_ratio=2, commands=1, server=1, sent=0)
+
+
+def _cells(row: dict[str, Any], **digits: int) -> list[str]:
+    """These figures of a row, each with so many digits."""
+    return [f"{row[name]:.{count}f}" for name, count in digits.items()]
+
+
 def _steps(of: dict[str, Any]) -> list[Table]:
-    rows = [
-        [str(row["size"]), row["name"], f"{row['seen']:.1f}", f"{row['new']:.1f}"]
-        for row in of["rows"]
-    ]
+    rows = [[str(row["size"]), row["name"], *_cells(row, seen=1, new=1)] for row in of["rows"]]
     header = ["items in a call", "", "commands us, seen", "commands us, new"]
     return [Table("The steps of an add, per item", header, rows, words=2)]
 
@@ -68,12 +85,8 @@ def _race(of: dict[str, Any]) -> list[Table]:
             [
                 row["name"],
                 row["calls"],
-                f"{1e6 / row['elapsed']:,.0f}",
-                f"{row['ratio']:.2f}",
-                f"{row['elapsed']:.1f}",
-                f"{row['client']:.1f}",
-                f"{row['commands']:.2f}",
-                f"{row['server']:.1f}",
+                _rate(row),
+                *_cells(row, ratio=2, elapsed=1, client=1, commands=2, server=1),
             ]
             for row in of["rows"]
             if row["placement"] == placement
@@ -114,11 +127,7 @@ def _capacities(of: dict[str, Any]) -> list[Table]:
     rows = [
         [
             f"{row['capacity']:,}",
-            f"{row['shards']}",
-            f"{row['elapsed']:.1f}",
-            f"{row['commands']:.1f}",
-            f"{row['bits']:.2f}",
-            f"{row['allocated_bits']:.2f}",
+            *_cells(row, shards=0, elapsed=1, commands=1, bits=2, allocated_bits=2),
         ]
         for row in of["rows"]
     ]
@@ -130,12 +139,9 @@ def _hashes(of: dict[str, Any]) -> list[Table]:
     rows = [
         [
             f"{row['hashes']}{', the default' if row['hashes'] == of['chosen'] else ''}",
-            f"{row['bits']:.1f}",
-            f"{row['one']['commands']:.1f}",
-            f"{row['one']['client']:.1f}",
-            f"{row['one']['elapsed']:.1f}",
-            f"{row['many']['commands']:.1f}",
-            f"{row['many']['client']:.1f}",
+            *_cells(row, bits=1),
+            *_cells(row["one"], commands=1, client=1, elapsed=1),
+            *_cells(row["many"], commands=1, client=1),
         ]
         for row in of["rows"]
     ]
@@ -168,16 +174,8 @@ def _exact(of: dict[str, Any]) -> list[Table]:
         rows = [
             [
                 row["name"],
-                *(
-                    cell
-                    for kind in (row["new"], row["seen"])
-                    for cell in (
-                        f"{kind['elapsed']:.1f}",
-                        f"{kind['ratio']:.2f}",
-                        f"{kind['commands']:.1f}",
-                        f"{kind['server']:.1f}",
-                    )
-                ),
+                *_cells(row["new"], elapsed=1, ratio=2, commands=1, server=1),
+                *_cells(row["seen"], elapsed=1, ratio=2, commands=1, server=1),
             ]
             for row in speed["rows"]
             if row["placement"] == placement
@@ -379,10 +377,7 @@ def _daily(of: dict[str, Any]) -> Table:
 
 def _first(of: dict[str, Any]) -> Table:
     rows = [
-        [
-            name,
-            *(f"{of[way][figure]:.1f}" for figure in ("elapsed", "client", "commands", "server")),
-        ]
+        [name, *_cells(of[way], elapsed=1, client=1, commands=1, server=1)]
         for way, name in (("add", "`add`"), ("add_many", "`add_many` of 500, per member"))
     ]
     header = ["", "us", "client us", "commands us", "server us"]
@@ -394,14 +389,11 @@ def _local(of: dict[str, Any]) -> list[Table]:
         [
             row["name"],
             row["way"],
-            f"{row['empty']:,.0f}",
-            f"{row['half']:,.0f}",
-            f"{1e6 / row['half']:.2f}",
-            " and ".join(f"{ratio:.2f}" for ratio in row["older"]),
+            *(f"{row['empty']:,.0f}", f"{row['half']:,.0f}", f"{1e6 / row['half']:.2f}"),
         ]
         for row in of["rows"]
     ]
-    header = ["", "called", "items/s, empty", "items/s, half full", "us, half full", "x layout 1"]
+    header = ["", "called", "items/s, empty", "items/s, half full", "us, half full"]
     sizes = [[name, f"{size:.1f}"] for name, size in of["bytes"].items()]
     return [
         Table("Without a server: new items", header, rows, words=2),
@@ -411,14 +403,7 @@ def _local(of: dict[str, Any]) -> list[Table]:
 
 def _linkrace(of: dict[str, Any]) -> list[Table]:
     rows = [
-        [
-            row["name"],
-            row["placement"],
-            f"{1e6 / row['elapsed']:,.0f}",
-            f"{row['ratio']:.1f}",
-            f"{row['elapsed']:.1f}",
-            f"{row['server']:.1f}",
-        ]
+        [row["name"], row["placement"], _rate(row), *_cells(row, ratio=1, elapsed=1, server=1)]
         for row in of["rows"]
     ]
     header = ["", "client and server have", "links/s", "x SADD", "us", "server us"]

@@ -1,5 +1,10 @@
 """The text of the benchmarks' page."""
 
+from __future__ import annotations
+
+from string import Formatter
+from typing import Any
+
 PAGE = """\
 # Benchmarks
 
@@ -23,8 +28,8 @@ Measured on {when} by `make bench`, which writes this page. Timings on a shared 
 ![Rates](benchmarks-rate.svg)
 
 One Redis, and the same fingerprints of 40 hex digits for all; half of them were seen before. Each contender is
-called as its users call it, with {capacity} items on the server already; tbloom has that many in each of its 7 slices,
-as after a week. {rounds} rounds of {race_items} items; in each round all run once, in another order.
+called as its users call it, with {race_capacity} items on the server already; tbloom has that many in each of its 7 slices,
+as after a week. {race_rounds} rounds of {race_items} items; in each round all run once, in another order.
 Medians, in microseconds per item: *us* from call to answer, *client us* the processor time of the client's
 process, *commands us* the server's time in commands, *server us* the processor time of the server's process.
 *x SADD* is the median of the rounds' ratios.
@@ -32,7 +37,7 @@ process, *commands us* the server's time in commands, *server us* the processor 
 With a core each, the waiting process sleeps, and waking it costs more than most commands. On one core the two take
 turns. Both are shown, because an unpinned system switches between them.
 
-{speed}
+{race}
 
 What the others lack: scrapy-redis-bloomfilter, pottery and walrus read and write in
 separate calls, so two crawlers can both get "new". Only `SET NX EX`, and the 7 filters of RedisBloom (with a module and
@@ -43,10 +48,10 @@ lost, the next answer is "seen", and the page is never fetched.
 
 `make bench ARGS="--only linkrace"`
 
-The same with the fingerprints of all {stream_links} links of Debian's `python3.11-doc`, {pages} pages in the order in which a
+The same with the fingerprints of all {linkrace_links} links of Debian's `python3.11-doc`, {linkrace_pages} pages in the order in which a
 crawler finds them; {seen} % lead to pages found before. All begin empty.
 
-{stream}
+{linkrace}
 
 ## Memory and mistakes
 
@@ -67,7 +72,7 @@ for slices that grow. RedisBloom rounds a filter up to a power of two.
 
 ![Waiting](benchmarks-waiting.svg)
 
-The same {links} links through the dupefilters' `request_seen`. Waiting is the time in which the crawler's process
+The same {links_links} links through the dupefilters' `request_seen`. Waiting is the time in which the crawler's process
 does nothing: from call to answer, less its processor time. Ways with a call for each link were measured on
 some pages, and scaled to all. *Local cache*: items that Redis has called seen are kept in the process
 for a minute, as by default in Scrapy. *A call per page*: the add-on's middleware asks for all links of a page at once.
@@ -198,15 +203,16 @@ With a mapping, a member gets its id with its first add, in any counter:
 `make bench ARGS="--only local"`
 
 `LocalBloom` with 7 slices of {local_capacity}, in memory and in a file, and other stores for a single process: rounds of {local_items} items,
-all of them new, in a window that is empty and in one whose slices all hold half of their capacity. numpy is installed. *x layout 1* are
-the rates, to those of tbloom's code before layout 2, in an empty window and in one half full. rbloom's filters forget nothing, and can't
-be shared while they are written to; a set is exact.
+all of them new, in a window that is empty and in one whose slices all hold half of their capacity. numpy is installed.
+rbloom's filters forget nothing, and can't be shared while they are written to; a set is exact.
 
 {local}
 
 {local_memory}
 
-{page_store}
+## Pages
+
+{pages}
 
 ## Start-up
 
@@ -220,7 +226,7 @@ From the start of the process to its end; medians of {startup_rounds} interleave
 
 `make bench ARGS="--only imports"`
 
-`tbloom import --from-set` of {import_items} fingerprints, from scrapy-redis' set on the same Redis. (Without the time that Python
+`tbloom import --from-set` of {imports_items} fingerprints, from scrapy-redis' set on the same Redis. (Without the time that Python
 takes to start. Commands under a millisecond count as one millisecond.)
 
 {imports}
@@ -274,16 +280,32 @@ Measured at 1e-4 (beyond 16 rows an item has 36 bytes on the wire, not 20). Medi
 
 {hashes}
 
-## Adding, and layout 1
+## An add beside SADD
 
 `make bench ARGS="--only adding"`
 
-Rounds in which 0, 50 or 95 % of the items were seen before, in the current slice; as under *Speed*, but in {adding_rounds} rounds.
-*x* after items/s is the rate, to that of `SADD` in the same way of asking (one by one, in pipelines of 500, with redis.asyncio; 100 tasks are compared with one);
-*x* after client us is the client's processor time, to that of the same. *x layout 1* is the time in commands, to that of tbloom's code before layout 2,
-which runs in a process of its own. *bytes* are those that the server received, per item.
+An `add` is one call of a script. Python computes where the item's bits are: its columns, and the byte at which its block begins. The script
+reads and writes there. The usual `add` enters eight functions of tbloom, and its connection is kept from call to call. redis-py takes one
+from a pool for each `SADD`.
+
+{adding_rounds} rounds in which 0, 50, 95 or 100 % of the items were seen before, in the current slice; all else as under *Speed*. With 0 % all items
+are new, and with 100 % all are seen: there *commands us* is the server's time in commands for a new, and for a seen item.
+*x SADD*: the rate, to that of `SADD` asked in the same way, one by one or in pipelines of 500. *x SADD's*: the client's processor time, to that of
+the same `SADD`. *bytes*: what the server received. All but the ratios are per item.
 
 {adding}
+
+### Tasks and threads
+
+`make bench ARGS="--only asyncio"`
+
+A lone `add` goes at once. Items of other tasks of the same event loop, or of other threads, that arrive while a call is on its way wait for it,
+and go together in the next one. Each caller gets its own answer. For `SADD` each task or thread has a connection, from a pool of that size.
+
+{asyncio_rounds} rounds of {asyncio_items} items, half of them seen before. Each task or thread takes the next item until there is none. *at once*: how many
+there are. *x SADD*: the rate, to that of as many that call `SADD`. *x one*: the rate, to that of one task or thread that calls the same.
+
+{asyncio}
 
 ### Where the time goes
 
@@ -303,12 +325,35 @@ first rows.
 ## Goals
 
 The first of two figures is with a core each for client and server, the second with one core for both. For memory:
-with {footprint_items} items and at each capacity up to 1,000,000; for `ExactFilter`, with {exact_sizes} items. The three
+as under *Memory and mistakes*, and at each capacity up to 1,000,000; for `ExactFilter`, with each number of items. The three
 figures of `DistinctCounter` of 10 ids are for count, AND and OR; two are the least and the greatest. *In part*: some of the figures reach the goal.
 
 {goals}
 
 ## The machine
 
-{machine}, load {load}: {versions}.{again}
+{machine}
 """
+
+
+def filled(fields: dict[str, Any], former: str | None = None) -> str:
+    """The page. A part (a heading, and what is below it) that lacks a field is as on the ``former`` page."""
+    if former is None:
+        return PAGE.format_map(fields)
+    kept = _parts(former)
+    return "".join(
+        part.format_map(fields)
+        if {name for _, name, *_ in Formatter().parse(part) if name} <= fields.keys()
+        else kept.get(heading, "")
+        for heading, part in _parts(PAGE).items()
+    )
+
+
+def _parts(text: str) -> dict[str, str]:
+    """Each of the template's headings, with the text from there to the next one."""
+    headings = {line for line in PAGE.splitlines() if line.startswith("#")}
+    parts, heading = {}, ""
+    for line in text.splitlines():
+        heading = line if line in headings else heading
+        parts[heading] = f"{parts.get(heading, '')}{line}\n"
+    return parts
