@@ -50,14 +50,14 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
 
     async def _meet_cluster(self) -> None:
         """Counts the cluster's masters, which an asyncio client knows after its first connection only."""
-        if isinstance(self.client, asyncio.RedisCluster):
-            try:
-                await self.client.initialize()
-            except Exception as error:
-                raise as_redis_error(error) from error
-            if self._cluster_unknown:  # another task may have been faster
-                self._spread(len(self.client.get_primaries()))
-        self._cluster_unknown = False
+        cluster: Any = self.client
+        try:
+            await cluster.initialize()
+        except Exception as error:
+            raise as_redis_error(error) from error
+        if self._cluster_unknown:  # another task may have been faster
+            self._spread(len(cluster.get_primaries()))
+            self._cluster_unknown = False
 
     async def aclose(self) -> None:
         """Closes the client, if ``from_url`` made it."""

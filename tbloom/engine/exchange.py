@@ -167,14 +167,12 @@ class Exchange(BeginsAnew):
 
         ``call``, ``ttl``: what makes the present call, if that adds the items too.
         """
-        pending, asked = self.pending_answers, set(digests)
-        again = pending.batches_of(digests)
+        again, asked = self.pending_answers.batches_of(digests), set(digests)
         for batch in again:
             # If the server has not executed it yet: all of its items are asked for, so now this call counts.
             if call and batch.first and asked.issuperset(batch.digests):
                 batch.ttl, batch.call = ttl, call
                 batch.first.until = now_ms() + min(self._lasts(batch), LANE_TTL_MS)
-        again += pending.oldest_batches()
         try:
             yield from self.ask(again, _call_of, store=True)
         except TBloomError:
