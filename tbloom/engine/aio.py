@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asyncio import get_running_loop, sleep
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from redis import asyncio
@@ -21,7 +21,6 @@ from tbloom.engine.connections import (
 from tbloom.engine.flow import Call, Flow
 from tbloom.engine.retries import as_redis_error
 from tbloom.engine.together import Tasks
-from tbloom.engine.urls import make_client, parse_url
 from tbloom.engine.verbs import AsyncVerbs
 
 if TYPE_CHECKING:
@@ -34,6 +33,7 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
     """Sends calls, and awaits the replies."""
 
     _CLIENTS = (asyncio.Redis, asyncio.RedisCluster)
+    _RETRY = Retry
     _tasks: Tasks | None = None
 
     def __init__(
@@ -43,27 +43,21 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
         self._cluster_unknown = isinstance(client, asyncio.RedisCluster)
         self._connections = AsyncConnections(client)
 
-    @classmethod
-    def _from_url(cls, url: str, name: str, arguments: Mapping[str, Any]) -> Self:
-        address, cluster = parse_url(url)
-        kind = asyncio.RedisCluster if cluster else asyncio.Redis
-        made = make_client(kind.from_url, Retry, address)
-        seen = cls(made, name, **arguments)  # type: ignore[call-arg,arg-type] # a store's own arguments
-        seen._own_client()
+    def _own_client(self) -> None:
+        super()._own_client()
         # Not without retries: the server may have closed a kept connection unnoticed.
-        seen._connections.keeps = CAN_KEEP and not cluster and bool(seen._retry_for)
-        return seen
+        self._connections.keeps = CAN_KEEP and not self._cluster_unknown and bool(self._retry_for)
 
     async def _meet_cluster(self) -> None:
         """Counts the cluster's masters, which an asyncio client knows after its first connection only."""
-        if isinstance(self.client, asyncio.RedisCluster):
-            try:
-                await self.client.initialize()
-            except Exception as error:
-                raise as_redis_error(error) from error
-            if self._cluster_unknown:  # another task may have been faster
-                self._spread(len(self.client.get_primaries()))
-        self._cluster_unknown = False
+        cluster: Any = self.client
+        try:
+            await cluster.initialize()
+        except Exception as error:
+            raise as_redis_error(error) from error
+        if self._cluster_unknown:  # another task may have been faster
+            self._spread(len(cluster.get_primaries()))
+            self._cluster_unknown = False
 
     async def aclose(self) -> None:
         """Closes the client, if ``from_url`` made it."""

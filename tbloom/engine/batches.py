@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import compress, repeat
+from itertools import repeat
 from typing import Any
 
 from tbloom.engine.flow import ScriptCall
@@ -49,20 +49,6 @@ class Batch:
         """The number of its call."""
         assert self.token is not None  # noqa: S101 - the exchange has given it one
         return self.token.number
-
-
-def without_outdated(
-    batches: list[Batch], calls: list[ScriptCall]
-) -> tuple[list[Batch], list[ScriptCall]]:
-    """Batches and their calls, without copies for another generation than the first one's: their lost answers belong to
-    what was cleared, so they are closed."""
-    are_current = [
-        not (batch.first and batch.generation != batch.first.generation) for batch in batches
-    ]
-    for batch, is_current in zip(batches, are_current, strict=True):
-        if not is_current:
-            batch.answers = ""
-    return [*compress(batches, are_current)], [*compress(calls, are_current)]
 
 
 def answers_of(batches: Iterable[Batch]) -> dict[Any, bool]:

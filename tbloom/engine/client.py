@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from redis.exceptions import RedisClusterException
+
 from tbloom.engine.flow import Call
 from tbloom.engine.parameters import Guarded
-from tbloom.engine.retries import Retries
+from tbloom.engine.retries import Retries, as_redis_error
+from tbloom.engine.urls import make_client, parse_url
 from tbloom.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -36,8 +39,9 @@ def seconds(argument: str, value: Any, least: float, most: float) -> float:
 class Store(Generic[Client, Config]):
     """A store: its client and its parameters. The drivers (``sync``, ``aio``) send its calls."""
 
-    #: The redis-py classes that the subclass works with, and its twin for the others.
-    _CLIENTS: tuple[type, ...]
+    #: redis-py's classes for a server and for a cluster, and for retries; the store's twin for its other ones.
+    _CLIENTS: tuple[Any, Any]
+    _RETRY: type
     _OTHER: str
     #: The store's parameters, the derived ones too.
     config: Config
@@ -71,13 +75,20 @@ class Store(Generic[Client, Config]):
     @classmethod
     def _from_url(cls, url: str, name: str, arguments: Mapping[str, Any]) -> Self:
         """A store with a client of its own."""
-        raise NotImplementedError
+        address, is_cluster = parse_url(url)
+        try:
+            client = make_client(cls._CLIENTS[is_cluster].from_url, cls._RETRY, address)
+        except RedisClusterException as error:  # redis.RedisCluster connects at once
+            raise as_redis_error(error) from error
+        store = cls(client, name, **arguments)  # type: ignore[call-arg,arg-type] # its own ones
+        store._own_client()
+        return store
 
     def _begin(self) -> None:
         """What a driver does once the store has its parameters."""
 
     def _own_client(self) -> None:
-        """Notes that ``from_url`` made the client."""
+        """Notes that ``from_url`` made the client: nothing else uses it."""
         self._owned = True
         if not self._retry_for_is_given and not self._retry_for:
             self._retry_for = RETRY_FOR

@@ -7,7 +7,6 @@ A kept connection skips that. If the server has closed it, the next call fails, 
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 import sys
 from collections import Counter, defaultdict, deque
@@ -15,7 +14,7 @@ from collections.abc import Coroutine, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar, TypeVar
 
-from redis import Connection, ConnectionPool, Redis, RedisCluster, ResponseError
+from redis import Connection, ConnectionPool, RedisCluster, ResponseError
 from redis import ConnectionError as RedisConnectionError
 from redis import TimeoutError as RedisTimeoutError
 from redis.asyncio import Redis as AsyncRedis
@@ -23,7 +22,7 @@ from redis.asyncio import RedisCluster as AsyncRedisCluster
 from redis.client import NEVER_DECODE
 
 from tbloom.engine.flow import Call, Command, chunks
-from tbloom.engine.forks import BeginsAnew
+from tbloom.engine.forks import BeginsAnew, in_child
 
 if sys.version_info >= (3, 11):
     from asyncio import timeout
@@ -63,27 +62,6 @@ class KeptConnections(BeginsAnew):
         """Keeps none in a forked child: they are its parent's."""
         self._free: deque[Any] = deque()
 
-    @classmethod
-    def of(cls, client: object) -> KeptConnections | None:
-        """Those of a client; None for a cluster's."""
-        if isinstance(client, Redis) and CAN_KEEP:
-            return cls(client.connection_pool)
-        return None
-
-    def take(self) -> Any:
-        """A connection for this thread alone, until it is given back; None if none is free."""
-        try:
-            return self._free.pop()
-        except IndexError:
-            return None
-
-    def give_back(self, connection: Any) -> None:
-        """Frees a connection all of whose replies were read."""
-        if len(self._free) < self._limit and not connection.should_reconnect():
-            self._free.append(connection)
-        else:
-            self._pool.release(connection)
-
     def give_up(self, connection: Any) -> None:
         """Closes a connection: the next call would read the rest of its replies."""
         connection.disconnect()
@@ -121,11 +99,13 @@ class KeptConnections(BeginsAnew):
 
     def send(self, calls: Sequence[Any], replies: dict[int, Any]) -> None:
         """Adds the reply, or the server's error, to each call."""
-        connection = self.take() or self._pool.get_connection()
+        connection = None
+        with suppress(IndexError):
+            connection = self._free.pop()
+        connection = connection or self._pool.get_connection()
         try:
-            is_short = len(calls) <= AT_ONCE
-            sock = None if is_short else socket_of(connection)
-            for some in [calls] if is_short or sock else chunks(calls, AT_ONCE):
+            sock = socket_of(connection)
+            for some in [calls] if sock else chunks(calls, AT_ONCE):
                 for number, data in enumerate(window(some)):
                     if number == 0:
                         connection.send_packed_command((data,), check_health=False)
@@ -139,10 +119,13 @@ class KeptConnections(BeginsAnew):
         except BaseException:
             self.give_up(connection)
             raise
-        self.give_back(connection)
+        if len(self._free) < self._limit and not connection.should_reconnect():
+            self._free.append(connection)
+        else:
+            self._pool.release(connection)
 
 
-class AsyncConnections(BeginsAnew):
+class AsyncConnections:
     """Who may use a connection of an asyncio client, and those that are kept from call to call.
 
     Tasks wait where redis-py would raise MaxConnectionsError. Kept connections are of the pool's making; it does not count
@@ -158,19 +141,17 @@ class AsyncConnections(BeginsAnew):
         self.keeps = False
         self._size = min(_MOST, getattr(self._pool, "max_connections", _MOST))
         self._time_limit: float | None = None
-        self._pid = os.getpid()
-        super().__init__()
-
-    def begin(self) -> None:
-        """Leaves all connections to the parent in a forked child; redis-py's pool would share them."""
-        if self._pid != os.getpid():
-            self._pid = os.getpid()
-            self._parents.append(self._loops)
-            if self._pool is not None:
-                self._parents.append(self._pool._available_connections)  # noqa: SLF001
-                self._parents.extend(self._pool._in_use_connections)  # noqa: SLF001
-                self._pool.reset()
         self._loops: dict[asyncio.AbstractEventLoop, tuple[asyncio.Semaphore, deque[Any]]] = {}
+        in_child(self._leave_to_parent)
+
+    def _leave_to_parent(self) -> None:
+        """Uses none of the parent's connections in a forked child; redis-py's pool would share them."""
+        self._parents.append(self._loops)
+        self._loops = {}
+        if self._pool is not None:
+            self._parents.append(self._pool._available_connections)  # noqa: SLF001
+            self._parents.extend(self._pool._in_use_connections)  # noqa: SLF001
+            self._pool.reset()
 
     def of_loop(self) -> tuple[asyncio.Semaphore, deque[Any]]:
         """The room for connections in this event loop, and the free ones that are kept for it."""

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from tbloom.engine.batches import Batch, answers_of, without_outdated
+from tbloom.engine.batches import Batch, answers_of
 from tbloom.engine.flow import (
     CALLS_AT_ONCE,
     Call,
@@ -46,7 +46,7 @@ class ServerClock:
 
     def now(self) -> int:
         """Milliseconds since the epoch."""
-        return time.monotonic_ns() // 1_000_000 + self._ahead
+        return now_ms() + self._ahead
 
     def monotonic_ns(self, server_ms: int) -> int:
         """When the server's clock says this (ms), by this machine's monotonic clock (ns)."""
@@ -54,7 +54,7 @@ class ServerClock:
 
     def learn(self, server_ms: int) -> None:
         """Takes over the server's time (ms)."""
-        self._ahead = server_ms - time.monotonic_ns() // 1_000_000
+        self._ahead = server_ms - now_ms()
 
 
 class Exchange(BeginsAnew):
@@ -116,12 +116,17 @@ class Exchange(BeginsAnew):
                 batches += pending[known:]
                 if preparing is not None and not (yield from preparing):
                     continue
-                calls = [*map(call, pending)]
-                if batches[0].first:
-                    pending, calls = without_outdated(pending, calls)
-                    if not pending:
-                        break
-                left = yield from self._deliver(calls, pending, accept or self._accept)
+                calls: dict[Batch, ScriptCall] = {}
+                for batch in pending:
+                    made = call(batch)
+                    if batch.first and batch.first.generation != batch.generation:
+                        batch.answers = ""  # its lost answers belong to what was cleared
+                    else:
+                        calls[batch] = made
+                if not calls:
+                    break
+                pending = [*calls]
+                left = yield from self._deliver([*calls.values()], pending, accept or self._accept)
                 if left:
                     batches += [batch for batch in left if batch not in pending]
                     corrections = corrections if _items_in(left) == _items_in(pending) else 0
@@ -162,14 +167,12 @@ class Exchange(BeginsAnew):
 
         ``call``, ``ttl``: what makes the present call, if that adds the items too.
         """
-        pending, asked = self.pending_answers, set(digests)
-        again = pending.batches_of(digests)
+        again, asked = self.pending_answers.batches_of(digests), set(digests)
         for batch in again:
             # If the server has not executed it yet: all of its items are asked for, so now this call counts.
             if call and batch.first and asked.issuperset(batch.digests):
                 batch.ttl, batch.call = ttl, call
                 batch.first.until = now_ms() + min(self._lasts(batch), LANE_TTL_MS)
-        again += pending.oldest_batches()
         try:
             yield from self.ask(again, _call_of, store=True)
         except TBloomError:

@@ -86,15 +86,11 @@ class PendingAnswers(BeginsAnew):
             self.exist = True
 
     def batches_of(self, digests: Iterable[Any]) -> list[Batch]:
-        """Copies of the batches without a reply that have one of these items."""
+        """Copies of the batches without a reply that have one of these items, or of the oldest beyond ``MAX_LOST``."""
         with self._lock:
             self._look()
-            return self._copies(digests)
-
-    def oldest_batches(self) -> list[Batch]:
-        """Copies of the batches without a reply that have the oldest items beyond ``MAX_LOST``."""
-        with self._lock:
-            return self._copies([*islice(self._lost, max(0, len(self._lost) - MAX_LOST))])
+            oldest = islice(self._lost, max(0, len(self._lost) - MAX_LOST))
+            return self._copies([*digests, *oldest])
 
     def take_new(self, digests: Iterable[Any]) -> dict[Any, bool]:
         """Removes the items that are known to be new, and answers for them."""

@@ -8,15 +8,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from redis import exceptions
-from redis.backoff import ExponentialBackoff
 
 from tbloom.engine.flow import Call, Failure
 
-
-def backoff() -> ExponentialBackoff:
-    """The pauses between retries: 10 ms, doubled each time, at most a second."""
-    return ExponentialBackoff(cap=1, base=0.01)
-
+#: Between two tries of a call (s).
+_LONGEST_PAUSE = 1.0
 
 # Redis 6.2 wraps the errors of a script's commands and so hides their codes:
 # Error running script (call to f_<sha>): @user_script:7: -READONLY You can't write ...
@@ -96,11 +92,6 @@ class Retries:
     ``retry_seconds``: for how long, asked after each try. ``resends``: redis-py may send a call again by itself.
     """
 
-    __slots__ = (
-        *("_began", "_is_cluster", "_lost", "_pauses", "_resends", "_retry_seconds", "_waiting"),
-        *("pause", "replies"),
-    )
-
     def __init__(
         self,
         calls: Sequence[Call],
@@ -110,9 +101,9 @@ class Retries:
         resends: bool,
     ) -> None:
         self.replies: list[Any] = [None] * len(calls)
-        self.pause = 0.0
+        #: Doubled with each try.
+        self.pause = _LONGEST_PAUSE / 128
         self._retry_seconds, self._is_cluster, self._resends = retry_seconds, is_cluster, resends
-        self._pauses = 0
         #: The calls that still want a reply, by their places.
         self._waiting = dict(enumerate(calls))
         #: The places of calls without a reply: the server may have executed them.
@@ -148,8 +139,7 @@ class Retries:
             else:
                 raise as_redis_error(error) if self._is_cluster else error
         self._waiting = again
-        self._pauses += 1
-        self.pause = backoff().compute(self._pauses)
+        self.pause = min(_LONGEST_PAUSE, 2 * self.pause)
 
     def _is_retried(self, error: Exception) -> bool:
         if self._is_cluster and isinstance(error, _RETRIED_ON_CLUSTER):

@@ -5,12 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from tbloom.engine.flow import Command, Flow, ScriptCall, deliver_all, text
+from tbloom.engine.flow import Command, Flow, deliver_all, text
 from tbloom.engine.parameters import Guarded
-from tbloom.engine.scripts import Script
 from tbloom.errors import ConfigMismatch
-
-_SERVER = Script("engine/server")
 
 
 def check_stored(config: Guarded, keys: Iterable[str] = ()) -> Flow[None]:
@@ -24,13 +21,13 @@ def check_stored(config: Guarded, keys: Iterable[str] = ()) -> Flow[None]:
 def evictions(keys: list[str]) -> Flow[list[str]]:
     """A warning for each kind of server with these keys that evicts keys when its memory is full."""
     found: dict[str, None] = {}
-    replies = yield from deliver_all([ScriptCall(_SERVER, (key,), ()) for key in keys])
-    for _, section in replies:
-        fields = dict(re.findall(r"^(\w+):(.*?)\r?$", text(section), re.MULTILINE))
-        policy, limit = fields.get("maxmemory_policy", ""), int(fields.get("maxmemory", 0))
-        if limit and policy != "noeviction":
+    calls = [Command(("INFO", "memory"), key) for key in keys]
+    for section in map(str, (yield from deliver_all(calls))):  # redis-py makes a dict of it
+        limit = re.search(r"maxmemory\W+([1-9]\d*)", section)
+        policy = re.search(r"maxmemory_policy\W+([\w-]+)", section)
+        if limit and policy and policy[1] != "noeviction":
             found[
-                f"the server drops keys once it uses {limit} bytes (maxmemory-policy {policy}); "
+                f"the server drops keys once it uses {limit[1]} bytes (maxmemory-policy {policy[1]}); "
                 "what they held is forgotten then: set noeviction"
             ] = None
     return list(found)

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from inspect import signature
+from collections.abc import Sequence
 from time import sleep
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import redis
-from redis.exceptions import RedisClusterException
 from redis.retry import Retry
 
 from tbloom.engine.client import Store
-from tbloom.engine.connections import IN_BYTES, KeptConnections, as_disconnected, in_turns, options
+from tbloom.engine.connections import (
+    CAN_KEEP,
+    IN_BYTES,
+    KeptConnections,
+    as_disconnected,
+    in_turns,
+    options,
+)
 from tbloom.engine.flow import Call, Command, Flow
-from tbloom.engine.retries import as_redis_error
-from tbloom.engine.urls import make_client, parse_url
 from tbloom.engine.verbs import SyncVerbs
 
 if TYPE_CHECKING:
@@ -23,30 +26,17 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Not with redis-py 5, whose blocking pool can disconnect only all of its connections.
-_DISCONNECTS_FREE_ONES = (
-    "inuse_connections" in signature(redis.BlockingConnectionPool.disconnect).parameters
-)
-
 
 class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
     """Sends calls, and waits for the replies."""
 
     _CLIENTS = (redis.Redis, redis.RedisCluster)
+    _RETRY = Retry
     _kept: KeptConnections | None = None
 
-    @classmethod
-    def _from_url(cls, url: str, name: str, arguments: Mapping[str, Any]) -> Self:
-        address, cluster = parse_url(url)
-        kind = redis.RedisCluster if cluster else redis.Redis
-        try:
-            made = make_client(kind.from_url, Retry, address)
-        except RedisClusterException as error:  # it connects at once
-            raise as_redis_error(error) from error
-        seen = cls(made, name, **arguments)  # type: ignore[call-arg,arg-type] # a store's own arguments
-        seen._own_client()
-        seen.keep_connections()
-        return seen
+    def _own_client(self) -> None:
+        super()._own_client()
+        self.keep_connections()
 
     def _begin(self) -> None:
         if isinstance(self.client, redis.RedisCluster):
@@ -68,10 +58,9 @@ class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
     def keep_connections(self) -> None:
         """Keeps connections from call to call, if nothing else uses the client. With ``retry_for=0`` it keeps none,
         because the server may have closed a kept one unnoticed."""
-        before, self._kept = (
-            self._kept,
-            KeptConnections.of(self.client) if self._retry_for else None,
-        )
+        before, self._kept = self._kept, None
+        if CAN_KEEP and self._retry_for and isinstance(self.client, redis.Redis):
+            self._kept = KeptConnections(self.client.connection_pool)
         if before is not None:
             before.let_go()
 
@@ -140,7 +129,7 @@ class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
         if isinstance(client, redis.RedisCluster):
             nodes = [node.redis_connection for node in client.get_nodes()]  # type: ignore[no-untyped-call]
         for pool in [node.connection_pool for node in nodes if node is not None]:
-            if not isinstance(pool, redis.BlockingConnectionPool) or _DISCONNECTS_FREE_ONES:
+            try:
                 pool.disconnect(inuse_connections=False)
-            else:
+            except TypeError:  # noqa: PERF203 - redis-py 5: a blocking pool disconnects all
                 pool.disconnect()

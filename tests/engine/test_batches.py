@@ -58,10 +58,10 @@ def test_what_is_over_takes_no_memory(clock: list[int], few: int) -> None:
     for item in digests(few + 1, few):
         answers.keep_lost(Batch([item], token=lanes.take(), sent=now_ms()), LANE_TTL_MS)
     assert 1 == len(answers.batches_of(digests(1, few)))
-    assert 1 == len(answers.oldest_batches())
+    assert 1 == len(answers.batches_of([]))
     clock[0] += (LANE_TTL_MS + 60_000) * 1_000_000
     answers.check_room("name", digests(1, 1000))
-    assert [] == answers.oldest_batches()
+    assert [] == answers.batches_of([])
     assert {} == answers.take_new(digests(1))
     assert not answers.exist
 
@@ -89,14 +89,13 @@ def test_of_too_many_lost_answers_the_oldest_are_asked_for_first(few: int) -> No
     answers, lanes = PendingAnswers(), LanePool()
     for first in range(0, few + 25, 10):
         answers.keep_lost(Batch(digests(10, first), token=lanes.take(), sent=now_ms()), LANE_TTL_MS)
-    assert [] == answers.batches_of(digests(1, 1000))
-    oldest = answers.oldest_batches()
+    oldest = answers.batches_of(digests(1, 1000))
     assert [digests(10), digests(10, 10), digests(10, 20)] == [batch.digests for batch in oldest]
     assert digests(1)[0] in answers
     for batch in oldest:
         answers.keep_new(batch.digests[:3], LANE_TTL_MS, batch.first)
     assert digests(3, 20) == [*answers.take_new(digests(10, 20))]
-    assert [] == answers.oldest_batches()
+    assert [] == answers.batches_of([])
 
 
 def test_of_two_who_ask_for_lost_answers_one_gets_them(few: int) -> None:

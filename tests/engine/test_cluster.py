@@ -259,6 +259,22 @@ def test_slices_spread_evenly_over_the_masters(
     assert pytest.approx([shards / 3] * 3, rel=0.1) == [len(keys) for keys in held]
 
 
+async def test_masters_that_drop_keys_are_warned_of(cluster: servers.Cluster, name: str) -> None:
+    for master in cluster.masters():
+        master.config_set("maxmemory", 100_000_000)
+        master.config_set("maxmemory-policy", "allkeys-lru")
+    try:
+        with TimeBloom.from_url(cluster.url, name, shards=12) as seen:
+            found = seen.warnings()
+        async with AsyncTimeBloom.from_url(cluster.url, name, shards=12) as other:
+            assert found == await other.warnings()
+    finally:
+        for master in cluster.masters():
+            master.config_set("maxmemory", 0)
+            master.config_set("maxmemory-policy", "noeviction")
+    assert ["(maxmemory-policy allkeys-lru)" in warning for warning in found] == [True]
+
+
 def test_a_batch_is_one_trip_per_node(cluster: servers.Cluster, name: str) -> None:
     """12 shards on 3 masters: each master gets its 4 calls in one go, and no other command."""
     with TimeBloom.from_url(cluster.url, name, capacity=10_000, shards=12) as seen:
