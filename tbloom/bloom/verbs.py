@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from tbloom.bloom.base import Base
-from tbloom.bloom.claims.commit import commit_call
 from tbloom.bloom.config import Config, from_stored
 from tbloom.bloom.exchange import FilterExchange
 from tbloom.bloom.hasher import digest, digests_of
@@ -221,7 +220,7 @@ class Verbs(Base[Client]):
             yield from ask_time(self.config, exchange.clock)
             exchange.current_calls().check_live(label)
         batches = exchange.batches(digests, label)
-        yield from exchange.ask(batches, lambda batch: commit_call(batch.known, batch), store=True)
+        yield from exchange.ask(batches, lambda batch: batch.known.commit(batch), store=True)
         return sum((batch.answers or "").count("1") for batch in batches)
 
     def _keys(self, at: datetime | None) -> Flow[list[str]]:

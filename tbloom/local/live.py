@@ -125,7 +125,7 @@ class Live:
     def calls_at(self, now: int) -> SliceCalls:
         """The calls of the current slice, with the layouts that are known."""
         current = self._current
-        if current is None or not current.fits(now):
+        if current is None or not current.begins <= now < current.ends:
             current = self._current = SliceCalls(self.config, now, self._layouts)
             self._parts = {}
         return current

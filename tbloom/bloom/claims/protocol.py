@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Generator, Iterable, Mapping
 
-from tbloom.bloom.claims.commit import commit_call
 from tbloom.bloom.claims.held import Claim, HeldClaims
 from tbloom.bloom.exchange import FilterExchange
 from tbloom.engine.batches import Batch
@@ -123,7 +122,7 @@ class Claims:
         try:
             yield from self.exchange.ask(
                 batches,
-                lambda batch: commit_call(batch.known, batch, own.session),
+                lambda batch: batch.known.commit(batch, own.session),
                 store=True,
             )
         except TBloomError:
