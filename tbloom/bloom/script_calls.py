@@ -119,12 +119,12 @@ class SliceCalls:
         """When the shard's keys of the current slice are dropped (ms)."""
         return leaves(self.config, self._expires, shard)
 
-    def learn_layout(self, shard: int, text: str) -> None:
-        """Replaces the shard's layout."""
+    def learn_layout(self, shard: int, layout: Layout | None) -> None:
+        """Replaces the shard's layout; None: there is none."""
         self._shards.pop(shard, None)
         self._layouts.pop(shard, None)
-        if text:
-            self._layouts[shard] = Layout(self.config, text)
+        if layout:
+            self._layouts[shard] = layout
 
     def shard(self, shard: int) -> ShardCalls:
         """What all calls to a shard share."""

@@ -109,7 +109,7 @@ class Live:
         return contents.layout(shard, now) if contents.stored == self.config.stored else ""
 
     def _learn(self, current: SliceCalls, shard: int, text: str) -> None:
-        current.learn_layout(shard, text)
+        current.learn_layout(shard, Layout(self.config, text) if text else None)
         self._parts.pop(shard, None)
 
     def shard(self, number: int) -> Shard:
