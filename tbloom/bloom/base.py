@@ -158,7 +158,7 @@ class Base(Store[Client, Config]):
 
     def _forget_cached(self) -> None:
         """Empties the local cache; answers that are on their way are not kept either."""
-        self._exchange.renew_calls()
+        self._exchange.calls = None
 
     def _is_cached(self, key: bytes, within: int) -> bool:
         """True if the local cache has the item, and no answer for it is pending."""

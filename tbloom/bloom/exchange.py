@@ -39,7 +39,7 @@ class FilterExchange(Exchange):
         super().__init__(config.name)
         self.config = config
         self.clock = ServerClock()
-        #: The calls of the current slice, as far as known.
+        #: The calls of the current slice, as far as known. (``current_calls`` makes them.)
         self.calls: SliceCalls | None = None
         self._agreed: tuple[SliceCalls, bool] | None = None
         self._layouts: dict[int, Layout] = {}
@@ -60,12 +60,15 @@ class FilterExchange(Exchange):
         shard = shard_of(digest, shards) if shards > 1 else 0
         return Batch([digest], shard, lane, sent=now_ms() if lane else 0)
 
-    def keep_new(self, digest: bytes) -> None:
-        """Keeps a new item whose caller has gone."""
-        self.keep_unanswered(digest, None, "1")
+    def clear(self, shard: int) -> Flow[None]:
+        """Forgets what a shard holds."""
+        cleared = Batch([], shard)
+        yield from self.change([cleared], lambda batch: batch.known.clear(batch), store=None)
+        self.learn_layout(shard, "")
 
     def keep_unanswered(self, digest: bytes, lane: Lane | None, answers: str) -> None:
-        """Keeps an item whose call was interrupted; ``answers``: the answer; none if it has not come."""
+        """Keeps an item whose call was interrupted, or whose caller has gone; ``answers``: the answer; none if it has not
+        come."""
         batch, window = self.batch_of(digest, lane), self.config.slices
         batch.known, batch.answers = self.current_calls(), answers or None
         batch.generation = batch.known.layout(batch.shard).generation
@@ -170,7 +173,7 @@ class FilterExchange(Exchange):
         layout = Layout(self.config, stored, shard)
         if stored and not layout.generation:
             raise damaged(self.config, stored, shard)
-        self.current_calls().learn_layout(shard, stored)
+        self.current_calls().learn_layout(shard, layout if stored else None)
         self.pending_answers.note_generation(shard, layout.generation)
         (self._grown.add if layout.entries else self._grown.discard)(shard)
 
@@ -193,7 +196,3 @@ class FilterExchange(Exchange):
         if current is None or not current.begins <= now < current.ends:
             current = self.calls = SliceCalls(self.config, now, self._layouts)
         return current
-
-    def renew_calls(self) -> None:
-        """Gives up the calls of the current slice: ``current_calls`` returns others."""
-        self.calls = None

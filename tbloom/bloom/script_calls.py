@@ -23,6 +23,7 @@ _LAST_SEEN = Script("bloom/last_seen")
 _CLEAR = Script("bloom/clear")
 _OPEN = Script("bloom/open")
 _BEGIN_SLICE = Script("bloom/begin_slice")
+_COMMIT = Script("bloom/claims/commit")
 
 #: The shards of a slice are dropped at 256 different times, 100 ms apart.
 _SPREAD_MS, _SPREAD = 100, 256
@@ -43,8 +44,6 @@ class Parts:
     """The parts that a call names, as the scripts take them: one where new items go, then those of its size, then those
     of other sizes; the newest first of each size. ``ages``: for each part the number of its slice, two bytes."""
 
-    __slots__ = ("ages", "keys", "packed", "sizes")
-
     def __init__(self, named: list[tuple[str, Part, int]]) -> None:
         groups: dict[tuple[int, int], list[tuple[str, int]]] = {}
         for key, part, age in named:
@@ -64,16 +63,6 @@ class Parts:
 
 class ShardCalls:
     """The parts of one shard's live slices, and what its calls have in common."""
-
-    __slots__ = (
-        "_parts",
-        "_slices",
-        "begins_after",
-        "current",
-        "layout",
-        "slice_ends",
-        "templates",
-    )
 
     def __init__(self, config: Config, shard: int, labels: list[str], layout: Layout) -> None:
         #: All parts, newest first: key, part, and age (0: of the current slice).
@@ -106,17 +95,6 @@ class ShardCalls:
 class SliceCalls:
     """A filter's script calls, valid for the slice that ``now`` (ms) lies in."""
 
-    __slots__ = (
-        "_expires",
-        "_layouts",
-        "_shards",
-        "begins",
-        "config",
-        "ends",
-        "labels",
-        "slices",
-    )
-
     def __init__(self, config: Config, now: int, layouts: dict[int, Layout]) -> None:
         #: The live slices, newest first, and their labels.
         self.slices = config.window.live(now)[::-1]
@@ -128,10 +106,6 @@ class SliceCalls:
         self._layouts = layouts
         self._shards: dict[int, ShardCalls] = {}
 
-    def fits(self, now: int) -> bool:
-        """True if the slice is current at ``now``."""
-        return self.begins <= now < self.ends
-
     def layout(self, shard: int) -> Layout:
         """The shard's layout, as the client knows it."""
         return self._layouts.get(shard) or Layout(self.config)
@@ -141,20 +115,16 @@ class SliceCalls:
         if label not in self.labels:
             raise ConfigError("slice", label, f"one that is live: {', '.join(self.labels)}")
 
-    def growth(self, shard: int, label: str) -> str:
-        """How a slice grows, for the scripts' ``grown_layout``; '': it may not."""
-        return self.layout(shard).growth(label, self.labels) if self.config.grow else ""
-
     def expires_at(self, shard: int | None) -> int:
         """When the shard's keys of the current slice are dropped (ms)."""
         return leaves(self.config, self._expires, shard)
 
-    def learn_layout(self, shard: int, text: str) -> None:
-        """Replaces the shard's layout."""
+    def learn_layout(self, shard: int, layout: Layout | None) -> None:
+        """Replaces the shard's layout; None: there is none."""
         self._shards.pop(shard, None)
         self._layouts.pop(shard, None)
-        if text:
-            self._layouts[shard] = Layout(self.config, text)
+        if layout:
+            self._layouts[shard] = layout
 
     def shard(self, shard: int) -> ShardCalls:
         """What all calls to a shard share."""
@@ -168,11 +138,12 @@ class SliceCalls:
         """``lua/bloom/add.lua``; the batch has a token."""
         shard = self._shards.get(batch.shard) or self.shard(batch.shard)
         batch.generation = shard.layout.generation
-        made = shard.templates.get((_ADD, within, batch.agreed)) or self._new_add(within, batch)
+        made = shard.templates.get((_ADD, within, batch.agreed)) or self.adding(within, batch)
         template, parts = made
         return template.fill(parts.packed(batch.digests), batch.token)
 
-    def _new_add(self, within: int, batch: Batch) -> tuple[CallTemplate, Parts]:
+    def adding(self, within: int, batch: Batch) -> tuple[CallTemplate, Parts]:
+        """What the calls of ``add`` are made from."""
         keys, shard = self.config.keys, self.shard(batch.shard)
         parts, own = shard.parts(within), (keys.config(batch.shard), keys.layout(batch.shard))
         template = CallTemplate(
@@ -184,11 +155,7 @@ class SliceCalls:
                 self.ends,
                 self.expires_at(batch.shard),
                 LANE_TTL_MS,
-                self.agreed(batch),
-                shard.layout.version,
-                self.growth(batch.shard, self.labels[0]),
-                shard.current.capacity,
-                key_bytes(shard.current.bits),
+                *self._growing(shard, batch, self.labels[0]),
                 parts.sizes,
             ),
             lanes=keys.lanes(batch.shard),
@@ -196,35 +163,73 @@ class SliceCalls:
         shard.templates[_ADD, within, batch.agreed] = template, parts
         return template, parts
 
+    def commit(self, batch: Batch, session: str = "") -> ScriptCall:
+        """``lua/bloom/claims/commit.lua``: writes into the batch's slice, or the current one. Without a session it ends no
+        claims."""
+        shard, label = self.shard(batch.shard), batch.label or self.labels[0]
+        made = shard.templates.get((_COMMIT, label, batch.agreed, session))
+        template, parts = made or self._committing(batch, label, session)
+        return template.fill(parts.packed(batch.digests))
+
+    def _committing(self, batch: Batch, label: str, session: str) -> tuple[CallTemplate, Parts]:
+        self.check_live(label)
+        keys, shard, age = self.config.keys, self.shard(batch.shard), self.labels.index(label)
+        parts, own = shard.parts(age + 1, age), (keys.config(batch.shard), keys.layout(batch.shard))
+        expires = self.config.window.expires(self.slices[age])
+        template = CallTemplate(
+            _COMMIT,
+            (*own, keys.register(batch.shard), keys.claims(batch.shard), *parts.keys),
+            (
+                self.config.stored,
+                self.begins,
+                self.ends,
+                leaves(self.config, expires, batch.shard),
+                *self._growing(shard, batch, label),
+                parts.sizes,
+                session,
+            ),
+        )
+        shard.templates[_COMMIT, label, batch.agreed, session] = template, parts
+        return template, parts
+
+    def _growing(self, shard: ShardCalls, batch: Batch, label: str) -> tuple[Any, ...]:
+        """The arguments of a call that adds to a slice: what it knows of the shard, how the slice grows ('': it may not),
+        and the size of its newest part."""
+        layout = (
+            shard.layout
+        )  # that of the parts, though another thread may have learned a newer one
+        growth = layout.growth(label, self.labels) if self.config.grow else ""
+        newest = layout.parts(label)[-1]
+        size = newest.capacity, key_bytes(newest.bits)
+        return (self.agreed(batch), layout.version, growth, *size)
+
     def contains(self, within: int, batch: Batch) -> ScriptCall:
         """``lua/bloom/contains.lua``."""
         shard = self.shard(batch.shard)
-        made = shard.templates.get((_CONTAINS, within, batch.agreed))
-        if made is None:
-            parts = shard.parts(within)
-            template = CallTemplate(_CONTAINS, *self._looking(batch, parts))
-            made = shard.templates[_CONTAINS, within, batch.agreed] = template, parts
+        made = shard.templates.get((_CONTAINS, within, batch.agreed)) or self.looking(within, batch)
         template, parts = made
         return template.fill(parts.packed(batch.digests))
 
-    def usual(self) -> tuple[CallTemplate, CallTemplate, Parts]:
-        """What ``add`` and ``contains`` are made from, with the whole window of a filter of one shard."""
-        window, batch = len(self.labels), Batch([])
-        for made in (self.add, self.contains):
-            made(window, batch)
-        templates = self.shard(0).templates
-        adding, parts = templates[_ADD, window, False]
-        return adding, templates[_CONTAINS, window, False][0], parts
+    def looking(self, within: int, batch: Batch) -> tuple[CallTemplate, Parts]:
+        """What the calls of ``contains`` are made from."""
+        shard = self.shard(batch.shard)
+        parts = shard.parts(within)
+        template = CallTemplate(_CONTAINS, *self._looking(shard, batch, parts))
+        shard.templates[_CONTAINS, within, batch.agreed] = template, parts
+        return template, parts
 
     def last_seen(self, batch: Batch) -> ScriptCall:
         """``lua/bloom/last_seen.lua``."""
-        parts = self.shard(batch.shard).parts(len(self.labels))
-        keys, args = self._looking(batch, parts)
+        shard = self.shard(batch.shard)
+        parts = shard.parts(len(self.labels))
+        keys, args = self._looking(shard, batch, parts)
         return ScriptCall(_LAST_SEEN, keys, (*args, parts.ages, parts.packed(batch.digests)))
 
-    def _looking(self, batch: Batch, parts: Parts) -> tuple[tuple[str, ...], tuple[Any, ...]]:
+    def _looking(
+        self, shard: ShardCalls, batch: Batch, parts: Parts
+    ) -> tuple[tuple[str, ...], tuple[Any, ...]]:
         """The keys and the arguments of a call that looks for items."""
-        keys, version = self.config.keys, self.shard(batch.shard).layout.version
+        keys, version = self.config.keys, shard.layout.version
         own = keys.config(batch.shard), keys.layout(batch.shard)
         current = self.config.stored, self.begins, self.ends
         return (*own, *parts.keys), (*current, self.agreed(batch), version, parts.sizes)

@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from time import monotonic_ns
+from typing import NamedTuple
 
 import redis
 
@@ -14,13 +15,36 @@ from tbloom.bloom.claims.heartbeat import run_in_thread
 from tbloom.bloom.claims.held import Claim
 from tbloom.bloom.claims.verbs import ClaimVerbs
 from tbloom.bloom.hasher import digest
-from tbloom.bloom.usual import ANSWERS, EXPECTED, ONE, Usual, usual_calls
+from tbloom.bloom.script_calls import Parts, SliceCalls
 from tbloom.bloom.verbs import Verbs
+from tbloom.engine.batches import Batch
+from tbloom.engine.connections import KeptConnections
 from tbloom.engine.flow import Flow
 from tbloom.engine.sync import SyncDriver
 from tbloom.engine.together import Threads
+from tbloom.engine.tokens import CallTemplate
 from tbloom.errors import TBloomError
 from tbloom.items import Item
+
+#: The replies to one item, in RESP: {0, '1'} and {0, '0'}.
+_ONE, _ZERO = _EXPECTED = b"*2\r\n:0\r\n$1\r\n1\r\n", b"*2\r\n:0\r\n$1\r\n0\r\n"
+_ANSWERS = {_ONE: "1", _ZERO: "0"}
+
+
+class _Usual(NamedTuple):
+    """What the usual calls of a slice have in common: of one item, with one shard, and one of the expected replies.
+
+    ``TimeBloom.add`` and ``contains`` make them in one go. Whatever else happens goes into the flow, with the same token.
+    """
+
+    #: When the slice begins and ends (ns, by this machine's monotonic clock).
+    begins: int
+    ends: int
+    connections: KeptConnections
+    calls: SliceCalls
+    adding: CallTemplate
+    looking: CallTemplate
+    parts: Parts
 
 
 class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
@@ -33,7 +57,7 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
 
     _OTHER = "AsyncTimeBloom"
     _heartbeat: threading.Thread | None = None
-    _usual: Usual | None = None
+    _usual: _Usual | None = None
     #: Ends that thread.
     _stop_heartbeat: Callable[[], object] = staticmethod(lambda: None)
 
@@ -66,15 +90,15 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
         try:
             lane = exchange.lanes.take()
             request = usual.adding.packed(usual.parts.packed([key]), lane)
-            reply = usual.connections.ask(request, EXPECTED)
+            reply = usual.connections.ask(request, _EXPECTED)
             if reply:
                 exchange.lanes.give_back([lane])
                 if self._cache.size:
                     self._cache_seen([key], usual.calls)
-                return reply == ONE
+                return reply == _ONE
         except BaseException:  # an interrupt
             if lane is not None:
-                exchange.keep_unanswered(key, lane, ANSWERS.get(reply, ""))
+                exchange.keep_unanswered(key, lane, _ANSWERS.get(reply, ""))
             raise
         finally:
             lock.release()
@@ -97,19 +121,32 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
             return together.ask(key)
         try:
             request = usual.looking.packed(usual.parts.packed([key]))
-            reply = usual.connections.ask(request, EXPECTED)
+            reply = usual.connections.ask(request, _EXPECTED)
         finally:
             lock.release()
             if together.waiting:
                 together.wake_next()
-        return reply == ONE if reply else self._in_flow(Verbs.contains.flow(self, item, within))
+        return reply == _ONE if reply else self._in_flow(Verbs.contains.flow(self, item, within))
 
     def _in_flow(self, flow: Flow[bool]) -> bool:
         """The answer of a flow; after it, the next call may be a usual one."""
         self._usual = None
         answer = self.run(flow)
-        self._usual = usual_calls(self._exchange, self._kept)
+        self._usual = self._usual_calls()
         return answer
+
+    def _usual_calls(self) -> _Usual | None:
+        """The usual calls of the current slice; None where calls are not usual."""
+        connections, exchange = self._kept, self._exchange
+        clock, calls = exchange.clock, exchange.current_calls()
+        if connections is None or exchange.config.shards > 1 or calls.shard(0).begins_after:
+            return None
+        begins, ends = clock.monotonic_ns(calls.begins), clock.monotonic_ns(calls.ends)
+        adding, parts = calls.adding(len(calls.labels), Batch([]))
+        looking, looked_at = calls.looking(len(calls.labels), Batch([]))
+        if looked_at is not parts:  # another thread has learned another layout
+            return None
+        return _Usual(begins, ends, connections, calls, adding, looking, parts)
 
     def __contains__(self, item: Item) -> bool:
         return self.contains(item)

@@ -6,16 +6,15 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from tbloom.bloom.base import Base
-from tbloom.bloom.claims.commit import commit_call
 from tbloom.bloom.config import Config, from_stored
 from tbloom.bloom.exchange import FilterExchange
 from tbloom.bloom.hasher import digest, digests_of
 from tbloom.bloom.info import FilterInfo, ask_time, glance, read_info
 from tbloom.bloom.reconfigure import reconfigure
 from tbloom.bloom.swap import swap
-from tbloom.engine.batches import Batch, answers_of, in_order
+from tbloom.engine.batches import answers_of, in_order
 from tbloom.engine.client import Client
-from tbloom.engine.flow import Command, Flow, ScriptCall, deliver, text
+from tbloom.engine.flow import Command, Flow, deliver, text
 from tbloom.engine.server import check_stored
 from tbloom.engine.together import Asked
 from tbloom.engine.tokens import Lane
@@ -46,7 +45,7 @@ class Verbs(Base[Client]):
             ("add", within),
             lambda key: self._agreed(self._add_one, key, within),
             lambda keys: self._agreed(self._add_digests, keys, within),
-            self._exchange.keep_new,
+            lambda key: self._exchange.keep_unanswered(key, None, "1"),
         )
 
     @verb
@@ -221,7 +220,7 @@ class Verbs(Base[Client]):
             yield from ask_time(self.config, exchange.clock)
             exchange.current_calls().check_live(label)
         batches = exchange.batches(digests, label)
-        yield from exchange.ask(batches, lambda batch: commit_call(batch.known, batch), store=True)
+        yield from exchange.ask(batches, lambda batch: batch.known.commit(batch), store=True)
         return sum((batch.answers or "").count("1") for batch in batches)
 
     def _keys(self, at: datetime | None) -> Flow[list[str]]:
@@ -241,14 +240,8 @@ class Verbs(Base[Client]):
             yield from deliver([Command(("UNLINK", config.keys.root))])
         for shard in range(config.shards):
             try:
-                yield from exchange.change([Batch([], shard)], _clear_call, store=None)
-                exchange.learn_layout(shard, "")
+                yield from exchange.clear(shard)
             except ConfigMismatch as error:  # noqa: PERF203 - after a reconfigure() that did not finish
                 key = config.keys.config(shard)
                 other = FilterExchange(from_stored(config.name, error.stored, key))
-                yield from other.change([Batch([], shard)], _clear_call, store=None)
-
-
-def _clear_call(batch: Batch) -> ScriptCall:
-    call: ScriptCall = batch.known.clear(batch)
-    return call
+                yield from other.clear(shard)

@@ -170,60 +170,40 @@ class ExactExchange(BucketExchange):
 
     def add_call(self, batch: Batch) -> ScriptCall:
         """``lua/exact/add.lua``; the batch has a token."""
-        keys, halves = self._located(batch)
+        keys, arguments, items = self._located(batch)
+        swept = self._sweeps[batch.shard].next_buckets(batch.known, len(batch.digests))
         prefix = self.config.keys.buckets(batch.generation, batch.shard)
-        swept = self._sweeps[batch.shard].next_buckets(batch.known, len(halves))
-        return ScriptCall(
-            _ADD,
-            (self._lane(batch), *keys, *[f"{prefix}{bucket}" for bucket in swept]),
-            (
-                batch.number,
-                self.config.stored,
-                self._is_agreed(batch),
-                batch.generation,
-                batch.ttl,
-                LANE_TTL_MS,
-                _MAX_ENTRIES,
-                LAST_BUCKET,
-                packed(halves, batch.digests),
-                *swept,
-            ),
-        )
+        limits = batch.ttl, LANE_TTL_MS, _MAX_ENTRIES, LAST_BUCKET
+        buckets = [f"{prefix}{bucket}" for bucket in swept]
+        return ScriptCall(_ADD, (*keys, *buckets), (*arguments, *limits, items, *swept))
 
     def contains_call(self, batch: Batch, *, times: bool = False) -> ScriptCall:
         """``lua/exact/contains.lua``; ``times``: the reply says when items expire."""
-        keys, halves = self._located(batch)
-        items = packed(halves, batch.digests)
-        agreed = self._is_agreed(batch)
-        arguments = (self.config.stored, agreed, batch.generation, items, int(times))
-        return ScriptCall(_CONTAINS, keys, arguments)
+        keys, arguments, items = self._located(batch)
+        return ScriptCall(_CONTAINS, keys, (*arguments, items, int(times)))
 
     def _discard_call(self, batch: Batch) -> ScriptCall:
         """``lua/exact/discard.lua``; the batch has a token."""
-        keys, halves = self._located(batch)
-        return ScriptCall(
-            _DISCARD,
-            (self._lane(batch), *keys),
-            (
-                batch.number,
-                self.config.stored,
-                self._is_agreed(batch),
-                batch.generation,
-                LANE_TTL_MS,
-                packed(halves, batch.digests),
-            ),
-        )
+        keys, arguments, items = self._located(batch)
+        return ScriptCall(_DISCARD, keys, (*arguments, LANE_TTL_MS, items))
 
-    def _located(self, batch: Batch) -> tuple[tuple[str, ...], list[int]]:
-        """The keys of the parameters, the layout and the items' buckets, and the items' halves, as the shard's tree is known
-        now; the batch notes that."""
-        keys, shard = self.config.keys, batch.shard
+    def _located(self, batch: Batch) -> tuple[tuple[str, ...], tuple[Any, ...], bytes]:
+        """The keys and the arguments that all calls begin with, and the items, as the shard's tree is known now; the batch
+        notes that."""
+        config, keys, shard = self.config, self.config.keys, batch.shard
         batch.known = tree = self._tree(shard)
         batch.generation = tree.generation
         self.pending_answers.note_generation(shard, tree.generation)
         halves = [*map(tree.half_of, batch.digests)]
         buckets = keys_of_halves(keys.buckets(tree.generation, shard), halves)
-        return (keys.config(shard), keys.layout(shard), *buckets), halves
+        # A single shard's script compares the parameters itself.
+        agreed = int(batch.agreed or config.shards == 1)
+        lane, number = ((self._lane(batch),), (batch.number,)) if batch.token else ((), ())
+        return (
+            (*lane, keys.config(shard), keys.layout(shard), *buckets),
+            (*number, config.stored, agreed, tree.generation),
+            packed(halves, batch.digests),
+        )
 
     def clear_call(self, batch: Batch) -> ScriptCall:
         """``lua/exact/clear.lua``; the batch has a token, a generation, and no items."""
@@ -233,6 +213,3 @@ class ExactExchange(BucketExchange):
             (self._lane(batch), keys.config(batch.shard), keys.layout(batch.shard)),
             (batch.number, self.config.stored, LANE_TTL_MS, batch.generation),
         )
-
-    def _is_agreed(self, batch: Batch) -> int:
-        return int(batch.agreed or self.config.shards == 1)

@@ -109,7 +109,7 @@ class Live:
         return contents.layout(shard, now) if contents.stored == self.config.stored else ""
 
     def _learn(self, current: SliceCalls, shard: int, text: str) -> None:
-        current.learn_layout(shard, text)
+        current.learn_layout(shard, Layout(self.config, text) if text else None)
         self._parts.pop(shard, None)
 
     def shard(self, number: int) -> Shard:
@@ -125,7 +125,7 @@ class Live:
     def calls_at(self, now: int) -> SliceCalls:
         """The calls of the current slice, with the layouts that are known."""
         current = self._current
-        if current is None or not current.fits(now):
+        if current is None or not current.begins <= now < current.ends:
             current = self._current = SliceCalls(self.config, now, self._layouts)
             self._parts = {}
         return current

@@ -10,7 +10,6 @@ import pytest
 import redis
 
 from tbloom import Claim, TimeBloom
-from tbloom.bloom.claims.commit import commit_call
 from tbloom.bloom.hasher import block_starts, digest, packed
 from tbloom.bloom.layout import Layout
 from tbloom.bloom.script_calls import SliceCalls
@@ -54,7 +53,7 @@ class Chooser:
             "add": lambda: self.calls.add(len(self.calls.labels), batch),
             "contains": lambda: self.calls.contains(len(self.calls.labels), batch),
             "last_seen": lambda: self.calls.last_seen(batch),
-            "commit": lambda: commit_call(self.calls, batch),
+            "commit": lambda: self.calls.commit(batch),
         }[verb]()
         *args, items = arguments_of(call)
         assert len(items) == len(DIGEST) + 4 * len(starts)

@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum
 from threading import RLock
-from typing import NamedTuple
 
 from tbloom.errors import TBloomError
 
@@ -27,13 +26,6 @@ class Claim(Enum):
     SEEN = "seen"
     #: Claimed by a living session, which may yet commit or release it.
     BUSY = "busy"
-
-
-class ClaimCall(NamedTuple):
-    """A call of ``claim``: whose claims it makes, and its number."""
-
-    own: HeldClaims
-    number: str
 
 
 class HeldClaims:
@@ -79,8 +71,8 @@ class HeldClaims:
             )
 
     @contextmanager
-    def calling(self, digests: Collection[bytes]) -> Iterator[ClaimCall]:
-        """A call of ``claim``. An exception in it, also after the server's answer, gives up what it claimed.
+    def calling(self, digests: Collection[bytes]) -> Iterator[str]:
+        """The number of a call of ``claim``. An exception in it, also after the server's answer, gives up what it claimed.
 
         Once it has ended, the server may refuse late copies of it.
         """
@@ -89,7 +81,7 @@ class HeldClaims:
             self._next += 1
             self._running.add(number)
         try:
-            yield ClaimCall(self, number)
+            yield number
         except BaseException:  # also GeneratorExit: the driver was cancelled
             self.give_up(digests, number)
             raise
@@ -135,10 +127,6 @@ class HeldClaims:
         some = [key for key in digests if key in to_release and key not in self.claimed]
         return {key: number for key in some if (number := to_release.get(key))}
 
-    def release_later(self, numbers: Mapping[bytes, str]) -> None:
-        """Notes claims to be released."""
-        self.to_release |= numbers
-
     def end(self, numbers: Mapping[bytes, str]) -> None:
         """Forgets claims that the server has ended."""
         for digest, number in numbers.items():
@@ -152,7 +140,3 @@ class HeldClaims:
             number = self.to_release.pop(digest, None)
             if number is not None:
                 self.claimed[digest] = number
-
-    def commit_later(self, digests: Iterable[bytes]) -> None:
-        """Notes items whose work is done, but whose commit may not have reached the server."""
-        self.to_commit.update(dict.fromkeys(digests))

@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator, Iterable, Mapping
-from typing import NamedTuple
 
-from tbloom.bloom.claims.commit import commit_call
-from tbloom.bloom.claims.held import Claim, ClaimCall, HeldClaims
+from tbloom.bloom.claims.held import Claim, HeldClaims
 from tbloom.bloom.exchange import FilterExchange
-from tbloom.bloom.script_calls import SliceCalls
 from tbloom.engine.batches import Batch
 from tbloom.engine.flow import Flow, ScriptCall
 from tbloom.engine.scripts import Script
@@ -23,16 +20,6 @@ _CLAIM = Script("bloom/claims/claim")
 _RELEASE = Script("bloom/claims/release")
 
 _CLAIMS = {"1": Claim.NEW, "0": Claim.SEEN, "2": Claim.BUSY}
-
-
-class _Terms(NamedTuple):
-    """The arguments of one ``claim`` that are the same for all its batches."""
-
-    call: ClaimCall
-    ttl_ms: int
-    within: int
-    notes: Mapping[bytes, str]
-    previous_owner: str
 
 
 class Claims:
@@ -71,29 +58,53 @@ class Claims:
 
     def claim(
         self,
-        call: ClaimCall,
+        own: HeldClaims,
+        number: str,
         digests: Iterable[bytes],
         within: int,
         notes: Mapping[bytes, str],
+        *,
         previous_owner: str = "",
     ) -> Flow[dict[bytes, Claim]]:
-        """Claims those of the items that are new."""
-        own = call.own
+        """Claims those of the items that are new; ``number``: the call's."""
         answers = dict.fromkeys(
             digests, Claim.BUSY
         )  # of items that another thread or task here claims
         own.check_room(self.exchange.config.name, answers)
         if own.to_release and (given_up := own.given_up(answers)):
             yield from self._release(own, given_up, "abandon")
-        reserved = own.reserve(answers, call.number, handed_over=bool(previous_owner))
+        reserved = own.reserve(answers, number, handed_over=bool(previous_owner))
         batches = self.exchange.batches(reserved)
         own.shards.update(batch.shard for batch in batches)
-        terms = _Terms(call, self.ttl_ms, within, notes, previous_owner)
-        yield from self.exchange.ask(
-            batches,
-            lambda batch: self._claim_call(batch.known, batch, terms),
-            store=True,
-        )
+
+        def claim_call(batch: Batch) -> ScriptCall:
+            """``lua/bloom/claims/claim.lua``."""
+            calls, keys, shard = batch.known, self.exchange.config.keys, batch.shard
+            of_shard = calls.shard(shard)
+            parts = of_shard.parts(within)
+            return ScriptCall(
+                _CLAIM,
+                (keys.config(shard), keys.layout(shard), *self.keys_of(shard), *parts.keys),
+                (
+                    calls.config.stored,
+                    calls.begins,
+                    calls.ends,
+                    calls.expires_at(shard),
+                    calls.agreed(batch),
+                    of_shard.layout.version,
+                    parts.sizes,
+                    own.session,
+                    self.ttl_ms,
+                    own.least,
+                    f"{within:04x}",
+                    previous_owner,
+                    parts.packed(batch.digests),
+                    number,
+                    *([notes.get(key, "") for key in batch.digests] if notes else ()),
+                ),
+            )
+
+        yield from self.exchange.ask(batches, claim_call, store=True)
         for digest, answer in _answered(batches):
             answers[digest] = _CLAIMS[answer]
             if answer != "1":
@@ -111,13 +122,13 @@ class Claims:
         try:
             yield from self.exchange.ask(
                 batches,
-                lambda batch: commit_call(batch.known, batch, own.session),
+                lambda batch: batch.known.commit(batch, own.session),
                 store=True,
             )
         except TBloomError:
             raise
         except BaseException:  # also GeneratorExit: the driver met an error
-            own.commit_later(digest for batch in batches for digest in batch.digests)
+            own.to_commit |= dict.fromkeys(key for batch in batches for key in batch.digests)
             raise
         finally:
             for digest, _ in _answered(batches):
@@ -157,62 +168,25 @@ class Claims:
             raise refused
 
     def _release(self, own: HeldClaims, numbers: dict[bytes, str], how: str) -> Flow[None]:
+        def release_call(batch: Batch) -> ScriptCall:
+            """``lua/bloom/claims/release.lua``."""
+            claimed_as = "".join([numbers[digest] for digest in batch.digests])
+            words = (own.session, how, b"".join(batch.digests), claimed_as, own.least)
+            return ScriptCall(_RELEASE, self.keys_of(batch.shard), words)
+
         batches = self.exchange.batches(numbers)
         try:
-            yield from self.exchange.ask(
-                batches,
-                lambda batch: self._release_call(batch, own, numbers, how),
-                store=None,
-            )
+            yield from self.exchange.ask(batches, release_call, store=None)
         finally:
             done = {digest: numbers.pop(digest) for digest, _ in _answered(batches)}
             own.end(done)
             if how != "dead":
-                own.release_later(numbers)
+                own.to_release |= numbers
 
     def keys_of(self, shard: int) -> tuple[str, str]:
         """The keys of a shard's claims, and of its sessions."""
         keys = self.exchange.config.keys
         return keys.claims(shard), keys.sessions(shard)
-
-    def _claim_call(self, calls: SliceCalls, batch: Batch, terms: _Terms) -> ScriptCall:
-        """``lua/bloom/claims/claim.lua``."""
-        keys, shard = calls.config.keys, calls.shard(batch.shard)
-        parts = shard.parts(terms.within)
-        return ScriptCall(
-            _CLAIM,
-            (
-                keys.config(batch.shard),
-                keys.layout(batch.shard),
-                *self.keys_of(batch.shard),
-                *parts.keys,
-            ),
-            (
-                calls.config.stored,
-                calls.begins,
-                calls.ends,
-                calls.expires_at(batch.shard),
-                calls.agreed(batch),
-                shard.layout.version,
-                parts.sizes,
-                terms.call.own.session,
-                terms.ttl_ms,
-                terms.call.own.least,
-                f"{terms.within:04x}",
-                terms.previous_owner,
-                parts.packed(batch.digests),
-                terms.call.number,
-                *([terms.notes.get(key, "") for key in batch.digests] if terms.notes else ()),
-            ),
-        )
-
-    def _release_call(
-        self, batch: Batch, own: HeldClaims, numbers: Mapping[bytes, str], how: str
-    ) -> ScriptCall:
-        """``lua/bloom/claims/release.lua``."""
-        claimed_as = "".join([numbers[digest] for digest in batch.digests])
-        words = (own.session, how, b"".join(batch.digests), claimed_as, own.least)
-        return ScriptCall(_RELEASE, self.keys_of(batch.shard), words)
 
 
 def _answered(batches: list[Batch]) -> Generator[tuple[bytes, str]]:

@@ -126,8 +126,9 @@ class Sessions:
         wanted = dict(islice(found.items(), limit - len(taken)))
         for within in {within for within, _ in wanted.values()}:
             some = {digest: note for digest, (slices, note) in wanted.items() if slices == within}
-            with self._claims.own.calling(some) as call:
-                answers = yield from self._claims.claim(call, some, within, some)
+            own = self._claims.own
+            with own.calling(some) as number:
+                answers = yield from self._claims.claim(own, number, some, within, some)
                 taken |= {digest: some[digest] for digest in some if answers[digest] is Claim.NEW}
             # Such an item was done: its session died before it ended the claim, or was taken for dead.
             seen = [digest for digest, answer in answers.items() if answer is Claim.SEEN]

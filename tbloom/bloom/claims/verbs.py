@@ -145,9 +145,11 @@ class ClaimVerbs(Verbs[Client]):
         self, digests: list[bytes], within: int, notes: Mapping[bytes, str], previous_owner: str
     ) -> Flow[list[Claim]]:
         asked = digests if previous_owner else self._not_cached(digests, within)
-        with self._claims.own.calling(asked) as call:
-            calls = self._exchange.current_calls()
-            found = yield from self._claims.claim(call, asked, within, notes, previous_owner)
+        own, calls = self._claims.own, self._exchange.current_calls()
+        with own.calling(asked) as number:
+            found = yield from self._claims.claim(
+                own, number, asked, within, notes, previous_owner=previous_owner
+            )
             self._cache_seen((key for key, answer in found.items() if answer is Claim.SEEN), calls)
             answers = []
             for key in digests:
