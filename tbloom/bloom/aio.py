@@ -6,6 +6,7 @@ import weakref
 from asyncio import Task, create_task, get_running_loop
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from time import monotonic_ns
 from typing import TYPE_CHECKING
 
 from redis import RedisError
@@ -13,12 +14,17 @@ from redis import RedisError
 from tbloom.bloom.claims.heartbeat import run_in_task
 from tbloom.bloom.claims.held import Claim
 from tbloom.bloom.claims.verbs import ClaimVerbs
+from tbloom.bloom.usual import Usual, usual_calls
 from tbloom.engine.aio import AsyncDriver
+from tbloom.engine.together import Asked
 from tbloom.errors import TBloomError
 from tbloom.items import Item
 
 if TYPE_CHECKING:
     from redis import asyncio  # noqa: F401 - named in the class's bases
+
+#: The replies to one item.
+_ONE, _ZERO = _EXPECTED = [0, b"1"], [0, b"0"]
 
 
 class AsyncTimeBloom(ClaimVerbs["asyncio.Redis | asyncio.RedisCluster"], AsyncDriver):
@@ -26,6 +32,46 @@ class AsyncTimeBloom(ClaimVerbs["asyncio.Redis | asyncio.RedisCluster"], AsyncDr
 
     _OTHER = "TimeBloom"
     _heartbeat: Task[None] | None = None
+    _usual: Usual | None = None
+
+    def _begin(self) -> None:
+        super()._begin()
+        self._asked: dict[int, Asked] = {}
+
+    def _asked_adding(self, within: int) -> Asked:
+        asked = self._asked.get(within)
+        if asked is None:
+            asked = self._asked[within] = super()._asked_adding(within)
+            if within == self.config.slices:
+                asked = self._asked[within] = asked._replace(alone=self._add_alone)
+        return asked
+
+    async def _add_alone(self, key: bytes) -> bool:
+        """Is the item new? Makes the usual call, if that is possible."""
+        usual, exchange, lane, reply = self._usual, self._exchange, None, None
+        if (
+            usual is not None
+            and usual.calls is exchange.calls
+            and not exchange.pending_answers.exist
+            and not self._cache.size
+            and usual.begins <= monotonic_ns() < usual.ends
+        ):
+            try:
+                lane = exchange.lanes.take()
+                request = usual.adding.packed(usual.parts.packed([key]), lane)
+                reply = await self._connections.ask(request)
+                if reply in _EXPECTED:
+                    exchange.lanes.give_back([lane])
+                    return bool(reply == _ONE)
+            except BaseException:  # a cancellation
+                if lane is not None:
+                    exchange.keep_unanswered(key, lane, "1" if reply == _ONE else "")
+                raise
+        self._usual = None
+        adding = self._agreed(self._add_one, key, self.config.slices, lane)
+        answer = await self.run(adding)
+        self._usual = usual_calls(exchange) if self._connections.keeps else None
+        return answer
 
     @asynccontextmanager
     async def claiming(self, item: Item, within: int | None = None) -> AsyncIterator[bool]:

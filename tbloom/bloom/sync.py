@@ -7,7 +7,6 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from time import monotonic_ns
-from typing import NamedTuple
 
 import redis
 
@@ -15,36 +14,17 @@ from tbloom.bloom.claims.heartbeat import run_in_thread
 from tbloom.bloom.claims.held import Claim
 from tbloom.bloom.claims.verbs import ClaimVerbs
 from tbloom.bloom.hasher import digest
-from tbloom.bloom.script_calls import Parts, SliceCalls
+from tbloom.bloom.usual import Usual, usual_calls
 from tbloom.bloom.verbs import Verbs
-from tbloom.engine.batches import Batch
-from tbloom.engine.connections import KeptConnections
 from tbloom.engine.flow import Flow
 from tbloom.engine.sync import SyncDriver
 from tbloom.engine.together import Threads
-from tbloom.engine.tokens import CallTemplate
 from tbloom.errors import TBloomError
 from tbloom.items import Item
 
 #: The replies to one item, in RESP: {0, '1'} and {0, '0'}.
 _ONE, _ZERO = _EXPECTED = b"*2\r\n:0\r\n$1\r\n1\r\n", b"*2\r\n:0\r\n$1\r\n0\r\n"
 _ANSWERS = {_ONE: "1", _ZERO: "0"}
-
-
-class _Usual(NamedTuple):
-    """What the usual calls of a slice have in common: of one item, with one shard, and one of the expected replies.
-
-    ``TimeBloom.add`` and ``contains`` make them in one go. Whatever else happens goes into the flow, with the same token.
-    """
-
-    #: When the slice begins and ends (ns, by this machine's monotonic clock).
-    begins: int
-    ends: int
-    connections: KeptConnections
-    calls: SliceCalls
-    adding: CallTemplate
-    looking: CallTemplate
-    parts: Parts
 
 
 class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
@@ -57,7 +37,7 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
 
     _OTHER = "AsyncTimeBloom"
     _heartbeat: threading.Thread | None = None
-    _usual: _Usual | None = None
+    _usual: Usual | None = None
     #: Ends that thread.
     _stop_heartbeat: Callable[[], object] = staticmethod(lambda: None)
 
@@ -71,9 +51,10 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
 
         With ``within``, only that number of newest slices is asked.
         """
-        usual, exchange = self._usual, self._exchange
+        usual, kept, exchange = self._usual, self._kept, self._exchange
         if (
             usual is None
+            or kept is None
             or usual.calls is not exchange.calls
             or within is not None
             or exchange.pending_answers.exist
@@ -90,7 +71,7 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
         try:
             lane = exchange.lanes.take()
             request = usual.adding.packed(usual.parts.packed([key]), lane)
-            reply = usual.connections.ask(request, _EXPECTED)
+            reply = kept.ask(request, _EXPECTED)
             if reply:
                 exchange.lanes.give_back([lane])
                 if self._cache.size:
@@ -108,9 +89,10 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
 
     def contains(self, item: Item, within: int | None = None) -> bool:
         """Has the item been seen within the window, or the newest ``within`` slices? Changes nothing."""
-        usual, together = self._usual, self._looks
+        usual, kept, together = self._usual, self._kept, self._looks
         if (
             usual is None
+            or kept is None
             or within is not None
             or self._cache.size
             or not usual.begins <= monotonic_ns() < usual.ends
@@ -121,7 +103,7 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
             return together.ask(key)
         try:
             request = usual.looking.packed(usual.parts.packed([key]))
-            reply = usual.connections.ask(request, _EXPECTED)
+            reply = kept.ask(request, _EXPECTED)
         finally:
             lock.release()
             if together.waiting:
@@ -132,21 +114,8 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
         """The answer of a flow; after it, the next call may be a usual one."""
         self._usual = None
         answer = self.run(flow)
-        self._usual = self._usual_calls()
+        self._usual = usual_calls(self._exchange) if self._kept else None
         return answer
-
-    def _usual_calls(self) -> _Usual | None:
-        """The usual calls of the current slice; None where calls are not usual."""
-        connections, exchange = self._kept, self._exchange
-        clock, calls = exchange.clock, exchange.current_calls()
-        if connections is None or exchange.config.shards > 1 or calls.shard(0).begins_after:
-            return None
-        begins, ends = clock.monotonic_ns(calls.begins), clock.monotonic_ns(calls.ends)
-        adding, parts = calls.adding(len(calls.labels), Batch([]))
-        looking, looked_at = calls.looking(len(calls.labels), Batch([]))
-        if looked_at is not parts:  # another thread has learned another layout
-            return None
-        return _Usual(begins, ends, connections, calls, adding, looking, parts)
 
     def __contains__(self, item: Item) -> bool:
         return self.contains(item)

@@ -185,6 +185,24 @@ class AsyncConnections:
         if not self.keeps:
             await _close(free)
 
+    async def ask(self, request: bytes) -> Any:
+        """The reply to a request, through a kept connection; None if there is none, or after an error."""
+        _, free = self.of_loop()
+        if not free:
+            return None
+        connection = free.pop()
+        try:
+            async with timeout(self._time_limit):
+                await connection.send_packed_command((request,), check_health=False)
+                reply = await connection.read_response(disable_decoding=True)
+        except BaseException as error:
+            await connection.disconnect(nowait=True)  # else the next call would read the rest
+            if isinstance(error, Exception):
+                return None
+            raise
+        free.append(connection)
+        return reply
+
     async def _open(self) -> Any:
         connection = self._pool.make_connection()
         try:

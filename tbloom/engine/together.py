@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Awaitable, Callable, Hashable, Iterable
 from contextlib import suppress
 from threading import Lock
 from typing import Any, NamedTuple
@@ -33,6 +33,8 @@ class Asked(NamedTuple):
     many: Callable[[list[Any]], Flow[dict[Any, bool]]]
     #: Keeps a new item whose caller has gone; None: they are only looked up.
     keep: Callable[[Any], None] | None
+    #: In place of the flow for one item, where a task asks alone.
+    alone: Callable[[Any], Awaitable[bool]] | None = None
 
 
 class Waiting:
@@ -156,6 +158,8 @@ class Tasks:
         if waiting is None:
             waiting = self._waiting[asked.kind] = []
             try:
+                if asked.alone is not None:
+                    return await asked.alone(item)
                 return bool(await self._run(asked.one(item)))
             finally:
                 self._end(asked.kind, waiting)

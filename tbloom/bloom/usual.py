@@ -1,0 +1,39 @@
+"""The usual call of one item, prepared: with one shard, in the slice that is current.
+
+``add`` and ``contains`` make it in one go. Whatever reply but the expected ones comes, or none, goes into the flow, with the
+same token.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tbloom.bloom.exchange import FilterExchange
+from tbloom.bloom.script_calls import Parts, SliceCalls
+from tbloom.engine.batches import Batch
+from tbloom.engine.tokens import CallTemplate
+
+
+class Usual(NamedTuple):
+    """What the usual calls of a slice have in common."""
+
+    #: When the slice begins and ends (ns, by this machine's monotonic clock).
+    begins: int
+    ends: int
+    calls: SliceCalls
+    adding: CallTemplate
+    looking: CallTemplate
+    parts: Parts
+
+
+def usual_calls(exchange: FilterExchange) -> Usual | None:
+    """The usual calls of the current slice; None where calls are not usual."""
+    clock, calls = exchange.clock, exchange.current_calls()
+    if exchange.config.shards > 1 or calls.shard(0).begins_after:
+        return None
+    begins, ends = clock.monotonic_ns(calls.begins), clock.monotonic_ns(calls.ends)
+    adding, parts = calls.adding(len(calls.labels), Batch([]))
+    looking, looked_at = calls.looking(len(calls.labels), Batch([]))
+    if looked_at is not parts:  # another thread has learned another layout
+        return None
+    return Usual(begins, ends, calls, adding, looking, parts)
