@@ -139,13 +139,12 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
         """The usual calls of the current slice; None where calls are not usual."""
         connections, exchange = self._kept, self._exchange
         clock, calls = exchange.clock, exchange.current_calls()
-        if connections is None or exchange.config.shards > 1 or calls.shard(0).begins_after:
+        shard, window, batch = calls.shard(0), len(calls.labels), Batch([])
+        if connections is None or exchange.config.shards > 1 or shard.begins_after:
             return None
         begins, ends = clock.monotonic_ns(calls.begins), clock.monotonic_ns(calls.ends)
-        adding, parts = calls.adding(len(calls.labels), Batch([]))
-        looking, looked_at = calls.looking(len(calls.labels), Batch([]))
-        if looked_at is not parts:  # another thread has learned another layout
-            return None
+        adding, parts = calls.adding(shard, window, batch)
+        looking, _ = calls.looking(shard, window, batch)
         return _Usual(begins, ends, connections, calls, adding, looking, parts)
 
     def __contains__(self, item: Item) -> bool:
