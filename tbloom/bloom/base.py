@@ -141,19 +141,16 @@ class Base(Store[Client, Config]):
         self._claims.use(self._exchange)
         self._sessions = Sessions(self._claims)
 
-    def _agree(self, error: ConfigMismatch) -> Flow[None]:
-        """Switches to the stored number of shards, or finishes a ``reconfigure`` to these parameters; else raises the error."""
-        if self._adopts_shards and error.differences.keys() == {"shards"}:
-            self._use_shards(error.differences["shards"][0])
-        else:
-            yield from finish(self.config, self._exchange.clock, error)
-
     def _agreed(self, ask: Callable[P, Flow[T]], *args: P.args, **arguments: P.kwargs) -> Flow[T]:
-        """The answer of ``ask``, which is asked again if it met other parameters, and that is mended."""
+        """The answer of ``ask``. If it meets other parameters, it is asked again with the stored number of shards, or after
+        the end of a ``reconfigure`` to these parameters; else the error is raised."""
         try:
             return (yield from ask(*args, **arguments))
         except ConfigMismatch as error:
-            yield from self._agree(error)
+            if self._adopts_shards and error.differences.keys() == {"shards"}:
+                self._use_shards(error.differences["shards"][0])
+            else:
+                yield from finish(self.config, self._exchange.clock, error)
         return (yield from ask(*args, **arguments))
 
     def _forget_cached(self) -> None:

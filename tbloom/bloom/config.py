@@ -98,8 +98,20 @@ class Config:
         }
         for name, value in derived.items():
             object.__setattr__(self, name, value)
-        parameters = json.dumps(self._parameters(), separators=(",", ":"))
-        stored = f'{parameters[:-1]},"error_rate":{_decimal(self.error_rate)}}}'
+        parameters = {
+            "layout": LAYOUT,
+            "hash": HASH_NAME,
+            "bits": self.bits,
+            "hashes": self.hashes,
+            "capacity": self.capacity,
+            "granularity": self.granularity,
+            "slices": window.slices,
+            "tz": self.tz,
+            "shards": self.shards,
+            "grow": self.grow,
+        }
+        most = json.dumps(parameters, separators=(",", ":"))
+        stored = f'{most[:-1]},"error_rate":{_decimal(self.error_rate)}}}'
         object.__setattr__(self, "stored", stored)
 
     @property
@@ -115,20 +127,6 @@ class Config:
         """The bits of one shard of a slice, in proportion to its capacity."""
         bits = -(-self.bits * self.shard_capacity // self.capacity)
         return sizing.whole_blocks(bits, self.hashes)
-
-    def _parameters(self) -> dict[str, Any]:  # but for the error rate
-        return {
-            "layout": LAYOUT,
-            "hash": HASH_NAME,
-            "bits": self.bits,
-            "hashes": self.hashes,
-            "capacity": self.capacity,
-            "granularity": self.window.granularity,
-            "slices": self.window.slices,
-            "tz": self.window.tz,
-            "shards": self.shards,
-            "grow": self.grow,
-        }
 
     def differences(self, stored: str) -> dict[str, tuple[Any, Any]]:
         """The parameters that differ from those in ``stored``: (stored, own) by name."""

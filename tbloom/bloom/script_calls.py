@@ -138,13 +138,15 @@ class SliceCalls:
         """``lua/bloom/add.lua``; the batch has a token."""
         shard = self._shards.get(batch.shard) or self.shard(batch.shard)
         batch.generation = shard.layout.generation
-        made = shard.templates.get((_ADD, within, batch.agreed)) or self.adding(within, batch)
-        template, parts = made
+        template, parts = self.adding(shard, within, batch)
         return template.fill(parts.packed(batch.digests), batch.token)
 
-    def adding(self, within: int, batch: Batch) -> tuple[CallTemplate, Parts]:
+    def adding(self, shard: ShardCalls, within: int, batch: Batch) -> tuple[CallTemplate, Parts]:
         """What the calls of ``add`` are made from."""
-        keys, shard = self.config.keys, self.shard(batch.shard)
+        made = shard.templates.get((_ADD, within, batch.agreed))
+        if made is not None:
+            return made
+        keys = self.config.keys
         parts, own = shard.parts(within), (keys.config(batch.shard), keys.layout(batch.shard))
         template = CallTemplate(
             _ADD,
@@ -206,13 +208,14 @@ class SliceCalls:
     def contains(self, within: int, batch: Batch) -> ScriptCall:
         """``lua/bloom/contains.lua``."""
         shard = self.shard(batch.shard)
-        made = shard.templates.get((_CONTAINS, within, batch.agreed)) or self.looking(within, batch)
-        template, parts = made
+        template, parts = self.looking(shard, within, batch)
         return template.fill(parts.packed(batch.digests))
 
-    def looking(self, within: int, batch: Batch) -> tuple[CallTemplate, Parts]:
+    def looking(self, shard: ShardCalls, within: int, batch: Batch) -> tuple[CallTemplate, Parts]:
         """What the calls of ``contains`` are made from."""
-        shard = self.shard(batch.shard)
+        made = shard.templates.get((_CONTAINS, within, batch.agreed))
+        if made is not None:
+            return made
         parts = shard.parts(within)
         template = CallTemplate(_CONTAINS, *self._looking(shard, batch, parts))
         shard.templates[_CONTAINS, within, batch.agreed] = template, parts

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -32,7 +31,6 @@ class HeldClaims:
     """The claims of one process, in one session."""
 
     def __init__(self) -> None:
-        self.pid = os.getpid()
         self.session = secrets.token_hex(8)
         #: The claimed items, each with the number of the call that claimed it, until the server has ended the claim.
         self.claimed: dict[bytes, str] = {}

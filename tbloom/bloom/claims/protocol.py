@@ -6,13 +6,13 @@ Each shard has one hash of claims, with an entry for each claimed item, and one 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Generator, Iterable, Mapping
 
 from tbloom.bloom.claims.held import Claim, HeldClaims
 from tbloom.bloom.exchange import FilterExchange
 from tbloom.engine.batches import Batch
 from tbloom.engine.flow import Flow, ScriptCall
+from tbloom.engine.forks import BeginsAnew
 from tbloom.engine.scripts import Script
 from tbloom.errors import TBloomError
 
@@ -22,25 +22,22 @@ _RELEASE = Script("bloom/claims/release")
 _CLAIMS = {"1": Claim.NEW, "0": Claim.SEEN, "2": Claim.BUSY}
 
 
-class Claims:
+class Claims(BeginsAnew):
     """The claims of one client: flows, as in ``bloom/verbs``. Items are given by their digests."""
 
     def __init__(self, exchange: FilterExchange, ttl_ms: int) -> None:
         self.exchange = exchange
         self.ttl_ms = ttl_ms
-        self._held = HeldClaims()
+        super().__init__()
 
-    @property
-    def own(self) -> HeldClaims:
-        """The claims of this process; after a fork the child begins with none."""
-        if self._held.pid != os.getpid():
-            self._held = HeldClaims()
-        return self._held
+    def begin(self) -> None:
+        """A forked process begins with no claims, in a session of its own."""
+        self.own = HeldClaims()
 
     def use(self, exchange: FilterExchange) -> None:
         """Switches to an exchange with another number of shards, before anything is claimed."""
         self.exchange = exchange
-        self._held.shards.clear()
+        self.own.shards.clear()
 
     def hand_over(self, digests: Iterable[bytes]) -> None:
         """Leaves these claims to other sessions to end; this session keeps them alive until then."""
@@ -53,7 +50,7 @@ class Claims:
         """Begins another session; returns the claims of the old one. Commits that have failed are still to be sent."""
         old, new = self.own, HeldClaims()
         new.to_commit |= old.to_commit
-        self._held = new
+        self.own = new
         return old
 
     def claim(

@@ -46,15 +46,12 @@ class Sessions:
         #: By shard, and by whether claims are taken over, because two threads may search at once.
         self._searches: dict[tuple[int, bool], _Search] = {}
 
-    @property
-    def are_needed(self) -> bool:
-        """True if the session needs heartbeats."""
-        own = self._claims.own
-        return own.is_busy or bool(own.shards)
-
     def send_heartbeat(self) -> Flow[None]:
-        """Keeps the session alive, cleans up after dead ones, and repeats calls that ended in an error."""
-        known = yield from self._heartbeat(self._claims.own.shards, self._claims.ttl_ms)
+        """Keeps the session alive, if it is in use, cleans up after dead ones, and repeats calls that ended in an error."""
+        own = self._claims.own
+        if not own.is_busy and not own.shards:
+            return
+        known = yield from self._heartbeat(own.shards, self._claims.ttl_ms)
         if any(until <= now for now, others in known.values() for until in others.values()):
             yield from self._search(known, 0, "")
         yield from self._claims.retry_failed()

@@ -134,8 +134,7 @@ class ClaimVerbs(Verbs[Client]):
 
     @verb
     def _send_heartbeat(self) -> Flow[None]:
-        if self._sessions.are_needed:
-            yield from self._sessions.send_heartbeat()
+        return self._sessions.send_heartbeat()
 
     def _beat_seconds(self) -> float:
         """The time between two heartbeats (s); three may get lost."""
