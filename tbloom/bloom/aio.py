@@ -34,21 +34,16 @@ class AsyncTimeBloom(ClaimVerbs["asyncio.Redis | asyncio.RedisCluster"], AsyncDr
     _heartbeat: Task[None] | None = None
     _usual: Usual | None = None
 
-    def _begin(self) -> None:
-        super()._begin()
-        self._asked: dict[int, Asked] = {}
-
     def _asked_adding(self, within: int) -> Asked:
-        asked = self._asked.get(within)
-        if asked is None:
-            asked = self._asked[within] = super()._asked_adding(within)
-            if within == self.config.slices:
-                asked = self._asked[within] = asked._replace(alone=self._add_alone)
-        return asked
+        asked = super()._asked_adding(within)
+        return asked._replace(alone=self._add_alone) if within == self.config.slices else asked
 
     async def _add_alone(self, key: bytes) -> bool:
         """Is the item new? Makes the usual call, if that is possible."""
-        usual, exchange, lane, reply = self._usual, self._exchange, None, None
+        exchange, lane, reply = self._exchange, None, None
+        usual = self._usual
+        if usual is None and self._connections.keeps:
+            usual = self._usual = usual_calls(exchange)
         if (
             usual is not None
             and usual.calls is exchange.calls
@@ -63,15 +58,13 @@ class AsyncTimeBloom(ClaimVerbs["asyncio.Redis | asyncio.RedisCluster"], AsyncDr
                 if reply in _EXPECTED:
                     exchange.lanes.give_back([lane])
                     return bool(reply == _ONE)
+                exchange.keep_unanswered(key, lane, "")  # the flow fetches the answer
             except BaseException:  # a cancellation
                 if lane is not None:
                     exchange.keep_unanswered(key, lane, "1" if reply == _ONE else "")
                 raise
         self._usual = None
-        adding = self._agreed(self._add_one, key, self.config.slices, lane)
-        answer = await self.run(adding)
-        self._usual = usual_calls(exchange) if self._connections.keeps else None
-        return answer
+        return await self.run(self._agreed(self._add_one, key, self.config.slices))
 
     @asynccontextmanager
     async def claiming(self, item: Item, within: int | None = None) -> AsyncIterator[bool]:

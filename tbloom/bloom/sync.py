@@ -43,15 +43,14 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
 
     def _begin(self) -> None:
         super()._begin()
-        self._adds = Threads(self.run, self._asked_adding(self.config.slices))
-        self._looks = Threads(self.run, self._asked_looking(self.config.slices))
+        self._adds, self._looks = Threads(), Threads()
 
     def add(self, item: Item, within: int | None = None) -> bool:
         """True: the item is new, and remembered from now on. False: seen within the window.
 
         With ``within``, only that number of newest slices is asked.
         """
-        usual, kept, exchange = self._usual, self._kept, self._exchange
+        usual, kept, exchange = self._usual or self._prepared(), self._kept, self._exchange
         if (
             usual is None
             or kept is None
@@ -66,8 +65,8 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
             return False
         lock = together.lock
         if together.waiting or not lock.acquire(blocking=False):
-            return together.ask(key)
-        lane, reply = None, b""
+            return together.ask(self._asked_adding(self.config.slices), key)
+        lane, reply = None, None
         try:
             lane = exchange.lanes.take()
             request = usual.adding.packed(usual.parts.packed([key]), lane)
@@ -77,19 +76,23 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
                 if self._cache.size:
                     self._cache_seen([key], usual.calls)
                 return reply == _ONE
+            if reply is None:  # no connection is free
+                exchange.lanes.give_back([lane])
+            else:
+                exchange.keep_unanswered(key, lane, "")  # the flow fetches the answer
         except BaseException:  # an interrupt
             if lane is not None:
-                exchange.keep_unanswered(key, lane, _ANSWERS.get(reply, ""))
+                exchange.keep_unanswered(key, lane, _ANSWERS.get(reply or b"", ""))
             raise
         finally:
             lock.release()
             if together.waiting:
                 together.wake_next()
-        return self._in_flow(self._agreed(self._add_one, key, self.config.slices, lane))
+        return self._in_flow(Verbs.add.flow(self, item))
 
     def contains(self, item: Item, within: int | None = None) -> bool:
         """Has the item been seen within the window, or the newest ``within`` slices? Changes nothing."""
-        usual, kept, together = self._usual, self._kept, self._looks
+        usual, kept, together = self._usual or self._prepared(), self._kept, self._looks
         if (
             usual is None
             or kept is None
@@ -100,7 +103,7 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
             return self._in_flow(Verbs.contains.flow(self, item, within))
         key, lock = digest(item), together.lock
         if together.waiting or not lock.acquire(blocking=False):
-            return together.ask(key)
+            return together.ask(self._asked_looking(self.config.slices), key)
         try:
             request = usual.looking.packed(usual.parts.packed([key]))
             reply = kept.ask(request, _EXPECTED)
@@ -110,12 +113,14 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
                 together.wake_next()
         return reply == _ONE if reply else self._in_flow(Verbs.contains.flow(self, item, within))
 
-    def _in_flow(self, flow: Flow[bool]) -> bool:
-        """The answer of a flow; after it, the next call may be a usual one."""
-        self._usual = None
-        answer = self.run(flow)
+    def _prepared(self) -> Usual | None:
         self._usual = usual_calls(self._exchange) if self._kept else None
-        return answer
+        return self._usual
+
+    def _in_flow(self, flow: Flow[bool]) -> bool:
+        """The answer of a flow. The next usual call is prepared then, not now: an error would hide the answer."""
+        self._usual = None
+        return self.run(flow)
 
     def __contains__(self, item: Item) -> bool:
         return self.contains(item)

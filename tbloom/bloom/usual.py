@@ -27,13 +27,14 @@ class Usual(NamedTuple):
 
 
 def usual_calls(exchange: FilterExchange) -> Usual | None:
-    """The usual calls of the current slice; None where calls are not usual."""
-    clock, calls = exchange.clock, exchange.current_calls()
-    if exchange.config.shards > 1 or calls.shard(0).begins_after:
+    """The usual calls of the current slice; None where calls are not usual, and before a first call has met the filter."""
+    clock, calls, batch = exchange.clock, exchange.calls, Batch([])
+    if calls is None or exchange.config.shards > 1:
+        return None
+    shard, window = calls.shard(0), len(calls.labels)
+    if not shard.layout.version or shard.begins_after:
         return None
     begins, ends = clock.monotonic_ns(calls.begins), clock.monotonic_ns(calls.ends)
-    adding, parts = calls.adding(len(calls.labels), Batch([]))
-    looking, looked_at = calls.looking(len(calls.labels), Batch([]))
-    if looked_at is not parts:  # another thread has learned another layout
-        return None
+    adding, parts = calls.adding(shard, window, batch)
+    looking, _ = calls.looking(shard, window, batch)
     return Usual(begins, ends, calls, adding, looking, parts)

@@ -17,7 +17,6 @@ from tbloom.engine.client import Client
 from tbloom.engine.flow import Command, Flow, deliver, text
 from tbloom.engine.server import check_stored
 from tbloom.engine.together import Asked
-from tbloom.engine.tokens import Lane
 from tbloom.engine.verbs import verb
 from tbloom.errors import ConfigMismatch
 from tbloom.items import Item, check_at, check_within
@@ -43,6 +42,7 @@ class Verbs(Base[Client]):
     def _asked_adding(self, within: int) -> Asked:
         return Asked(
             ("add", within),
+            self.run,
             lambda key: self._agreed(self._add_one, key, within),
             lambda keys: self._agreed(self._add_digests, keys, within),
             lambda key: self._exchange.keep_unanswered(key, None, "1"),
@@ -68,6 +68,7 @@ class Verbs(Base[Client]):
     def _asked_looking(self, within: int) -> Asked:
         return Asked(
             ("contains", within),
+            self.run,
             lambda key: self._agreed(self._contains_one, key, within),
             lambda keys: self._agreed(self._contains_digests, keys, within),
             None,
@@ -78,7 +79,7 @@ class Verbs(Base[Client]):
         """``contains`` for each item, in order."""
         within, digests = check_within(within, self.config.slices), digests_of(items)
         answers = yield from self._agreed(self._contains_digests, digests, within)
-        return [answers.get(digest, True) for digest in digests]
+        return [answers[digest] for digest in digests]
 
     @verb
     def last_seen(self, item: Item) -> Flow[Period | None]:
@@ -167,12 +168,11 @@ class Verbs(Base[Client]):
         """
         return self._agreed(lambda: reconfigure(self.config, self._exchange.clock))
 
-    def _add_one(self, key: bytes, within: int, lane: Lane | None = None) -> Flow[bool]:
-        """Is the item new? ``lane``: that of a call with it which got no answer."""
+    def _add_one(self, key: bytes, within: int) -> Flow[bool]:
         exchange = self._exchange
-        if lane is None and (self._cache.size or exchange.pending_answers.exist):
+        if self._cache.size or exchange.pending_answers.exist:
             return (yield from self._add_digests([key], within)).get(key, False)
-        batch = exchange.batch_of(key, lane)
+        batch = exchange.batch_of(key)
         yield from exchange.change([batch], lambda batch: batch.known.add(within, batch))
         return batch.answers == "1"
 
@@ -190,16 +190,16 @@ class Verbs(Base[Client]):
     def _contains_one(self, key: bytes, within: int) -> Flow[bool]:
         if self._is_cached(key, within):
             return True
-        return (yield from self._contains_digests([key], within)).get(key, True)
+        return (yield from self._contains_digests([key], within))[key]
 
     def _contains_digests(self, digests: list[bytes], within: int) -> Flow[dict[bytes, bool]]:
-        """Which of the items have been seen? One without an answer is in the local cache."""
+        """Which of the items have been seen?"""
         exchange, calls = self._exchange, self._exchange.current_calls()
         batches = exchange.batches(self._not_cached(digests, within))
         yield from exchange.ask(batches, lambda batch: batch.known.contains(within, batch))
         answers = answers_of(batches)
         self._cache_seen((key for key, seen in answers.items() if seen), calls)
-        return answers
+        return {key: answers.get(key, True) for key in digests}  # else it is in the local cache
 
     def _last_seen(self, digests: list[bytes]) -> Flow[list[Period | None]]:
         batches, period = self._exchange.batches(digests), self.config.window.period

@@ -79,7 +79,7 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
     def _together(self) -> Tasks:
         """The tasks of this event loop whose items go together."""
         if self._tasks is None or self._tasks.loop is not get_running_loop():
-            self._tasks = Tasks(self.run)
+            self._tasks = Tasks()
         return self._tasks
 
     async def run(self, flow: Flow[T]) -> T:
@@ -105,7 +105,7 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
             return replies
         retries = self._retries(calls)
         retries.take(replies)
-        if self._tasks is not None:
+        if self._tasks is not None and self._tasks.loop is get_running_loop():
             self._tasks.go_on()
         while retries.pending:
             await sleep(retries.pause)

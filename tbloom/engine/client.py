@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from redis.exceptions import RedisClusterException
@@ -45,6 +45,8 @@ class Store(Generic[Client, Config]):
     _OTHER: str
     #: The store's parameters, the derived ones too.
     config: Config
+    #: A driver's: gives a flow's answer, or awaits it.
+    run: Callable[..., Any]
 
     def __init__(self, client: Client, *, retry_for: float | None) -> None:
         if not isinstance(client, self._CLIENTS):

@@ -68,14 +68,14 @@ class KeptConnections(BeginsAnew):
         self._pool.release(connection)
         self.let_go()  # the others may be closed too; the pool checks them
 
-    def ask(self, request: bytes, expected: Sequence[bytes]) -> bytes:
-        """The reply to a request, as it came, if it is one of those expected. Else none: the connection is closed then, and
-        the server may have executed the request."""
+    def ask(self, request: bytes, expected: Sequence[bytes]) -> bytes | None:
+        """The reply to a request, as it came, if it is one of those expected. Else it is empty: the connection is closed
+        then, and the server may have executed the request. None: no connection is free, and nothing was sent."""
         reply = b""
         try:
             connection = self._free.pop()
         except IndexError:
-            return reply
+            return None
         try:
             sock = socket_of(connection)
             if sock is not None:

@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Iterable
 from contextlib import suppress
-from threading import Lock
+from threading import Lock, current_thread, main_thread
 from typing import Any, NamedTuple
 
 from tbloom.engine.flow import Flow
@@ -28,6 +28,8 @@ class Asked(NamedTuple):
 
     #: Equal for items that can go together.
     kind: Hashable
+    #: Gives, or awaits, a flow's answer. (Kept while the item waits, not for longer: a store that nobody uses ends.)
+    run: Callable[[Flow[Any]], Any]
     #: The flows for one item, and for several.
     one: Callable[[Any], Flow[bool]]
     many: Callable[[list[Any]], Flow[dict[Any, bool]]]
@@ -40,14 +42,32 @@ class Asked(NamedTuple):
 class Waiting:
     """An item of a caller that waits; ``signal``: a lock or a future, by which the caller is woken."""
 
-    __slots__ = ("answer", "asked", "call", "has_gone", "item", "signal")
+    __slots__ = ("_first", "answer", "asked", "call", "item", "signal")
 
     def __init__(self, asked: Asked, item: Any, signal: Any) -> None:
         self.asked, self.item, self.signal = asked, item, signal
         self.answer: bool | Exception | None = None
-        self.has_gone = False
+        #: Which came first, the answer or the caller's going: decided in one step.
+        self._first: dict[str, Any] = {}
         #: Of a thread: the lock of the call that the item has gone with.
         self.call: Any = None
+
+    @property
+    def has_gone(self) -> bool:
+        """True: the caller was interrupted or cancelled before it had an answer."""
+        return self._first.get("came") is Waiting
+
+    def take(self, answer: bool | Exception) -> None:  # noqa: FBT001 - an answer, not an option
+        """Gives the caller its answer, or keeps it."""
+        if self._first.setdefault("came", answer) is not Waiting:
+            self.answer = answer
+        elif answer is True and self.asked.keep:
+            self.asked.keep(self.item)
+
+    def leave(self) -> None:
+        """The caller was interrupted or cancelled: keeps an answer that has come."""
+        if self._first.setdefault("came", Waiting) is True and self.asked.keep:
+            self.asked.keep(self.item)
 
     def given(self) -> bool | None:
         """The answer; None: the call has none for this item, or was refused, perhaps for another one. Raises its error."""
@@ -57,25 +77,14 @@ class Waiting:
             raise type(self.answer)(*self.answer.args) from self.answer
         return self.answer
 
-    def leave(self) -> None:
-        """The caller was interrupted or cancelled."""
-        self.has_gone = True
-        self.keep()
-
-    def keep(self) -> None:
-        """Keeps the item, if it is new and its caller has gone."""
-        if self.has_gone and self.answer is True and self.asked.keep:
-            self.asked.keep(self.item)
-
 
 def hand_out(waiting: Iterable[Waiting], answers: dict[Any, bool] | Exception) -> None:
     """Gives each caller its answer, or the error; an item is new once."""
     for each in waiting:
         if isinstance(answers, Exception):
-            each.answer = answers
+            each.take(answers)
         else:
-            each.answer = answers.get(each.item, False)
-            each.keep()
+            each.take(answers.get(each.item, False))
             if each.asked.keep:
                 answers[each.item] = False
 
@@ -83,19 +92,15 @@ def hand_out(waiting: Iterable[Waiting], answers: dict[Any, bool] | Exception) -
 class Threads(BeginsAnew):
     """The items of one kind, from any number of threads. The one that has the lock sends for all that wait."""
 
-    __slots__ = ("_asked", "_run", "lock", "waiting")
-
-    def __init__(self, run: Callable[[Flow[Any]], Any], asked: Asked) -> None:
-        self._run, self._asked = run, asked
-        super().__init__()
+    __slots__ = ("lock", "waiting")
 
     def begin(self) -> None:
         """In a forked child, nobody waits."""
         self.lock, self.waiting = Lock(), deque[Waiting]()
 
-    def ask(self, item: Any) -> bool:
+    def ask(self, asked: Asked, item: Any) -> bool:
         """The answer to an item."""
-        own = Waiting(self._asked, item, Lock())
+        own = Waiting(asked, item, Lock())
         own.signal.acquire()
         self.waiting.append(own)
         try:
@@ -115,7 +120,7 @@ class Threads(BeginsAnew):
             own.leave()
             raise
         answer = own.given()
-        return bool(self._run(self._asked.one(item))) if answer is None else answer
+        return bool(asked.run(asked.one(item))) if answer is None else answer
 
     def wake_next(self) -> None:
         """Wakes the thread that has waited longest, after the lock was released."""
@@ -124,16 +129,18 @@ class Threads(BeginsAnew):
 
     def _send(self, own: Waiting, lock: Any) -> None:
         """Sends for all that wait."""
+        # Signals interrupt the main thread only, so it answers for nobody else.
+        most = 1 if current_thread() is main_thread() else MOST
         taken = [own]
         with suppress(IndexError):
-            while len(taken) < MOST:
+            while len(taken) < most:
                 each = self.waiting.popleft()
                 if each.call is None and each is not own:
                     taken.append(each)
         for each in taken:
             each.call = lock
         try:
-            hand_out(taken, self._run(self._asked.many([each.item for each in taken])))
+            hand_out(taken, own.asked.run(own.asked.many([each.item for each in taken])))
         except Exception as error:  # noqa: BLE001 - each caller raises it
             hand_out(taken, error)
         finally:
@@ -145,8 +152,7 @@ class Threads(BeginsAnew):
 class Tasks:
     """The items of a store's verbs, from any number of tasks of one event loop."""
 
-    def __init__(self, run: Callable[[Flow[Any]], Any]) -> None:
-        self._run = run
+    def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
         #: Those that wait for a call that is on its way, by its kind.
         self._waiting: dict[Hashable, list[Waiting]] = {}
@@ -160,7 +166,7 @@ class Tasks:
             try:
                 if asked.alone is not None:
                     return await asked.alone(item)
-                return bool(await self._run(asked.one(item)))
+                return bool(await asked.run(asked.one(item)))
             finally:
                 self._end(asked.kind, waiting)
         own = Waiting(asked, item, self.loop.create_future())
@@ -171,7 +177,7 @@ class Tasks:
             own.leave()
             raise
         answer = own.given()
-        return bool(await self._run(asked.one(item))) if answer is None else answer
+        return bool(await asked.run(asked.one(item))) if answer is None else answer
 
     def go_on(self) -> None:
         """Sends for those that wait: a call has failed, and is retried."""
@@ -194,7 +200,7 @@ class Tasks:
         asked = taken[0].asked
         try:
             if items := [each.item for each in taken if not each.has_gone]:
-                hand_out(taken, await self._run(asked.many(items)))
+                hand_out(taken, await asked.run(asked.many(items)))
         except Exception as error:  # noqa: BLE001 - each caller raises it
             hand_out(taken, error)
         finally:

@@ -87,6 +87,7 @@ class ExactVerbs(Store[Client, ExactConfig]):
         exchange, lasting = self._exchange, self._ttl_ms(ttl)
         asked = Asked(
             ("add", lasting),
+            self.run,
             lambda key: self._add_one(key, lasting),
             lambda keys: exchange.add_items(keys, lasting),
             lambda key: exchange.keep_new(key, lasting),
@@ -114,9 +115,8 @@ class ExactVerbs(Store[Client, ExactConfig]):
 
     @contains.together
     def _looking(self, item: Item) -> tuple[Asked, int]:
-        return Asked("contains", self._contains_one, self._contains, None), fingerprint(
-            encode(item)
-        )
+        asked = Asked("contains", self.run, self._contains_one, self._contains, None)
+        return asked, fingerprint(encode(item))
 
     @verb
     def contains_many(self, items: Iterable[Item]) -> Flow[list[bool]]:

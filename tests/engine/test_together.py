@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ import redis
 
 from tbloom import AsyncTimeBloom, ConfigError, FilterFull, TimeBloom
 from tbloom.demo.localredis import LocalRedis
+from tbloom.engine.together import Asked, Waiting
 from tbloom.exact import AsyncExactFilter
 from tests.helpers.forks import in_child, needs_fork
 from tests.helpers.making import needs_kept
@@ -23,6 +25,16 @@ from tests.helpers.proxy import Fault, Proxy
 
 STORES = [AsyncTimeBloom, AsyncExactFilter]
 each_store = pytest.mark.parametrize("store", STORES)
+
+
+class Faults:
+    """A fault for every n-th call."""
+
+    def __init__(self, fault: Fault, every: int) -> None:
+        self._fault, self._every = fault, every
+
+    def __call__(self, number: int) -> Fault | None:
+        return self._fault if number % self._every == self._every - 1 else None
 
 
 class Calls:
@@ -119,6 +131,13 @@ async def test_each_caller_has_its_own_within(name: str, clockwork: Any) -> None
         assert [False, True] * 10 == await asyncio.gather(*adds)
 
 
+async def test_what_is_in_the_local_cache_is_seen_by_all(url: str, name: str) -> None:
+    async with AsyncTimeBloom.from_url(url, name, cache_size=100) as seen:
+        await seen.add("a")
+        looks = [seen.contains(item) for item in ("b", "a", "a", "c")]
+        assert [False, True, True, False] == await asyncio.gather(*looks)
+
+
 @each_store
 async def test_what_cancelled_tasks_have_added_is_new_for_the_next(
     store: Any, url: str, name: str
@@ -202,6 +221,56 @@ def test_items_of_threads_that_wait_go_in_few_calls(
         assert [verb == "add"] * 20 == [job.result() for job in jobs]
         assert client.info("commandstats")["cmdstat_evalsha"]["calls"] <= 10
         assert [verb == "add"] * 20 == seen.contains_many(items)
+
+
+@each_store
+def test_two_event_loops_do_not_send_for_each_other(store: Any, url: str, name: str) -> None:
+    """The calls of one lose their connections; asyncio's debug mode refuses what comes from another thread."""
+    faults = Faults(Fault.CUT_REPLY, every=3)
+    with Proxy(url, faults) as proxy:
+        seen = store.from_url(proxy.url, name)
+
+        async def add(loop: int) -> int:
+            adds = [seen.add(f"item {loop} {i}") for i in range(200)]
+            found = sum(await asyncio.gather(*adds))
+            for start in range(0, 200, 50):
+                some = [f"many {loop} {start + i}" for i in range(50)]
+                found += sum(await seen.add_many(some))
+            return found
+
+        with ThreadPoolExecutor(2) as threads:
+            runs = [threads.submit(asyncio.run, add(loop), debug=True) for loop in range(2)]
+            assert [400, 400] == [run.result() for run in runs]
+
+
+def test_an_answer_comes_once_whoever_is_first() -> None:
+    """The caller is interrupted as its answer comes: one of both keeps the item, not both."""
+    kept = list[str]()
+    asked = Asked("add", None, None, None, kept.append)  # type: ignore[arg-type]
+    for steps in ("take", "leave"), ("leave", "take"):
+        waiting = Waiting(asked, " then ".join(steps), None)
+        for step in steps:
+            if step == "take":
+                waiting.take(True)
+            else:
+                waiting.leave()
+    assert ["take then leave", "leave then take"] == kept
+
+
+def test_of_threads_that_begin_and_grow_a_filter_each_gets_its_answer(url: str, name: str) -> None:
+    """They learn layouts from each other, between any two steps."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for turn in range(20):
+            with (
+                TimeBloom.from_url(url, f"{name} {turn}", capacity=20) as seen,
+                ThreadPoolExecutor(8) as threads,
+            ):
+                items = [f"item {i}" for i in range(240)]
+                assert 240 - 1 <= sum(threads.map(seen.add, items)) <= 240
+    finally:
+        sys.setswitchinterval(before)
 
 
 def test_of_threads_that_add_the_same_items_one_gets_new(url: str, name: str) -> None:
