@@ -9,7 +9,6 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -20,6 +19,7 @@ from tbloom.demo.localredis import LocalRedis
 from tbloom.engine.together import Asked, Waiting
 from tbloom.exact import AsyncExactFilter
 from tests.helpers.forks import in_child, needs_fork
+from tests.helpers.interrupts import interrupted
 from tests.helpers.making import needs_kept
 from tests.helpers.proxy import Fault, Proxy
 
@@ -284,29 +284,6 @@ def test_of_threads_that_add_the_same_items_one_gets_new(url: str, name: str) ->
             told.update(new)
         assert all(threads.map(seen.contains, items))
     assert dict.fromkeys(items, 1) == told
-
-
-class Interrupt(Exception):
-    """What a signal handler raises."""
-
-
-def interrupted(call: Any, seconds: float) -> Any:
-    """What the call returns, or None if a signal has interrupted it."""
-
-    def interrupt(*_: object) -> None:
-        raise Interrupt
-
-    before = signal.signal(signal.SIGALRM, interrupt)
-    try:
-        with suppress(Interrupt):
-            signal.setitimer(signal.ITIMER_REAL, seconds)
-            answer = call()
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            return answer
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-    return None
 
 
 @needs_kept
