@@ -76,9 +76,7 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
                 if self._cache.size:
                     self._cache_seen([key], usual.calls)
                 return reply == _ONE
-            if reply is None:  # no connection is free
-                exchange.lanes.give_back([lane])
-            else:
+            if reply is not None:  # else no connection was free
                 exchange.keep_unanswered(key, lane, "")  # the flow fetches the answer
         except BaseException:  # an interrupt
             if lane is not None:

@@ -117,6 +117,8 @@ class Threads(BeginsAnew):
                 elif not own.signal.acquire(timeout=_PATIENCE) and lock is self.lock:
                     self.lock = Lock()
         except BaseException:
+            with suppress(ValueError):
+                self.waiting.remove(own)
             own.leave()
             raise
         answer = own.given()
@@ -124,8 +126,10 @@ class Threads(BeginsAnew):
 
     def wake_next(self) -> None:
         """Wakes the thread that has waited longest, after the lock was released."""
-        with suppress(IndexError, RuntimeError):  # nobody waits, or it was woken
-            self.waiting[0].signal.release()
+        with suppress(IndexError, ValueError, RuntimeError):  # nobody waits, or it was woken
+            while (first := self.waiting[0]).call is not None:  # it has gone already
+                self.waiting.remove(first)
+            first.signal.release()
 
     def _send(self, own: Waiting, lock: Any) -> None:
         """Sends for all that wait."""

@@ -274,15 +274,18 @@ def test_of_threads_that_begin_and_grow_a_filter_each_gets_its_answer(url: str, 
 
 
 def test_of_threads_that_add_the_same_items_one_gets_new(url: str, name: str) -> None:
+    """The main thread is one of them; nobody is waited for who has an answer."""
     items, told = [f"item {i}" for i in range(500)], Counter[str]()
 
     def add(seed: int) -> list[str]:
         return [item for item in items[seed:] + items[:seed] if seen.add(item)]
 
     with TimeBloom.from_url(url, name) as seen, ThreadPoolExecutor(16) as threads:
-        for new in threads.map(add, range(16)):
+        jobs = [threads.submit(add, seed) for seed in range(16)]
+        for new in add(16), *[job.result() for job in jobs]:
             told.update(new)
         assert all(threads.map(seen.contains, items))
+        assert not seen._adds.waiting
     assert dict.fromkeys(items, 1) == told
 
 
