@@ -172,7 +172,7 @@ class Tasks:
                     return await asked.alone(item)
                 return bool(await asked.run(asked.one(item)))
             finally:
-                self._end(asked.kind, waiting)
+                self._end(asked.kind, waiting, 1)
         own = Waiting(asked, item, self.loop.create_future())
         waiting.append(own)
         try:
@@ -186,16 +186,21 @@ class Tasks:
     def go_on(self) -> None:
         """Sends for those that wait: a call has failed, and is retried."""
         for kind, waiting in [*self._waiting.items()]:
-            self._end(kind, waiting)
+            self._end(kind, waiting, MOST)
 
-    def _end(self, kind: Hashable, waiting: list[Waiting]) -> None:
-        """Sends for those that wait for a call, unless that was done."""
+    def _end(self, kind: Hashable, waiting: list[Waiting], sent: int) -> None:
+        """Sends for those that wait for a call of ``sent`` items, unless that was done.
+
+        As many items as that call had, or half of them: while the server answers these, the others' callers go on. If all
+        went at once, client and server would wait for each other.
+        """
         if self._waiting.get(kind) is not waiting:
             return
         del self._waiting[kind]
         if waiting:
-            others = self._waiting[kind] = waiting[MOST:]
-            batch = self.loop.create_task(self._send(waiting[:MOST], others))
+            most = min(max(sent, len(waiting) // 2 + 1), MOST)
+            others = self._waiting[kind] = waiting[most:]
+            batch = self.loop.create_task(self._send(waiting[:most], others))
             self._batches.add(batch)
             batch.add_done_callback(self._batches.discard)
 
@@ -208,7 +213,7 @@ class Tasks:
         except Exception as error:  # noqa: BLE001 - each caller raises it
             hand_out(taken, error)
         finally:
-            self._end(asked.kind, others)  # first: the server has work while these callers go on
+            self._end(asked.kind, others, len(taken))  # first: the server has work while these callers go on
             for each in taken:
                 if not each.signal.done():
                     each.signal.set_result(None)
