@@ -213,7 +213,8 @@ class Tasks:
         except Exception as error:  # noqa: BLE001 - each caller raises it
             hand_out(taken, error)
         finally:
-            self._end(asked.kind, others, len(taken))  # first: the server has work while these callers go on
+            # First, so that the server has work while these callers go on.
+            self._end(asked.kind, others, len(taken))
             for each in taken:
                 if not each.signal.done():
                     each.signal.set_result(None)
