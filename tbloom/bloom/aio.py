@@ -58,7 +58,10 @@ class AsyncTimeBloom(ClaimVerbs["asyncio.Redis | asyncio.RedisCluster"], AsyncDr
                 if reply in _EXPECTED:
                     exchange.lanes.give_back([lane])
                     return bool(reply == _ONE)
-                exchange.keep_unanswered(key, lane, "")  # the flow fetches the answer
+                if reply is None:  # nothing was executed
+                    exchange.lanes.give_back([lane])
+                else:
+                    exchange.keep_unanswered(key, lane, "")  # the flow fetches the answer
             except BaseException:  # a cancellation
                 if lane is not None:
                     exchange.keep_unanswered(key, lane, "1" if reply == _ONE else "")

@@ -76,7 +76,10 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
                 if self._cache.size:
                     self._cache_seen([key], usual.calls)
                 return reply == _ONE
-            if reply is not None:  # else no connection was free
+            if reply is None:  # nothing was executed
+                unused, lane = lane, None  # first, for the case of an interrupt
+                exchange.lanes.give_back([unused])
+            else:
                 exchange.keep_unanswered(key, lane, "")  # the flow fetches the answer
         except BaseException:  # an interrupt
             if lane is not None:

@@ -69,27 +69,29 @@ class KeptConnections(BeginsAnew):
         self.let_go()  # the others may be closed too; the pool checks them
 
     def ask(self, request: bytes, expected: Sequence[bytes]) -> bytes | None:
-        """The reply to a request, as it came, if it is one of those expected. Else it is empty: the connection is closed
-        then, and the server may have executed the request. None: no connection is free, and nothing was sent."""
-        reply = b""
+        """The reply to a request, as it came, if it is one of those expected. Empty: the server may have executed the
+        request, and the connection is closed. None: nothing was executed."""
         try:
             connection = self._free.pop()
         except IndexError:
             return None
+        sock, reply = socket_of(connection), b""
+        if sock is None:  # redis-py sends
+            self._free.append(connection)
+            return None
         try:
-            sock = socket_of(connection)
-            if sock is not None:
-                sock.sendall(request)
-                reply = sock.recv(_REPLY_BYTES)
+            sock.sendall(request)
+            reply = sock.recv(_REPLY_BYTES)
         except OSError:
             pass  # the next try tells
         finally:
             if reply in expected:
                 self._free.append(connection)
             else:
-                reply = b""
                 self.give_up(connection)
-        return reply
+        if reply.startswith(b"-"):  # an error, which a script raises before it changes anything
+            return None
+        return reply if reply in expected else b""
 
     def let_go(self) -> None:
         """Gives the free ones back to the pool."""
@@ -186,22 +188,28 @@ class AsyncConnections:
             await _close(free)
 
     async def ask(self, request: bytes) -> Any:
-        """The reply to a request, through a kept connection; None if there is none, or after an error."""
-        _, free = self.of_loop()
-        if not free:
+        """The reply to a request, through a kept connection. Empty: the server may have executed the request, and the
+        connection is closed. None: nothing was executed."""
+        room, free = self.of_loop()
+        if not free or room.locked():
             return None
-        connection = free.pop()
-        try:
-            async with timeout(self._time_limit):
-                await connection.send_packed_command((request,), check_health=False)
-                reply = await connection.read_response(disable_decoding=True)
-        except BaseException as error:
-            await connection.disconnect(nowait=True)  # else the next call would read the rest
-            if isinstance(error, Exception):
-                return None
-            raise
-        free.append(connection)
-        return reply
+        async with room:
+            connection = free.pop()
+            try:
+                async with timeout(self._time_limit):
+                    await connection.send_packed_command((request,), check_health=False)
+                    reply = await connection.read_response(disable_decoding=True)
+            except ResponseError:  # which a script raises before it changes anything
+                reply = None
+            except BaseException as error:
+                await connection.disconnect(nowait=True)  # else the next call would read the rest
+                if isinstance(error, Exception):
+                    return ()
+                raise
+            free.append(connection)
+            if not self.keeps:
+                await _close(free)
+            return reply
 
     async def _open(self) -> Any:
         connection = self._pool.make_connection()

@@ -20,7 +20,7 @@ from tbloom.errors import TBloomError
 #: The items of one batch.
 MOST = 500
 #: A thread waits this long (s) for a call that is on its way, before it sends beside it.
-_PATIENCE = 0.1
+_WAIT_SECONDS = 0.1
 
 
 class Asked(NamedTuple):
@@ -28,7 +28,7 @@ class Asked(NamedTuple):
 
     #: Equal for items that can go together.
     kind: Hashable
-    #: Gives, or awaits, a flow's answer. (Kept while the item waits, not for longer: a store that nobody uses ends.)
+    #: Gives, or awaits, a flow's answer. (It refers to the store, so it is dropped with the item.)
     run: Callable[[Flow[Any]], Any]
     #: The flows for one item, and for several.
     one: Callable[[Any], Flow[bool]]
@@ -42,15 +42,24 @@ class Asked(NamedTuple):
 class Waiting:
     """An item of a caller that waits; ``signal``: a lock or a future, by which the caller is woken."""
 
-    __slots__ = ("_first", "answer", "asked", "call", "item", "signal")
+    __slots__ = ("_first", "answer", "asked", "item", "signal")
 
     def __init__(self, asked: Asked, item: Any, signal: Any) -> None:
         self.asked, self.item, self.signal = asked, item, signal
         self.answer: bool | Exception | None = None
-        #: Which came first, the answer or the caller's going: decided in one step.
+        #: Whether the answer or the caller's leaving came first, and with which call the item goes: ``setdefault``
+        #: decides each in one step.
         self._first: dict[str, Any] = {}
-        #: Of a thread: the lock of the call that the item has gone with.
-        self.call: Any = None
+
+    def goes(self, lock: Any) -> bool:
+        """Notes the call that a thread's item goes with, by its lock; False: it has gone already."""
+        call = [lock]
+        return self._first.setdefault("call", call) is call
+
+    @property
+    def call(self) -> Any:
+        """The lock of the call that the item has gone with; None: it has not."""
+        return self._first.get("call", (None,))[0]
 
     @property
     def has_gone(self) -> bool:
@@ -80,7 +89,7 @@ class Waiting:
 
 def hand_out(waiting: Iterable[Waiting], answers: dict[Any, bool] | Exception) -> None:
     """Gives each caller its answer, or the error; an item is new once."""
-    for each in waiting:
+    for each in sorted(waiting, key=lambda each: each.has_gone):  # those that wait come first
         if isinstance(answers, Exception):
             each.take(answers)
         else:
@@ -102,19 +111,20 @@ class Threads(BeginsAnew):
         """The answer to an item."""
         own = Waiting(asked, item, Lock())
         own.signal.acquire()
-        self.waiting.append(own)
         try:
+            self.waiting.append(own)
             while own.answer is None:
                 lock = own.call or self.lock
                 if lock.acquire(blocking=False):
                     try:
-                        if own.call:  # it has ended without an answer: it was interrupted
+                        if own.call is lock:  # it has ended without an answer: it was interrupted
                             break
-                        self._send(own, lock)
+                        if own.goes(lock):
+                            self._send(own, lock)
                     finally:
                         lock.release()
                         self.wake_next()
-                elif not own.signal.acquire(timeout=_PATIENCE) and lock is self.lock:
+                elif not own.signal.acquire(timeout=_WAIT_SECONDS) and lock is self.lock:
                     self.lock = Lock()
         except BaseException:
             with suppress(ValueError):
@@ -139,10 +149,8 @@ class Threads(BeginsAnew):
         with suppress(IndexError):
             while len(taken) < most:
                 each = self.waiting.popleft()
-                if each.call is None and each is not own:
+                if each is not own and each.goes(lock):
                     taken.append(each)
-        for each in taken:
-            each.call = lock
         try:
             hand_out(taken, own.asked.run(own.asked.many([each.item for each in taken])))
         except Exception as error:  # noqa: BLE001 - each caller raises it

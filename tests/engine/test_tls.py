@@ -83,6 +83,21 @@ async def test_the_right_authority_is_trusted(make: Make, tls_url: Any) -> None:
     assert 1 == (await seen.info()).items
 
 
+async def test_adds_keep_their_connection_and_their_lane(make: Make, tls_url: Any) -> None:
+    url = tls_url("ca")
+    seen = make(url=url)
+    for item in "ab":
+        await seen.add(item)
+
+    def taken(client: redis.Redis) -> tuple[int, int]:
+        return client.info("stats")["total_connections_received"], len(client.keys("*:lane:*"))
+
+    with redis.Redis.from_url(url) as client:
+        before = taken(client)
+        assert all([await seen.add(f"item {i}") for i in range(20)])
+        assert before == taken(client)
+
+
 async def test_another_authority_is_not(make: Make, tls_url: Any) -> None:
     with pytest.raises(redis.ConnectionError, match="CERTIFICATE_VERIFY_FAILED"):
         await make(url=tls_url("other"), resend=False).add("a")

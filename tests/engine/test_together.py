@@ -16,7 +16,7 @@ import redis
 
 from tbloom import AsyncTimeBloom, ConfigError, FilterFull, TimeBloom
 from tbloom.demo.localredis import LocalRedis
-from tbloom.engine.together import Asked, Waiting
+from tbloom.engine.together import Asked, Waiting, hand_out
 from tbloom.exact import AsyncExactFilter
 from tests.helpers.forks import in_child, needs_fork
 from tests.helpers.interrupts import interrupted
@@ -223,6 +223,7 @@ def test_items_of_threads_that_wait_go_in_few_calls(
         assert [verb == "add"] * 20 == seen.contains_many(items)
 
 
+@needs_kept
 @each_store
 def test_two_event_loops_do_not_send_for_each_other(store: Any, url: str, name: str) -> None:
     """The calls of one lose their connections; asyncio's debug mode refuses what comes from another thread."""
@@ -255,6 +256,22 @@ def test_an_answer_comes_once_whoever_is_first() -> None:
             else:
                 waiting.leave()
     assert ["take then leave", "leave then take"] == kept
+
+
+def test_an_item_goes_with_one_call() -> None:
+    """Two threads may send at once, where a call takes long."""
+    waiting = Waiting(Asked("add", None, None, None, None), "item", None)  # type: ignore[arg-type]
+    first, second = threading.Lock(), threading.Lock()
+    assert [True, False, False] == [waiting.goes(lock) for lock in (first, second, first)]
+    assert waiting.call is first
+
+
+def test_who_still_waits_gets_new_before_who_has_gone() -> None:
+    asked = Asked("add", None, None, None, lambda _: None)  # type: ignore[arg-type]
+    gone, waits = Waiting(asked, "item", None), Waiting(asked, "item", None)
+    gone.leave()
+    hand_out([gone, waits], {"item": True})
+    assert waits.answer is True
 
 
 def test_of_threads_that_begin_and_grow_a_filter_each_gets_its_answer(url: str, name: str) -> None:
