@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Hashable, Iterable
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
 from threading import Lock, current_thread, main_thread
 from typing import Any, NamedTuple
@@ -19,6 +19,8 @@ from tbloom.errors import TBloomError
 
 #: The items of one batch.
 MOST = 500
+#: The threads that ask alone.
+_ALONE = 8
 #: A thread waits this long (s) for a call that is on its way, before it sends beside it.
 _WAIT_SECONDS = 0.1
 
@@ -99,13 +101,19 @@ def hand_out(waiting: Iterable[Waiting], answers: dict[Any, bool] | Exception) -
 
 
 class Threads(BeginsAnew):
-    """The items of one kind, from any number of threads. The one that has the lock sends for all that wait."""
+    """The items of one kind, from any number of threads.
 
-    __slots__ = ("lock", "waiting")
+    A few threads have a lock each, and ask alone: to hand answers out takes longer. Further threads wait, and the one that
+    gets the first lock sends for all of them.
+    """
+
+    __slots__ = ("alone", "locks", "waiting")
 
     def begin(self) -> None:
         """In a forked child, nobody waits."""
-        self.lock, self.waiting = Lock(), deque[Waiting]()
+        self.locks, self.waiting = [Lock() for _ in range(_ALONE)], deque[Waiting]()
+        #: The locks of those that ask alone; none while a call for several threads is on its way.
+        self.alone: Sequence[Lock] = self.locks
 
     def ask(self, asked: Asked, item: Any) -> bool:
         """The answer to an item."""
@@ -114,7 +122,7 @@ class Threads(BeginsAnew):
         try:
             self.waiting.append(own)
             while own.answer is None:
-                lock = own.call or self.lock
+                lock = own.call or self.locks[0]
                 if lock.acquire(blocking=False):
                     try:
                         if own.call is lock:  # it has ended without an answer: it was interrupted
@@ -124,8 +132,8 @@ class Threads(BeginsAnew):
                     finally:
                         lock.release()
                         self.wake_next()
-                elif not own.signal.acquire(timeout=_WAIT_SECONDS) and lock is self.lock:
-                    self.lock = Lock()
+                elif not own.signal.acquire(timeout=_WAIT_SECONDS) and lock is self.locks[0]:
+                    self.locks[0] = Lock()
         except BaseException:
             with suppress(ValueError):
                 self.waiting.remove(own)
@@ -152,10 +160,12 @@ class Threads(BeginsAnew):
                 if each is not own and each.goes(lock):
                     taken.append(each)
         try:
+            self.alone = self.locks if len(taken) == 1 else ()
             hand_out(taken, own.asked.run(own.asked.many([each.item for each in taken])))
         except Exception as error:  # noqa: BLE001 - each caller raises it
             hand_out(taken, error)
         finally:
+            self.alone = self.locks
             for each in taken:
                 with suppress(RuntimeError):
                     each.signal.release()

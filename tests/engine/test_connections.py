@@ -23,7 +23,7 @@ from redis.retry import Retry
 
 from tbloom import AsyncTimeBloom, Claim, TimeBloom
 from tbloom.demo.localredis import LocalRedis
-from tbloom.engine.connections import cancellable
+from tbloom.engine.async_connections import cancellable
 from tests.helpers.forks import in_child, needs_fork
 from tests.helpers.interrupts import interrupted
 from tests.helpers.making import needs_kept

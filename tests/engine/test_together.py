@@ -196,6 +196,19 @@ async def test_tasks_get_errors_of_their_own(store: Any, name: str, own_server: 
 
 
 @needs_kept
+def test_a_few_threads_ask_alone(name: str, own_server: LocalRedis) -> None:
+    with (
+        redis.Redis.from_url(own_server.url) as client,
+        TimeBloom.from_url(own_server.url, name, retry_for=60) as seen,
+        ThreadPoolExecutor(8) as threads,
+    ):
+        seen.add("the filter begins")
+        client.config_resetstat()
+        assert all(threads.map(seen.add, [f"item {i}" for i in range(800)]))
+        assert client.info("commandstats")["cmdstat_evalsha"]["calls"] == 800
+
+
+@needs_kept
 @pytest.mark.parametrize("verb", ["add", "contains"])
 def test_items_of_threads_that_wait_go_in_few_calls(
     verb: str, name: str, own_server: LocalRedis

@@ -40,7 +40,7 @@ LIBRARIES = {
     "numpy": {"local"},
 }
 #: What knows redis-py where the rest of its room does not: the protocols do no I/O.
-KNOW_REDIS = re.compile(r"sync|aio|urls|client|retries|connections|heartbeat")
+KNOW_REDIS = re.compile(r"sync|aio|urls|client|retries|(async_)?connections|heartbeat")
 MODULES = {
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
     for path in sorted((ROOT / "tbloom").rglob("*.py"))
