@@ -23,11 +23,11 @@ from redis.sentinel import Sentinel
 
 from tbloom import AsyncTimeBloom, ConfigMismatch, DistinctCounter, ExactFilter, TimeBloom
 from tbloom.bloom.hasher import digest, shard_of
-from tbloom.demo.localredis import LocalRedis
 from tbloom.engine.client import RETRY_FOR_FAILOVER
 from tbloom.engine.keys import Keys, slot
 from tests.helpers import servers
 from tests.helpers.account import Account, names
+from tests.helpers.localredis import LocalRedis
 from tests.helpers.making import Make, missing
 
 SPAWN = multiprocessing.get_context("spawn")

@@ -22,10 +22,10 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from tbloom import AsyncTimeBloom, Claim, TimeBloom
-from tbloom.demo.localredis import LocalRedis
 from tbloom.engine.async_connections import cancellable
 from tests.helpers.forks import in_child, needs_fork
 from tests.helpers.interrupts import interrupted
+from tests.helpers.localredis import LocalRedis
 from tests.helpers.making import needs_kept
 from tests.helpers.proxy import CountingProxy, Fault, Proxy
 

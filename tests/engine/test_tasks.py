@@ -18,11 +18,11 @@ import redis.asyncio
 from redis._parsers import _AsyncRESP2Parser
 
 from tbloom import AsyncTimeBloom, Claim, TimeBloom
-from tbloom.demo.localredis import LocalRedis, find_binary, free_port
 from tbloom.distinct import AsyncDistinctCounter
 from tbloom.exact import AsyncExactFilter
 from tests.helpers.account import NO_ANSWER
 from tests.helpers.forks import in_child, needs_fork
+from tests.helpers.localredis import LocalRedis, find_binary, free_port
 from tests.helpers.making import missing, needs_kept
 from tests.helpers.proxy import CountingProxy, Fault, Proxy
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom.demo.localredis import LocalRedis, free_port
 from tests.helpers import servers
+from tests.helpers.localredis import LocalRedis, free_port
 from tests.helpers.making import Make, missing
 from tests.helpers.schedulers import refusal
 

@@ -15,11 +15,11 @@ import pytest
 import redis
 
 from tbloom import AsyncTimeBloom, ConfigError, FilterFull, TimeBloom
-from tbloom.demo.localredis import LocalRedis
 from tbloom.engine.together import Asked, Waiting, hand_out
 from tbloom.exact import AsyncExactFilter
 from tests.helpers.forks import in_child, needs_fork
 from tests.helpers.interrupts import interrupted
+from tests.helpers.localredis import LocalRedis
 from tests.helpers.making import needs_kept
 from tests.helpers.proxy import Fault, Proxy
 

@@ -13,13 +13,13 @@ import pytest
 import redis
 from redis.exceptions import OutOfMemoryError, ReadOnlyError
 
-from tbloom.demo.localredis import LocalRedis
 from tbloom.distinct import DistinctCounter
 from tbloom.exact import ExactFilter
 from tests.helpers import servers
 from tests.helpers.account import names
 from tests.helpers.contents import contents, set_maxmemory
 from tests.helpers.flows import flow_of, replies_to
+from tests.helpers.localredis import LocalRedis
 from tests.helpers.making import Make
 from tests.helpers.proxy import LossyProxy, every
 
