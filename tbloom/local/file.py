@@ -44,7 +44,7 @@ from pathlib import Path
 from tbloom.errors import ConfigError, TBloomError
 from tbloom.local.contents import Contents
 from tbloom.local.memory import Store
-from tbloom.local.regions import GRID, ZEROS, end_of, reserve, take
+from tbloom.local.regions import GRID, end_of, reserve, take, zero
 
 try:
     import fcntl
@@ -58,7 +58,6 @@ _PATH_ERRORS = {
     *(errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ENOENT, errno.ENOTDIR),
     *(errno.ENAMETOOLONG, errno.ELOOP, errno.ENXIO, errno.EINVAL),
 }
-_RIGHTS = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 def _identity(fd: int) -> tuple[int, int]:
@@ -160,8 +159,9 @@ class FileStore(Store):
         if max(end, had) > len(self._view):
             self._map()
         for begin, size in begun:
-            # Bytes beyond the old end are zero.
-            self._zero(begin, min(size, max(0, had - begin)))
+            if begin < had:  # what is beyond the old end is zero
+                zero(self._fd, begin, min(begin + size, had))
+                self._flush(begin, size)
         self._view[place : place + len(text)] = text
         self._flush(place, len(text))
         sequence = self.version + 1
@@ -196,19 +196,13 @@ class FileStore(Store):
         raise ConfigError("path", self.path, "a regular file")
 
     def _open_same(self) -> int:
-        """Opens the same file once more. Raises TBloomError where another one has taken its place."""
-        try:
-            fd = self._open()
-        except ConfigError as error:
-            if getattr(error.__cause__, "errno", None) in _RIGHTS:
-                raise
-        else:
-            if _identity(fd) == self._own:
-                return fd
-            os.close(fd)
+        """Opens the same file once more. Raises ConfigError where that can't be done, TBloomError where it is another one."""
+        fd = self._open()
+        if _identity(fd) == self._own:
+            return fd
+        os.close(fd)
         raise TBloomError(
-            f"{self.path!r} was deleted or replaced while it was in use; open the filter anew "
-            "(to forget what it holds, clear() it)"
+            f"{self.path!r} was deleted or replaced while it was in use; open the filter anew (to forget what it holds, clear() it)"
         )
 
     def _check(self) -> None:
@@ -269,13 +263,6 @@ class FileStore(Store):
         """Where the directory of this sequence number begins, and its length."""
         slot = self._slot(sequence)
         return self._head[slot], self._head[slot + 1]
-
-    def _zero(self, begin: int, size: int) -> None:
-        for start in range(begin, begin + size, len(ZEROS)):
-            end = min(start + len(ZEROS), begin + size)
-            self._view[start:end] = ZEROS[: end - start]
-        if size:
-            self._flush(begin, size)
 
     def _flush(self, begin: int, size: int) -> None:
         start = begin - begin % mmap.PAGESIZE

@@ -29,8 +29,6 @@ class Live:
         self.clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000
         #: New items whose answer did not reach the client: kept for the next call, as on Redis.
         self.pending_answers = PendingAnswers()
-        #: The store's era in which they were added.
-        self.era = store.era
         self.use(config)
 
     def use(self, config: Config) -> None:
@@ -53,7 +51,7 @@ class Live:
         """Compares the stored parameters with ours, and adopts the stored number of shards where only that differs;
         returns the time. Raises ConfigMismatch."""
         now = self.clock()
-        self.drop_stale_answers()
+        self.pending_answers.note_generation(0, self.store.generation)
         stored = self.store.contents.parameters(now)
         if stored not in ("", self.config.stored):
             found = self.config.differences(stored)
@@ -61,12 +59,6 @@ class Live:
                 raise ConfigMismatch(self.config.name, found, stored)
             self.use(replace(self.config, shards=found["shards"][0]))
         return now
-
-    def drop_stale_answers(self) -> None:
-        """Drops pending answers where the filter was cleared, and in a forked child: they stay the parent's."""
-        if self.store.era != self.era:
-            self.pending_answers.clear()
-            self.era = self.store.era
 
     def current(self, now: int) -> SliceCalls:
         """The current slice, with the stored layouts; ``agree`` comes first."""

@@ -28,9 +28,9 @@ class Store(BeginsAnew):
         super().__init__()
 
     @property
-    def era(self) -> tuple[int, int]:
-        """Changes when the filter is cleared, and in a forked child that shares it with its parent."""
-        return self.contents.epoch, self.process
+    def generation(self) -> str:
+        """Another one once the filter is cleared, and in a forked child that shares it with its parent."""
+        return f"{self.contents.epoch} {self.process}"
 
     @abstractmethod
     def locked(self, *, is_change: bool = False) -> Lock:

@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Callable
 from functools import partial
 from itertools import chain
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tbloom.bloom.config import Config
 from tbloom.bloom.hasher import by_shard, digest
@@ -23,8 +23,11 @@ from tbloom.errors import FilterFull
 from tbloom.items import Item, check_within
 from tbloom.local.live import Live
 from tbloom.local.memory import Store
-from tbloom.local.shard import Look, PlainLook, Shard
+from tbloom.local.shard import PlainLook, Shard
 from tbloom.window import Period
+
+if TYPE_CHECKING:
+    from tbloom.local.vectors import VectorLook
 
 #: Items that are looked at under one lock.
 _LOOK_AT_ONCE = 2500
@@ -32,16 +35,17 @@ _LOOK_AT_ONCE = 2500
 _MIN_VECTOR = 8
 #: Items of one look, with their shard.
 Batch = tuple[int, list[bytes]]
+Look = Callable[[Shard, list[bytes], int], "PlainLook | VectorLook"]
 
 
-def choose_look() -> Callable[[Shard, list[bytes], int], Look]:
+def choose_look() -> Look:
     """How items are looked at: together, where numpy is installed and there are enough of them."""
     try:
         from tbloom.local.vectors import VectorLook  # noqa: PLC0415 - numpy is optional
     except ImportError:
         return PlainLook
 
-    def look(shard: Shard, digests: list[bytes], within: int) -> Look:
+    def look(shard: Shard, digests: list[bytes], within: int) -> PlainLook | VectorLook:
         kind = PlainLook if len(digests) < _MIN_VECTOR else VectorLook
         return kind(shard, digests, within)
 
@@ -51,8 +55,8 @@ def choose_look() -> Callable[[Shard, list[bytes], int], Look]:
 class Added(NamedTuple):
     """How an item was added, in case the answer does not reach the caller."""
 
-    #: The store's era then.
-    era: tuple[int, int]
+    #: What the store was then.
+    generation: str
     #: When the item is forgotten (ms).
     until: int
 
@@ -89,8 +93,6 @@ class Protocol(Live):
         """Adds the items."""
         within, pending = check_within(within, self.config.slices), self.pending_answers
         if pending.exist:
-            with self.store.locked():
-                self.drop_stale_answers()
             pending.check_room(self.config.name, digests)
         new: dict[bytes, Added] = {}
         try:
@@ -98,7 +100,7 @@ class Protocol(Live):
         except BaseException:
             self.keep_pending(new)
             raise
-        lasting = Added(self.era, self.clock() + LANE_TTL_MS)
+        lasting = Added(self.store.generation, self.clock() + LANE_TTL_MS)
         return Answers(digests, new | dict.fromkeys(pending.take_new(digests), lasting))
 
     def contains(self, item: Item, within: int | None) -> bool:
@@ -152,9 +154,9 @@ class Protocol(Live):
     def keep_pending(self, new: dict[bytes, Added]) -> None:
         """Keeps the answers of a call whose caller did not get them, for the next one that asks."""
         for added in set(new.values()):
-            if added.era == self.era:
-                some = [key for key, how in new.items() if how == added]
-                self.pending_answers.keep_new(some, max(0, added.until - self.clock()))
+            some = [key for key, how in new.items() if how == added]
+            lasts = max(0, added.until - self.clock())
+            self.pending_answers.keep_new(some, lasts, generation=added.generation)
 
     def _add_batch(
         self, within: int, new: dict[bytes, Added], now: int, number: int, digests: list[bytes]
@@ -170,7 +172,7 @@ class Protocol(Live):
         if count:
             part = self.part_for(now, shard, number, count)
             part.count[0] += count
-            added = Added(self.era, self.current(now).expires_at(0))
+            added = Added(self.store.generation, self.current(now).expires_at(0))
             # Before their bits: an item that waits for its caller is added again when that asks, but no other is.
             new.update(dict.fromkeys([digests[place] for place in look.new[:count]], added))
             look.add(count, part)

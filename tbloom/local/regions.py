@@ -7,7 +7,7 @@ import os
 
 #: Regions begin at multiples of this.
 GRID = 4096
-ZEROS = bytes(1 << 20)
+_ZEROS = bytes(1 << 20)
 #: Errors of a file system that can't reserve space.
 _UNABLE = {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS}
 #: Where a region begins, and its length.
@@ -43,7 +43,10 @@ def reserve(fd: int, begin: int, size: int) -> None:
                 raise
         else:
             return
-    end = begin + size
-    place = os.fstat(fd).st_size
-    while place < end:
-        place += os.pwrite(fd, ZEROS[: end - place], place)
+    zero(fd, os.fstat(fd).st_size, begin + size)
+
+
+def zero(fd: int, begin: int, end: int) -> None:
+    """Writes zeros."""
+    while begin < end:
+        begin += os.pwrite(fd, _ZEROS[: end - begin], begin)

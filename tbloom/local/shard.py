@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from operator import getitem
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from mmh3 import mmh3_32_uintdigest
 
@@ -191,21 +191,12 @@ class Shard:
         return True
 
 
-class Look(Protocol):
-    """A look at some items in a shard, before any of them is added."""
-
-    #: The places of the new items, in order.
-    new: list[int]
-
-    def add(self, count: int, current: Part) -> None:
-        """Sets the bits of the first ``count`` new items."""
-
-
 class PlainLook:
-    """A look, item by item."""
+    """A look at some items in a shard, before any of them is added: item by item."""
 
     def __init__(self, shard: Shard, digests: list[bytes], within: int) -> None:
         places = [shard.look(digest, within) for digest in digests]
+        #: The places of the new items, in order.
         self.new = [i for i, place in enumerate(places) if place]
         self._places = list(filter(None, places))
 
