@@ -70,6 +70,11 @@ class LocalBase:
         return opened
 
     @property
+    def path(self) -> str | None:
+        """The file's absolute path; None: the filter is in memory."""
+        return getattr(self._protocol.store, "path", None)
+
+    @property
     def name(self) -> str:
         """The filter's name."""
         return self.config.name
@@ -81,10 +86,9 @@ class LocalBase:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles the arguments: in another process the copy opens the same file."""
-        store = self._protocol.store
-        if not isinstance(store, FileStore):
+        if self.path is None:
             raise TypeError("a filter in memory can't be pickled; give it a path, to share it")
-        return partial(type(self), path=store.path, **self._arguments), ()
+        return partial(type(self), path=self.path, **self._arguments), ()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.config!r}>"

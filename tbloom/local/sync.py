@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from tbloom.bloom.hasher import digests_of
 from tbloom.bloom.info import FilterInfo
 from tbloom.items import Item
 from tbloom.local import info
 from tbloom.local.base import LocalBase
-from tbloom.local.protocol import finish
 from tbloom.window import Period
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class LocalBloom(LocalBase):
 
     def add_many(self, items: Iterable[Item], within: int | None = None) -> list[bool]:
         """``add`` for each item, in order; a repeat inside the call is False the second time."""
-        return finish(self._protocol.add_many(items, within))
+        return self._protocol.add_many(digests_of(items), within).in_order()
 
     def contains(self, item: Item, within: int | None = None) -> bool:
         """True: the item was seen within the window, or the newest ``within`` slices. Changes nothing."""
@@ -50,7 +50,7 @@ class LocalBloom(LocalBase):
 
     def contains_many(self, items: Iterable[Item], within: int | None = None) -> list[bool]:
         """``contains`` for each item, in order."""
-        return finish(self._protocol.contains_many(items, within))
+        return self._protocol.contains_many(digests_of(items), within)
 
     def last_seen(self, item: Item) -> Period | None:
         """The newest slice that holds the item; None: not seen within the window. See ``TimeBloom.last_seen``."""
@@ -58,7 +58,7 @@ class LocalBloom(LocalBase):
 
     def last_seen_many(self, items: Iterable[Item]) -> list[Period | None]:
         """``last_seen`` for each item, in order."""
-        return finish(self._protocol.last_seen_many(items))
+        return self._protocol.last_seen_many(digests_of(items))
 
     def __contains__(self, item: Item) -> bool:
         return self.contains(item)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import gc
+import itertools
 import multiprocessing
 import os
 import random
@@ -24,7 +25,6 @@ import pytest
 
 from tbloom import ConfigError, ConfigMismatch, FilterFull, LocalBloom, TBloomError
 from tbloom.local import file, regions
-from tbloom.local.protocol import finish
 from tbloom.window import to_ms
 
 START = to_ms(datetime(2019, 6, 3, 12, tzinfo=timezone.utc))
@@ -214,7 +214,7 @@ def test_a_fork_while_a_thread_holds_the_lock(path: Path) -> None:
         holds, lets_go = threading.Event(), threading.Event()
 
         def hold() -> None:
-            with store.guard, store.exclusive:
+            with store.locked(is_change=True):
                 holds.set()
                 lets_go.wait()
 
@@ -436,29 +436,35 @@ def test_shards_are_those_of_the_stored_filter(path: Path) -> None:
         seen.add("a")
 
 
-def test_shards_that_are_adopted_within_a_call(path: Path) -> None:
-    """Another task of the object adopts them between two looks: the rest of the call goes to the right shards."""
+@pytest.mark.parametrize("verb", ["add_many", "contains_many"])
+def test_shards_that_are_adopted_within_a_call(
+    path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    """Another thread of the object adopts them between two looks: the rest of the call goes to the right shards."""
     items = [f"item {i}" for i in range(20_000)]
-    with at(START, path, capacity=50_000) as seen:
-        adding = seen._protocol.add_many(items, 7)
-        asking = seen._protocol.contains_many(items, 7)
-        for _ in range(2):
-            next(adding)
-            next(asking)
-        before = seen.info().items
-        other = at(START, path, capacity=50_000, shards=3)
-        other.clear()
-        assert all(other.add_many(items[19_000:]))
-        assert seen.add("by another task")
+    with (
+        at(START, path, capacity=50_000) as seen,
+        at(START, path, capacity=50_000, shards=3) as other,
+    ):
+        locked, looks = seen._protocol.store.locked, itertools.count()
+
+        def locking(**how: bool) -> Any:
+            if next(looks) == 2:
+                other.clear()
+                assert all(other.add_many(items[19_000:]))
+                assert seen.add("by another thread")
+            return locked(**how)
+
+        monkeypatch.setattr(seen._protocol.store, "locked", locking)
+        answers = getattr(seen, verb)(items)
         assert 3 == seen.config.shards
-        assert finish(asking)[19_000:] == [True] * 1000
-        new = finish(adding)
-        assert new == [True] * 19_000 + [False] * 1000
-        # Those before the clear() are forgotten.
-        held = other.contains_many(items)
-        assert held == seen.contains_many(items)
-        assert all(held[before:])
-        assert not any(held[:before])
+        if verb == "add_many":
+            assert answers == [True] * 19_000 + [False] * 1000
+        # The first two looks were before the clear().
+        held = [False] * 5000 + [verb == "add_many"] * 14_000 + [True] * 1000
+        assert held == other.contains_many(items) == seen.contains_many(items)
+        if verb == "contains_many":
+            assert answers == held
 
 
 def test_another_process_s_growth_is_noticed(path: Path) -> None:
@@ -620,7 +626,7 @@ def test_a_replaced_file(path: Path) -> None:
         path.unlink()
         with at(START, path) as other:
             assert other.add("a")
-        seen._protocol.store.after_fork()
+        seen._protocol.store.begin()
         with pytest.raises(TBloomError, match="deleted or replaced"):
             seen.add("b")
 
@@ -695,7 +701,6 @@ def test_a_system_without_file_locks(path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_regions_are_used_again() -> None:
     """The first gap that is large enough; else the end."""
-    taken = regions.Regions()
-    taken.take(8192, 5000)
-    assert [4096, 16384, 20480] == [taken.find(size) for size in (4096, 1, 10_000)]
-    assert 20480 + 12288 == taken.end
+    taken = [(0, 4096), (8192, 5000)]
+    assert [4096, 16384, 20480] == [regions.take(taken, size) for size in (4096, 1, 10_000)]
+    assert 20480 + 12288 == regions.end_of(taken)

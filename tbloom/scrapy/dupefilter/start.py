@@ -48,7 +48,7 @@ def look_at(seen: CrawlBloom | CrawlExact | LocalBloom) -> Start:
     if isinstance(seen, LocalBloom):
         info = seen.info()
         held, is_new = _held(seen.config, info.slices[-1].items, info.bytes), not info.bytes
-        place = f"in {getattr(seen._protocol.store, 'path', 'the memory of this process')}"  # noqa: SLF001
+        place = f"in {seen.path or 'the memory of this process'}"
     else:
         place = f"at {address_of(seen.client)}"
         if isinstance(seen, CrawlBloom):
