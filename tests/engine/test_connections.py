@@ -398,3 +398,25 @@ async def test_a_call_whose_first_try_took_longer_than_retry_for_is_sent_again(
         assert await ours.add("b")
         assert not await ours.add("b")
         assert proxy.struck == {Fault.LOSE: 1}
+
+
+@needs_fork
+@needs_kept
+def test_a_child_that_is_forked_while_a_thread_opens_a_connection(url: str, name: str) -> None:
+    with TimeBloom.from_url(url, name) as seen:
+        lock = seen.client.connection_pool._lock
+        has_it, is_over = threading.Event(), threading.Event()
+
+        def open_slowly() -> None:
+            with lock:
+                has_it.set()
+                is_over.wait(60)
+
+        thread = threading.Thread(target=open_slowly)
+        thread.start()
+        try:
+            assert has_it.wait(60)
+            assert in_child(lambda: seen.add("child")) is True
+        finally:
+            is_over.set()
+            thread.join()
