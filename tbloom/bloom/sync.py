@@ -67,7 +67,7 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
             if lock.acquire(blocking=False):
                 break
         else:
-            return together.ask(self._asked_adding(self.config.slices), key)
+            return together.ask(*self._adding(item))
         lane, reply = None, None
         try:
             lane = exchange.lanes.take()
@@ -110,7 +110,7 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
             if lock.acquire(blocking=False):
                 break
         else:
-            return together.ask(self._asked_looking(self.config.slices), key)
+            return together.ask(*self._looking(item))
         try:
             request = usual.looking.packed(usual.parts.packed([key]))
             reply = kept.ask(request, _EXPECTED)

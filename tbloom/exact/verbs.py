@@ -115,7 +115,7 @@ class ExactVerbs(Store[Client, ExactConfig]):
 
     @contains.together
     def _looking(self, item: Item) -> tuple[Asked, int]:
-        asked = Asked("contains", self.run, self._contains_one, self._contains, None)
+        asked = Asked("contains", self.run, self._contains_one, self._contains)
         return asked, fingerprint(encode(item))
 
     @verb
