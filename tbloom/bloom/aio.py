@@ -48,7 +48,7 @@ class AsyncTimeBloom(ClaimVerbs["asyncio.Redis | asyncio.RedisCluster"], AsyncDr
         ):
             try:
                 lane = exchange.lanes.take()
-                request = usual.adding.packed(usual.parts.packed([key]), lane)
+                request = usual.adding.packed([key], lane)
                 reply = await self._connections.ask(request)
                 if reply in _EXPECTED:
                     exchange.lanes.give_back([lane])
