@@ -228,36 +228,11 @@ def test_a_call_that_was_only_refused_leaves_no_pending_answer(
         assert seen.add("a")
 
 
-@pytest.mark.parametrize("query", ["protocol=2", "protocol=3", "decode_responses=True"])
-def test_every_protocol(url: str, name: str, query: str) -> None:
-    with TimeBloom.from_url(f"{url}?{query}", name) as seen:
-        assert seen.add_many(map(str, range(500))) == [True] * 500
-        assert seen.add_many(map(str, range(250, 750))) == [False] * 250 + [True] * 250
-        assert seen.contains("749")
-
-
 @pytest.mark.parametrize("query", ["", "?max_connections=1"])
 def test_adds_use_one_lane(url: str, name: str, client: redis.Redis, query: str) -> None:
     with TimeBloom.from_url(url + query, name) as seen:
         assert [True] * 20 == [seen.add(f"item {i}") for i in range(20)]
     assert len([*client.scan_iter(f"{{{name}}}:lane:*")]) == 1
-
-
-async def test_a_refused_add_of_a_task_leaves_no_pending_answer(
-    own: redis.Redis, name: str
-) -> None:
-    url = f"redis://127.0.0.1:{own.connection_pool.connection_kwargs['port']}/0"
-    async with AsyncTimeBloom.from_url(url, name, retry_for=0.1) as seen:
-        for item in "ab":
-            assert await seen.add(item)
-        own.config_set("min-replicas-to-write", 1)
-        try:
-            with pytest.raises(redis.ResponseError, match="NOREPLICAS"):
-                await seen.add("c")
-        finally:
-            own.config_set("min-replicas-to-write", 0)
-        assert not seen._exchange.pending_answers.exist
-        assert await seen.add("c")
 
 
 def test_a_health_check_takes_no_call_s_reply(url: str, name: str) -> None:
