@@ -116,16 +116,6 @@ async def test_claims_outlive_a_short_window(make: Any, client: redis.Redis, nam
     assert client.ttl(f"{{{name}}}:claims") > 60
 
 
-async def test_another_prefix_is_another_search(make: Any) -> None:
-    dead, ours = make(), make()
-    notes = [f"{kind}{i}" for kind in "ab" for i in range(10)]
-    await dead.claim_many(notes, notes=notes)
-    await end(dead)
-    [first] = await ours.take_over(1, prefix="a")
-    assert sorted(notes[10:]) == sorted(await ours.take_over(prefix="b"))
-    assert sorted(set(notes[:10]) - {first}) == sorted(await ours.take_over(prefix="a"))
-
-
 async def test_a_closed_filter_may_be_used_again(
     make: Any, clockwork: servers.Clockwork, name: str
 ) -> None:

@@ -224,19 +224,6 @@ def test_a_slice_of_any_length_ends_clearly(own: redis.Redis, value: bytes) -> N
             assert 0 <= outcome.slices[-1].fill_ratio <= 1 >= outcome.error_rate >= 0
 
 
-def test_a_full_looking_slice_grows_or_is_full(own: redis.Redis) -> None:
-    """Its counter says 2^48 - 1 items: new ones go into a further part, or nowhere."""
-    seen = _filled(own)
-    own.setrange(_keys(seen, "slice")[0], 0, b"\xff" * 6)
-    assert [True, False, True] == [seen.add("new"), seen.add("new"), seen.add("newer")]
-    own.flushall()
-    never = TimeBloom(own, "planted", granularity="m", capacity=500, grow=False)
-    never.add("a")
-    own.setrange(_keys(never, "slice")[0], 0, b"\xff" * 6)
-    with pytest.raises(TBloomError, match="full at its capacity"):
-        never.add("b")
-
-
 @pytest.mark.parametrize("ttl", [None, 10**14, 10**15])
 def test_keys_with_another_ttl_or_none_change_no_answer(own: redis.Redis, ttl: int | None) -> None:
     for verb in VERBS:
