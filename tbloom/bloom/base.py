@@ -124,7 +124,7 @@ class Base(Store[Client, Config]):
     @property
     def session(self) -> str:
         """The name under which this process claims items."""
-        return self._claims.own.session
+        return self._claims.own.name
 
     def _spread(self, masters: int) -> None:
         """Chooses a number of shards that spreads evenly over the cluster's masters."""
@@ -150,7 +150,7 @@ class Base(Store[Client, Config]):
             if self._adopts_shards and error.differences.keys() == {"shards"}:
                 self._use_shards(error.differences["shards"][0])
             else:
-                yield from finish(self.config, self._exchange.clock, error)
+                yield from finish(self._exchange, error)
         return (yield from ask(*args, **arguments))
 
     def _forget_cached(self) -> None:

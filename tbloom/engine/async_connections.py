@@ -58,12 +58,12 @@ class AsyncConnections:
     def of_loop(self) -> tuple[asyncio.Semaphore, deque[Any]]:
         """The room for connections in this event loop, and the free ones that are kept for it."""
         loop = asyncio.get_running_loop()
-        found = self._loops.get(loop)
-        if found is None:
-            open_ones = {other: its for other, its in self._loops.items() if not other.is_closed()}
-            found = asyncio.Semaphore(self._size), deque[Any]()
-            self._loops = {**open_ones, loop: found}
-        return found
+        connections = self._loops.get(loop)
+        if connections is None:
+            connections = asyncio.Semaphore(self._size), deque[Any]()
+            lasting = {of: kept for of, kept in self._loops.items() if not of.is_closed()}
+            self._loops = {**lasting, loop: connections}
+        return connections
 
     async def send(self, calls: Sequence[Any], replies: dict[int, Any], free: deque[Any]) -> None:
         """Adds the reply, or the server's error, to each call."""
