@@ -53,16 +53,6 @@ async def test_an_item_is_claimed_once_and_seen_once_committed(make: Any) -> Non
     assert not await theirs.add("a")
 
 
-async def test_a_released_item_is_as_if_never_claimed(
-    make: Any, client: redis.Redis, name: str
-) -> None:
-    ours, theirs = make(), make()
-    assert NEW is await ours.claim("a")
-    await ours.release("a")
-    assert 0 == claims_of(client, name)
-    assert NEW is await theirs.claim("a")
-
-
 async def test_what_others_claim_is_not_released(make: Any) -> None:
     ours, theirs = make(), make()
     assert NEW is await ours.claim("a")

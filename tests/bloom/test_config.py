@@ -49,17 +49,6 @@ def test_bits_are_rounded_up_to_whole_blocks(bits: int) -> None:
     assert 1 < config.capacity
 
 
-@pytest.mark.parametrize("hashes", [7, 12, 64])
-@pytest.mark.parametrize("keys", [1, 2, 32])
-def test_bits_of_whole_keys(keys: int, hashes: int) -> None:
-    """A key's last block may go beyond 32 MB, so no shard is added for it."""
-    config = configure("news", bits=keys * 2**28, hashes=hashes)
-    assert keys == config.shards
-    assert 0 <= config.bits - keys * 2**28 < hashes * 256
-    assert config.shard_bits == sizing.whole_blocks(config.shard_bits, hashes) < 1.01 * 2**28
-    assert config.stored == from_stored("news", config.stored).stored
-
-
 def test_the_most_bits() -> None:
     """Bits that were rounded up beyond the most are refused here, not when they are read."""
     assert configure("news", bits=2**42, hashes=64).shards == 2**14
