@@ -171,7 +171,7 @@ def test_pending_answers_do_not_slow_others(clock: Clock) -> None:
 
     def unheard(name: str) -> None:
         digests = digests_of([f"{name} {i}" for i in range(100)])
-        seen._protocol.keep_pending(seen._protocol.add_many(digests, 7).new)
+        seen._protocol.keep_pending(seen._protocol.add_many(digests, 7))
 
     seen.add("first")
     unheard("a")
