@@ -12,7 +12,7 @@ from tbloom.distinct.pieces import Head, Stored, fetch, ids_of
 from tbloom.distinct.roaring import bitmaps
 from tbloom.distinct.selection import Selection
 from tbloom.distinct.state import State, read_state
-from tbloom.engine.exchange import MAX_CORRECTIONS, ServerClock, too_many_corrections
+from tbloom.engine.exchange import ServerClock, corrected
 from tbloom.engine.flow import Flow, Status
 from tbloom.engine.forks import BeginsAnew
 from tbloom.errors import TBloomError
@@ -70,7 +70,9 @@ class Reader(BeginsAnew):
     ) -> Flow[tuple[State, dict[str, BitMap]]]:
         """The state; and the ids of its pieces, by key, if they are needed."""
         refused = ""
-        for _ in range(MAX_CORRECTIONS):
+
+        def attempt() -> Flow[tuple[State, dict[str, BitMap]] | None]:
+            nonlocal refused
             try:
                 state = yield from read_state(selections, self._clock, self._large)
             except TBloomError as error:
@@ -78,15 +80,12 @@ class Reader(BeginsAnew):
                 if str(error) == refused:
                     raise
                 refused = str(error)
-                continue
-            if state is None:
-                continue
-            if not needs_ids(state):
-                return state, {}
-            found = yield from self._fetch(state)
-            if found is not None:
-                return state, found
-        raise too_many_corrections(selections[0].config.name, "its slices changed")
+                return None
+            found = {} if state is None or not needs_ids(state) else (yield from self._fetch(state))
+            return None if state is None or found is None else (state, found)
+
+        name = selections[0].config.name
+        return (yield from corrected(name, "its slices changed", attempt))
 
     def _fetch(self, state: State) -> Flow[dict[str, BitMap] | None]:
         """The ids of the pieces, by key; None: a counter was cleared meanwhile."""
