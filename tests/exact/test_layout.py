@@ -146,7 +146,7 @@ def test_a_client_learns_the_buckets_that_others_split(client: redis.Redis, name
     seen.add_many(map(str, range(3000)))
     for i in range(2000):
         stale.add("item" if i % 2 else f"also {i}")
-    known = stale._exchange._tree(0)
+    known = stale._exchange.tree(0)
     assert [*_tree(seen).buckets()] == [*known.buckets()]
 
 
@@ -156,7 +156,7 @@ def test_a_split_that_two_calls_meet_is_noted_once(client: redis.Redis, name: st
     stale.add("item")
     seen.add_many(map(str, range(150)))
     assert not any(stale.add_many(map(str, range(150))))
-    known = [*stale._exchange._tree(0).buckets()]
+    known = [*stale._exchange.tree(0).buckets()]
     assert [*_tree(seen).buckets()] == known
 
 
