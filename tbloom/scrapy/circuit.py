@@ -56,6 +56,11 @@ class CircuitBreaker:
         """Whether no call may be sent now."""
         return self._next_try is not None and time.monotonic() < self._next_try
 
+    def check(self) -> None:
+        """Raises HeldOff if no call may be sent now."""
+        if self.holds_off:
+            raise HeldOff("the server did not answer, and is not asked yet")
+
     def try_again(self) -> None:
         """Lets the next call through."""
         self._next_try = None if self._next_try is None else 0.0

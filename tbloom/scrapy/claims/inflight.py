@@ -11,8 +11,8 @@ from redis import RedisError
 from tbloom import Claim
 from tbloom.errors import FilterFull, TBloomError
 from tbloom.scrapy.claims.held import HeldRequests
-from tbloom.scrapy.claims.outcomes import Outcomes, busy
 from tbloom.scrapy.claims.requests import RequestClaim, note_text
+from tbloom.scrapy.claims.results import PageResults, busy
 from tbloom.scrapy.claims.takeover import TakeOver
 from tbloom.scrapy.crawler import count, fingerprint
 from tbloom.scrapy.meta import CLAIM, WITHIN
@@ -52,7 +52,7 @@ class InFlight:
         self._take_over = TakeOver(crawler, seen, self._schedule) if take_over else None
         #: By the first fingerprint: the requests that Scrapy has taken out of the queue and still processes.
         self._running: dict[str, Request] = {}
-        self._outcomes = Outcomes()
+        self._results = PageResults()
         #: The request that is just being taken over.
         self._taken: Request | None = None
 
@@ -140,12 +140,12 @@ class InFlight:
         ``settle`` marks or releases the page once Scrapy has processed all that the callback has yielded.
         """
         if page := self._page_of(request):
-            self._outcomes.add(page, well=well)
+            self._results.add(page, well=well)
 
     def awaits(self, request: Request, items: int) -> None:
         """Adds to the number of the page's items that the pipelines still have."""
         if page := self._page_of(request):
-            self._outcomes.awaits(page, items)
+            self._results.awaits(page, items)
 
     def _page_of(self, request: Request) -> str:
         """The page's first fingerprint; "" if the crawl has not claimed it."""
@@ -169,12 +169,12 @@ class InFlight:
         items, pages = [], 0
         for first in self._running.keys() - busy(engine, engine.scraper.slot):
             request = self._running.pop(first)
-            claim, went_well = self._held.of(request), self._outcomes.take(first)
+            claim, went_well = self._held.of(request), self._results.take(first)
             if claim and went_well:
                 items += claim.items
                 pages += 1
                 self._forget(claim)
-            elif claim and self._outcomes.may_try_again(first):
+            elif claim and self._results.may_try_again(first):
                 self.failed(request)
         if items and self._try("marked", lambda: self._seen.commit_many(items)):
             count(self._crawler, "tbloom/done", pages)
@@ -185,7 +185,7 @@ class InFlight:
         if engine is None or not engine.spider_is_idle():
             return True  # another handler of the signal has found something to do
         self.settle()
-        self._release(filter(self._outcomes.may_try_again, self._held.numbers))
+        self._release(filter(self._results.may_try_again, self._held.numbers))
         try:
             # A process that shares the queue has lost what is left of it.
             if self._held.handed_over:
@@ -254,7 +254,7 @@ class InFlight:
         first = claim.fingerprints[0]
         self._held.numbers.pop(first, None)
         self._running.pop(first, None)
-        self._outcomes.forget(first)
+        self._results.forget(first)
 
     def _try(self, what: str, call: Callable[[], object]) -> bool:
         """Makes a call that the crawl can do without; returns True if it succeeds."""

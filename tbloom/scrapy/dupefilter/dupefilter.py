@@ -12,19 +12,18 @@ from scrapy import signals
 from scrapy.dupefilters import BaseDupeFilter
 from scrapy.utils.request import RequestFingerprinter, referer_str
 
-from tbloom import Claim, FilterInfo, LocalBloom
+from tbloom import Claim, LocalBloom
 from tbloom.errors import ConfigError, TBloomError
 from tbloom.scrapy.claims.inflight import InFlight, in_flight
 from tbloom.scrapy.claims.middleware import SpiderMiddleware
 from tbloom.scrapy.connection import naming_redis
 from tbloom.scrapy.crawler import CrawlEnd, OnceLogger, count, ends_before_start, is_trial
-from tbloom.scrapy.dupefilter.ages import SeenAges
-from tbloom.scrapy.dupefilter.options import Options, read_options, shadow_setting
 from tbloom.scrapy.dupefilter.prefetch import Prefetch, prefetches
 from tbloom.scrapy.dupefilter.shadow import ShadowDupeFilter
-from tbloom.scrapy.dupefilter.start import FingerprinterNote, look_at
+from tbloom.scrapy.dupefilter.summary import FingerprinterNote, summarize
 from tbloom.scrapy.dupefilter.trial import TrialDupeFilter
 from tbloom.scrapy.meta import TTL, WITHIN
+from tbloom.scrapy.options import Options, read_options, shadow_setting
 from tbloom.scrapy.outage import CrawlBloom
 from tbloom.scrapy.settings import MARK
 
@@ -61,7 +60,6 @@ class DupeFilter(BaseDupeFilter):
         self._dropped: Request | None = None
         self._in_flight: InFlight | None = None
         self._prefetch: Prefetch | None = None
-        self._ages = SeenAges()
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> BaseDupeFilter:  # type: ignore[override] # may be a ShadowDupeFilter
@@ -108,7 +106,7 @@ class DupeFilter(BaseDupeFilter):
         """Scrapy's scheduler calls this at the start. An error ends the crawl, or is raised where there is none."""
         if ends_before_start(self._crawler):  # by a mistake in another component's settings
             return
-        with self._crawl_end.by_one_line(is_logged=self._is_outage):
+        with self._crawl_end.ending_at_an_error(is_logged=self._is_outage):
             self._start(self.seen)
 
     def close(self, reason: str = "") -> None:
@@ -148,8 +146,6 @@ class DupeFilter(BaseDupeFilter):
             count(self._crawler, stat)
         else:
             count(self._crawler, f"tbloom/{answer.value}")
-            if answer is Claim.SEEN and self._options.seen_ages:
-                self._ages.note(self._fingerprinter.fingerprint(request))
         return is_seen
 
     def log(self, request: Request, spider: Spider) -> None:
@@ -215,13 +211,13 @@ class DupeFilter(BaseDupeFilter):
     def _report(self, seen: CrawlBloom | CrawlExact | LocalBloom) -> None:
         """Logs what the filter holds, and what threatens it. Some servers don't let us ask."""
         with suppress(RedisError):
-            start = look_at(seen)
-            logger.info(start.text)
-            for warning in start.warnings:
+            summary = summarize(seen)
+            logger.info(summary.text)
+            for warning in summary.warnings:
                 self._warn("filter %r: %s", seen.name, warning)
             if isinstance(seen, LocalBloom):
                 return
-            if other := self._note.write(seen, is_new=start.is_new):
+            if other := self._note.write(seen, is_new=summary.is_new):
                 message = (
                     "REQUEST_FINGERPRINTER_CLASS is %s, but filter %r was filled with the fingerprints of %s: "
                     "what it has seen is new to this crawl. Set that one, or another TBLOOM_KEY"
@@ -286,9 +282,6 @@ class DupeFilter(BaseDupeFilter):
             stats.set_value("tbloom/window/items", info.items)
             stats.set_value("tbloom/window/bytes", info.bytes)
             stats.set_value("tbloom/window/error_rate", info.error_rate)
-            if self._options.seen_ages and isinstance(info, FilterInfo):
-                for age, number in self._ages.stats(self.seen, info).items():
-                    stats.set_value(f"tbloom/seen_ages/{age}", number)
 
     def _count_errors(self) -> None:
         errors = self._options.circuit.errors
