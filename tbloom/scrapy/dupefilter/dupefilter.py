@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from redis import RedisError
 from scrapy import signals
 from scrapy.dupefilters import BaseDupeFilter
+from scrapy.utils.asyncio import create_looping_call
 from scrapy.utils.request import RequestFingerprinter, referer_str
 
 from tbloom import Claim, LocalBloom
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
     from tbloom.scrapy.outage import CrawlExact
 
 logger = logging.getLogger(__name__)
+
+#: Pages are marked this long after they are done, at most.
+_SETTLE_SECONDS = 0.5
 
 
 class DupeFilter(BaseDupeFilter):
@@ -205,8 +209,14 @@ class DupeFilter(BaseDupeFilter):
                 take_over=self._options.take_over,
                 shared=self._shares_queue,
             )
+            self._settling = create_looping_call(self._in_flight.settle)
+            crawler.signals.connect(self._settle_regularly, signals.engine_started)
         if not isinstance(seen, LocalBloom):  # which needs no round trips
             self._prefetch = prefetches[crawler] = Prefetch(crawler, seen, self._in_flight)
+
+    def _settle_regularly(self) -> None:
+        """Pages are marked soon, also while no request leaves the queue."""
+        self._settling.start(_SETTLE_SECONDS, now=False)
 
     def _report(self, seen: CrawlBloom | CrawlExact | LocalBloom) -> None:
         """Logs what the filter holds, and what threatens it. Some servers don't let us ask."""
@@ -262,9 +272,14 @@ class DupeFilter(BaseDupeFilter):
     def _end(self, reason: str) -> None:
         """Settles the claims of the crawl. Those that are left are for others, unless it is finished."""
         if self._in_flight:
+            if self._settling.running:
+                self._settling.stop()
             self._in_flight.settle()
             if reason == "finished":
                 self._in_flight.release_all()
+            if given_up := self._in_flight.given_up:
+                message = "%d requests were given up, because several crawlers have died of each; the next link to one is new"
+                logger.warning(message, given_up)
         self._count_errors()
         stats = self._crawler and self._crawler.stats
         if stats:
