@@ -150,7 +150,7 @@ class Base(Store[Client, Config]):
             if self._adopts_shards and error.differences.keys() == {"shards"}:
                 self._use_shards(error.differences["shards"][0])
             else:
-                yield from finish(self._exchange, error)
+                yield from finish(self.config, self._exchange.clock, error)
         return (yield from ask(*args, **arguments))
 
     def _forget_cached(self) -> None:

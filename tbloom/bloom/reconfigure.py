@@ -6,15 +6,11 @@ current slice gets a further part of the new size.
 
 from __future__ import annotations
 
-from typing import Any
-
 from tbloom.bloom.config import Config, from_stored
-from tbloom.bloom.exchange import FilterExchange
 from tbloom.bloom.info import ask_time, each
 from tbloom.bloom.layout import Layout
 from tbloom.bloom.script_calls import leaves
-from tbloom.engine.batches import Batch
-from tbloom.engine.exchange import ServerClock
+from tbloom.engine.exchange import ServerClock, corrected
 from tbloom.engine.flow import Command, Flow, ScriptCall, Status, deliver, pairs, text
 from tbloom.engine.scripts import Script
 from tbloom.errors import ConfigMismatch, TBloomError
@@ -25,60 +21,60 @@ _RECONFIGURE = Script("bloom/reconfigure")
 FIXED = ("granularity", "tz", "shards", "layout", "hash")
 
 
-def reconfigure(exchange: FilterExchange) -> Flow[None]:
-    """Gives the stored filter the parameters of the exchange.
+def reconfigure(config: Config, clock: ServerClock) -> Flow[None]:
+    """Gives the stored filter the parameters of ``config``.
 
     The root comes first, so that no client agrees on the old parameters any more. Each shard keeps a
     copy of its own parameters, so a call that did not finish can be made again; ``finish`` does so.
     """
-    config = exchange.config
-    [stored] = yield from deliver([Command(("GET", config.keys.root))])
-    yield from _check_no_later_slice(config, exchange.clock)
+    root = config.keys.root
+    [stored] = yield from deliver([Command(("GET", root))])
+    yield from _check_no_later_slice(config, clock)
     if config.shards > 1 and stored is not None:
-        yield from _change(exchange, text(stored), None)
+        yield from _change(config, clock, text(stored), None)
     for shard in range(config.shards):
         [copy] = yield from deliver([Command(("GET", config.keys.config(shard)))])
         if copy is not None:  # else the shard is empty
-            yield from _change(exchange, text(copy), shard)
+            yield from _change(config, clock, text(copy), shard)
 
 
-def finish(exchange: FilterExchange, error: ConfigMismatch) -> Flow[None]:
+def finish(config: Config, clock: ServerClock, error: ConfigMismatch) -> Flow[None]:
     """Finishes a ``reconfigure`` that ended half-way: the root has these parameters, and a shard has others.
 
     Raises the error if the root has others too.
     """
-    [stored] = yield from deliver([Command(("GET", exchange.config.keys.root))])
-    if stored is None or text(stored) != exchange.config.stored:
+    [stored] = yield from deliver([Command(("GET", config.keys.root))])
+    if stored is None or text(stored) != config.stored:
         raise error
-    yield from reconfigure(exchange)
+    yield from reconfigure(config, clock)
 
 
-def _change(exchange: FilterExchange, stored: str, shard: int | None) -> Flow[None]:
+def _change(new: Config, clock: ServerClock, stored: str, shard: int | None) -> Flow[None]:
     """Changes one shard, or with None the root."""
-    new, clock, layout = exchange.config, exchange.clock, ""
+    layout = ""
 
-    def call(_: Batch) -> ScriptCall:
+    def attempt() -> Flow[bool | None]:
+        nonlocal stored, layout
+        if stored == new.stored:
+            return True
         differences = new.differences(stored)
         fixed = {name: differences[name] for name in FIXED if name in differences}
         if fixed:
             raise ConfigMismatch(new.name, fixed, stored)
         old = from_stored(new.name, stored, new.keys.config(shard) if shard is not None else "")
-        return _call(old, new, clock.now(), shard, Layout(old, layout, shard or 0))
-
-    def accept(_: Batch, reply: Any) -> bool:
-        nonlocal stored, layout
-        status, payload = reply
+        call = _call(old, new, clock.now(), shard, Layout(old, layout, shard or 0))
+        [(status, payload)] = yield from deliver([call])
+        if status in (Status.OK, Status.UNKNOWN):  # unknown: the filter was cleared meanwhile
+            return True
         if status == Status.CLOCK:
             clock.learn(payload)
         elif status == Status.LAYOUT:
             layout = text(payload)
-        elif status == Status.MISMATCH:
+        else:
             stored = text(payload)
-        # UNKNOWN: the filter was cleared meanwhile.
-        return status in (Status.OK, Status.UNKNOWN) or stored == new.stored
+        return None
 
-    if stored != new.stored:
-        yield from exchange.ask([Batch([], shard or 0)], call, store=None, accept=accept)
+    yield from corrected(new.name, "it changed", attempt)
 
 
 def _check_no_later_slice(config: Config, clock: ServerClock) -> Flow[None]:

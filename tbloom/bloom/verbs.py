@@ -167,7 +167,7 @@ class Verbs(Base[Client]):
         because items are found by these, and TBloomError while the filter has slices later than the
         current one: then the server's clock was set back.
         """
-        return self._agreed(lambda: reconfigure(self._exchange))
+        return self._agreed(lambda: reconfigure(self.config, self._exchange.clock))
 
     def _add_one(self, key: bytes, within: int) -> Flow[bool]:
         exchange = self._exchange

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from tbloom.engine.batches import Batch, answers_of
 from tbloom.engine.flow import (
@@ -24,6 +24,7 @@ from tbloom.engine.pending import PendingAnswers, now_ms
 from tbloom.engine.tokens import LANE_TTL_MS, LanePool
 from tbloom.errors import TBloomError
 
+T = TypeVar("T")
 #: A slice ends, or the layout changes, between a call and its reply: by chance once or twice. More often, without any
 #: answer, means that the server's clock runs away, or that another program changes the layout.
 MAX_CORRECTIONS = 64
@@ -33,6 +34,15 @@ CLOCK_CHANGED = "the server's clock left the current slice"
 def too_many_corrections(name: str, change: str) -> TBloomError:
     """The error for a call that the server has corrected ``MAX_CORRECTIONS`` times."""
     return TBloomError(f"{name!r}: {change} {MAX_CORRECTIONS} times in a row")
+
+
+def corrected(name: str, change: str, attempt: Callable[[], Flow[T | None]]) -> Flow[T]:
+    """The answer of the first attempt that the server does not correct; None: it did. ``change``: why."""
+    for _ in range(MAX_CORRECTIONS):
+        answer = yield from attempt()
+        if answer is not None:
+            return answer
+    raise too_many_corrections(name, change)
 
 
 class ServerClock:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 import redis
 
-from tbloom import ConfigError, ConfigMismatch, ExactFilter, TBloomError, TimeBloom
+from tbloom import ConfigError, ConfigMismatch, ExactFilter, TimeBloom
 
 ITEMS = [str(i) for i in range(50)]
 VERBS: dict[str, Callable[[Any], Any]] = {
@@ -47,7 +47,7 @@ def _exact(client: redis.Redis, shards: int) -> ExactFilter:
     return ExactFilter(client, "planted", shards=shards)
 
 
-_ENDS = {"config": "config", "layout": "layout", "lane": "lane:*"}
+_ENDS = {"config": "config", "layout": "layout"}
 BLOOM = Planted(
     _bloom,
     {**_ENDS, "slice": "2*"},
@@ -74,7 +74,7 @@ _WRONG_TYPES = [
     for store in (BLOOM, EXACT)
     for kind in store.ends
     for verb in store.verbs
-    if kind != "lane" and (kind, verb) not in _UNTOUCHED
+    if (kind, verb) not in _UNTOUCHED
 ]
 
 
@@ -92,16 +92,6 @@ def test_a_key_of_another_type_is_named_and_left_alone(
         store.verbs[verb](store.open(own, shards))
     assert any(repr(key.decode()) in str(caught.value) for key in keys)
     assert [(b"list", -1)] * len(keys) == [(own.type(key), own.ttl(key)) for key in keys]
-
-
-@each_store
-def test_a_lane_of_another_type_is_named(own: redis.Redis, store: Planted) -> None:
-    seen = store.filled(own)
-    [lane] = store.keys(own, "lane")
-    own.delete(lane)
-    own.rpush(lane, "theirs")
-    with pytest.raises(redis.ResponseError, match=r"WRONGTYPE key '.*:lane:.*' holds a list"):
-        seen.clear()
 
 
 _CONFIGS = ["not JSON", "", "[]", "null", "7", '"x"', "{}", "[" * 10**5, '{"a":' * 10**5]
@@ -134,26 +124,3 @@ def test_keys_with_another_ttl_or_none_change_no_answer(
         call(seen)
         if verb != "reconfigure":
             assert [verb != "clear"] * len(ITEMS) == seen.contains_many(ITEMS)
-
-
-_LANES = ["garbage", "", "1", ":", "x:1", "9" * 30 + ":1", "2:", "2:9", "2:xx", "-1:1", b"\xff"]
-
-
-@each_store
-@pytest.mark.parametrize("value", [*_LANES, "2:11111"], ids=ascii)
-def test_a_lane_that_is_none_ends_clearly(
-    own: redis.Redis, store: Planted, value: str | bytes
-) -> None:
-    """Number 2 is that of the next call: who knows a lane's name can forge its answer."""
-    for verb in {"add", "add_many", "discard", "clear"} & store.verbs.keys():
-        seen, is_refused = store.filled(own), False
-        for key in store.keys(own, "lane"):
-            own.set(key, value)
-        try:
-            store.verbs[verb](seen)
-        except TBloomError:
-            is_refused = True
-        if verb != "clear":
-            assert seen.contains_many(ITEMS) == [True] * len(ITEMS)
-        if is_refused:
-            assert seen.add("another") is True  # by another lane

@@ -46,23 +46,6 @@ def _plant(own: redis.Redis, keys: list[bytes]) -> None:
         own.rpush(key, "theirs")
 
 
-def test_a_bucket_whose_half_is_somebody_else_s_holds_more(own: redis.Redis) -> None:
-    """It can't be split, and is no worse for that; it is once the half is free."""
-    seen = _filled(own, 1)
-    [bucket] = _keys(own, "bucket")
-    half = bucket[:-1] + b"3"
-    _plant(own, [half])
-    items = [f"more {i}" for i in range(500)]
-    assert all(seen.add_many(items))
-    assert not any(seen.add_many(items))
-    assert [bucket, half] == sorted(_keys(own, "bucket"))
-    own.delete(half)
-    assert seen.add("another")
-    assert all(seen.contains_many([*items, *ITEMS, "another"]))
-    assert 551 == seen.info().items
-    assert bucket not in _keys(own, "bucket")
-
-
 def test_a_swept_bucket_of_another_type_is_left_alone(own: redis.Redis) -> None:
     seen = _filled(own, 1)
     seen.add_many(f"more {i}" for i in range(500))

@@ -146,7 +146,7 @@ def test_a_client_learns_the_buckets_that_others_split(client: redis.Redis, name
     seen.add_many(map(str, range(3000)))
     for i in range(2000):
         stale.add("item" if i % 2 else f"also {i}")
-    known = stale._exchange._tree(0)
+    known = stale._exchange.tree(0)
     assert [*_tree(seen).buckets()] == [*known.buckets()]
 
 
