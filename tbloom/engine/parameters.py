@@ -44,14 +44,11 @@ class Guarded(Protocol):
     def stored(self) -> str:
         """The parameters as they are stored."""
 
-    def differences(self, stored: str) -> dict[str, tuple[Any, Any]]:
-        """The parameters that differ from ``stored``: (stored, ours)."""
-
 
 def mismatch(ours: Guarded, stored: str | bytes) -> ConfigMismatch:
     """The error where other parameters than ours are stored."""
     theirs = text(stored)
-    return ConfigMismatch(ours.name, ours.differences(theirs), theirs)
+    return ConfigMismatch(ours.name, differences(theirs, ours.stored), theirs)
 
 
 def read_stored(stored: str) -> dict[str, Any]:
