@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tbloom.bloom.hasher import block_of, columns_of, digest, digests_for
+from tbloom.bloom.hasher import columns_of, digest, digests_for
 from tbloom.bloom.sizing import (
     COLUMNS,
     choose,
@@ -23,6 +23,7 @@ from tbloom.bloom.sizing import (
     whole_blocks,
     window_rate,
 )
+from tests.helpers.places import block_of
 
 #: What rounding of floats may do to a promise about rates; bits are whole, so usually nothing.
 ROUNDING = 1 + 1e-9
