@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from statistics import fmean, stdev
 
 import pytest
@@ -32,9 +31,6 @@ ROUNDING = 1 + 1e-9
 capacities = st.integers(1, 10**9)
 rates = st.floats(1e-9, 0.5)
 hash_counts = st.integers(1, 64)
-#: Where the number of hashes for a rate is tabled: a slice's share of 1e-2, 1e-4, 1e-6 if it may grow.
-TABLED = [7.1e-4, 7.1e-6, 7.1e-8]
-DOCS = Path(__file__).parents[2] / "docs" / "benchmarks.md"
 
 
 def test_window_keeps_the_promised_rate() -> None:
@@ -153,26 +149,6 @@ def test_a_load_for_any_rate(rate: float, hashes: int) -> None:
     assert 0 < load
     assert rate_of_load(load, hashes) <= rate
     assert math.frexp(load)[0] * 2**21 % 1 == 0
-
-
-def hashes_table() -> str:
-    """The table of docs/benchmarks.md: bits per item, by hashes and rate."""
-    chosen = [choose(10**9, rate).hashes for rate in TABLED]
-    head = " | ".join(f"{rate:.1e}".replace("e-0", "e-") for rate in TABLED)
-    lines = [f"| hashes | {head} |", "| ---: |" + " ---: |" * len(TABLED)]
-    for hashes in range(8, 21):
-        cells = [
-            f"**{bits:.1f}**" if hashes == own else f"{bits:.1f}"
-            for rate, own in zip(TABLED, chosen, strict=True)
-            for bits in [hashes * COLUMNS / load_at(rate, hashes)]
-        ]
-        lines.append(f"| {hashes} | {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def test_the_table_of_hashes() -> None:
-    """The documentation shows what is computed here, and which number is chosen."""
-    assert hashes_table() in DOCS.read_text(encoding="utf-8")
 
 
 @given(st.floats(1e-300, 1, exclude_max=True), st.integers(1, 1024))
