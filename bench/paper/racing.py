@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import multiprocessing
-import signal
 import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from typing import TYPE_CHECKING, NamedTuple
 
 import redis
 
-from tbloom.bloom.sync import TimeBloom
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from bench.contest import fingerprints
+from tbloom import TimeBloom
 
 PROCESSES = 3
 _SLICES, _HASHES, _BIT = 3, 6, 20
-_READY = "race:ready"
-
-
-class Race(NamedTuple):
-    """How often the answer was "new" to the processes of a race."""
-
-    urls: int
-    #: With the paper's code, and with tbloom; ``urls`` is right.
-    paper: int
-    tbloom: int
 
 
 class PaperFilter:
@@ -46,7 +32,7 @@ class PaperFilter:
 
     def exists(self, fingerprint: str) -> bool:
         """Some slice has all its bits."""
-        bits = self._bits(fingerprint)
+        bits = [*self._bits(fingerprint)]
         return any(
             all([self._client.getbit(key, bit) for bit in bits])  # noqa: C419 - it asks for all of them
             for key in self._keys
@@ -57,35 +43,24 @@ class PaperFilter:
         for bit in self._bits(fingerprint):
             self._client.setbit(self._keys[-1], bit, 1)
 
-    def _bits(self, fingerprint: str) -> list[int]:
-        return [_hash(seed, fingerprint) for seed in range(_HASHES)]
+    def _bits(self, fingerprint: str) -> Iterator[int]:
+        for seed in range(_HASHES):
+            value = 0
+            for character in fingerprint:
+                value += seed * value + ord(character)
+            yield value & (1 << _BIT) - 1
 
 
-def _hash(seed: int, text: str) -> int:
-    value = 0
-    for character in text:
-        value += seed * value + ord(character)
-    return value & (1 << _BIT) - 1
-
-
-def fingerprints(urls: int) -> list[str]:
-    """Fingerprints of that number of URLs."""
-    return [hashlib.sha1(b"%d" % n, usedforsecurity=False).hexdigest() for n in range(urls)]
-
-
-def race(url: str, urls: int) -> Race:
-    """Runs a race of each kind, on an empty server."""
-    spawn = multiprocessing.get_context("spawn")
-    # Ctrl-C goes to the parent only, which waits for the end of the race.
-    quiet = (signal.SIGINT, signal.SIG_IGN)
-    answers = {}
-    with ProcessPoolExecutor(PROCESSES, spawn, signal.signal, quiet) as pool:
+def race(url: str, urls: int) -> dict[str, int]:
+    """How often the answer was "new" with the paper's code, and with tbloom; ``urls`` is right."""
+    answers = {"urls": urls}
+    with ProcessPoolExecutor(PROCESSES, multiprocessing.get_context("spawn")) as pool:
         for kind in ("paper", "tbloom"):
             with redis.Redis.from_url(url) as client:
                 client.flushall()
             runs = pool.map(_run, [url] * PROCESSES, [urls] * PROCESSES, [kind] * PROCESSES)
             answers[kind] = sum(runs)
-    return Race(urls, **answers)
+    return answers
 
 
 def _run(url: str, urls: int, kind: str) -> int:
@@ -93,8 +68,8 @@ def _run(url: str, urls: int, kind: str) -> int:
     with redis.Redis.from_url(url) as client:
         seen = TimeBloom(client, "race", granularity="m", slices=_SLICES)
         add: Callable[[str], bool] = PaperFilter(client).add if kind == "paper" else seen.add
-        items = fingerprints(urls)
-        client.incr(_READY)
-        while int(client.get(_READY) or 0) < PROCESSES:
+        items = fingerprints("race", urls)
+        client.incr("race:ready")
+        while int(client.get("race:ready") or 0) < PROCESSES:
             time.sleep(0.001)
         return sum(map(add, items))
