@@ -146,14 +146,13 @@ def redisbloom(url: str, capacity: int, stock: Sequence[str]) -> Iterator[Conten
     server.restore("bf:one", 0, full)
     server.restore("bf:many", 0, full)
     one, many = slices("slices"), slices("slices many")
-    bf_add, bf_madd = "BF.ADD", "BF.MADD"
     yield Contender(
         "RedisBloom, one filter",
-        one_by_one(lambda item: server.execute_command(bf_add, "bf:one", item)),
+        one_by_one(lambda item: server.execute_command("BF.ADD", "bf:one", item)),
     )
     yield Contender(
         f"RedisBloom, one filter, by {BATCH}",
-        in_batches(lambda items: server.execute_command(bf_madd, "bf:many", *items)),
+        in_batches(lambda items: server.execute_command("BF.MADD", "bf:many", *items)),
     )
     yield Contender(
         f"RedisBloom, {SLICES} filters",

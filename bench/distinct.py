@@ -128,9 +128,7 @@ def _filled(
 def _counter(server: Server, scenario: Scenario, *, slices: int | None) -> Asks:
     granularity = "d" if slices else None
     counters = [
-        DistinctCounter.from_url(
-            server.url, f"counter {n}", None, granularity=granularity, slices=slices
-        )
+        DistinctCounter(server.client, f"counter {n}", None, granularity=granularity, slices=slices)
         for n in range(1 if slices else len(scenario.sets))
     ]
     first = counters[0]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -31,35 +30,30 @@ class Store(NamedTuple):
     count_seen: Callable[[Sequence[str]], int] | None
 
 
-def measure(server: Server, *, items: int, questions: int, seconds: float) -> list[Table]:
-    """Bytes per item, and the rate of mistakes, measured with ``questions`` or for ``seconds``."""
+def measure(server: Server, *, items: int, questions: int) -> list[Table]:
+    """Bytes per item, and the rate of mistakes, measured with ``questions``."""
     everyone, strangers = fingerprints("kept", items), fingerprints("never added", questions)
-    found = [_window(server, everyone, strangers, seconds)]
+    rows: list[list[Any]] = [_window(server, everyone, strangers)]
     for store in _stores(server, items):
         before = server.bytes_of_data()
         for start in range(0, items, CHUNK):
             store.add_many(everyone[start : start + CHUNK])
         exact = store.count_seen is None
         used = server.bytes_of_data() - before if exact else server.bytes_of_keys()
-        found.append((store.name, used / items, *_mistakes(store, strangers, seconds)))
+        rows.append([store.name, used / items, _mistakes(store, strangers)])
         server.empty()
-    rows = [[name, size, wrong / asked if asked else None] for name, size, asked, wrong in found]
     return [Table("footprint", {"": "", "bytes per item": ".1f", "mistakes": ".1e"}, rows)]
 
 
-def _mistakes(store: Store, strangers: list[str], seconds: float) -> tuple[int, int]:
-    """How many items that were never added were asked for, and how many were called seen."""
-    asked, wrong, end = 0, 0, time.monotonic() + seconds
-    while store.count_seen and asked < len(strangers) and time.monotonic() < end:
-        some = strangers[asked : asked + CHUNK]
-        wrong += store.count_seen(some)
-        asked += len(some)
-    return asked, wrong
+def _mistakes(store: Store, strangers: list[str]) -> float | None:
+    """The share of items that were never added, but are called seen."""
+    if store.count_seen is None:
+        return None
+    chunks = (strangers[start : start + CHUNK] for start in range(0, len(strangers), CHUNK))
+    return sum(map(store.count_seen, chunks)) / len(strangers)
 
 
-def _window(
-    server: Server, items: list[str], strangers: list[str], seconds: float
-) -> tuple[str, float, int, int]:
+def _window(server: Server, items: list[str], strangers: list[str]) -> list[Any]:
     """A whole window of full slices: the current one is filled and then renamed to an older one."""
     per_slice = math.ceil(len(items) / SLICES)
     # Room for one more, else a slice would grow.
@@ -73,9 +67,9 @@ def _window(
         assert abs(count - len(items)) <= len(items) * ERROR_RATE * 2, count
         used = server.bytes_of_keys()
         store = Store("tbloom, 7 slices", seen.add_many, lambda some: sum(seen.contains_many(some)))
-        asked, wrong = _mistakes(store, strangers, seconds)
+        row = [store.name, used / len(items), _mistakes(store, strangers)]
     server.empty()
-    return store.name, used / len(items), asked, wrong
+    return row
 
 
 def _stores(server: Server, items: int) -> Iterator[Store]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha1
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 
 from parsel import Selector
@@ -35,17 +35,6 @@ DELAYS = 0, 0.0005, 0.005
 Pages = Sequence[Sequence[str]]
 
 
-class Way(NamedTuple):
-    """A way to ask for the links of pages."""
-
-    name: str
-    open: Callable[[str], Any]
-    #: Asks for all links of the pages, and returns how many of them were new.
-    run: Callable[[Any, Pages], int]
-    #: A call for each link: all wait alike, so some pages are enough. Else all pages are used.
-    samples: bool
-
-
 def call_per_link(dupefilter: Any, pages: Pages) -> int:
     """As Scrapy's scheduler does, where nothing batches."""
     return sum(not dupefilter.request_seen(Request(link)) for page in pages for link in page)
@@ -69,17 +58,18 @@ def _tbloom(**more: Any) -> Callable[[str], DupeFilter]:
     return lambda url: DupeFilter.from_settings(Settings({"REDIS_URL": url, **settings, **more}))
 
 
-WAYS = [
-    Way(
-        "scrapy-redis, a call per link",
-        lambda url: RFPDupeFilter.from_settings(Settings({"REDIS_URL": url})),
-        call_per_link,
-        samples=True,
-    ),
-    Way("tbloom, a call per link", _tbloom(TBLOOM_CACHE_SIZE=0), call_per_link, samples=True),
-    Way("tbloom, local cache", _tbloom(), call_per_link, samples=False),
-    Way("tbloom, local cache, a call per page", _tbloom(), call_per_page, samples=False),
-]
+def _scrapy_redis(url: str) -> RFPDupeFilter:
+    return RFPDupeFilter.from_settings(Settings({"REDIS_URL": url}))
+
+
+#: Ways to ask for the links of pages: the dupefilter, what asks it for all links and returns how many were new, and if
+#: some pages are enough, because all calls wait alike.
+WAYS: dict[str, tuple[Callable[[str], Any], Callable[[Any, Pages], int], bool]] = {
+    "scrapy-redis, a call per link": (_scrapy_redis, call_per_link, True),
+    "tbloom, a call per link": (_tbloom(TBLOOM_CACHE_SIZE=0), call_per_link, True),
+    "tbloom, local cache": (_tbloom(), call_per_link, False),
+    "tbloom, local cache, a call per page": (_tbloom(), call_per_page, False),
+}
 
 
 def read_pages(folder: Path = DOCS) -> Pages:
@@ -111,29 +101,28 @@ def measure(server: Server, *, seconds: float, rounds: int, every: int) -> list[
 
 def _waiting(server: Server, pages: Pages, seconds: float) -> Table:
     links = sum(map(len, pages))
-    waited: dict[str, list[float]] = {way.name: [] for way in WAYS}
+    waited: dict[str, list[float]] = {name: [] for name in WAYS}
     for delay in DELAYS:
         step = max(1, round(links * (2 * delay + 1e-4) / seconds))
         with delayed(server.port, delay) as url:
-            for way in WAYS:
-                some = pages[::step] if way.samples else pages
+            for name, (make, run, samples) in WAYS.items():
+                some = pages[::step] if samples else pages
                 scale = links / sum(map(len, some))
-                waited[way.name].append(scale * _seconds_waited(way, url, some))
+                waited[name].append(scale * _seconds_waited(make(url), run, some))
                 server.empty()
     columns = {"": "", **{f"{1000 * delay:g} ms away: s": ",.1f" for delay in DELAYS}}
     return Table("links", columns, [[name, *figures] for name, figures in waited.items()])
 
 
-def _seconds_waited(way: Way, url: str, pages: Pages) -> float:
+def _seconds_waited(dupefilter: Any, run: Callable[[Any, Pages], int], pages: Pages) -> float:
     """Elapsed time less the processor time of this process."""
-    dupefilter = way.open(url)
     dupefilter.request_seen(Request(f"{SITE}warms-up"))
     cpu, start = time.process_time(), time.perf_counter()
-    new = way.run(dupefilter, pages)
+    new = run(dupefilter, pages)
     elapsed, cpu = time.perf_counter() - start, time.process_time() - cpu
     # A request's fingerprint has no fragment.
     truth = len({urldefrag(link).url for page in pages for link in page})
-    assert 0 <= truth - new <= truth / 1000 + 1, f"{way.name}: {new} of {truth} links new"
+    assert 0 <= truth - new <= truth / 1000 + 1, f"{new} of {truth} links new"
     return elapsed - cpu
 
 

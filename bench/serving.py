@@ -79,10 +79,9 @@ class Server(LocalRedis):
     @property
     def redisbloom(self) -> str | None:
         """Such as 2.8.2; None if the server has no ``BF.ADD``."""
-        for module in self.client.module_list():
-            values = {k.decode() if isinstance(k, bytes) else k: v for k, v in module.items()}
-            if values["name"] in (b"bf", "bf"):
-                number = int(values["ver"])
+        for module in self.client.info("modules").get("modules", []):
+            if module["name"] == "bf":
+                number = int(module["ver"])
                 return f"{number // 10_000}.{number // 100 % 100}.{number % 100}"
         return None
 

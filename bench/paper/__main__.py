@@ -27,9 +27,9 @@ def measure(*, quick: bool) -> dict[str, Any]:
     in_filter, in_set, asked, requests, raced = QUICK if quick else FULL
     begun = time.monotonic()
     with serving.fresh() as server:
-        about = {"quick": quick, "server": server.version}
+        how = {"quick": quick, "server": server.version}
         found = {
-            "about": about,
+            "about": how,
             "hours": crawls.measure(server, "hour", slices=2, crawls=4),
             "days": crawls.measure(server, "day", slices=3, crawls=6),
             "full": rates.measure_window(server.client, crawls.PAGES, 1 << crawls.BIT, asked),
@@ -38,8 +38,8 @@ def measure(*, quick: bool) -> dict[str, Any]:
             "best": [*rates.measure_best(server.client, in_filter, asked)],
             "memory": memory.measure(server, in_set, requests),
         }
-    about["minutes"] = round((time.monotonic() - begun) / 60)
-    about["when"] = f"{datetime.now(timezone.utc):%Y-%m-%d}"
+    how["minutes"] = round((time.monotonic() - begun) / 60)
+    how["when"] = f"{datetime.now(timezone.utc):%Y-%m-%d}"
     return found
 
 
@@ -52,15 +52,9 @@ def tables(found: dict[str, Any]) -> list[Table]:
     ]
     ways = {"the paper's code": race["paper"], "`TimeBloom.add`": race["tbloom"]}
     raced = [[name, race["urls"], new, new - race["urls"]] for name, new in ways.items()]
-    window = [
-        [f"measured: {rate['seen']:,} of {rate['asked']:,}", rate["seen"] / rate["asked"]],
-        ["in any slice: 1 - (1 - p)^L", rate["union"]],
-        ["the paper, in all slices: p^L", rate["product"]],
-    ]
-    best: list[list[Any]] = []
-    for of in found["best"]:
-        measured = of["seen"] / of["asked"] if "asked" in of else None
-        best.append([of["items"], of["bits"], of["classic"], of["computed"], measured])
+    window = [[name, rate[name], found["full"][name]] for name in ("measured", "any", "all")]
+    figures = ("items", "bits", "classic", "any", "measured")
+    best = [[of[name] for name in figures] for of in found["best"]]
     sizes: list[list[Any]] = []
     for size in used["sizes"]:
         queue = size["items"] / memory.ITEMS_PER_WAITING * used["request"]
@@ -72,7 +66,7 @@ def tables(found: dict[str, Any]) -> list[Table]:
     return [
         Table("kept", {"": "", "pages": "d", "slices on the server at its end": ""}, kept),
         Table("raced", {"": "", **answers}, raced),
-        Table("rates", {"": "", "rate": ".3g"}, window),
+        Table("rates", {"": "", "overfilled": ".3g", "the daily crawls'": ".3g"}, window),
         Table("best", {"items": ",d", "bits": ",d", **rates_of}, best),
         Table(
             "memory",
@@ -82,19 +76,13 @@ def tables(found: dict[str, Any]) -> list[Table]:
     ]
 
 
-def sentences(found: dict[str, Any]) -> dict[str, str]:
-    """The sentences of docs/paper.md that have figures in them."""
-    about, full, used = found["about"], found["full"], found["memory"]
-    command = f"make paper{' ARGS=--quick' if about['quick'] else ''}"
-    hour, day = (found[name]["period"] for name in ("hours", "days"))
-    return {
-        "about": f"Measured by `{command}` on {about['when']}, in {about['minutes']} minutes, on {about['server']}. "
-        f'Slices are short: an "hour" takes {hour} s, a "day" {day} s.',
-        "strangers": f"A full window of this size called {full['seen']:,} of {full['asked']:,} items seen that were "
-        "never added. The paper found fewer than 1 in 10,000.",
-        "item": f"An item takes {used['item']:.0f} bytes in the set, and a request {used['request']:.0f} in "
-        f"scrapy-redis' queue (measured with {used['requests']:,}).",
-    }
+def about(found: dict[str, Any]) -> str:
+    """When and how it was measured."""
+    of, hour, day = found["about"], found["hours"]["period"], found["days"]["period"]
+    return (
+        f"Measured by `make paper{' ARGS=--quick' if of['quick'] else ''}` on {of['when']}, in {of['minutes']} minutes, "
+        f'on {of["server"]}. Slices are short: an "hour" takes {hour} s, a "day" {day} s.'
+    )
 
 
 def main() -> None:
@@ -107,9 +95,11 @@ def main() -> None:
     if arguments.json:
         print(json.dumps(found))
         return
-    parts = sentences(found) | {table.name: table.markdown() for table in tables(found)}
+    parts = {table.name: table.markdown() for table in tables(found)}
+    parts["about"] = about(found)
     PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), parts), encoding="utf-8")
-    plots.write(found, PAGE.parent)
+    for name in ("hours", "days"):
+        plots.write(found[name], PAGE.with_name(f"paper-{name}.svg"))
     print(f"written: {PAGE}")
 
 

@@ -1,12 +1,23 @@
-"""The paper's crawls: one in each slice, by two Scrapy processes on one filter, on short real slices."""
+"""The paper's crawls: one in each slice, by two Scrapy processes on one filter, on short real slices.
+
+A process is ``python -m bench.paper.crawls SETTINGS``, a JSON object. For each line on stdin it makes a crawl, and prints
+the URLs of the pages that it has fetched as JSON.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import json
+import random
 import subprocess
 import sys
 import time
+from collections.abc import AsyncIterator
 from typing import Any
+
+from scrapy import Request, Spider
+from scrapy.crawler import CrawlerProcess
+from scrapy.http import Response
 
 from bench.paper.rates import HASHES
 from bench.serving import Server
@@ -17,37 +28,28 @@ CRAWLERS = 2
 SITE_PAGES, PAGES = 300, 100
 #: A slice has 2^BIT bits, as scrapy-redis-bloomfilter has it.
 BIT = 12
-#: Lengths of a slice (s): a crawl takes a second, on a busy machine more.
-PERIODS = 4, 8, 16, 32
 
 
-class _TooSlow(Exception):
-    """A crawl was not over when its slice was."""
-
-
-def measure(server: Server, noun: str, slices: int, crawls: int) -> dict[str, Any]:
-    """Makes the crawls; on a busy machine with longer slices, until each crawl fits into its own.
+def measure(server: Server, noun: str, slices: int, crawls: int, period: int = 4) -> dict[str, Any]:
+    """Makes the crawls, with slices of ``period`` seconds; on a busy machine longer ones, so that each crawl fits into its own.
 
     ``overlaps``: how many pages each pair of crawls has in common. ``kept``: for each crawl, those whose slices are on the
     server at its end.
     """
-    for period in PERIODS:
-        server.empty()
-        try:
-            pages, kept = _crawls(server, slices, crawls, period)
-        except _TooSlow:
-            print(f"a crawl took longer than {period} s: all again, with longer slices")
-            continue
-        overlaps = [[len({*one} & {*other}) for other in pages] for one in pages]
-        twice = sum(len(one) - len({*one}) for one in pages)
-        about = {"noun": noun, "slices": slices, "period": period}
-        return {**about, "overlaps": overlaps, "twice": twice, "kept": kept}
-    sys.exit(f"a crawl takes longer than {PERIODS[-1]} s on this machine")
+    server.empty()
+    pages, kept, in_time = _crawls(server, slices, crawls, period)
+    if not in_time:
+        print(f"a crawl took longer than {period} s: all again, with longer slices")
+        return measure(server, noun, slices, crawls, 2 * period)
+    overlaps = [[len({*one} & {*other}) for other in pages] for one in pages]
+    about = {"noun": noun, "slices": slices, "period": period}
+    return {**about, "overlaps": overlaps, "kept": kept}
 
 
 def _crawls(
     server: Server, slices: int, crawls: int, period: int
-) -> tuple[list[list[str]], list[list[int]]]:
+) -> tuple[list[list[str]], list[list[int]], bool]:
+    """The pages of each crawl; the crawls that are kept; and whether each ended in its slice."""
     sizes: dict[str, Any] = {"capacity": PAGES, "bits": 1 << BIT, "hashes": HASHES}
     seen = TimeBloom(server.client, "paper", granularity=f"{period}s", slices=slices, **sizes)
     config = seen.config
@@ -67,11 +69,11 @@ def _crawls(
         # Scrapy fetches these without a web server.
         "PAPER_URLS": [f"data:,page-{n}" for n in range(SITE_PAGES)],
     }
-    command = [sys.executable, "-m", "bench.paper.crawler", json.dumps(settings)]
+    command = [sys.executable, "-m", "bench.paper.crawls", json.dumps(settings)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     crawlers = [subprocess.Popen(command, text=True, **pipes) for _ in range(CRAWLERS)]
     pages: list[list[str]] = []
-    kept = []
+    kept, in_time = [], True
     try:
         _answers(crawlers)  # they are ready
         past = [config.window.slice_at(_now(server))]
@@ -83,13 +85,12 @@ def _crawls(
             pages.append(_answers(crawlers))
             on_server = [bool(server.client.exists(config.keys.slice(s.label))) for s in past]
             kept.append([n for n, exists in enumerate(on_server) if exists])  # 0 had no crawl
-            if _now(server) >= past[-1].end:
-                raise _TooSlow
+            in_time = in_time and _now(server) < past[-1].end
     finally:
         for crawler in crawlers:
             crawler.kill()
             crawler.communicate()
-    return pages, kept
+    return pages, kept, in_time
 
 
 def _answers(crawlers: list[subprocess.Popen[str]]) -> list[str]:
@@ -102,3 +103,38 @@ def _now(server: Server) -> int:
     """The server's clock (ms)."""
     seconds, micros = server.client.time()
     return int(seconds) * 1000 + int(micros) // 1000
+
+
+class ListSpider(Spider):
+    """Asks for the pages of a list in random order, until as many were new as it shall fetch."""
+
+    name = "paper"
+
+    async def start(self) -> AsyncIterator[Any]:
+        """Yields the requests of each crawl."""
+        urls, count = self.settings.getlist("PAPER_URLS"), self.settings.getint("PAPER_PAGES")
+        print("[]", flush=True)  # it is ready
+        while await asyncio.to_thread(sys.stdin.readline):
+            self.fetched, before = list[str](), self._enqueued()
+            for url in random.sample(urls, len(urls)):
+                # The scheduler has answered for each request before the next one is asked for.
+                if self._enqueued() - before == count:
+                    break
+                yield Request(url)
+            while len(self.fetched) < self._enqueued() - before:  # noqa: ASYNC110 - nothing to wait for
+                await asyncio.sleep(0.01)
+            print(json.dumps(self.fetched), flush=True)
+
+    def parse(self, response: Response, **_: Any) -> None:
+        """Notes the page."""
+        self.fetched.append(response.url)
+
+    def _enqueued(self) -> int:
+        assert self.crawler.stats
+        return int(self.crawler.stats.get_value("scheduler/enqueued", 0))
+
+
+if __name__ == "__main__":
+    process = CrawlerProcess(json.loads(sys.argv[1]))
+    process.crawl(ListSpider)
+    process.start()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import os
+import re
+from pathlib import Path
 from typing import Any
 
 from scrapy import Request, Spider
@@ -33,30 +34,29 @@ redis.call('SADD', KEYS[1], unpack(members))
 
 
 def measure(server: Server, most: int, requests: int) -> dict[str, Any]:
-    """Sets and windows of up to ``most`` items, as far as the machine's memory allows (bytes); beyond, as computed.
+    """Bytes of sets and windows of up to ``most`` items, as far as the machine's memory allows; beyond, as computed.
 
-    ``request``: bytes of a request in scrapy-redis' queue. ``item``: of an item in the largest set that was measured.
+    ``request``: bytes of a request in scrapy-redis' queue.
     """
-    free = _SHARE * os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    fitting = [items for items in SIZES if items <= most and items * _SET_BYTES < free]
+    server.empty()
+    fitting = [items for items in SIZES if items <= most and items * _SET_BYTES < _SHARE * _free()]
     windows = [_window(server, items, fill=items in fitting) for items in SIZES]
     request = _queue(server, requests) / requests
     server.empty()
-    empty, done, sets = _used(server), 0, []
+    empty, done, sets = server.bytes_of_data(), 0, []
     add = server.client.register_script(_ADD)
     for items in fitting:
         while done < items:
             add(keys=["set"], args=[done, min(items, done + _BATCH) - 1])
             done = min(items, done + _BATCH)
-        sets.append(_used(server) - empty)
+        sets.append(server.bytes_of_data() - empty)
     server.empty()
-    item = sets[-1] / fitting[-1]
-    sets += [round(item * items) for items in SIZES[len(sets) :]]
+    sets += [round(sets[-1] / done * items) for items in SIZES[len(sets) :]]
     sizes = [
         {"items": items, "measured": items in fitting, "set": of_set, "window": window}
         for items, of_set, window in zip(SIZES, sets, windows, strict=True)
     ]
-    return {"sizes": sizes, "item": item, "request": request, "requests": requests}
+    return {"sizes": sizes, "request": request}
 
 
 def _window(server: Server, items: int, *, fill: bool) -> int:
@@ -78,12 +78,14 @@ def _window(server: Server, items: int, *, fill: bool) -> int:
 def _queue(server: Server, requests: int) -> int:
     """Memory of scrapy-redis' default queue with that number of requests."""
     queue = PriorityQueue(server.client, Spider("paper"), "requests")
-    before = _used(server)
+    before = server.bytes_of_data()
     for digest in fingerprints("request", requests):
         queue.push(Request(f"https://example.com/articles/{digest[:24]}.html", meta={"depth": 3}))
-    return _used(server) - before
+    return server.bytes_of_data() - before
 
 
-def _used(server: Server) -> int:
-    """What the server has allocated."""
-    return int(server.client.info("memory")["used_memory"])
+def _free() -> int:
+    """Memory that this machine can still give (bytes); where it does not say so, 2 GB."""
+    path = Path("/proc/meminfo")
+    found = re.search(r"MemAvailable: +(\d+)", path.read_text()) if path.exists() else None
+    return int(found[1]) << 10 if found else 2 << 30

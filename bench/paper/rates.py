@@ -23,51 +23,41 @@ def best(items: int) -> dict[str, Any]:
     """
     bits = sizing.whole_blocks(round(items * HASHES / math.log(2)), HASHES)
     classic = (-math.expm1(-HASHES * items / bits)) ** HASHES
-    computed = sizing.rate_at(items, bits, HASHES)
-    return {"items": items, "bits": bits, "classic": classic, "computed": computed}
+    return {"items": items, "bits": bits, "classic": classic, **_computed(items, bits, 1)}
 
 
 def measure_best(client: redis.Redis, most: int, asked: int) -> Iterator[dict[str, Any]]:
     """All sizes; measured on the server up to ``most`` items."""
     for items in SIZES:
         found = best(items)
+        measured = None
         if items <= most:
-            client.flushall()
-            seen = _filter(client, items, found["bits"], slices=1)
-            for some in _batches("item", items):
-                seen.add_many(some)
-            found |= {"asked": asked, "seen": _count_seen(seen, asked)}
-        yield found
+            measured = measure_window(client, items, found["bits"], asked, slices=1)["measured"]
+        yield {**found, "measured": measured}
 
 
-def measure_window(client: redis.Redis, items: int, bits: int, asked: int) -> dict[str, Any]:
-    """Fills the slices of a window, and asks it for items that were never added.
-
-    ``union``: an item is called seen if any slice holds it. ``product``: the paper's formula, as if all had to.
-    """
+def measure_window(
+    client: redis.Redis, items: int, bits: int, asked: int, slices: int = SLICES
+) -> dict[str, Any]:
+    """Fills the slices of a window, and asks it for items that were never added: the share that is called seen."""
     client.flushall()
     bits = sizing.whole_blocks(bits, HASHES)
-    seen = _filter(client, items, bits, slices=SLICES)
+    sizes: dict[str, Any] = {"capacity": items, "bits": bits, "hashes": HASHES, "slices": slices}
+    # By the month: no slice ends while it is filled.
+    seen = TimeBloom(client, "paper", granularity="m", grow=False, **sizes)
     for slice in seen.info().slices:
         for some in _batches(f"item of {slice.label}", items):
             seen.import_many(some, slice.label)
+    called_seen = sum(sum(seen.contains_many(some)) for some in _batches("stranger", asked))
+    return {**_computed(items, bits, slices), "measured": called_seen / asked}
+
+
+def _computed(items: int, bits: int, slices: int) -> dict[str, float]:
+    """The rate if an item is seen that is in any slice; and the paper's formula, as if it had to be in all."""
     rate = sizing.rate_at(items, bits, HASHES)
-    union, product = sizing.window_rate([rate] * SLICES), rate**SLICES
-    sizes = {"items": items, "bits": bits, "slice": rate, "union": union, "product": product}
-    return {**sizes, "asked": asked, "seen": _count_seen(seen, asked)}
-
-
-def _filter(client: redis.Redis, items: int, bits: int, slices: int) -> TimeBloom:
-    sizes: dict[str, Any] = {"capacity": items, "bits": bits, "hashes": HASHES, "slices": slices}
-    # By the month: no slice ends while it is filled.
-    return TimeBloom(client, "paper", granularity="m", grow=False, **sizes)
+    return {"any": sizing.window_rate([rate] * slices), "all": rate**slices}
 
 
 def _batches(prefix: str, count: int) -> Iterator[list[str]]:
     for start in range(0, count, _BATCH):
         yield [f"{prefix} {n}" for n in range(start, min(count, start + _BATCH))]
-
-
-def _count_seen(seen: TimeBloom, asked: int) -> int:
-    """How many of that number of items, which were never added, are called seen."""
-    return sum(sum(seen.contains_many(some)) for some in _batches("stranger", asked))
