@@ -95,7 +95,7 @@ AFTER_URL: dict[str, list[str]] = {
 
 
 def test_each_command_with_a_server_is_tested_for_wrong_urls() -> None:
-    others = {"plan", "demo", "paper", "completion", "count", "pages"}
+    others = {"plan", "demo", "completion", "count", "pages"}
     assert AFTER_URL.keys() == COMMANDS.keys() - others
 
 

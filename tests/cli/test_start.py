@@ -81,7 +81,7 @@ def test_a_plain_install_has_the_commands(url: str, filled: str, tmp_path: Path)
     ]  # fmt: skip
     needs = {
         "report a": "cli", "completion bash": "cli", "metrics": "metrics", "pages ls a": "pages",
-        "demo": "demo", "paper": "demo", f"count and {here} {name} {name}": "cli",
+        "demo": "demo", f"count and {here} {name} {name}": "cli",
     }  # fmt: skip
     done = subprocess.run(
         [sys.executable, "-c", PLAIN, *EXTRAS], input="\n".join([*works, *needs]),

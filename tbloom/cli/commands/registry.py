@@ -109,11 +109,6 @@ COMMANDS = {
         "tbloom demo --crawlers 2",
         extra="demo",
     ),
-    "paper": Command(
-        "reproduce what the papers behind tbloom measured, and write a page about it",
-        "tbloom paper --quick --out paper",
-        extra="demo",
-    ),
     "completion": Command(
         "print a script that completes commands in a shell",
         "tbloom completion bash > tbloom.bash",
@@ -122,7 +117,7 @@ COMMANDS = {
 
 
 #: The commands that are rooms of their own.
-_ROOMS = {"demo", "paper"}
+_ROOMS = {"demo"}
 
 
 class _Help(argparse.HelpFormatter):
