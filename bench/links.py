@@ -43,7 +43,10 @@ def call_per_link(dupefilter: Any, pages: Pages) -> int:
 def call_per_page(dupefilter: DupeFilter, pages: Pages) -> int:
     """As with the add-on, whose middleware asks for all links of a page in one call."""
     # It uses only these parts of a crawler.
-    crawler: Any = SimpleNamespace(request_fingerprinter=RequestFingerprinter())
+    crawler: Any = SimpleNamespace(
+        request_fingerprinter=RequestFingerprinter(),
+        get_downloader_middleware=lambda _: None,
+    )
     prefetch = dupefilter._prefetch = Prefetch(crawler, dupefilter.seen, None)
     new = 0
     for page in pages:
