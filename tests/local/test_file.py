@@ -132,7 +132,7 @@ def test_a_spawned_process_is_given_the_filter(path: Path, monkeypatch: pytest.M
     """It opens the same file, whatever its folder is."""
     monkeypatch.chdir(path.parent)
     with LocalBloom(path=path.name, capacity=1000) as seen:
-        assert seen.add("a")
+        assert (str(path), True) == (seen.path, seen.add("a"))
         monkeypatch.chdir("/")
         with SPAWN.Pool(1) as pool:
             assert pool.map(seen.add, ["a", "b"]) == [False, True]
