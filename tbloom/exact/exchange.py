@@ -10,12 +10,12 @@ from typing import Any
 
 from tbloom.engine.batches import Batch
 from tbloom.engine.buckets import BucketExchange, keys_of_halves, packed
+from tbloom.engine.exchange import refusal
 from tbloom.engine.flow import Flow, ScriptCall, Status, chunks, text
 from tbloom.engine.keys import by_shard
 from tbloom.engine.scripts import Script
 from tbloom.engine.tokens import LANE_TTL_MS
 from tbloom.engine.tree import BITS, LAST_BUCKET, Tree
-from tbloom.errors import ConfigMismatch, TBloomError
 from tbloom.exact.config import ExactConfig
 
 _OPEN = Script("exact/open")
@@ -151,13 +151,10 @@ class ExactExchange(BucketExchange):
             else:
                 self._trees[batch.shard] = Tree("")
             return False
-        if status == Status.MISMATCH:
-            stored = text(payload)
-            raise ConfigMismatch(self.config.name, self.config.differences(stored), stored)
         if status == Status.UNKNOWN:
             self._agreed, batch.agreed = (0.0, 0), True
             return False
-        raise TBloomError(f"filter {self.config.name!r}: the server takes a call for a stray copy")
+        raise refusal(self.config, status, payload)
 
     def _learn(self, batch: Batch, splits: list[int], *more: Any) -> None:
         """Notes what a reply says beside the answers: of a look-up the times, of an add what it has swept."""

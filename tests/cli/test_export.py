@@ -26,9 +26,9 @@ from tbloom import Claim, TimeBloom
 from tbloom.cli import main
 from tbloom.cli.kit import exportfile, filters
 from tbloom.cli.kit.exportfile import End, Header, Part, Reader, Writer
-from tbloom.demo.localredis import LocalRedis
 from tests.helpers import servers
 from tests.helpers.commands import process, refused, started, tbloom, unwritable
+from tests.helpers.localredis import LocalRedis
 from tests.helpers.making import missing
 
 #: Keys that are not exported: kept answers, and claims.

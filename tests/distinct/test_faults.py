@@ -10,13 +10,13 @@ import pytest
 import redis
 from redis.exceptions import OutOfMemoryError, ReadOnlyError
 
-from tbloom.demo.localredis import LocalRedis
 from tbloom.distinct import DistinctCounter
 from tbloom.engine.tree import Tree
 from tests.helpers import servers
 from tests.helpers.account import FULL, NO_ANSWER, Account, names
 from tests.helpers.contents import contents, set_maxmemory
 from tests.helpers.ids import check
+from tests.helpers.localredis import LocalRedis
 from tests.helpers.making import Make
 from tests.helpers.proxy import LossyProxy
 

@@ -36,7 +36,7 @@ LIBRARIES = {
     "scrapy": {"scrapy", "demo", "paper"},
     "scrapy_redis": {"scrapy", "demo", "paper"},
     "isal": {"pages"},
-    "lmdb": {"pages"},
+    "sqlite3": {"pages"},
     "numpy": {"local"},
 }
 #: The rooms beside the core; and what they may use that has a leading underscore: what NamedTuple has, and what the base
@@ -44,7 +44,7 @@ LIBRARIES = {
 BESIDE = ("local", "distinct", "pages")
 FOR_SUBCLASSES = {"_replace", "_make", "_begin", "_from_url"}
 #: What knows redis-py where the rest of its room does not: the protocols do no I/O.
-KNOW_REDIS = re.compile(r"sync|aio|urls|client|retries|connections|heartbeat")
+KNOW_REDIS = re.compile(r"sync|aio|urls|client|retries|(async_)?connections|heartbeat")
 MODULES = {
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
     for path in sorted((ROOT / "tbloom").rglob("*.py"))
@@ -181,7 +181,7 @@ def test_all_is_the_truth() -> None:
         ("import tbloom.errors, tbloom.window, tbloom.items", {"redis", "asyncio"}),
         ("from tbloom import LocalBloom; assert LocalBloom().add('a')", {"redis", "asyncio"}),
         ("from tbloom import AsyncLocalBloom", {"redis"}),
-        ("from tbloom import TimeBloom", {"numpy", "pyroaring", "isal", "lmdb", "rich"}),
+        ("from tbloom import TimeBloom", {"numpy", "pyroaring", "isal", "sqlite3", "rich"}),
     ],
 )
 def test_a_process_imports_only_what_it_uses(script: str, unused: set[str]) -> None:
