@@ -412,15 +412,6 @@ def test_shards_that_are_adopted_within_a_call(
             assert answers == held
 
 
-def test_another_process_s_growth_is_noticed(path: Path) -> None:
-    with at(START, path, capacity=50) as one, at(START, path, capacity=50) as other:
-        items = [f"item {i}" for i in range(1000)]
-        for item in items:
-            assert one.add(item)
-            assert not other.add(item)
-        assert one.info() == other.info()
-
-
 def _written(data: bytes) -> Callable[[Path], object]:
     return lambda path: path.write_bytes(data)
 
