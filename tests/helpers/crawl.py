@@ -13,6 +13,7 @@ import json
 import logging
 import sys
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import redis
@@ -179,9 +180,13 @@ class Outcomes(Pages):
         with TimeBloom.from_url(*own, capacity=1000) as other:
             for _ in range(100):
                 if self.crawler.request_fingerprinter.fingerprint(a) in other:
-                    self.fetched.append("a is marked")
+                    self.fetched.append(f"a is marked, {self.stored()} items are stored")
                     return
                 await asyncio.sleep(0.1)
+
+    def stored(self) -> int:
+        feed = self.settings.get("FEED_READ")
+        return Path(feed).read_text(encoding="utf-8").count("stored") if feed else 0
 
     def asks_again_once(self, response: Response) -> Iterator[scrapy.Request]:
         if response.request.dont_filter:

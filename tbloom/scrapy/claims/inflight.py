@@ -15,6 +15,7 @@ from tbloom.scrapy.claims.held import HeldRequests
 from tbloom.scrapy.claims.requests import Note, RequestClaim, note_text
 from tbloom.scrapy.claims.results import PageResults, busy
 from tbloom.scrapy.claims.takeover import TakeOver
+from tbloom.scrapy.claims.unstored import UnstoredItems
 from tbloom.scrapy.crawler import count, fingerprint
 from tbloom.scrapy.meta import CLAIM, WITHIN
 
@@ -54,6 +55,9 @@ class InFlight:
         #: By the first fingerprint: the requests that Scrapy has taken out of the queue and still processes.
         self._running: dict[str, Request] = {}
         self._results = PageResults()
+        #: By the first fingerprint: the claims on pages that are processed, but for their items.
+        self._done: dict[str, RequestClaim] = {}
+        self._unstored = UnstoredItems(crawler)
         #: The request that is just being taken over.
         self._taken: Request | None = None
 
@@ -164,6 +168,12 @@ class InFlight:
         if page := self._page_of(request):
             self._results.awaits(page, items)
 
+    def passed(self, request: Request) -> None:
+        """An item of the request's page has passed the pipelines."""
+        if page := self._page_of(request):
+            self._results.awaits(page, -1)
+            self._unstored.add(page)
+
     def _page_of(self, request: Request) -> str:
         """The page's first fingerprint; "" if the crawl has not claimed it."""
         claim = RequestClaim.of(request)
@@ -183,18 +193,41 @@ class InFlight:
         engine = self._crawler.engine
         if engine is None or engine.scraper.slot is None:
             return
-        items, pages = [], 0
         for first in self._running.keys() - busy(engine, engine.scraper.slot):
             request = self._running.pop(first)
             claim, went_well = self._held.of(request), self._results.take(first)
             if claim and went_well:
-                items += claim.items
-                pages += 1
-                self._forget(claim)
+                self._done[first] = claim
             elif claim and self._results.may_try_again(first):
                 self.failed(request)
+        self._mark()
+
+    def _mark(self) -> None:
+        """Marks the pages whose items are stored."""
+        claims = [claim for first, claim in self._done.items() if not self._unstored.wait(first)]
+        try:
+            if any(self._unstored.has_items(claim.fingerprints[0]) for claim in claims):
+                self._unstored.flush()
+        except OSError as error:  # a full disk: they are left to the next crawl
+            logger.error(
+                "Pages are not marked, because their items could not be written: %s", error
+            )
+            self._end.begin()
+            return
+        items, pages = [], 0
+        for claim in claims:
+            self._done.pop(claim.fingerprints[0])
+            if not self._unstored.take(claim.fingerprints[0]):
+                continue  # left to the next crawl
+            items += claim.items
+            pages += 1
+            self._forget(claim)
         if items and self._try("marked", lambda: self._seen.commit_many(items)):
             count(self._crawler, "tbloom/done", pages)
+
+    async def stored(self) -> None:
+        """Returns once the feeds are stored, so that the last pages can be marked."""
+        await self._unstored.closed()
 
     def is_idle(self) -> bool:
         """Nothing is queued or running here, and nothing can be taken over, now or soon."""
@@ -202,7 +235,8 @@ class InFlight:
         if engine is None or not engine.spider_is_idle():
             return True  # another handler of the signal has found something to do
         self.settle()
-        self._release(filter(self._results.may_try_again, self._held.numbers))
+        left = self._held.numbers.keys() - self._done.keys()
+        self._release([*filter(self._results.may_try_again, left)])
         try:
             # A process that shares the queue has lost what is left of it.
             if self._held.handed_over:
@@ -215,8 +249,8 @@ class InFlight:
             return not self._end.has_begun
 
     def release_all(self) -> None:
-        """Releases all claims."""
-        self._release(self._held.numbers)
+        """Releases all claims, except on pages whose items are not stored."""
+        self._release([*(self._held.numbers.keys() - self._done.keys())])
         self._running.clear()
 
     @property

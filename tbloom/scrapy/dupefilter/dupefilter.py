@@ -186,7 +186,7 @@ class DupeFilter(BaseDupeFilter):
             self._count_errors()
         if self._crawler:
             # close() would be too early: claims may be settled after it, and scrapy-redis does not call it.
-            self._crawler.signals.connect(self._end, signals.spider_closed)
+            self._crawler.signals.connect(self._closed, signals.spider_closed)
 
     def _flush(self, seen: CrawlBloom | CrawlExact | LocalBloom) -> None:
         try:
@@ -268,6 +268,12 @@ class DupeFilter(BaseDupeFilter):
             self._crawl_end.begin()
             return None
         return Claim.NEW if new else Claim.SEEN
+
+    async def _closed(self, reason: str) -> None:
+        """Ends the crawl once its feeds are stored."""
+        if self._in_flight:
+            await self._in_flight.stored()
+        self._end(reason)
 
     def _end(self, reason: str) -> None:
         """Settles the claims of the crawl. Those that are left are for others, unless it is finished."""
