@@ -44,11 +44,12 @@ class Addon:
         if shadow:  # nothing is claimed, and the exact dupefilter is asked for each request
             return
         add = settings.setdefault_in_component_priority_dict
-        add("SPIDER_MIDDLEWARES", BatchMiddleware, -999)
+        # Nearest to the engine, where no spider middleware drops a request any more.
+        add("SPIDER_MIDDLEWARES", BatchMiddleware, -1000)
         if settings.get(MARK.name) in MARKS_DONE:
             # Nearest to the engine: the first to see a request leave the queue, the last to see its end.
             add("DOWNLOADER_MIDDLEWARES", DownloaderMiddleware, -1000)
-            add("SPIDER_MIDDLEWARES", SpiderMiddleware, -1000)
+            add("SPIDER_MIDDLEWARES", SpiderMiddleware, -999)
 
 
 def _set_shadow(settings: BaseSettings, chosen: Any) -> None:

@@ -255,6 +255,24 @@ class Corners(Pages):
         self.allowed_domains = ["127.0.0.1"]
         yield self.page("a").replace(callback=self.links_to_another_site)
 
+    def start_links_while_redis_waits(self) -> Iterator[scrapy.Request]:
+        yield self.page("a").replace(callback=self.links_while_redis_waits)
+
+    def links_while_redis_waits(self, response: Response) -> Iterator[scrapy.Request]:
+        self.note(response)
+        yield from self.pausing("b", "child")
+
+    def start_starts_while_redis_waits(self) -> Iterator[scrapy.Request]:
+        yield from self.pausing("a", "b", "child")
+
+    def pausing(self, *pages: str) -> Iterator[scrapy.Request]:
+        """Redis does not answer from now on until the event loop says so."""
+        client = redis.Redis.from_url(self.settings["REDIS_URL"])
+        client.client_pause(60_000, all=False)
+        asyncio.get_running_loop().call_later(0.1, client.client_unpause)
+        for page in pages:
+            yield self.page(page)
+
     def start_thirty(self) -> Iterator[scrapy.Request]:
         yield self.page("a").replace(callback=self.links_to_thirty)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from scrapy import Request
     from scrapy.crawler import Crawler
 
+    from tbloom.scrapy.calls import Calls
     from tbloom.scrapy.crawler import CrawlEnd
     from tbloom.scrapy.outage import CrawlBloom
 
@@ -43,12 +45,14 @@ class InFlight:
         crawler: Crawler,
         seen: CrawlBloom,
         end: CrawlEnd,
+        calls: Calls,
         *,
         take_over: bool,
         shared: bool,
     ) -> None:
         self._crawler, self._seen = crawler, seen
         self._end = end
+        self._calls = calls
         self._shared = shared
         self._held = HeldRequests(crawler, seen, shared=shared)
         self._take_over = TakeOver(crawler, seen, self._schedule) if take_over else None
@@ -79,15 +83,15 @@ class InFlight:
         answer = self._claim(request, (own, *before.fingerprints))
         self._forget(before)
         if answer is not Claim.NEW:  # the claim on the target covers this page
-            self._try("marked", lambda: self._seen.commit_many(before.items))
+            self._later("marked", partial(self._seen.commit_many, before.items))
         return answer
 
-    def claim_many(self, requests: list[Request]) -> list[Claim]:
+    async def claim_many(self, requests: list[Request]) -> list[Claim]:
         """Claims requests that are about to be scheduled and carry no claim."""
         items = [fingerprint(self._crawler, request) for request in requests]
         pairs = zip(requests, items, strict=True)
         notes = [self._note(request, (item.hex(),)) for request, item in pairs]
-        answers = self._seen.claim_many(items, notes=notes)
+        answers = await self._calls.run(partial(self._seen.claim_many, items, notes=notes))
         for request, item, answer in zip(requests, items, answers, strict=True):
             if answer is Claim.NEW:
                 self._held.add(request, (item.hex(),), queued=True)
@@ -137,7 +141,7 @@ class InFlight:
                 self._note_of_running(request, claim),
             )
             again = partial(self._seen.claim_many, [first], None, [text], self._seen.session)
-            self._try("noted", again)
+            self._later("noted", again)
         claim = RequestClaim.of(request) or claim
         self._running[claim.fingerprints[0]] = request
         own = self._hex(request)
@@ -185,7 +189,7 @@ class InFlight:
         claim = self._held.of(request)
         if claim:
             self._forget(claim)
-            self._try("released", lambda: self._seen.release_many(claim.items))
+            self._later("released", partial(self._seen.release_many, claim.items))
             count(self._crawler, "tbloom/released")
 
     def settle(self) -> None:
@@ -222,12 +226,15 @@ class InFlight:
             items += claim.items
             pages += 1
             self._forget(claim)
-        if items and self._try("marked", lambda: self._seen.commit_many(items)):
-            count(self._crawler, "tbloom/done", pages)
+        if items:
+            commit = partial(self._seen.commit_many, items)
+            self._later("marked", commit, lambda: count(self._crawler, "tbloom/done", pages))
 
-    async def stored(self) -> None:
-        """Returns once the feeds are stored, so that the last pages can be marked."""
+    async def finish(self) -> None:
+        """Returns once the feeds are stored, and what can be marked is."""
         await self._unstored.closed()
+        self.settle()
+        await self._calls.run(lambda: None)
 
     def is_idle(self) -> bool:
         """Nothing is queued or running here, and nothing can be taken over, now or soon."""
@@ -239,6 +246,7 @@ class InFlight:
         self._release([*filter(self._results.may_try_again, left)])
         try:
             # A process that shares the queue has lost what is left of it.
+            self._calls.now(lambda: None)  # what was posted comes first
             if self._held.handed_over:
                 self._held.handed_over = False
                 self._seen.end_session()
@@ -261,7 +269,7 @@ class InFlight:
     def _release(self, fingerprints: Iterable[str]) -> None:
         items = [bytes.fromhex(first) for first in fingerprints]
         if items:
-            self._try("released", lambda: self._seen.release_many(items))
+            self._later("released", partial(self._seen.release_many, items))
             count(self._crawler, "tbloom/released", len(items))
             for item in items:
                 del self._held.numbers[item.hex()]
@@ -278,7 +286,8 @@ class InFlight:
     ) -> Claim:
         item, within = bytes.fromhex(fingerprints[0]), request.meta.get(WITHIN)
         try:
-            return self._seen.claim(item, within, note, previous_owner)
+            claim = partial(self._seen.claim, item, within, note, previous_owner)
+            return self._calls.now(claim)
         except (RedisError, FilterFull):
             self._running.clear()  # their links may be lost: they are not done, and left to the next crawl
             raise
@@ -328,16 +337,31 @@ class InFlight:
         self._running.pop(first, None)
         self._results.forget(first)
 
-    def _try(self, what: str, call: Callable[[], object]) -> bool:
-        """Makes a call that the crawl can do without; returns True if it succeeds."""
-        if self._end.has_begun:  # the next crawl takes it over
-            return False
+    def _later(
+        self, what: str, call: Callable[[], object], then: Callable[[], object] = lambda: None
+    ) -> None:
+        """Makes a call that the crawl can do without and does not wait for, and calls ``then`` if it succeeds."""
+
+        def made(future: Future[object]) -> None:
+            error = future.exception()
+            if error is None:
+                then()
+            elif isinstance(error, RedisError | TBloomError):
+                self._meet(error, what)
+            else:
+                raise error
+
+        if not self._end.has_begun:  # else the next crawl takes it over
+            self._calls.post(call, made)
+
+    def _try(self, what: str, call: Callable[[], object]) -> None:
+        """Makes a call that the crawl can do without."""
+        if self._end.has_begun:
+            return
         try:
             call()
         except (RedisError, TBloomError) as error:
             self._meet(error, what)
-            return False
-        return True
 
     def _meet(self, error: RedisError | TBloomError, what: str) -> None:
         """Logs an error, and ends the crawl where no policy says otherwise."""
