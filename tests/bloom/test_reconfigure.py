@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import ConfigMismatch, FilterFull, TimeBloom
+from tbloom import ConfigMismatch, TimeBloom
 from tbloom.bloom.config import configure
 from tests.helpers.flows import flow_of, replies_to, script_of
 from tests.helpers.making import Make
@@ -207,18 +207,6 @@ async def test_a_shard_with_parameters_that_can_not_change_stays_as_it_is(
         await new.reconfigure()
     await new.clear()
     assert all(await new.add_many(items))
-
-
-async def test_growth_can_be_turned_off_for_a_filter_that_grew(clockwork: Any, make: Make) -> None:
-    await make(url=clockwork.server.url, capacity=100, error_rate=1e-9).add_many(
-        map(str, range(800))
-    )
-    fixed = make(url=clockwork.server.url, capacity=100, error_rate=1e-9, grow=False)
-    await fixed.reconfigure()
-    clockwork.set("2019-06-04 12:00:00")
-    assert all(await fixed.add_many(f"new {i}" for i in range(100)))
-    with pytest.raises(FilterFull):
-        await fixed.add("one more")
 
 
 def interrupted(client: redis.Redis, flow: Any, meanwhile: Callable[[], None]) -> None:
