@@ -20,7 +20,7 @@ import redis
 
 from tbloom import FilterFull, TimeBloom
 from tbloom.bloom.layout import Layout
-from tbloom.cli.commands.importing.resume import Progress, ResumeFile
+from tbloom.cli.commands.importing import Progress, ResumeFile
 from tests.helpers import servers
 from tests.helpers.commands import refused, tbloom
 from tests.helpers.making import missing
@@ -119,8 +119,9 @@ def test_a_set_is_imported(url: str, name: str, stored_set: str) -> None:
     with TimeBloom.from_url(url, name) as seen:
         assert all(seen.contains_many(fingerprint(i) for i in range(3000)))
         assert held(seen) == {labels(seen)[-1]: 3000}
-        again = tbloom("import", "--url", url, name, "--from-set", stored_set)
+        again = tbloom("import", "--url", url, name, "--from-set", stored_set, "--json")
         assert "3,000 items read, 0 new, 3,000 already seen" in again.stderr
+        assert {"read": 3000, "new": 0, "seen": 3000} == json.loads(again.stdout)
         assert held(seen) == {labels(seen)[-1]: 3000}
     quiet = tbloom("import", "--url", url, name, "--from-set", stored_set, "--quiet")
     assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, "", "")

@@ -14,8 +14,8 @@ import pytest
 import redis
 
 from tbloom import TimeBloom
-from tbloom.cli.commands.watch.rates import Rates
 from tbloom.cli.kit import formats
+from tbloom.cli.kit.rates import Rates
 from tbloom.demo.localredis import LocalRedis, find_binary
 from tests.helpers.commands import TBLOOM, refused, started, tbloom
 from tests.helpers.making import missing

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
 from tbloom.cli.kit import filters, lines
 from tbloom.cli.kit.errors import CommandError
 from tbloom.engine.flow import text
-from tbloom.engine.urls import without_secrets
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Callable, Iterator
     from contextlib import ExitStack
+
+    from tbloom.cli.kit.filters import Server
 
 #: Members per SSCAN: less than a millisecond of the server's time.
 _MEMBERS = 1000
@@ -62,26 +62,26 @@ class SetOfFingerprints:
 
     unit = "items"
 
-    def __init__(self, option: str, url: str, client: Any, key: str) -> None:
-        self._option, self._client, self._key = option, client, key
-        self.name = f"set {key!r} on {without_secrets(url)}"
-        kind = text(client.type(key))
+    def __init__(self, option: str, server: Server, key: str) -> None:
+        self._option, self._server, self._key = option, server, key
+        self.name = f"set {key!r} on {server.place}"
+        kind = text(server.client.type(key))
         if kind == "none":
-            raise CommandError(f"{option}: there is no key {key!r} on {without_secrets(url)}")
+            raise CommandError(f"{option}: there is no key {key!r} on {server.place}")
         if kind != "set":
             raise CommandError(f"{option}: key {key!r} holds a {kind}, not a set")
-        self.total: int | None = client.scard(key)
+        self.total: int | None = server.client.scard(key)
 
     @property
     def mark(self) -> str:
         """The id of the server process, whose cursors are not valid in another one."""
-        node = filters.node_of(self._client, self._key)
-        return str(self._client.info("server", **node)["run_id"])
+        node = self._server.node_of(self._key)
+        return str(self._server.client.info("server", **node)["run_id"])
 
     def pages(self, position: int) -> Iterator[Page]:
         """Pages of members, as SSCAN returns them."""
         while True:
-            position, members = self._client.sscan(self._key, position, count=_MEMBERS)
+            position, members = self._server.client.sscan(self._key, position, count=_MEMBERS)
             yield Page(_fingerprints(f"{self._option} {self._key}", members), position)
             if not position:
                 return
@@ -136,10 +136,9 @@ class Records:
             yield Page(items, position)
 
 
-def stored_set(stack: ExitStack, arguments: argparse.Namespace, option: str, key: str) -> Source:
-    """The set with that key, on the server of --from-url (that of --url)."""
-    url = arguments.url if arguments.from_url is None else arguments.from_url
-    return SetOfFingerprints(option, url, stack.enter_context(filters.connect(url)), key)
+def stored_set(stack: ExitStack, url: str, option: str, key: str) -> Source:
+    """The set with that key; ``option`` is for errors."""
+    return SetOfFingerprints(option, stack.enter_context(filters.connect(url)), key)
 
 
 def seen_file(stack: ExitStack, path: str) -> Source:
