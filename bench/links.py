@@ -18,8 +18,8 @@ from scrapy.http import HtmlResponse
 from scrapy.settings import Settings
 from scrapy.utils.request import RequestFingerprinter
 from scrapy_redis.dupefilter import RFPDupeFilter
-
 from tbloom.demo.links import is_page
+
 from tbloom.demo.localredis import LocalRedis
 from tbloom.demo.site import Folder, Gazette, Site
 from tbloom.scrapy import DupeFilter

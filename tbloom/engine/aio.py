@@ -9,15 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from redis import asyncio
 from redis.asyncio.retry import Retry
 
+from tbloom.engine.async_connections import AsyncConnections, cancellable
 from tbloom.engine.client import Store
-from tbloom.engine.connections import (
-    CAN_KEEP,
-    AsyncConnections,
-    as_disconnected,
-    cancellable,
-    in_turns,
-    options,
-)
+from tbloom.engine.connections import CAN_KEEP, as_disconnected, in_turns, options
 from tbloom.engine.flow import Call, Flow
 from tbloom.engine.retries import as_redis_error
 from tbloom.engine.together import Tasks

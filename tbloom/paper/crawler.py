@@ -15,8 +15,12 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from scrapy import Request, Spider
+from scrapy.core.engine import ExecutionEngine
+from scrapy.crawler import CrawlerProcess
+from scrapy_redis.queue import FifoQueue
+from scrapy_redis.scheduler import Scheduler
 
-from tbloom.demo.crawler import crawl, say
+from tbloom.scrapy import DupeFilter
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -25,6 +29,27 @@ if TYPE_CHECKING:
     from twisted.python.failure import Failure
 
 _ENQUEUED = "scheduler/enqueued/redis"
+
+
+_SETTINGS: dict[str, Any] = {
+    "SCHEDULER": Scheduler,
+    # The default queue, a sorted set, would hide duplicate requests.
+    "SCHEDULER_QUEUE_CLASS": FifoQueue,
+    # The crawler that ends first must not delete the queue.
+    "SCHEDULER_PERSIST": True,
+    "DUPEFILTER_CLASS": DupeFilter,
+    "CONCURRENT_REQUESTS": 4,
+    "RETRY_ENABLED": False,
+    "HTTPPROXY_ENABLED": False,
+    "TELNETCONSOLE_ENABLED": False,
+    "LOG_LEVEL": "ERROR",
+}
+
+
+def say(**message: Any) -> None:
+    """Sends a message to the parent."""
+    sys.stdout.write(json.dumps(message) + "\n")
+    sys.stdout.flush()
 
 
 class ListSpider(Spider):
@@ -60,4 +85,8 @@ class ListSpider(Spider):
 
 
 if __name__ == "__main__":
-    sys.exit(crawl(ListSpider, json.loads(sys.argv[1])))
+    # An idle engine looks into its queue every 5 s; Scrapy has no setting for that.
+    ExecutionEngine._SLOT_HEARTBEAT_INTERVAL = 0.05  # noqa: SLF001
+    process = CrawlerProcess({**_SETTINGS, **json.loads(sys.argv[1])})
+    process.crawl(ListSpider)
+    process.start()

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from tbloom.bloom.sync import TimeBloom
 from tbloom.cli.kit.errors import CommandFailed
 from tbloom.demo import gazette
-from tbloom.demo.fleet import Fleet
-from tbloom.demo.site import Gazette, serve
+from tbloom.demo.site import serve
+from tbloom.paper.fleet import Fleet
 from tbloom.paper.rates import HASHES
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def make(client: redis.Redis, url: str, plan: Plan, reporter: Reporter) -> Crawl
     period = _SHORTEST
     for _ in range(_TRIES):
         client.flushall()
-        with serve(Gazette()) as server, contextlib.suppress(_TooSlow):
+        with serve(None) as server, contextlib.suppress(_TooSlow):
             return _Experiment(client, url, plan, server, period).make(reporter)
         reporter.say(f"  a crawl took longer than {period} s: all crawls again, with longer slices")
         period *= 2
@@ -138,7 +138,7 @@ class _Experiment:
         title = f"{plan.crawls} crawls by {_CRAWLERS} processes, one each {plan.noun} of {self._period} s"
         with (
             reporter.count(title, plan.crawls * PAGES) as advance,
-            Fleet(_CRAWLERS, self._settings, self._client.ping, "tbloom.paper.crawler") as fleet,
+            Fleet(_CRAWLERS, self._settings, self._client.ping) as fleet,
         ):
             slices = [self._window.slice_at(self._now())]
             for number in range(plan.crawls):

@@ -28,9 +28,9 @@ from tbloom import Claim, TimeBloom
 from tbloom.cli import main
 from tbloom.cli.kit import exportfile, filters
 from tbloom.cli.kit.exportfile import Header, Part, Reader, Shard, Writer
-from tbloom.demo.localredis import LocalRedis
 from tests.helpers import servers
 from tests.helpers.commands import process, refused, started, tbloom
+from tests.helpers.localredis import LocalRedis
 from tests.helpers.making import missing
 
 #: Keys that are not exported: kept answers, and claims.

@@ -23,9 +23,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from tbloom import Claim, ConfigError, TimeBloom
 from tbloom.bloom.info import FilterInfo
 from tbloom.cli.metrics import FilterCollector
-from tbloom.demo.localredis import LocalRedis, find_binary, free_port
 from tbloom.scrapy.counts.counters import KINDS
 from tests.helpers.commands import TBLOOM, refused, tbloom
+from tests.helpers.localredis import LocalRedis, find_binary, free_port
 from tests.helpers.making import missing
 from tests.helpers.schedulers import ADDON, SETTINGS
 

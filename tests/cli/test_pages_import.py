@@ -29,7 +29,9 @@ def crawl(tmp_path: Path) -> Path:
     """A WARC file with three pages, a request, and a damaged place."""
     file = tmp_path / "crawl.warc.gz"
     file.write_bytes(
-        MEMBERS.packed([*PAGES[:2], record("request", url(0), b""), b"garbage", PAGES[2]])
+        MEMBERS.packed(
+            [*PAGES[:2], record("request", url(0), b"GET / HTTP/1.1\r\n\r\n"), b"garbage", PAGES[2]]
+        )
     )
     return file
 

@@ -16,8 +16,8 @@ import redis
 from tbloom import TimeBloom
 from tbloom.cli.kit import formats
 from tbloom.cli.kit.rates import Rates
-from tbloom.demo.localredis import LocalRedis, find_binary
 from tests.helpers.commands import TBLOOM, refused, started, tbloom
+from tests.helpers.localredis import LocalRedis, find_binary
 from tests.helpers.making import missing
 
 LINE = re.compile(

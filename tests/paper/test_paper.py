@@ -15,7 +15,6 @@ import redis
 from tbloom.bloom.sizing import rate_at, whole_blocks, window_rate
 from tbloom.cli.kit.classic import classic_hashes
 from tbloom.cli.kit.progress import Reporter
-from tbloom.demo.localredis import find_binary
 from tbloom.paper import memory, page, rates
 from tbloom.paper.crawls import DAYS, HOURS, Crawls, Plan
 from tbloom.paper.figures import Figures
@@ -23,6 +22,7 @@ from tbloom.paper.memory import Memory, Size
 from tbloom.paper.racing import PaperFilter, Race, fingerprints
 from tbloom.paper.rates import Best, WindowRate
 from tests.helpers.commands import process, refused, tbloom
+from tests.helpers.localredis import find_binary
 from tests.helpers.making import missing
 
 QUIET = Reporter(stderr=True, quiet=True)

@@ -29,4 +29,4 @@ def command(*, as_json: bool, **given: Any) -> int:
 
     Exit code 1: a figure is not as promised.
     """
-    return demo.run(Namespace(json=as_json, url=None, max_pages=None, **given))
+    return demo.run(Namespace(json=as_json, **given))

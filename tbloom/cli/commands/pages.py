@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import click
@@ -18,11 +16,9 @@ from tbloom.cli.kit.command import Group, at_most_one
 from tbloom.cli.kit.errors import CommandFailed
 from tbloom.cli.kit.progress import Reporter
 from tbloom.errors import StoreLocked
-from tbloom.pages import PageStore
+from tbloom.pages import PageStore, calendar, config, opening, page
 
 _READ_BYTES = 1 << 20
-#: More than a page may have.
-_TOO_MANY_BYTES = (1 << 30) + 1
 #: Commands that warn of pages that they can't read, and go on.
 _WARNING = {"ls", "import", "export"}
 
@@ -84,11 +80,13 @@ def put(*, path: str, url: str, body: str | None, codec: str, **given: Any) -> N
     The URL is http:// or https://, and not normalized. The body is read from the file, or from standard input.
     """
     like = {name: given.pop(name) for name in ("granularity", "slices", "tz")}
-    if not Path(path).is_dir() or not any(Path(path).iterdir()):
-        # A wrong argument is found in a store that is thrown away, so that it creates none.
-        with tempfile.TemporaryDirectory() as folder, PageStore(folder, **like) as trial:
-            trial.put(url, b"", **given)
+    given["at"] = given["at"] or calendar.now()
+    # All arguments are checked first, so that a wrong one creates no store.
+    page.check_page(url, b"", **given)
+    calendar.Calendar(config.given(**like) or config.PagesConfig(None)).slice_of(given["at"])
+    opening.folder(path)
     content = _body(body or "-")
+    page.check_page(url, content, **given)
     with PageStore(path, **like, codec=codec) as store, interrupts.step():
         store.put(url, content, **given)
 
@@ -98,7 +96,7 @@ def _body(name: str) -> bytes:
     chunks, size = [], 0
     with ExitStack() as stack:
         file = lines.open_file(stack, name)
-        while size < _TOO_MANY_BYTES and (chunk := file.read(_READ_BYTES)):
+        while size <= page.MAX_BYTES and (chunk := file.read(_READ_BYTES)):
             chunks.append(chunk)
             size += len(chunk)
     return b"".join(chunks)
@@ -191,17 +189,16 @@ def delete(*, path: str, url: str) -> None:
 
 @command.command(example="tbloom pages verify pages")
 @pagetext.path_argument
-@pagetext.jobs_option
 @options.as_json
 @options.quiet
-def verify(*, path: str, jobs: int | None, as_json: bool, quiet: bool) -> int:
+def verify(*, path: str, as_json: bool, quiet: bool) -> int:
     """Reads all records, and prints the problems of records and index.
 
     Nothing is changed. Exit code 1: there are problems.
     """
     reporter = Reporter(stderr=True, quiet=quiet)
     with _reading(path) as store, warcs.bar(reporter, "Verifying") as progress:
-        report = store.verify(progress, jobs=jobs)
+        report = store.verify(progress)
     if as_json:
         found = {"pages": report.pages, "records": report.records, "problems": report.problems}
         output.print_json(found)
@@ -218,9 +215,8 @@ def verify(*, path: str, jobs: int | None, as_json: bool, quiet: bool) -> int:
 
 @command.command(example="tbloom pages rebuild pages")
 @pagetext.path_argument
-@pagetext.jobs_option
 @options.quiet
-def rebuild(*, path: str, jobs: int | None, quiet: bool) -> None:
+def rebuild(*, path: str, quiet: bool) -> None:
     """Rebuilds the index from the WARC files.
 
     The old index stays until the new one is complete.
@@ -232,7 +228,7 @@ def rebuild(*, path: str, jobs: int | None, quiet: bool) -> None:
             progress(done, total)
             look()
 
-        info = PageStore.rebuild(path, advance, jobs=jobs)
+        info = PageStore.rebuild(path, advance)
     reporter.say(
         f"{formats.counted(info.pages, 'page')}, {formats.counted(info.records, 'record')} in "
         f"{formats.counted(info.segments, 'segment')}; index {formats.size(info.index_bytes)}"

@@ -32,12 +32,6 @@ _KEY = "key:"
 path_argument = click.argument("path", type=click.Path())
 #: A page's URL, or key:HEX.
 address_argument = click.argument("url", metavar="URL")
-jobs_option = click.option(
-    "--jobs",
-    type=int,
-    metavar="N",
-    help="read the WARC files in N processes (as many as this process may use CPUs)",
-)
 
 
 def codec_option(default: str | None, shown: str) -> Callable[[F], F]:

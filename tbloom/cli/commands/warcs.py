@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
 import os
 import sys
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -22,13 +20,13 @@ from tbloom.cli.kit.errors import CommandError
 from tbloom.cli.kit.progress import Reporter
 from tbloom.errors import ConfigError
 from tbloom.pages import PageStore, export_warc, import_warc
+from tbloom.pages.exchange.warcs import is_warc
 
 if TYPE_CHECKING:
     from tbloom.items import Item
 
 #: Bytes between two steps of a progress bar: most records are much smaller.
 _STEP_BYTES = 1 << 20
-_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
 
 @click.command(
@@ -181,19 +179,7 @@ def _files(stack: ExitStack, word: str, target: Path) -> list[str | BinaryIO]:
             raise ConfigError("source", word, "another store than the one to import into")
         PageStore(source, readonly=True).close()
         return [str(file) for file in sorted(source.glob("*.warc*"))]
-    if not _is_warc(stack, word):
+    lines.open_file(stack, word)  # raises if there is none
+    if not is_warc(source):
         raise ConfigError("source", word, "a WARC file, or a page store")
     return [word]
-
-
-def _is_warc(stack: ExitStack, word: str) -> bool:
-    """The file begins as WARC files do."""
-    file = lines.open_file(stack, word)
-    begin = file.read(5)
-    if begin.startswith(_GZIP):
-        file.seek(0)
-        try:
-            begin = gzip.GzipFile(fileobj=file).read(5)
-        except (OSError, EOFError, zlib.error):
-            return False
-    return begin == b"WARC/" or begin.startswith(_ZSTD) or begin[1:4] == b"\x2a\x4d\x18"
