@@ -81,7 +81,7 @@ def command(
             source = sources.stored_set(stack, from_url or url, "--with-set", with_set)
         else:
             source = sources.line_file(stack, with_lines or "-")
-        exact = (page.items for page in source.pages(0))
+        exact = (items for items, _ in source.pages(0))
         total = source.total if source.unit == "items" else None
         items, found = _ask(reporter, "Comparing", seen, total, exact)
         _, hits = _ask(reporter, "Measuring", seen, number, _random(number))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 import click
 
@@ -111,10 +110,10 @@ def command(
             reporter.say(f"Going on after {formats.counted(begun.read, 'item')}")
         began = time.monotonic()
         advance = stack.enter_context(reporter.count("Importing", source.total, source.unit))
-        for page in source.pages(progress.position):
+        for items, position in source.pages(progress.position):
             with interrupts.step():
-                new = target.import_many(page.items, slice)
-                progress = progress.after(page.position, len(page.items), new)
+                new = target.import_many(items, slice)
+                progress = progress.after(position, len(items), new)
                 file.keep(progress)
             advance(progress.read if source.unit == "items" else progress.position)
         seconds = max(time.monotonic() - began, 1e-3)
@@ -166,10 +165,6 @@ class Progress:
         """The progress after one more page: its position, and its number of items read and new."""
         return replace(self, position=position, read=self.read + read, new=self.new + new)
 
-    def is_same_import(self, other: Progress) -> bool:
-        """Both have the same source and target."""
-        return (self.source, self.target) == (other.source, other.target)
-
 
 class ResumeFile:
     """The progress, kept in a file; without a path, it is not kept."""
@@ -180,10 +175,8 @@ class ResumeFile:
     def begin(self, fresh: Progress, *, is_valid: Callable[[Progress], bool]) -> Progress:
         """The file's progress if it ``is_valid``, else ``fresh``. Raises CommandError where the file can't be written."""
         known = self._read()
-        if known is not None and not known.is_same_import(fresh):
-            raise CommandError(
-                f"--resume {self._path}: belongs to another import, from {known.source} into {known.target}"
-            )
+        if known is not None and (known.source, known.target) != (fresh.source, fresh.target):
+            raise self._error(f"belongs to another import, from {known.source} into {known.target}")
         is_good = known is not None and known.mark == fresh.mark and is_valid(known)
         progress = known if known is not None and is_good else fresh
         self.keep(progress)
@@ -196,9 +189,9 @@ class ResumeFile:
         beside = self._path.with_name(f"{self._path.name}.tmp")
         try:
             beside.write_text(json.dumps(asdict(progress)), encoding="utf-8")
-            os.replace(beside, self._path)  # noqa: PTH105 - its name says "replace"
+            beside.replace(self._path)
         except OSError as error:
-            raise CommandError(f"--resume {self._path}: {error.strerror}") from None
+            raise self._error(error.strerror) from None
 
     def remove(self) -> None:
         """Removes the file of a finished import."""
@@ -209,26 +202,23 @@ class ResumeFile:
         if self._path is None:
             return None
         try:
-            values = json.loads(self._path.read_bytes())
+            return _progress(json.loads(self._path.read_bytes()))
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise CommandError(f"--resume {self._path}: {error.strerror}") from None
-        except ValueError:
-            values = None
-        if not _is_progress(values):
-            raise CommandError(
-                f"--resume {self._path}: expected a file by 'tbloom import', or a new name"
-            )
-        return Progress(**values)
+            raise self._error(error.strerror) from None
+        except (ValueError, TypeError):
+            raise self._error("expected a file by 'tbloom import', or a new name") from None
+
+    def _error(self, text: str | None) -> CommandError:
+        return CommandError(f"--resume {self._path}: {text}")
 
 
-def _is_progress(values: Any) -> bool:
-    """The values have the names and types of a Progress."""
-    texts, numbers = ("source", "target", "mark"), ("position", "read", "new")
-    return (
-        isinstance(values, dict)
-        and values.keys() == {*texts, *numbers}
-        and all(isinstance(values[name], str) for name in texts)
-        and all(type(values[name]) is int and values[name] >= 0 for name in numbers)
-    )
+def _progress(values: Any) -> Progress:
+    """The progress in a file; raises TypeError or ValueError where it is another program's."""
+    progress = Progress(**values)
+    for name, kind in get_type_hints(Progress).items():
+        value = getattr(progress, name)
+        if type(value) is not kind or (kind is int and value < 0):
+            raise TypeError
+    return progress
