@@ -5,15 +5,16 @@ from __future__ import annotations
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from tbloom.bloom import sizing
 from tbloom.bloom.config import Config, configure
-from tbloom.cli.commands.plan import rates
-from tbloom.cli.kit import formats, numbers, output, parameters
+from tbloom.cli.kit import error_rates, formats, numbers, options, output
+from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
 from tbloom.errors import ConfigError
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Callable
 
     from rich.table import Table
@@ -28,41 +29,32 @@ _DAY_MS = 86_400_000
 _MOMENTS = 100
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The filter's parameters, --memory, --table, --json."""
-    parameters.add_arguments(parser)
-    parser.add_argument(
-        "--memory",
-        type=numbers.memory,
-        metavar="SIZE",
-        help="memory for the window, such as 2GB: computes the capacity that fits, or with --capacity the error rate",
-    )
-    parser.add_argument(
-        "--table",
-        action="store_true",
-        help="the error rate of one filter for 2 to 32 bits per item and 1 to 8 hashes, with tbloom's choice marked",
-    )
-    parser.add_argument("--json", action="store_true", help="as JSON")
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Prints the plan, or the table."""
-    given = parameters.given(arguments)
-    if arguments.table:
-        if given or arguments.memory:
+@click.command(cls=Command, example="tbloom plan --capacity 1e8 --slices 7")
+@options.parameters
+@click.option(
+    "--memory",
+    type=numbers.memory,
+    metavar="SIZE",
+    help="memory for the window, such as 2GB: computes the capacity that fits, or with --capacity the error rate",
+)
+@click.option(
+    "--table",
+    is_flag=True,
+    help="the error rate of one filter for 2 to 32 bits per item and 1 to 8 hashes, with tbloom's choice marked",
+)
+@options.as_json
+def command(memory: int | None, *, table: bool, as_json: bool, **parameters: Any) -> None:
+    """Computes the memory of a filter, or what fits into a given memory."""
+    given = options.given(parameters)
+    if table:
+        if given or memory:
             raise CommandError("--table: give no parameters; it is the same for all filters")
-        rows = rates.rows()
-        if arguments.json:
-            output.print_json([row._asdict() for row in rows])
-        else:
-            output.console().print(rates.table(rows))
-        return 0
-    made = plan(_config(given, arguments.memory))
-    if arguments.json:
-        output.print_json(made)
-    else:
-        output.console().print(_table(made))
-    return 0
+        rows = error_rates.rows()
+        found = [row._asdict() for row in rows]
+        output.show(found, lambda: error_rates.table(rows), as_json=as_json)
+        return
+    made = plan(_config(given, memory))
+    output.show(made, lambda: _table(made), as_json=as_json)
 
 
 def plan(config: Config) -> dict[str, Any]:

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from tbloom.bloom.config import Config
-    from tbloom.cli.kit.exportfile import Contents, Part, Reader, Shard
-    from tbloom.engine.scripts import Script
+    from tbloom.cli.kit.exportfile import Manifest, Part, Shard
 
 _RESTORE_PIECE = Script("bloom/restore_piece")
 _RESTORE_SHARD = Script("bloom/restore_shard")
@@ -49,10 +48,12 @@ class Upload:
         self._keys: dict[Part, str] = {}
         self._kept = time.monotonic()
 
-    def send(self, reader: Reader, wanted: set[Part]) -> Iterator[int]:
-        """Uploads these parts of the file; yields the number of bytes sent, after each piece."""
+    def send(
+        self, parts: Iterable[tuple[Part, Iterable[bytes]]], wanted: set[Part]
+    ) -> Iterator[int]:
+        """Uploads the wanted ones of these parts; yields the number of bytes sent, after each piece."""
         done = 0
-        for part, pieces in reader.parts():
+        for part, pieces in parts:
             if part not in wanted:
                 continue
             key = self._keys[part] = self._config.keys.incoming(*part.place, self._token)
@@ -65,11 +66,11 @@ class Upload:
                 yield done
             self._keep_alive()
 
-    def install(self, contents: Contents) -> None:
+    def install(self, manifest: Manifest) -> None:
         """Installs all parts, by one script call for each shard."""
         config = self._config
         # The window may have moved on since the export began.
-        expires = self._until(contents.header.expires, self._keys)
+        expires = self._until(manifest.header.expires, self._keys)
         parts: dict[int, list[Part]] = {}
         for part in self._keys:
             parts.setdefault(part.shard, []).append(part)
@@ -79,7 +80,7 @@ class Upload:
         ):
             raise self._begun()
         try:
-            for shard in contents.shards:
+            for shard in manifest.shards:
                 if shard.shard in parts:  # other shards have no items
                     self._install(shard, parts[shard.shard])
         except BaseException:
@@ -88,9 +89,9 @@ class Upload:
                     filters.of_config(self._client, config).clear()
             raise
         self._keys.clear()
-        if contents.header.fingerprinter:
+        if manifest.header.fingerprinter:
             key = config.keys.fingerprinter()
-            self._client.set(key, contents.header.fingerprinter, pxat=until)
+            self._client.set(key, manifest.header.fingerprinter, pxat=until)
 
     def __enter__(self) -> Self:
         return self

@@ -1,4 +1,4 @@
-"""Pages, and the figures of a store, as text."""
+"""Pages, and the figures of a store, as text; and the arguments that name them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import sys
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from http.client import responses
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import click
 from rich.console import Group
 
 from tbloom.cli.kit import formats, output
@@ -18,7 +19,7 @@ from tbloom.errors import ConfigError
 from tbloom.items import encode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
     from rich.console import RenderableType
     from rich.table import Table
@@ -26,10 +27,24 @@ if TYPE_CHECKING:
     from tbloom.items import Item
     from tbloom.pages import Page, PagesInfo
 
+F = TypeVar("F", bound="Callable[..., Any]")
 _KEY = "key:"
+path_argument = click.argument("path", type=click.Path())
+#: A page's URL, or key:HEX.
+address_argument = click.argument("url", metavar="URL")
 
 
-def address(text: str) -> Item:
+def codec_option(default: str | None, shown: str) -> Callable[[F], F]:
+    """--codec."""
+    return click.option(
+        "--codec",
+        type=click.Choice(["gzip", "zstd", "identity"]),
+        default=default,
+        help=f"how pages are compressed ({shown})",
+    )
+
+
+def address_of(text: str) -> Item:
     """The address that a word means: a URL, or the bytes of ``key:HEX``."""
     if not text.startswith(_KEY):
         return text
@@ -52,7 +67,7 @@ def as_line(page: Page) -> str:
     return line if address == url else f"{line} {address}"
 
 
-def as_json(page: Page) -> str:
+def as_json_line(page: Page) -> str:
     """All but the body, in a line of ASCII, which no terminal takes for escapes."""
     values = {
         "url": page.url,
@@ -71,13 +86,6 @@ def http_head(page: Page) -> bytes:
     status = f"HTTP/1.1 {page.status} {responses.get(page.status, '')}".rstrip()
     lines = [status, *(f"{name}: {value}" for name, value in page.headers), ""]
     return "".join(f"{line}\r\n" for line in lines).encode("latin-1")
-
-
-def write_lines(lines: Iterable[str]) -> None:
-    """Writes lines to standard output as they come, in UTF-8."""
-    for line in lines:
-        if sys.stdout is not None:  # the shell may have closed it
-            sys.stdout.buffer.write(f"{line}\n".encode())
 
 
 def as_dict(info: PagesInfo) -> dict[str, Any]:
@@ -101,7 +109,7 @@ def as_table(info: PagesInfo) -> RenderableType:
 
 def _totals(info: PagesInfo) -> str:
     size = formats.size(info.bytes - info.index_bytes)
-    each = f", {formats.size(info.bytes / info.pages)} per page" if info.pages else ""
+    each = f"; in all {formats.size(info.bytes / info.pages)} per page" if info.pages else ""
     return (
         f"{formats.counted(info.records, 'record')} in {formats.counted(info.segments, 'segment')}, {size}; "
         f"index {formats.size(info.index_bytes)}{each}"

@@ -6,21 +6,22 @@ import sys
 import time
 from contextlib import closing, suppress
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import click
 import redis
 from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from tbloom.cli.commands.watch.rates import Rates
-from tbloom.cli.kit import filter_info, filters, formats, interrupts, numbers, output
+from tbloom.cli.kit import filter_info, filters, formats, interrupts, numbers, options, output
+from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError, one_line
 from tbloom.cli.kit.progress import can_animate
+from tbloom.cli.kit.rates import Rates
 from tbloom.errors import TBloomError
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Callable
 
     from rich.console import RenderableType
@@ -35,32 +36,46 @@ _OTHER_LINES = 12
 _FAILURES = (redis.RedisError, redis.exceptions.RedisClusterException, TBloomError, CommandError)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """NAME, --url, --all, --every, --once."""
-    filters.add_arguments(parser)
-    filter_info.add_all(parser)
-    parser.add_argument(
-        "--every",
-        type=numbers.pause,
-        default=2.0,
-        metavar="SECONDS",
-        help="time between two looks (2)",
-    )
-    parser.add_argument("--once", action="store_true", help="look once")
+@click.command(cls=Command, example="tbloom watch news --every 5")
+@options.name
+@options.url
+@options.all_slices
+@click.option(
+    "--every",
+    type=numbers.pause,
+    default="2",
+    metavar="SECONDS",
+    help="time between two looks (2)",
+)
+@click.option("--once", is_flag=True, help="look once")
+def command(name: str, url: str, every: float, *, empty: bool, once: bool) -> None:
+    """Shows a filter live, with its new items per second.
 
-
-def run(arguments: argparse.Namespace) -> int:
-    """Shows the filter until Ctrl-C, which is the normal end."""
+    Ctrl-C is the normal end.
+    """
     console = output.console()
-    shown = Screen(console, empty=arguments.all) if can_animate(console) else Lines()
+    shown = Screen(console, empty=empty) if can_animate(console) else Lines()
+    rates, info = Rates(_TICKS), None
     with (
         suppress(KeyboardInterrupt),
         interrupts.held_back() as look,
-        filters.connect(arguments.url) as client,
+        filters.connect(url) as server,
         closing(shown),
     ):
-        _watch(arguments, client, shown, look)
-    return 0
+        while True:
+            try:
+                # Opened each time: the filter may have been cleared, or got other parameters.
+                info = server.filter(name).info(info)
+            except _FAILURES as error:
+                if info is None:
+                    raise
+                shown.failed(f"{one_line(error)}; trying again")
+            else:
+                rates.tick(time.monotonic(), {slice.label: slice.items for slice in info.slices})
+                shown.tick(info, rates)
+            if once:
+                return
+            _wait(every, look)
 
 
 class Lines:
@@ -110,27 +125,6 @@ class Screen:
     def _draw(self, first: Text) -> None:
         self._live.start()  # does nothing from the second time on
         self._live.update(Group(first, *self._frame), refresh=True)
-
-
-def _watch(
-    arguments: argparse.Namespace, client: Any, shown: Screen | Lines, look: Callable[[], None]
-) -> None:
-    rates, info = Rates(_TICKS), None
-    while True:
-        try:
-            # Opened each time: the filter may have been cleared, or got other parameters.
-            seen = filters.open_stored(arguments.url, client, arguments.name)
-            info = seen.info(info)
-        except _FAILURES as error:
-            if info is None:
-                raise
-            shown.failed(f"{one_line(error)}; trying again")
-        else:
-            rates.tick(time.monotonic(), {slice.label: slice.items for slice in info.slices})
-            shown.tick(info, rates)
-        if arguments.once:
-            return
-        _wait(arguments.every, look)
 
 
 def _wait(seconds: float, look: Callable[[], None]) -> None:
