@@ -120,7 +120,7 @@ def _add_putting(verb: Callable[..., argparse.ArgumentParser]) -> None:
 def _add_importing(verb: Callable[..., argparse.ArgumentParser]) -> None:
     parser = verb(
         "import",
-        "store the pages of WARC files, of another store, or of Scrapy's cache",
+        "store the pages of WARC files, or of another store",
         "tbloom pages import pages crawl.warc.gz",
         " A page that the store has, fetched at the same time or later, stays; so after an interruption, the same "
         "command goes on. Damaged places are printed. Exit code 1: there are some.",
@@ -129,12 +129,7 @@ def _add_importing(verb: Callable[..., argparse.ArgumentParser]) -> None:
         "files",
         metavar="SOURCE",
         nargs="+",
-        help="a WARC file (- for standard input), a store's folder, or a folder or database of Scrapy's HTTP cache",
-    )
-    parser.add_argument(
-        "--by-fingerprint",
-        action="store_true",
-        help="Scrapy's cache is of a project with a REQUEST_FINGERPRINTER_CLASS of its own",
+        help="a WARC file (- for standard input), or a store's folder",
     )
     _add_quiet(parser)
     _add_codec(parser, "gzip", "gzip")

@@ -94,19 +94,7 @@ def _sources(stack: ExitStack, arguments: argparse.Namespace, folder: Path) -> l
         elif path.is_file() and is_warc(path):
             warcs.append(word)
         else:
-            others.append(_scrapy_cache(path, by_fingerprint=arguments.by_fingerprint))
+            if not path.exists():
+                raise CommandError(f"{path}: {os.strerror(errno.ENOENT)}")
+            raise ConfigError("source", word, "a WARC file, or a page store")
     return [WarcFiles(warcs), *others] if warcs else others
-
-
-def _scrapy_cache(path: Path, *, by_fingerprint: bool) -> Source:
-    try:
-        from tbloom.scrapy.pages.caches import caches_at  # noqa: PLC0415 - it needs Scrapy
-    except ModuleNotFoundError:
-        cache, more = None, " (Scrapy's caches need: pip install 'tbloom[scrapy]')"
-    else:
-        cache, more = caches_at(path, by_fingerprint=by_fingerprint), ", or a cache of Scrapy"
-    if cache is not None:
-        return cache
-    if not path.exists():
-        raise CommandError(f"{path}: {os.strerror(errno.ENOENT)}")
-    raise ConfigError("source", str(path), f"a WARC file, a page store{more}")
