@@ -123,8 +123,8 @@ def test_any_parameters_that_are_not_refused_keep_the_error_rate(
         *(("name", name, "no braces") for name in ("", "a{b", "a}b", "{news}", b"news", None)),
         ("name", "\ud800", "name"),  # no key: UTF-8 can't encode it
         *(("capacity", n, "whole number from 1") for n in (0, -1, True, 1e6, "1000", 10**16)),
-        *(("error_rate", p, "between 0 and 1") for p in (0, 0.0, 1, 1.0, 2, -1, "x")),
-        *(("error_rate", p, "between 0 and 1") for p in (float("nan"), float("inf"), True)),
+        *(("error_rate", p, "a float from 1e-15 to") for p in (0, 0.0, 1, 1.0, 2, -1, "x")),
+        *(("error_rate", p, "a float from 1e-15 to") for p in (float("nan"), float("inf"), True)),
         *(("hashes", k, "whole number from 1 to 64") for k in (0, -1, 65, True, 6.0, "6")),
         *(("slices", n, "whole number from 1 to 1024") for n in (0, -1, 1025, True, 7.0, "7")),
         *(
