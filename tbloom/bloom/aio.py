@@ -14,7 +14,7 @@ from redis import RedisError
 from tbloom.bloom.claims.heartbeat import run_in_task
 from tbloom.bloom.claims.held import Claim
 from tbloom.bloom.claims.verbs import ClaimVerbs
-from tbloom.bloom.usual import Usual, usual_calls
+from tbloom.bloom.exchange import Usual
 from tbloom.engine.aio import AsyncDriver
 from tbloom.errors import TBloomError
 from tbloom.items import Item
@@ -38,7 +38,7 @@ class AsyncTimeBloom(ClaimVerbs["asyncio.Redis | asyncio.RedisCluster"], AsyncDr
         exchange, lane, reply = self._exchange, None, None
         usual = self._usual
         if usual is None and self._connections.keeps:
-            usual = self._usual = usual_calls(exchange)
+            usual = self._usual = exchange.usual_calls()
         if (
             usual is not None
             and usual.calls is exchange.calls

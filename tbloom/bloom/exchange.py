@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from tbloom.bloom.config import Config
 from tbloom.bloom.hasher import by_shard, shard_of
 from tbloom.bloom.info import count_items
 from tbloom.bloom.layout import Layout, damaged
-from tbloom.bloom.script_calls import ShardCalls, SliceCalls
+from tbloom.bloom.script_calls import CONTAINS, ShardCalls, SliceCalls
 from tbloom.engine.batches import Batch
 from tbloom.engine.exchange import Exchange, ServerClock, refusal
 from tbloom.engine.flow import Flow, Status, chunks, text
 from tbloom.engine.pending import now_ms
 from tbloom.engine.server import check_stored
-from tbloom.engine.tokens import Lane
+from tbloom.engine.tokens import CallTemplate, Lane
 from tbloom.errors import FilterFull
 
 #: The limit of looks in one call: a look at each part for each item. A look takes 1 us on Redis 7.0.
@@ -24,6 +24,21 @@ from tbloom.errors import FilterFull
 _LOOKS_PER_CALL = 1_000
 
 logger = logging.getLogger(__name__)
+
+
+class Usual(NamedTuple):
+    """What the usual calls of a slice have in common: of one item, with one shard, in the slice that is current.
+
+    ``add`` and ``contains`` make them in one go. Whatever reply but the expected ones comes, or none, goes into the flow,
+    with the same token.
+    """
+
+    #: When the slice begins and ends (ns, by this machine's monotonic clock).
+    begins: int
+    ends: int
+    calls: SliceCalls
+    adding: CallTemplate
+    looking: CallTemplate
 
 
 def items_per_call(shard: ShardCalls) -> int:
@@ -59,6 +74,18 @@ class FilterExchange(Exchange):
         shards = self.config.shards
         shard = shard_of(digest, shards) if shards > 1 else 0
         return Batch([digest], shard, lane, sent=now_ms() if lane else 0)
+
+    def usual_calls(self) -> Usual | None:
+        """The usual calls of the current slice; None where calls are not usual, and before a first call has met the filter."""
+        clock, calls, batch = self.clock, self.calls, Batch([])
+        if calls is None or self.config.shards > 1:
+            return None
+        shard, window = calls.shard(0), len(calls.labels)
+        if not shard.layout.version or shard.begins_after:
+            return None
+        begins, ends = clock.monotonic_ns(calls.begins), clock.monotonic_ns(calls.ends)
+        adding, looking = calls.adding(shard, window, batch), calls.looking(CONTAINS, window, batch)
+        return Usual(begins, ends, calls, adding, looking)
 
     def clear(self, shard: int) -> Flow[None]:
         """Forgets what a shard holds."""

@@ -70,11 +70,6 @@ def columns_of(digest: bytes, count: int) -> bytes:
     return digest + b"".join(mmh3_x64_128_digest(digest, seed) for seed in range(1, count))
 
 
-def block_of(digest: bytes, blocks: int) -> int:
-    """The number of the item's block, 0 .. blocks-1."""
-    return mmh3_32_uintdigest(digest, _BLOCK_SEED) * blocks >> 32
-
-
 def shard_of(digest: bytes, shards: int) -> int:
     """The item's shard, 0 .. shards-1."""
     return mmh3_32_uintdigest(digest, _SHARD_SEED) * shards >> 32

@@ -13,8 +13,8 @@ import redis
 from tbloom.bloom.claims.heartbeat import run_in_thread
 from tbloom.bloom.claims.held import Claim
 from tbloom.bloom.claims.verbs import ClaimVerbs
+from tbloom.bloom.exchange import Usual
 from tbloom.bloom.hasher import digest
-from tbloom.bloom.usual import Usual, usual_calls
 from tbloom.bloom.verbs import Verbs
 from tbloom.engine.flow import Flow
 from tbloom.engine.sync import SyncDriver
@@ -121,7 +121,7 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
                 together.wake_next()
 
     def _prepared(self) -> Usual | None:
-        self._usual = usual_calls(self._exchange) if self._kept else None
+        self._usual = self._exchange.usual_calls() if self._kept else None
         return self._usual
 
     def _in_flow(self, flow: Flow[bool]) -> bool:

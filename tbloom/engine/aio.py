@@ -72,9 +72,10 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
 
     def _together(self) -> Tasks:
         """The tasks of this event loop whose items go together."""
-        if self._tasks is None or self._tasks.loop is not get_running_loop():
-            self._tasks = Tasks()
-        return self._tasks
+        tasks = self._tasks  # read once: another thread's loop may put its own there
+        if tasks is None or tasks.loop is not get_running_loop():
+            tasks = self._tasks = Tasks()
+        return tasks
 
     async def run(self, flow: Flow[T]) -> T:
         """The answer of a flow (``tbloom.engine.flow``), whose calls are sent as those of the verbs are."""
@@ -99,8 +100,9 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
             return replies
         retries = self._retries(calls)
         retries.take(replies)
-        if self._tasks is not None and self._tasks.loop is get_running_loop():
-            self._tasks.go_on()
+        tasks = self._tasks
+        if tasks is not None and tasks.loop is get_running_loop():
+            tasks.go_on()
         while retries.pending:
             await sleep(retries.pause)
             retries.take(await self._send_once(retries.pending))

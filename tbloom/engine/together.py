@@ -148,6 +148,9 @@ class Threads(BeginsAnew):
                 hand_out(taken, mine.asked.run(mine.asked.many([each.item for each in taken])))
         except Exception as error:  # noqa: BLE001 - each caller raises it
             hand_out(taken, error)
+        except BaseException:  # this thread is ended: the others ask alone
+            hand_out(taken[1:], TBloomError("the call was interrupted"))
+            raise
         finally:
             self.alone = self.locks
             for each in taken:

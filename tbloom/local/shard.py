@@ -162,7 +162,7 @@ class Shard:
         place, hash = None, mmh3_32_uintdigest(digest)
         groups = self._groups.get(within) or self.groups(within)
         for blocks, _, block_bytes, digests, by_column, buffers in groups:
-            start = HEADER + (hash * blocks >> 32) * block_bytes  # hasher.block_of
+            start = HEADER + (hash * blocks >> 32) * block_bytes  # hasher.block_starts
             columns = digest if digests == 1 else columns_of(digest, digests)
             bits = [*map(getitem, by_column, columns)]
             place = place or (start, bits)

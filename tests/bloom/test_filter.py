@@ -9,10 +9,11 @@ import pytest
 import redis
 
 from tbloom import ConfigError, ConfigMismatch, TimeBloom
-from tbloom.bloom.hasher import block_of, digest
+from tbloom.bloom.hasher import digest
 from tbloom.bloom.layout import Part
 from tbloom.bloom.sizing import COLUMNS, HEADER_BITS
 from tests.helpers.making import Make
+from tests.helpers.places import block_of
 from tests.helpers.stored import snapshot
 
 

@@ -22,7 +22,7 @@ import redis
 
 from tbloom import TimeBloom
 from tbloom.bloom.config import configure
-from tbloom.bloom.hasher import block_of, columns_of, digest, digests_for, packed, shard_of
+from tbloom.bloom.hasher import columns_of, digest, digests_for, packed, shard_of
 from tbloom.bloom.layout import Layout
 from tbloom.bloom.script_calls import leaves
 from tbloom.bloom.sizing import COLUMNS, ROW_BYTES, key_bytes
@@ -30,6 +30,7 @@ from tbloom.engine.keys import Keys
 from tbloom.engine.scripts import Script, put_together
 from tbloom.window import window_of
 from tests.helpers.making import made_once, missing
+from tests.helpers.places import block_of
 from tests.helpers.proxy import Fault, Proxy
 
 ROOT = Path(__file__).parents[2]

@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tbloom.bloom.hasher import (
-    block_of,
     by_shard,
     columns_of,
     digest,
     packed,
     shard_of,
 )
+from tests.helpers.places import block_of
 
 DIGESTS = [digest(f"https://example.com/{number}") for number in range(20_000)]
 BUCKETS = 256

@@ -9,10 +9,11 @@ import redis
 
 from tbloom import Claim, ConfigMismatch, TimeBloom
 from tbloom.bloom.config import configure
-from tbloom.bloom.hasher import block_of, digest, shard_of
+from tbloom.bloom.hasher import digest, shard_of
 from tbloom.engine.keys import SLOTS, Keys, slot
 from tests.helpers.flows import flow_of
 from tests.helpers.making import Make
+from tests.helpers.places import block_of
 
 
 def _tag(key: str) -> str:

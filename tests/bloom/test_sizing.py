@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tbloom.bloom.hasher import block_of, columns_of, digest, digests_for
+from tbloom.bloom.hasher import columns_of, digest, digests_for
 from tbloom.bloom.sizing import (
     COLUMNS,
     choose,
@@ -23,6 +23,7 @@ from tbloom.bloom.sizing import (
     whole_blocks,
     window_rate,
 )
+from tests.helpers.places import block_of
 
 #: What rounding of floats may do to a promise about rates; bits are whole, so usually nothing.
 ROUNDING = 1 + 1e-9
@@ -30,14 +31,6 @@ ROUNDING = 1 + 1e-9
 capacities = st.integers(1, 10**9)
 rates = st.floats(1e-9, 0.5)
 hash_counts = st.integers(1, 64)
-
-
-def test_window_keeps_the_promised_rate() -> None:
-    """Seven slices at their share of 1e-4 make 1e-4: the rates add up, they don't multiply."""
-    rate = slice_rate(1e-4, 7)
-    assert pytest.approx(1e-4, rel=1e-12) == window_rate([rate] * 7)
-    assert pytest.approx(7 * rate, rel=1e-3) == window_rate([rate] * 7)
-    assert window_rate([rate] * 7) > 1e24 * rate**7  # what the 2020 paper says it is
 
 
 @pytest.mark.parametrize(

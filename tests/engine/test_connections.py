@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 import redis
@@ -38,16 +37,6 @@ def connections(client: redis.Redis, name: str) -> list[str]:
 def named(url: str, name: str) -> str:
     """A URL whose connections are found by this name."""
     return f"{url}?client_name={name}"
-
-
-@needs_kept
-def test_a_call_takes_nothing_from_the_pool(url: str, name: str) -> None:
-    """Of a filter that keeps its connections."""
-    with TimeBloom.from_url(url, name) as seen:
-        seen.add("the first")
-        pool = seen.client.connection_pool
-        with patch.object(pool, "get_connection", side_effect=AssertionError("not from the pool")):
-            assert [True, True, False] == [seen.add(item) for item in "abb"]
 
 
 def test_one_connection_serves_all_calls(url: str, name: str, client: redis.Redis) -> None:

@@ -84,7 +84,7 @@ def test_its_blocks_are_those_of_docs(hashes: int) -> None:
         expected = bytearray(own.buffer.nbytes)
         expected[:8] = len(items).to_bytes(8, sys.byteorder)
         for key in map(digest, items):
-            start = 8 + hasher.block_of(key, size.blocks) * 32 * hashes
+            [start] = hasher.block_starts(key, [(size.blocks, 32 * hashes)])
             for row, column in enumerate(
                 hasher.columns_of(key, hasher.digests_for(hashes))[:hashes]
             ):

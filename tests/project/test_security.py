@@ -14,8 +14,9 @@ import redis
 
 from tbloom import FilterFull, TimeBloom
 from tbloom.bloom.config import configure
-from tbloom.bloom.hasher import block_of, digest
+from tbloom.bloom.hasher import digest
 from tbloom.bloom.sizing import COLUMNS
+from tests.helpers.places import block_of
 
 TEXT = (Path(__file__).parents[2] / "SECURITY.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE)
