@@ -396,7 +396,7 @@ def test_without_its_extra_it_names_the_extra() -> None:
 
 SCRIPT = """
 import logging, sys
-from tbloom.scrapy.outage import CrawlBloom
+from tbloom.scrapy.stores import CrawlBloom
 if sys.argv[3:]:
     logging.basicConfig(level=logging.INFO)
 with CrawlBloom.from_url(sys.argv[1], sys.argv[2], granularity="1s", slices=3, capacity=100,
