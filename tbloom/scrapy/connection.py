@@ -91,7 +91,10 @@ def _client(settings: BaseSettings, params: dict[str, Any]) -> Any:
     # scrapy-redis would wait 30 s for a reply, and block the reactor.
     timeouts = {"socket_timeout": SOCKET_TIMEOUT, "socket_connect_timeout": SOCKET_TIMEOUT}
     named = {param: settings[name] for name, param in _PARAMS.items() if settings.get(name)}
-    chosen = {"encoding": "utf-8", "retry_on_timeout": True, **timeouts, **params, **named}
+    chosen = {"encoding": "utf-8", **timeouts, **params, **named}
+    retry = chosen.get("retry")
+    if retry is not None and not hasattr(retry, "call_with_retry"):
+        raise TypeError("retry must be a redis.retry.Retry")
     kind = chosen.pop("redis_cls", Redis)
     kind = load_object(kind) if isinstance(kind, str) else kind
     url = chosen.pop("url", None)

@@ -13,7 +13,6 @@ from tbloom.scrapy.circuit import CircuitBreaker
 from tbloom.scrapy.connection import address_of, make_client
 from tbloom.scrapy.errorline import server_setting
 from tbloom.scrapy.meta import TTL, WITHIN
-from tbloom.scrapy.outage import CrawlBloom, CrawlExact
 from tbloom.scrapy.settings import (
     COUNTS,
     DEBUG,
@@ -32,6 +31,7 @@ from tbloom.scrapy.settings import (
     flag,
     naming_settings,
 )
+from tbloom.scrapy.stores import CrawlBloom, CrawlExact
 
 DEFAULT_KEY = "%(spider)s:tbloom"
 #: Default size of the local cache (items): 10 MB.

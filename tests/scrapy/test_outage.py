@@ -21,7 +21,7 @@ from scrapy.utils.request import fingerprint
 from typing_extensions import Self
 
 from tbloom import Claim, FilterFull, TimeBloom
-from tbloom.scrapy.outage import CrawlBloom, CrawlExact
+from tbloom.scrapy.stores import CrawlBloom, CrawlExact
 from tests.helpers.forked import Started
 from tests.helpers.killable import Killable
 from tests.helpers.making import missing
@@ -318,7 +318,8 @@ def test_what_has_left_the_window_is_new_without_the_server_too(
     seconds: int,
 ) -> None:
     now = 1_600_000_000_000
-    monkeypatch.setattr("tbloom.scrapy.outage._now", lambda: now)
+    for module in ("outage", "stores"):
+        monkeypatch.setattr(f"tbloom.scrapy.{module}.now_ms", lambda: now)
     with store.from_url(UNREACHABLE, name, on_error="schedule", retry_for=0, **parameters) as seen:
         assert [True, False] == [seen.add("a", argument) for _ in range(2)]
         now += seconds * 1000

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from scrapy import Request
     from scrapy.crawler import Crawler
 
-    from tbloom.scrapy.outage import CrawlBloom
+    from tbloom.scrapy.stores import CrawlBloom
 
 
 class HeldRequests:

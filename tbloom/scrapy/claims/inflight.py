@@ -3,34 +3,37 @@
 from __future__ import annotations
 
 import logging
-from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from redis import RedisError
+from scrapy import signals
+from scrapy.utils.asyncio import create_looping_call
 
 from tbloom import Claim
 from tbloom.errors import FilterFull, TBloomError
+from tbloom.scrapy.claims.errands import Errands
 from tbloom.scrapy.claims.held import HeldRequests
+from tbloom.scrapy.claims.inwork import PagesInWork
 from tbloom.scrapy.claims.requests import Note, RequestClaim, note_text
-from tbloom.scrapy.claims.results import PageResults, busy
 from tbloom.scrapy.claims.takeover import TakeOver
-from tbloom.scrapy.claims.unstored import UnstoredItems
 from tbloom.scrapy.crawler import count, fingerprint
 from tbloom.scrapy.meta import CLAIM, WITHIN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from scrapy import Request
     from scrapy.crawler import Crawler
 
     from tbloom.scrapy.calls import Calls
     from tbloom.scrapy.crawler import CrawlEnd
-    from tbloom.scrapy.outage import CrawlBloom
+    from tbloom.scrapy.stores import CrawlBloom
+
 
 logger = logging.getLogger(__name__)
+
+#: Pages are marked this long after they are done, at most.
+_SETTLE_SECONDS = 0.5
 
 
 class InFlight:
@@ -52,16 +55,14 @@ class InFlight:
     ) -> None:
         self._crawler, self._seen = crawler, seen
         self._end = end
-        self._calls = calls
+        self._calls, self._errands = calls, Errands(calls, seen.circuit, end)
         self._shared = shared
         self._held = HeldRequests(crawler, seen, shared=shared)
         self._take_over = TakeOver(crawler, seen, self._schedule) if take_over else None
-        #: By the first fingerprint: the requests that Scrapy has taken out of the queue and still processes.
-        self._running: dict[str, Request] = {}
-        self._results = PageResults()
-        #: By the first fingerprint: the claims on pages that are processed, but for their items.
-        self._done: dict[str, RequestClaim] = {}
-        self._unstored = UnstoredItems(crawler)
+        #: The pages in work.
+        self.pages = PagesInWork(crawler, seen, end, self._held, self._errands)
+        self._settling = create_looping_call(self.pages.settle)
+        crawler.signals.connect(self._settle_regularly, signals.engine_started)
         #: The request that is just being taken over.
         self._taken: Request | None = None
 
@@ -81,9 +82,9 @@ class InFlight:
         if own in before.fingerprints:  # a loop
             return Claim.SEEN
         answer = self._claim(request, (own, *before.fingerprints))
-        self._forget(before)
+        self.pages.forget(before)
         if answer is not Claim.NEW:  # the claim on the target covers this page
-            self._later("marked", partial(self._seen.commit_many, before.items))
+            self._errands.later("marked", partial(self._seen.commit_many, before.items))
         return answer
 
     async def claim_many(self, requests: list[Request]) -> list[Claim]:
@@ -111,7 +112,7 @@ class InFlight:
 
     def _queue_again(self, claim: RequestClaim) -> None:
         """A request that Scrapy was processing enters the queue once more."""
-        self._running.pop(claim.fingerprints[0], None)
+        self.pages.leave(claim)
         self._held.hand_over(claim)
 
     def admit(self, request: Request) -> bool:
@@ -119,10 +120,10 @@ class InFlight:
 
         Another crawler or an earlier run may have put it there and died, and others may have taken it over.
         """
-        self.settle()
+        self.pages.settle()
         take_over = self._take_over
         if take_over and take_over.is_due():
-            self._try("taken over", lambda: take_over.take(len(self._held.numbers)))
+            self._look(take_over)
         claim = RequestClaim.of(request)
         # Never claimed (dont_filter), or downloaded by a callback with the meta of its page.
         if claim is None or not self._held.belongs_to(request, claim):
@@ -133,21 +134,22 @@ class InFlight:
         elif not self._held.has(claim):  # a copy came out of the queue before
             request.meta.pop(CLAIM)
             return request.dont_filter
-        elif (
-            claim.deaths is not None
-        ):  # it was taken over: if it ends this crawler too, that counts
-            first, text = (
-                bytes.fromhex(claim.fingerprints[0]),
-                self._note_of_running(request, claim),
-            )
-            again = partial(self._seen.claim_many, [first], None, [text], self._seen.session)
-            self._later("noted", again)
+        elif claim.deaths is not None:
+            self._count_death(request, claim)
         claim = RequestClaim.of(request) or claim
-        self._running[claim.fingerprints[0]] = request
+        self.pages.begin(claim, request)
         own = self._hex(request)
         if own not in claim.fingerprints:  # redirected, with dont_filter
             claim._replace(fingerprints=(*claim.fingerprints, own)).write(request)
         return True
+
+    def _look(self, take_over: TakeOver) -> None:
+        if self._end.has_begun:
+            return
+        try:
+            take_over.take(len(self._held.numbers))
+        except (RedisError, TBloomError) as error:
+            self._errands.failed("taken over", error)
 
     def continues(self, request: Request, parent: Request) -> bool:
         """The request that a callback yields asks for its own page once more, with the same claim."""
@@ -159,81 +161,18 @@ class InFlight:
             and self._hex(request) in claim.fingerprints
         )
 
-    def ended(self, request: Request, *, well: bool) -> None:
-        """The request's callback has ended, or a pipeline has failed with an item of its page.
-
-        ``settle`` marks or releases the page once Scrapy has processed all that the callback has yielded.
-        """
-        if page := self._page_of(request):
-            self._results.add(page, well=well)
-
-    def awaits(self, request: Request, items: int) -> None:
-        """Adds to the number of the page's items that the pipelines still have."""
-        if page := self._page_of(request):
-            self._results.awaits(page, items)
-
-    def passed(self, request: Request) -> None:
-        """An item of the request's page has passed the pipelines."""
-        if page := self._page_of(request):
-            self._results.awaits(page, -1)
-            self._unstored.add(page)
-
-    def _page_of(self, request: Request) -> str:
-        """The page's first fingerprint; "" if the crawl has not claimed it."""
-        claim = RequestClaim.of(request)
-        # Held or not: the page may have been asked for again, and be in a shared queue.
-        return claim.fingerprints[0] if claim and self._held.belongs_to(request, claim) else ""
-
-    def failed(self, request: Request) -> None:
-        """The request has failed; the next crawler that meets its URL may try."""
-        claim = self._held.of(request)
-        if claim:
-            self._forget(claim)
-            self._later("released", partial(self._seen.release_many, claim.items))
-            count(self._crawler, "tbloom/released")
-
-    def settle(self) -> None:
-        """Marks the pages that Scrapy has processed, and releases requests that something has dropped."""
-        engine = self._crawler.engine
-        if engine is None or engine.scraper.slot is None:
-            return
-        for first in self._running.keys() - busy(engine, engine.scraper.slot):
-            request = self._running.pop(first)
-            claim, went_well = self._held.of(request), self._results.take(first)
-            if claim and went_well:
-                self._done[first] = claim
-            elif claim and self._results.may_try_again(first):
-                self.failed(request)
-        self._mark()
-
-    def _mark(self) -> None:
-        """Marks the pages whose items are stored."""
-        claims = [claim for first, claim in self._done.items() if not self._unstored.wait(first)]
-        try:
-            if any(self._unstored.has_items(claim.fingerprints[0]) for claim in claims):
-                self._unstored.flush()
-        except OSError as error:  # a full disk: they are left to the next crawl
-            logger.error(
-                "Pages are not marked, because their items could not be written: %s", error
-            )
-            self._end.begin()
-            return
-        items, pages = [], 0
-        for claim in claims:
-            self._done.pop(claim.fingerprints[0])
-            if not self._unstored.take(claim.fingerprints[0]):
-                continue  # left to the next crawl
-            items += claim.items
-            pages += 1
-            self._forget(claim)
-        if items:
-            commit = partial(self._seen.commit_many, items)
-            self._later("marked", commit, lambda: count(self._crawler, "tbloom/done", pages))
+    def _settle_regularly(self) -> None:
+        """Pages are marked soon, also while no request leaves the queue."""
+        self._settling.start(_SETTLE_SECONDS, now=False)
 
     async def finish(self) -> None:
         """Returns once the feeds are stored, and what can be marked is."""
-        await self._unstored.closed()
-        self.settle()
+        if self._settling.running:
+            self._settling.stop()
+        if self._take_over and self._take_over.given_up:
+            message = "%d requests were given up, because several crawlers have died of each; the next link to one is new"
+            logger.warning(message, self._take_over.given_up)
+        await self.pages.finish()
         await self._calls.run(lambda: None)
 
     def is_idle(self) -> bool:
@@ -241,9 +180,8 @@ class InFlight:
         engine = self._crawler.engine
         if engine is None or not engine.spider_is_idle():
             return True  # another handler of the signal has found something to do
-        self.settle()
-        left = self._held.numbers.keys() - self._done.keys()
-        self._release([*filter(self._results.may_try_again, left)])
+        self.pages.settle()
+        self.pages.release(self.pages.left())
         try:
             # A process that shares the queue has lost what is left of it.
             self._calls.now(lambda: None)  # what was posted comes first
@@ -253,26 +191,13 @@ class InFlight:
             take_over = self._take_over
             return not take_over or (not take_over.take() and take_over.are_all_alive())
         except (RedisError, TBloomError) as error:
-            self._meet(error, "looked for")
+            self._errands.failed("looked for", error)
             return not self._end.has_begun
 
     def release_all(self) -> None:
         """Releases all claims, except on pages whose items are not stored."""
-        self._release([*(self._held.numbers.keys() - self._done.keys())])
-        self._running.clear()
-
-    @property
-    def given_up(self) -> int:
-        """Number of requests that have ended too many crawlers."""
-        return self._take_over.given_up if self._take_over else 0
-
-    def _release(self, fingerprints: Iterable[str]) -> None:
-        items = [bytes.fromhex(first) for first in fingerprints]
-        if items:
-            self._later("released", partial(self._seen.release_many, items))
-            count(self._crawler, "tbloom/released", len(items))
-            for item in items:
-                del self._held.numbers[item.hex()]
+        self.pages.release(self.pages.left(in_vain=True))
+        self.pages.clear()
 
     def _claim(self, request: Request, fingerprints: tuple[str, ...]) -> Claim:
         """Claims a request that is about to enter the queue."""
@@ -289,7 +214,7 @@ class InFlight:
             claim = partial(self._seen.claim, item, within, note, previous_owner)
             return self._calls.now(claim)
         except (RedisError, FilterFull):
-            self._running.clear()  # their links may be lost: they are not done, and left to the next crawl
+            self.pages.clear()  # their links may be lost: they are not done, and left to the next crawl
             raise
 
     def _note(self, request: Request, fingerprints: tuple[str, ...]) -> str:
@@ -314,6 +239,13 @@ class InFlight:
             count(self._crawler, f"tbloom/handed_over/{answer.value}")
         return answer is Claim.NEW
 
+    def _count_death(self, request: Request, claim: RequestClaim) -> None:
+        """The request was taken over: if it ends this crawler too, its note will say so."""
+        item, note = bytes.fromhex(claim.fingerprints[0]), self._note_of_running(request, claim)
+        owner = self._seen.session
+        again = partial(self._seen.claim_many, [item], None, [note], owner)
+        self._errands.later("noted", again)
+
     def _note_of_running(self, request: Request, claim: RequestClaim) -> str:
         deaths = 0 if claim.deaths is None else claim.deaths + 1
         return (
@@ -330,45 +262,6 @@ class InFlight:
             engine.crawl(request)
         finally:
             self._taken = None
-
-    def _forget(self, claim: RequestClaim) -> None:
-        first = claim.fingerprints[0]
-        self._held.numbers.pop(first, None)
-        self._running.pop(first, None)
-        self._results.forget(first)
-
-    def _later(
-        self, what: str, call: Callable[[], object], then: Callable[[], object] = lambda: None
-    ) -> None:
-        """Makes a call that the crawl can do without and does not wait for, and calls ``then`` if it succeeds."""
-
-        def made(future: Future[object]) -> None:
-            error = future.exception()
-            if error is None:
-                then()
-            elif isinstance(error, RedisError | TBloomError):
-                self._meet(error, what)
-            else:
-                raise error
-
-        if not self._end.has_begun:  # else the next crawl takes it over
-            self._calls.post(call, made)
-
-    def _try(self, what: str, call: Callable[[], object]) -> None:
-        """Makes a call that the crawl can do without."""
-        if self._end.has_begun:
-            return
-        try:
-            call()
-        except (RedisError, TBloomError) as error:
-            self._meet(error, what)
-
-    def _meet(self, error: RedisError | TBloomError, what: str) -> None:
-        """Logs an error, and ends the crawl where no policy says otherwise."""
-        if not self._seen.circuit.is_open:  # which the log has
-            logger.error("Requests could not be %s: %s", what, error)
-        if self._seen.circuit.on_error == "raise" or isinstance(error, TBloomError):
-            self._end.begin()
 
     def _hex(self, request: Request) -> str:
         return fingerprint(self._crawler, request).hex()

@@ -67,7 +67,7 @@ class DownloaderMiddleware(_Middleware):
 
     def process_exception(self, request: Request, exception: Exception) -> None:
         """The download has failed for good, or the request was dropped."""
-        self._in_flight.failed(request)
+        self._in_flight.pages.failed(request)
 
     def scheduled(self, request: Request) -> None:
         """A request, a retry or a redirect is about to enter the queue."""
@@ -103,7 +103,7 @@ class SpiderMiddleware(_Middleware):
             async for found in result:
                 if not isinstance(found, Request):
                     if self._awaits_items and found is not None:
-                        self._in_flight.awaits(request, 1)
+                        self._in_flight.pages.awaits(request, 1)
                     yield found
                 elif found.meta.get(CLAIM) != claim:
                     yield found
@@ -115,29 +115,29 @@ class SpiderMiddleware(_Middleware):
                     child.meta.pop(CLAIM, None)
                     yield child
         except Exception:
-            self._in_flight.ended(request, well=False)
+            self._in_flight.pages.ended(request, well=False)
             raise
         if not is_asked_again:
-            self._in_flight.ended(request, well=response.status not in self._try_later)
+            self._in_flight.pages.ended(request, well=response.status not in self._try_later)
 
     def process_spider_exception(self, response: Response, exception: Exception) -> None:
         """The callback has raised an exception."""
         if response.request is not None:
-            self._in_flight.ended(response.request, well=False)
+            self._in_flight.pages.ended(response.request, well=False)
 
     # Items of the start have no response, those of an errback have a failure: no page awaits them.
 
     def item_scraped(self, response: Any) -> None:
         """An item of the page has passed the pipelines."""
         if isinstance(response, Response) and response.request is not None:
-            self._in_flight.passed(response.request)
+            self._in_flight.pages.passed(response.request)
 
     def item_dropped(self, response: Any) -> None:
         """A pipeline has dropped an item of the page."""
         if isinstance(response, Response) and response.request is not None:
-            self._in_flight.awaits(response.request, -1)
+            self._in_flight.pages.awaits(response.request, -1)
 
     def item_error(self, response: Any) -> None:
         """A pipeline has failed with an item of the page."""
         if isinstance(response, Response) and response.request is not None:
-            self._in_flight.ended(response.request, well=False)
+            self._in_flight.pages.ended(response.request, well=False)

@@ -14,6 +14,8 @@ from twisted.internet.defer import Deferred
 from tbloom.scrapy.signals import items_buffered, items_flushed
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from scrapy.crawler import Crawler
     from scrapy.extensions.feedexport import FeedSlot
 
@@ -57,26 +59,18 @@ class UnstoredItems:
         if self._buffer is not None:
             places.add(self._buffer)
 
-    def flush(self) -> None:
-        """Writes what waits for local files. Raises OSError."""
-        for feed in self._feeds:
-            if _is_flushed(feed) and feed.file is not None and not feed.file.closed:
-                feed.file.flush()
-
-    def has_items(self, page: str) -> bool:
-        """The page has yielded items."""
-        return page in self._places
-
-    def wait(self, page: str) -> bool:
-        """Items of the page wait."""
-        return bool(self._places.get(page))
-
-    def take(self, page: str) -> bool:
-        """Forgets the page; returns False if items of it were lost."""
-        self._places.pop(page, None)
-        was_lost = page in self._lost
-        self._lost.discard(page)
-        return not was_lost
+    def take(self, pages: Iterable[str]) -> tuple[list[str], list[str]]:
+        """The pages whose items are stored, and those of which items were lost. Raises OSError of a local file."""
+        over = [page for page in pages if not self._places.get(page)]
+        if any(page in self._places for page in over):
+            for feed in self._feeds:
+                if _is_flushed(feed) and feed.file is not None and not feed.file.closed:
+                    feed.file.flush()
+        for page in over:
+            self._places.pop(page, None)
+        lost = [page for page in over if page in self._lost]
+        self._lost.difference_update(lost)
+        return [page for page in over if page not in lost], lost
 
     async def closed(self) -> None:
         """Returns once all feeds are stored."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from contextlib import suppress
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 from redis import RedisError
 from scrapy import signals
 from scrapy.dupefilters import BaseDupeFilter
-from scrapy.utils.asyncio import create_looping_call, is_asyncio_available
+from scrapy.utils.asyncio import is_asyncio_available
 from scrapy.utils.request import RequestFingerprinter, referer_str
 
 from tbloom import Claim, LocalBloom
@@ -24,28 +23,27 @@ from tbloom.scrapy.crawler import CrawlEnd, OnceLogger, count, ends_before_start
 from tbloom.scrapy.dupefilter.batches import BatchMiddleware
 from tbloom.scrapy.dupefilter.prefetch import Prefetch, prefetches
 from tbloom.scrapy.dupefilter.shadow import ShadowDupeFilter
-from tbloom.scrapy.dupefilter.summary import FingerprinterNote, summarize
+from tbloom.scrapy.dupefilter.summary import (
+    OTHER_FINGERPRINTER,
+    FingerprinterNote,
+    summarize,
+    window_stats,
+)
 from tbloom.scrapy.dupefilter.trial import TrialDupeFilter
 from tbloom.scrapy.meta import TTL, WITHIN
 from tbloom.scrapy.options import Options, read_options, shadow_setting
-from tbloom.scrapy.outage import CrawlBloom
 from tbloom.scrapy.settings import MARK
+from tbloom.scrapy.stores import CrawlBloom
 
 if TYPE_CHECKING:
     from scrapy import Request, Spider
     from scrapy.crawler import Crawler
     from scrapy.settings import BaseSettings
-    from scrapy.statscollectors import StatsCollector
     from typing_extensions import Self
 
-    from tbloom.scrapy.outage import CrawlExact
+    from tbloom.scrapy.stores import CrawlExact
 
 logger = logging.getLogger(__name__)
-
-#: Pages are marked this long after they are done, at most.
-_SETTLE_SECONDS = 0.5
-#: A round trip to Redis that is worth a warning.
-_FAR_SECONDS = 0.01
 
 
 class DupeFilter(BaseDupeFilter):
@@ -219,49 +217,22 @@ class DupeFilter(BaseDupeFilter):
                 take_over=self._options.take_over,
                 shared=self._shares_queue,
             )
-            self._settling = create_looping_call(self._in_flight.settle)
-            crawler.signals.connect(self._settle_regularly, signals.engine_started)
         if self._calls.in_thread and not isinstance(seen, LocalBloom):
             prefetch = Prefetch(crawler, seen, self._in_flight, self._calls)
             self._prefetch = prefetches[crawler] = prefetch
 
-    def _settle_regularly(self) -> None:
-        """Pages are marked soon, also while no request leaves the queue."""
-        self._settling.start(_SETTLE_SECONDS, now=False)
-
     def _report(self, seen: CrawlBloom | CrawlExact | LocalBloom) -> None:
         """Logs what the filter holds, and what threatens it. Some servers don't let us ask."""
         with suppress(RedisError):
-            summary = summarize(seen)
+            summary = summarize(seen, each_link_waits=not self._calls.in_thread)
             logger.info(summary.text)
-            self._warn_of_distance(seen)
             for warning in summary.warnings:
                 self._warn("filter %r: %s", seen.name, warning)
             if isinstance(seen, LocalBloom):
                 return
             if other := self._note.write(seen, is_new=summary.is_new):
-                message = (
-                    "REQUEST_FINGERPRINTER_CLASS is %s, but filter %r was filled with the fingerprints of %s: "
-                    "what it has seen is new to this crawl. Set that one, or another TBLOOM_KEY"
-                )
                 ours = self._settings.get("REQUEST_FINGERPRINTER_CLASS")
-                self._warn(message, ours, seen.name, other)
-
-    def _warn_of_distance(self, seen: CrawlBloom | CrawlExact | LocalBloom) -> None:
-        """Says what would help, where Redis is far away and each link waits for it."""
-        if self._calls.in_thread or isinstance(seen, LocalBloom):
-            return
-        took = []
-        for _ in range(3):  # one may meet a busy moment
-            began = time.monotonic()
-            seen.contains(b"tbloom")
-            took.append(time.monotonic() - began)
-        if min(took) > _FAR_SECONDS:
-            message = (
-                "filter %r: Redis takes %d ms for each new link, and the crawl stands still meanwhile. With "
-                "ADDONS = {'tbloom.scrapy.Addon': 500} and asyncio's reactor it goes on, and asks for a page's links together"
-            )
-            logger.warning(message, seen.name, 1000 * min(took))
+                self._warn(OTHER_FINGERPRINTER, ours, seen.name, other)
 
     def _warn(self, message: str, *values: object) -> None:
         count(self._crawler, "tbloom/warnings")
@@ -306,33 +277,18 @@ class DupeFilter(BaseDupeFilter):
 
     def _end(self, reason: str) -> None:
         """Settles the claims of the crawl. Those that are left are for others, unless it is finished."""
-        if self._in_flight:
-            if self._settling.running:
-                self._settling.stop()
-            self._in_flight.settle()
-            if reason == "finished":
-                self._in_flight.release_all()
-            if given_up := self._in_flight.given_up:
-                message = "%d requests were given up, because several crawlers have died of each; the next link to one is new"
-                logger.warning(message, given_up)
+        if self._in_flight and reason == "finished":
+            self._in_flight.release_all()
         self._count_errors()
         stats = self._crawler and self._crawler.stats
         if stats:
             if self._options.cache_hits:
                 stats.set_value("tbloom/cache_hits", self._options.cache_hits)
-            self._sum_up(stats)
+            if not self._options.circuit.errors:  # don't wait for Redis once more
+                for name, value in window_stats(self.seen).items():
+                    stats.set_value(name, value)
         self._calls.close()
         self._options.close()
-
-    def _sum_up(self, stats: StatsCollector) -> None:
-        """Sets the stats of the whole window, which this crawl and all others have filled."""
-        if self._options.circuit.errors:  # don't wait for Redis once more
-            return
-        with suppress(RedisError, TBloomError):  # Redis may not let us ask
-            info = self.seen.info()
-            stats.set_value("tbloom/window/items", info.items)
-            stats.set_value("tbloom/window/bytes", info.bytes)
-            stats.set_value("tbloom/window/error_rate", info.error_rate)
 
     def _count_errors(self) -> None:
         errors = self._options.circuit.errors

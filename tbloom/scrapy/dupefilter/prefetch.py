@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from tbloom.scrapy.calls import Calls
     from tbloom.scrapy.claims.inflight import InFlight
-    from tbloom.scrapy.outage import CrawlBloom, CrawlExact
+    from tbloom.scrapy.stores import CrawlBloom, CrawlExact
 
 
 class Prefetch:

@@ -18,8 +18,8 @@ from tbloom.errors import ConfigError, TBloomError
 from tbloom.scrapy.crawler import CrawlEnd, OnceLogger, count, fingerprint, spider_of
 from tbloom.scrapy.meta import WITHIN
 from tbloom.scrapy.options import read_options, shadow_setting
-from tbloom.scrapy.outage import CrawlBloom
 from tbloom.scrapy.settings import FLUSH
+from tbloom.scrapy.stores import CrawlBloom
 
 if TYPE_CHECKING:
     from collections.abc import Callable

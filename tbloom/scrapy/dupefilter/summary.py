@@ -15,14 +15,17 @@ from tbloom.bloom.info import Glance, ask_time, glance
 from tbloom.bloom.script_calls import leaves
 from tbloom.engine.exchange import ServerClock
 from tbloom.engine.flow import Command, Flow, deliver_all
+from tbloom.errors import TBloomError
 from tbloom.items import check_ttl
 from tbloom.scrapy.connection import address_of
-from tbloom.scrapy.outage import CrawlBloom, CrawlExact
+from tbloom.scrapy.stores import CrawlBloom, CrawlExact
 
 if TYPE_CHECKING:
     from tbloom.bloom.config import Config
     from tbloom.exact.config import ExactConfig
 
+#: A round trip to Redis that is worth a warning (s).
+_FAR = 0.01
 #: How slices are called by their granularity, and the current one.
 _PERIODS = {
     "h": ("hourly slices", "this hour"),
@@ -30,6 +33,12 @@ _PERIODS = {
     "w": ("weekly slices", "this week"),
     "m": ("monthly slices", "this month"),
 }
+
+
+OTHER_FINGERPRINTER = (
+    "REQUEST_FINGERPRINTER_CLASS is %s, but filter %r was filled with the fingerprints of %s: "
+    "what it has seen is new to this crawl. Set that one, or another TBLOOM_KEY"
+)
 
 
 class Summary(NamedTuple):
@@ -42,7 +51,9 @@ class Summary(NamedTuple):
     warnings: list[str]
 
 
-def summarize(seen: CrawlBloom | CrawlExact | LocalBloom) -> Summary:
+def summarize(
+    seen: CrawlBloom | CrawlExact | LocalBloom, *, each_link_waits: bool = False
+) -> Summary:
     """The filter as it is now. On a server no bits are counted."""
     warnings: list[str] = []
     if isinstance(seen, LocalBloom):
@@ -58,8 +69,22 @@ def summarize(seen: CrawlBloom | CrawlExact | LocalBloom) -> Summary:
         else:
             held, is_new = "exact", seen.run(_is_new(seen.config))
             warnings = seen.warnings()
+        if each_link_waits:
+            warnings += _far_away(seen)
     age = "new" if is_new else "existing"
     return Summary(f"filter {seen.name!r}: {held}, {age}, {place}", is_new, warnings)
+
+
+def window_stats(seen: CrawlBloom | CrawlExact | LocalBloom) -> dict[str, float]:
+    """The stats of the whole window, which this crawl and all others have filled; none where Redis does not let us ask."""
+    with suppress(RedisError, TBloomError):
+        info = seen.info()
+        return {
+            "tbloom/window/items": info.items,
+            "tbloom/window/bytes": info.bytes,
+            "tbloom/window/error_rate": info.error_rate,
+        }
+    return {}
 
 
 class FingerprinterNote:
@@ -83,6 +108,22 @@ class FingerprinterNote:
         if time.monotonic() > self._renewed_from and not isinstance(seen, LocalBloom):
             with suppress(RedisError):
                 self.write(seen)
+
+
+def _far_away(seen: CrawlBloom | CrawlExact) -> list[str]:
+    """What would help, where each link waits for a Redis that is far away."""
+    times = []
+    for _ in range(3):  # one may meet a busy moment
+        began = time.monotonic()
+        seen.contains(b"tbloom")
+        times.append(time.monotonic() - began)
+    if min(times) < _FAR:
+        return []
+    text = (
+        f"Redis takes {1000 * min(times):.0f} ms for each new link, and the crawl stands still meanwhile; "
+        "with ADDONS = {'tbloom.scrapy.Addon': 500} and asyncio's reactor it goes on"
+    )
+    return [text]
 
 
 def _held(config: Config, items: int, size: int) -> str:
