@@ -5,6 +5,7 @@ Ends with an error if the tag is not the version of ``tbloom/version.py``, or th
 
 # ruff: noqa: INP001 - not a package
 
+import os
 import re
 import sys
 from pathlib import Path
@@ -18,9 +19,8 @@ for section in sections:
     title, _, text = section.partition("\n")
     if re.fullmatch(rf"\[{re.escape(tag[1:])}\] - \d{{4}}-\d\d-\d\d", title):
         # A release's page is no page of the repository: its links need the whole address.
-        text = re.sub(
-            r"(?<=\]\()(?!https?:)", f"https://github.com/tbloom/tbloom/blob/{tag}/", text
-        )
+        home = f"{os.environ['GITHUB_SERVER_URL']}/{os.environ['GITHUB_REPOSITORY']}"
+        text = re.sub(r"(?<=\]\()(?!https?:)", f"{home}/blob/{tag}/", text)
         sys.stdout.write(f"{text.strip()}\n")
         break
 else:

@@ -19,11 +19,11 @@ import redis
 import redis.asyncio
 
 from tbloom import AsyncTimeBloom, TimeBloom
-from tbloom.demo.localredis import LocalRedis, find_binary
 from tbloom.distinct import AsyncDistinctCounter, DistinctCounter
 from tbloom.engine import urls
 from tbloom.exact import AsyncExactFilter, ExactFilter
 from tests.helpers import forked, servers, website
+from tests.helpers.localredis import LocalRedis, find_binary
 from tests.helpers.making import Awaited, AwaitedCounter, missing
 
 # Nothing is timed in a test; `make check` takes the profile with many examples.

@@ -12,12 +12,12 @@ from tbloom.bloom.info import count_items
 from tbloom.bloom.layout import Layout, damaged
 from tbloom.bloom.script_calls import ShardCalls, SliceCalls
 from tbloom.engine.batches import Batch
-from tbloom.engine.exchange import Exchange, ServerClock
+from tbloom.engine.exchange import Exchange, ServerClock, refusal
 from tbloom.engine.flow import Flow, Status, chunks, text
 from tbloom.engine.pending import now_ms
 from tbloom.engine.server import check_stored
 from tbloom.engine.tokens import Lane
-from tbloom.errors import ConfigMismatch, FilterFull, TBloomError
+from tbloom.errors import FilterFull
 
 #: The limit of looks in one call: a look at each part for each item. A look takes 1 us on Redis 7.0.
 #: The client computes the next call while the server executes one.
@@ -49,9 +49,9 @@ class FilterExchange(Exchange):
     def batches(self, digests: Iterable[bytes], label: str | None = None) -> list[Batch]:
         """The distinct digests, by shard, in batches for one call each; ``label``: of the slice that they go into."""
         return [
-            Batch(list(some), shard, label=label)
+            Batch(list(part), shard, label=label)
             for shard, keys in by_shard(digests, self.config.shards).items()
-            for some in chunks(keys, items_per_call(self.current_calls().shard(shard)))
+            for part in chunks(keys, items_per_call(self.current_calls().shard(shard)))
         ]
 
     def batch_of(self, digest: bytes, lane: Lane | None = None) -> Batch:
@@ -99,7 +99,7 @@ class FilterExchange(Exchange):
         left = batch.digests[limit:]
         del batch.digests[limit:]
         return [
-            rest for some in chunks(left, limit) for rest in self._batch_of_rest(batch, [*some])
+            rest for part in chunks(left, limit) for rest in self._batch_of_rest(batch, [*part])
         ]
 
     def _agree_and_begin(
@@ -128,7 +128,7 @@ class FilterExchange(Exchange):
                 items[shard] = yield from count
         if not items:
             return True
-        calls = [current.begin(shard, held) for shard, held in items.items()]
+        calls = [current.begin(shard, count) for shard, count in items.items()]
         yield from self._deliver(
             calls, [Batch([], shard, known=current) for shard in items], self._accept
         )
@@ -158,15 +158,12 @@ class FilterExchange(Exchange):
         if status == Status.FULL:
             batch.answers = self._answers(batch, payload)
             raise FilterFull(self.config.name, self.config.capacity)
-        if status == Status.MISMATCH:
-            stored = text(payload)
-            raise ConfigMismatch(self.config.name, self.config.differences(stored), stored)
         if status == Status.UNKNOWN:
             self._agreed, batch.agreed = None, True
             return False
         if status == Status.STRAY and not batch.digests:
             return True  # a clear that was executed before
-        raise TBloomError(f"filter {self.config.name!r}: the server takes a call for a stray copy")
+        raise refusal(self.config, status, payload)
 
     def learn_layout(self, shard: int, stored: str) -> None:
         """Takes over the shard's stored layout; an empty one: there is none."""

@@ -45,7 +45,7 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
         super()._begin()
         self._adds, self._looks = Threads(), Threads()
 
-    def add(self, item: Item, within: int | None = None) -> bool:
+    def add(self, item: Item, within: int | None = None) -> bool:  # noqa: C901, PLR0912 - each call costs
         """True: the item is new, and remembered from now on. False: seen within the window.
 
         With ``within``, only that number of newest slices is asked.
@@ -63,13 +63,15 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
         key, together = digest(item), self._adds
         if self._cache.size and self._cache.holds(key, usual.calls):
             return False
-        lock = together.lock
-        if together.waiting or not lock.acquire(blocking=False):
-            return together.ask(self._asked_adding(self.config.slices), key)
+        for lock in () if together.waiting else together.alone:
+            if lock.acquire(blocking=False):
+                break
+        else:
+            return together.ask(*self._adding(item))
         lane, reply = None, None
         try:
             lane = exchange.lanes.take()
-            request = usual.adding.packed(usual.parts.packed([key]), lane)
+            request = usual.adding.packed([key], lane)
             reply = kept.ask(request, _EXPECTED)
             if reply:
                 exchange.lanes.give_back([lane])
@@ -81,6 +83,8 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
                 exchange.lanes.give_back([unused])
             else:
                 exchange.keep_unanswered(key, lane, "")  # the flow fetches the answer
+                lane = None
+            return self._in_flow(Verbs.add.flow(self, item))
         except BaseException:  # an interrupt
             if lane is not None:
                 exchange.keep_unanswered(key, lane, _ANSWERS.get(reply or b"", ""))
@@ -89,7 +93,6 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
             lock.release()
             if together.waiting:
                 together.wake_next()
-        return self._in_flow(Verbs.add.flow(self, item))
 
     def contains(self, item: Item, within: int | None = None) -> bool:
         """Has the item been seen within the window, or the newest ``within`` slices? Changes nothing."""
@@ -102,17 +105,20 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
             or not usual.begins <= monotonic_ns() < usual.ends
         ):
             return self._in_flow(Verbs.contains.flow(self, item, within))
-        key, lock = digest(item), together.lock
-        if together.waiting or not lock.acquire(blocking=False):
-            return together.ask(self._asked_looking(self.config.slices), key)
+        key = digest(item)
+        for lock in () if together.waiting else together.alone:
+            if lock.acquire(blocking=False):
+                break
+        else:
+            return together.ask(*self._looking(item))
         try:
-            request = usual.looking.packed(usual.parts.packed([key]))
+            request = usual.looking.packed([key])
             reply = kept.ask(request, _EXPECTED)
+            return reply == _ONE if reply else self._in_flow(Verbs.contains.flow(self, item))
         finally:
             lock.release()
             if together.waiting:
                 together.wake_next()
-        return reply == _ONE if reply else self._in_flow(Verbs.contains.flow(self, item, within))
 
     def _prepared(self) -> Usual | None:
         self._usual = usual_calls(self._exchange) if self._kept else None

@@ -7,6 +7,7 @@ the window, fetches each page again.
 from __future__ import annotations
 
 import contextlib
+import json
 import sys
 from typing import TYPE_CHECKING
 
@@ -14,67 +15,44 @@ from tbloom.cli.kit.errors import CommandError
 from tbloom.cli.kit.interrupts import ended_by_signals
 from tbloom.cli.kit.progress import Reporter
 from tbloom.demo import report
+from tbloom.demo.gazette import TITLE
 from tbloom.demo.localredis import open_redis
-from tbloom.demo.runs import Runs
-from tbloom.demo.target import live, loopback
+from tbloom.demo.runs import Runs, default_period
+from tbloom.demo.site import first_page, serve, survey
 
 if TYPE_CHECKING:
     import argparse
 
-_MAX = {"crawlers": 32, "period": 86_400, "max_pages": 100_000}
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """--site or --url, --redis, --crawlers, --period, --max-pages, --json."""
-    site = parser.add_mutually_exclusive_group()
-    site.add_argument("--site", metavar="DIR", help="crawl the HTML files of a folder")
-    site.add_argument("--url", help="crawl a live site, politely")
-    parser.add_argument(
-        "--redis",
-        metavar="URL",
-        help="the Redis to use (default: REDIS_URL, or a server that the demo starts)",
-    )
-    parser.add_argument(
-        "--crawlers",
-        type=int,
-        default=2,
-        metavar="N",
-        help="number of crawler processes (default: 2)",
-    )
-    parser.add_argument(
-        "--period", type=int, metavar="SECONDS", help="length of a slice (default: by the site)"
-    )
-    parser.add_argument(
-        "--max-pages", type=int, default=200, metavar="N", help="with --url (default: 200)"
-    )
-    parser.add_argument("--json", action="store_true", help="the result as JSON on stdout")
+_MAX = {"crawlers": 32, "period": 86_400}
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Runs the demo. 0: every figure is as promised; 1: one is not."""
-    _check(arguments)
+    for name, limit in _MAX.items():
+        value = getattr(arguments, name)
+        if value is not None and not 1 <= value <= limit:
+            raise CommandError(f"--{name}: expected 1 to {limit}, got {value}")
     reporter = Reporter(stderr=arguments.json)
     with contextlib.ExitStack() as stack:
         stack.enter_context(ended_by_signals())
         url, what = stack.enter_context(open_redis(arguments.redis))
         reporter.say(f"Redis: {what}")
-        if arguments.url:
-            target = live(arguments.url, arguments.crawlers, arguments.max_pages, reporter)
-        else:
-            site = loopback(arguments.site, arguments.crawlers, reporter)
-            target = stack.enter_context(site)
-        period = arguments.period or target.period
-        runs = stack.enter_context(Runs(reporter, url, target, arguments.crawlers, period))
-        numbers = runs.make(what)
+        start = first_page(arguments.site)
+        server = stack.enter_context(serve(arguments.site))
+        with reporter.count("Counting the pages of the site", None) as advance:
+            site = survey(server, start, advance)
+        reporter.say(
+            f"Site: {arguments.site or TITLE}: {len(site.pages):,} pages with {site.links:,} links, "
+            f"served on {server.url}"
+        )
+        period = arguments.period or default_period(site, arguments.crawlers)
+        runs = stack.enter_context(Runs(reporter, url, site, arguments.crawlers, period))
+        figures = {"redis": what, **runs.make()}
+    problems = report.problems(figures)
     if arguments.json:
-        sys.stdout.write(report.to_json(numbers) + "\n")
+        figures |= {"ok": not problems, "problems": problems}
+        sys.stdout.write(json.dumps(figures, indent=2) + "\n")
     else:
-        report.show(numbers, reporter.console)
-    return 1 if numbers.problems() else 0
-
-
-def _check(arguments: argparse.Namespace) -> None:
-    for name, limit in _MAX.items():
-        value = getattr(arguments, name)
-        if value is not None and not 1 <= value <= limit:
-            raise CommandError(f"--{name.replace('_', '-')}: expected 1 to {limit}, got {value}")
+        report.show(figures, reporter.console)
+        reporter.say("\n".join(problems or ["Every figure is as promised."]))
+    return 1 if problems else 0

@@ -7,179 +7,47 @@ import json
 import subprocess
 import sys
 import tempfile
-import threading
-from dataclasses import dataclass, field
-from queue import Empty, SimpleQueue
 from typing import IO, TYPE_CHECKING, Any
 
 from tbloom.cli.kit.errors import CommandFailed
-from tbloom.demo import processes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from typing_extensions import Self
-
-_SILENCE_SECONDS = 5.0
-_MAX_SILENCES = 36
+    from collections.abc import Iterator, Mapping, Sequence
 
 
-@dataclass(slots=True)
-class Crawled:
-    """The result of a crawler."""
+class Crawler:
+    """A crawler process."""
 
-    #: The URLs of its pages, in order.
-    pages: list[str] = field(default_factory=list)
-    #: The dead links, with the reasons.
-    failed: dict[str, str] = field(default_factory=dict)
-    links: int = 0
-    duplicates: int = 0
-    errors: int = 0
-
-
-class Fleet:
-    """Crawler processes that begin together; a context manager, which ends them.
-
-    :param settings: Scrapy settings of the crawlers.
-    :param check: called while the crawlers send nothing; raises if they can't go on.
-    :param module: what each crawler runs; ``crawl`` reads the messages of ``tbloom.demo.crawler``, ``crawl_once`` those of
-        ``tbloom.paper.crawler``.
-    """
-
-    def __init__(
-        self,
-        size: int,
-        settings: Mapping[str, Any],
-        check: Callable[[], object],
-        module: str = "tbloom.demo.crawler",
-    ) -> None:
-        self._module = module
-        self._settings = settings
-        self._check = check
-        self._size = size
-        self._processes: list[subprocess.Popen[str]] = []
-        self._stderr: list[IO[str]] = []
-        self._messages: SimpleQueue[tuple[int, dict[str, Any]]] = SimpleQueue()
-
-    def __enter__(self) -> Self:
-        with contextlib.ExitStack() as stack:
-            stack.callback(self._stop)
-            for index in range(self._size):
-                self._start(index)
-            ready = 0
-            while ready < self._size:
-                ready += "ready" in self._next()[1]
-            stack.pop_all()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop()
-
-    def crawl(self, advance: Callable[[int], None]) -> list[Crawled]:
-        """Starts the crawls, and returns when all have ended; ``advance`` takes the number of pages so far.
-
-        :raises CommandFailed: where a crawler fails, or none sends a message for long.
-        """
-        self._go()
-        crawled = [Crawled() for _ in self._processes]
-        running = self._size
-        while running:
-            index, message = self._next()
-            one = crawled[index]
-            if "page" in message:
-                one.pages.append(message["page"])
-                advance(sum(len(each.pages) for each in crawled))
-            elif "failed" in message:
-                one.failed[message["failed"]] = message["reason"]
-            elif "done" in message:
-                one.links, one.duplicates = message["links"], message["duplicates"]
-                one.errors = message["errors"]
-            elif "ended" in message:
-                running -= 1
-        return crawled
-
-    def crawl_once(self, advance: Callable[[int], None]) -> list[str]:
-        """Lets crawlers that make several crawls make one; returns its pages.
-
-        :raises CommandFailed: as ``crawl`` does, and where a page could not be fetched.
-        """
-        self._go()
-        pages: list[str] = []
-        asking, asked = self._size, 0
-        while asking or len(pages) < asked:
-            message = self._next()[1]
-            if "asked" in message:
-                asking -= 1
-                asked += message["asked"]
-            elif "failed" in message:
-                raise CommandFailed(f"{message['failed']}: {message['reason']}")
-            elif "page" in message:
-                pages.append(message["page"])
-                advance(len(pages))
-        return pages
-
-    def complaint(self, index: int) -> str:
-        """The last line that a crawler wrote to stderr."""
-        self._stderr[index].seek(0)
-        lines = [line.strip() for line in self._stderr[index] if line.strip()]
-        return lines[-1] if lines else "no error message"
-
-    def _go(self) -> None:
-        for process in self._processes:
-            if process.stdin:
-                process.stdin.write("go\n")
-                process.stdin.flush()
-
-    def _start(self, index: int) -> None:
-        stderr = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
-        self._stderr.append(stderr)
-        settings = json.dumps({**self._settings, "DEMO_CRAWLER": str(index + 1)})
-        process = subprocess.Popen(  # noqa: S603 - our own words
-            [sys.executable, "-m", self._module, settings],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=stderr,
-            text=True,
-            encoding="utf-8",
-            # Ctrl-C goes to the parent only, which ends its children itself.
-            start_new_session=True,
-        )
-        self._processes.append(process)
-        threading.Thread(target=self._listen, args=(index, process), daemon=True).start()
-
-    def _listen(self, index: int, process: subprocess.Popen[str]) -> None:
-        """Runs in a thread: puts the messages of a crawler, and its end, into the queue."""
-        for line in process.stdout or ():
-            with contextlib.suppress(ValueError):  # a line by a library
-                message = json.loads(line)
-                if isinstance(message, dict):
-                    self._messages.put((index, message))
-        self._messages.put((index, {"ended": process.wait()}))
-
-    def _next(self) -> tuple[int, dict[str, Any]]:
-        """The next message of a crawler, with the crawler's index."""
-        for _ in range(_MAX_SILENCES):
-            with contextlib.suppress(Empty):
-                index, message = self._messages.get(timeout=_SILENCE_SECONDS)
-                if not message.get("ended"):
-                    return index, message
-                self._check()
-                raise CommandFailed(
-                    f"crawler {index + 1} failed with exit code {message['ended']}: "
-                    f"{self.complaint(index)}"
-                )
-            self._check()
-        raise CommandFailed(
-            f"no message from the crawlers for {_SILENCE_SECONDS * _MAX_SILENCES:.0f} s"
+    def __init__(self, settings: Mapping[str, Any], output: IO[str]) -> None:
+        self._output = output
+        self.process = subprocess.Popen(  # noqa: S603 - our own words
+            [sys.executable, "-m", "tbloom.demo.crawler", json.dumps(settings)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C goes to the parent only, which ends its children itself
         )
 
-    def _stop(self) -> None:
-        for process in self._processes:
-            with contextlib.suppress(OSError):  # it ended before it read its stdin
-                if process.stdin:
-                    process.stdin.close()
-            process.terminate()
-        for process in self._processes:
-            processes.end(process)
-        for stderr in self._stderr:
-            stderr.close()
+    def stats(self) -> dict[str, Any]:
+        """Scrapy's stats of a crawl that has ended, its only output; raises CommandFailed where it has failed."""
+        self._output.seek(0)
+        lines = self._output.read().splitlines() or ["no message"]
+        with contextlib.suppress(ValueError):
+            stats: dict[str, Any] = json.loads(lines[-1])
+            if len(lines) == 1 and stats.get("finish_reason") == "finished":
+                return stats
+            lines = lines[:-1] or [f"the crawl ended as {stats.get('finish_reason')!r}"]
+        raise CommandFailed(f"a crawler failed: {lines[-1]}")
+
+
+@contextlib.contextmanager
+def fleet(settings: Sequence[Mapping[str, Any]]) -> Iterator[list[Crawler]]:
+    """Yields a crawler for each of the settings, and ends them all."""
+    with contextlib.ExitStack() as stack:
+        crawlers = []
+        for each in settings:
+            output = stack.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8"))
+            crawlers.append(Crawler(each, output))
+            stack.callback(crawlers[-1].process.wait)
+            stack.callback(crawlers[-1].process.kill)
+        yield crawlers

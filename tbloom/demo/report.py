@@ -1,148 +1,58 @@
-"""The figures of the demo, measured and promised, as a table and as JSON."""
+"""The figures of the demo, measured and promised, as a table."""
 
 from __future__ import annotations
 
-import dataclasses
-import json
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 from rich.text import Text
 
+from tbloom.cli.kit.formats import size
+
 if TYPE_CHECKING:
     from rich.console import Console
 
-_KB = 1024
+
+def promises(figures: dict[str, Any]) -> list[tuple[str, int, int]]:
+    """The figures that must be as promised: what each says, measured and promised."""
+    again, after = figures["fetched_again_inside_window"], figures["fetched_after_window"]
+    return [
+        ("First run: pages fetched twice", figures["fetched_twice"], 0),
+        ("First run: pages missed", figures["missed"], 0),
+        ("Second run, inside the window: pages fetched", again, 0),
+        ("Third run, after the window: pages fetched", after, figures["pages_on_site"]),
+        ("Third run: pages missed", figures["missed_after_window"], 0),
+    ]
 
 
-@dataclass(frozen=True, slots=True)
-class Numbers:
-    """The result of the demo. None: not known of a live site, or the run was skipped."""
-
-    site: str
-    redis: str
-    period_seconds: int
-    slices: int
-    capacity: int
-    error_rate: float
-    pages_on_site: int | None
-    #: Pages fetched by each crawler in the first run.
-    fetched_by_crawler: list[int]
-    fetched_twice: int
-    missed: int | None
-    dead_links: int
-    fetched_again_inside_window: int
-    #: The second run ended before the first page left the window.
-    second_run_in_time: bool
-    fetched_after_window: int | None
-    fetched_twice_after_window: int
-    missed_after_window: int | None
-    #: Links checked in the first run, and how many the filter had seen.
-    links: int
-    duplicates: int
-    filter_items: int
-    filter_bytes: int
-    set_bytes: int
-
-    @property
-    def fetched(self) -> int:
-        """Pages fetched in the first run."""
-        return sum(self.fetched_by_crawler)
-
-    def problems(self) -> list[str]:
-        """A sentence for each figure that is not as promised."""
-        if not self.second_run_in_time:
-            sentence = (
-                "The second run ended after the first pages had left the window, so its figure "
-                "has no meaning: set a longer --period."
-            )
-            return [sentence]
-        broken = {
-            f"{self.fetched_twice} pages were fetched twice in the first run.": self.fetched_twice,
-            f"{self.missed} pages were missed in the first run.": self.missed,
-            f"{self.fetched_again_inside_window} pages were fetched again inside the window.": (
-                self.fetched_again_inside_window
-            ),
-            f"{self.fetched_twice_after_window} pages were fetched twice after the window.": (
-                self.fetched_twice_after_window
-            ),
-            f"{self.missed_after_window} pages were not fetched again after the window.": (
-                self.missed_after_window
-            ),
-            "No page was fetched after the window.": not self.fetched_after_window,
-        }
-        return [sentence for sentence, is_so in broken.items() if is_so]
+def problems(figures: dict[str, Any]) -> list[str]:
+    """A sentence for each figure that is not as promised."""
+    if not figures["second_run_in_time"]:
+        return ["The second run did not end within the window: set a longer --period."]
+    return [
+        f"{title}: {measured:,}, not {promised:,}."
+        for title, measured, promised in promises(figures)
+        if measured != promised
+    ]
 
 
-def to_json(numbers: Numbers) -> str:
-    """The figures, with the problems."""
-    problems = numbers.problems()
-    values = dataclasses.asdict(numbers)
-    return json.dumps({**values, "ok": not problems, "problems": problems}, indent=2)
-
-
-def show(numbers: Numbers, console: Console) -> None:
-    """Prints the table, and the problems below it."""
-    table = Table(title="What was fetched", title_justify="left", min_width=60)
-    table.add_column("")
+def show(figures: dict[str, Any], console: Console) -> None:
+    """Prints the table."""
+    table = Table("", title="What was fetched", title_justify="left", min_width=60)
     table.add_column("measured", justify="right")
     table.add_column("promised", justify="right")
-    for row in _rows(numbers):
-        table.add_row(*row)
+    table.add_row("Pages on the site", f"{figures['pages_on_site']:,}", "")
+    for number, pages in enumerate(figures["fetched_by_crawler"], 1):
+        table.add_row(f"First run: pages fetched by crawler {number}", f"{pages:,}", "")
+    for title, measured, promised in promises(figures):
+        style = "green" if measured == promised else "bold red"
+        table.add_row(title, Text(f"{measured:,}", style=style), f"{promised:,}")
+    table.add_row("Dead links", f"{figures['dead_links']:,}", "")
+    table.add_row("Links and start pages checked in the first run", f"{figures['links']:,}", "")
+    table.add_row("  duplicates", f"{figures['duplicates'] / max(1, figures['links']):.1%}", "")
+    table.add_row(f"Redis memory for {figures['filter_items']:,} URLs", "", "")
+    room = f"  in tbloom's filter (room for {figures['capacity']:,})"
+    table.add_row(room, size(figures["filter_bytes"]), "")
+    table.add_row("  in scrapy-redis' set", size(figures["set_bytes"]), "")
     console.print()
     console.print(table)
-    problems = numbers.problems()
-    for problem in problems:
-        console.print(Text(problem, style="bold red"), soft_wrap=True)
-    if not problems:
-        console.print(Text("Every figure is as promised.", style="bold green"))
-
-
-def _rows(numbers: Numbers) -> list[tuple[str | Text, ...]]:
-    crawlers = enumerate(numbers.fetched_by_crawler, 1)
-    rows: list[tuple[str | Text, ...]] = []
-    if numbers.pages_on_site is not None:
-        rows.append(("Pages on the site", f"{numbers.pages_on_site:,}", ""))
-    rows.append((Text("First run", style="bold"), "", ""))
-    rows += [(f"  pages fetched by crawler {i}", f"{pages:,}", "") for i, pages in crawlers]
-    rows.append(_row("  pages fetched twice", numbers.fetched_twice, 0))
-    if numbers.missed is not None:
-        rows.append(_row("  pages missed", numbers.missed, 0))
-    if numbers.dead_links:
-        rows.append(("  dead links", f"{numbers.dead_links:,}", ""))
-    rows.append((Text("Second run, inside the window", style="bold"), "", ""))
-    again = numbers.fetched_again_inside_window
-    in_time = numbers.second_run_in_time
-    rows.append(
-        _row("  pages fetched", again, 0) if in_time else ("  pages fetched", "too late", "")
-    )
-    rows.append((Text("Third run, after the window", style="bold"), "", ""))
-    rows.append(_after(numbers))
-    rows.append((Text("Links checked in the first run", style="bold"), f"{numbers.links:,}", ""))
-    if numbers.links:
-        rows.append(("  duplicates", f"{numbers.duplicates / numbers.links:.1%}", ""))
-    rows.append((Text(f"Redis memory for {numbers.filter_items:,} URLs", style="bold"), "", ""))
-    rows.append(
-        (f"  in tbloom's filter (room for {numbers.capacity:,})", _size(numbers.filter_bytes), "")
-    )
-    rows.append(("  in scrapy-redis' set", _size(numbers.set_bytes), ""))
-    return rows
-
-
-def _after(numbers: Numbers) -> tuple[str | Text, ...]:
-    label = "  pages fetched"
-    if numbers.fetched_after_window is None:
-        return label, "not run", ""
-    if numbers.pages_on_site is None:
-        return label, f"{numbers.fetched_after_window:,}", "> 0"
-    return _row(label, numbers.fetched_after_window, numbers.pages_on_site)
-
-
-def _row(label: str, measured: int, promised: int) -> tuple[str | Text, ...]:
-    style = "green" if measured == promised else "bold red"
-    return label, Text(f"{measured:,}", style=style), f"{promised:,}"
-
-
-def _size(size: int) -> str:
-    return f"{size / _KB:,.1f} KB" if size < _KB * _KB else f"{size / _KB / _KB:,.1f} MB"

@@ -4,33 +4,42 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import secrets
 import time
 from collections import Counter
 from dataclasses import dataclass
-from functools import partial
-from hashlib import sha1
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit, urlunsplit
 
 import redis
 
 from tbloom.bloom.sync import TimeBloom
-from tbloom.cli.kit.errors import CommandError, CommandFailed
-from tbloom.demo.fleet import Crawled, Fleet
-from tbloom.demo.report import Numbers
+from tbloom.cli.kit.errors import CommandFailed
+from tbloom.cli.kit.formats import counted
+from tbloom.demo.fleet import fleet
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
     from tbloom.cli.kit.progress import Reporter
-    from tbloom.demo.target import Target
+    from tbloom.demo.site import Hit, Survey
 
 _SLICES = 2
 # Lower than the default, so that practically no run misses a page.
 _ERROR_RATE = 1e-6
-_KEY_SECONDS = 3600
 _SCAN_COUNT = 1000
+_POLL_SECONDS = 0.05
+_MIN_ITEMS, _MIN_PERIOD = 1000, 10
+# Time of a crawler on a slow machine, with its start.
+_SECONDS, _SECONDS_PER_PAGE, _SECONDS_PER_LINK = 1, 0.02, 0.001
+
+
+def default_period(site: Survey, crawlers: int) -> int:
+    """Length of a slice (s), so that the first and the second run fit into two slices."""
+    work = len(site.pages) * _SECONDS_PER_PAGE + site.links * _SECONDS_PER_LINK
+    at_once = min(crawlers, os.cpu_count() or 1)
+    return max(_MIN_PERIOD, math.ceil(work / at_once) + _SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,50 +48,30 @@ class Run:
 
     began: int
     ended: int
-    crawled: list[Crawled]
-    #: Number of requests for each path; with a live site, for each page.
-    hits: Counter[str]
-    #: The last line on stderr of each crawler that had logged errors.
-    complaints: list[str]
+    #: The stats of each crawler.
+    stats: list[dict[str, Any]]
+    #: The requests for pages.
+    hits: list[Hit]
+    #: The paths of dead links.
+    dead: set[str]
 
-    @property
-    def pages(self) -> int:
-        """Pages fetched, by the crawlers' count."""
-        return sum(len(one.pages) for one in self.crawled)
-
-    @property
-    def fetched(self) -> set[str]:
-        """The paths of its pages, by the crawlers' count."""
-        return {_path_of(page) for one in self.crawled for page in one.pages}
-
-    @property
-    def twice(self) -> int:
-        """Pages fetched more than once."""
-        return sum(count > 1 for count in self.hits.values())
-
-    @property
-    def failed(self) -> dict[str, str]:
-        """The dead links, with the reasons."""
-        return {url: reason for one in self.crawled for url, reason in one.failed.items()}
-
-
-def _path_of(url: str) -> str:
-    """A URL without its site, as the site names its pages."""
-    parts = urlsplit(url)
-    return urlunsplit(parts._replace(scheme="", netloc=""))
+    def total(self, stat: str) -> int:
+        """A stat of all crawlers together."""
+        return sum(stats.get(stat, 0) for stats in self.stats)
 
 
 class Runs:
     """The runs on a filter with a random name; a context manager, which deletes all their keys."""
 
     def __init__(
-        self, reporter: Reporter, redis_url: str, target: Target, crawlers: int, period: int
+        self, reporter: Reporter, redis_url: str, site: Survey, crawlers: int, period: int
     ) -> None:
         self._reporter = reporter
         self._redis_url = redis_url
-        self._target = target
-        self._crawlers = crawlers
+        self._site = site
         self._period = period
+        #: What the crawlers call themselves, by which the site knows them.
+        self._agents = [f"tbloom-demo/{number + 1}" for number in range(crawlers)]
         self._key = f"tbloom-demo:{secrets.token_hex(6)}"
         self._client = redis.Redis.from_url(redis_url)
         self._filter = TimeBloom(
@@ -90,7 +79,7 @@ class Runs:
             self._key,
             granularity=f"{period}s",
             slices=_SLICES,
-            capacity=target.items,
+            capacity=max(_MIN_ITEMS, site.targets),
             error_rate=_ERROR_RATE,
         )
 
@@ -99,11 +88,13 @@ class Runs:
 
     def __exit__(self, *_: object) -> None:
         with contextlib.suppress(redis.RedisError):  # Redis may have ended
-            self._remove_keys()
+            keys = list(self._client.scan_iter(match=f"*{self._key}*", count=_SCAN_COUNT))
+            if keys:
+                self._client.delete(*keys)
         self._client.close()
 
-    def make(self, redis_name: str) -> Numbers:
-        """Makes the runs. :raises CommandError: where the first run fetches nothing."""
+    def make(self) -> dict[str, Any]:
+        """Makes the runs, and returns their figures."""
         window = self._filter.config.window
         self._reporter.say(
             f"Window: {_SLICES} slices of {self._period} s; an item of one slice is remembered "
@@ -111,121 +102,85 @@ class Runs:
         )
         start = window.slice_at(self._now()).end
         first = self._crawl("First run", start, "Waiting for a slice to begin")
-        if not first.pages:
-            reasons = [*first.failed.values(), *first.complaints, "it is not an HTML page"]
-            raise CommandError(f"{self._target.start} can't be crawled: {reasons[0]}")
         info = self._filter.info()
         set_bytes = self._set_bytes(info.items)
         second = self._crawl("Second run, inside the window")
-        in_time = second.ended < window.expires(window.slice_at(first.began))
-        third = self._third(first, second) if in_time else None
-        if third is None:
-            least = math.ceil((second.ended - first.began) / 1000 / _SLICES * 1.5)
-            self._reporter.say(f"Both runs took longer than the window: try --period {least}")
-        return Numbers(
-            site=self._target.start,
-            redis=redis_name,
-            period_seconds=self._period,
-            slices=_SLICES,
-            capacity=self._target.items,
-            error_rate=_ERROR_RATE,
-            second_run_in_time=in_time,
-            filter_items=info.items,
-            filter_bytes=info.bytes,
-            set_bytes=set_bytes,
-            **self._counts(first, second, third),
-        )
-
-    def _counts(self, first: Run, second: Run, third: Run | None) -> dict[str, Any]:
-        """The figures of the runs, as fields of Numbers."""
-        return {
-            "pages_on_site": None if self._target.pages is None else len(self._target.pages),
-            "fetched_by_crawler": [len(one.pages) for one in first.crawled],
-            "fetched_twice": first.twice,
-            "missed": self._missed(first),
-            "dead_links": len(first.failed),
-            "fetched_again_inside_window": second.hits.total(),
-            "fetched_after_window": third.pages if third else None,
-            "fetched_twice_after_window": third.twice if third else 0,
-            "missed_after_window": self._missed(third) if third else None,
-            "links": sum(one.links for one in first.crawled),
-            "duplicates": sum(one.duplicates for one in first.crawled),
-        }
-
-    def _third(self, first: Run, second: Run) -> Run:
-        window = self._filter.config.window
-        last = second if second.pages else first
+        last = second if second.hits else first
         gone = window.expires(window.slice_at(last.ended))
-        return self._crawl("Third run, after the window", gone, "Waiting for the window to pass")
+        third = self._crawl("Third run, after the window", gone, "Waiting for the window to pass")
+        return {
+            "site": self._site.server.url + self._site.pages[0],
+            "period_seconds": self._period,
+            "slices": _SLICES,
+            "capacity": self._filter.config.capacity,
+            "error_rate": _ERROR_RATE,
+            "pages_on_site": len(self._site.pages),
+            "fetched_by_crawler": [
+                sum(hit.agent == agent for hit in first.hits) for agent in self._agents
+            ],
+            "fetched_twice": sum(n > 1 for n in Counter(hit.path for hit in first.hits).values()),
+            "missed": self._missed(first),
+            "dead_links": len(first.dead),
+            "fetched_again_inside_window": len(second.hits),
+            "second_run_in_time": second.ended < window.expires(window.slice_at(first.began)),
+            "fetched_after_window": len(third.hits),
+            "missed_after_window": self._missed(third),
+            "links": first.total("tbloom/new") + first.total("tbloom/seen"),
+            "duplicates": first.total("bloomfilter/filtered"),
+            "filter_items": info.items,
+            "filter_bytes": info.bytes,
+            "set_bytes": set_bytes,
+        }
 
     def _crawl(self, name: str, begin: int = 0, waiting: str = "") -> Run:
         """Crawls from the time ``begin`` on (the server's, in ms)."""
-        deadline = math.inf
+        if begin:
+            self._reporter.wait(waiting, lambda: (begin - self._now()) / 1000)
+        pages, hits = {*self._site.pages}, self._site.server.hits
+        hits.clear()
+        self._site.server.begun.clear()
+        began = self._now()
+        deadline = time.monotonic() + _SLICES * self._period
+        text = f"{name}: {counted(len(self._agents), 'crawler')}"
+        with fleet(self._settings()) as crawlers, self._reporter.count(text, len(pages)) as advance:
+            while any(crawler.process.poll() is None for crawler in crawlers):
+                # After the window, pages are new again, and the crawl would never end.
+                if time.monotonic() > deadline:
+                    raise CommandFailed(
+                        f"{name}: not done within the window of {_SLICES * self._period} s, so its "
+                        f"pages are new again: try --period {2 * self._period}"
+                    )
+                advance(len(hits))
+                time.sleep(_POLL_SECONDS)
+            stats = [crawler.stats() for crawler in crawlers]
+        fetched = [hit for hit in hits if hit.path in pages]
+        dead = {hit.path for hit in hits if hit.status == HTTPStatus.NOT_FOUND}
+        ended = self._now()
+        self._reporter.say(f"{name}: {len(fetched):,} pages in {(ended - began) / 1000:.1f} s")
+        return Run(began, ended, stats, fetched, dead)
 
-        def check() -> None:
-            # After the window, pages are new again, and the crawl would never end.
-            if time.monotonic() > deadline:
-                raise self._too_long(name)
-            self._client.ping()
-
-        def advance(pages: int) -> None:
-            check()
-            show(pages)
-
-        with Fleet(self._crawlers, self._settings(), check) as fleet:
-            if begin:
-                self._reporter.wait(waiting, lambda: (begin - self._now()) / 1000)
-            if self._target.take_hits:
-                self._target.take_hits()
-            began = self._now()
-            deadline = time.monotonic() + _SLICES * self._period
-            text = f"{name}: {self._crawlers} crawler{'s' * (self._crawlers > 1)}"
-            with self._reporter.count(text, self._target.max_pages) as show:
-                crawled = fleet.crawl(advance)
-            ended = self._now()
-            complaints = [fleet.complaint(i) for i, one in enumerate(crawled) if one.errors]
-        if self._target.take_hits:
-            hits = self._target.take_hits()
-        else:
-            hits = Counter(page for one in crawled for page in one.pages)
-        run = Run(began, ended, crawled, hits, complaints)
-        self._reporter.say(f"{name}: {run.pages:,} pages in {(ended - began) / 1000:.1f} s")
-        for complaint in complaints:
-            self._reporter.say(f"  a crawler reports an error: {complaint}")
-        for url, reason in run.failed.items():
-            if _path_of(url) in (self._target.pages or ()):  # no dead link
-                self._reporter.say(f"  {url} can't be fetched: {reason}")
-        return run
-
-    def _too_long(self, name: str) -> CommandFailed:
-        window, longer = _SLICES * self._period, max(self._target.period, 2 * self._period)
-        return CommandFailed(
-            f"{name}: not done within the window of {window} s, so its pages are new again: "
-            f"try --period {longer}"
-        )
-
-    def _settings(self) -> dict[str, Any]:
-        """The crawlers' settings; each run has its own queue."""
-        config = self._filter.config
-        queue = f"{self._key}:{secrets.token_hex(3)}"
-        # The speed of a live site is not known; the crawl must end within the window.
-        limit = self._period * 1.2 if self._target.pages is None else 0
-        return {
+    def _settings(self) -> list[dict[str, Any]]:
+        """The settings of each crawler."""
+        config, pages = self._filter.config, self._site.pages
+        shared = {
             "REDIS_URL": self._redis_url,
-            "SCHEDULER_QUEUE_KEY": f"{queue}:requests",
             "TBLOOM_KEY": self._key,
             "TBLOOM_GRANULARITY": config.window.granularity,
             "TBLOOM_SLICES": config.slices,
             "TBLOOM_CAPACITY": config.capacity,
             "TBLOOM_ERROR_RATE": config.error_rate,
-            "DEMO_BUSY_KEY": f"{queue}:busy",
-            "DEMO_MAX_SECONDS": limit,
-            "DEMO_START": self._target.start,
-            **self._target.settings,
+            "DEMO_SITE": self._site.server.url,
         }
+        # All pages can be reached from the first one; the other crawlers start elsewhere, to have work too.
+        self._site.server.crawlers = min(len(self._agents), len(pages))
+        starts = [pages[i * len(pages) // len(self._agents)] for i in range(len(self._agents))]
+        return [
+            {**shared, "USER_AGENT": agent, "DEMO_START": self._site.server.url + start}
+            for agent, start in zip(self._agents, starts, strict=True)
+        ]
 
-    def _missed(self, run: Run) -> int | None:
-        return None if self._target.pages is None else len(self._target.pages - run.fetched)
+    def _missed(self, run: Run) -> int:
+        return len({*self._site.pages} - {hit.path for hit in run.hits})
 
     def _now(self) -> int:
         """The server's clock (ms)."""
@@ -235,19 +190,8 @@ class Runs:
     def _set_bytes(self, items: int) -> int:
         """Memory of scrapy-redis' set with this number of fingerprints, measured on a temporary set."""
         key = f"{self._key}:set"
-        # All fingerprints have the same size: 40 hex digits.
-        fingerprint = partial(sha1, usedforsecurity=False)
-        members = [fingerprint(b"%d" % i).hexdigest() for i in range(items)]
-        try:
-            for start in range(0, items, _SCAN_COUNT):
-                self._client.sadd(key, *members[start : start + _SCAN_COUNT])
-                self._client.expire(key, _KEY_SECONDS)
-            return int(self._client.memory_usage(key, samples=0) or 0)
-        finally:
-            self._client.delete(key)
-
-    def _remove_keys(self) -> None:
-        # The crawlers have made further keys, which only their names show.
-        keys = list(self._client.scan_iter(match=f"*{self._key}*", count=_SCAN_COUNT))
-        if keys:
-            self._client.delete(*keys)
+        for i in range(items):
+            self._client.sadd(key, f"{i:040x}")  # as long as a fingerprint
+        size = int(self._client.memory_usage(key, samples=0) or 0)
+        self._client.delete(key)
+        return size

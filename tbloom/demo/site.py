@@ -1,124 +1,71 @@
-"""The site that the demo crawls, its loopback server, and the count of its pages."""
+"""The site that the demo crawls: a folder on a loopback server, and the count of its pages."""
 
 from __future__ import annotations
 
 import contextlib
-import mimetypes
 import sys
 import threading
-from collections import Counter
+import time
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from functools import partial
+from http import HTTPStatus
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from socketserver import TCPServer
-from typing import TYPE_CHECKING, Any, Protocol
-from urllib.parse import quote, unquote, urljoin, urlsplit
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.error import HTTPError
+from urllib.parse import quote
+from urllib.request import ProxyHandler, build_opener
 
-from scrapy.http import HtmlResponse
-from w3lib.url import canonicalize_url
+from scrapy.http import HtmlResponse, Response
+from scrapy.linkextractors import IGNORED_EXTENSIONS, LinkExtractor
 
 from tbloom.cli.kit.errors import CommandError
 from tbloom.demo import gazette
-from tbloom.demo.links import follow, is_page
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-_HTML = "text/html; charset=utf-8"
+# Files that documentation and shops link to, which are never pages.
+_MORE_EXTENSIONS = "txt rst md py js css json xml csv inv whl gz tgz log diff patch".split()  # noqa: SIM905 - one line
+# canonicalize: the fragment is dropped and the query is sorted, as in a request's fingerprint.
+_EXTRACTOR = LinkExtractor(
+    canonicalize=True, deny_extensions=[*IGNORED_EXTENSIONS, *_MORE_EXTENSIONS]
+)
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """The site's response to a GET."""
-
-    body: bytes
-    content_type: str
-    status: int = 200
-    location: str | None = None
-
-
-class Site(Protocol):
-    """A site to crawl."""
-
-    @property
-    def title(self) -> str:
-        """The site's name in messages."""
-
-    @property
-    def start(self) -> str:
-        """The path of the start page."""
-
-    def reply(self, path: str) -> Reply:
-        """The response for a path, as quoted in a URL."""
+def links(response: Response, site: str) -> list[str]:
+    """The page's links within the site (``scheme://host:port``), each once; none if the response is no HTML."""
+    kind = bytes(response.headers.get("Content-Type") or b"")
+    if not isinstance(response, HtmlResponse) or not kind.startswith(b"text/html"):
+        return []
+    found = [link.url for link in _EXTRACTOR.extract_links(response)]
+    return [url for url in found if url.startswith(f"{site}/")]
 
 
-class Gazette:
-    """The demo's own site."""
+class Hit(NamedTuple):
+    """A request to the server: its path and query, its User-Agent, and the reply's status."""
 
-    title = f"{gazette.TITLE}, the demo's own site"
-    start = "/"
-
-    def __init__(self) -> None:
-        self._pages = gazette.pages()
-
-    def reply(self, path: str) -> Reply:
-        """The response for a path."""
-        text = self._pages.get(path)
-        return _not_found() if text is None else Reply(text.encode(), _HTML)
-
-
-class Folder:
-    """The files of a folder; raises CommandError where it has no HTML page."""
-
-    def __init__(self, folder: str) -> None:
-        self._root = Path(folder)
-        if not self._root.is_dir():
-            raise CommandError(f"--site: there is no folder {folder}")
-        self.title = f"the folder {folder}"
-        self.start = "/" + quote(self._first_page())
-
-    def reply(self, path: str) -> Reply:
-        """The response for a path: a file, or the index.html of a folder."""
-        parts = [part for part in unquote(path).split("/") if part]
-        file = self._root.joinpath(*parts)
-        try:
-            if ".." in parts:
-                return _not_found()
-            if file.is_dir() and not path.endswith("/"):
-                return Reply(b"", "text/plain", 301, f"{path}/")
-            if file.is_dir():
-                file /= "index.html"
-            kind = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
-            return Reply(file.read_bytes(), kind)
-        except (OSError, ValueError):  # missing, not readable, or not a file name
-            return _not_found()
-
-    def _first_page(self) -> str:
-        if (self._root / "index.html").is_file():
-            return "index.html"
-        files = [path.relative_to(self._root) for path in self._root.rglob("*.htm*")]
-        pages = [file for file in files if file.suffix in {".html", ".htm"}]
-        if not pages:
-            raise CommandError(f"--site: there is no HTML page in {self._root}")
-        return min(pages, key=lambda page: (len(page.parts), page)).as_posix()
-
-
-def _not_found() -> Reply:
-    return Reply(b"not found\n", "text/plain", 404)
+    path: str
+    agent: str
+    status: int
 
 
 class Server(ThreadingHTTPServer):
-    """A site on a free loopback port, which counts the requests for each path."""
+    """The files of a folder on a free loopback port, with a record of the requests."""
 
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, site: Site) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.site = site
+    def __init__(self, folder: Path) -> None:
+        super().__init__(("127.0.0.1", 0), partial(_Handler, directory=str(folder)))
         self.url = f"http://127.0.0.1:{self.server_port}"
-        self._hits: Counter[str] = Counter()
-        self._lock = threading.Lock()
+        #: The requests so far.
+        self.hits: list[Hit] = []
+        #: So many crawlers must have asked before one gets a reply: so each finds work.
+        self.crawlers = 0
+        self.begun: set[str] = set()
 
     def server_bind(self) -> None:
         """Binds without HTTPServer's DNS request for this host's name, which may take seconds."""
@@ -130,88 +77,95 @@ class Server(ThreadingHTTPServer):
         if not isinstance(sys.exc_info()[1], ConnectionError):
             super().handle_error(request, client_address)
 
-    def count(self, target: str) -> None:
-        """Counts a request for this path and query."""
-        with self._lock:
-            self._hits[target] += 1
 
-    def take_hits(self) -> Counter[str]:
-        """Number of requests for each path since the last call."""
-        with self._lock:
-            hits, self._hits = self._hits, Counter()
-            return hits
-
-
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(SimpleHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     # Head and body in one packet; in two, the client's delayed ACK costs 40 ms a page.
     wbufsize = -1
     server: Server
 
     def do_GET(self) -> None:
-        self.server.count(self.path)
-        reply = self.server.site.reply(urlsplit(self.path).path)
-        self.send_response(reply.status)
-        self.send_header("Content-Type", reply.content_type)
-        self.send_header("Content-Length", str(len(reply.body)))
-        if reply.location:
-            self.send_header("Location", reply.location)
-        self.end_headers()
-        self.wfile.write(reply.body)
+        """Replies once all crawlers have begun."""
+        self.server.begun.add(self.headers["User-Agent"])
+        while len(self.server.begun) < self.server.crawlers:
+            time.sleep(0.01)
+        super().do_GET()
+
+    def list_directory(self, _path: Any) -> None:
+        """A folder without an index is no page."""
+        self.send_error(HTTPStatus.NOT_FOUND)
+
+    def log_request(self, code: Any = 0, _size: Any = 0) -> None:
+        """Takes the request down."""
+        agent = self.headers["User-Agent"] or ""
+        self.server.hits.append(Hit(self.path, agent, int(code)))
 
     def log_message(self, *_args: Any) -> None:
         """Logs nothing."""
 
 
 @contextlib.contextmanager
-def serve(site: Site) -> Iterator[Server]:
-    """Serves the site from a thread for as long as the context lasts."""
-    with Server(site) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
+def serve(folder: str | None) -> Iterator[Server]:
+    """Serves the folder, or the demo's own site, from a thread for as long as the context lasts."""
+    with TemporaryDirectory(prefix="tbloom-site-") as own:
+        if folder is None:
+            gazette.write(Path(own))
+        with Server(Path(folder or own)) as server:
+            thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+            thread.start()
+            try:
+                yield server
+            finally:
+                server.shutdown()
+                thread.join()
+
+
+def first_page(folder: str | None) -> str:
+    """The path where a crawl of the folder begins; raises CommandError where it has no HTML page."""
+    if folder is None:
+        return "/"
+    root = Path(folder)
+    if not root.is_dir():
+        raise CommandError(f"--site: there is no folder {folder}")
+    files = [path.relative_to(root) for path in root.rglob("*.htm*")]
+    pages = [file for file in files if file.suffix in {".html", ".htm"}]
+    if not pages:
+        raise CommandError(f"--site: there is no HTML page in {folder}")
+    first = min(pages, key=lambda page: (len(page.parts), page.stem != "index", page))
+    return "/" + quote(first.as_posix())
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """The expected result of a crawl."""
+    """A site, and the expected result of a crawl."""
 
-    #: The paths of the pages that can be reached from the start page.
-    pages: frozenset[str]
+    server: Server
+    #: The paths of the pages that can be reached from the first one.
+    pages: list[str]
     #: Number of link targets, with dead links and other files.
     targets: int
     #: Number of links on all pages; a page's links to the same target count once.
     links: int
 
 
-def survey(site: Site, url: str, advance: Callable[[int], None]) -> Survey:
-    """Follows all links from the start page by the crawlers' rules, without the network.
-
-    :param url: the URL of the site's server. :param advance: takes the number of pages so far.
-    """
-    pages: set[str] = set()
+def survey(server: Server, start: str, advance: Callable[[int], None]) -> Survey:
+    """Follows all links from the path ``start`` by the crawlers' rules; ``advance`` takes the number of pages so far."""
+    opener = build_opener(ProxyHandler({}))
+    pages: dict[str, None] = {}
     count = 0
-    found = [canonicalize_url(url + site.start)]
-    seen = set(found)
-    for address in found:  # the loop extends the list
-        reply = site.reply(urlsplit(address).path)
-        response = HtmlResponse(
-            address,
-            reply.status,
-            {"Content-Type": reply.content_type},
-            reply.body,
-        )
-        links = [urljoin(address, reply.location)] if reply.location else []
-        if reply.status == 200 and is_page(response):  # noqa: PLR2004 - HTTP's "OK"
-            pages.add(address.removeprefix(url))
-            links = follow(response, url)
-            count += len(links)
+    queue = [server.url + start]
+    met = {*queue}
+    for address in queue:  # the loop extends the list
+        with contextlib.suppress(HTTPError), opener.open(address) as reply:
+            # After a redirect, this is another page than that of the link.
+            met.add(reply.url)
+            if reply.headers.get_content_type() != "text/html" or reply.url in pages:
+                continue
+            response = HtmlResponse(reply.url, 200, dict(reply.headers), reply.read())
+            pages[reply.url.removeprefix(server.url)] = None
+            found = links(response, server.url)
+            count += len(found)
             advance(len(pages))
-        new = [link for link in dict.fromkeys(links) if link not in seen]
-        seen.update(new)
-        found.extend(new)
-    return Survey(frozenset(pages), len(found), count)
+            queue += [link for link in found if link not in met]
+            met.update(found)
+    return Survey(server, [*pages], len(met), count)

@@ -9,15 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from redis import asyncio
 from redis.asyncio.retry import Retry
 
+from tbloom.engine.async_connections import AsyncConnections, cancellable
 from tbloom.engine.client import Store
-from tbloom.engine.connections import (
-    CAN_KEEP,
-    AsyncConnections,
-    as_disconnected,
-    cancellable,
-    in_turns,
-    options,
-)
+from tbloom.engine.connections import CAN_KEEP, as_disconnected, in_turns, options
 from tbloom.engine.flow import Call, Flow
 from tbloom.engine.retries import as_redis_error
 from tbloom.engine.together import Tasks
@@ -122,8 +116,8 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
                     await connections.send(calls, replies, free)
                     return [*replies.values()]
                 for places in in_turns(self.client, calls):
-                    some = [calls[place] for place in places]
-                    replies.update(zip(places, await cancellable(self._execute(some)), strict=True))
+                    turn = [calls[place] for place in places]
+                    replies.update(zip(places, await cancellable(self._execute(turn)), strict=True))
         except Exception as error:  # noqa: BLE001 - Retries raises what is not retried
             lost = as_disconnected(error)
             return [replies.get(place, lost) for place in range(len(calls))]

@@ -2,19 +2,17 @@
 
 ::
 
-    parts.py     the blocks of one part, and its count
     contents.py  the parameters, the layouts, and which parts there are
     memory.py    a store in memory
-    regions.py   free regions of a file
+    regions.py   where regions of a file are, and disk space for them
     file.py      a store in a file: its format, and the order that survives a crash
-    locks.py     the lock of a file, as a context
-    shard.py     the parts of one shard's live slices, and looks at items in them
+    shard.py     parts; those of one shard's live slices, and looks at items in them
     vectors.py   looks at many items with numpy
     live.py      the slices, layouts and parts that are live now
-    protocol.py  the verbs, as steps
+    protocol.py  what the verbs do
     merging.py   merge()
     info.py      info() and keys()
-    base.py      what the two classes share
+    verbs.py     the verbs, each declared once
     sync.py      LocalBloom
     aio.py       AsyncLocalBloom
 """

@@ -37,13 +37,14 @@ import stat
 import sys
 import threading
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tbloom.errors import ConfigError, TBloomError
 from tbloom.local.contents import Contents
-from tbloom.local.locks import Locked
-from tbloom.local.memory import CLOSED, survives_fork
-from tbloom.local.regions import GRID, ZEROS, Regions, reserve
+from tbloom.local.memory import Store
+from tbloom.local.regions import GRID, end_of, reserve, take, zero
 
 try:
     import fcntl
@@ -57,7 +58,6 @@ _PATH_ERRORS = {
     *(errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ENOENT, errno.ENOTDIR),
     *(errno.ENAMETOOLONG, errno.ELOOP, errno.ENXIO, errno.EINVAL),
 }
-_RIGHTS = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 def _identity(fd: int) -> tuple[int, int]:
@@ -65,7 +65,7 @@ def _identity(fd: int) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-class FileStore:
+class FileStore(Store):
     """Contents in a file."""
 
     _fd = -1
@@ -77,11 +77,7 @@ class FileStore:
             self.path = str(Path(os.fsdecode(path)).absolute())
         except TypeError:
             raise ConfigError("path", path, "the path of a file, or None") from None
-        self.guard = threading.Lock()
-        self.contents = Contents()
-        self.version = 0
-        self._is_closed = self._is_locked = False
-        self._pid = os.getpid()
+        super().__init__()
         self._fd = self._open(os.O_CREAT)
         try:
             self._own = _identity(self._fd)
@@ -94,35 +90,38 @@ class FileStore:
         except BaseException:
             self.close()
             raise
-        survives_fork(self)
+
+    def begin(self) -> None:
+        """Closes an open file, whose lock is the parent's."""
+        self.guard, self.process = threading.Lock(), os.getpid()
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd = -1
 
     def __del__(self) -> None:
         """Closes the file. (The mapping closes itself.)"""
         if self._fd >= 0:
             os.close(self._fd)
 
-    @property
-    def era(self) -> tuple[int, int]:
-        """A forked child shares the file with its parent, and leaves pending answers to it."""
-        return self.contents.epoch, self._pid
-
-    @property
-    def shared(self) -> Locked:
-        """Locks out processes that write, and reads the newest directory."""
-        return Locked(self, fcntl.LOCK_SH)
-
-    @property
-    def exclusive(self) -> Locked:
-        """Locks out all other processes, and reads the newest directory."""
-        return Locked(self, fcntl.LOCK_EX)
+    @contextmanager
+    def locked(self, *, is_change: bool = False) -> Iterator[None]:
+        """Locks out other processes, and reads the newest directory."""
+        with self.guard:
+            try:
+                self.lock(fcntl.LOCK_EX if is_change else fcntl.LOCK_SH)
+                yield
+            finally:
+                try:
+                    self.unlock()
+                except BaseException:  # KeyboardInterrupt, before it was unlocked
+                    self.unlock()
+                    raise
 
     def lock(self, how: int) -> None:
         """Waits for the file's lock, and reads the directory if another process has changed it."""
-        if self._fd < 0:
-            if self._is_closed:
-                raise TBloomError(CLOSED)
-            self._fd = self._open_same()  # in a forked child
-        self._is_locked = True  # or may be, from now on
+        self._check_open()
+        if self._fd < 0:  # in a forked child
+            self._fd = self._open_same()
         fcntl.flock(self._fd, how)
         # The system kills a process that touches mapped bytes beyond the end of a file.
         is_whole = os.lseek(self._fd, 0, os.SEEK_END) >= len(self._view)
@@ -131,9 +130,8 @@ class FileStore:
 
     def unlock(self) -> None:
         """Ends the lock; also after a ``lock`` that has failed or was interrupted."""
-        if self._is_locked:
+        if self._fd >= 0:
             fcntl.flock(self._fd, fcntl.LOCK_UN)
-            self._is_locked = False
 
     def buffer(self, key: str) -> memoryview:
         """The bytes of a part."""
@@ -142,27 +140,26 @@ class FileStore:
 
     def save(self, contents: Contents) -> None:
         """Replaces the contents: see above for the order."""
-        parts, is_same = contents.parts, contents.epoch == self.contents.epoch
-        regions, begun = Regions(), {}
-        regions.take(*self._active_region(self.version))
-        for key, part in self.contents.parts.items():
-            if key in parts and is_same:
-                parts[key] = parts[key]._replace(offset=part.offset)
-            regions.take(part.offset, part.size)
-        for key, part in parts.items():
-            if not is_same or key not in self.contents.parts:
-                begun[key] = part._replace(offset=regions.find(part.size))
-        parts.update(begun)
+        had, begun = os.fstat(self._fd).st_size, []
+        kept = self.contents.parts if contents.epoch == self.contents.epoch else {}
+        # What has left the window is taken too: this change may be cut short.
+        taken = [(0, GRID), self._active_region(self.version)]
+        taken += [(part.offset, part.size) for part in self.contents.parts.values()]
+        for key, part in contents.parts.items():
+            place = kept[key].offset if key in kept else take(taken, part.size)
+            contents.parts[key] = part._replace(offset=place)
+            if key not in kept:
+                begun.append((place, part.size))
         text = contents.to_text().encode()
-        place = regions.find(len(text))
-        had = os.fstat(self._fd).st_size
-        if regions.end > had:
-            reserve(self._fd, had, regions.end - had)
-        if max(regions.end, had) > len(self._view):
+        place, end = take(taken, len(text)), end_of(taken)
+        if end > had:
+            reserve(self._fd, had, end - had)
+        if max(end, had) > len(self._view):
             self._map()
-        for part in begun.values():
-            # Bytes beyond the old end are zero.
-            self._zero(part.offset, min(part.size, max(0, had - part.offset)))
+        for begin, size in begun:
+            if begin < had:  # what is beyond the old end is zero
+                zero(self._fd, begin, min(begin + size, had))
+                self._flush(begin, size)
         self._view[place : place + len(text)] = text
         self._flush(place, len(text))
         sequence = self.version + 1
@@ -178,17 +175,9 @@ class FileStore:
         """Releases the file. (Its mapping ends with the last view of a part.)"""
         if self._fd >= 0:
             os.close(self._fd)
-        self._fd, self._is_closed, self._is_locked = -1, True, False
+        self._fd, self._is_closed = -1, True
         self._head = self._view = memoryview(b"")
         self.contents = Contents()
-
-    def after_fork(self) -> None:
-        """Closes the open file: its lock is the parent's."""
-        self.guard = threading.Lock()
-        self._pid = os.getpid()
-        if self._fd >= 0:
-            os.close(self._fd)
-        self._fd, self._is_locked = -1, False
 
     def _open(self, flags: int = 0) -> int:
         try:
@@ -205,19 +194,13 @@ class FileStore:
         raise ConfigError("path", self.path, "a regular file")
 
     def _open_same(self) -> int:
-        """Opens the same file once more. Raises TBloomError where another one has taken its place."""
-        try:
-            fd = self._open()
-        except ConfigError as error:
-            if getattr(error.__cause__, "errno", None) in _RIGHTS:
-                raise
-        else:
-            if _identity(fd) == self._own:
-                return fd
-            os.close(fd)
+        """Opens the same file once more. Raises ConfigError where that can't be done, TBloomError where it is another one."""
+        fd = self._open()
+        if _identity(fd) == self._own:
+            return fd
+        os.close(fd)
         raise TBloomError(
-            f"{self.path!r} was deleted or replaced while it was in use; open the filter anew "
-            "(to forget what it holds, clear() it)"
+            f"{self.path!r} was deleted or replaced while it was in use; open the filter anew (to forget what it holds, clear() it)"
         )
 
     def _check(self) -> None:
@@ -278,13 +261,6 @@ class FileStore:
         """Where the directory of this sequence number begins, and its length."""
         slot = self._slot(sequence)
         return self._head[slot], self._head[slot + 1]
-
-    def _zero(self, begin: int, size: int) -> None:
-        for start in range(begin, begin + size, len(ZEROS)):
-            end = min(start + len(ZEROS), begin + size)
-            self._view[start:end] = ZEROS[: end - start]
-        if size:
-            self._flush(begin, size)
 
     def _flush(self, begin: int, size: int) -> None:
         start = begin - begin % mmap.PAGESIZE

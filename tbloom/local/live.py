@@ -15,8 +15,7 @@ from tbloom.engine.pending import PendingAnswers
 from tbloom.errors import ConfigMismatch
 from tbloom.local.contents import PartEntry
 from tbloom.local.memory import Store
-from tbloom.local.parts import Part
-from tbloom.local.shard import Shard, key_of, part_of
+from tbloom.local.shard import Part, Shard, key_of, part_of, parts_of
 
 
 class Live:
@@ -30,37 +29,29 @@ class Live:
         self.clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000
         #: New items whose answer did not reach the client: kept for the next call, as on Redis.
         self.pending_answers = PendingAnswers()
-        #: The store's era in which they were added.
-        self.era = store.era
         self.use(config)
 
     def use(self, config: Config) -> None:
         """Uses other parameters."""
         self.config = config
+        #: The current slice and the shards' parts, as they were found at this version of the store.
         self._current: SliceCalls | None = None
-        self._layouts: dict[int, Layout] = {}
-        #: The shards' parts, as they were found at this version of the store.
-        self._parts: dict[int, Shard] = {}
-        self._version = self.store.version
+        self._shards: dict[int, Shard] = {}
+        self._version = -1
 
     def at_hand(self, digest: bytes) -> Shard | None:
         """The parts of the item's shard, if the item can be added at once; else None."""
-        current = self._current
-        if (
-            current is None
-            or self._version != self.store.version
-            or not current.begins <= self.clock() < current.ends
-        ):
+        if not self._is_current(self.clock()):
             return None
         shards = self.config.shards
-        shard = self._parts.get(shard_of(digest, shards) if shards > 1 else 0)
+        shard = self._shards.get(shard_of(digest, shards) if shards > 1 else 0)
         return shard if shard is not None and shard.begun else None
 
     def agree(self) -> int:
         """Compares the stored parameters with ours, and adopts the stored number of shards where only that differs;
         returns the time. Raises ConfigMismatch."""
         now = self.clock()
-        self.drop_stale_answers()
+        self.pending_answers.note_generation(0, self.store.generation)
         stored = self.store.contents.parameters(now)
         if stored not in ("", self.config.stored):
             found = self.config.differences(stored)
@@ -69,75 +60,45 @@ class Live:
             self.use(replace(self.config, shards=found["shards"][0]))
         return now
 
-    def prepare(self, now: int, shard: int, *, begins: bool) -> SliceCalls:
-        """The calls of the current slice, with the shard's layout; ``agree`` comes first.
-
-        ``begins``: items are to be added, so a slice that begins gets its layout.
-        """
-        current = self.calls_at(now)
-        text = self.layout(shard, now)
-        if current.layout(shard).entries != text:
-            self._learn(current, shard, text)
-        if begins and (last := current.shard(shard).begins_after) is not None:
-            self._begin_slice(now, current, shard, last)
+    def current(self, now: int) -> SliceCalls:
+        """The current slice, with the stored layouts; ``agree`` comes first."""
+        current = self._current
+        if current is None or not self._is_current(now):
+            texts = {shard: self.layout(shard, now) for shard in range(self.config.shards)}
+            layouts = {
+                shard: Layout(self.config, text, shard) for shard, text in texts.items() if text
+            }
+            current = self._current = SliceCalls(self.config, now, layouts)
+            self._shards, self._version = {}, self.store.version
         return current
-
-    def drop_stale_answers(self) -> None:
-        """Drops pending answers where the filter was cleared, and in a forked child: they stay the parent's."""
-        if self.store.era != self.era:
-            self.pending_answers.clear()
-            self.era = self.store.era
-
-    def _begin_slice(self, now: int, current: SliceCalls, shard: int, last: str) -> None:
-        """Gives a slice that begins room for what the last one held, where slices have grown (lua/bloom/begin_slice.lua)."""
-        layout, label = current.layout(shard), current.labels[0]
-        sizes = enumerate(layout.parts(last))
-        parts = [part_of(self.store, key_of(last, shard, number), size) for number, size in sizes]
-        contents = self.store.contents.copy(now)
-        if key_of(label, shard, 0) in contents.parts:  # the clock was set back since it began
-            text = layout.grown(label, current.labels)
-        else:
-            held = sum(part.items for part in parts if part)
-            text = layout.with_parts({label: [layout.beginning(held)]}, current.labels)
-        contents.keep_layout(shard, text, current.expires_at(shard))
-        self.store.save(contents)
-        self._learn(current, shard, text)
 
     def layout(self, shard: int, now: int) -> str:
         """The stored layout of a filter with our parameters; else an empty text."""
         contents = self.store.contents
         return contents.layout(shard, now) if contents.stored == self.config.stored else ""
 
-    def _learn(self, current: SliceCalls, shard: int, text: str) -> None:
-        current.learn_layout(shard, Layout(self.config, text) if text else None)
-        self._parts.pop(shard, None)
+    def shard(self, now: int, number: int, *, begins: bool = False) -> Shard:
+        """The shard's parts, where they are now; ``agree`` comes first.
 
-    def shard(self, number: int) -> Shard:
-        """The shard's parts, where they are now; ``prepare`` comes first."""
-        if self._version != self.store.version:
-            self._parts, self._version = {}, self.store.version
-        shard = self._parts.get(number)
+        ``begins``: items are to be added, so a slice that begins gets its layout.
+        """
+        current = self.current(now)
+        shard = self._shards.get(number)
         if shard is None:
-            assert self._current is not None  # noqa: S101 - prepared
-            shard = self._parts[number] = Shard(self.store, self._current, number)
+            shard = self._shards[number] = Shard(self.store, current, number)
+        if begins and not shard.begun:
+            self._begin_slice(now, current, number)
+            return self.shard(now, number)
         return shard
-
-    def calls_at(self, now: int) -> SliceCalls:
-        """The calls of the current slice, with the layouts that are known."""
-        current = self._current
-        if current is None or not current.begins <= now < current.ends:
-            current = self._current = SliceCalls(self.config, now, self._layouts)
-            self._parts = {}
-        return current
 
     def part_for(self, now: int, shard: Shard, number: int, count: int) -> Part:
         """The current part, begun if need be. Where ``count`` items fill it, the slice gets a further one."""
-        store, current, part = self.store, self.calls_at(now), shard.current
+        store, part = self.store, shard.current
         items = part.items if part else 0
         fills = self.config.grow and items + count >= shard.size.capacity
         if part is not None and not fills:
             return part
-        contents, expires = store.contents.copy(now), current.expires_at(number)
+        contents, expires = store.contents.copy(now), self.current(now).expires_at(number)
         if part is None:
             contents.keep(self.config.stored, expires)
             contents.parts[shard.key] = PartEntry(expires, key_bytes(shard.size.bits))
@@ -148,3 +109,29 @@ class Live:
         part = part_of(store, shard.key, shard.size)
         assert part is not None  # noqa: S101 - it was saved
         return part
+
+    def _is_current(self, now: int) -> bool:
+        """True: what was found holds."""
+        current = self._current
+        return (
+            current is not None
+            and self._version == self.store.version
+            and current.begins <= now < current.ends
+        )
+
+    def _begin_slice(self, now: int, current: SliceCalls, shard: int) -> None:
+        """Gives a slice that begins room for what the last one held, where slices have grown (lua/bloom/begin_slice.lua)."""
+        layout, labels, last = (
+            current.layout(shard),
+            current.labels,
+            current.shard(shard).begins_after,
+        )
+        parts = parts_of(self.store, current, str(last), shard)
+        contents = self.store.contents.copy(now)
+        if key_of(labels[0], shard, 0) in contents.parts:  # the clock was set back since it began
+            text = layout.grown(labels[0], labels)
+        else:
+            held = sum(part.items for _, part in parts if part)
+            text = layout.with_parts({labels[0]: [layout.beginning(held)]}, labels)
+        contents.keep_layout(shard, text, current.expires_at(shard))
+        self.store.save(contents)

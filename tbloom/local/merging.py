@@ -6,15 +6,13 @@ import math
 import sys
 from typing import NamedTuple
 
-from tbloom.bloom.layout import Layout
 from tbloom.bloom.layout import Part as Size
 from tbloom.bloom.script_calls import leaves
 from tbloom.bloom.sizing import COLUMNS, key_bytes
 from tbloom.errors import ConfigMismatch, FilterFull
 from tbloom.local.contents import PartEntry
-from tbloom.local.parts import HEADER
 from tbloom.local.protocol import Protocol
-from tbloom.local.shard import key_of, part_of
+from tbloom.local.shard import HEADER, key_of, part_of, parts_of
 
 
 class _Copy(NamedTuple):
@@ -31,18 +29,16 @@ _Copies = dict[tuple[str, int], list[_Copy]]
 
 def merge(protocol: Protocol, others: list[Protocol]) -> None:
     """Adds all that the others hold in slices that are live now. Raises ConfigMismatch or FilterFull, with nothing changed."""
-    with protocol.store.guard, protocol.store.shared:
-        protocol.agree()
     found = []
     for other in others:
-        with other.store.guard, other.store.shared:
-            now = other.agree()
-            _check_same(protocol, other)
-            found.append(_copies(other, now))
-    with protocol.store.guard, protocol.store.exclusive:
-        now = protocol.agree()
-        for other in others:
-            _check_same(protocol, other)
+        with other.store.locked():
+            found.append(_copies(other, other.agree()))
+    with protocol.store.locked(is_change=True):
+        now, config = protocol.agree(), protocol.config
+        for theirs in [other.config for other in others]:
+            if theirs.stored != config.stored:
+                differing = config.differences(theirs.stored)
+                raise ConfigMismatch(theirs.name, differing, theirs.stored)
         merged = own = _copies(protocol, now)
         for copies in found:
             merged = {
@@ -54,26 +50,18 @@ def merge(protocol: Protocol, others: list[Protocol]) -> None:
             _write(protocol, now, changed)
 
 
-def _check_same(protocol: Protocol, other: Protocol) -> None:
-    """Raises ConfigMismatch where the other filter has other parameters."""
-    own, theirs = protocol.config, other.config
-    if theirs.stored != own.stored:
-        raise ConfigMismatch(theirs.name, own.differences(theirs.stored), theirs.stored)
-
-
 def _copies(protocol: Protocol, now: int) -> _Copies:
     """What the filter holds; it is locked."""
-    copies, store, config = _Copies(), protocol.store, protocol.config
-    for shard in range(config.shards):
-        layout = Layout(config, protocol.layout(shard, now), shard)
-        for slice in config.window.live(now):
-            found = copies[slice.label, shard] = []
-            for number, size in enumerate(layout.parts(slice.label)):
-                part = part_of(store, key_of(slice.label, shard, number), size)
-                if part is not None and store.contents.stored == config.stored:
-                    bits = int.from_bytes(part.buffer[HEADER:], "little")
-                    found.append(_Copy(size, part.items, bits))
-    return copies
+    current = protocol.current(now)
+    return {
+        (label, shard): [
+            _Copy(size, part.items, part.bits())
+            for size, part in parts_of(protocol.store, current, label, shard)
+            if part is not None
+        ]
+        for shard in range(protocol.config.shards)
+        for label in current.labels
+    }
 
 
 def _joined(protocol: Protocol, own: list[_Copy], others: list[_Copy]) -> list[_Copy]:
@@ -106,26 +94,21 @@ def _both(one: _Copy, other: _Copy) -> _Copy:
 
 def _write(protocol: Protocol, now: int, merged: _Copies) -> None:
     """Writes these slices."""
-    store, config = protocol.store, protocol.config
-    live, contents = config.window.live(now), store.contents.copy(now)
-    expires = {slice.label: config.window.expires(slice) for slice in live}
-    last = expires[live[-1].label]
-    contents.keep(config.stored, leaves(config, last, 0))
-    for shard in range(config.shards):
-        sizes = {
-            label: [copy.size for copy in parts]
-            for (label, of), parts in merged.items()
-            if of == shard
-        }
-        for label, own in sizes.items():
-            for number, size in enumerate(own):
-                entry = PartEntry(leaves(config, expires[label], shard), key_bytes(size.bits))
-                contents.parts.setdefault(key_of(label, shard, number), entry)
-        layout = Layout(config, protocol.layout(shard, now), shard)
-        changed = {label: own for label, own in sizes.items() if own != layout.parts(label)}
-        if changed:
-            text = layout.with_parts(changed, [slice.label for slice in live])
-            contents.keep_layout(shard, text, leaves(config, last, shard))
+    store, config, current = protocol.store, protocol.config, protocol.current(now)
+    expires = {slice.label: config.window.expires(slice) for slice in current.slices}
+    contents = store.contents.copy(now)
+    contents.keep(config.stored, current.expires_at(0))
+    changed: dict[int, dict[str, list[Size]]] = {}
+    for (label, shard), parts in merged.items():
+        for number, copy in enumerate(parts):
+            entry = PartEntry(leaves(config, expires[label], shard), key_bytes(copy.size.bits))
+            contents.parts.setdefault(key_of(label, shard, number), entry)
+        sizes = [copy.size for copy in parts]
+        if sizes != current.layout(shard).parts(label):
+            changed.setdefault(shard, {})[label] = sizes
+    for shard, slices in changed.items():
+        text = current.layout(shard).with_parts(slices, current.labels)
+        contents.keep_layout(shard, text, current.expires_at(shard))
     # All that can fail is done before the first bit is set.
     store.save(contents)
     for (label, shard), parts in merged.items():

@@ -1,4 +1,4 @@
-"""The regions of a file, and disk space for more."""
+"""Where regions of a file are, and disk space for them."""
 
 from __future__ import annotations
 
@@ -7,35 +7,27 @@ import os
 
 #: Regions begin at multiples of this.
 GRID = 4096
-ZEROS = bytes(1 << 20)
+_ZEROS = bytes(1 << 20)
 #: Errors of a file system that can't reserve space.
 _UNABLE = {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS}
+#: Where a region begins, and its length.
+Region = tuple[int, int]
 
 
-class Regions:
-    """The regions of a file that are taken."""
+def take(taken: list[Region], length: int) -> int:
+    """Takes the first free region of this length; returns where it begins."""
+    begin = 0
+    for other, size in sorted(taken):
+        if other - begin >= length:
+            break
+        begin = max(begin, end_of([(other, size)]))
+    taken.append((begin, length))
+    return begin
 
-    def __init__(self) -> None:
-        self._taken = [(0, GRID)]
 
-    @property
-    def end(self) -> int:
-        """Where the last one ends: the length that the file needs."""
-        return max(end for _, end in self._taken)
-
-    def take(self, begin: int, size: int) -> None:
-        """Marks a region as taken."""
-        self._taken.append((begin, begin + _on_grid(size)))
-
-    def find(self, size: int) -> int:
-        """Takes the first free region of this size; returns where it begins."""
-        place = 0
-        for begin, end in sorted(self._taken):
-            if begin - place >= _on_grid(size):
-                break
-            place = max(place, end)
-        self.take(place, size)
-        return place
+def end_of(taken: list[Region]) -> int:
+    """Where the last region ends, on the grid: the length that the file needs."""
+    return -(-max(begin + length for begin, length in taken) // GRID) * GRID
 
 
 def reserve(fd: int, begin: int, size: int) -> None:
@@ -51,11 +43,10 @@ def reserve(fd: int, begin: int, size: int) -> None:
                 raise
         else:
             return
-    end = begin + size
-    place = os.fstat(fd).st_size
-    while place < end:
-        place += os.pwrite(fd, ZEROS[: end - place], place)
+    zero(fd, os.fstat(fd).st_size, begin + size)
 
 
-def _on_grid(size: int) -> int:
-    return -(-size // GRID) * GRID
+def zero(fd: int, begin: int, end: int) -> None:
+    """Writes zeros."""
+    while begin < end:
+        begin += os.pwrite(fd, _ZEROS[: end - begin], begin)

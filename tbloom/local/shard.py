@@ -7,21 +7,22 @@ from __future__ import annotations
 
 from functools import lru_cache
 from operator import getitem
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from mmh3 import mmh3_32_uintdigest
 
 from tbloom.bloom.hasher import columns_of, digests_for
 from tbloom.bloom.script_calls import SliceCalls
-from tbloom.bloom.sizing import COLUMNS, key_bytes
+from tbloom.bloom.sizing import COLUMNS, HEADER_BITS, key_bytes
 from tbloom.errors import TBloomError
 from tbloom.local.memory import Store
-from tbloom.local.parts import HEADER, Part
 
 if TYPE_CHECKING:
     from tbloom.bloom.layout import Part as Size
 
 
+#: The bytes before a part's first block: the count, in the machine's own byte order.
+HEADER = HEADER_BITS // 8
 #: The bytes of a row.
 ROW = COLUMNS // 8
 #: An item's bits in its block: the byte, and the bit's value in it.
@@ -37,6 +38,39 @@ def _bits_by_column(hashes: int) -> list[Bits]:
         [(row * ROW + (column >> 3), 128 >> (column & 7)) for column in range(COLUMNS)]
         for row in range(hashes)
     ]
+
+
+class Part:
+    """One part of a slice, where it is in memory: the count of its items, and their bits in blocks (docs/format.md).
+
+    The count is raised before the bits are set: a process that is killed in between has counted an item that it never
+    answered, and has answered none that is not counted.
+    """
+
+    __slots__ = ("buffer", "count", "expires")
+
+    def __init__(self, buffer: memoryview, expires: int) -> None:
+        #: When its slice leaves the window (ms).
+        self.expires = expires
+        #: All its bytes.
+        self.buffer = buffer
+        #: The number of items added, as its only element.
+        self.count = buffer[:HEADER].cast("Q")
+
+    @property
+    def items(self) -> int:
+        """The number of items added."""
+        return self.count[0]
+
+    def set(self, start: int, bits: Bits) -> None:
+        """Sets these bits in the block that begins at ``start``."""
+        block = self.buffer[start:]
+        for place, bit in bits:
+            block[place] |= bit
+
+    def bits(self) -> int:
+        """The bits as a number."""
+        return int.from_bytes(self.buffer[HEADER:], "little")
 
 
 class Group(NamedTuple):
@@ -72,6 +106,17 @@ def part_of(store: Store, key: str, size: Size) -> Part | None:
     return part
 
 
+def parts_of(
+    store: Store, current: SliceCalls, label: str, shard: int
+) -> list[tuple[Size, Part | None]]:
+    """The parts of a live slice, oldest first; None for one that has not begun."""
+    is_stored = store.contents.stored == current.config.stored
+    return [
+        (size, part_of(store, key_of(label, shard, number), size) if is_stored else None)
+        for number, size in enumerate(current.layout(shard).parts(label))
+    ]
+
+
 def _damaged(why: str) -> TBloomError:
     return TBloomError(f"{why}: what keeps the filter is damaged; clear() it")
 
@@ -87,17 +132,12 @@ class Shard:
         #: The layout once the current part is full.
         labels = current.labels
         self.grown = calls.layout.grown(labels[0], labels) if current.config.grow else ""
-        self._all: list[tuple[Size, Part | None]] = []
-        layout, is_stored = current.layout(number), store.contents.stored == current.config.stored
-        for label in current.labels:
-            own = layout.parts(label)
-            for place in reversed(range(len(own))):
-                key = key_of(label, number, place)
-                part = part_of(store, key, own[place]) if is_stored else None
-                self._all.append((own[place], part))
+        self._all = [
+            part for label in labels for part in reversed(parts_of(store, current, label, number))
+        ]
         #: The part that new items go into: its size, its name, and the part itself once it has begun.
         self.size, self.current = self._all[0]
-        self.key = key_of(current.labels[0], number, self._ends[0] - 1)
+        self.key = key_of(labels[0], number, self._ends[0] - 1)
         #: False: the current slice needs a layout before items can be added.
         self.begun = calls.begins_after is None
         self._groups: dict[int, list[Group]] = {}
@@ -151,21 +191,12 @@ class Shard:
         return True
 
 
-class Look(Protocol):
-    """A look at some items in a shard, before any of them is added."""
-
-    #: The places of the new items, in order.
-    new: list[int]
-
-    def add(self, count: int, current: Part) -> None:
-        """Sets the bits of the first ``count`` new items."""
-
-
 class PlainLook:
-    """A look, item by item."""
+    """A look at some items in a shard, before any of them is added: item by item."""
 
     def __init__(self, shard: Shard, digests: list[bytes], within: int) -> None:
         places = [shard.look(digest, within) for digest in digests]
+        #: The places of the new items, in order.
         self.new = [i for i, place in enumerate(places) if place]
         self._places = list(filter(None, places))
 

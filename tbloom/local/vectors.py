@@ -7,8 +7,7 @@ from mmh3 import mmh3_32_digest
 from numpy.typing import NDArray
 
 from tbloom.bloom.hasher import columns_of
-from tbloom.local.parts import HEADER, Part
-from tbloom.local.shard import ROW, Group, Shard
+from tbloom.local.shard import HEADER, ROW, Group, Part, Shard
 
 #: Rows that are looked at together: most items that a part does not hold show it in the first one.
 _FIRST, *_STAGES = 0, slice(1, 3), slice(3, None)

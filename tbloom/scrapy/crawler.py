@@ -14,7 +14,7 @@ from scrapy import signals
 from scrapy.utils.defer import deferred_from_coro
 
 from tbloom.errors import TBloomError
-from tbloom.scrapy.remedies import explain
+from tbloom.scrapy.errorline import error_line
 from tbloom.scrapy.settings import FILTER, Setting
 
 if TYPE_CHECKING:
@@ -73,11 +73,12 @@ class CrawlEnd:
             return
         self.has_begun = True
         engine = self._crawler.engine
+        self._crawler.signals.connect(_note_failure, signals.engine_stopped)
         if engine and engine.spider:
             deferred_from_coro(engine.close_spider_async(reason=ERROR_REASON))
 
     @contextmanager
-    def by_one_line(
+    def ending_at_an_error(
         self,
         table: Mapping[str, Setting] = FILTER,
         *,
@@ -94,11 +95,16 @@ class CrawlEnd:
             if self._crawler is None or not self._crawler.crawling:
                 raise
             if not is_logged():
-                logger.error(explain(error, self._crawler.settings, table))
+                logger.error(error_line(error, self._crawler.settings, table))
             self.has_begun = True
             _ending.add(self._crawler)
             # A function, because Scrapy's signals keep no method alive, and call one function once.
             self._crawler.signals.connect(_end_before_start, signals.engine_started)
+
+
+def _note_failure(sender: Any) -> None:
+    """Scrapy's signals call this with the crawler."""
+    sender.spider = None  # `scrapy crawl` takes this for a failure, and exits with 1
 
 
 async def _end_before_start(sender: Any) -> None:
@@ -108,7 +114,7 @@ async def _end_before_start(sender: Any) -> None:
     engine._slot.scheduler.persist = True  # noqa: SLF001
     await engine.close_spider_async(reason=ERROR_REASON)
     await engine.stop_async()
-    sender.spider = None  # `scrapy crawl` takes this for a failure, and exits with 1
+    _note_failure(sender)
 
 
 def ends_before_start(crawler: Crawler | None) -> bool:

@@ -26,7 +26,20 @@ def period(text: str) -> str | None:
     return None if text in ("", "None", "none") else text
 
 
-_EXPECTED = {int: "a whole number", float: "a number", flag: "True or False"}
+def number(text: str) -> int:
+    """A whole number, also as ``1e6``."""
+    value = float(text)
+    if not value.is_integer():
+        raise ValueError
+    return int(value)
+
+
+_EXPECTED = {
+    int: "a whole number",
+    number: "a whole number",
+    float: "a number",
+    flag: "True or False",
+}
 
 
 class Setting(NamedTuple):
@@ -39,8 +52,10 @@ class Setting(NamedTuple):
         """The setting's value, or the default where it is not set."""
         value = settings.get(self.name, default)
         try:
+            if self.read is number and isinstance(value, float):
+                return number(str(value))
             return self.read(value) if isinstance(value, str) else value
-        except ValueError:
+        except (ValueError, OverflowError):
             raise ConfigError(self.name, value, _EXPECTED[self.read]) from None
 
     def is_on(self, settings: BaseSettings, *, default: bool) -> bool:
@@ -56,7 +71,7 @@ FILTER = {
     "name": Setting("TBLOOM_KEY"),
     "granularity": Setting("TBLOOM_GRANULARITY", period),
     "slices": Setting("TBLOOM_SLICES", int),
-    "capacity": Setting("TBLOOM_CAPACITY", int),
+    "capacity": Setting("TBLOOM_CAPACITY", number),
     "error_rate": Setting("TBLOOM_ERROR_RATE", float),
     "tz": Setting("TBLOOM_TIMEZONE"),
     "shards": Setting("TBLOOM_SHARDS", int),
@@ -75,7 +90,6 @@ STORE, MARK = Setting("TBLOOM_STORE"), Setting("TBLOOM_MARK")
 #: The values of TBLOOM_MARK with which requests are claimed, and marked when they are done.
 MARKS_DONE = ("done", "parsed")
 TAKE_OVER, SHADOW = Setting("TBLOOM_TAKE_OVER", flag), Setting("TBLOOM_SHADOW")
-SEEN_AGES = Setting("TBLOOM_SEEN_AGES", flag)
 #: Settings of Scrapy's and scrapy-redis'.
 DEBUG, FLUSH = Setting("DUPEFILTER_DEBUG", flag), Setting("SCHEDULER_FLUSH_ON_START", flag)
 #: The same of the distinct counters.
@@ -101,7 +115,7 @@ PAGES = {
 KNOWN = {
     setting.name
     for table in (FILTER, COUNTS, PAGES)
-    for setting in (*table.values(), STORE, MARK, TAKE_OVER, SHADOW, SEEN_AGES)
+    for setting in (*table.values(), STORE, MARK, TAKE_OVER, SHADOW)
 }
 
 

@@ -41,14 +41,6 @@ async def test_an_abandon_that_is_sent_again_keeps_the_work(make: Any, url: str)
     assert ["the work"] == await make().take_over()
 
 
-async def test_what_a_dead_session_left_is_not_released_by_others(make: Any) -> None:
-    dead, ours = make(), make()
-    await dead.claim("x", note="the work")
-    await end(dead)
-    await ours.release("x")
-    assert ["the work"] == await ours.take_over()
-
-
 async def test_a_take_over_that_fails_half_way_loses_nothing(make: Any, url: str) -> None:
     """What it had claimed by then is abandoned again by the next heartbeat."""
     dead = make(shards=4, session_ttl=LIFE)
@@ -79,19 +71,6 @@ async def test_what_is_abandoned_while_others_search_is_found(make: Any) -> None
     while some := await ours.take_over(1000):
         taken += some
     assert 1300 == len(set(taken)) == len(taken)
-
-
-async def test_work_that_was_claimed_within_fewer_slices_is_taken_over_so(
-    make: Any, clockwork: Any
-) -> None:
-    first, ours = (make(url=clockwork.server.url) for _ in range(2))
-    await first.add("x")
-    clockwork.set("2019-06-04 12:00:00")
-    assert NEW is await first.claim("x", within=1, note="the work")
-    await end(first)
-    assert ["the work"] == await ours.take_over()
-    await ours.commit("x")
-    assert SEEN is await first.claim("x", within=1)
 
 
 async def test_what_can_not_be_made_up_for_does_not_end_the_heartbeats(
@@ -135,29 +114,6 @@ async def test_claims_outlive_a_short_window(make: Any, client: redis.Redis, nam
         await asyncio.sleep(0.3)
         assert BUSY is await theirs.claim("a")
     assert client.ttl(f"{{{name}}}:claims") > 60
-
-
-async def test_another_prefix_is_another_search(make: Any) -> None:
-    dead, ours = make(), make()
-    notes = [f"{kind}{i}" for kind in "ab" for i in range(10)]
-    await dead.claim_many(notes, notes=notes)
-    await end(dead)
-    [first] = await ours.take_over(1, prefix="a")
-    assert sorted(notes[10:]) == sorted(await ours.take_over(prefix="b"))
-    assert sorted(set(notes[:10]) - {first}) == sorted(await ours.take_over(prefix="a"))
-
-
-async def test_a_closed_filter_may_be_used_again(
-    make: Any, clockwork: servers.Clockwork, name: str
-) -> None:
-    ours = make(url=clockwork.server.url, session_ttl=2 * LIFE)
-    theirs = make(url=clockwork.server.url)
-    await ours.claim("a")
-    await end(ours)
-    assert NEW is await ours.claim("a")
-    for _ in range(5):
-        await asyncio.to_thread(clockwork.pass_a_second, name, session_of(ours))
-        assert BUSY is await theirs.claim("a")
 
 
 async def test_a_filter_that_adopts_shards_leaves_no_stray_session(

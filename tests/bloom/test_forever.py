@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import Claim, ConfigError, ConfigMismatch, FilterFull, LocalBloom, TimeBloom
+from tbloom import Claim, ConfigError, FilterFull, LocalBloom, TimeBloom
 from tests.helpers.commands import tbloom
 
 FOREVER: dict[str, Any] = {"granularity": None, "capacity": 100}
@@ -68,15 +68,6 @@ def test_it_forgets_nothing_in_a_lifetime(clockwork: Any, name: str) -> None:
         assert seen.warnings() == []
 
 
-def test_it_says_what_the_server_has_dropped(client: redis.Redis, name: str) -> None:
-    seen = TimeBloom(client, name, **FOREVER)
-    seen.add("a")
-    client.delete(f"{{{name}}}:all")
-    assert [f"the server has dropped {{{name}}}:all early: what it held is forgotten"] == (
-        seen.warnings()
-    )
-
-
 def test_it_grows_and_keeps_the_error_rate(client: redis.Redis, name: str) -> None:
     """It was made 100 times too small."""
     seen = TimeBloom(client, name, granularity=None, capacity=200, error_rate=0.01)
@@ -90,13 +81,6 @@ def test_it_grows_and_keeps_the_error_rate(client: redis.Redis, name: str) -> No
     full = TimeBloom(client, f"{name}-full", granularity=None, capacity=10, grow=False)
     with pytest.raises(FilterFull):
         full.add_many(ITEMS)
-
-
-def test_a_client_with_a_window_is_refused(client: redis.Redis, name: str) -> None:
-    TimeBloom(client, name, **FOREVER).add("a")
-    with pytest.raises(ConfigMismatch) as caught:
-        TimeBloom(client, name, slices=1, capacity=100).add("a")
-    assert (None, "d") == caught.value.differences["granularity"]
 
 
 @pytest.mark.parametrize(

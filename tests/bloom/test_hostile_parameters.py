@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from datetime import date, datetime, timedelta, timezone, tzinfo
+from datetime import date, datetime, timezone, tzinfo
 from functools import partial
 from typing import Any
 
@@ -17,19 +17,6 @@ from tbloom.bloom.config import configure
 from tbloom.engine.keys import Keys
 from tests.helpers.hostile import anything, refused
 
-_FIXED_NAMES = [
-    "*",
-    "?",
-    "[a-z]",
-    "a b",
-    "a\nb",
-    "a\r\nb",
-    "a\0b",
-    "%s",
-    "\\",
-    "x" * 65536,
-    "é\u0301",
-]
 _names = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="{}"), min_size=1)
 
 
@@ -86,18 +73,6 @@ def test_a_filter_of_any_name_keeps_to_its_keys(own: redis.Redis, name: str) -> 
     assert all(key.startswith(f"{{{name}}}:".encode()) for key in own.scan_iter())
     seen.clear()
     assert "a" not in seen
-
-
-@pytest.mark.parametrize("name", _FIXED_NAMES, ids=lambda name: ascii(name[:9]))
-def test_a_name_that_looks_like_something_else_is_a_name(own: redis.Redis, name: str) -> None:
-    """A neighbour has a name that it would match as a pattern."""
-    own.flushall()
-    for shards in (1, 3):
-        seen, neighbour = TimeBloom(own, name, shards=shards), TimeBloom(own, "azb")
-        assert [True, True] == [seen.add("a"), neighbour.add("a")]
-        seen.clear()
-        assert ["a" in seen, "a" in neighbour] == [False, True]
-        neighbour.clear()
 
 
 def _all_keys(name: str, shards: int) -> set[str]:
@@ -180,12 +155,3 @@ def test_a_refused_url_does_not_show_its_password() -> None:
     with pytest.raises(ConfigError) as error:
         TimeBloom.from_url("reddis://crawler:secret@127.0.0.1", "fuzzed")
     assert "secret" not in str(error.value)
-
-
-@given(anything)
-def test_any_length_of_a_slice_is_one_or_a_config_error(length: Any) -> None:
-    """A number of seconds that makes a timedelta is given as one."""
-    with suppress(TypeError, ValueError, OverflowError):
-        length = timedelta(seconds=length)
-    argument = refused(lambda: configure("fuzzed", granularity=length, slices=1))
-    assert argument in {None, "granularity", "slices"}

@@ -29,7 +29,9 @@ def crawl(tmp_path: Path) -> Path:
     """A WARC file with three pages, a request, and a damaged place."""
     file = tmp_path / "crawl.warc.gz"
     file.write_bytes(
-        MEMBERS.packed([*PAGES[:2], record("request", url(0), b""), b"garbage", PAGES[2]])
+        MEMBERS.packed(
+            [*PAGES[:2], record("request", url(0), b"GET / HTTP/1.1\r\n\r\n"), b"garbage", PAGES[2]]
+        )
     )
     return file
 
@@ -62,7 +64,9 @@ def test_import_from_several_sources(path: Path, tmp_path: Path) -> None:
     words = ["pages", "import", path, "-", tmp_path / "1.warc", *options, tmp_path / "other"]
     done = tbloom(*words, stdin=PAGES[0].decode())
     assert (done.returncode, done.stdout) == (0, "")
-    assert done.stderr.endswith("1 page stored, 0 already there; skipped: 2 outside the window\n")
+    assert done.stderr.endswith(
+        "1 page stored, 0 already there; skipped: 2 outside the window, 1 warcinfo\n"
+    )
     assert {url("other"): b"other"} == stored(path)
     assert {".zst"} == {file.suffix for file in files(path)}
 
@@ -78,7 +82,7 @@ def test_import_of_something_else_changes_nothing(
         pass
     target = tmp_path / "store" if name == "store" else tmp_path / "new"
     done = tbloom("pages", "import", target, crawl, tmp_path / name)
-    refused(done, name, "No such file" if name == "missing" else "SOURCE: expected a")
+    refused(done, name, "No such file" if name == "missing" else ": expected a")
     assert not (tmp_path / "new").exists()
     assert not files(tmp_path / "store")
     refused(tbloom("pages", "import", path, crawl, "--slices", 3), "--granularity")
@@ -124,6 +128,7 @@ def filled(path: Path) -> Path:
         ([url(1), "key:01"], "", [1, 4]),
         ([url(1), "--urls", "-"], f"{url(2)}\nkey:01\n", [1, 2, 4]),
         (["--since", "2019-06-10T13:00:00Z", "--until", "2019-06-10T15:00:00Z"], "", [1, 2]),
+        (["--since", "2019-06-10", "--until", "2019-06-11"], "", range(5)),
     ],
 )
 def test_exported_pages_can_be_imported(

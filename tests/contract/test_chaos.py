@@ -19,9 +19,9 @@ import pytest
 import redis
 
 from tbloom import Claim
-from tbloom.demo.localredis import find_binary
 from tests.helpers.account import FULL, NO_ANSWER, PARAMETERS, Account, new_seed
 from tests.helpers.killable import Killable, again_and_again
+from tests.helpers.localredis import find_binary
 from tests.helpers.making import missing
 from tests.helpers.proxy import Fault, Proxy
 from tests.helpers.stores import BLOOM, DISTINCT, STORES, Store

@@ -12,10 +12,10 @@ import pytest
 import redis
 from redis.exceptions import OutOfMemoryError, ReadOnlyError
 
-from tbloom.demo.localredis import LocalRedis
 from tests.helpers import servers
 from tests.helpers.account import Account, names
 from tests.helpers.contents import contents, set_maxmemory
+from tests.helpers.localredis import LocalRedis
 from tests.helpers.stores import Store
 
 each_size = pytest.mark.parametrize("size", [1, 300], ids=["singly", "batch"])

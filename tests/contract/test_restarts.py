@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom.demo.localredis import LocalRedis, find_binary
 from tests.helpers.account import FULL, NO_ANSWER, Account, names
 from tests.helpers.killable import Killable, again_and_again
+from tests.helpers.localredis import LocalRedis, find_binary
 from tests.helpers.making import missing
 from tests.helpers.proxy import LossyProxy
 from tests.helpers.stores import BLOOM, DISTINCT, EXACT, STORES, Store

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom.demo.localredis import LocalRedis
 from tbloom.engine.keys import Keys, slot
 from tests.helpers import servers
+from tests.helpers.localredis import LocalRedis
 from tests.helpers.stores import DISTINCT, Store
 from tests.helpers.verbs import EVERY_VERB
 

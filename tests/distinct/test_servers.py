@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom.demo.localredis import LocalRedis
 from tbloom.distinct import DistinctCounter
 from tbloom.engine.keys import Keys
 from tbloom.engine.scripts import Script
 from tbloom.errors import MappingFull
+from tests.helpers.localredis import LocalRedis
 from tests.helpers.verbs import verbs_of_counters
 
 pytestmark = pytest.mark.usefixtures("away_from_midnight")

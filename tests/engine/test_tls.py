@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom.demo.localredis import LocalRedis, free_port
 from tests.helpers import servers
+from tests.helpers.localredis import LocalRedis, free_port
 from tests.helpers.making import Make, missing
 from tests.helpers.schedulers import refusal
 
@@ -108,11 +108,6 @@ async def test_the_certificate_of_another_host_is_not(make: Make, tls_url: Any) 
         pytest.skip("redis-py checks host names from version 6 on")
     with pytest.raises(redis.ConnectionError, match="Hostname mismatch"):
         await make(url=tls_url("ca", host="localhost"), resend=False).add("a")
-
-
-async def test_without_tls_the_port_says_nothing(make: Make, tls_port: int) -> None:
-    with pytest.raises(redis.ConnectionError):
-        await make(url=f"redis://127.0.0.1:{tls_port}/0", resend=False).add("a")
 
 
 def test_in_scrapy(crawl: Any, tls_url: Any) -> None:

@@ -15,11 +15,11 @@ import pytest
 import redis
 
 from tbloom import AsyncTimeBloom, ConfigError, FilterFull, TimeBloom
-from tbloom.demo.localredis import LocalRedis
 from tbloom.engine.together import Asked, Waiting, hand_out
 from tbloom.exact import AsyncExactFilter
 from tests.helpers.forks import in_child, needs_fork
 from tests.helpers.interrupts import interrupted
+from tests.helpers.localredis import LocalRedis
 from tests.helpers.making import needs_kept
 from tests.helpers.proxy import Fault, Proxy
 
@@ -196,6 +196,19 @@ async def test_tasks_get_errors_of_their_own(store: Any, name: str, own_server: 
 
 
 @needs_kept
+def test_a_few_threads_ask_alone(name: str, own_server: LocalRedis) -> None:
+    with (
+        redis.Redis.from_url(own_server.url) as client,
+        TimeBloom.from_url(own_server.url, name, retry_for=60) as seen,
+        ThreadPoolExecutor(8) as threads,
+    ):
+        seen.add("the filter begins")
+        client.config_resetstat()
+        assert all(threads.map(seen.add, [f"item {i}" for i in range(800)]))
+        assert client.info("commandstats")["cmdstat_evalsha"]["calls"] == 800
+
+
+@needs_kept
 @pytest.mark.parametrize("verb", ["add", "contains"])
 def test_items_of_threads_that_wait_go_in_few_calls(
     verb: str, name: str, own_server: LocalRedis
@@ -258,15 +271,7 @@ def test_an_answer_comes_once_whoever_is_first() -> None:
     assert ["take then leave", "leave then take"] == kept
 
 
-def test_an_item_goes_with_one_call() -> None:
-    """Two threads may send at once, where a call takes long."""
-    waiting = Waiting(Asked("add", None, None, None, None), "item", None)  # type: ignore[arg-type]
-    first, second = threading.Lock(), threading.Lock()
-    assert [True, False, False] == [waiting.goes(lock) for lock in (first, second, first)]
-    assert waiting.call is first
-
-
-def test_who_still_waits_gets_new_before_who_has_gone() -> None:
+def test_who_still_waits_gets_new_before_who_has_left() -> None:
     asked = Asked("add", None, None, None, lambda _: None)  # type: ignore[arg-type]
     gone, waits = Waiting(asked, "item", None), Waiting(asked, "item", None)
     gone.leave()

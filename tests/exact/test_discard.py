@@ -13,13 +13,13 @@ import pytest
 import redis
 from redis.exceptions import OutOfMemoryError, ReadOnlyError
 
-from tbloom.demo.localredis import LocalRedis
 from tbloom.distinct import DistinctCounter
 from tbloom.exact import ExactFilter
 from tests.helpers import servers
 from tests.helpers.account import names
 from tests.helpers.contents import contents, set_maxmemory
 from tests.helpers.flows import flow_of, replies_to
+from tests.helpers.localredis import LocalRedis
 from tests.helpers.making import Make
 from tests.helpers.proxy import LossyProxy, every
 
@@ -112,18 +112,6 @@ def test_a_resent_call_gets_its_first_answer(url: str, name: str) -> None:
                 [f"item {10 + turn}", f"item {20 + turn}", "none"]
             )
         assert 191 == other.info().items
-
-
-def test_an_item_whose_add_had_no_answer_is_added_anew(url: str, name: str) -> None:
-    """The lost answer to the first one is dropped."""
-    with _losing(url, name, retry_for=0) as (proxy, seen), ExactFilter.from_url(url, name) as other:
-        seen.add("before")
-        proxy.loses_next = True
-        with pytest.raises(redis.ConnectionError):
-            seen.add("a")
-        assert seen.discard("a")
-        assert other.add("a")
-        assert not seen.add("a")
 
 
 @pytest.mark.parametrize("kind", [ExactFilter, DistinctCounter])

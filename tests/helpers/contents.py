@@ -6,7 +6,7 @@ from typing import Any
 
 import redis
 
-from tbloom.demo.localredis import LocalRedis
+from tests.helpers.localredis import LocalRedis
 
 
 def contents(url: str) -> dict[Any, Any]:

@@ -19,7 +19,7 @@ from scrapy.crawler import CrawlerProcess
 from scrapy.http import Response
 from scrapy.utils.reactor import install_reactor
 
-from tbloom.demo.links import follow, is_page
+from tbloom.demo.site import links
 
 
 class Docs(scrapy.Spider):
@@ -37,9 +37,9 @@ class Docs(scrapy.Spider):
             yield scrapy.Request(f"{self.site}{page}")
 
     def parse(self, response: Response, **_: Any) -> Iterator[scrapy.Request]:
-        if is_page(response):
-            for url in follow(response, self.site):
-                yield scrapy.Request(url)
+        for url in links(response, self.site):
+            yield scrapy.Request(url)
+        if "html" in str(response.headers["Content-Type"]):
             with Path(self.log_file).open("a", encoding="utf-8") as log:
                 log.write(response.url.removeprefix(self.site) + "\n")
 

@@ -13,8 +13,8 @@ from typing import Any
 import redis
 from scrapy.settings import Settings
 
-from tbloom.demo.localredis import LocalRedis, find_binary
-from tbloom.scrapy.dupefilter.options import read_options
+from tbloom.scrapy.options import read_options
+from tests.helpers.localredis import LocalRedis, find_binary
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])

@@ -10,7 +10,7 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
-from tbloom.demo.localredis import LocalRedis
+from tests.helpers.localredis import LocalRedis
 from tests.helpers.servers import cluster_port
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ import redis
 from redis.sentinel import Sentinel
 
 from tbloom import TimeBloom
-from tbloom.demo import processes
-from tbloom.demo.localredis import LocalRedis, find_binary, free_port, wait_until_ready
+from tests.helpers import processes
+from tests.helpers.localredis import LocalRedis, find_binary, free_port, wait_until_ready
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from tbloom.cli.commands.metrics import PORT
-from tbloom.demo.localredis import free_port
 from tests.helpers.documents import ROOT
+from tests.helpers.localredis import free_port
 
 pytestmark = pytest.mark.check
 EXAMPLE = ROOT / "examples" / "compose"

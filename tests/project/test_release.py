@@ -30,7 +30,7 @@ CHANGELOG = """# Changelog
 """
 NOTES = """### Added
 
-- A verb. [Python](https://github.com/tbloom/tbloom/blob/v1.2.0/docs/python.md#verbs), [RFC](https://www.rfc-editor.org).
+- A verb. [Python](https://git.example/of/us/blob/v1.2.0/docs/python.md#verbs), [RFC](https://www.rfc-editor.org).
 """
 
 
@@ -58,12 +58,13 @@ def test_a_workflow_calls_what_exists_and_pins_what_is_others(workflow: str) -> 
 def test_a_release_has_the_version_of_its_tag_and_a_dated_section(
     tmp_path: Path, tag: str, changelog: str, answer: str
 ) -> None:
+    home = {"GITHUB_SERVER_URL": "https://git.example", "GITHUB_REPOSITORY": "of/us"}
     (tmp_path / "tbloom").mkdir()
     (tmp_path / "tbloom/version.py").write_text('"""The version."""\n\n__version__ = "1.2.0"\n')
     (tmp_path / "CHANGELOG.md").write_text(changelog)
     done = subprocess.run(
         [sys.executable, ROOT / ".github/release_notes.py", tag],
-        cwd=tmp_path, capture_output=True, text=True, check=False,
+        cwd=tmp_path, env=home, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (done.stdout or done.stderr).startswith(answer)
     assert done.returncode == (not done.stdout)

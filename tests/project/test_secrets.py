@@ -14,7 +14,7 @@ from scrapy.settings import Settings
 
 from tbloom import AsyncTimeBloom, TimeBloom
 from tbloom.engine.urls import without_secrets
-from tbloom.scrapy.dupefilter.options import read_options
+from tbloom.scrapy.options import read_options
 from tests.helpers.commands import tbloom
 
 #: Each piece of a password has it, wherever a URL is cut.
@@ -95,7 +95,7 @@ LINES = [
     *("import news --from-set a --from-url U", "export --url U news f", "export U f", "restore --url U S"),
     *("restore U", "restore S --url U", "count list --url U", "count show --url U a", "count show U", "count list"),
     *("count show a --mapping U", "plan --capacity U", "plan U", "demo --redis U", "demo --crawlers U"),
-    *("demo --redis S --url U", "pages get U U", "completion U", "add news U"),
+    *("pages get U U", "completion U", "add news U"),
 ]  # fmt: skip
 
 

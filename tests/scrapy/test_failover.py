@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from tbloom.demo.localredis import LocalRedis
 from tests.helpers import forked, servers
 from tests.helpers.account import FULL
+from tests.helpers.localredis import LocalRedis
 from tests.helpers.making import missing
 from tests.helpers.website import Server
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from typing_extensions import Self
 
-from tbloom.demo.site import Folder, Reply, serve, survey
+from tbloom.demo.site import first_page, serve, survey
 from tests.helpers.forked import Started
 from tests.helpers.making import missing
 
@@ -41,35 +41,29 @@ class Site:
     orphans: list[str]
 
 
-class Tree:
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """A site of TREE pages with one link to each page, and 7 links on a page."""
-
-    title = "A tree"
-    start = "/0.html"
-
-    def reply(self, path: str) -> Reply:
-        number = int(path.strip("/").removesuffix(".html"))
+    folder = tmp_path_factory.mktemp("tree")
+    for number in range(TREE):
         children = range(7 * number + 1, min(7 * number + 8, TREE))
         links = "".join(f'<a href="/{child}.html">{child}</a>' for child in children)
-        return Reply(f"<html><body>{links}</body></html>".encode(), "text/html")
-
-
-@pytest.fixture(scope="module")
-def tree() -> Iterator[Site]:
-    with serve(Tree()) as server:
-        yield Site(server.url, Tree.start, {f"/{i}.html" for i in range(TREE)}, [])
+        (folder / f"{number}.html").write_text(f"<html><body>{links}</body></html>")
+    with serve(str(folder)) as server:
+        yield Site(server.url, "/0.html", {f"/{i}.html" for i in range(TREE)}, [])
 
 
 @pytest.fixture(scope="module")
 def docs() -> Iterator[Site]:
     if not DOCUMENTATION.is_dir():
         missing("Debian's package python3.11-doc")
-    folder = Folder(str(DOCUMENTATION))
+    folder = str(DOCUMENTATION)
     pages = {f"/{path.relative_to(DOCUMENTATION)}" for path in DOCUMENTATION.rglob("*.html")}
     assert len(pages) == PAGES
     with serve(folder) as server:
-        linked = survey(folder, server.url, lambda _: None).pages
-        yield Site(server.url, folder.start, pages, sorted(pages - linked))
+        start = first_page(folder)
+        linked = survey(server, start, lambda _: None).pages
+        yield Site(server.url, start, pages, sorted(pages - {*linked}))
 
 
 class Fleet:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scrapy.settings import Settings
 
 from tbloom import ConfigError, TimeBloom
-from tbloom.scrapy.dupefilter.options import read_options
+from tbloom.scrapy.options import read_options
 from tbloom.scrapy.settings import KNOWN
 from tests.helpers.hostile import anything, refused
 from tests.helpers.schedulers import SCRAPY, refusal
@@ -44,7 +44,6 @@ def message(wrong: dict[str, Any]) -> str:
         ({"TBLOOM_KEY": "{a}"}, "TBLOOM_KEY: expected a str that is not empty and has no braces"),
         ({"TBLOOM_SHARDS": 0}, "TBLOOM_SHARDS: expected a whole number from 1 to 16384"),
         ({"TBLOOM_GROW": "maybe"}, "TBLOOM_GROW: expected True or False, got 'maybe'"),
-        ({"TBLOOM_SEEN_AGES": "maybe"}, "TBLOOM_SEEN_AGES: expected True or False, got 'maybe'"),
         ({"TBLOOM_TAKE_OVER": "maybe"}, "TBLOOM_TAKE_OVER: expected True or False, got 'maybe'"),
         ({"TBLOOM_CACHE_SIZE": -1}, "TBLOOM_CACHE_SIZE: expected a whole number"),
         ({"TBLOOM_SLICE": 4}, "TBLOOM_SLICE: expected TBLOOM_SLICES (there is no TBLOOM_SLICE), got"),
@@ -81,7 +80,10 @@ def test_a_setting_without_a_use_in_the_store_is_refused(
     store: str, setting: str, value: Any
 ) -> None:
     wrong = {"TBLOOM_STORE": store, setting: value}
-    expected = f"{setting}: expected to be left out with TBLOOM_STORE = {store!r}, got {value!r}"
+    off = "'scheduled', or " if setting == "TBLOOM_MARK" else ""
+    expected = (
+        f"{setting}: expected {off}to be left out with TBLOOM_STORE = {store!r}, got {value!r}"
+    )
     assert expected == message(wrong)
 
 
@@ -190,6 +192,12 @@ def test_settings_of_the_command_line_are_strings(url: str, name: str) -> None:
     with TimeBloom.from_url(url, name, grow=False, shards=2, **more) as seen:
         given_ = read_options(Settings({"REDIS_URL": url, "TBLOOM_KEY": name, **texts}), "spider")
         assert seen.config == given_.seen.config
+
+
+@pytest.mark.parametrize("capacity", ["1e3", 1e3, "1000", 1000])
+def test_a_capacity_may_be_written_as_a_float(capacity: Any) -> None:
+    settings = Settings({"TBLOOM_STORE": "local", "TBLOOM_CAPACITY": capacity})
+    assert 1000 == read_options(settings, "spider").seen.config.capacity
 
 
 @pytest.mark.parametrize("store", ["bloom", "local"])

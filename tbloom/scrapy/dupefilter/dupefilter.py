@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import logging
+import time
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from redis import RedisError
 from scrapy import signals
 from scrapy.dupefilters import BaseDupeFilter
+from scrapy.utils.asyncio import create_looping_call, is_asyncio_available
 from scrapy.utils.request import RequestFingerprinter, referer_str
 
-from tbloom import Claim, FilterInfo, LocalBloom
+from tbloom import Claim, LocalBloom
 from tbloom.errors import ConfigError, TBloomError
+from tbloom.scrapy.calls import Calls
 from tbloom.scrapy.claims.inflight import InFlight, in_flight
 from tbloom.scrapy.claims.middleware import SpiderMiddleware
 from tbloom.scrapy.connection import naming_redis
 from tbloom.scrapy.crawler import CrawlEnd, OnceLogger, count, ends_before_start, is_trial
-from tbloom.scrapy.dupefilter.ages import SeenAges
-from tbloom.scrapy.dupefilter.options import Options, read_options, shadow_setting
+from tbloom.scrapy.dupefilter.batches import BatchMiddleware
 from tbloom.scrapy.dupefilter.prefetch import Prefetch, prefetches
 from tbloom.scrapy.dupefilter.shadow import ShadowDupeFilter
-from tbloom.scrapy.dupefilter.start import FingerprinterNote, look_at
+from tbloom.scrapy.dupefilter.summary import FingerprinterNote, summarize
 from tbloom.scrapy.dupefilter.trial import TrialDupeFilter
 from tbloom.scrapy.meta import TTL, WITHIN
+from tbloom.scrapy.options import Options, read_options, shadow_setting
 from tbloom.scrapy.outage import CrawlBloom
 from tbloom.scrapy.settings import MARK
 
@@ -38,6 +41,11 @@ if TYPE_CHECKING:
     from tbloom.scrapy.outage import CrawlExact
 
 logger = logging.getLogger(__name__)
+
+#: Pages are marked this long after they are done, at most.
+_SETTLE_SECONDS = 0.5
+#: A round trip to Redis that is worth a warning.
+_FAR_SECONDS = 0.01
 
 
 class DupeFilter(BaseDupeFilter):
@@ -59,9 +67,9 @@ class DupeFilter(BaseDupeFilter):
         self._crawl_end = CrawlEnd(crawler)
         #: The request that was last dropped for lack of an answer.
         self._dropped: Request | None = None
+        self._calls = Calls(in_thread=False)
         self._in_flight: InFlight | None = None
         self._prefetch: Prefetch | None = None
-        self._ages = SeenAges()
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> BaseDupeFilter:  # type: ignore[override] # may be a ShadowDupeFilter
@@ -108,7 +116,7 @@ class DupeFilter(BaseDupeFilter):
         """Scrapy's scheduler calls this at the start. An error ends the crawl, or is raised where there is none."""
         if ends_before_start(self._crawler):  # by a mistake in another component's settings
             return
-        with self._crawl_end.by_one_line(is_logged=self._is_outage):
+        with self._crawl_end.ending_at_an_error(is_logged=self._is_outage):
             self._start(self.seen)
 
     def close(self, reason: str = "") -> None:
@@ -148,8 +156,6 @@ class DupeFilter(BaseDupeFilter):
             count(self._crawler, stat)
         else:
             count(self._crawler, f"tbloom/{answer.value}")
-            if answer is Claim.SEEN and self._options.seen_ages:
-                self._ages.note(self._fingerprinter.fingerprint(request))
         return is_seen
 
     def log(self, request: Request, spider: Spider) -> None:
@@ -186,7 +192,7 @@ class DupeFilter(BaseDupeFilter):
             self._count_errors()
         if self._crawler:
             # close() would be too early: claims may be settled after it, and scrapy-redis does not call it.
-            self._crawler.signals.connect(self._end, signals.spider_closed)
+            self._crawler.signals.connect(self._closed, signals.spider_closed)
 
     def _flush(self, seen: CrawlBloom | CrawlExact | LocalBloom) -> None:
         try:
@@ -198,6 +204,9 @@ class DupeFilter(BaseDupeFilter):
 
     def _attach(self, crawler: Crawler, seen: CrawlBloom | CrawlExact | LocalBloom) -> None:
         """Makes what follows the requests of this crawl."""
+        has_add_on = crawler.get_spider_middleware(BatchMiddleware) is not None
+        is_remote = not isinstance(seen, LocalBloom)  # a local one needs no round trips
+        self._calls = Calls(in_thread=has_add_on and is_remote and is_asyncio_available())
         if self._options.mark_done and isinstance(seen, CrawlBloom):
             if crawler.get_spider_middleware(SpiderMiddleware) is None:
                 expected = "'scheduled', or tbloom's add-on: ADDONS = {'tbloom.scrapy.Addon': 500}"
@@ -206,28 +215,53 @@ class DupeFilter(BaseDupeFilter):
                 crawler,
                 seen,
                 self._crawl_end,
+                self._calls,
                 take_over=self._options.take_over,
                 shared=self._shares_queue,
             )
-        if not isinstance(seen, LocalBloom):  # which needs no round trips
-            self._prefetch = prefetches[crawler] = Prefetch(crawler, seen, self._in_flight)
+            self._settling = create_looping_call(self._in_flight.settle)
+            crawler.signals.connect(self._settle_regularly, signals.engine_started)
+        if self._calls.in_thread and not isinstance(seen, LocalBloom):
+            prefetch = Prefetch(crawler, seen, self._in_flight, self._calls)
+            self._prefetch = prefetches[crawler] = prefetch
+
+    def _settle_regularly(self) -> None:
+        """Pages are marked soon, also while no request leaves the queue."""
+        self._settling.start(_SETTLE_SECONDS, now=False)
 
     def _report(self, seen: CrawlBloom | CrawlExact | LocalBloom) -> None:
         """Logs what the filter holds, and what threatens it. Some servers don't let us ask."""
         with suppress(RedisError):
-            start = look_at(seen)
-            logger.info(start.text)
-            for warning in start.warnings:
+            summary = summarize(seen)
+            logger.info(summary.text)
+            self._warn_of_distance(seen)
+            for warning in summary.warnings:
                 self._warn("filter %r: %s", seen.name, warning)
             if isinstance(seen, LocalBloom):
                 return
-            if other := self._note.write(seen, is_new=start.is_new):
+            if other := self._note.write(seen, is_new=summary.is_new):
                 message = (
                     "REQUEST_FINGERPRINTER_CLASS is %s, but filter %r was filled with the fingerprints of %s: "
                     "what it has seen is new to this crawl. Set that one, or another TBLOOM_KEY"
                 )
                 ours = self._settings.get("REQUEST_FINGERPRINTER_CLASS")
                 self._warn(message, ours, seen.name, other)
+
+    def _warn_of_distance(self, seen: CrawlBloom | CrawlExact | LocalBloom) -> None:
+        """Says what would help, where Redis is far away and each link waits for it."""
+        if self._calls.in_thread or isinstance(seen, LocalBloom):
+            return
+        took = []
+        for _ in range(3):  # one may meet a busy moment
+            began = time.monotonic()
+            seen.contains(b"tbloom")
+            took.append(time.monotonic() - began)
+        if min(took) > _FAR_SECONDS:
+            message = (
+                "filter %r: Redis takes %d ms for each new link, and the crawl stands still meanwhile. With "
+                "ADDONS = {'tbloom.scrapy.Addon': 500} and asyncio's reactor it goes on, and asks for a page's links together"
+            )
+            logger.warning(message, seen.name, 1000 * min(took))
 
     def _warn(self, message: str, *values: object) -> None:
         count(self._crawler, "tbloom/warnings")
@@ -248,7 +282,8 @@ class DupeFilter(BaseDupeFilter):
             if self._in_flight:
                 return self._in_flight.claim(request)
             fingerprint = self._fingerprinter.fingerprint(request)
-            new = self.seen.add(fingerprint, request.meta.get(meta_key))
+            add = partial(self.seen.add, fingerprint, request.meta.get(meta_key))
+            new = self._calls.now(add)
         except ConfigError as error:
             if error.argument not in ("within", "ttl"):
                 raise
@@ -263,18 +298,30 @@ class DupeFilter(BaseDupeFilter):
             return None
         return Claim.NEW if new else Claim.SEEN
 
+    async def _closed(self, reason: str) -> None:
+        """Ends the crawl once its feeds are stored."""
+        if self._in_flight:
+            await self._in_flight.finish()
+        self._end(reason)
+
     def _end(self, reason: str) -> None:
         """Settles the claims of the crawl. Those that are left are for others, unless it is finished."""
         if self._in_flight:
+            if self._settling.running:
+                self._settling.stop()
             self._in_flight.settle()
             if reason == "finished":
                 self._in_flight.release_all()
+            if given_up := self._in_flight.given_up:
+                message = "%d requests were given up, because several crawlers have died of each; the next link to one is new"
+                logger.warning(message, given_up)
         self._count_errors()
         stats = self._crawler and self._crawler.stats
         if stats:
             if self._options.cache_hits:
                 stats.set_value("tbloom/cache_hits", self._options.cache_hits)
             self._sum_up(stats)
+        self._calls.close()
         self._options.close()
 
     def _sum_up(self, stats: StatsCollector) -> None:
@@ -286,9 +333,6 @@ class DupeFilter(BaseDupeFilter):
             stats.set_value("tbloom/window/items", info.items)
             stats.set_value("tbloom/window/bytes", info.bytes)
             stats.set_value("tbloom/window/error_rate", info.error_rate)
-            if self._options.seen_ages and isinstance(info, FilterInfo):
-                for age, number in self._ages.stats(self.seen, info).items():
-                    stats.set_value(f"tbloom/seen_ages/{age}", number)
 
     def _count_errors(self) -> None:
         errors = self._options.circuit.errors
