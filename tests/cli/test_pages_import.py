@@ -71,6 +71,11 @@ def test_import_from_several_sources(path: Path, tmp_path: Path) -> None:
     assert {".zst"} == {file.suffix for file in files(path)}
 
 
+def test_a_body_that_is_too_long_is_counted(path: Path, crawl: Path) -> None:
+    done = tbloom("pages", "import", path, crawl, "--max-body", "5")
+    assert "0 pages stored, 0 already there; skipped: 3 longer than max_body" in done.stderr
+
+
 @pytest.mark.parametrize("name", ["text", "folder", "missing", "empty", "store"])
 def test_import_of_something_else_changes_nothing(
     path: Path, crawl: Path, tmp_path: Path, name: str

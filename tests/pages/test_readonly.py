@@ -157,6 +157,7 @@ def test_a_reader_without_write_permission_after_a_writer(path: Path, way: Any, 
 
         def read() -> None:
             become()
+            os.close(my_turn)
             with PageStore(seen, readonly=True) as store:
                 assert {b"1"} == {*bodies(store).values()}
                 with store._index.snapshot() as snapshot:
@@ -167,13 +168,14 @@ def test_a_reader_without_write_permission_after_a_writer(path: Path, way: Any, 
                 assert {b"2"} == {*bodies(store).values()}
 
         with Child(read) as child:
+            os.close(my_answer)
             assert os.read(answer, 1)
             with PageStore(path) as store:
                 put_all(store, 2)
                 store.flush()
             os.write(my_turn, b"t")
             assert 0 == child.wait()
-        for end in (turn, my_turn, answer, my_answer):
+        for end in (turn, my_turn, answer):
             os.close(end)
 
 

@@ -38,10 +38,17 @@ _STEP_BYTES = 1 << 20
 @click.argument("source", metavar="SOURCE...", nargs=-1, required=True, type=click.Path())
 @options.as_json
 @options.quiet
+@click.option(
+    "--max-body",
+    type=numbers.memory,
+    metavar="SIZE",
+    default="128MB",
+    help="skip pages with a longer body (128MB)",
+)
 @pagetext.codec_option("gzip", "gzip")
 @options.slices("store", "pages are kept for ever")
 def import_pages(
-    *, path: str, source: tuple[str, ...], as_json: bool, quiet: bool, **like: Any
+    *, path: str, source: tuple[str, ...], as_json: bool, quiet: bool, max_body: int, **like: Any
 ) -> int:
     """Stores the pages of WARC files, or of another store.
 
@@ -62,7 +69,7 @@ def import_pages(
             advance(done, total)
             look()
 
-        done = import_warc(store, *files, progress=progress)
+        done = import_warc(store, *files, progress=progress, max_body=max_body)
     if as_json:
         names = ("stored", "present", "skipped", "damaged")
         output.print_json({name: getattr(done, name) for name in names})

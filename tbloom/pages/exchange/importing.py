@@ -1,11 +1,11 @@
-"""Feeds a store from a source: anything that has pages."""
+"""Feeds a store from anything that has pages."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from tbloom.errors import ConfigError
 from tbloom.pages.page import Page
@@ -25,32 +25,6 @@ class Skipped(NamedTuple):
     where: str = ""
 
 
-class Source(Protocol):
-    """Pages to import; those of one address in the order in which they were fetched.
-
-    They need not be checked: the importer skips and counts what the store refuses.
-    """
-
-    @property
-    def name(self) -> str:
-        """What is read, for people."""
-
-    @property
-    def unit(self) -> str:
-        """The unit of ``done`` and ``total``, such as "bytes"."""
-
-    @property
-    def done(self) -> int:
-        """How much of it has been read."""
-
-    @property
-    def total(self) -> int | None:
-        """How much there is; None: that is not known."""
-
-    def __iter__(self) -> Iterator[Page | Skipped]:
-        """The pages, and what is skipped."""
-
-
 @dataclass(frozen=True, slots=True)
 class PagesImported:
     """The result of an import."""
@@ -66,17 +40,17 @@ class PagesImported:
 
 
 def import_pages(
-    store: PageStore, source: Source, progress: Callable[[int, int | None], object] | None = None
+    store: PageStore, source: Iterable[Page | Skipped], progress: Callable[[], object]
 ) -> PagesImported:
     """Stores the pages of a source, except those that the store has, fetched at the same time or later.
 
-    ``progress`` takes the source's ``done`` and ``total``.
+    The pages of one address come in the order in which they were fetched. They need not be checked: what the store
+    refuses is skipped and counted.
     """
     importer = _Importer(store)
     for batch in importer.batches(source):
         importer.put(batch)
-        if progress is not None:
-            progress(source.done, source.total)
+        progress()
     return importer.result()
 
 
@@ -89,7 +63,7 @@ class _Importer:
         self._skipped: Counter[str] = Counter()
         self._damaged: list[str] = []
 
-    def batches(self, source: Source) -> Iterator[list[Page]]:
+    def batches(self, source: Iterable[Page | Skipped]) -> Iterator[list[Page]]:
         """The source's pages; the rest is counted."""
         batch: list[Page] = []
         found = size = 0

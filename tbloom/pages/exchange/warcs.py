@@ -51,7 +51,13 @@ def import_warc(
     :raises ConfigError: where one is no WARC file; then nothing has changed.
     :raises OSError: where one can't be read, or the disk is full.
     """
-    return import_pages(store, WarcFiles(files, max_body), progress)
+    source = WarcFiles(files, max_body)
+
+    def told() -> None:
+        if progress is not None:
+            progress(source.done, source.total)
+
+    return import_pages(store, source, told)
 
 
 class WarcFiles:
@@ -59,8 +65,6 @@ class WarcFiles:
 
     What looks like a record behind damage is taken for one, even if it is a part of a damaged page's body.
     """
-
-    unit = "bytes"
 
     def __init__(
         self, files: Iterable[str | os.PathLike[str] | BinaryIO], max_body: int = MAX_BODY
@@ -74,9 +78,6 @@ class WarcFiles:
             raise ConfigError("max_body", max_body, "a whole number of bytes")
         self._max_body = min(max_body, MAX_BYTES)
         self._files = [_File(one) for one in files]
-        self.name = (
-            self._files[0].name if len(self._files) == 1 else f"{len(self._files)} WARC files"
-        )
         sizes = [one.size for one in self._files]
         self.total = None if None in sizes else sum(size or 0 for size in sizes)
         self._deletions = _Deletions(one.path for one in self._files if one.path is not None)
