@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections import Counter
@@ -19,8 +20,8 @@ from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
 from tbloom.cli.kit.progress import Reporter
 from tbloom.errors import ConfigError
-from tbloom.pages import PageStore, export_warc, import_warc
-from tbloom.pages.exchange.warcs import is_warc
+from tbloom.pages import PageStore, config, export_warc, opening
+from tbloom.pages.exchange import importing, warcs
 
 if TYPE_CHECKING:
     from tbloom.items import Item
@@ -36,45 +37,62 @@ _STEP_BYTES = 1 << 20
 )
 @pagetext.path_argument
 @click.argument("source", metavar="SOURCE...", nargs=-1, required=True, type=click.Path())
+@click.option(
+    "--by-fingerprint",
+    is_flag=True,
+    help="Scrapy's cache is of a project with a REQUEST_FINGERPRINTER_CLASS of its own",
+)
 @options.as_json
 @options.quiet
 @pagetext.codec_option("gzip", "gzip")
 @options.slices("store", "pages are kept for ever")
 def import_pages(
-    *, path: str, source: tuple[str, ...], as_json: bool, quiet: bool, **like: Any
+    *,
+    path: str,
+    source: tuple[str, ...],
+    by_fingerprint: bool,
+    as_json: bool,
+    quiet: bool,
+    codec: str,
+    **like: Any,
 ) -> int:
-    """Stores the pages of WARC files, or of another store.
+    """Stores the pages of WARC files, of another store, or of Scrapy's cache.
 
-    A source is a WARC file, - for standard input, or a store's folder. A page that the store has, fetched at the same
-    time or later, stays; so after an interruption, the same command goes on. Damaged places are printed. Exit code 1:
-    there are some.
+    A source is a WARC file, - for standard input, a store's folder, or a folder or database of Scrapy's HTTP cache. A
+    page that the store has, fetched at the same time or later, stays; so after an interruption, the same command goes
+    on. Damaged places are printed. Exit code 1: there are some.
     """
     reporter = Reporter(stderr=True, quiet=quiet)
+    stored = present = 0
+    skipped, damaged = Counter[str](), list[str]()
     with ExitStack() as stack:
-        # All sources are found first, so that a wrong one creates no store.
-        files = [file for word in source for file in _files(stack, word, Path(path))]
-        what = source[0] if len(source) == 1 else f"{len(source)} sources"
-        store = stack.enter_context(PageStore(path, **like))
+        # All is checked first, so that a wrong argument creates no store.
+        config.given(**like)
+        sources = _sources(stack, source, opening.folder(path), by_fingerprint=by_fingerprint)
+        store = stack.enter_context(PageStore(path, **like, codec=codec))
         look = stack.enter_context(interrupts.held_back())
-        advance = stack.enter_context(bar(reporter, f"Importing {what}"))
+        for one in sources:
+            with bar(reporter, f"Importing {one.name}", one.unit) as advance:
 
-        def progress(done: int, total: int | None) -> None:
-            advance(done, total)
-            look()
+                def progress(done: int, total: int | None) -> None:
+                    advance(done, total)
+                    look()
 
-        done = import_warc(store, *files, progress=progress)
+                done = importing.import_pages(store, one, progress)
+            stored, present = stored + done.stored, present + done.present
+            skipped.update(done.skipped)
+            damaged += done.damaged
     if as_json:
-        names = ("stored", "present", "skipped", "damaged")
-        output.print_json({name: getattr(done, name) for name in names})
+        found = {"stored": stored, "present": present, "skipped": skipped, "damaged": damaged}
+        output.print_json(found)
     else:
-        for where in done.damaged:
+        for where in damaged:
             output.line(formats.printable(where))
-    skipped = Counter(done.skipped).most_common()
-    rest = ", ".join(f"{number:,} {kind}" for kind, number in skipped)
+    rest = ", ".join(f"{number:,} {kind}" for kind, number in skipped.most_common())
     reporter.say(
-        f"{formats.counted(done.stored, 'page')} stored, {done.present:,} already there; skipped: {rest or 'nothing'}"
+        f"{formats.counted(stored, 'page')} stored, {present:,} already there; skipped: {rest or 'nothing'}"
     )
-    return 1 if done.damaged else 0
+    return 1 if damaged else 0
 
 
 @click.command(cls=Command, example="tbloom pages export pages -o june.warc.gz --since 2026-06-01")
@@ -144,8 +162,10 @@ def export(
 
 
 @contextmanager
-def bar(reporter: Reporter, text: str) -> Iterator[Callable[[int, int | None], None]]:
-    """Yields a function that takes the bytes done, and their total, which is known only then."""
+def bar(
+    reporter: Reporter, text: str, unit: str = "bytes"
+) -> Iterator[Callable[[int, int | None], None]]:
+    """Yields a function that takes the bytes or pages done, and their total, which is known only then."""
     with ExitStack() as stack:
         advance: Callable[[int], None] | None = None
         shown = 0
@@ -153,8 +173,8 @@ def bar(reporter: Reporter, text: str) -> Iterator[Callable[[int, int | None], N
         def progress(done: int, total: int | None) -> None:
             nonlocal advance, shown
             if advance is None:
-                advance = stack.enter_context(reporter.count(text, total, "bytes"))
-            if done - shown >= _STEP_BYTES or done == total:
+                advance = stack.enter_context(reporter.count(text, total, unit))
+            if unit != "bytes" or done - shown >= _STEP_BYTES or done == total:
                 shown = done
                 advance(done)
 
@@ -169,17 +189,36 @@ def _addresses(stack: ExitStack, words: tuple[str, ...], urls: str | None) -> It
             yield from (pagetext.address_of(os.fsdecode(line)) for line in batch)
 
 
-def _files(stack: ExitStack, word: str, target: Path) -> list[str | BinaryIO]:
-    """The WARC files that a word means; of another store, its own."""
-    source = Path(word)
-    if word == "-" or source.is_fifo():
-        return [lines.open_file(stack, word)]
-    if source.is_dir():
-        if source.resolve() == target.resolve():
-            raise ConfigError("source", word, "another store than the one to import into")
-        PageStore(source, readonly=True).close()
-        return [str(file) for file in sorted(source.glob("*.warc*"))]
-    lines.open_file(stack, word)  # raises if there is none
-    if not is_warc(source):
-        raise ConfigError("source", word, "a WARC file, or a page store")
-    return [word]
+def _sources(
+    stack: ExitStack, words: tuple[str, ...], target: Path, *, by_fingerprint: bool
+) -> list[importing.Source]:
+    """The sources that the words name; all WARC files are one, and so are those of another store."""
+    files: list[str | BinaryIO] = []
+    caches: list[importing.Source] = []
+    for word in words:
+        path = Path(word)
+        if word == "-" or path.is_fifo():
+            files.append(lines.open_file(stack, word))
+        elif opening.is_store(path):
+            if path.resolve() == target.resolve():
+                raise ConfigError("source", word, "another store than the one to import into")
+            files += [str(file) for file in sorted(path.glob("*.warc*"))]
+        elif path.is_file() and warcs.is_warc(path):
+            files.append(word)
+        else:
+            caches.append(_scrapy_cache(path, by_fingerprint=by_fingerprint))
+    return [warcs.WarcFiles(files), *caches] if files else caches
+
+
+def _scrapy_cache(path: Path, *, by_fingerprint: bool) -> importing.Source:
+    try:
+        from tbloom.scrapy.pages.caches import caches_at  # noqa: PLC0415 - it needs Scrapy
+    except ModuleNotFoundError:
+        cache, more = None, " (Scrapy's caches need: pip install 'tbloom[scrapy]')"
+    else:
+        cache, more = caches_at(path, by_fingerprint=by_fingerprint), ", or a cache of Scrapy"
+    if cache is not None:
+        return cache
+    if not path.exists():
+        raise CommandError(f"{path}: {os.strerror(errno.ENOENT)}")
+    raise ConfigError("source", str(path), f"a WARC file, a page store{more}")
