@@ -8,14 +8,14 @@ OLDEST_PYTHON ?= $(firstword $(wildcard $(HOME)/.pyenv/versions/3.10.*/bin/pytho
 # Where Python may not keep what it compiled, each command that a test starts compiles all of it again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo paper test check oldest faults docs lint format dist bench bench-profile bench-scaling bench-claims clean
+.PHONY: demo paper test check oldest faults docs lint format dist bench clean
 
 demo: $(VENV)/.demo
 	$(BIN)/tbloom demo $(ARGS)
 
-# Measures again what the sources measured, and writes docs/paper.md; ten minutes. ARGS=--quick: in two.
-paper: $(VENV)/.demo
-	$(BIN)/tbloom paper --out docs $(ARGS)
+# Measures again what the sources measured, and puts it into docs/paper.md; ten minutes. ARGS=--quick: in two.
+paper: $(VENV)/.bench
+	$(BIN)/python -m bench.paper $(ARGS)
 
 # Every promise once, in three to six minutes on two cores: four processes, because tests often wait, each with a Redis of its own. ARGS=-n0: in one.
 test: $(VENV)/.test
@@ -53,21 +53,9 @@ dist: | $(BIN)/uv
 	rm -rf dist
 	$(BIN)/uv build --quiet
 
-# Compares with what users pick today; in full it writes docs/benchmarks.md. ARGS=--quick: in a minute or two.
+# Compares with what users pick today; in full it puts the tables into docs/benchmarks.md. ARGS=--quick: in a few minutes.
 bench: $(VENV)/.bench
-	$(BIN)/python bench/run.py $(ARGS)
-
-# Prints where the time of an add goes, in the client and on the server.
-bench-profile: $(VENV)/.bench
-	$(BIN)/python bench/profiling.py $(ARGS)
-
-# Writes docs/scaling.md.
-bench-scaling: $(VENV)/.test
-	$(BIN)/python bench/scaling.py
-
-# Prints what docs/benchmarks.md says of the cost of claims.
-bench-claims: $(VENV)/.test
-	$(BIN)/python bench/claims.py
+	$(BIN)/python -m bench $(ARGS)
 
 # uv installs in seconds what takes pip a minute.
 $(BIN)/uv:

@@ -82,50 +82,6 @@ def _each_verb(own: redis.Redis, kind: str, value: str | bytes) -> Iterator[tupl
             yield verb, _ends_clearly(verb, _filter(own, shards))
 
 
-_ITEM_VERBS = ["add", "add_many", "contains", "contains_many", "clear"]
-_WRONG_TYPES = [
-    *(("config", verb) for verb in VERBS),
-    *(("copy", verb) for verb in [*_ITEM_VERBS, "reconfigure"]),
-    *(("layout", verb) for verb in [*_ITEM_VERBS, "info", "reconfigure"]),
-    *(("slice", verb) for verb in [*_ITEM_VERBS, "info"]),
-    ("slice", "reconfigure"),
-    ("lane", "clear"),  # (add takes its lane for its own: the name is a random one)
-]
-
-
-@pytest.mark.parametrize("shards", [1, 3])
-@pytest.mark.parametrize(("kind", "verb"), _WRONG_TYPES)
-def test_a_key_of_another_type_is_named_and_left_alone(
-    own: redis.Redis, kind: str, verb: str, shards: int
-) -> None:
-    seen = _filled(own, shards)
-    keys = _keys(seen, kind)
-    for key in keys:
-        own.delete(key)
-        own.rpush(key, "theirs")
-    if kind != "lane":
-        seen = _filter(own, shards)  # one that has agreed on no parameters yet
-    with pytest.raises(redis.ResponseError, match=r"WRONGTYPE key .* holds a list") as caught:
-        VERBS[verb](seen)
-    assert any(repr(key) in str(caught.value) for key in keys)
-    assert [(b"list", -1)] * len(keys) == [(own.type(key), own.ttl(key)) for key in keys]
-
-
-_CONFIGS = ["not JSON", "", "[]", "null", "7", '"x"', "{}", "[" * 10**5, '{"a":' * 10**5]
-
-
-@pytest.mark.parametrize("kind", ["config", "copy"])
-@pytest.mark.parametrize(
-    "value",
-    [*_CONFIGS, "{" * 10**6, "9" * 5000, b"\xff\xfe"],
-    ids=lambda value: ascii(value)[:12],
-)
-def test_a_config_that_is_none_is_refused(own: redis.Redis, kind: str, value: str | bytes) -> None:
-    for verb, outcome in _each_verb(own, kind, value):
-        if kind == "config" or verb not in ("info", "keys"):  # these read the first copy only
-            assert isinstance(outcome, ConfigMismatch | ConfigError), (verb, outcome)
-
-
 _json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
@@ -222,46 +178,6 @@ def test_a_slice_of_any_length_ends_clearly(own: redis.Redis, value: bytes) -> N
         assert not isinstance(outcome, Exception), (verb, outcome)
         if verb == "info":
             assert 0 <= outcome.slices[-1].fill_ratio <= 1 >= outcome.error_rate >= 0
-
-
-def test_a_full_looking_slice_grows_or_is_full(own: redis.Redis) -> None:
-    """Its counter says 2^48 - 1 items: new ones go into a further part, or nowhere."""
-    seen = _filled(own)
-    own.setrange(_keys(seen, "slice")[0], 0, b"\xff" * 6)
-    assert [True, False, True] == [seen.add("new"), seen.add("new"), seen.add("newer")]
-    own.flushall()
-    never = TimeBloom(own, "planted", granularity="m", capacity=500, grow=False)
-    never.add("a")
-    own.setrange(_keys(never, "slice")[0], 0, b"\xff" * 6)
-    with pytest.raises(TBloomError, match="full at its capacity"):
-        never.add("b")
-
-
-@pytest.mark.parametrize("ttl", [None, 10**14, 10**15])
-def test_keys_with_another_ttl_or_none_change_no_answer(own: redis.Redis, ttl: int | None) -> None:
-    for verb in VERBS:
-        seen = _filled(own)
-        for key in own.scan_iter():
-            own.pexpire(key, ttl) if ttl else own.persist(key)
-        assert not isinstance(_ends_clearly(verb, seen), Exception)
-        if verb != "reconfigure":
-            assert seen.contains_many(ITEMS) == [verb != "clear"] * len(ITEMS)
-
-
-_LANES = ["garbage", "", "1", ":", "x:1", "9" * 30 + ":1", "2:", "2:9", "2:xx", "-1:1", b"\xff"]
-
-
-@pytest.mark.parametrize("value", [*_LANES, "2:11111"], ids=ascii)
-def test_a_lane_that_is_none_ends_clearly(own: redis.Redis, value: str | bytes) -> None:
-    """Number 2 is that of the next call: who knows a lane's name can forge its answer."""
-    for verb in ("add", "add_many", "clear"):
-        seen = _filled(own)
-        _plant(seen, "lane", value)
-        outcome = _ends_clearly(verb, seen)
-        if verb != "clear":
-            assert seen.contains_many(ITEMS) == [True] * len(ITEMS)
-        if isinstance(outcome, Exception):
-            assert seen.add("another") is True  # by another lane
 
 
 _ENTRIES: list[tuple[str | bytes, str | bytes]] = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import json
 import signal
 import subprocess
 from datetime import timedelta
@@ -12,7 +12,7 @@ import pytest
 
 from tbloom.cli.kit import progress
 from tbloom.pages import PageStore
-from tests.helpers.commands import process, refused, started, tbloom
+from tests.helpers.commands import refused, started, tbloom
 from tests.helpers.foreignwarcs import MEMBERS, record, response
 from tests.helpers.pagestores import NOON, bodies, files, url
 
@@ -56,6 +56,14 @@ def test_import_counts_and_names_damage(path: Path, crawl: Path) -> None:
         assert HAS == stored(path)
 
 
+def test_import_leaves_out_what_is_longer_than_it_may_be(path: Path, crawl: Path) -> None:
+    done = tbloom("pages", "import", path, crawl, "--max-body", "5", "--json")
+    found = json.loads(done.stdout)
+    assert (0, 3) == (found["stored"], found["skipped"]["longer than max_body"])
+    assert 1 == len(found["damaged"])
+    refused(tbloom("pages", "import", path, crawl, "--max-body", "lots"), "--max-body", "'lots'")
+
+
 def test_import_from_several_sources(path: Path, tmp_path: Path) -> None:
     """WARC files, one of them on standard input; another store; into a store with a window."""
     (tmp_path / "1.warc").write_bytes(PAGES[1])
@@ -83,40 +91,11 @@ def test_import_of_something_else_changes_nothing(
         pass
     target = tmp_path / "store" if name == "store" else tmp_path / "new"
     done = tbloom("pages", "import", target, crawl, tmp_path / name)
-    refused(done, name, "No such file" if name == "missing" else "SOURCE: expected a")
+    refused(done, name, "No such file" if name == "missing" else ": expected a")
     assert not (tmp_path / "new").exists()
     assert not files(tmp_path / "store")
     refused(tbloom("pages", "import", path, crawl, "--slices", 3), "--granularity")
     assert not path.exists()
-
-
-def test_import_of_scrapys_cache(path: Path, tmp_path: Path) -> None:
-    """A page of a project's own fingerprinter has another address."""
-    folder = tmp_path / "httpcache" / "spider" / "ab" / ("ab" * 20)
-    folder.mkdir(parents=True)
-    meta = {"url": url(1), "method": "GET", "status": 200, "response_url": url(1), "timestamp": 1e9}
-    parts = {"meta": repr(meta).encode(), "response_headers": b"A: 1", "response_body": b"body"}
-    for name, content in {**parts, "request_headers": b"", "request_body": b""}.items():
-        (folder / name).write_bytes(content)
-    done = tbloom("pages", "import", path, tmp_path / "httpcache", "--by-fingerprint")
-    assert (done.returncode, done.stdout) == (0, "")
-    assert "1 page stored" in done.stderr
-    with PageStore(path) as store:
-        assert [(url(1), b"body")] == [(page.url, page.body) for page in store.pages()]
-        assert url(1) not in store
-
-
-@pytest.mark.check
-def test_import_without_scrapy(path: Path, crawl: Path, tmp_path: Path) -> None:
-    """WARC files are imported; something else gets an error that names what is missing."""
-    (tmp_path / "scrapy").mkdir()
-    (tmp_path / "scrapy" / "__init__.py").write_text("raise ModuleNotFoundError(name='scrapy')")
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    done = process("pages", "import", path, crawl, env=environment)
-    assert (1, HAS) == (done.returncode, stored(path))
-    done = process("pages", "import", path, tmp_path, env=environment)
-    assert done.returncode == 2
-    assert b"pip install 'tbloom[scrapy]'" in done.stderr
 
 
 @pytest.mark.check

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tbloom import TimeBloom
-from tbloom.cli.kit.classic import classic_rate
+from tbloom.cli.kit.error_rates import classic_rate
 from tests.helpers.commands import refused, tbloom
 
 TABLE = Path(__file__).parents[1] / "data" / "bloom_fpr_table_14_1.csv"

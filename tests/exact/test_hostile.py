@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import ConfigMismatch, TBloomError
+from tbloom import TBloomError
 from tbloom.engine.keys import shard_of
 from tbloom.engine.tree import Tree
 from tbloom.exact import ExactFilter
@@ -46,54 +46,6 @@ def _plant(own: redis.Redis, keys: list[bytes]) -> None:
         own.rpush(key, "theirs")
 
 
-@pytest.mark.parametrize("shards", [1, 3])
-@pytest.mark.parametrize("kind", ["config", "layout", "bucket"])
-@pytest.mark.parametrize("verb", VERBS)
-def test_a_key_of_another_type_is_named_and_left_alone(
-    own: redis.Redis, kind: str, verb: str, shards: int
-) -> None:
-    seen = _filled(own, shards)
-    keys = _keys(own, kind)
-    _plant(own, keys)
-    if (kind, verb) == ("bucket", "clear"):
-        seen.clear()  # its names are the filter's own: what is there goes
-        assert [] == _keys(own, kind)
-        return
-    for other in (seen, ExactFilter(own, "planted", shards=shards)):
-        before = {key: own.dump(key) for key in own.scan_iter() if b":lane:" not in key}
-        with pytest.raises(redis.ResponseError, match=r"WRONGTYPE key .* holds a list") as caught:
-            VERBS[verb](other)
-        assert any(repr(key.decode()) in str(caught.value) for key in keys)
-        if verb != "clear":
-            assert before == {key: own.dump(key) for key in own.scan_iter() if b":lane:" not in key}
-
-
-def test_a_lane_of_another_type_is_named(own: redis.Redis) -> None:
-    """Lanes have random names; the next call goes by another one."""
-    seen = _filled(own, 1)
-    _plant(own, _keys(own, "lane"))
-    with pytest.raises(redis.ResponseError, match=r"WRONGTYPE key '.*:lane:.*' holds a list"):
-        seen.add("new")
-    assert seen.add("new")
-
-
-def test_a_bucket_whose_half_is_somebody_else_s_holds_more(own: redis.Redis) -> None:
-    """It can't be split, and is no worse for that; it is once the half is free."""
-    seen = _filled(own, 1)
-    [bucket] = _keys(own, "bucket")
-    half = bucket[:-1] + b"3"
-    _plant(own, [half])
-    items = [f"more {i}" for i in range(500)]
-    assert all(seen.add_many(items))
-    assert not any(seen.add_many(items))
-    assert [bucket, half] == sorted(_keys(own, "bucket"))
-    own.delete(half)
-    assert seen.add("another")
-    assert all(seen.contains_many([*items, *ITEMS, "another"]))
-    assert 551 == seen.info().items
-    assert bucket not in _keys(own, "bucket")
-
-
 def test_a_swept_bucket_of_another_type_is_left_alone(own: redis.Redis) -> None:
     seen = _filled(own, 1)
     seen.add_many(f"more {i}" for i in range(500))
@@ -107,20 +59,6 @@ def test_a_swept_bucket_of_another_type_is_left_alone(own: redis.Redis) -> None:
     assert theirs
     assert all(seen.add(item) for item in ours)
     assert [b"list"] * len(theirs) == [own.type(key) for key in theirs]
-
-
-_NO_CONFIGS = ["not JSON", "", "[]", "null", "7", "{}", '{"kind":"exact"}', "9" * 5000, b"\xff"]
-
-
-@pytest.mark.parametrize("text", _NO_CONFIGS, ids=lambda text: ascii(text)[:20])
-def test_a_config_that_is_none_is_refused(own: redis.Redis, text: str | bytes) -> None:
-    for shards in (1, 3):
-        for call in VERBS.values():
-            _filled(own, shards)
-            for key in _keys(own, "config"):
-                own.set(key, text)
-            with pytest.raises(ConfigMismatch, match="'planted' is stored with other parameters"):
-                call(ExactFilter(own, "planted", shards=shards))
 
 
 _NO_LAYOUTS = [
@@ -158,41 +96,6 @@ def test_a_layout_of_any_bits_ends_clearly(own: redis.Redis, bits: bytes) -> Non
                 call(other)
             seen.add_many(ITEMS)
             assert all(other.contains_many(ITEMS))
-
-
-@pytest.mark.parametrize("ttl", [None, 10**12])
-def test_keys_with_another_ttl_or_none_change_no_answer(own: redis.Redis, ttl: int | None) -> None:
-    for verb, call in VERBS.items():
-        seen = _filled(own, 1)
-        for key in own.scan_iter():
-            own.pexpire(key, ttl) if ttl else own.persist(key)
-        call(seen)
-        assert [verb != "clear"] * len(ITEMS) == seen.contains_many(ITEMS)
-        assert all(seen.add_many((f"more {i}" for i in range(300)), ttl=0.001))
-        seen.add_many([f"then {i}" for i in range(300)])  # the buckets are split
-        assert [verb != "clear"] * len(ITEMS) == seen.contains_many(ITEMS)
-        assert [] == [key for key in own.scan_iter("*:exact:*") if own.object("encoding", key) == b"skiplist"]  # fmt: skip
-
-
-_LANES = ["garbage", "", "1", ":", "x:1", "9" * 30 + ":1", "2:", "2:9", "2:xx", "-1:1", b"\xff"]
-
-
-@pytest.mark.parametrize("value", [*_LANES, "2:11111"], ids=ascii)
-def test_a_lane_that_is_none_ends_clearly(own: redis.Redis, value: str | bytes) -> None:
-    """Number 2 is that of the next call: who knows a lane's name can forge its answer."""
-    for verb in ("add", "add_many", "discard", "clear"):
-        seen = _filled(own, 1)
-        for key in _keys(own, "lane"):
-            own.set(key, value)
-        outcome: Any = None
-        try:
-            outcome = VERBS[verb](seen)
-        except TBloomError as error:
-            outcome = error
-        if verb != "clear":
-            assert seen.contains_many(ITEMS) == [True] * len(ITEMS)
-        if isinstance(outcome, TBloomError):
-            assert seen.add("another") is True
 
 
 @pytest.mark.parametrize("kind", ["config", "layout", "bucket"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
 from collections import Counter
@@ -20,8 +19,8 @@ from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
 from tbloom.cli.kit.progress import Reporter
 from tbloom.errors import ConfigError
-from tbloom.pages import PageStore, config, export_warc, opening
-from tbloom.pages.exchange import importing, warcs
+from tbloom.pages import PageStore, export_warc, import_warc
+from tbloom.pages.exchange.warcs import is_warc
 
 if TYPE_CHECKING:
     from tbloom.items import Item
@@ -38,9 +37,10 @@ _STEP_BYTES = 1 << 20
 @pagetext.path_argument
 @click.argument("source", metavar="SOURCE...", nargs=-1, required=True, type=click.Path())
 @click.option(
-    "--by-fingerprint",
-    is_flag=True,
-    help="Scrapy's cache is of a project with a REQUEST_FINGERPRINTER_CLASS of its own",
+    "--max-body",
+    type=numbers.memory,
+    metavar="SIZE",
+    help="pages with a longer body are skipped, and counted (128MB)",
 )
 @options.as_json
 @options.quiet
@@ -50,49 +50,44 @@ def import_pages(
     *,
     path: str,
     source: tuple[str, ...],
-    by_fingerprint: bool,
+    max_body: int | None,
     as_json: bool,
     quiet: bool,
-    codec: str,
     **like: Any,
 ) -> int:
-    """Stores the pages of WARC files, of another store, or of Scrapy's cache.
+    """Stores the pages of WARC files, or of another store.
 
-    A source is a WARC file, - for standard input, a store's folder, or a folder or database of Scrapy's HTTP cache. A
-    page that the store has, fetched at the same time or later, stays; so after an interruption, the same command goes
-    on. Damaged places are printed. Exit code 1: there are some.
+    A source is a WARC file, - for standard input, or a store's folder. A page that the store has, fetched at the same
+    time or later, stays; so after an interruption, the same command goes on. Damaged places are printed. Exit code 1:
+    there are some.
     """
     reporter = Reporter(stderr=True, quiet=quiet)
-    stored = present = 0
-    skipped, damaged = Counter[str](), list[str]()
     with ExitStack() as stack:
-        # All is checked first, so that a wrong argument creates no store.
-        config.given(**like)
-        sources = _sources(stack, source, opening.folder(path), by_fingerprint=by_fingerprint)
-        store = stack.enter_context(PageStore(path, **like, codec=codec))
+        # All sources are found first, so that a wrong one creates no store.
+        files = [file for word in source for file in _files(stack, word, Path(path))]
+        what = source[0] if len(source) == 1 else f"{len(source)} sources"
+        store = stack.enter_context(PageStore(path, **like))
         look = stack.enter_context(interrupts.held_back())
-        for one in sources:
-            with bar(reporter, f"Importing {one.name}", one.unit) as advance:
+        advance = stack.enter_context(bar(reporter, f"Importing {what}"))
 
-                def progress(done: int, total: int | None) -> None:
-                    advance(done, total)
-                    look()
+        def progress(done: int, total: int | None) -> None:
+            advance(done, total)
+            look()
 
-                done = importing.import_pages(store, one, progress)
-            stored, present = stored + done.stored, present + done.present
-            skipped.update(done.skipped)
-            damaged += done.damaged
+        limit = {} if max_body is None else {"max_body": max_body}
+        done = import_warc(store, *files, progress=progress, **limit)
     if as_json:
-        found = {"stored": stored, "present": present, "skipped": skipped, "damaged": damaged}
-        output.print_json(found)
+        names = ("stored", "present", "skipped", "damaged")
+        output.print_json({name: getattr(done, name) for name in names})
     else:
-        for where in damaged:
+        for where in done.damaged:
             output.line(formats.printable(where))
-    rest = ", ".join(f"{number:,} {kind}" for kind, number in skipped.most_common())
+    skipped = Counter(done.skipped).most_common()
+    rest = ", ".join(f"{number:,} {kind}" for kind, number in skipped)
     reporter.say(
-        f"{formats.counted(stored, 'page')} stored, {present:,} already there; skipped: {rest or 'nothing'}"
+        f"{formats.counted(done.stored, 'page')} stored, {done.present:,} already there; skipped: {rest or 'nothing'}"
     )
-    return 1 if damaged else 0
+    return 1 if done.damaged else 0
 
 
 @click.command(cls=Command, example="tbloom pages export pages -o june.warc.gz --since 2026-06-01")
@@ -162,10 +157,8 @@ def export(
 
 
 @contextmanager
-def bar(
-    reporter: Reporter, text: str, unit: str = "bytes"
-) -> Iterator[Callable[[int, int | None], None]]:
-    """Yields a function that takes the bytes or pages done, and their total, which is known only then."""
+def bar(reporter: Reporter, text: str) -> Iterator[Callable[[int, int | None], None]]:
+    """Yields a function that takes the bytes done, and their total, which is known only then."""
     with ExitStack() as stack:
         advance: Callable[[int], None] | None = None
         shown = 0
@@ -173,8 +166,8 @@ def bar(
         def progress(done: int, total: int | None) -> None:
             nonlocal advance, shown
             if advance is None:
-                advance = stack.enter_context(reporter.count(text, total, unit))
-            if unit != "bytes" or done - shown >= _STEP_BYTES or done == total:
+                advance = stack.enter_context(reporter.count(text, total, "bytes"))
+            if done - shown >= _STEP_BYTES or done == total:
                 shown = done
                 advance(done)
 
@@ -189,36 +182,17 @@ def _addresses(stack: ExitStack, words: tuple[str, ...], urls: str | None) -> It
             yield from (pagetext.address_of(os.fsdecode(line)) for line in batch)
 
 
-def _sources(
-    stack: ExitStack, words: tuple[str, ...], target: Path, *, by_fingerprint: bool
-) -> list[importing.Source]:
-    """The sources that the words name; all WARC files are one, and so are those of another store."""
-    files: list[str | BinaryIO] = []
-    caches: list[importing.Source] = []
-    for word in words:
-        path = Path(word)
-        if word == "-" or path.is_fifo():
-            files.append(lines.open_file(stack, word))
-        elif opening.is_store(path):
-            if path.resolve() == target.resolve():
-                raise ConfigError("source", word, "another store than the one to import into")
-            files += [str(file) for file in sorted(path.glob("*.warc*"))]
-        elif path.is_file() and warcs.is_warc(path):
-            files.append(word)
-        else:
-            caches.append(_scrapy_cache(path, by_fingerprint=by_fingerprint))
-    return [warcs.WarcFiles(files), *caches] if files else caches
-
-
-def _scrapy_cache(path: Path, *, by_fingerprint: bool) -> importing.Source:
-    try:
-        from tbloom.scrapy.pages.caches import caches_at  # noqa: PLC0415 - it needs Scrapy
-    except ModuleNotFoundError:
-        cache, more = None, " (Scrapy's caches need: pip install 'tbloom[scrapy]')"
-    else:
-        cache, more = caches_at(path, by_fingerprint=by_fingerprint), ", or a cache of Scrapy"
-    if cache is not None:
-        return cache
-    if not path.exists():
-        raise CommandError(f"{path}: {os.strerror(errno.ENOENT)}")
-    raise ConfigError("source", str(path), f"a WARC file, a page store{more}")
+def _files(stack: ExitStack, word: str, target: Path) -> list[str | BinaryIO]:
+    """The WARC files that a word means; of another store, its own."""
+    source = Path(word)
+    if word == "-" or source.is_fifo():
+        return [lines.open_file(stack, word)]
+    if source.is_dir():
+        if source.resolve() == target.resolve():
+            raise ConfigError("source", word, "another store than the one to import into")
+        PageStore(source, readonly=True).close()
+        return [str(file) for file in sorted(source.glob("*.warc*"))]
+    lines.open_file(stack, word)  # raises if there is none
+    if not is_warc(source):
+        raise ConfigError("source", word, "a WARC file, or a page store")
+    return [word]
