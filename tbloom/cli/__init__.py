@@ -13,8 +13,14 @@ import click
 from tbloom.cli.group import COMMANDS, tbloom
 from tbloom.cli.kit import streams
 from tbloom.cli.kit.command import label
-from tbloom.cli.kit.errors import FAILED, INTERRUPTED, CommandError, expected, one_line
-from tbloom.cli.kit.errors import USER_ERROR as USER_ERROR  # of scripts that call main()
+from tbloom.cli.kit.errors import (
+    FAILED,
+    INTERRUPTED,
+    USER_ERROR,
+    CommandError,
+    expected,
+    one_line,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

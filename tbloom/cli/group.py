@@ -13,19 +13,22 @@ from tbloom.version import __version__
 
 
 class Entry(NamedTuple):
-    """A command: its module in ``commands``, its purpose, and the extra that installs what it needs."""
+    """A command: its module in ``commands``, its purpose, the extra that installs what it needs, and its name in the module."""
 
     module: str
     help: str
     extra: str = "cli"
+    function: str = "command"
 
 
 COMMANDS = {
-    "list": Entry("listing", "Shows the filters on a server."),
-    "info": Entry("info", "Shows a filter, slice by slice."),
+    "list": Entry("listing", "Shows the filters on a server.", function="list_filters"),
+    "info": Entry("listing", "Shows a filter, slice by slice.", function="info"),
     "plan": Entry("plan", "Computes the memory of a filter, or what fits into a given memory."),
-    "add": Entry("add", "Adds the lines of files, and prints the new ones."),
-    "check": Entry("check", "Prints the new lines of files, without adding them."),
+    "add": Entry("lookup", "Adds the lines of files, and prints the new ones.", function="add"),
+    "check": Entry(
+        "lookup", "Prints the new lines of files, without adding them.", function="check"
+    ),
     "clear": Entry("clear", "Forgets all items of a filter."),
     "reconfigure": Entry(
         "reconfigure", "Gives a filter other parameters, and keeps what it has seen."
@@ -52,8 +55,9 @@ class _Commands(MutableMapping[str, click.Command]):
     """The commands; looking one up imports its module."""
 
     def __getitem__(self, name: str) -> click.Command:
-        module = import_module(f"tbloom.cli.commands.{COMMANDS[name].module}")
-        return cast("click.Command", module.command)
+        entry = COMMANDS[name]
+        module = import_module(f"tbloom.cli.commands.{entry.module}")
+        return cast("click.Command", getattr(module, entry.function))
 
     def __iter__(self) -> Iterator[str]:
         return iter(COMMANDS)

@@ -6,6 +6,7 @@ import json
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from hashlib import sha1
 from pathlib import Path
 from shutil import which
@@ -155,16 +156,8 @@ def test_requests_seen_in_binary_is_imported(url: str, name: str, tmp_path: Path
     for cut, number in ((0, 5000), (1, 4999), (20, 4999), (21, 4999)):
         seen_file = tmp_path / f"cut {cut}"
         seen_file.write_bytes(records[: len(records) - cut])
-        command = [
-            "import",
-            "--url",
-            url,
-            f"{name} {cut}",
-            "--create",
-            "--from-seen",
-            str(seen_file),
-        ]
-        assert f"{number:,} items read, {number:,} new" in tbloom(*command).stderr
+        command = ["import", "--url", url, f"{name} {cut}", "--create", "--from-seen"]
+        assert f"{number:,} items read, {number:,} new" in tbloom(*command, seen_file).stderr
     with TimeBloom.from_url(url, f"{name} 0") as seen:
         assert all(seen.contains_many(fingerprint(i) for i in range(5000)))
 
@@ -316,30 +309,11 @@ def test_cursors_of_another_server_process_are_not_used(
 ) -> None:
     """A restarted server has other cursors: the import starts again."""
     state = tmp_path / "state"
-    command = [
-        "import",
-        "--url",
-        url,
-        name,
-        "--create",
-        "--from-set",
-        stored_set,
-        "--resume",
-        str(state),
-    ]
-    state.write_text(
-        json.dumps(
-            {
-                "source": f"set {stored_set!r} on {url}",
-                "target": f"{name!r} on {url}",
-                "mark": "the run_id of a process that is gone",
-                "position": 1024,
-                "read": 2000,
-                "new": 2000,
-            }
-        )
-    )
-    assert "3,000 items read, 3,000 new" in tbloom(*command).stderr
+    command = ["import", "--url", url, name, "--create", "--from-set", stored_set]
+    names = f"set {stored_set!r} on {url}", f"{name!r} on {url}"
+    known = Progress(*names, "the run_id of a process that is gone", 1024, 2000, 2000)
+    state.write_text(json.dumps(asdict(known)))
+    assert "3,000 items read, 3,000 new" in tbloom(*command, "--resume", state).stderr
 
 
 def test_a_foreign_resume_file_is_refused(url: str, name: str, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 from datetime import timedelta
@@ -53,6 +54,14 @@ def test_import_counts_and_names_damage(path: Path, crawl: Path) -> None:
         )
         assert f"{counts}; skipped: 1 request, 1 damaged\n" in done.stderr
         assert HAS == stored(path)
+
+
+def test_import_leaves_out_what_is_longer_than_it_may_be(path: Path, crawl: Path) -> None:
+    done = tbloom("pages", "import", path, crawl, "--max-body", "5", "--json")
+    found = json.loads(done.stdout)
+    assert (0, 3) == (found["stored"], found["skipped"]["longer than max_body"])
+    assert 1 == len(found["damaged"])
+    refused(tbloom("pages", "import", path, crawl, "--max-body", "lots"), "--max-body", "'lots'")
 
 
 def test_import_from_several_sources(path: Path, tmp_path: Path) -> None:

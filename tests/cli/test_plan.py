@@ -5,11 +5,13 @@ from __future__ import annotations
 import csv
 import json
 import re
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
 from tbloom import TimeBloom
+from tbloom.cli.kit.error_rates import classic_rate
 from tests.helpers.commands import refused, tbloom
 
 TABLE = Path(__file__).parents[1] / "data" / "bloom_fpr_table_14_1.csv"
@@ -26,8 +28,12 @@ def test_the_table_is_the_sources_table() -> None:
     for cell in cells:
         row = rows[int(cell["bits_per_item"])]
         rate = row["rates"][int(cell["hashes"]) - 1]
-        assert float(cell["false_positive_rate"]) == pytest.approx(rate, rel=0.005)
+        printed = Decimal(cell["false_positive_rate"])
+        last_digit = 10.0 ** int(printed.as_tuple().exponent)
+        assert float(printed) == pytest.approx(rate, rel=0, abs=last_digit / 2)
+        assert float(printed) == pytest.approx(rate, rel=0.005)
         assert abs(float(cell["optimal_hashes"]) - row["best_hashes"]) < 1
+        assert rate >= classic_rate(1, row["bits_per_item"], row["best_hashes"])
 
 
 def test_the_table_marks_tblooms_choice() -> None:
@@ -73,3 +79,8 @@ def test_a_plan_of_given_bits_is_what_the_filter_will_be(url: str, name: str) ->
 )
 def test_wrong_sizes_are_refused(arguments: list[str], words: list[str]) -> None:
     refused(tbloom("plan", *arguments), *words)
+
+
+def test_rate_of_the_older_package_s_default() -> None:
+    """BLOOMFILTER_BIT=30 with 6 hashes: (1 - e^(-6e8/2^30))^6 = 0.62 % at 10^8 items."""
+    assert pytest.approx(0.00615573, rel=1e-6) == classic_rate(10**8, 1 << 30, 6)

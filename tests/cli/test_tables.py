@@ -10,10 +10,9 @@ import click
 import pytest
 
 from tbloom import FilterInfo, TimeBloom
-from tbloom.cli.commands.watch import Screen
+from tbloom.cli.commands.watch import Rates, Screen
 from tbloom.cli.kit import numbers
 from tbloom.cli.kit.output import Console
-from tbloom.cli.kit.rates import Rates
 from tests.helpers.commands import screen, tbloom
 
 

@@ -13,8 +13,8 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from tbloom import TimeBloom
+from tbloom.cli.commands.watch import Rates
 from tbloom.cli.kit import formats
-from tbloom.cli.kit.rates import Rates
 from tests.helpers.commands import TBLOOM, refused, started, tbloom
 from tests.helpers.localredis import LocalRedis, find_binary
 from tests.helpers.making import missing

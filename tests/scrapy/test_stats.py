@@ -71,7 +71,7 @@ def test_a_marking_crawl_s_stats_are_in_the_table(crawl: Any) -> None:
 
 SCRIPT = """
 import logging, sys
-from tbloom.scrapy.outage import CrawlBloom
+from tbloom.scrapy.stores import CrawlBloom
 if sys.argv[3:]:
     logging.basicConfig(level=logging.INFO)
 with CrawlBloom.from_url(sys.argv[1], sys.argv[2], granularity="1s", slices=3, capacity=100,

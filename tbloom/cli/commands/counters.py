@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from redis import ResponseError
@@ -61,18 +62,14 @@ class Counters:
         # Generation, the mapping's generation, parameters: docs/format.md.
         found = re.fullmatch(r"[0-9]+ [0-9-]+ (\{.*\})", entry, re.DOTALL)
         parameters = read_stored(found[1]) if found else {"stored": entry}
-        try:
+        with suppress(ConfigError, UnicodeDecodeError):
             # No replacement for bytes that are not UTF-8: a counter of that name is another one.
-            name = name if isinstance(name, str) else name.decode()
-            return self.counter(name, **parameters, **own)
-        except (
-            ConfigError,
-            UnicodeDecodeError,
-            TypeError,
-        ):  # TypeError: of a parameter that is none
-            place = f"{name!r} in the counters of {self.mapping!r}"
-            expected = "the name and the parameters of a counter that this version of tbloom can read (clear() it in Python)"
-            raise ConfigError(place, entry, expected) from None
+            decoded = name if isinstance(name, str) else name.decode()
+            if parameters.keys() <= {*PARAMETERS}:
+                return self.counter(decoded, **parameters, **own)
+        place = f"{name!r} in the counters of {self.mapping!r}"
+        expected = "the name and the parameters of a counter that this version of tbloom can read (clear() it in Python)"
+        raise ConfigError(place, entry, expected)
 
     def counter(self, name: str, *, keep_members: bool = False, **own: Any) -> DistinctCounter:
         """The counter with these parameters; of integers, where the mapping is one of a counter of integers."""
@@ -84,7 +81,10 @@ class Counters:
 
     def open(self, name: str) -> DistinctCounter:
         """The stored counter of this name."""
-        return self.find(name) or self._unknown(name)
+        counter = self.find(name)
+        if counter is None:
+            raise self._unknown(name)
+        return counter
 
     def open_or_create(
         self, name: str, given: dict[str, Any], *, keep_members: bool
@@ -101,10 +101,13 @@ class Counters:
 
     def operand(self, word: str) -> DistinctCounter | MemberSet:
         """The counter of this name, or the slice ``NAME@LABEL``."""
-        if counter := self.find(word):
+        counter = self.find(word)
+        if counter is not None:
             return counter
         name, _, label = word.rpartition("@")
-        counter = (self.find(name) if name else None) or self._unknown(word)
+        counter = self.find(name) if name else None
+        if counter is None:
+            raise self._unknown(word)
         config = counter.config
         if config.granularity is None or config.slices is None:
             raise CommandError(f"{word!r}: the counter {name!r} has no slices")
@@ -134,11 +137,10 @@ class Counters:
             ) from None
         return None if entry is None else text(entry)
 
-    def _unknown(self, name: str) -> Any:
-        """Raises the error for a counter that is not there."""
+    def _unknown(self, name: str) -> CommandError:
         others = [other for other in self.server.names(_MAPPING) if self._is_in(other, name)]
         hint = f"; --mapping {others[0]} has one of this name" if others else ""
-        raise CommandError(
+        return CommandError(
             f"no counter {name!r} of the mapping {self.mapping!r} on {self.server.place} "
             f"('tbloom count list' shows the counters{hint})"
         )

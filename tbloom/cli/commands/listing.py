@@ -1,4 +1,4 @@
-"""``tbloom list``: the filters on a server."""
+"""``tbloom list`` and ``tbloom info``: filters, and one slice by slice."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.command(cls=Command, example="tbloom list")
 @options.url
 @options.as_json
-def command(url: str, *, as_json: bool) -> int:
+def list_filters(url: str, *, as_json: bool) -> int:
     """Shows the filters on a server.
 
     Mappings of distinct counters are left out: see 'tbloom count list'. Exit code 1: a filter can't be read.
@@ -29,6 +29,25 @@ def command(url: str, *, as_json: bool) -> int:
     with filters.connect(url) as server:
         found = [_info(server, name) for name in server.names()]
     return output.show_list(found, _table, as_json=as_json, empty="no filters here")
+
+
+@click.command(cls=Command, example="tbloom info news")
+@options.name
+@options.url
+@options.all_slices
+@options.as_json
+def info(name: str, url: str, *, empty: bool, as_json: bool) -> None:
+    """Shows a filter, slice by slice.
+
+    An exact filter, which has no slices, is shown too.
+    """
+    with filters.connect(url) as server:
+        found = server.any_filter(name).info()
+    output.show(
+        filter_info.as_dict(found),
+        lambda: filter_info.as_table(found, empty=empty),
+        as_json=as_json,
+    )
 
 
 def _info(server: Server, name: str) -> dict[str, Any] | None:

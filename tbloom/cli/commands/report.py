@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from importlib.resources import files as resources
 from typing import NamedTuple
 
 import click
 from jinja2 import Environment, StrictUndefined
 
-from tbloom.bloom.info import FilterInfo, SliceInfo
+from tbloom.bloom.info import FilterInfo
 from tbloom.bloom.sizing import slice_rate
 from tbloom.cli.kit import filters, formats, options, outfile
 from tbloom.cli.kit.command import Command
@@ -26,7 +26,6 @@ _MAX_ROWS = 31
 _MAX_WARNINGS = 5
 #: A line that is this many times as high as the highest bar is left out: no bar could be seen below it.
 _TOO_HIGH = 10
-_MONTH, _DAY, _YEAR = timedelta(days=27), timedelta(hours=22), timedelta(days=360)
 
 
 @click.command(cls=Command, example="tbloom report news images -o report.html")
@@ -108,7 +107,7 @@ class Chart(NamedTuple):
     #: The chart in words, for readers who can't see it.
     description: str
     bars: list[Bar]
-    #: The names of the first and the last slice.
+    #: The labels of the first and the last slice.
     ends: list[str]
 
 
@@ -130,7 +129,7 @@ def charts(info: FilterInfo) -> list[Chart]:
     return [
         _chart(info, "Items", [s.items for s in slices], capacity, "{:,}".format),
         _chart(info, "Error rate", [s.error_rate for s in slices], allowed, formats.rate),
-        _chart(info, "Fill ratio", [s.fill_ratio for s in slices], full, "{:.3%}".format),
+        _chart(info, "Fill ratio", [s.fill_ratio for s in slices], full, _percent),
         _chart(info, "Memory", [s.bytes for s in slices], None, formats.size),
     ]
 
@@ -142,7 +141,7 @@ def _chart(
     line: _Line | None,
     written: Callable[[float], str],
 ) -> Chart:
-    names = [_name(info, slice) for slice in info.slices]
+    names = [slice.label for slice in info.slices]
     highest = max(values)
     description = (
         f"{len(values)} slices, from {names[0]} to {names[-1]}. The highest is {written(highest)}"
@@ -170,14 +169,5 @@ def _chart(
     )
 
 
-def _name(info: FilterInfo, slice: SliceInfo) -> str:
-    """The start of the slice, as short as possible."""
-    if slice.start is None or slice.end is None:
-        return slice.label
-    length = slice.end - slice.start
-    if length >= _MONTH:
-        return f"{slice.start:%b %Y}"
-    if length < _DAY:
-        return f"{slice.start:%d %b %H:%M}"
-    year = " %Y" if length * len(info.slices) > _YEAR else ""
-    return f"{slice.start:%d %b{year}}"
+def _percent(ratio: float) -> str:
+    return f"{100 * ratio:.3g} %"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from rich.console import Group
@@ -9,7 +10,6 @@ from rich.text import Text
 
 from tbloom.bloom import sizing
 from tbloom.cli.kit import output
-from tbloom.cli.kit.classic import classic_hashes, classic_rate
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -35,6 +35,17 @@ class Row(NamedTuple):
     #: tbloom's number of hashes, and the rate of its blocks.
     tbloom_hashes: int
     tbloom_rate: float
+
+
+def classic_rate(items: float, bits: int, hashes: int) -> float:
+    """The rate of a classic Bloom filter: (1-e^(-kn/m))^k."""
+    return float((-math.expm1(-hashes * items / bits)) ** hashes)
+
+
+def classic_hashes(bits: int, capacity: int) -> int:
+    """The number of hashes with the lowest rate in a classic Bloom filter: (m/n) ln 2, one of its two whole neighbours."""
+    low = max(1, math.floor(bits / capacity * math.log(2)))
+    return min((low, low + 1), key=lambda hashes: classic_rate(capacity, bits, hashes))
 
 
 def rows() -> list[Row]:
