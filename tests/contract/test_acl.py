@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from shutil import which
 from typing import Any
@@ -15,6 +16,7 @@ from pyroaring import BitMap
 from tbloom import Claim, TimeBloom
 from tbloom.cli import main
 from tests.helpers import servers
+from tests.helpers.localredis import LocalRedis
 from tests.helpers.making import missing
 from tests.helpers.stores import BLOOM, DISTINCT, EXACT, STORES, Store
 
@@ -34,6 +36,13 @@ COMMANDS = [
 ]
 CLUSTER = re.search(r"a cluster `(.*?)`", TEXT)[1].split()
 SCRAPY = {"DUPEFILTER_CLASS": "tbloom.scrapy.DupeFilter"}
+
+
+@pytest.fixture
+def admin(server: LocalRedis) -> Iterator[redis.Redis]:
+    """A client that may do everything."""
+    with redis.Redis.from_url(server.url) as client:
+        yield client
 
 
 def _set_user(
