@@ -114,16 +114,6 @@ def test_every_key_has_a_ttl_at_every_moment(url: str, name: str) -> None:
         assert max(seen_ttls) <= 2000, part
 
 
-def test_an_idle_filter_is_gone_after_its_window(url: str, client: redis.Redis, name: str) -> None:
-    with TimeBloom.from_url(url, name, granularity="3s", slices=1, capacity=1000) as seen:
-        seen.add_many(["a", "b"])
-        for _ in range(300):
-            if not client.keys(f"*{name}*"):
-                break
-            threading.Event().wait(0.02)
-    assert [] == client.keys(f"*{name}*")
-
-
 async def test_scripts_load_themselves_when_the_server_forgot_them(
     make: Any, client: redis.Redis
 ) -> None:
