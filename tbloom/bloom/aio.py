@@ -16,7 +16,6 @@ from tbloom.bloom.claims.held import Claim
 from tbloom.bloom.claims.verbs import ClaimVerbs
 from tbloom.bloom.usual import Usual, usual_calls
 from tbloom.engine.aio import AsyncDriver
-from tbloom.engine.together import Asked
 from tbloom.errors import TBloomError
 from tbloom.items import Item
 
@@ -34,10 +33,6 @@ class AsyncTimeBloom(ClaimVerbs["asyncio.Redis | asyncio.RedisCluster"], AsyncDr
     _heartbeat: Task[None] | None = None
     _usual: Usual | None = None
 
-    def _asked_adding(self, within: int) -> Asked:
-        asked = super()._asked_adding(within)
-        return asked._replace(alone=self._add_alone) if within == self.config.slices else asked
-
     async def _add_alone(self, key: bytes) -> bool:
         """Is the item new? Makes the usual call, if that is possible."""
         exchange, lane, reply = self._exchange, None, None
@@ -53,7 +48,7 @@ class AsyncTimeBloom(ClaimVerbs["asyncio.Redis | asyncio.RedisCluster"], AsyncDr
         ):
             try:
                 lane = exchange.lanes.take()
-                request = usual.adding.packed(usual.parts.packed([key]), lane)
+                request = usual.adding.packed([key], lane)
                 reply = await self._connections.ask(request)
                 if reply in _EXPECTED:
                     exchange.lanes.give_back([lane])

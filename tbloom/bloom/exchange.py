@@ -12,12 +12,12 @@ from tbloom.bloom.info import count_items
 from tbloom.bloom.layout import Layout, damaged
 from tbloom.bloom.script_calls import ShardCalls, SliceCalls
 from tbloom.engine.batches import Batch
-from tbloom.engine.exchange import Exchange, ServerClock
+from tbloom.engine.exchange import Exchange, ServerClock, refusal
 from tbloom.engine.flow import Flow, Status, chunks, text
 from tbloom.engine.pending import now_ms
 from tbloom.engine.server import check_stored
 from tbloom.engine.tokens import Lane
-from tbloom.errors import ConfigMismatch, FilterFull, TBloomError
+from tbloom.errors import FilterFull
 
 #: The limit of looks in one call: a look at each part for each item. A look takes 1 us on Redis 7.0.
 #: The client computes the next call while the server executes one.
@@ -158,15 +158,12 @@ class FilterExchange(Exchange):
         if status == Status.FULL:
             batch.answers = self._answers(batch, payload)
             raise FilterFull(self.config.name, self.config.capacity)
-        if status == Status.MISMATCH:
-            stored = text(payload)
-            raise ConfigMismatch(self.config.name, self.config.differences(stored), stored)
         if status == Status.UNKNOWN:
             self._agreed, batch.agreed = None, True
             return False
         if status == Status.STRAY and not batch.digests:
             return True  # a clear that was executed before
-        raise TBloomError(f"filter {self.config.name!r}: the server takes a call for a stray copy")
+        raise refusal(self.config, status, payload)
 
     def learn_layout(self, shard: int, stored: str) -> None:
         """Takes over the shard's stored layout; an empty one: there is none."""

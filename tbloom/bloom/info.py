@@ -13,14 +13,12 @@ from typing import Any, NamedTuple
 from tbloom.bloom import sizing
 from tbloom.bloom.config import Config
 from tbloom.bloom.layout import Layout, Part
+from tbloom.bloom.script_calls import CONTAINS
 from tbloom.bloom.sizing import HEADER_BITS, key_bytes, rate_at, rate_of_fill, window_rate
 from tbloom.engine.exchange import ServerClock
 from tbloom.engine.flow import Command, Flow, ScriptCall, deliver, deliver_all, pairs, text
-from tbloom.engine.scripts import Script
 from tbloom.engine.server import check_stored, evictions
 from tbloom.window import WHOLE, Slice, from_ms
-
-_CONTAINS = Script("bloom/contains")
 
 #: The bytes that BITCOUNT reads in about a millisecond.
 _COUNT_BYTES = 1 << 22
@@ -98,7 +96,7 @@ def ask_time(config: Config, clock: ServerClock) -> Flow[None]:
     A cluster's client would send TIME to any node. A script that gets a slice of no length replies
     with its time.
     """
-    call = ScriptCall(_CONTAINS, (config.keys.root,), (config.stored, 0, 0))
+    call = ScriptCall(CONTAINS, (config.keys.root,), (config.stored, 0, 0))
     [[_, now]] = yield from deliver([call])
     clock.learn(now)
 

@@ -10,7 +10,7 @@ from tbloom.bloom.config import Config, from_stored
 from tbloom.bloom.info import ask_time, each
 from tbloom.bloom.layout import Layout
 from tbloom.bloom.script_calls import leaves
-from tbloom.engine.exchange import MAX_CORRECTIONS, ServerClock, too_many_corrections
+from tbloom.engine.exchange import ServerClock, corrected
 from tbloom.engine.flow import Command, Flow, ScriptCall, Status, deliver, pairs, text
 from tbloom.engine.scripts import Script
 from tbloom.errors import ConfigMismatch, TBloomError
@@ -52,9 +52,11 @@ def finish(config: Config, clock: ServerClock, error: ConfigMismatch) -> Flow[No
 def _change(new: Config, clock: ServerClock, stored: str, shard: int | None) -> Flow[None]:
     """Changes one shard, or with None the root."""
     layout = ""
-    for _ in range(MAX_CORRECTIONS):
+
+    def attempt() -> Flow[bool | None]:
+        nonlocal stored, layout
         if stored == new.stored:
-            return
+            return True
         differences = new.differences(stored)
         fixed = {name: differences[name] for name in FIXED if name in differences}
         if fixed:
@@ -62,17 +64,17 @@ def _change(new: Config, clock: ServerClock, stored: str, shard: int | None) -> 
         old = from_stored(new.name, stored, new.keys.config(shard) if shard is not None else "")
         call = _call(old, new, clock.now(), shard, Layout(old, layout, shard or 0))
         [(status, payload)] = yield from deliver([call])
-        if status == Status.OK:
-            return
+        if status in (Status.OK, Status.UNKNOWN):  # unknown: the filter was cleared meanwhile
+            return True
         if status == Status.CLOCK:
             clock.learn(payload)
         elif status == Status.LAYOUT:
             layout = text(payload)
-        elif status == Status.UNKNOWN:
-            return  # the filter was cleared meanwhile
         else:
             stored = text(payload)
-    raise too_many_corrections(new.name, "it changed")
+        return None
+
+    yield from corrected(new.name, "it changed", attempt)
 
 
 def _check_no_later_slice(config: Config, clock: ServerClock) -> Flow[None]:

@@ -18,7 +18,7 @@ from tbloom.errors import ConfigError
 from tbloom.window import ALWAYS
 
 _ADD = Script("bloom/add")
-_CONTAINS = Script("bloom/contains")
+CONTAINS = Script("bloom/contains")
 _LAST_SEEN = Script("bloom/last_seen")
 _CLEAR = Script("bloom/clear")
 _OPEN = Script("bloom/open")
@@ -77,8 +77,8 @@ class ShardCalls:
         self.layout = layout
         #: The slice whose size decides how the current one begins; None: it begins as usual, or has begun.
         self.begins_after = layout.newest_before(labels[0], labels)
-        #: By what they are made from: a template, and the parts that it names.
-        self.templates: dict[Hashable, tuple[CallTemplate, Parts]] = {}
+        #: By what they are made from.
+        self.templates: dict[Hashable, CallTemplate] = {}
         self._parts: dict[tuple[int, int], Parts] = {}
 
     def parts(self, slices: int, chosen: int = 0) -> Parts:
@@ -102,6 +102,8 @@ class SliceCalls:
         current = self.slices[0]
         self.config = config
         self.begins, self.ends = current.start, current.end
+        #: The arguments that most calls begin with: the parameters, and the slice that they believe current.
+        self.current = config.stored, current.start, current.end
         self._expires = config.window.expires(current)
         self._layouts = layouts
         self._shards: dict[int, ShardCalls] = {}
@@ -138,68 +140,57 @@ class SliceCalls:
         """``lua/bloom/add.lua``; the batch has a token."""
         shard = self._shards.get(batch.shard) or self.shard(batch.shard)
         batch.generation = shard.layout.generation
-        template, parts = self.adding(shard, within, batch)
-        return template.fill(parts.packed(batch.digests), batch.token)
+        return self.adding(shard, within, batch).fill(batch.digests, batch.token)
 
-    def adding(self, shard: ShardCalls, within: int, batch: Batch) -> tuple[CallTemplate, Parts]:
+    def adding(self, shard: ShardCalls, within: int, batch: Batch) -> CallTemplate:
         """What the calls of ``add`` are made from."""
-        made = shard.templates.get((_ADD, within, batch.agreed))
-        if made is not None:
-            return made
-        keys = self.config.keys
-        parts, own = shard.parts(within), (keys.config(batch.shard), keys.layout(batch.shard))
-        template = CallTemplate(
-            _ADD,
-            (*own, keys.register(batch.shard), *parts.keys),
-            (
-                self.config.stored,
-                self.begins,
-                self.ends,
-                self.expires_at(batch.shard),
-                LANE_TTL_MS,
-                *self._growing(shard, batch, self.labels[0]),
-                parts.sizes,
-            ),
-            lanes=keys.lanes(batch.shard),
-        )
-        shard.templates[_ADD, within, batch.agreed] = template, parts
-        return template, parts
+        template = shard.templates.get((_ADD, within, batch.agreed))
+        if template is None:
+            keys, parts = self.config.keys, shard.parts(within)
+            template = shard.templates[_ADD, within, batch.agreed] = CallTemplate(
+                _ADD,
+                (*self._guards(batch), keys.register(batch.shard), *parts.keys),
+                (
+                    *self.current,
+                    self.expires_at(batch.shard),
+                    LANE_TTL_MS,
+                    *self._growing(shard, batch, self.labels[0]),
+                    parts.sizes,
+                ),
+                parts.packed,
+                lanes=keys.lanes(batch.shard),
+            )
+        return template
 
     def commit(self, batch: Batch, session: str = "") -> ScriptCall:
         """``lua/bloom/claims/commit.lua``: writes into the batch's slice, or the current one. Without a session it ends no
         claims."""
         shard, label = self.shard(batch.shard), batch.label or self.labels[0]
-        made = shard.templates.get((_COMMIT, label, batch.agreed, session))
-        template, parts = made or self._committing(batch, label, session)
-        return template.fill(parts.packed(batch.digests))
-
-    def _committing(self, batch: Batch, label: str, session: str) -> tuple[CallTemplate, Parts]:
-        self.check_live(label)
-        keys, shard, age = self.config.keys, self.shard(batch.shard), self.labels.index(label)
-        parts, own = shard.parts(age + 1, age), (keys.config(batch.shard), keys.layout(batch.shard))
-        expires = self.config.window.expires(self.slices[age])
-        template = CallTemplate(
-            _COMMIT,
-            (*own, keys.register(batch.shard), keys.claims(batch.shard), *parts.keys),
-            (
-                self.config.stored,
-                self.begins,
-                self.ends,
-                leaves(self.config, expires, batch.shard),
-                *self._growing(shard, batch, label),
-                parts.sizes,
-                session,
-            ),
-        )
-        shard.templates[_COMMIT, label, batch.agreed, session] = template, parts
-        return template, parts
+        template = shard.templates.get((_COMMIT, label, batch.agreed, session))
+        if template is None:
+            self.check_live(label)
+            keys, age = self.config.keys, self.labels.index(label)
+            parts, expires = shard.parts(age + 1, age), self.config.window.expires(self.slices[age])
+            claims = keys.register(batch.shard), keys.claims(batch.shard)
+            template = shard.templates[_COMMIT, label, batch.agreed, session] = CallTemplate(
+                _COMMIT,
+                (*self._guards(batch), *claims, *parts.keys),
+                (
+                    *self.current,
+                    leaves(self.config, expires, batch.shard),
+                    *self._growing(shard, batch, label),
+                    parts.sizes,
+                    session,
+                ),
+                parts.packed,
+            )
+        return template.fill(batch.digests)
 
     def _growing(self, shard: ShardCalls, batch: Batch, label: str) -> tuple[Any, ...]:
         """The arguments of a call that adds to a slice: what it knows of the shard, how the slice grows ('': it may not),
         and the size of its newest part."""
-        layout = (
-            shard.layout
-        )  # that of the parts, though another thread may have learned a newer one
+        # That of the parts, though another thread may have learned a newer one.
+        layout = shard.layout
         growth = layout.growth(label, self.labels) if self.config.grow else ""
         newest = layout.parts(label)[-1]
         size = newest.capacity, key_bytes(newest.bits)
@@ -207,35 +198,30 @@ class SliceCalls:
 
     def contains(self, within: int, batch: Batch) -> ScriptCall:
         """``lua/bloom/contains.lua``."""
-        shard = self.shard(batch.shard)
-        template, parts = self.looking(shard, within, batch)
-        return template.fill(parts.packed(batch.digests))
-
-    def looking(self, shard: ShardCalls, within: int, batch: Batch) -> tuple[CallTemplate, Parts]:
-        """What the calls of ``contains`` are made from."""
-        made = shard.templates.get((_CONTAINS, within, batch.agreed))
-        if made is not None:
-            return made
-        parts = shard.parts(within)
-        template = CallTemplate(_CONTAINS, *self._looking(shard, batch, parts))
-        shard.templates[_CONTAINS, within, batch.agreed] = template, parts
-        return template, parts
+        return self.looking(CONTAINS, within, batch).fill(batch.digests)
 
     def last_seen(self, batch: Batch) -> ScriptCall:
         """``lua/bloom/last_seen.lua``."""
-        shard = self.shard(batch.shard)
-        parts = shard.parts(len(self.labels))
-        keys, args = self._looking(shard, batch, parts)
-        return ScriptCall(_LAST_SEEN, keys, (*args, parts.ages, parts.packed(batch.digests)))
+        return self.looking(_LAST_SEEN, len(self.labels), batch).fill(batch.digests)
 
-    def _looking(
-        self, shard: ShardCalls, batch: Batch, parts: Parts
-    ) -> tuple[tuple[str, ...], tuple[Any, ...]]:
-        """The keys and the arguments of a call that looks for items."""
-        keys, version = self.config.keys, shard.layout.version
-        own = keys.config(batch.shard), keys.layout(batch.shard)
-        current = self.config.stored, self.begins, self.ends
-        return (*own, *parts.keys), (*current, self.agreed(batch), version, parts.sizes)
+    def looking(self, script: Script, within: int, batch: Batch) -> CallTemplate:
+        """What the calls of a script that looks for items are made from."""
+        shard = self.shard(batch.shard)
+        template = shard.templates.get((script, within, batch.agreed))
+        if template is None:
+            parts = shard.parts(within)
+            ages = [parts.ages] if script is _LAST_SEEN else []
+            template = shard.templates[script, within, batch.agreed] = CallTemplate(
+                script,
+                (*self._guards(batch), *parts.keys),
+                (*self.current, self.agreed(batch), shard.layout.version, parts.sizes, *ages),
+                parts.packed,
+            )
+        return template
+
+    def _guards(self, batch: Batch) -> tuple[str, str]:
+        """The keys that a call compares with what the client knows: the shard's parameters and its layout."""
+        return self.config.keys.config(batch.shard), self.config.keys.layout(batch.shard)
 
     def clear(self, batch: Batch) -> ScriptCall:
         """``lua/bloom/clear.lua``; the batch has a token, and no items."""
@@ -265,8 +251,8 @@ class SliceCalls:
 
     def open(self, store: int) -> ScriptCall:
         """``lua/bloom/open.lua``."""
-        times = (self.begins, self.ends, self.expires_at(None))
-        return ScriptCall(_OPEN, (self.config.keys.root,), (self.config.stored, *times, store))
+        arguments = *self.current, self.expires_at(None), store
+        return ScriptCall(_OPEN, (self.config.keys.root,), arguments)
 
     def begin(self, shard: int, items: int) -> ScriptCall:
         """``lua/bloom/begin_slice.lua``, to begin the current slice with room for ``items``."""

@@ -12,9 +12,10 @@ from tbloom.bloom.script_calls import ShardCalls
 from tbloom.engine.batches import Batch
 from tbloom.engine.flow import Flow, ScriptCall, Status, text
 from tbloom.engine.keys import Keys
+from tbloom.engine.parameters import mismatch
 from tbloom.engine.scripts import Script
 from tbloom.engine.tokens import LANE_TTL_MS
-from tbloom.errors import ConfigError, ConfigMismatch, TBloomError
+from tbloom.errors import ConfigError, TBloomError
 
 _SWAP = Script("bloom/swap")
 
@@ -38,8 +39,7 @@ def swap(exchange: FilterExchange, name: str) -> Flow[None]:
             )
             raise TBloomError(f"there is no filter {name!r}: {reason}")
         if status == Status.MISMATCH:
-            stored = text(payload)
-            raise ConfigMismatch(name, config.differences(stored), stored)
+            raise mismatch(other.config, payload)
         if status == Status.CLOCK:
             exchange.clock.learn(payload)
         elif status == Status.LAYOUT:

@@ -67,11 +67,11 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
             if lock.acquire(blocking=False):
                 break
         else:
-            return together.ask(self._asked_adding(self.config.slices), key)
+            return together.ask(*self._adding(item))
         lane, reply = None, None
         try:
             lane = exchange.lanes.take()
-            request = usual.adding.packed(usual.parts.packed([key]), lane)
+            request = usual.adding.packed([key], lane)
             reply = kept.ask(request, _EXPECTED)
             if reply:
                 exchange.lanes.give_back([lane])
@@ -110,9 +110,9 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
             if lock.acquire(blocking=False):
                 break
         else:
-            return together.ask(self._asked_looking(self.config.slices), key)
+            return together.ask(*self._looking(item))
         try:
-            request = usual.looking.packed(usual.parts.packed([key]))
+            request = usual.looking.packed([key])
             reply = kept.ask(request, _EXPECTED)
             return reply == _ONE if reply else self._in_flow(Verbs.contains.flow(self, item))
         finally:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tbloom.bloom.exchange import FilterExchange
-from tbloom.bloom.script_calls import Parts, SliceCalls
+from tbloom.bloom.script_calls import CONTAINS, SliceCalls
 from tbloom.engine.batches import Batch
 from tbloom.engine.tokens import CallTemplate
 
@@ -23,7 +23,6 @@ class Usual(NamedTuple):
     calls: SliceCalls
     adding: CallTemplate
     looking: CallTemplate
-    parts: Parts
 
 
 def usual_calls(exchange: FilterExchange) -> Usual | None:
@@ -35,6 +34,5 @@ def usual_calls(exchange: FilterExchange) -> Usual | None:
     if not shard.layout.version or shard.begins_after:
         return None
     begins, ends = clock.monotonic_ns(calls.begins), clock.monotonic_ns(calls.ends)
-    adding, parts = calls.adding(shard, window, batch)
-    looking, _ = calls.looking(shard, window, batch)
-    return Usual(begins, ends, calls, adding, looking, parts)
+    adding, looking = calls.adding(shard, window, batch), calls.looking(CONTAINS, window, batch)
+    return Usual(begins, ends, calls, adding, looking)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
 
 from tbloom.bloom.base import Base
@@ -26,6 +26,9 @@ from tbloom.window import Period, to_ms
 class Verbs(Base[Client]):
     """What is asked of a filter."""
 
+    #: The usual call for one item, where the driver has it as a coroutine.
+    _add_alone: Callable[[bytes], Awaitable[bool]] | None = None
+
     @verb
     def add(self, item: Item, within: int | None = None) -> Flow[bool]:
         """True: the item is new, and remembered from now on. False: seen within the window.
@@ -37,16 +40,16 @@ class Verbs(Base[Client]):
 
     @add.together
     def _adding(self, item: Item, within: int | None = None) -> tuple[Asked, bytes]:
-        return self._asked_adding(check_within(within, self.config.slices)), digest(item)
-
-    def _asked_adding(self, within: int) -> Asked:
-        return Asked(
+        within = check_within(within, self.config.slices)
+        asked = Asked(
             ("add", within),
             self.run,
             lambda key: self._agreed(self._add_one, key, within),
             lambda keys: self._agreed(self._add_digests, keys, within),
             lambda key: self._exchange.keep_unanswered(key, None, "1"),
+            self._add_alone if within == self.config.slices else None,
         )
+        return asked, digest(item)
 
     @verb
     def add_many(self, items: Iterable[Item], within: int | None = None) -> Flow[list[bool]]:
@@ -63,16 +66,14 @@ class Verbs(Base[Client]):
 
     @contains.together
     def _looking(self, item: Item, within: int | None = None) -> tuple[Asked, bytes]:
-        return self._asked_looking(check_within(within, self.config.slices)), digest(item)
-
-    def _asked_looking(self, within: int) -> Asked:
-        return Asked(
+        within = check_within(within, self.config.slices)
+        asked = Asked(
             ("contains", within),
             self.run,
             lambda key: self._agreed(self._contains_one, key, within),
             lambda keys: self._agreed(self._contains_digests, keys, within),
-            None,
         )
+        return asked, digest(item)
 
     @verb
     def contains_many(self, items: Iterable[Item], within: int | None = None) -> Flow[list[bool]]:

@@ -6,11 +6,10 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, overload
 
-from tbloom.distinct import algebra
 from tbloom.distinct.aio import AsyncDistinctCounter
 from tbloom.distinct.roaring import bitmaps
 from tbloom.distinct.selection import select
-from tbloom.distinct.sets import Countable, combination
+from tbloom.distinct.sets import Countable, combination, evaluate
 from tbloom.distinct.sync import DistinctCounter
 from tbloom.errors import ConfigError
 
@@ -78,7 +77,7 @@ def funnel(first: Any, *others: Countable) -> Any:
 
 def _sizes(sets: list[Any]) -> Flow[list[int]]:
     reader, expressions = sets[0].counter.reader, [one.expression for one in sets]
-    return [*map(len, (yield from algebra.evaluate(reader, *expressions)))]
+    return [*map(len, (yield from evaluate(reader, *expressions)))]
 
 
 def _retention(config: CounterConfig, reader: Reader, slices: int | None) -> Flow[Retention]:

@@ -109,7 +109,7 @@ class CountExchange(BucketExchange):
     def _call(self, batch: Batch) -> ScriptCall:
         """``lua/distinct/change.lua``."""
         config, keys, digests = self.config, self.config.keys, batch.digests
-        tree, (current, expires), verb = self._tree(), self._current_slice(), batch.known.verb
+        tree, (current, expires), verb = self.tree(), self._current_slice(), batch.known.verb
         batch.known = known = batch.known._replace(tree=tree)
         batch.generation = generation = self._generation
         labels = [current.label]
@@ -127,7 +127,7 @@ class CountExchange(BucketExchange):
         return ScriptCall(
             _CHANGE,
             (
-                self._lane(batch) if batch.token else keys.config(),
+                self.lane(batch) if batch.token else keys.config(),
                 keys.config(),
                 keys.layout(),
                 keys.members(),
@@ -191,7 +191,7 @@ class CountExchange(BucketExchange):
 
     def _outdate(self, batch: Batch) -> None:
         if self.config.mapping is not None:
-            self._outdated.add(batch.shard)
+            self.outdated.add(batch.shard)
 
     def _accept(self, batch: Batch, reply: Any) -> bool:
         """Takes a script's reply; False: the call must be made anew."""
@@ -214,7 +214,7 @@ class CountExchange(BucketExchange):
         if status == Status.LAYOUT:
             self._generation = text(more[0])
             self.pending_answers.note_generation(batch.shard, self._generation)
-            if text(payload) != self._tree().generation:
+            if text(payload) != self.tree().generation:
                 self._outdate(batch)
             return False
         raise refusal(self.config, status, payload, *more)

@@ -7,13 +7,13 @@ again with other content.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tbloom.distinct.config import CounterConfig
 from tbloom.distinct.exchange import refusal
 from tbloom.distinct.roaring import CHUNK, bitmap_of
-from tbloom.engine.flow import Command, Flow, Status, chunks, deliver, text
+from tbloom.engine.flow import Command, Flow, Status, chunks, deliver, pairs, text
 
 if TYPE_CHECKING:
     from pyroaring import BitMap
@@ -22,8 +22,12 @@ if TYPE_CHECKING:
 PIECE = 1 << 28
 #: The chunks that one command reads (1 MB), and that one trip does.
 _PER_COMMAND, _PER_TRIP = 128, 1024
+#: A piece with more chunks than this (2 MB) is read by several commands.
+_MAX_WHOLE = 256
 _HEAD = re.compile(rb"(\d{1,10}) (\d{1,20}) (\d{16})")
 _FIELD = re.compile(rb"0|[1-9]\d{0,4}")
+#: The chunks of a piece, by their fields; ``head`` among them.
+Stored = dict[bytes, bytes]
 
 
 class Head(NamedTuple):
@@ -35,15 +39,25 @@ class Head(NamedTuple):
     ids: int
     version: int
     generation: str
-    #: The number of its chunks, and 1; -1: not asked.
-    fields: int = -1
+    #: The number of its chunks, and 1.
+    fields: int = 0
+
+    @property
+    def is_small(self) -> bool:
+        """True: one command reads the whole piece."""
+        return self.fields <= _MAX_WHOLE
+
+    def now(self, stored: Stored) -> Head | None:
+        """The head among these fields; None: the piece is another counter's since, or gone."""
+        head = head_of(self.config, self.key, self.piece, stored.get(b"head"))
+        return head if head is not None and head.generation == self.generation else None
 
 
 def head_of(
-    config: CounterConfig, key: str, piece: int, stored: bytes | None, fields: int = -1
+    config: CounterConfig, key: str, piece: int, stored: bytes | None, fields: int = 0
 ) -> Head | None:
     """The head of a piece; None if there is no such piece."""
-    if stored is None and fields <= 0:
+    if stored is None and not fields:
         return None
     match = _HEAD.fullmatch(stored or b"")
     if not match:
@@ -56,37 +70,39 @@ def ids_of(head: Head, stored: Mapping[bytes, bytes]) -> BitMap:
     """The ids in a piece's chunks."""
     first = head.piece * PIECE // CHUNK
     chunks_of_piece = range(first, first + PIECE // CHUNK)
+    containers = {field: data for field, data in stored.items() if field != b"head"}
     try:
-        containers = {int(field): data for field, data in stored.items() if _FIELD.fullmatch(field)}
-        if len(containers) == len(stored) and all(map(chunks_of_piece.__contains__, containers)):
-            return bitmap_of(containers)
+        if all(_FIELD.fullmatch(field) and int(field) in chunks_of_piece for field in containers):
+            return bitmap_of({int(field): data for field, data in containers.items()})
     except ValueError:
         pass
     raise refusal(head.config, Status.DAMAGED, head.key)
 
 
-def groups(heads: Sequence[Head]) -> Iterable[list[Head]]:
-    """The pieces, in groups for one trip."""
-    group: list[Head] = []
-    fields = 0
+def fetch(heads: Iterable[Head]) -> Flow[list[tuple[Head, Stored]]]:
+    """The fields of each piece."""
+    found, small = list[tuple[Head, Stored]](), [list[Head]()]
     for head in heads:
-        if group and fields + head.fields > _PER_TRIP:
-            yield group
-            group, fields = [], 0
-        group.append(head)
-        fields += head.fields
-    if group:
-        yield group
+        if not head.is_small:
+            found.append((head, (yield from _in_parts(head.key))))
+            continue
+        if sum(other.fields for other in small[-1]) + head.fields > _PER_TRIP:
+            small.append([])
+        small[-1].append(head)
+    for group in filter(None, small):
+        replies = yield from deliver([Command(("HGETALL", head.key)) for head in group])
+        found += zip(group, map(pairs, replies), strict=True)
+    return found
 
 
-def in_parts(key: str) -> Flow[dict[bytes, bytes]]:
-    """A large piece's chunks, by their fields."""
+def _in_parts(key: str) -> Flow[Stored]:
+    """A large piece's fields; the head comes last."""
     [fields] = yield from deliver([Command(("HKEYS", key))])
-    names = sorted({*fields} - {b"head"})
-    found: dict[bytes, bytes] = {}
-    for trip in chunks(names, _PER_TRIP):
+    found: dict[bytes, Any] = {}
+    for trip in chunks(sorted({*fields} - {b"head"}), _PER_TRIP):
         parts = [*chunks(trip, _PER_COMMAND)]
         replies = yield from deliver([Command(("HMGET", key, *part)) for part in parts])
         for part, reply in zip(parts, replies, strict=True):
-            found |= {name: data for name, data in zip(part, reply, strict=True) if data}
-    return found
+            found |= zip(part, reply, strict=True)
+    [found[b"head"]] = yield from deliver([Command(("HGET", key, "head"))])
+    return {field: data for field, data in found.items() if data}

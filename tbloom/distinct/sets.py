@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tbloom.distinct import algebra
-from tbloom.distinct.algebra import Expression, combine
 from tbloom.distinct.members import MemberPages, generation_of, id_of
+from tbloom.distinct.reading import Reader
 from tbloom.distinct.roaring import bitmaps, exported
+from tbloom.distinct.selection import Selection
 from tbloom.engine.flow import Flow
 from tbloom.engine.verbs import AsyncVerbs, SyncVerbs, verb
 from tbloom.errors import ConfigError
@@ -23,6 +25,18 @@ if TYPE_CHECKING:
     from tbloom.distinct.sync import DistinctCounter
 
 T = TypeVar("T")
+S = TypeVar("S", bound="SetVerbs")
+
+
+@dataclass(frozen=True, slots=True)
+class Combination:
+    """Sets, combined from left to right by the method of pyroaring's ``BitMap`` with this name."""
+
+    operation: str
+    terms: tuple[Expression, ...]
+
+
+Expression = Selection | Combination
 
 
 class Countable:
@@ -55,6 +69,13 @@ class Countable:
     def count_andnot(self, *others: Countable) -> Flow[int]:
         """The number of members that are counted here and in none of the others; see ``count_and``."""
         return _count(combination("difference", self, others))
+
+
+def _operator(operation: str) -> Callable[[S, SetVerbs], S]:
+    def operator(left: S, right: SetVerbs) -> S:
+        return left.combined(operation, right) if isinstance(right, SetVerbs) else NotImplemented
+
+    return operator
 
 
 class SetVerbs(Countable):
@@ -115,26 +136,14 @@ class SetVerbs(Countable):
 
     def combined(self, operation: str, other: SetVerbs, argument: str = "set") -> Self:
         """The set combined with another one (see ``Combination``); ``argument`` names it in errors."""
-        expression = combine(operation, self.expression, self._checked(other, argument))
-        return type(self)(self.counter, expression)
+        left, right = self.expression, self._checked(other, argument)
+        terms: tuple[Expression, ...] = (left, right)
+        if isinstance(left, Combination) and left.operation == operation:
+            terms = (*left.terms, right)  # one combination, so that a chain may be long
+        return type(self)(self.counter, Combination(operation, terms))
 
-    def __or__(self, other: SetVerbs) -> Self:
-        return self.combined("union", other) if isinstance(other, SetVerbs) else NotImplemented
-
-    def __and__(self, other: SetVerbs) -> Self:
-        return (
-            self.combined("intersection", other) if isinstance(other, SetVerbs) else NotImplemented
-        )
-
-    def __sub__(self, other: SetVerbs) -> Self:
-        return self.combined("difference", other) if isinstance(other, SetVerbs) else NotImplemented
-
-    def __xor__(self, other: SetVerbs) -> Self:
-        return (
-            self.combined("symmetric_difference", other)
-            if isinstance(other, SetVerbs)
-            else NotImplemented
-        )
+    __or__, __and__ = _operator("union"), _operator("intersection")
+    __sub__, __xor__ = _operator("difference"), _operator("symmetric_difference")
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.expression}>"
@@ -150,12 +159,12 @@ class SetVerbs(Countable):
         return other.expression
 
     def _evaluated(self) -> Flow[BitMap]:
-        [ids] = yield from algebra.evaluate(self.counter.reader, self.expression)
+        [ids] = yield from evaluate(self.counter.reader, self.expression)
         return ids
 
     def _compared(self, other: SetVerbs) -> Flow[tuple[BitMap, BitMap]]:
         expressions = self.expression, self._checked(other, "other")
-        left, right = yield from algebra.evaluate(self.counter.reader, *expressions)
+        left, right = yield from evaluate(self.counter.reader, *expressions)
         return left, right
 
     def _pages(self) -> Flow[MemberPages]:
@@ -240,5 +249,30 @@ def combination(operation: str, first: Countable, others: Iterable[Countable]) -
     return combined
 
 
+def evaluate(reader: Reader, *expressions: Expression) -> Flow[list[BitMap]]:
+    """The ids of each expression, read together. They must not be changed."""
+    found = yield from reader.read([each for one in expressions for each in _selections_of(one)])
+    return [_value(expression, found) for expression in expressions]
+
+
 def _count(members: SetVerbs) -> Flow[int]:
-    return algebra.count(members.counter.reader, members.expression)
+    reader, expression = members.counter.reader, members.expression
+    if isinstance(expression, Selection):
+        return (yield from reader.count(expression))
+    [ids] = yield from evaluate(reader, expression)
+    return len(ids)
+
+
+def _selections_of(expression: Expression) -> Iterator[Selection]:
+    if isinstance(expression, Selection):
+        yield expression
+    else:
+        for term in expression.terms:
+            yield from _selections_of(term)
+
+
+def _value(expression: Expression, found: Mapping[Selection, BitMap]) -> BitMap:
+    if isinstance(expression, Selection):
+        return found[expression]
+    values = [_value(term, found) for term in expression.terms]
+    return reduce(getattr(bitmaps(), expression.operation), values)

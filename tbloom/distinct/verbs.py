@@ -14,7 +14,6 @@ from tbloom.distinct.members import digest_of, digests_of
 from tbloom.distinct.reading import Reader
 from tbloom.distinct.roaring import containers_of, imported
 from tbloom.distinct.selection import Selection, select, select_at, select_between
-from tbloom.distinct.state import StateReader
 from tbloom.distinct.storage import clear_counter, clear_mapping, memory
 from tbloom.engine.buckets import bucket_keys
 from tbloom.engine.client import Client, Store
@@ -171,8 +170,7 @@ class CounterVerbs(Store[Client, CounterConfig], Generic[Client, Sets]):
         config, keys, whole = self.config, self.config.keys, select(self.config)
         total = yield from self.reader.count(whole)  # compares the parameters
         slices = []
-        state = yield from StateReader(self._exchange.clock).read((whole,))
-        for label, pieces in state.heads[whole].items():
+        for label, pieces in (yield from self.reader.heads(whole)).items():
             ids = sum(piece.ids for piece in pieces)
             taken = yield from memory([piece.key for piece in pieces])
             slices.append(

@@ -27,7 +27,7 @@ class BucketExchange(Exchange):
         self._keys, self._owner, self._remedy = keys, owner, remedy
         self._trees: dict[int, Tree] = {}
         #: The shards whose layout must be read before the next call.
-        self._outdated: set[int] = set()
+        self.outdated: set[int] = set()
 
     def forget(self) -> None:
         """The store is cleared, so no pending answer holds any more."""
@@ -55,21 +55,21 @@ class BucketExchange(Exchange):
 
     def _prepare(self, batches: list[Batch], *, store: bool | None) -> Flow[bool] | None:  # noqa: ARG002
         """Reads the layouts that have changed."""
-        outdated = self._outdated.intersection(batch.shard for batch in batches if batch.digests)
+        outdated = self.outdated.intersection(batch.shard for batch in batches if batch.digests)
         return self._read_layouts(outdated) if outdated else None
 
     def _read_layouts(self, shards: set[int]) -> Flow[bool]:
         for shard in shards:
-            self._outdated.discard(shard)
+            self.outdated.discard(shard)
             key = self._keys.layout(shard)
             self._trees[shard] = yield from read_tree(self._owner, key, self._remedy)
         return True
 
-    def _tree(self, shard: int = 0) -> Tree:
+    def tree(self, shard: int = 0) -> Tree:
         """The shard's tree; without a generation if the client knows of none."""
         return self._trees.get(shard) or self._trees.setdefault(shard, Tree(""))
 
-    def _lane(self, batch: Batch) -> str:
+    def lane(self, batch: Batch) -> str:
         """The key of the batch's lane."""
         assert batch.token is not None  # noqa: S101 - it was given one
         return self._keys.lanes(batch.shard) + batch.token.name

@@ -101,14 +101,14 @@ class Store(Generic[Client, Config]):
         if not self._retry_for_is_given:
             self._retry_for = RETRY_FOR_FAILOVER
 
-    def _retry_seconds(self) -> float:
+    def retry_seconds(self) -> float:
         """How long a call that fails is retried; asked after each try."""
         return self._retry_for
 
     def _retries(self, calls: Sequence[Call]) -> Retries:
         return Retries(
             calls,
-            self._retry_seconds,
+            self.retry_seconds,
             is_cluster=self._is_cluster,
             resends=not self._owned,  # a caller's client retries as its caller has set it up
         )

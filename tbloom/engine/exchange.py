@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from tbloom.engine.batches import Batch, answers_of
 from tbloom.engine.flow import (
@@ -14,14 +14,17 @@ from tbloom.engine.flow import (
     Failure,
     Flow,
     ScriptCall,
+    Status,
     again_in_full,
     raise_first,
 )
 from tbloom.engine.forks import BeginsAnew
+from tbloom.engine.parameters import Guarded, mismatch
 from tbloom.engine.pending import PendingAnswers, now_ms
 from tbloom.engine.tokens import LANE_TTL_MS, LanePool
 from tbloom.errors import TBloomError
 
+T = TypeVar("T")
 #: A slice ends, or the layout changes, between a call and its reply: by chance once or twice. More often, without any
 #: answer, means that the server's clock runs away, or that another program changes the layout.
 MAX_CORRECTIONS = 64
@@ -31,6 +34,15 @@ CLOCK_CHANGED = "the server's clock left the current slice"
 def too_many_corrections(name: str, change: str) -> TBloomError:
     """The error for a call that the server has corrected ``MAX_CORRECTIONS`` times."""
     return TBloomError(f"{name!r}: {change} {MAX_CORRECTIONS} times in a row")
+
+
+def corrected(name: str, change: str, attempt: Callable[[], Flow[T | None]]) -> Flow[T]:
+    """The answer of the first attempt that the server does not correct; None: it did. ``change``: why."""
+    for _ in range(MAX_CORRECTIONS):
+        answer = yield from attempt()
+        if answer is not None:
+            return answer
+    raise too_many_corrections(name, change)
 
 
 class ServerClock:
@@ -262,6 +274,13 @@ class Exchange(BeginsAnew):
                 "has another program written to the keys of its lanes?"
             )
         return answers
+
+
+def refusal(config: Guarded, status: int, payload: Any) -> TBloomError:
+    """The error for a script's reply that no other call can mend."""
+    if status == Status.MISMATCH:
+        return mismatch(config, payload)
+    return TBloomError(f"filter {config.name!r}: the server takes a call for a stray copy")
 
 
 def _call_of(batch: Batch) -> ScriptCall:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any, Protocol
 
+from tbloom.engine.flow import text
 from tbloom.engine.keys import Keys
+from tbloom.errors import ConfigMismatch
 
 
 def differences(stored: str, ours: str) -> dict[str, tuple[Any, Any]]:
@@ -44,6 +46,12 @@ class Guarded(Protocol):
 
     def differences(self, stored: str) -> dict[str, tuple[Any, Any]]:
         """The parameters that differ from ``stored``: (stored, ours)."""
+
+
+def mismatch(ours: Guarded, stored: str | bytes) -> ConfigMismatch:
+    """The error where other parameters than ours are stored."""
+    theirs = text(stored)
+    return ConfigMismatch(ours.name, ours.differences(theirs), theirs)
 
 
 def read_stored(stored: str) -> dict[str, Any]:

@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterable
 
 from tbloom.engine.flow import Command, Flow, deliver_all, text
-from tbloom.engine.parameters import Guarded
-from tbloom.errors import ConfigMismatch
+from tbloom.engine.parameters import Guarded, mismatch
 
 
 def check_stored(config: Guarded, keys: Iterable[str] = ()) -> Flow[None]:
@@ -15,7 +14,7 @@ def check_stored(config: Guarded, keys: Iterable[str] = ()) -> Flow[None]:
     keys = [*keys] or [config.keys.root]
     for stored in (yield from deliver_all([Command(("GET", key)) for key in keys])):
         if stored is not None and text(stored) != config.stored:
-            raise ConfigMismatch(config.name, config.differences(text(stored)), text(stored))
+            raise mismatch(config, stored)
 
 
 def evictions(keys: list[str]) -> Flow[list[str]]:

@@ -36,7 +36,7 @@ class Asked(NamedTuple):
     one: Callable[[Any], Flow[bool]]
     many: Callable[[list[Any]], Flow[dict[Any, bool]]]
     #: Keeps a new item whose caller has gone; None: they are only looked up.
-    keep: Callable[[Any], None] | None
+    keep: Callable[[Any], None] | None = None
     #: In place of the flow for one item, where a task asks alone.
     alone: Callable[[Any], Awaitable[bool]] | None = None
 
@@ -49,22 +49,11 @@ class Waiting:
     def __init__(self, asked: Asked, item: Any, signal: Any) -> None:
         self.asked, self.item, self.signal = asked, item, signal
         self.answer: bool | Exception | None = None
-        #: Whether the answer or the caller's leaving came first, and with which call the item goes: ``setdefault``
-        #: decides each in one step.
+        #: The answer, or that the caller has left, whichever came first: ``setdefault`` decides in one step.
         self._first: dict[str, Any] = {}
 
-    def goes(self, lock: Any) -> bool:
-        """Notes the call that a thread's item goes with, by its lock; False: it has gone already."""
-        call = [lock]
-        return self._first.setdefault("call", call) is call
-
     @property
-    def call(self) -> Any:
-        """The lock of the call that the item has gone with; None: it has not."""
-        return self._first.get("call", (None,))[0]
-
-    @property
-    def has_gone(self) -> bool:
+    def has_left(self) -> bool:
         """True: the caller was interrupted or cancelled before it had an answer."""
         return self._first.get("came") is Waiting
 
@@ -91,7 +80,7 @@ class Waiting:
 
 def hand_out(waiting: Iterable[Waiting], answers: dict[Any, bool] | Exception) -> None:
     """Gives each caller its answer, or the error; an item is new once."""
-    for each in sorted(waiting, key=lambda each: each.has_gone):  # those that wait come first
+    for each in sorted(waiting, key=lambda each: each.has_left):  # those that wait come first
         if isinstance(answers, Exception):
             each.take(answers)
         else:
@@ -104,7 +93,7 @@ class Threads(BeginsAnew):
     """The items of one kind, from any number of threads.
 
     A few threads have a lock each, and ask alone: to hand answers out takes longer. Further threads wait, and the one that
-    gets the first lock sends for all of them.
+    gets the first lock sends for all of them: whoever takes an item out of ``waiting``, which is one step, answers it.
     """
 
     __slots__ = ("alone", "locks", "waiting")
@@ -117,51 +106,46 @@ class Threads(BeginsAnew):
 
     def ask(self, asked: Asked, item: Any) -> bool:
         """The answer to an item."""
-        own = Waiting(asked, item, Lock())
-        own.signal.acquire()
+        mine = Waiting(asked, item, Lock())
+        mine.signal.acquire()
         try:
-            self.waiting.append(own)
-            while own.answer is None:
-                lock = own.call or self.locks[0]
-                if lock.acquire(blocking=False):
+            self.waiting.append(mine)
+            while mine.answer is None:
+                lock = self.locks[0]
+                if mine in self.waiting and lock.acquire(blocking=False):
                     try:
-                        if own.call is lock:  # it has ended without an answer: it was interrupted
-                            break
-                        if own.goes(lock):
-                            self._send(own, lock)
+                        self._send(mine)
                     finally:
                         lock.release()
                         self.wake_next()
-                elif not own.signal.acquire(timeout=_WAIT_SECONDS) and lock is self.locks[0]:
+                elif not mine.signal.acquire(timeout=_WAIT_SECONDS) and mine in self.waiting:
                     self.locks[0] = Lock()
         except BaseException:
             with suppress(ValueError):
-                self.waiting.remove(own)
-            own.leave()
+                self.waiting.remove(mine)
+            mine.leave()
             raise
-        answer = own.given()
+        answer = mine.given()
         return bool(asked.run(asked.one(item))) if answer is None else answer
 
     def wake_next(self) -> None:
         """Wakes the thread that has waited longest, after the lock was released."""
-        with suppress(IndexError, ValueError, RuntimeError):  # nobody waits, or it was woken
-            while (first := self.waiting[0]).call is not None:  # it has gone already
-                self.waiting.remove(first)
-            first.signal.release()
+        with suppress(IndexError, RuntimeError):  # nobody waits, or it was woken
+            self.waiting[0].signal.release()
 
-    def _send(self, own: Waiting, lock: Any) -> None:
-        """Sends for all that wait."""
-        # Signals interrupt the main thread only, so it answers for nobody else.
-        most = 1 if current_thread() is main_thread() else MOST
-        taken = [own]
-        with suppress(IndexError):
-            while len(taken) < most:
-                each = self.waiting.popleft()
-                if each is not own and each.goes(lock):
-                    taken.append(each)
+    def _send(self, mine: Waiting) -> None:
+        """Sends for all that wait, unless another thread has taken this one's item."""
+        taken = list[Waiting]()
         try:
-            self.alone = self.locks if len(taken) == 1 else ()
-            hand_out(taken, own.asked.run(own.asked.many([each.item for each in taken])))
+            with suppress(ValueError, IndexError):
+                self.waiting.remove(mine)
+                taken.append(mine)
+                # Signals interrupt the main thread only, so it answers for nobody else.
+                while len(taken) < MOST and current_thread() is not main_thread():
+                    taken.append(self.waiting.popleft())
+            if taken:
+                self.alone = self.locks if len(taken) == 1 else ()
+                hand_out(taken, mine.asked.run(mine.asked.many([each.item for each in taken])))
         except Exception as error:  # noqa: BLE001 - each caller raises it
             hand_out(taken, error)
         finally:
@@ -191,14 +175,14 @@ class Tasks:
                 return bool(await asked.run(asked.one(item)))
             finally:
                 self._end(asked.kind, waiting, 1)
-        own = Waiting(asked, item, self.loop.create_future())
-        waiting.append(own)
+        mine = Waiting(asked, item, self.loop.create_future())
+        waiting.append(mine)
         try:
-            await own.signal
+            await mine.signal
         except BaseException:
-            own.leave()
+            mine.leave()
             raise
-        answer = own.given()
+        answer = mine.given()
         return bool(await asked.run(asked.one(item))) if answer is None else answer
 
     def go_on(self) -> None:
@@ -226,7 +210,7 @@ class Tasks:
         """Sends for those that wait; ``others``: those that wait for this call."""
         asked = taken[0].asked
         try:
-            if items := [each.item for each in taken if not each.has_gone]:
+            if items := [each.item for each in taken if not each.has_left]:
                 hand_out(taken, await asked.run(asked.many(items)))
         except Exception as error:  # noqa: BLE001 - each caller raises it
             hand_out(taken, error)

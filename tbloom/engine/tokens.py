@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import secrets
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import count
 from typing import Any
 
@@ -64,28 +64,34 @@ class LanePool:
 class CallTemplate:
     """What all calls of a script have in common; the items differ, and the token.
 
-    The items are the last argument. With a token, the lane's key is the first key, and the call's number is the first
-    argument; ``lanes``: what the lane's key begins with.
+    The items are the last argument, as ``pack`` packs them. With a token, the lane's key is the first key, and the call's
+    number is the first argument; ``lanes``: what the lane's key begins with.
     """
 
-    __slots__ = ("_after_key", "_after_number", "_before", "_lanes", "_script")
+    __slots__ = ("_after_key", "_after_number", "_before", "_lanes", "_pack", "_script")
 
     def __init__(
-        self, script: Script, keys: tuple[str, ...], args: tuple[Any, ...], *, lanes: str = ""
+        self,
+        script: Script,
+        keys: tuple[str, ...],
+        args: tuple[Any, ...],
+        pack: Callable[[list[Any]], bytes],
+        *,
+        lanes: str = "",
     ) -> None:
-        self._script, self._lanes = script, lanes
+        self._script, self._pack, self._lanes = script, pack, lanes
         own = 1 if lanes else 0
         words = ("EVALSHA", script.sha, len(keys) + own)
         self._before = b"*%d\r\n" % (4 + len(keys) + len(args) + 2 * own) + bulks(words)
         self._after_key, self._after_number = bulks(keys), bulks(args)
 
-    def fill(self, items: bytes, token: Lane | None = None) -> ScriptCall:
+    def fill(self, digests: list[Any], token: Lane | None = None) -> ScriptCall:
         """The call for these items."""
-        return ScriptCall(self._script, packed=self.packed(items, token))
+        return ScriptCall(self._script, packed=self.packed(digests, token))
 
-    def packed(self, items: bytes, token: Lane | None = None) -> bytes:
+    def packed(self, digests: list[Any], token: Lane | None = None) -> bytes:
         """The call for these items in RESP."""
-        key = number = b""
+        items, key, number = self._pack(digests), b"", b""
         if token is not None:
             lane, digits = (self._lanes + token.name).encode(), b"%d" % token.number
             key, number = _WORD % (len(lane), lane), _WORD % (len(digits), digits)

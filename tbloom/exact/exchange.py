@@ -10,12 +10,12 @@ from typing import Any
 
 from tbloom.engine.batches import Batch
 from tbloom.engine.buckets import BucketExchange, keys_of_halves, packed
+from tbloom.engine.exchange import refusal
 from tbloom.engine.flow import Flow, ScriptCall, Status, chunks, text
 from tbloom.engine.keys import by_shard
 from tbloom.engine.scripts import Script
 from tbloom.engine.tokens import LANE_TTL_MS
 from tbloom.engine.tree import BITS, LAST_BUCKET, Tree
-from tbloom.errors import ConfigMismatch, TBloomError
 from tbloom.exact.config import ExactConfig
 
 _OPEN = Script("exact/open")
@@ -86,7 +86,7 @@ class ExactExchange(BucketExchange):
         """Keeps a new item whose caller has gone."""
         [batch] = self.batches([digest])
         batch.answers, batch.ttl = "1", ttl
-        batch.generation = self._tree(batch.shard).generation
+        batch.generation = self.tree(batch.shard).generation
         self._keep([batch])
 
     def discard(self, digests: list[int]) -> Flow[dict[int, bool]]:
@@ -133,7 +133,7 @@ class ExactExchange(BucketExchange):
 
     def _known_of(self, batch: Batch) -> None:
         """Returns None, and marks the layout to be read again before the next call."""
-        self._outdated.add(batch.shard)
+        self.outdated.add(batch.shard)
 
     def _accept(self, batch: Batch, reply: Any) -> bool:
         """Takes a script's reply; False: the call must be made anew."""
@@ -147,17 +147,14 @@ class ExactExchange(BucketExchange):
             if not batch.digests:  # to clear
                 batch.generation = text(payload)
             elif payload:
-                self._outdated.add(batch.shard)
+                self.outdated.add(batch.shard)
             else:
                 self._trees[batch.shard] = Tree("")
             return False
-        if status == Status.MISMATCH:
-            stored = text(payload)
-            raise ConfigMismatch(self.config.name, self.config.differences(stored), stored)
         if status == Status.UNKNOWN:
             self._agreed, batch.agreed = (0.0, 0), True
             return False
-        raise TBloomError(f"filter {self.config.name!r}: the server takes a call for a stray copy")
+        raise refusal(self.config, status, payload)
 
     def _learn(self, batch: Batch, splits: list[int], *more: Any) -> None:
         """Notes what a reply says beside the answers: of a look-up the times, of an add what it has swept."""
@@ -191,14 +188,14 @@ class ExactExchange(BucketExchange):
         """The keys and the arguments that all calls begin with, and the items, as the shard's tree is known now; the batch
         notes that."""
         config, keys, shard = self.config, self.config.keys, batch.shard
-        batch.known = tree = self._tree(shard)
+        batch.known = tree = self.tree(shard)
         batch.generation = tree.generation
         self.pending_answers.note_generation(shard, tree.generation)
         halves = [*map(tree.half_of, batch.digests)]
         buckets = keys_of_halves(keys.buckets(tree.generation, shard), halves)
         # A single shard's script compares the parameters itself.
         agreed = int(batch.agreed or config.shards == 1)
-        lane, number = ((self._lane(batch),), (batch.number,)) if batch.token else ((), ())
+        lane, number = ((self.lane(batch),), (batch.number,)) if batch.token else ((), ())
         return (
             (*lane, keys.config(shard), keys.layout(shard), *buckets),
             (*number, config.stored, agreed, tree.generation),
@@ -210,6 +207,6 @@ class ExactExchange(BucketExchange):
         keys = self.config.keys
         return ScriptCall(
             _CLEAR,
-            (self._lane(batch), keys.config(batch.shard), keys.layout(batch.shard)),
+            (self.lane(batch), keys.config(batch.shard), keys.layout(batch.shard)),
             (batch.number, self.config.stored, LANE_TTL_MS, batch.generation),
         )

@@ -11,12 +11,13 @@ from tbloom.engine.batches import Batch, answers_of, in_order
 from tbloom.engine.buckets import bucket_keys
 from tbloom.engine.client import Client, Store
 from tbloom.engine.flow import Command, Flow, ScriptCall, deliver, deliver_all, text
+from tbloom.engine.parameters import mismatch
 from tbloom.engine.scripts import Script
 from tbloom.engine.server import check_stored, evictions
 from tbloom.engine.together import Asked
 from tbloom.engine.tree import Tree, read_tree
 from tbloom.engine.verbs import verb
-from tbloom.errors import ConfigMismatch, TBloomError
+from tbloom.errors import TBloomError
 from tbloom.exact.config import ExactConfig, from_stored
 from tbloom.exact.exchange import ExactExchange
 from tbloom.exact.info import ExactInfo
@@ -115,7 +116,7 @@ class ExactVerbs(Store[Client, ExactConfig]):
 
     @contains.together
     def _looking(self, item: Item) -> tuple[Asked, int]:
-        asked = Asked("contains", self.run, self._contains_one, self._contains, None)
+        asked = Asked("contains", self.run, self._contains_one, self._contains)
         return asked, fingerprint(encode(item))
 
     @verb
@@ -190,8 +191,7 @@ class ExactVerbs(Store[Client, ExactConfig]):
         if stored is not None and text(stored) != self.config.stored:
             other = from_stored(self.config.name, text(stored))
             if other is None:
-                differences = self.config.differences(text(stored))
-                raise ConfigMismatch(self.config.name, differences, text(stored))
+                raise mismatch(self.config, stored)
             yield from _clear(ExactExchange(other))
         yield from _clear(self._exchange)
         yield from deliver([Command(("UNLINK", self.config.keys.fingerprinter()))])

@@ -9,10 +9,10 @@
     shard.py     parts; those of one shard's live slices, and looks at items in them
     vectors.py   looks at many items with numpy
     live.py      the slices, layouts and parts that are live now
-    protocol.py  the verbs
+    protocol.py  what the verbs do
     merging.py   merge()
     info.py      info() and keys()
-    base.py      what the two classes share
+    verbs.py     the verbs, each declared once
     sync.py      LocalBloom
     aio.py       AsyncLocalBloom
 """

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tbloom.bloom.config import Config
 from tbloom.bloom.hasher import by_shard, digest
-from tbloom.engine.batches import in_order
 from tbloom.engine.flow import chunks
 from tbloom.engine.tokens import LANE_TTL_MS
 from tbloom.errors import FilterFull
@@ -61,17 +60,6 @@ class Added(NamedTuple):
     until: int
 
 
-class Answers(NamedTuple):
-    """The answers of a call that adds: its items, and the new ones."""
-
-    digests: list[bytes]
-    new: dict[bytes, Added]
-
-    def in_order(self) -> list[bool]:
-        """True for each new item, at its first place in the call."""
-        return in_order(dict.fromkeys(self.new, True), self.digests)
-
-
 class Protocol(Live):
     """One filter, in one store."""
 
@@ -87,10 +75,10 @@ class Protocol(Live):
             pending = self.pending_answers
             shard = None if pending.exist and key in pending else self.at_hand(key)
             new = None if shard is None else shard.add(key, within)
-        return key in self.add_many([key], within).new if new is None else new
+        return key in self.add_many([key], within) if new is None else new
 
-    def add_many(self, digests: list[bytes], within: int | None) -> Answers:
-        """Adds the items."""
+    def add_many(self, digests: list[bytes], within: int | None) -> dict[bytes, Added]:
+        """Adds the items; returns the new ones."""
         within, pending = check_within(within, self.config.slices), self.pending_answers
         if pending.exist:
             pending.check_room(self.config.name, digests)
@@ -101,7 +89,7 @@ class Protocol(Live):
             self.keep_pending(new)
             raise
         lasting = Added(self.store.generation, self.clock() + LANE_TTL_MS)
-        return Answers(digests, new | dict.fromkeys(pending.take_new(digests), lasting))
+        return new | dict.fromkeys(pending.take_new(digests), lasting)
 
     def contains(self, item: Item, within: int | None) -> bool:
         """True: the item has been seen."""

@@ -6,16 +6,12 @@
     members.py      a record's bytes, compressed
     record.py       a page as a WARC record, and back
     segments.py     the WARC files
-    snapshot.py     the contents of the index
-    forks.py        forks wait for transactions
-    unregistered.py  readers that may not write
-    environment.py  an LMDB environment of this process
+    database.py     the index's database, in a process with threads and forks
     index.py        the index: where each page is
     config.py       the parameters that all users of a store must agree on
     calendar.py     the slices that are live now
     lock.py         one writer at a time, and how the last one ended
     rows.py         what the index needs of each record, sorted
-    scanning.py     segments are read, in one process or several
     recovery.py     the index is brought up to the files
     opening.py      opens a store, and repairs it
     appending.py    the segments that a writer appends to
@@ -36,7 +32,7 @@ try:
     from tbloom.pages.sync import PageStore
 except ModuleNotFoundError as error:
     missing = (error.name or "").partition(".")[0]
-    if missing not in {"backports", "compression", "isal", "lmdb"}:
+    if missing not in {"backports", "compression", "isal"}:
         raise
     message = f"tbloom.pages needs {missing}: pip install 'tbloom[pages]'"
     raise ModuleNotFoundError(message, name=error.name) from None

@@ -1,210 +1,185 @@
-"""The index: the newest folder ``index-N`` of a store, an LMDB environment (see ``snapshot``)."""
+"""The index: where each page is. It is the newest SQLite database ``index-N.sqlite`` of a store.
+
+::
+
+    meta      the parameters that all users of the store must agree on (see ``config``)
+    segments  the WARC files, each with what the index knows of it: see ``Segment``
+    pages     BLAKE2b of the address -> the segment with the page, offset and length there, and time
+"""
 
 from __future__ import annotations
 
-import errno
-import os
-import re
-import shutil
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple
 
-import lmdb
+from tbloom.pages.database import Database, damaged
 
-from tbloom.engine.forks import in_child
-from tbloom.errors import TBloomError
-from tbloom.pages import unregistered
-from tbloom.pages.environment import (
-    MAX_TABLES,
-    Environment,
-    acquire,
-    errors,
-    identity_of,
-    release,
-)
-from tbloom.pages.snapshot import Change, Snapshot
+_SCHEMA = """
+CREATE TABLE meta (parameters TEXT NOT NULL, flushes INTEGER NOT NULL);
+CREATE TABLE segments (
+    number INTEGER PRIMARY KEY, label TEXT NOT NULL, start INTEGER NOT NULL, size INTEGER NOT NULL,
+    records INTEGER NOT NULL, sequence INTEGER NOT NULL, pages INTEGER NOT NULL DEFAULT 0
+);
+CREATE TABLE pages (
+    address BLOB PRIMARY KEY, segment INTEGER NOT NULL, offset INTEGER NOT NULL, length INTEGER NOT NULL,
+    at INTEGER NOT NULL
+) WITHOUT ROWID;
+"""
+_FIND = """
+SELECT start, label, segment, offset, length, at FROM pages JOIN segments ON number = segment
+WHERE address = ? AND start >= ?
+"""
+_SEGMENTS = "SELECT number, label, start, size, records, sequence, pages FROM segments"
+_PUT_SEGMENT = """
+INSERT INTO segments (number, label, start, size, records, sequence) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (number) DO UPDATE SET size = excluded.size, records = excluded.records, sequence = excluded.sequence
+"""
+_FORGET = """
+DELETE FROM pages WHERE address >= ? AND address < ? AND segment IN (SELECT number FROM segments WHERE start < ?)
+"""
+#: Addresses, which are digests, are removed in this many steps.
+_STEPS = 256
+#: Earlier than any slice (ms).
+EVER = -(1 << 62)
+#: No number of the index reaches this.
+_MAX = 1 << 62
 
-_FOLDER = "index-"
-_NAME = re.compile(rf"{_FOLDER}([1-9][0-9]*)(\.new)?")
-T = TypeVar("T")
+
+class Place(NamedTuple):
+    """Where a page is. Places sort as they are read fastest."""
+
+    #: The start of its slice (ms), and its label.
+    start: int
+    label: str
+    segment: int
+    offset: int
+    length: int
+    #: The time when it was fetched (microseconds since the epoch).
+    at: int
 
 
-class Index:
-    """The index of a store: the newest folder ``index-N``."""
+class Segment(NamedTuple):
+    """A segment."""
 
-    def __init__(self, folder: Path, parameters: str | None = None) -> None:
-        """Opens the index of a folder; with ``parameters``, begins it. Raises TBloomError where it is damaged."""
-        self.folder = folder
-        if parameters is not None:
-            folder.mkdir()
-        self._environment = acquire(folder, parameters)
-        self._is_open = True
-        self._guard = threading.Lock()
-        #: The last transaction that changed it.
-        self._txn: Any = None
-        self._keeper: unregistered.Keeper | None = None
-        in_child(self._after_fork)
+    number: int
+    #: The label of its slice, and its start (ms).
+    label: str
+    start: int
+    #: Bytes of its file that the index knows.
+    size: int = 0
+    #: Its records: pages, replaced or deleted ones included, and deletions.
+    records: int = 0
+    #: The sequence number of the last one; those of all later puts and deletions are higher.
+    sequence: int = 0
+    #: Its current pages. (``put_segment`` leaves them alone.)
+    pages: int = 0
+
+
+class Index(Database):
+    """The index of a store."""
+
+    def __init__(self, root: Path, *, writes: bool = False) -> None:
+        """The newest one; it is opened when it is used."""
+        super().__init__(root, writes=writes)
+        #: Pages that the current change adds to each segment.
+        self._counts: Counter[int] = Counter()
 
     @classmethod
     def begin(cls, root: Path, parameters: str) -> Index:
         """Begins another index; it is not used before ``publish``."""
-        newest = newest_of(root)
-        number = int(newest.name.removeprefix(_FOLDER)) + 1 if newest else 1
-        folder = root / f"{_FOLDER}{number}.new"
-        shutil.rmtree(folder, ignore_errors=True)
-        return cls(folder, parameters)
-
-    def publish(self) -> None:
-        """Puts this index in the place of the earlier ones."""
-        self.flush()
-        target = self.folder.with_suffix("")
-        self.folder.rename(target)
-        self.folder = target
-        remove_stale(target.parent)
-
-    @contextmanager
-    def reading(self) -> Iterator[Snapshot]:
-        """The index as it is now."""
-        environment = self._current()
-        with errors(self.folder):
-            while True:
-                known, txn = environment.known, None
-                try:
-                    with environment.begin() as txn:
-                        state, slices = environment.look(txn, known)
-                        if slices is not None:
-                            with closing(Snapshot(environment.tables, txn, state, slices)) as it:
-                                yield it
-                            return
-                finally:
-                    txn = None  # see ``forks``
-                environment.learn_slices()
-
-    @contextmanager
-    def changing(self) -> Iterator[Change]:
-        """Changes that are committed at the end of the block, if nothing is raised."""
-        environment = self._current()
-        with errors(self.folder):
-            while True:
-                self._before_change()
-                known = environment.known
-                with environment.env.begin(write=True) as txn:
-                    self._txn = txn
-                    state, slices = environment.look(txn, known)
-                    if slices is not None:
-                        change = Change(environment.tables, txn, state, slices)
-                        yield change
-                        if change.state != state:
-                            change.save()
-                        return
-                environment.learn_slices()
-
-    def abort(self) -> None:
-        """Ends a change that Ctrl-C may have left open: the next one would wait for it."""
-        if self._txn is not None:
-            with suppress(lmdb.Error):  # it has ended already
-                self._txn.abort()
-
-    def begin_slice(self, label: str, start: int) -> None:
-        """Adds a slice."""
-        with self.reading() as snapshot:
-            used = {slice.table for slice in snapshot.slices}
-        table = next((number for number in range(MAX_TABLES) if number not in used), None)
-        if table is None:
-            raise TBloomError(f"the index {str(self.folder)!r} has {MAX_TABLES} slices, the limit")
-        with errors(self.folder):
-            self._before_change()
-            self._environment.open_table(table)
-        with self.changing() as change:
-            change.begin_slice(label, start, table)
-
-    def flush(self) -> None:
-        """Waits until the index is on the disk."""
-        with errors(self.folder):
-            self._environment.env.sync(force=True)
-
-    def forget_dead_readers(self) -> None:
-        """Drops killed readers: the pages that they held can't be used again otherwise."""
-        with errors(self.folder):
-            self._environment.env.reader_check()
-
-    def close(self) -> None:
-        """Closes the index."""
-        self._is_open = False
-        if self._keeper is not None:
-            self._keeper.close()
-            self._keeper = None
-        release(self._environment)
+        index = cls(root, writes=True)
+        try:
+            index.create(_SCHEMA)
+            index.rows("INSERT INTO meta VALUES (?, 0)", parameters)
+        except BaseException:
+            index.close()
+            raise
+        return index
 
     @property
-    def bytes(self) -> int:
-        """Its size on the disk."""
-        return (self.folder / "data.mdb").stat().st_blocks * 512
+    def parameters(self) -> str:
+        """The stored parameters."""
+        return "".join(str(value) for (value,) in self.rows("SELECT parameters FROM meta"))
 
-    def _current(self) -> Environment:
-        """The environment; opened again in a forked child, and where another one has taken its place."""
-        if not self._is_open:  # closed while its pages were listed
-            raise TBloomError(f"the page store {str(self.folder.parent)!r} is closed")
-        environment = self._environment
-        if environment.pid == os.getpid() and environment.identity == identity_of(self.folder):
-            return environment
-        with self._guard:
-            if environment is self._environment:
-                root = self.folder.parent
-                self.folder, self._environment = at_newest(
-                    root, lambda newest: (newest, acquire(newest, None))
-                )
-                release(environment, is_stale=True)
-            return self._environment
+    def find(self, fingerprint: bytes, since: int = EVER) -> Place | None:
+        """The place of the page with this address, if its slice begins at ``since`` (ms) or later."""
+        for row in self.rows(_FIND, fingerprint, since):
+            place = Place._make(row)
+            self._check(place, place[2:5])
+            return place
+        return None
 
-    def _before_change(self) -> None:
-        """Keeps what unregistered readers read. Raises TBloomError where one from before this object does not end."""
-        if unregistered.IS_ABLE:
-            if self._keeper is None:
-                self._keeper = unregistered.Keeper(self.folder, self._environment.env)
-            self._keeper.before_change()
+    def segments(self, since: int = EVER) -> list[Segment]:
+        """The segments of the slices that begin at ``since`` (ms) or later, slice by slice."""
+        return self._segments("WHERE start >= ? ORDER BY start, number", since)
 
-    def _after_fork(self) -> None:
-        self._guard = threading.Lock()  # a thread that is gone may have held it
-        if self._keeper is not None:
-            self._keeper.abandon()
-            self._keeper = None
+    def segment(self, number: int) -> Segment | None:
+        """The segment with this number."""
+        return next(iter(self._segments("WHERE number = ?", number)), None)
 
+    def last_segment(self, label: str) -> Segment | None:
+        """The last segment of a slice."""
+        found = self._segments("WHERE label = ? ORDER BY number DESC LIMIT 1", label)
+        return next(iter(found), None)
 
-def at_newest(root: Path, do: Callable[[Path], T]) -> T:
-    """Calls ``do`` with the folder of the store's index; again where another index has taken its place.
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """Changes of pages and segments, as in ``transaction``."""
+        with self.transaction():
+            self._counts.clear()
+            yield
+            for number, pages in self._counts.items():
+                self.rows("UPDATE segments SET pages = pages + ? WHERE number = ?", pages, number)
 
-    Raises FileNotFoundError where there is none.
-    """
-    while True:
-        newest = newest_of(root)
-        if newest is None:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(root / _FOLDER))
-        try:
-            return do(newest)
-        except (OSError, TBloomError):
-            if newest_of(root) in (None, newest):
-                raise
+    def put(self, fingerprint: bytes, place: Place, had: Place | None) -> None:
+        """Adds a page within a change; ``had`` is the place that it has now."""
+        self.rows("INSERT OR REPLACE INTO pages VALUES (?, ?, ?, ?, ?)", fingerprint, *place[2:])
+        self._counts[place.segment] += 1
+        if had is not None:
+            self._counts[had.segment] -= 1
 
+    def remove(self, fingerprint: bytes, had: Place) -> None:
+        """Removes a page, which has this place, within a change."""
+        self.rows("DELETE FROM pages WHERE address = ?", fingerprint)
+        self._counts[had.segment] -= 1
 
-def newest_of(root: Path) -> Path | None:
-    """The folder of the store's index; None where it has none."""
-    matches = (_NAME.fullmatch(path.name) for path in root.glob(f"{_FOLDER}*") if is_index(path))
-    numbers = [int(match[1]) for match in matches if match and not match[2]]
-    return root / f"{_FOLDER}{max(numbers)}" if numbers else None
+    def put_segment(self, segment: Segment) -> None:
+        """Stores a segment that is new or has changed, within a change."""
+        self.rows(_PUT_SEGMENT, *segment[:-1])
 
+    def forget(self, since: int) -> None:
+        """Removes the slices that begin before ``since`` (ms)."""
+        for step in range(_STEPS):  # so that the log stays short
+            bounds = bytes([step]), bytes([step + 1]) if step + 1 < _STEPS else b"\xff" * 17
+            self.rows(_FORGET, *bounds, since)
+        self.rows("DELETE FROM segments WHERE start < ?", since)
 
-def remove_stale(root: Path) -> None:
-    """Removes all indexes but the newest."""
-    newest = newest_of(root)
-    for folder in root.glob(f"{_FOLDER}*"):
-        if folder != newest and is_index(folder):
-            shutil.rmtree(folder)
+    @contextmanager
+    def snapshot(self) -> Iterator[Index]:
+        """The index as it is now, until the end of the block, whatever is changed meanwhile."""
+        with closing(Index(self.root)) as index:
+            index.freeze()
+            yield index
 
+    def freeze(self) -> None:
+        """Keeps the state that it has now until it is closed."""
+        self.rows("BEGIN")
+        self.segments()  # the first look begins it
 
-def is_index(path: Path) -> bool:
-    """True: a folder with the name of an index, finished or not. (It may be gone by now.)"""
-    return _NAME.fullmatch(path.name) is not None and not path.is_file()
+    def _segments(self, condition: str, *values: object) -> list[Segment]:
+        rows = self.rows(f"{_SEGMENTS} {condition}", *values)
+        found = [Segment._make(row) for row in rows]
+        for segment in found:
+            self._check(segment, (segment.number, *segment[3:]))
+        return found
+
+    def _check(self, found: Place | Segment, counts: tuple[Any, ...]) -> None:
+        """Raises TBloomError where tbloom did not write this: a label is part of file names."""
+        numbers, label = (found.start, *counts), found.label
+        is_known = all(type(number) is int and abs(number) < _MAX for number in numbers)
+        is_label = isinstance(label, str) and label.isalnum() and label.isascii()
+        if not is_known or not is_label or min(counts) < 0:
+            raise damaged(self.root, f"a row is {tuple(found)}")

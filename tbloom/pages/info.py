@@ -6,11 +6,11 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import groupby
 from pathlib import Path
 
 from tbloom.pages.calendar import Calendar
-from tbloom.pages.index import Index
-from tbloom.pages.snapshot import Kept, Segment
+from tbloom.pages.index import Index, Segment
 from tbloom.window import Slice, Window, from_ms
 
 
@@ -25,7 +25,7 @@ class PagesSlice:
     expires: datetime | None
     #: The number of pages, without those that were replaced or deleted.
     pages: int
-    #: Records in the files: all pages, also replaced or deleted ones, and deletions.
+    #: Records in the files: all pages, also replaced or deleted ones, and deletions (two each).
     records: int
     #: The number of WARC files, and their bytes.
     segments: int
@@ -80,44 +80,44 @@ class PagesInfo:
 def stats(root: Path, index: Index, calendar: Calendar) -> PagesInfo:
     """The numbers of a store."""
     window, slices = calendar.config.window, []
-    with index.reading() as snapshot:
-        by_label: dict[str, list[Segment]] = {}
-        for segment in snapshot.segments():
-            by_label.setdefault(segment.label, []).append(segment)
-        kept = snapshot.kept(calendar.since())[::-1]
-        for slice, period in zip(kept, _periods(window, kept), strict=True):
-            ours = by_label.get(slice.label, [])
-            slices.append(
-                PagesSlice(
-                    slice.label,
-                    *period,
-                    pages=snapshot.pages(slice),
-                    records=sum(segment.records for segment in ours),
-                    segments=len(ours),
-                    bytes=sum(segment.size for segment in ours),
-                )
+    by_slice = [[*group] for _, group in groupby(index.segments(calendar.since()), _slice_of)]
+    periods = _periods(window, [group[0].start for group in by_slice])
+    for group, period in zip(by_slice, periods, strict=True):
+        slices.append(
+            PagesSlice(
+                group[0].label,
+                *period,
+                pages=sum(segment.pages for segment in group),
+                records=sum(segment.records for segment in group),
+                segments=len(group),
+                bytes=sum(segment.size for segment in group),
             )
+        )
     granularity, tz = (window.granularity, window.tz) if window else (None, None)
     return PagesInfo(str(root), granularity, tz, tuple(slices), index.bytes)
 
 
+def _slice_of(segment: Segment) -> tuple[int, str]:
+    return segment.start, segment.label
+
+
 def _periods(
-    window: Window | None, slices: list[Kept]
+    window: Window | None, starts: list[int]
 ) -> Iterator[tuple[datetime | None, datetime | None, datetime | None]]:
-    """The start, the end and the expiry of each slice; they come oldest first."""
+    """The start, the end and the expiry of each slice, whose starts come oldest first."""
     if window is None:
-        yield from [(None, None, None)] * len(slices)
+        yield from [(None, None, None)] * len(starts)
         return
     #: A slice, and those that follow until it leaves; most of them serve the next slice too.
     periods: deque[Slice] = deque()
-    for slice in slices:
-        while periods and periods[0].start < slice.start:
+    for start in starts:
+        while periods and periods[0].start < start:
             periods.popleft()
         if not periods:
-            periods.append(window.slice_at(slice.start))
+            periods.append(window.slice_at(start))
         while len(periods) < window.slices:
             periods.append(window.slice_at(periods[-1].end))
-        start, end, expires = (
+        begin, end, expires = (
             from_ms(ms, window.zone) for ms in (periods[0].start, periods[0].end, periods[-1].end)
         )
-        yield start, end, expires
+        yield begin, end, expires

@@ -8,9 +8,10 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from tbloom.errors import ConfigError, TBloomError
-from tbloom.pages import recovery, scanning, segments
+from tbloom.pages import recovery, segments
 from tbloom.pages.config import PagesConfig, agreed
-from tbloom.pages.index import Index, at_newest, is_index, newest_of, remove_stale
+from tbloom.pages.database import earlier_of, is_index, newest_of, remove_stale
+from tbloom.pages.index import Index
 from tbloom.pages.lock import WriterLock, is_held, is_suspect
 
 logger = logging.getLogger(__name__)
@@ -39,56 +40,49 @@ def is_store(root: Path) -> bool:
 
 def to_read(root: Path, wanted: PagesConfig | None) -> tuple[Index, PagesConfig]:
     """The index of a store that exists."""
-    if not root.is_dir() or newest_of(root) is None:
-        raise ConfigError("path", str(root), "a folder with a page store")
-    if is_suspect(root) and not is_held(root):
+    _refuse_earlier(root)
+    if is_store(root) and is_suspect(root) and not is_held(root):
         raise TBloomError(
             f"the machine was started anew since {str(root)!r} was written and not closed: its index can't be trusted; "
             "open it once to write, or run 'tbloom pages rebuild'"
         )
-    return at_newest(root, lambda newest: _open(root, newest, wanted))
+    if newest_of(root) is None:
+        raise ConfigError("path", str(root), "a folder with a page store")
+    return _open(Index(root), wanted)
 
 
 def to_write(root: Path, wanted: PagesConfig | None) -> tuple[Index, PagesConfig, WriterLock]:
     """The index of a store, and its lock; begins a store where there is none."""
     root.mkdir(parents=True, exist_ok=True)
-    if (
-        newest_of(root) is None
-        and recovery.parameters_in_segments(root) is None
-        and _is_foreign(root)
-    ):
+    _refuse_earlier(root)
+    is_new = newest_of(root) is None and recovery.parameters_in_segments(root) is None
+    if is_new and _is_foreign(root):
         raise ConfigError("path", str(root), "a new or empty folder, or a page store")
     lock = WriterLock(root)
     try:
         remove_stale(root)
-        newest = newest_of(root)
-        if newest is not None and not lock.is_suspect:
-            return *_open(root, newest, wanted), lock
-        stored = _parameters_of(root)
-        if stored is None:
-            config = wanted or PagesConfig(None)
-            index = Index.begin(root, config.stored)
-            index.publish()
-            return index, config, lock
-        config = agreed(str(root), stored, wanted)
-        logger.warning("the index of %s is made anew: %s", root, _why(lock))
-        recovery.rebuild(root, config)
-        newest = newest_of(root)
-        assert newest is not None  # noqa: S101 - it was published
-        return *_open(root, newest, wanted), lock
+        if newest_of(root) is None or lock.is_suspect:
+            stored = _parameters_of(root)
+            if stored is None:
+                with closing(Index.begin(root, (wanted or PagesConfig(None)).stored)) as index:
+                    index.publish()
+            else:
+                config = agreed(str(root), stored, wanted)
+                logger.warning("the index of %s is made anew: %s", root, _why(lock))
+                recovery.rebuild(root, config)
+        return *_open(Index(root, writes=True), wanted), lock
     except BaseException:
         lock.release(is_clean=False)
         raise
 
 
-def rebuild(root: Path, progress: scanning.Progress | None, jobs: int | None) -> None:
+def rebuild(root: Path, progress: recovery.Progress | None) -> None:
     """Makes the store's index anew from its segments."""
-    scanning.check_jobs(jobs)
     if not root.is_dir() or (stored := _parameters_of(root)) is None:
         raise ConfigError("path", str(root), "a folder with segments of a page store")
     lock, is_clean = WriterLock(root), False
     try:
-        recovery.rebuild(root, agreed(str(root), stored, None), progress, jobs)
+        recovery.rebuild(root, agreed(str(root), stored, None), progress)
         for path in segments.stored(root).values():
             segments.flush(path)
         segments.flush(root)
@@ -99,25 +93,27 @@ def rebuild(root: Path, progress: scanning.Progress | None, jobs: int | None) ->
 
 def _parameters_of(root: Path) -> str | None:
     """The parameters in the segments, or else in the index, if it can be read."""
-    found, newest = recovery.parameters_in_segments(root), newest_of(root)
-    if found is None and newest is not None:
-        with (
-            suppress(TBloomError, OSError),
-            closing(Index(newest)) as index,
-            index.reading() as snapshot,
-        ):
-            found = snapshot.parameters
+    found = recovery.parameters_in_segments(root)
+    if found is None and newest_of(root) is not None:
+        with suppress(TBloomError, OSError), closing(Index(root)) as index:
+            found = index.parameters
     return found
 
 
-def _open(root: Path, newest: Path, wanted: PagesConfig | None) -> tuple[Index, PagesConfig]:
-    index = Index(newest)
+def _open(index: Index, wanted: PagesConfig | None) -> tuple[Index, PagesConfig]:
     try:
-        with index.reading() as snapshot:
-            return index, agreed(str(root), snapshot.parameters, wanted)
+        return index, agreed(str(index.root), index.parameters, wanted)
     except BaseException:
         index.close()
         raise
+
+
+def _refuse_earlier(root: Path) -> None:
+    if newest_of(root) is None and earlier_of(root):
+        raise TBloomError(
+            f"the index of {str(root)!r} was written by an earlier version of tbloom (in LMDB); make it anew from the WARC "
+            "files with 'tbloom pages rebuild'"
+        )
 
 
 def _is_foreign(root: Path) -> bool:

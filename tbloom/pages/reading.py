@@ -8,28 +8,16 @@ from collections.abc import Iterator
 from datetime import datetime
 from itertools import groupby
 from pathlib import Path
-from typing import NamedTuple
 
 from tbloom.errors import TBloomError
 from tbloom.items import Item, encode
 from tbloom.pages import members, record, segments
 from tbloom.pages.calendar import Calendar
-from tbloom.pages.index import Index
+from tbloom.pages.index import Index, Place, Segment
 from tbloom.pages.page import Page, fingerprint_of, micros
 from tbloom.pages.segments import Found, Gap
-from tbloom.pages.snapshot import Segment
 
 logger = logging.getLogger(__name__)
-
-
-class _Place(NamedTuple):
-    """A page's record. Places sort as they are read fastest."""
-
-    label: str
-    segment: int
-    offset: int
-    length: int
-    fingerprint: bytes
 
 
 def get_many(root: Path, index: Index, calendar: Calendar, urls: list[Item]) -> list[Page | None]:
@@ -38,9 +26,9 @@ def get_many(root: Path, index: Index, calendar: Calendar, urls: list[Item]) -> 
     found: dict[bytes, Page] = {}
     missing = _read(root, index, calendar, {fingerprint for fingerprint, _ in asked}, found)
     if missing:  # Their slice has left the window just now, or their file was removed by hand.
-        again = _read(root, index, calendar, {place.fingerprint for place in missing}, found)
+        again = _read(root, index, calendar, {fingerprint for _, fingerprint in missing}, found)
         if again:
-            raise _damaged(root, again[0], "it is missing")
+            raise _damaged(root, again[0][0], "it is missing")
     pages = ((found.get(fingerprint), address) for fingerprint, address in asked)
     # It may be another page, with the same BLAKE2b.
     return [page if page and encode(page.address) == address else None for page, address in pages]
@@ -48,46 +36,34 @@ def get_many(root: Path, index: Index, calendar: Calendar, urls: list[Item]) -> 
 
 def _read(
     root: Path, index: Index, calendar: Calendar, fingerprints: set[bytes], found: dict[bytes, Page]
-) -> list[_Place]:
+) -> list[tuple[Place, bytes]]:
     """Adds the pages to ``found``; returns the places whose file is missing."""
-    missing: list[_Place] = []
-    for (label, number), group in groupby(
-        _places(index, calendar, fingerprints), lambda place: place[:2]
-    ):
-        places = [*group]
-        extents = [(place.offset, place.length) for place in places]
+    since, missing = calendar.since(), []
+    looked = ((index.find(fingerprint, since), fingerprint) for fingerprint in fingerprints)
+    places = sorted((place, fingerprint) for place, fingerprint in looked if place is not None)
+    for (label, number), group in groupby(places, lambda one: one[0][1:3]):
+        several = [*group]
+        extents = [(place.offset, place.length) for place, _ in several]
         try:
             records = segments.read_all(root, label, number, extents)
-            for place, data in zip(places, records, strict=True):
-                found[place.fingerprint] = _page(root, place, data)
+            for (place, fingerprint), data in zip(several, records, strict=True):
+                found[fingerprint] = _page(root, place, fingerprint, data)
         except FileNotFoundError:
-            missing += places
+            missing += several
     return missing
 
 
-def _places(index: Index, calendar: Calendar, fingerprints: set[bytes]) -> list[_Place]:
-    places = []
-    with index.reading() as snapshot:
-        since = calendar.since()
-        for fingerprint in fingerprints:
-            where = snapshot.find(fingerprint, since)
-            if where is not None:
-                slice, entry = where
-                places.append(_Place(slice.label, *entry[:3], fingerprint))
-    return sorted(places)
-
-
-def _page(root: Path, place: _Place, data: bytes) -> Page:
+def _page(root: Path, place: Place, fingerprint: bytes, data: bytes) -> Page:
     try:
         page = record.page_of(data)
     except members.Damaged as error:
         raise _damaged(root, place, str(error)) from None
-    if fingerprint_of(page.address) != place.fingerprint:
+    if fingerprint_of(page.address) != fingerprint:
         raise _damaged(root, place, "it has another page")
     return page
 
 
-def _damaged(root: Path, place: _Place, why: str) -> TBloomError:
+def _damaged(root: Path, place: Place, why: str) -> TBloomError:
     path = segments.path_of(root, place.label, place.segment)
     return TBloomError(
         f"{str(path)!r} is damaged at {place.offset}, or the index is not that of this file: {why}; "
@@ -119,17 +95,12 @@ def pages(
 
 def _is_kept(index: Index, calendar: Calendar, segment: Segment) -> bool:
     """False: its slice has left by now."""
-    with index.reading() as snapshot:
-        labels = {slice.label for slice in snapshot.kept(calendar.since())}
-        return segment.label in labels and snapshot.segment(segment.number) is not None
+    return segment.start >= calendar.since() and index.segment(segment.number) is not None
 
 
 def _current(root: Path, index: Index, calendar: Calendar) -> Iterator[tuple[Segment, Path, Found]]:
     """The records of the current pages, with their segments and files."""
-    with index.reading() as snapshot:
-        starts = {slice.label: slice.start for slice in snapshot.kept(calendar.since())}
-        known = [segment for segment in snapshot.segments() if segment.label in starts]
-    for segment in sorted(known, key=lambda one: (starts[one.label], one.number)):
+    for segment in index.segments(calendar.since()):
         path = segments.path_of(root, segment.label, segment.number)
         try:
             for found in segments.records(path, 0, segment.size):
@@ -145,6 +116,5 @@ def _current(root: Path, index: Index, calendar: Calendar) -> Iterator[tuple[Seg
 def _is_current(index: Index, calendar: Calendar, number: int, found: Found) -> bool:
     if found.head.kind != "response":
         return False
-    with index.reading() as snapshot:
-        where = snapshot.find(found.head.fingerprint, calendar.since())
-    return where is not None and where[1][:2] == (number, found.offset)
+    place = index.find(found.head.fingerprint, calendar.since())
+    return place is not None and (place.segment, place.offset) == (number, found.offset)

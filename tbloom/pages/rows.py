@@ -1,100 +1,75 @@
-"""Rows: what the index needs of each record, in the order of addresses.
-
-They are distributed by the first bits of the address, which is a digest, so the parts are of like size. Each is
-sorted in memory when it is its turn: 100 bytes a row.
-"""
+"""Rows: what the index needs of each record, in the order of addresses."""
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
-from contextlib import ExitStack
-from functools import partial
 from itertools import groupby
-from operator import itemgetter
+from operator import attrgetter
 from pathlib import Path
-from struct import Struct
-from tempfile import SpooledTemporaryFile
 from typing import TYPE_CHECKING, NamedTuple
 
+from tbloom.pages.database import errors
 from tbloom.pages.segments import Found
-from tbloom.pages.snapshot import Entry
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-_FORM = Struct("<16sIQIqQ?")
-#: Bytes of a row.
-LENGTH = _FORM.size
-#: Few enough that a process may have them open all.
-PARTS = 128
-_SHIFT = 8 - (PARTS.bit_length() - 1)
-#: Bytes of a part that are kept in memory: 64 MB of all.
-_IN_MEMORY = 1 << 19
-_fingerprint_of = itemgetter(slice(16))
 
 
 class Row(NamedTuple):
     """A page or a deletion in a segment."""
 
     fingerprint: bytes
+    sequence: int
     segment: int
     offset: int
     length: int
     at: int
-    sequence: int
     is_page: bool
 
     @classmethod
     def of(cls, segment: int, found: Found) -> Row:
         """The row of a record."""
         head = found.head
-        place = segment, found.offset, found.length
-        return cls(head.fingerprint, *place, head.at, head.sequence, head.kind == "response")
-
-    @property
-    def packed(self) -> bytes:
-        """Its bytes."""
-        return _FORM.pack(*self)
-
-    @property
-    def entry(self) -> Entry:
-        """Its entry in the index."""
-        return Entry._make(self[1:6])
-
-
-def unpacked(packed: bytes) -> Iterator[Row]:
-    """The rows in some bytes."""
-    return map(Row._make, _FORM.iter_unpack(packed))
+        is_page = head.kind == "response"
+        place = segment, found.offset, found.length, head.at
+        return cls(head.fingerprint, head.sequence, *place, is_page)
 
 
 class Rows:
-    """Any number of rows."""
+    """Any number of rows, in a database of their own."""
 
-    def __init__(self, folder: Path) -> None:
-        """Begins; where there are many, they are kept in nameless files of the folder."""
-        with ExitStack() as stack:
-            self._parts = [
-                stack.enter_context(SpooledTemporaryFile(_IN_MEMORY, dir=str(folder)))
-                for _ in range(PARTS)
-            ]
-            self._stack = stack.pop_all()
+    def __init__(self, root: Path, path: Path | None) -> None:
+        """Begins; with a path, on the disk, in a file that has no name any more."""
+        self._root = root
+        with errors(root):
+            name = ":memory:" if path is None else str(path)
+            self._db = sqlite3.connect(name, isolation_level=None, check_same_thread=False)
+            for pragma in ("journal_mode = OFF", "synchronous = OFF", "locking_mode = EXCLUSIVE"):
+                self._db.execute(f"PRAGMA {pragma}")
+            self._db.execute(
+                "CREATE TABLE rows (address BLOB, sequence INTEGER, segment INTEGER, offset INTEGER, length INTEGER, "
+                "at INTEGER, is_page INTEGER, PRIMARY KEY (address, sequence, segment, offset)) WITHOUT ROWID"
+            )
+        if path is not None:
+            path.unlink()
 
-    def add(self, packed: bytes) -> None:
-        """Adds packed rows."""
-        parts = self._parts
-        for begin in range(0, len(packed), LENGTH):
-            parts[packed[begin] >> _SHIFT].write(packed[begin : begin + LENGTH])
+    def add(self, rows: list[Row]) -> None:
+        """Adds rows."""
+        with errors(self._root):
+            self._db.execute("BEGIN")
+            self._db.executemany("INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?, ?)", sorted(rows))
+            self._db.execute("COMMIT")
 
-    def parts(self) -> Iterator[Iterator[list[Row]]]:
-        """The rows of each address, by address, part by part."""
-        for part in self._parts:
-            part.seek(0)
-            rows = sorted(iter(partial(part.read, LENGTH), b""))
-            part.close()
-            yield ([*unpacked(b"".join(group))] for _, group in groupby(rows, _fingerprint_of))
+    def by_address(self) -> Iterator[list[Row]]:
+        """The rows of each address, newest first, by address."""
+        with errors(self._root):
+            found = self._db.execute("SELECT * FROM rows ORDER BY address, sequence DESC")
+            for _, rows in groupby(map(Row._make, found), attrgetter("fingerprint")):
+                yield [*rows]
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stack.close()
+        self._db.close()

@@ -19,7 +19,7 @@ from tbloom.pages.index import Index
 from tbloom.pages.info import PagesInfo, PagesReport
 from tbloom.pages.members import check_codec
 from tbloom.pages.page import Headers, Page, check_page, fingerprint_of
-from tbloom.pages.scanning import Progress
+from tbloom.pages.recovery import Progress
 from tbloom.pages.verify import verify
 from tbloom.pages.writer import Writer, batches
 
@@ -86,7 +86,7 @@ class PageStore:
             self._index, config, lock = opening.to_write(self._root, wanted)
             self._calendar = Calendar(config)
             try:
-                own = OpenSegments(self._root, config, segment_bytes, codec)
+                own = OpenSegments(self._root, config, self._index, segment_bytes, codec)
                 self._writer = Writer(self._root, self._index, self._calendar, lock, own)
             except BaseException:
                 self._index.close()
@@ -96,23 +96,16 @@ class PageStore:
         in_child(self._after_fork)
 
     @classmethod
-    def rebuild(
-        cls,
-        path: str | os.PathLike[str],
-        progress: Progress | None = None,
-        *,
-        jobs: int | None = None,
-    ) -> PagesInfo:
+    def rebuild(cls, path: str | os.PathLike[str], progress: Progress | None = None) -> PagesInfo:
         """Makes the index of the store anew, from its WARC files alone.
 
         :param progress: called from time to time with the number of bytes that are done, and their total.
-        :param jobs: the number of processes that read (as many as are worth it, at most one for each CPU).
         :returns: the result of ``stats()`` afterwards.
         :raises ConfigError: where the folder has no segments of a store.
         :raises StoreLocked: where somebody writes to it.
         """
         root = opening.folder(path)
-        opening.rebuild(root, progress, jobs)
+        opening.rebuild(root, progress)
         with cls(root) as store:
             return store.stats()
 
@@ -188,8 +181,7 @@ class PageStore:
     def __contains__(self, url: Item) -> bool:
         """True: there is a page with this URL or key."""
         fingerprint = fingerprint_of(url)
-        with self._reading().reading() as snapshot:
-            return snapshot.find(fingerprint, self._calendar.since()) is not None
+        return self._reading().find(fingerprint, self._calendar.since()) is not None
 
     def delete(self, url: Item) -> bool:
         """Forgets the page with this URL or key; False: there was none. Its bytes leave with its slice.
@@ -200,9 +192,8 @@ class PageStore:
 
     def __len__(self) -> int:
         """The number of pages."""
-        with self._reading().reading() as snapshot:
-            kept = snapshot.kept(self._calendar.since())
-            return sum(snapshot.pages(slice) for slice in kept)
+        kept = self._reading().segments(self._calendar.since())
+        return sum(segment.pages for segment in kept)
 
     def __bool__(self) -> bool:
         """True, also for a store without pages: ``if self.store`` asks for None."""
@@ -238,15 +229,14 @@ class PageStore:
         """Pages, records, files and bytes, slice by slice."""
         return info.stats(self._root, self._reading(), self._calendar)
 
-    def verify(self, progress: Progress | None = None, *, jobs: int | None = None) -> PagesReport:
+    def verify(self, progress: Progress | None = None) -> PagesReport:
         """Reads all records, and compares them with their digests and with the index; changes nothing.
 
-        What a writer changes meanwhile takes more room in the index, which is used again only afterwards.
+        What a writer changes meanwhile makes the index's log longer, which is used again only afterwards.
 
         :param progress: called from time to time with the number of bytes that are done, and their total.
-        :param jobs: the number of processes that read (as many as are worth it, at most one for each CPU).
         """
-        return verify(self._root, self._reading(), self._calendar, progress, jobs)
+        return verify(self._root, self._reading(), self._calendar, progress)
 
     def flush(self) -> None:
         """Waits until all pages are on the disk, safe from a power cut. ``close`` does so too."""

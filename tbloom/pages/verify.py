@@ -2,82 +2,92 @@
 
 from __future__ import annotations
 
-from contextlib import closing, suppress
+import os
+from collections.abc import Iterator
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 
-from tbloom.pages import scanning, segments
+from tbloom.pages import members, record, segments
 from tbloom.pages.calendar import Calendar
-from tbloom.pages.index import Index
+from tbloom.pages.index import Index, Segment
 from tbloom.pages.info import PagesReport
-from tbloom.pages.rows import unpacked
-from tbloom.pages.scanning import Batch, Part, Progress
-from tbloom.pages.snapshot import Segment, Snapshot
+from tbloom.pages.recovery import Progress
+from tbloom.pages.segments import Found, Gap
+
+#: Records between two calls of ``progress``.
+_STEP = 1_000
 
 
 def verify(
-    root: Path,
-    index: Index,
-    calendar: Calendar,
-    progress: Progress | None = None,
-    jobs: int | None = None,
+    root: Path, index: Index, calendar: Calendar, progress: Progress | None = None
 ) -> PagesReport:
     """The numbers of pages and records, and the problems."""
-    scanning.check_jobs(jobs)
     problems: list[str] = []
-    pages = 0
-    with index.reading() as snapshot:
-        kept = snapshot.kept(calendar.since())[::-1]
-        found: dict[str, list[_Findings]] = {slice.label: [] for slice in kept}
-        for segment in snapshot.segments():
-            if segment.label in found:
-                found[segment.label].append(_Findings(root, segment))
-        every = [one for ours in found.values() for one in ours]
-        _fill(every, snapshot, progress, jobs)
-        for slice in kept:
-            if slice.start < calendar.since():  # it has left since then, perhaps with its files
-                continue
-            ours = found[slice.label]
-            problems += [problem for one in ours for problem in one.problems]
-            pages += (has := snapshot.pages(slice))
-            if has != (where := sum(one.pages for one in ours)):
+    pages = records = done = 0
+    with index.snapshot() as snapshot:
+        known = snapshot.segments(calendar.since())
+        total = sum(segment.size for segment in known)
+        for label, group in groupby(known, attrgetter("label")):
+            readings = [_Reading(root, segment, snapshot) for segment in group]
+            for reading in readings:
+                for count, end in enumerate(reading.records(), 1):
+                    if progress is not None and not count % _STEP:
+                        progress(done + end, total)
+                done += reading.segment.size
+                records += reading.read
+                if progress is not None:
+                    progress(done, total)
+            if readings[0].segment.start < calendar.since():
+                continue  # it has left since then, perhaps with its files
+            problems += [problem for reading in readings for problem in reading.problems]
+            has = sum(reading.segment.pages for reading in readings)
+            found = sum(reading.pages for reading in readings)
+            if has != found:
                 problems.append(
-                    f"slice {slice.label}: the index has {has} pages, and {where} of them are where it says"
+                    f"slice {label}: the index has {has} pages, and {found} of them are where it says"
                 )
-    return PagesReport(pages, sum(one.records for one in every), tuple(problems))
+            pages += has
+    return PagesReport(pages, records, tuple(problems))
 
 
-class _Findings:
+class _Reading:
     """What is found in a segment."""
 
-    def __init__(self, root: Path, segment: Segment) -> None:
-        path, size = segments.path_of(root, segment.label, segment.number), segment.size
+    def __init__(self, root: Path, segment: Segment, snapshot: Index) -> None:
+        self.segment, self._snapshot = segment, snapshot
+        self._path = segments.path_of(root, segment.label, segment.number)
         self.problems: list[str] = []
-        self.pages = self.records = self.done = 0
-        with suppress(FileNotFoundError):
-            size = path.stat().st_size
-        if size < segment.size:
-            self.problems.append(f"{path}: has {size} bytes, and the index knows of {segment.size}")
-        self.part = Part(path, segment.number, 0, min(size, segment.size), is_checked=True)
+        #: Records that were read, and pages that are where the index says.
+        self.read = self.pages = 0
 
-    def add(self, batch: Batch, snapshot: Snapshot) -> None:
-        """Adds some records."""
-        self.done = batch.end
-        self.records += batch.records
-        self.problems += batch.problems
-        for row in unpacked(batch.rows):
-            if row.is_page:
-                where = snapshot.find(row.fingerprint)
-                self.pages += where is not None and where[1] == row.entry
+    def records(self) -> Iterator[int]:
+        """Checks the records one by one; yields the offset behind each."""
+        segment = self.segment
+        try:
+            with self._path.open("rb", buffering=0) as file:
+                size = os.fstat(file.fileno()).st_size
+                if size < segment.size:
+                    self._add(f"has {size} bytes, and the index knows of {segment.size}")
+                for one in segments.records(self._path, 0, min(size, segment.size)):
+                    self._check(one, file.fileno())
+                    yield one.offset + one.length
+        except FileNotFoundError:
+            self._add("is missing")
 
+    def _check(self, one: Found | Gap, fd: int) -> None:
+        if isinstance(one, Gap):
+            self._add(f"at {one.offset}, {one.length} bytes are no record")
+            return
+        try:
+            record.check(os.pread(fd, one.length, one.offset))
+        except members.Damaged as error:
+            self._add(f"the record at {one.offset} is damaged: {error}")
+        self.read += one.head.kind != "warcinfo"
+        if one.head.kind == "response":
+            place = self._snapshot.find(one.head.fingerprint)
+            found = self.segment.number, one.offset, one.length, one.head.at
+            self.pages += place is not None and place[2:] == found
 
-def _fill(
-    findings: list[_Findings], snapshot: Snapshot, progress: Progress | None, jobs: int | None
-) -> None:
-    total = sum(one.part.end for one in findings)
-    done = 0
-    with closing(scanning.scan([one.part for one in findings], jobs)) as batches:
-        for place, batch in batches:
-            done += batch.end - findings[place].done
-            findings[place].add(batch, snapshot)
-            if progress is not None:
-                progress(done, total)
+    def _add(self, problem: str) -> None:
+        self.problems.append(f"{self._path}: {problem}")

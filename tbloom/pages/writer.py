@@ -10,16 +10,16 @@ from tbloom.errors import TBloomError
 from tbloom.pages import record, recovery, segments
 from tbloom.pages.appending import OpenSegments
 from tbloom.pages.calendar import Calendar
-from tbloom.pages.index import Index
+from tbloom.pages.database import damaged
+from tbloom.pages.index import EVER, Index, Place
 from tbloom.pages.lock import WriterLock
 from tbloom.pages.page import Page, check_again, fingerprint_of, micros
-from tbloom.pages.recovery import Moved
-from tbloom.pages.snapshot import EVER, Change, Corrupted, Entry, Kept
+from tbloom.window import Slice
 
-#: Puts between two looks for killed readers, whose part of the index can't be used again before.
-_PUTS_PER_LOOK = 1_000
 #: A batch ends with the page that reaches one of these: their records are in memory.
 BATCH_PAGES, BATCH_BYTES = 256, 1 << 22
+#: A deletion is written twice: if one of its records is damaged, a rebuild must not bring the page back.
+_COPIES = 2
 
 
 def batches(pages: Iterable[Page]) -> Iterator[list[Page]]:
@@ -45,20 +45,21 @@ class Writer:
         self._root, self._index, self._calendar, self._lock = root, index, calendar, lock
         self._guard = threading.Lock()
         self._segments = own
-        #: Slices that the index has.
-        self._labels: set[str] = set()
         #: Slices that began before this (ms) are gone. (The clock may be set back later.)
         self._forgotten = EVER
         self._is_open = True
-        self._puts = 0
         with index.changing():  # it may be refused
             pass
         # Before anything changes. (A suspect index has been made anew by now.)
         lock.mark()
+        stored = segments.stored(root)
         if not lock.was_closed:
-            self._segments.unflushed.update(segments.stored(root).values())
+            own.unflushed.update(stored.values())
         moved = recovery.reconcile(root, index, calendar)
-        index.forget_dead_readers()
+        known = index.segments()
+        own.next_number = max([0, *stored, *(segment.number for segment in known)]) + 1
+        #: The sequence number of the last put or delete.
+        self._sequence = max((segment.sequence for segment in known), default=0)
         self._forget_old()
         self._delete_moved(moved)
 
@@ -72,27 +73,25 @@ class Writer:
             self._check_open()
             try:
                 self._forget_old()
-                placed = [(page, self._slice_for(page)) for page in pages]
-                with self._index.changing() as change:
+                placed = [(page, self._calendar.slice_of(page.at)) for page in pages]
+                with self._index.changing():
                     moved, count = [], 0
-                    for page, label in placed:
-                        fingerprint, slice = fingerprint_of(page.address), change.slice(label)
-                        had = change.find(fingerprint)
-                        if newer and had is not None and had[1].at >= micros(page.at):
+                    for page, slice in placed:
+                        fingerprint = fingerprint_of(page.address)
+                        had = self._index.find(fingerprint)
+                        if newer and had is not None and had.at >= micros(page.at):
                             continue
-                        if had is not None and had[0] != slice:
-                            change.remove(had[0], fingerprint)
-                            if had[0].start > slice.start:
-                                moved.append((had[0], fingerprint, change.next_sequence()))
-                        self._put(change, slice, page, fingerprint)
+                        if had is not None and had.start > slice.start:
+                            moved.append((had, fingerprint, self._next_sequence()))
+                        self._put(slice, page, fingerprint, had)
                         count += 1
-                    self._segments.write(change)
+                    self._segments.write()
                     # Else an index made anew after an earlier slice has left would have an old page of a later slice
                     # again. Written last: a kill in between loses no page.
                     if moved:
-                        for slice, fingerprint, sequence in moved:
-                            self._append_deletion(change, slice, fingerprint, sequence)
-                        self._segments.write(change)
+                        for had, fingerprint, sequence in moved:
+                            self._append_deletion(had.label, had.start, fingerprint, sequence)
+                        self._segments.write()
             except BaseException:
                 self._take_back()
                 raise
@@ -105,13 +104,14 @@ class Writer:
             self._check_open()
             try:
                 self._forget_old()
-                with self._index.changing() as change:
-                    had = change.find(fingerprint, self._calendar.since())
+                with self._index.changing():
+                    had = self._index.find(fingerprint, self._calendar.since())
                     if had is None:
                         return False
-                    self._append_deletion(change, had[0], fingerprint, change.next_sequence())
-                    change.remove(had[0], fingerprint)
-                    self._segments.write(change)
+                    sequence = self._next_sequence()
+                    self._append_deletion(had.label, had.start, fingerprint, sequence)
+                    self._index.remove(fingerprint, had)
+                    self._segments.write()
             except BaseException:
                 self._take_back()
                 raise
@@ -144,7 +144,7 @@ class Writer:
 
     def _take_back(self) -> None:
         self._index.abort()
-        self._segments.take_back(self._index)
+        self._segments.take_back()
 
     def _check_open(self) -> None:
         if not self._is_open:  # closed by another thread
@@ -153,69 +153,47 @@ class Writer:
     def _flush(self) -> None:
         self._segments.flush()
         self._index.flush()
-        self._index.forget_dead_readers()
 
-    def _slice_for(self, page: Page) -> str:
-        """The label of the page's slice, added to the index."""
-        self._puts += 1
-        if not self._puts % _PUTS_PER_LOOK:
-            self._index.forget_dead_readers()
-        slice = self._calendar.slice_of(page.at)
-        if slice.label not in self._labels:
-            with self._index.reading() as snapshot:
-                self._labels = {one.label for one in snapshot.slices}
-            if slice.label not in self._labels:
-                self._index.begin_slice(slice.label, slice.start)
-        return slice.label
+    def _next_sequence(self) -> int:
+        self._sequence += 1
+        return self._sequence
 
-    def _put(self, change: Change, slice: Kept, page: Page, fingerprint: bytes) -> None:
-        appender, sequence = self._segments.of(change, slice), change.next_sequence()
+    def _put(self, slice: Slice, page: Page, fingerprint: bytes, had: Place | None) -> None:
+        appender, sequence = self._segments.of(slice.label, slice.start), self._next_sequence()
         data = record.of_page(page, sequence, appender.identity, self._segments.codec)
-        place = appender.segment.number, appender.append(data), len(data)
-        change.put(slice, fingerprint, Entry(*place, micros(page.at), sequence))
+        offset = appender.append(data, sequence)
+        number, at = appender.segment.number, micros(page.at)
+        place = Place(slice.start, slice.label, number, offset, len(data), at)
+        self._index.put(fingerprint, place, had)
 
-    def _append_deletion(
-        self, change: Change, slice: Kept, fingerprint: bytes, sequence: int
-    ) -> None:
-        appender = self._segments.of(change, slice)
-        appender.append(
-            record.of_deletion(fingerprint, sequence, appender.identity, self._segments.codec)
-        )
+    def _append_deletion(self, label: str, start: int, fingerprint: bytes, sequence: int) -> None:
+        appender, codec = self._segments.of(label, start), self._segments.codec
+        for _ in range(_COPIES):
+            deletion = record.of_deletion(fingerprint, sequence, appender.identity, codec)
+            appender.append(deletion, sequence)
 
-    def _delete_moved(self, moved: list[Moved]) -> None:
-        """Writes deletions that a killed writer may not have written (see ``put``). Twice does no harm."""
+    def _delete_moved(self, moved: list[recovery.Moved]) -> None:
+        """Writes deletions that a killed writer may not have written (see ``put``). More of them do no harm."""
         for label, fingerprint, sequence in moved:
-            with self._index.changing() as change:
-                if any(slice.label == label for slice in change.slices):
-                    self._append_deletion(change, change.slice(label), fingerprint, sequence - 1)
-                    self._segments.write(change)
+            with self._index.changing():
+                known = self._index.last_segment(label)
+                if known is not None:  # it has not left meanwhile
+                    self._append_deletion(label, known.start, fingerprint, sequence - 1)
+                    self._segments.write()
+            self._segments.done()
 
     def _forget_old(self) -> None:
-        """Drops the slices that have left the window, and their files."""
+        """Removes the slices that have left the window, and their files first: where the disk is full, they make room."""
         since = self._calendar.since()
         if since == self._forgotten:
             return
-        with self._index.reading() as snapshot:
-            old = [slice for slice in snapshot.slices if slice.start < since]
-            for slice in old:  # a damaged start must not delete its files
-                if not self._calendar.config.is_in(slice.start, slice.label):
-                    raise Corrupted(f"slice {slice.label!r} does not begin at {slice.start}")
-        for slice in old:
-            self._segments.close_slice(slice.label)
-            self._labels.discard(slice.label)
-            self._drop(slice)
+        old = [segment for segment in self._index.segments() if segment.start < since]
+        for one in old:  # a damaged start must not delete its files
+            if not self._calendar.config.is_in(one.start, one.label):
+                why = f"slice {one.label!r} does not begin at {one.start}"
+                raise damaged(self._root, why)
+        if old:
+            paths = [segments.path_of(self._root, one.label, one.number) for one in old]
+            self._segments.remove(paths)
+            self._index.forget(since)
         self._forgotten = since
-
-    def _drop(self, slice: Kept) -> None:
-        with self._index.reading() as snapshot:
-            ours = snapshot.segments_of(slice)
-        paths = [segments.path_of(self._root, slice.label, one.number) for one in ours]
-        try:
-            with self._index.changing() as change:
-                change.drop_slice(slice)
-        except OSError:
-            # The disk is full: its files make room for the change. (The next writer copes with missing files.)
-            self._segments.unlink(paths)
-            with self._index.changing() as change:
-                change.drop_slice(slice)
-        self._segments.unlink(paths)

@@ -1,28 +1,35 @@
 """tbloom for Scrapy: a duplicate filter (``DUPEFILTER_CLASS = "tbloom.scrapy.DupeFilter"``), distinct counts, an HTTP cache."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 try:
     from tbloom.scrapy.addon import Addon
     from tbloom.scrapy.counts.extension import DistinctCounts
     from tbloom.scrapy.dupefilter.dupefilter import DupeFilter
-    from tbloom.scrapy.dupefilter.fingerprinter import ScrapyRedisFingerprinter
 except ModuleNotFoundError as error:
-    if error.name not in {"scrapy", "scrapy_redis"}:
+    if (error.name or "").partition(".")[0] != "scrapy":
         raise
-    message = f"tbloom.scrapy needs {error.name}: pip install 'tbloom[scrapy]'"
+    message = "tbloom.scrapy needs Scrapy: pip install 'tbloom[scrapy]'"
     raise ModuleNotFoundError(message, name=error.name) from None
 
 if TYPE_CHECKING:
+    from tbloom.scrapy.dupefilter.fingerprinter import (
+        ScrapyRedisFingerprinter as ScrapyRedisFingerprinter,
+    )
     from tbloom.scrapy.pages.storage import PageCacheStorage as PageCacheStorage
 
-#: Without PageCacheStorage, which needs the extra ``pages``, so that ``import *`` works without it.
-__all__ = ["Addon", "DistinctCounts", "DupeFilter", "ScrapyRedisFingerprinter"]
+#: Without those of ``_OTHERS``, so that ``import *`` works without what they need.
+__all__ = ["Addon", "DistinctCounts", "DupeFilter"]
+
+#: What needs the extra ``pages``, or scrapy-redis.
+_OTHERS = {
+    "PageCacheStorage": "tbloom.scrapy.pages.storage",
+    "ScrapyRedisFingerprinter": "tbloom.scrapy.dupefilter.fingerprinter",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name != "PageCacheStorage":
+    if name not in _OTHERS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from tbloom.scrapy.pages.storage import PageCacheStorage  # noqa: PLC0415 - needs the extra
-
-    return PageCacheStorage
+    return getattr(import_module(_OTHERS[name]), name)

@@ -6,19 +6,20 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from scrapy.utils.misc import load_object
-from scrapy_redis import scheduler as scrapy_redis
+from scrapy.utils.python import global_object_name
 
 from tbloom.scrapy.claims.middleware import DownloaderMiddleware, SpiderMiddleware
 from tbloom.scrapy.dupefilter.batches import BatchMiddleware
 from tbloom.scrapy.dupefilter.dupefilter import DupeFilter
-from tbloom.scrapy.dupefilter.options import shadow_setting
-from tbloom.scrapy.scheduler import Scheduler
+from tbloom.scrapy.options import shadow_setting
 from tbloom.scrapy.settings import MARK, MARKS_DONE
 
 if TYPE_CHECKING:
     from scrapy.settings import BaseSettings
 
 logger = logging.getLogger(__name__)
+
+_SCRAPY_REDIS = "scrapy_redis.scheduler.Scheduler"
 
 
 class Addon:
@@ -37,16 +38,17 @@ class Addon:
                 "tbloom's add-on changes nothing: the project sets DUPEFILTER_CLASS to %r", chosen
             )
             return
-        if load_object(settings["SCHEDULER"]) is scrapy_redis.Scheduler:
+        if global_object_name(load_object(settings["SCHEDULER"])) == _SCRAPY_REDIS:
             priority = settings.getpriority("SCHEDULER") or 0
-            settings.set("SCHEDULER", Scheduler, priority)
+            settings.set("SCHEDULER", "tbloom.scrapy.scheduler.Scheduler", priority)
         if shadow:  # nothing is claimed, and the exact dupefilter is asked for each request
             return
-        settings["SPIDER_MIDDLEWARES"].setdefault(BatchMiddleware, -999)
+        add = settings.setdefault_in_component_priority_dict
+        add("SPIDER_MIDDLEWARES", BatchMiddleware, -999)
         if settings.get(MARK.name) in MARKS_DONE:
             # Nearest to the engine: the first to see a request leave the queue, the last to see its end.
-            settings["DOWNLOADER_MIDDLEWARES"].setdefault(DownloaderMiddleware, -1000)
-            settings["SPIDER_MIDDLEWARES"].setdefault(SpiderMiddleware, -1000)
+            add("DOWNLOADER_MIDDLEWARES", DownloaderMiddleware, -1000)
+            add("SPIDER_MIDDLEWARES", SpiderMiddleware, -1000)
 
 
 def _set_shadow(settings: BaseSettings, chosen: Any) -> None:

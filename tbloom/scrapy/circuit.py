@@ -6,6 +6,7 @@ import logging
 import time
 
 from redis import ConnectionError as RedisConnectionError
+from redis.exceptions import OutOfMemoryError, ReadOnlyError
 
 from tbloom.errors import ConfigError
 
@@ -56,6 +57,11 @@ class CircuitBreaker:
         """Whether no call may be sent now."""
         return self._next_try is not None and time.monotonic() < self._next_try
 
+    def check(self) -> None:
+        """Raises HeldOff if no call may be sent now."""
+        if self.holds_off:
+            raise HeldOff("the server did not answer, and is not asked yet")
+
     def try_again(self) -> None:
         """Lets the next call through."""
         self._next_try = None if self._next_try is None else 0.0
@@ -70,7 +76,7 @@ class CircuitBreaker:
         """Counts an error, and opens the circuit."""
         self.errors += 1
         if self._next_try is None:
-            logger.error(
-                "%s: the server does not answer, so %s: %s", self.place, self.effect, error
-            )
+            refuses = isinstance(error, OutOfMemoryError | ReadOnlyError)
+            does = "refuses to write" if refuses else "does not answer"
+            logger.error("%s: the server %s, so %s: %s", self.place, does, self.effect, error)
         self._next_try = time.monotonic() + HOLD_OFF

@@ -10,7 +10,7 @@ from redis import Redis, RedisCluster, RedisError, SSLConnection
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 from scrapy.settings import BaseSettings
-from scrapy_redis.connection import get_redis_from_settings
+from scrapy.utils.misc import load_object
 
 from tbloom.engine.client import RETRY_FOR
 from tbloom.engine.urls import SOCKET_TIMEOUT, parse_url
@@ -20,6 +20,15 @@ from tbloom.scrapy.settings import Setting, naming_settings
 
 #: What a client raises where a parameter has a wrong name or value.
 _WRONG = (TypeError, ValueError, AttributeError, LookupError, ImportError, NameError, OverflowError)
+#: scrapy-redis' settings for redis-py's parameters.
+_PARAMS = {
+    "REDIS_URL": "url",
+    "REDIS_HOST": "host",
+    "REDIS_PORT": "port",
+    "REDIS_DB": "db",
+    "REDIS_ENCODING": "encoding",
+    "REDIS_DECODE_RESPONSES": "decode_responses",
+}
 #: The settings with one value: what raises such an error for a wrong one, and what would be right.
 _CHECKS: dict[str, tuple[Callable[[Any], object], str]] = {
     "REDIS_HOST": (lambda host: host.encode("idna"), "the name or address of a host"),
@@ -81,8 +90,12 @@ def _params(settings: BaseSettings) -> dict[str, Any]:
 def _client(settings: BaseSettings, params: dict[str, Any]) -> Any:
     # scrapy-redis would wait 30 s for a reply, and block the reactor.
     timeouts = {"socket_timeout": SOCKET_TIMEOUT, "socket_connect_timeout": SOCKET_TIMEOUT}
-    own = {name: settings[name] for name in settings if name.startswith("REDIS_")}
-    client = get_redis_from_settings(BaseSettings({**own, "REDIS_PARAMS": {**timeouts, **params}}))
+    named = {param: settings[name] for name, param in _PARAMS.items() if settings.get(name)}
+    chosen = {"encoding": "utf-8", "retry_on_timeout": True, **timeouts, **params, **named}
+    kind = chosen.pop("redis_cls", Redis)
+    kind = load_object(kind) if isinstance(kind, str) else kind
+    url = chosen.pop("url", None)
+    client = kind.from_url(url, **chosen) if url else kind(**chosen)
     pool = getattr(client, "connection_pool", None)
     if pool is not None:  # a cluster's client has connected
         try:

@@ -14,7 +14,7 @@ from scrapy import signals
 from scrapy.utils.defer import deferred_from_coro
 
 from tbloom.errors import TBloomError
-from tbloom.scrapy.remedies import explain
+from tbloom.scrapy.errorline import error_line
 from tbloom.scrapy.settings import FILTER, Setting
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class CrawlEnd:
             deferred_from_coro(engine.close_spider_async(reason=ERROR_REASON))
 
     @contextmanager
-    def by_one_line(
+    def ending_at_an_error(
         self,
         table: Mapping[str, Setting] = FILTER,
         *,
@@ -94,7 +94,7 @@ class CrawlEnd:
             if self._crawler is None or not self._crawler.crawling:
                 raise
             if not is_logged():
-                logger.error(explain(error, self._crawler.settings, table))
+                logger.error(error_line(error, self._crawler.settings, table))
             self.has_begun = True
             _ending.add(self._crawler)
             # A function, because Scrapy's signals keep no method alive, and call one function once.

@@ -11,7 +11,7 @@ import signal
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from functools import partial
 from itertools import islice
@@ -21,13 +21,14 @@ from redis import RedisError
 
 from tbloom import Claim, ExactFilter, TimeBloom
 from tbloom.bloom.hasher import digests_of
-from tbloom.engine.flow import Call, Failure
+from tbloom.bloom.verbs import Verbs
+from tbloom.engine.flow import Flow
 from tbloom.engine.retries import is_outage
 from tbloom.engine.sync import SyncDriver
-from tbloom.errors import TBloomError
+from tbloom.errors import ConfigMismatch, FilterFull, TBloomError
 from tbloom.exact.verbs import DEFAULT_TTL
 from tbloom.items import Item, check_ttl
-from tbloom.scrapy.circuit import CircuitBreaker, HeldOff
+from tbloom.scrapy.circuit import CircuitBreaker
 
 logger = logging.getLogger(__name__)
 
@@ -136,28 +137,35 @@ class _CrawlStore(SyncDriver):
                 give(self, [item for item in items if self._asked[item].at >= oldest], argument)
         self._is_ahead = False
 
-    def _send(self, calls: Sequence[Call]) -> Sequence[Any]:
+    def run(self, flow: Flow[T]) -> T:
+        """See ``SyncDriver.run``; raises HeldOff while the circuit is open."""
         if threading.current_thread() is self._heartbeat:  # is always sent, and decides nothing
-            return super()._send(calls)
+            return super().run(flow)
         if self.circuit.holds_off:
-            raise HeldOff("the server did not answer, and is not asked yet")
+            try:
+                next(flow)
+            except StopIteration as stop:  # it needs no server
+                done: T = stop.value
+                return done
+            finally:
+                flow.close()  # it notes that its calls were not sent
+            self.circuit.check()
         try:
-            replies = super()._send(calls)
+            answer = super().run(flow)
         except RedisError as error:
             if is_outage(error):
                 self.circuit.failed(error)
             raise
-        failures = [reply.error for reply in replies if isinstance(reply, Failure)]
-        outages = [*filter(is_outage, failures)]
-        if outages:
-            self.circuit.failed(outages[0])
-        else:
+        except (FilterFull, ConfigMismatch):  # answers too
             self.circuit.worked()
-        return replies
+            raise
+        self.circuit.worked()
+        return answer
 
-    def _retry_seconds(self) -> float:
+    def retry_seconds(self) -> float:
+        """No time during an outage, or when Scrapy is to end."""
         is_waited_for = not self.circuit.is_open and not _is_told_to_end()
-        return super()._retry_seconds() if is_waited_for else 0.0
+        return super().retry_seconds() if is_waited_for else 0.0
 
 
 class CrawlExact(_CrawlStore, ExactFilter):
@@ -187,13 +195,21 @@ class CrawlBloom(_CrawlStore, TimeBloom):
 
     def add(self, item: Item, within: int | None = None) -> bool:
         """See ``TimeBloom.add``."""
-        return self._add(super().add, item, within, TimeBloom.add_many)
+        verb = self._add_in_flow if self.circuit.is_open else super().add
+        return self._add(verb, item, within, TimeBloom.add_many)
 
     def contains(self, item: Item, within: int | None = None) -> bool:
         """See ``TimeBloom.contains``."""
-        return self._decide(
-            partial(super().contains, item, within), lambda: not self._is_new(item, within)
-        )
+        verb = self._contains_in_flow if self.circuit.is_open else super().contains
+        return self._decide(partial(verb, item, within), lambda: not self._is_new(item, within))
+
+    # The usual call of these verbs passes no flow, and so no circuit breaker.
+
+    def _add_in_flow(self, item: Item, within: int | None) -> bool:
+        return self.run(Verbs.add.flow(self, item, within))
+
+    def _contains_in_flow(self, item: Item, within: int | None) -> bool:
+        return self.run(Verbs.contains.flow(self, item, within))
 
     def claim(
         self, item: Item, within: int | None = None, note: str = "", previous_owner: str = ""

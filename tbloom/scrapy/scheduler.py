@@ -25,7 +25,7 @@ class Scheduler(scrapy_redis.Scheduler):  # type: ignore[misc] # it has no types
         """Scrapy's constructor. Without a server, one line in the log ends the crawl; a trial leaves the queue alone."""
         if is_trial(crawler):
             return MemoryScheduler.from_crawler(crawler)
-        with CrawlEnd(crawler).by_one_line():
+        with CrawlEnd(crawler).ending_at_an_error():
             # These name a wrong setting.
             FLUSH.is_on(crawler.settings, default=False)
             make_client(crawler.settings)[0].close()
@@ -35,7 +35,7 @@ class Scheduler(scrapy_redis.Scheduler):  # type: ignore[misc] # it has no types
     def open(self, spider: Spider) -> None:
         """Scrapy calls this; it looks into the queue. An error ends the crawl; the log may have the duplicate filter's already."""
         crawler = spider.crawler
-        with CrawlEnd(crawler).by_one_line(is_logged=lambda: ends_before_start(crawler)):
+        with CrawlEnd(crawler).ending_at_an_error(is_logged=lambda: ends_before_start(crawler)):
             super().open(spider)
 
     def flush(self) -> None:

@@ -75,7 +75,6 @@ STORE, MARK = Setting("TBLOOM_STORE"), Setting("TBLOOM_MARK")
 #: The values of TBLOOM_MARK with which requests are claimed, and marked when they are done.
 MARKS_DONE = ("done", "parsed")
 TAKE_OVER, SHADOW = Setting("TBLOOM_TAKE_OVER", flag), Setting("TBLOOM_SHADOW")
-SEEN_AGES = Setting("TBLOOM_SEEN_AGES", flag)
 #: Settings of Scrapy's and scrapy-redis'.
 DEBUG, FLUSH = Setting("DUPEFILTER_DEBUG", flag), Setting("SCHEDULER_FLUSH_ON_START", flag)
 #: The same of the distinct counters.
@@ -101,7 +100,7 @@ PAGES = {
 KNOWN = {
     setting.name
     for table in (FILTER, COUNTS, PAGES)
-    for setting in (*table.values(), STORE, MARK, TAKE_OVER, SHADOW, SEEN_AGES)
+    for setting in (*table.values(), STORE, MARK, TAKE_OVER, SHADOW)
 }
 
 

@@ -51,14 +51,6 @@ async def test_a_batch_asks_for_what_is_not_known(make: Any) -> None:
     assert [SEEN, NEW, BUSY] == await ours.claim_many(["d", "e", "e"])
 
 
-async def test_it_is_off_unless_asked_for(make: Any, client: redis.Redis) -> None:
-    ours = make()
-    await ours.add("a")
-    before = trips(client)
-    await ours.add("a")
-    assert before + 1 == trips(client)
-
-
 async def test_a_clear_here_is_noticed_at_once_and_one_elsewhere_in_time(make: Any) -> None:
     ours, later = (make(cache_size=1000, cache_ttl=ttl) for ttl in (0.2, 3600))
     theirs = make()

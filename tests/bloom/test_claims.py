@@ -107,13 +107,6 @@ async def test_claiming_works_for_asyncio(url: str, name: str) -> None:
         assert await seen.contains("a")
 
 
-async def test_a_session_that_ends_leaves_its_claims_free(make: Any) -> None:
-    ours, theirs = make(), make()
-    await ours.claim("a")
-    await (ours.close() if hasattr(ours, "_seen") else ours.aclose())
-    assert NEW is await theirs.claim("a")
-
-
 async def test_a_session_is_alive_while_it_sends_heartbeats(
     make: Any, clockwork: Clockwork, name: str
 ) -> None:
@@ -349,17 +342,6 @@ async def test_a_commit_that_failed_is_made_up_for(make: Any, url: str) -> None:
             await ours.commit("b")
         is_away = False
         await until(lambda: theirs.contains("b"))
-
-
-async def test_every_key_has_a_ttl_while_items_are_claimed(
-    make: Any, client: redis.Redis, name: str
-) -> None:
-    ours = make(shards=3)
-    for i in range(50):
-        await ours.claim(f"item {i}", note="x")
-        if i % 3:
-            await ours.commit(f"item {i}")
-        assert [] == [key for key in client.keys(f"*{name}*") if client.ttl(key) <= 0]
 
 
 async def test_a_claims_memory_is_bounded(make: Any, client: redis.Redis, name: str) -> None:

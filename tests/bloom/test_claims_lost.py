@@ -41,14 +41,6 @@ async def test_an_abandon_that_is_sent_again_keeps_the_work(make: Any, url: str)
     assert ["the work"] == await make().take_over()
 
 
-async def test_what_a_dead_session_left_is_not_released_by_others(make: Any) -> None:
-    dead, ours = make(), make()
-    await dead.claim("x", note="the work")
-    await end(dead)
-    await ours.release("x")
-    assert ["the work"] == await ours.take_over()
-
-
 async def test_a_take_over_that_fails_half_way_loses_nothing(make: Any, url: str) -> None:
     """What it had claimed by then is abandoned again by the next heartbeat."""
     dead = make(shards=4, session_ttl=LIFE)
@@ -79,19 +71,6 @@ async def test_what_is_abandoned_while_others_search_is_found(make: Any) -> None
     while some := await ours.take_over(1000):
         taken += some
     assert 1300 == len(set(taken)) == len(taken)
-
-
-async def test_work_that_was_claimed_within_fewer_slices_is_taken_over_so(
-    make: Any, clockwork: Any
-) -> None:
-    first, ours = (make(url=clockwork.server.url) for _ in range(2))
-    await first.add("x")
-    clockwork.set("2019-06-04 12:00:00")
-    assert NEW is await first.claim("x", within=1, note="the work")
-    await end(first)
-    assert ["the work"] == await ours.take_over()
-    await ours.commit("x")
-    assert SEEN is await first.claim("x", within=1)
 
 
 async def test_what_can_not_be_made_up_for_does_not_end_the_heartbeats(

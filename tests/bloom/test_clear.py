@@ -105,29 +105,6 @@ def test_a_call_whose_answer_was_lost_is_made_anew_after_a_clear(
         assert [False, False] == theirs.add_many(["a", "b"])
 
 
-@some_shards
-@pytest.mark.parametrize("store", [TimeBloom, ExactFilter])
-def test_an_answer_that_was_kept_for_its_caller_is_dropped_once_somebody_has_cleared(
-    url: str, name: str, store: Any, shards: int
-) -> None:
-    """Of the shard that was cleared; the item is new to somebody else meanwhile."""
-    with (
-        LossyProxy(url) as proxy,
-        store.from_url(proxy.url, name, shards=shards, retry_for=0) as ours,
-        store.from_url(url, name, shards=shards) as theirs,
-    ):
-        items = [str(i) for i in range(50)]
-        ours.add_many(["before", *(f"before {i}" for i in range(50))])
-        proxy.loses_next = True
-        with pytest.raises(redis.ConnectionError):
-            ours.add_many(items)
-        for item in items[:10]:  # of each shard: fetches the answers to the others too
-            assert ours.add(item)
-        theirs.clear()
-        assert all(theirs.add_many(items))
-        assert not any(ours.add_many(items))
-
-
 @stores
 def test_a_clear_while_a_lost_answer_is_fetched_leaves_the_item_to_the_call_that_asks(
     client: redis.Redis, url: str, name: str, store: Any

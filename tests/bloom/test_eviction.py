@@ -28,15 +28,6 @@ def small() -> Any:
         yield client
 
 
-async def test_a_healthy_filter_has_no_warnings(make: Any) -> None:
-    for shards in (1, 3):
-        seen = make(name=f"healthy-{shards}", shards=shards)
-        await seen.add_many(map(str, range(3000)))  # it grows, too
-        assert [] == await seen.warnings()
-        assert () == (await seen.info()).warnings
-        await seen.clear()
-
-
 @pytest.mark.parametrize("slices", [3, 7, 14])
 async def test_no_warning_after_slices_have_left_or_the_window_has_changed(
     make: Any, clockwork: Any, slices: int

@@ -16,16 +16,6 @@ from tests.helpers.making import Make
 from tests.helpers.stored import snapshot
 
 
-async def test_contains_looks_and_changes_nothing(
-    make: Make, client: redis.Redis, name: str
-) -> None:
-    seen = make()
-    assert await seen.contains("a") is False
-    assert [] == client.keys(f"*{name}*")
-    await seen.add("a")
-    assert await seen.contains("a") is True
-
-
 async def test_clear_works_whatever_parameters_are_stored(make: Make) -> None:
     seen = make(granularity="h", slices=3, capacity=5000)
     await seen.add("a")
@@ -62,13 +52,6 @@ async def test_info_counts_exactly(make: Make, client: redis.Redis) -> None:
     assert info.slices[0].expires is None
 
 
-async def test_each_item_costs_at_most_27_bits_in_redis(make: Make) -> None:
-    """26 bits a slice at 1e-4 over 7 slices, and what Redis adds to round it up."""
-    seen = make(capacity=100_000)
-    await seen.add("a")
-    assert (await seen.info()).bytes * 8 / 100_000 < 27
-
-
 @pytest.mark.parametrize(
     ("other", "differing"),
     [
@@ -97,24 +80,6 @@ async def test_a_client_with_other_parameters_is_refused_and_changes_nothing(
     assert before == snapshot(client, name)
 
 
-async def test_a_mismatch_tells_what_is_stored_and_what_was_given(make: Make) -> None:
-    seen = make(slices=7, hashes=5, bits=9999, capacity=100)
-    await seen.add("a")
-    with pytest.raises(ConfigMismatch, match="slices is 7 there and 5 here") as caught:
-        await make(slices=5, hashes=5, bits=9999, capacity=100).add("a")
-    assert (7, 5) == caught.value.differences["slices"]
-
-
-async def test_bits_are_rounded_up_to_whole_blocks(make: Make, client: redis.Redis) -> None:
-    """And ``info`` says so; a client that gives the whole blocks has the same parameters."""
-    seen = make(hashes=5, bits=9999, capacity=100)
-    await seen.add("a")
-    info = await seen.info()
-    assert (8 * 5 * 256, 5) == (info.bits, info.hashes)
-    assert (HEADER_BITS + info.bits) // 8 == client.strlen((await seen.keys())[-1])
-    assert await make(hashes=5, bits=info.bits, capacity=100).add("a") is False
-
-
 async def test_a_filter_of_an_older_layout_is_refused(
     make: Make, client: redis.Redis, name: str
 ) -> None:
@@ -134,25 +99,6 @@ async def test_a_filter_of_an_older_layout_is_refused(
 async def test_within_must_be_a_number_of_slices(make: Make, within: Any) -> None:
     with pytest.raises(ConfigError, match=r"within.*from 1 to 7"):
         await make().add("a", within=within)
-
-
-@pytest.mark.parametrize("item", ["", b"", None, False, bytearray(b"a"), "\ud800"])
-async def test_a_bad_item_is_named_and_nothing_is_added(
-    make: Make, client: redis.Redis, name: str, item: Any
-) -> None:
-    seen = make()
-    with pytest.raises(ConfigError, match=r"^item: expected"):
-        await seen.add(item)
-    with pytest.raises(ConfigError, match=r"^items\[2\]: expected"):
-        await seen.add_many(["a", "b", item])
-    with pytest.raises(ConfigError, match=r"^items\[0\]: expected"):
-        await seen.contains_many([item])
-    assert [] == client.keys(f"*{name}*")
-
-
-async def test_keys_needs_a_time_zone(make: Make) -> None:
-    with pytest.raises(ConfigError, match=r"^at: expected a datetime with a time zone"):
-        await make().keys(at=datetime(2019, 5, 8))  # noqa: DTZ001 - that is the point
 
 
 async def test_imported_items_are_seen_and_written_once(make: Make) -> None:

@@ -68,15 +68,6 @@ def test_it_forgets_nothing_in_a_lifetime(clockwork: Any, name: str) -> None:
         assert seen.warnings() == []
 
 
-def test_it_says_what_the_server_has_dropped(client: redis.Redis, name: str) -> None:
-    seen = TimeBloom(client, name, **FOREVER)
-    seen.add("a")
-    client.delete(f"{{{name}}}:all")
-    assert [f"the server has dropped {{{name}}}:all early: what it held is forgotten"] == (
-        seen.warnings()
-    )
-
-
 def test_it_grows_and_keeps_the_error_rate(client: redis.Redis, name: str) -> None:
     """It was made 100 times too small."""
     seen = TimeBloom(client, name, granularity=None, capacity=200, error_rate=0.01)

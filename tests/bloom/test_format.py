@@ -34,7 +34,6 @@ from tests.helpers.proxy import Fault, Proxy
 
 ROOT = Path(__file__).parents[2]
 VECTORS = ROOT / "tests" / "format_vectors.json"
-FORMAT = ROOT / "docs" / "format.md"
 NODE = ROOT / "examples" / "node"
 
 #: Of all lengths up to two blocks of the hash function, and a few others.
@@ -288,29 +287,6 @@ def _now(client: redis.Redis) -> int:
     return int(seconds * 1000 + micros // 1000)
 
 
-def test_the_page_names_every_script_and_no_other() -> None:
-    """Each with the contract that its file opens with: keys, replies and errors."""
-    folder = ROOT / "lua" / "bloom"
-    scripts = {
-        path.relative_to(folder).with_suffix("").as_posix() for path in folder.rglob("*.lua")
-    }
-    table = re.findall(r"^\| \[`([\w/]+)`\]\(\.\./lua/bloom/([\w/]+)\.lua\)", _page(), re.MULTILINE)
-    assert [(script, script) for script in sorted(scripts)] == sorted(table)
-    for script in scripts:
-        contract = Script(f"bloom/{script}").text
-        assert all(f"\n-- {part}" in contract for part in ("KEYS[1]", "Reply", "Errors")), script
-
-
-def test_the_page_names_every_key() -> None:
-    keys = Keys("news")
-    for key in keys.config(), keys.layout(), keys.register(), keys.claims(), keys.sessions():
-        assert f"`{key}`" in _page()
-
-
-def _page() -> str:
-    return FORMAT.read_text(encoding="utf-8")
-
-
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The client of ``examples/node``, installed in a folder of its own."""
@@ -450,20 +426,6 @@ def test_each_item_is_new_once_to_node_whatever_befalls_its_call(
     assert proxy.struck[fault] > 3
     with TimeBloom(client, name, **parameters) as seen:
         assert seen.info().items == len(items)
-
-
-@pytest.mark.check
-def test_node_goes_on_after_a_script_flush_and_refuses_other_parameters(
-    node: Callable[..., Node], client: redis.Redis, name: str
-) -> None:
-    parameters = {"capacity": 1000}
-    assert [True, False] == node("add", ["a", "a"], **parameters).answers()
-    client.script_flush()
-    assert [False, True] == node("add", ["a", "b"], **parameters).answers()
-    with pytest.raises(AssertionError, match="other parameters"):
-        node("add", ["c"], capacity=2000).answers()
-    with TimeBloom(client, name, capacity=1000) as seen:
-        assert [True, True, False] == seen.contains_many(["a", "b", "c"])
 
 
 if __name__ == "__main__":

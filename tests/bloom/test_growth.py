@@ -5,15 +5,13 @@ from __future__ import annotations
 import multiprocessing
 import time
 from collections import Counter
-from contextlib import suppress
-from datetime import datetime, timezone
 from typing import Any
 from unittest.mock import patch
 
 import pytest
 import redis
 
-from tbloom import Claim, ConfigError, FilterFull, TimeBloom
+from tbloom import Claim, FilterFull, TimeBloom
 from tbloom.bloom.config import configure
 from tbloom.bloom.layout import Layout
 from tests.helpers.making import Make
@@ -132,23 +130,6 @@ async def test_a_batch_that_fills_a_part_is_answered_to_the_end(
     assert [False] * number == await seen.add_many(items)
 
 
-async def test_a_client_whose_clock_is_ahead_takes_nothing_from_the_layout(
-    clockwork: Any, make: Make
-) -> None:
-    """It believes that a slice has left the window, and that the next has begun."""
-    seen = make(url=clockwork.server.url, capacity=50, slices=2, error_rate=1e-9)
-    items = [f"item {i}" for i in range(500)]
-    assert all(await seen.add_many(items))
-    clockwork.set("2019-06-04 23:59:00")
-    assert await seen.add("a") is True
-    tomorrow = int(datetime(2019, 6, 5, 12, tzinfo=timezone.utc).timestamp() * 1e9)
-    with patch("tbloom.engine.exchange.time.time_ns", lambda: tomorrow):
-        ahead = make(url=clockwork.server.url, capacity=50, slices=2, error_rate=1e-9)
-    assert await ahead.add("b") is True
-    assert not any(await seen.add_many(items))
-    assert not any(await ahead.add_many(items))
-
-
 async def test_a_slice_begins_as_large_as_the_last_one_became(clockwork: Any, make: Make) -> None:
     """New slices start from what the last ones needed, and shrink again with the crawl."""
     seen = make(url=clockwork.server.url, capacity=100, slices=3, error_rate=1e-6)
@@ -208,25 +189,6 @@ async def test_without_growth_a_full_slice_refuses_new_items(make: Make, name: s
     assert (await seen.info()).items == 100
 
 
-@pytest.mark.parametrize("grow", [True, False])
-async def test_two_errors_in_a_row_lose_no_answer(make: Make, url: str, *, grow: bool) -> None:
-    """The reply of a batch that fills a part is lost, and so is the rest of its second try."""
-    parameters = {"capacity": 3, "grow": grow, "error_rate": 1e-9}
-    assert await make(**parameters).add("first") is True
-    with LossyProxy(url, {1, 3}.__contains__) as proxy:
-        seen = make(**parameters, url=proxy.url, resend=False)
-        answers: dict[str, bool] = {}
-        for _ in range(4):
-            with suppress(redis.ConnectionError, FilterFull):
-                for item in ("x", "y", "z") if not grow else ():
-                    answers.setdefault(item, await seen.add(item))
-                if grow and not answers:
-                    batch = await seen.add_many(["x", "y", "z"])
-                    answers.update(zip("xyz", batch, strict=True))
-    assert proxy.lost == 2
-    assert answers == ({"x": True, "y": True, "z": True} if grow else {"x": True, "y": True})
-
-
 async def test_a_batch_retried_into_a_full_slice_gets_the_answers_for_what_it_added(
     make: Make, url: str
 ) -> None:
@@ -271,24 +233,6 @@ async def test_a_capacity_that_is_right_does_not_make_shards_grow(make: Make) ->
     seen = make(capacity=20_000, shards=8, error_rate=1e-9)
     await seen.add_many(map(str, range(20_000)))
     assert (await seen.info()).slices[-1].parts == 1
-
-
-async def test_every_key_of_a_grown_filter_has_a_ttl_and_is_cleared(
-    make: Make, client: redis.Redis, name: str
-) -> None:
-    seen = make(capacity=50)
-    await seen.add_many(map(str, range(500)))
-    keys = client.keys(f"*{name}*")
-    assert {f"{{{name}}}:layout", f"{{{name}}}:config"} < set(keys)
-    assert all(client.pttl(key) > 0 for key in keys)
-    await make(capacity=50).clear()
-    assert all(":lane:" in key for key in client.keys(f"*{name}*"))
-
-
-@pytest.mark.parametrize("grow", [1, None, "yes"])
-async def test_grow_is_a_bool(make: Make, grow: Any) -> None:
-    with pytest.raises(ConfigError, match=r"^grow: expected True or False"):
-        make(grow=grow)
 
 
 async def test_a_slice_after_one_that_grew_has_parts_of_another_size(

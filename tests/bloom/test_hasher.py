@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tbloom.bloom.hasher import (
-    HASH_NAME,
     block_of,
     by_shard,
     columns_of,
@@ -21,8 +20,6 @@ from tbloom.bloom.hasher import (
     packed,
     shard_of,
 )
-from tbloom.errors import ConfigError
-from tbloom.items import encode
 
 DIGESTS = [digest(f"https://example.com/{number}") for number in range(20_000)]
 BUCKETS = 256
@@ -35,21 +32,6 @@ def chi_square(buckets: list[int]) -> float:
     expected, counts = len(buckets) / BUCKETS, Counter(buckets)
     assert all(0 <= bucket < BUCKETS for bucket in counts)
     return sum((counts[bucket] - expected) ** 2 / expected for bucket in range(BUCKETS))
-
-
-@pytest.mark.parametrize(
-    ("data", "expected"),
-    [  # computed with mmh3 5.3.1, seed 0
-        (b"hello", "029bbd41b3a7d8cb191dae486a901e5b"),
-        (
-            b"The quick brown fox jumps over the lazy dog",
-            "6c1b07bc7bbc4be347939ac4a93c437a",
-        ),
-    ],
-)
-def test_digest(data: bytes, expected: str) -> None:
-    """The digest is the 128-bit mmh3 that everybody else computes."""
-    assert (HASH_NAME, expected) == ("mmh3_x64_128", digest(data).hex())
 
 
 #: The columns of two digests, the block of 1,000,003, and the shard of 16,384.
@@ -78,12 +60,6 @@ def test_layout_never_changes(item: str | bytes) -> None:
     known = digest(item)
     places = columns_of(known, 2).hex(), block_of(known, 1_000_003), shard_of(known, 16_384)
     assert GOLDEN[item] == places
-
-
-@given(st.text(min_size=1))
-def test_text_is_its_utf8(text: str) -> None:
-    """Str and bytes of the same text are the same item."""
-    assert text.encode() == encode(text) == encode(text.encode())
 
 
 @given(st.binary(min_size=1), st.integers(1, 2**21), st.integers(1, 64), st.integers(1, 16_384))
@@ -158,28 +134,3 @@ def test_by_shard_has_each_item_once_in_order(shards: int) -> None:
         shard: [each for each in DIGESTS[:50] if shard_of(each, shards) == shard]
         for shard in range(shards)
     }
-
-
-@pytest.mark.parametrize(
-    ("item", "right"),
-    [
-        ("", "not empty"),
-        (b"", "not empty"),
-        ("\ud800", "UTF-8"),
-        *((item, "str, bytes or int") for item in (None, True, 1.5, bytearray(b"x"), ["x"])),
-    ],
-)
-def test_what_is_no_item(item: str | bytes, right: str) -> None:
-    """The error for something that is no item has the argument's name."""
-    with pytest.raises(ConfigError) as caught:
-        encode(item, "items[3]")
-    assert ("items[3]", item) == (caught.value.argument, caught.value.value)
-    assert str(caught.value).startswith("items[3]: ")
-    assert right in str(caught.value)
-    assert repr(item) in str(caught.value)
-
-
-def test_an_item_alone_is_called_item() -> None:
-    """Outside a batch the argument's name is ``item``."""
-    with pytest.raises(ConfigError, match=r"^item: expected an item that is not empty, got b''$"):
-        encode(b"")

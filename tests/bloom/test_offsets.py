@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 
 from tbloom import Claim, TimeBloom
-from tbloom.bloom.hasher import block_starts, digest, packed
+from tbloom.bloom.hasher import digest
 from tbloom.bloom.layout import Layout
 from tbloom.bloom.script_calls import SliceCalls
 from tbloom.engine import scripts
@@ -19,7 +17,6 @@ from tbloom.engine.flow import ScriptCall
 from tbloom.engine.tokens import LanePool
 from tests.engine.test_scripts import plain_text
 
-LUA = Path(__file__).parents[2] / "lua"
 DIGEST = digest("an item")
 
 
@@ -102,24 +99,6 @@ def test_each_size_of_part_has_an_offset_of_its_own(url: str, name: str) -> None
             client.setbit(oldest, 8 * 77 + 256 * row + column, 1)
         assert [chooser.answer("contains", 9, start) for start in (77, 78)] == [b"1", b"0"]
         assert chooser.answer("add", 9, 77) == b"0"
-
-
-def test_no_script_has_a_number_to_scale_a_hash_with() -> None:
-    """No number of blocks, and no 2^32."""
-    files = [LUA / f"shared/{file}.lua" for file in ("blocks", "changes", "claims", "layouts")]
-    for file in [*files, *(LUA / "bloom").rglob("*.lua")]:
-        code = re.sub(r"--.*|'[^']*'", "", file.read_text(encoding="utf-8"))
-        assert not re.search(r"\bblocks \*|\* blocks|\^|4294967296|0x|\bbit\.", code), file
-
-
-def test_the_call_of_an_item_has_its_offset(url: str, name: str) -> None:
-    with redis.Redis.from_url(url) as client, TimeBloom(client, name, capacity=1000) as seen:
-        config, calls = seen.config, calls_of(client, seen)
-        blocks, size = config.bits // (256 * config.hashes), 32 * config.hashes
-        call = calls.contains(7, Batch([DIGEST]))
-        assert arguments_of(call)[-1] == packed([DIGEST], 1, [(blocks, size)])
-        [start] = block_starts(DIGEST, [(blocks, size)])
-        assert arguments_of(call)[-1][16:] == start.to_bytes(4, "little")
 
 
 @pytest.fixture

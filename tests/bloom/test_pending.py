@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -22,6 +22,24 @@ from tests.helpers.proxy import Fault, LossyProxy, Proxy
 from tests.helpers.stored import snapshot
 
 both = pytest.mark.parametrize("store", [TimeBloom, ExactFilter])
+Losing = tuple[Any, Callable[..., None]]
+
+
+@contextmanager
+def losing(store: Any, url: str, name: str, **parameters: Any) -> Iterator[Losing]:
+    """A client whose calls are not sent again; and what makes a call, of which the reply is lost."""
+    with (
+        LossyProxy(url) as proxy,
+        store.from_url(proxy.url, name, retry_for=0, **parameters) as seen,
+    ):
+
+        def lose(verb: Callable[..., Any], *arguments: Any) -> None:
+            proxy.loses_next = True
+            with pytest.raises(redis.ConnectionError):
+                verb(*arguments)
+
+        seen.add("before")
+        yield seen, lose
 
 
 @pytest.fixture
@@ -45,14 +63,8 @@ def test_an_error_after_a_lost_reply_leaves_the_answer_pending(
 ) -> None:
     """The first call was executed; the second one is refused, which says nothing of the first."""
     address = own.connection_pool.connection_kwargs
-    url = f"redis://127.0.0.1:{address['port']}/0"
-    with (
-        LossyProxy(url, lambda number: number == 3) as proxy,
-        store.from_url(proxy.url, name, retry_for=0) as seen,
-    ):
-        seen.add("before")
-        with pytest.raises(redis.ConnectionError):
-            seen.add("a")
+    with losing(store, f"redis://127.0.0.1:{address['port']}/0", name) as (seen, lose):
+        lose(seen.add, "a")
         own.acl_setuser("default", enabled=True, commands=["-evalsha"])
         try:
             with pytest.raises(redis.exceptions.NoPermissionError):
@@ -67,13 +79,8 @@ def test_of_two_calls_that_fetch_a_lost_answer_at_once_each_gets_its_own(
     store: Any, url: str, name: str
 ) -> None:
     """Also where one of them fails."""
-    with (
-        LossyProxy(url, lambda number: number == 3) as proxy,
-        store.from_url(proxy.url, name, retry_for=0) as seen,
-    ):
-        seen.add("before")
-        with pytest.raises(redis.ConnectionError):
-            seen.add_many(["x", "y"])
+    with losing(store, url, name) as (seen, lose):
+        lose(seen.add_many, ["x", "y"])
         fails = flow_of(seen, "add_many", ["x"], None)
         next(fails)
         assert seen.add("y") is True
@@ -86,13 +93,8 @@ def test_of_two_calls_that_fetch_a_lost_answer_at_once_each_gets_its_own(
 def test_pending_answers_given_one_after_another_are_each_given_once(
     store: Any, url: str, name: str
 ) -> None:
-    with (
-        LossyProxy(url, lambda number: number == 3) as proxy,
-        store.from_url(proxy.url, name, retry_for=0) as seen,
-    ):
-        seen.add("before")
-        with pytest.raises(redis.ConnectionError):
-            seen.add_many(["x", "y", "z"])
+    with losing(store, url, name) as (seen, lose):
+        lose(seen.add_many, ["x", "y", "z"])
         assert [True, False] == [seen.add("x"), seen.add("x")]
         assert [False, True] == seen.add_many(["x", "y"])
         assert [False, False, True] == seen.add_many(["x", "y", "z"])
@@ -104,13 +106,10 @@ def test_an_answer_that_was_lost_before_a_reconfigure_is_given_after_it(
 ) -> None:
     """Once, though the client's parameters are refused from then on."""
     with (
-        LossyProxy(url, lambda number: number == 3) as proxy,
-        TimeBloom.from_url(proxy.url, name, capacity=1000, retry_for=0) as seen,
+        losing(TimeBloom, url, name, capacity=1000) as (seen, lose),
         TimeBloom.from_url(url, name, capacity=9000) as other,
     ):
-        seen.add("before")
-        with pytest.raises(redis.ConnectionError):
-            seen.add("x")
+        lose(seen.add, "x")
         other.reconfigure()
         assert seen.add("x") is True
         with pytest.raises(ConfigMismatch):
@@ -138,16 +137,9 @@ def test_of_two_calls_that_failed_each_answers_for_its_own_items(
     store: Any, url: str, name: str
 ) -> None:
     """The second one has an item of the first, which was answered meanwhile."""
-    losing: list[str] = []
-    with (
-        LossyProxy(url, lambda _: bool(losing)) as proxy,
-        store.from_url(proxy.url, name, retry_for=0) as seen,
-    ):
+    with losing(store, url, name) as (seen, lose):
         for items, answered in ((["a", "b"], "a"), (["a", "c"], None)):
-            losing.append("this reply")
-            with pytest.raises(redis.ConnectionError):
-                seen.add_many(items)
-            losing.clear()
+            lose(seen.add_many, items)
             assert answered is None or seen.add(answered) is True
         assert [False, True, True] == seen.add_many(["a", "b", "c"])
         assert [False, False, False] == seen.add_many(["a", "b", "c"])
@@ -155,16 +147,8 @@ def test_of_two_calls_that_failed_each_answers_for_its_own_items(
 
 def test_an_answer_is_kept_for_an_hour(clockwork: Any, name: str) -> None:
     """By the server, for a client that asks for it that late."""
-    losing: list[str] = []
-    with (
-        LossyProxy(clockwork.server.url, lambda _: bool(losing)) as proxy,
-        TimeBloom.from_url(proxy.url, name, retry_for=0) as seen,
-    ):
-        seen.add("before")
-        losing.append("this reply")
-        with pytest.raises(redis.ConnectionError):
-            seen.add("a")
-        losing.clear()
+    with losing(TimeBloom, clockwork.server.url, name) as (seen, lose):
+        lose(seen.add, "a")
         clockwork.set("2019-06-03 00:59:00")
         assert [True, False] == [seen.add("a"), seen.add("a")]
 
@@ -224,18 +208,13 @@ def test_an_answer_from_before_a_clear_is_not_given_though_the_clock_was_set_bac
     store: Any, clockwork: Any, name: str
 ) -> None:
     """The server's, by which generations are named."""
-    url, losing = clockwork.server.url, list[str]()
+    url = clockwork.server.url
     own: Any = {"granularity": None, "capacity": 1000} if store is TimeBloom else {}
     with (
-        LossyProxy(url, lambda _: bool(losing)) as proxy,
-        store.from_url(proxy.url, name, retry_for=0, **own) as ours,
+        losing(store, url, name, **own) as (ours, lose),
         store.from_url(url, name, **own) as theirs,
     ):
-        ours.add("before")
-        losing.append("this reply")
-        with pytest.raises(redis.ConnectionError):
-            ours.add_many(["a", "b"])
-        losing.clear()
+        lose(ours.add_many, ["a", "b"])
         assert ours.add("b")  # the answer to "a" is known too
         clockwork.set("2019-06-02 12:00:00")
         theirs.clear()
@@ -249,11 +228,11 @@ def test_a_large_batch_that_ends_in_an_error_forgets_none_of_its_new_items(
 ) -> None:
     """More than 300,000: each is new to the repeat."""
     items = [str(i) for i in range(310_000)]
-    losing, parameters = [True], {"slices": 1, "capacity": 400_000, "error_rate": 1e-9}
+    is_lost, parameters = [True], {"slices": 1, "capacity": 400_000, "error_rate": 1e-9}
     with TimeBloom.from_url(url, name, **parameters) as other:
 
         def lose(_: int) -> bool:
-            return bool(losing) and other.info().items > 305_000 and losing.pop()
+            return bool(is_lost) and other.info().items > 305_000 and is_lost.pop()
 
         with (
             LossyProxy(url, lose) as proxy,
@@ -272,15 +251,9 @@ def test_lost_answers_beyond_their_limit_are_fetched_by_the_next_call(
 ) -> None:
     """So none is dropped, and there are no more than the limit and the calls under way."""
     monkeypatch.setattr(pending, "MAX_LOST", 10)
-    losing = ["every reply"]
-    with (
-        LossyProxy(url, lambda _: bool(losing)) as proxy,
-        store.from_url(proxy.url, name, retry_for=0) as seen,
-    ):
+    with losing(store, url, name) as (seen, lose):
         for i in range(30):
-            with pytest.raises(redis.ConnectionError):
-                seen.add(str(i))
-        losing.clear()
+            lose(seen.add, str(i))
         assert not seen.contains("11")
         assert 11 == len(seen._exchange.pending_answers._lost)
         assert seen.add("other")
@@ -295,14 +268,9 @@ def test_more_new_items_than_can_be_kept_are_answered_before_others_are_sent(
 ) -> None:
     """Those can be asked for, also together with others."""
     monkeypatch.setattr(pending, "MAX_NEW", 10)
-    with (
-        LossyProxy(url, lambda number: number == 3) as proxy,
-        store.from_url(proxy.url, name, retry_for=0) as seen,
-    ):
-        seen.add("before")
-        items = [str(i) for i in range(11)]
-        with pytest.raises(redis.ConnectionError):
-            seen.add_many(items)
+    items = [str(i) for i in range(11)]
+    with losing(store, url, name) as (seen, lose):
+        lose(seen.add_many, items)
         assert seen.add("0")
         for _ in range(2):
             with pytest.raises(TBloomError, match="repeat those calls"):
@@ -316,14 +284,8 @@ def test_a_new_item_is_kept_for_its_caller_no_longer_than_in_its_window(
     url: str, name: str
 ) -> None:
     """Else it would be new twice within the next window."""
-    with (
-        LossyProxy(url) as proxy,
-        TimeBloom.from_url(proxy.url, name, granularity="1s", slices=2, retry_for=0) as seen,
-    ):
-        seen.add("before")
-        proxy.loses_next = True
-        with pytest.raises(redis.ConnectionError):
-            seen.add_many(["a", "b"])
+    with losing(TimeBloom, url, name, granularity="1s", slices=2) as (seen, lose):
+        lose(seen.add_many, ["a", "b"])
         seen.add("b")  # fetches the answer to "a" too
         time.sleep(2.1)
         assert digest("a") not in seen._exchange.pending_answers
@@ -337,17 +299,11 @@ def test_a_repeat_after_its_window_is_answered_like_any_other_call(
     store: Any, short: Any, clockwork: Any, name: str
 ) -> None:
     """The lost answer has left with the window, so the item is new to the first who asks in the next one."""
-    losing: list[str] = []
     with (
-        LossyProxy(clockwork.server.url, lambda _: bool(losing)) as proxy,
-        store.from_url(proxy.url, name, retry_for=0, **short) as seen,
+        losing(store, clockwork.server.url, name, **short) as (seen, lose),
         store.from_url(clockwork.server.url, name, **short) as other,
     ):
-        seen.add("before")
-        losing.append("this reply")
-        with pytest.raises(redis.ConnectionError):
-            seen.add_many(["a", "b"])
-        losing.clear()
+        lose(seen.add_many, ["a", "b"])
         clockwork.set("2019-06-03 00:00:03")
         assert [True, False, True] == [other.add("a"), seen.add("a"), seen.add("b")]
         assert [False, False] == seen.add_many(["a", "b"])
@@ -356,16 +312,8 @@ def test_a_repeat_after_its_window_is_answered_like_any_other_call(
 @needs_fork
 @both
 def test_a_forked_child_is_not_given_its_parents_answers(store: Any, url: str, name: str) -> None:
-    losing: list[str] = []
-    with (
-        LossyProxy(url, lambda _: bool(losing)) as proxy,
-        store.from_url(proxy.url, name, retry_for=0) as seen,
-    ):
-        seen.add("before")
-        losing.append("this reply")
-        with pytest.raises(redis.ConnectionError):
-            seen.add_many(["a", "b"])
-        losing.clear()
+    with losing(store, url, name) as (seen, lose):
+        lose(seen.add_many, ["a", "b"])
         assert [False, False] == in_child(lambda: [seen.add("a"), seen.add("a")])
         assert [True, True, False] == [seen.add("a"), seen.add("b"), seen.add("a")]
 

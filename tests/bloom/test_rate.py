@@ -139,28 +139,6 @@ def test_a_million_items_keep_the_error_rate(url: str) -> None:
         assert _rate_of_window(url, seen) <= 1.1 * error_rate
 
 
-@pytest.mark.parametrize(
-    "error_rate", [pytest.param(1e-2, marks=check), 1e-4, pytest.param(1e-6, marks=check)]
-)
-@pytest.mark.parametrize(
-    ("capacity", "filters"), [(10, 5), (300, 1), pytest.param(8_000, 1, marks=check)]
-)
-def test_a_window_that_grew_127_times_keeps_the_error_rate(
-    url: str, error_rate: float, capacity: int, filters: int
-) -> None:
-    """Each of its seven parts is full."""
-    rates = []
-    for number in range(filters):
-        with TimeBloom.from_url(
-            url, f"rate-{number}", capacity=capacity, error_rate=error_rate
-        ) as seen:
-            _fill(seen, 127 * capacity, str(number))
-            assert 7 <= seen.info().slices[-1].parts
-            rates.append(_rate_of_window(url, seen))
-    print(f"{fmean(rates) / error_rate:.3f} of {error_rate}")
-    assert fmean(rates) <= 1.1 * error_rate
-
-
 @pytest.mark.parametrize("error_rate", [1e-2, 1e-3])
 def test_the_exact_rate_is_what_unknown_items_see(url: str, error_rate: float) -> None:
     """Of one slice: as many of 200,000 unknown items are found as its bytes say, and as ``info`` estimates."""

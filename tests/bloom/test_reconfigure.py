@@ -96,43 +96,11 @@ async def test_what_items_are_found_by_cant_change_in_place(
     assert await seen.add("a") is False
 
 
-async def test_the_way_to_another_granularity(clockwork: Any, make: Make, name: str) -> None:
-    """docs/operating.md: the new filter takes what comes, the old one is read until its window has passed."""
-    old = make(url=clockwork.server.url, slices=2)
-    await old.add("of old")
-    new = make(url=clockwork.server.url, name=f"{name}-hourly", granularity="h", slices=48)
-
-    async def is_new(item: str) -> bool:
-        return not await old.contains(item) and await new.add(item)
-
-    assert [False, True, False] == [await is_new(item) for item in ("of old", "a", "a")]
-    clockwork.set("2019-06-04 12:00:00")
-    assert [False, False] == [await is_new(item) for item in ("of old", "a")]
-    clockwork.set("2019-06-05 12:00:00")
-    assert [True, True, False] == [await is_new(item) for item in ("of old", "a", "of old")]
-
-
 async def test_reconfiguring_what_is_not_there_does_nothing(
     make: Make, client: redis.Redis, name: str
 ) -> None:
     await make().reconfigure()
     assert [] == client.keys(f"*{name}*")
-
-
-async def test_an_old_client_that_goes_on_changes_nothing(clockwork: Any, make: Make) -> None:
-    """It is refused, in every slice, and leaves the layout alone."""
-    old = make(url=clockwork.server.url, capacity=50, slices=2, error_rate=1e-9)
-    items = [f"item {i}" for i in range(300)]
-    assert all(await old.add_many(items))
-    new = make(url=clockwork.server.url, capacity=3000, slices=20, error_rate=1e-9)
-    await new.reconfigure()
-    for day in (4, 5, 6):
-        clockwork.set(f"2019-06-{day:02} 12:00:00")
-        for _ in range(2):
-            with pytest.raises(ConfigMismatch):
-                await old.add("a")
-        assert all(await new.contains_many(items))
-        assert await new.add(f"on day {day}") is True
 
 
 async def test_a_shard_that_holds_nothing_does_not_matter(
@@ -239,15 +207,6 @@ async def test_a_shard_with_parameters_that_can_not_change_stays_as_it_is(
         await new.reconfigure()
     await new.clear()
     assert all(await new.add_many(items))
-
-
-@pytest.mark.parametrize("stored", [1, 4])
-async def test_without_a_number_of_shards_the_stored_one_stays(make: Make, stored: int) -> None:
-    await make(shards=stored).add("a")
-    larger = make(capacity=5000)
-    await larger.reconfigure()
-    assert (await larger.info()).shards == stored
-    assert await larger.add("a") is False
 
 
 async def test_growth_can_be_turned_off_for_a_filter_that_grew(clockwork: Any, make: Make) -> None:

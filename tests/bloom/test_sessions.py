@@ -339,19 +339,6 @@ def test_work_that_is_abandoned_in_the_millisecond_of_a_search_is_found(
     assert ["the work"] == ours.take_over()
 
 
-def test_work_that_is_abandoned_in_this_millisecond_is_taken_over(
-    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis
-) -> None:
-    assert [] == ours.take_over()  # the first search looks at everything
-    assert NEW is theirs.claim("a", note="the work")
-    theirs.abandon_many(["a"])
-    take_over = flow_of(ours, "take_over", 100, "")
-    [[_, [_, *living]]] = replies_to(client, next(take_over))
-    died = living[living.index(b"0" * 16) + 1]
-    replies = replies_to(client, take_over.send([[0, [died, *living]]]))
-    assert ["the work"] == run(client, take_over, replies)[0]
-
-
 def take_all(taker: TimeBloom, limit: int) -> list[str]:
     """What one taker gets, until there is no more for it."""
     taken: list[str] = []
@@ -359,17 +346,6 @@ def take_all(taker: TimeBloom, limit: int) -> list[str]:
         assert len(some) <= limit
         taken += some
     return taken
-
-
-@pytest.mark.parametrize("slices", ["0000", "ffff"])
-@pytest.mark.parametrize("digest_bytes", [0, 15, 16, 17])
-def test_a_claim_that_others_have_written_harms_no_take_over(
-    ours: TimeBloom, client: redis.Redis, name: str, slices: str, digest_bytes: int
-) -> None:
-    claims = f"{{{name}}}:claims"
-    client.hset(claims, "d" * digest_bytes, "0" * 16 + "00000000" + slices + "the work")
-    assert (["the work"] if digest_bytes == 16 else []) == ours.take_over()
-    assert client.hlen(claims) == (digest_bytes == 16)
 
 
 @pytest.mark.parametrize("session", ["0" * 16, "x", "\0" * 16])

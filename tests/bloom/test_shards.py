@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 import pytest
@@ -36,27 +35,6 @@ def test_shards_are_spread_evenly_over_the_slots(name: str, shards: int) -> None
 
 def test_the_slot_is_redis_own() -> None:
     assert redis.crc.key_slot(b"{news:3}:20190508") == slot("news:3")
-
-
-def test_one_shard_is_named_after_the_filter_alone() -> None:
-    assert Keys("news", 1).slice("20190508") == "{news}:20190508"
-
-
-@pytest.mark.parametrize("shards", [2, 7, 12])
-def test_items_belong_to_shards_evenly(shards: int) -> None:
-    counts = Counter(shard_of(digest(b"%d" % i), shards) for i in range(100_000))
-    assert shards == len(counts)
-    assert all(abs(n - 100_000 / shards) < 5 * (100_000 / shards) ** 0.5 for n in counts.values())
-
-
-def test_the_shard_says_nothing_about_the_block_and_the_columns() -> None:
-    """In one of 8 shards, they are as uniform as elsewhere (64 buckets, 5 sigma)."""
-    digests = [digest(b"%d" % i) for i in range(80_000)]
-    ours = [d for d in digests if shard_of(d, 8) == 3]
-    blocks = Counter(block_of(d, 64) for d in ours)
-    columns = Counter(column // 4 for d in ours for column in d[:8])
-    for buckets, even in ((blocks, len(ours) / 64), (columns, len(ours) * 8 / 64)):
-        assert all(abs(n - even) < 5 * even**0.5 for n in buckets.values())
 
 
 async def test_a_sharded_filter_answers_as_any_other(
@@ -121,14 +99,6 @@ async def test_a_client_that_outlives_a_clear_notices_other_parameters(make: Mak
     for verb in ("add", "contains"):
         with pytest.raises(ConfigMismatch, match="shards is 2 there and 4 here"):
             await getattr(old, verb)("c")
-
-
-async def test_a_client_that_never_added_clears_everything(
-    make: Make, client: redis.Redis, name: str
-) -> None:
-    await make(shards=4).add_many(map(str, range(50)))
-    await make(shards=4).clear()
-    assert all(":lane:" in key for key in client.keys(f"*{name}*"))
 
 
 async def test_an_add_in_the_middle_of_a_clear_agrees_anew(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from statistics import fmean, stdev
 
 import pytest
@@ -16,7 +15,6 @@ from tbloom.bloom.sizing import (
     choose,
     items_at,
     load_at,
-    part_share,
     rate_at,
     rate_of_fill,
     rate_of_load,
@@ -32,9 +30,6 @@ ROUNDING = 1 + 1e-9
 capacities = st.integers(1, 10**9)
 rates = st.floats(1e-9, 0.5)
 hash_counts = st.integers(1, 64)
-#: Where the number of hashes for a rate is tabled: a slice's share of 1e-2, 1e-4, 1e-6 if it may grow.
-TABLED = [7.1e-4, 7.1e-6, 7.1e-8]
-DOCS = Path(__file__).parents[2] / "docs" / "benchmarks.md"
 
 
 def test_window_keeps_the_promised_rate() -> None:
@@ -52,12 +47,6 @@ def test_window_keeps_the_promised_rate() -> None:
 def test_window_rate(slice_rates: list[float], expected: float) -> None:
     """An item is called seen if any slice says so: 1 - (1-p1)(1-p2)..."""
     assert pytest.approx(expected, rel=1e-12) == window_rate(slice_rates)
-
-
-def test_bits_per_item_of_the_default_filter() -> None:
-    """A window of 7 slices at 1e-4 takes at most 26 bits per item and slice, also one that may grow."""
-    rate = slice_rate(1e-4, 7)
-    assert choose(10**6, rate).bits <= choose(10**6, rate * part_share(0)).bits <= 26 * 10**6
 
 
 def simulated(items: int, blocks: int, hashes: int, seed: int) -> list[float]:
@@ -136,13 +125,6 @@ def test_items_at_is_the_most_that_keep_the_rate(rate: float, blocks: int, hashe
     assert rate < rate_at(items * (1 + 2e-6) + 1, bits, hashes) * ROUNDING
 
 
-@given(capacities, rates, hash_counts)
-def test_items_at_is_the_inverse_of_choose(capacity: int, rate: float, hashes: int) -> None:
-    bits, _ = choose(capacity, rate, hashes)
-    fewer = bits - hashes * COLUMNS
-    assert items_at(rate, fewer, hashes) <= capacity <= items_at(rate, bits, hashes) + 1
-
-
 @given(st.floats(1e-15, 1 - 1e-12), hash_counts)
 @example(1e-15, 1)
 @example(1e-100, 64)
@@ -153,26 +135,6 @@ def test_a_load_for_any_rate(rate: float, hashes: int) -> None:
     assert 0 < load
     assert rate_of_load(load, hashes) <= rate
     assert math.frexp(load)[0] * 2**21 % 1 == 0
-
-
-def hashes_table() -> str:
-    """The table of docs/benchmarks.md: bits per item, by hashes and rate."""
-    chosen = [choose(10**9, rate).hashes for rate in TABLED]
-    head = " | ".join(f"{rate:.1e}".replace("e-0", "e-") for rate in TABLED)
-    lines = [f"| hashes | {head} |", "| ---: |" + " ---: |" * len(TABLED)]
-    for hashes in range(8, 21):
-        cells = [
-            f"**{bits:.1f}**" if hashes == own else f"{bits:.1f}"
-            for rate, own in zip(TABLED, chosen, strict=True)
-            for bits in [hashes * COLUMNS / load_at(rate, hashes)]
-        ]
-        lines.append(f"| {hashes} | {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def test_the_table_of_hashes() -> None:
-    """The documentation shows what is computed here, and which number is chosen."""
-    assert hashes_table() in DOCS.read_text(encoding="utf-8")
 
 
 @given(st.floats(1e-300, 1, exclude_max=True), st.integers(1, 1024))

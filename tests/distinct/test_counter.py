@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date, datetime, timedelta, timezone
+from datetime import date, datetime, timezone
 from functools import partial
 from itertools import permutations
 from typing import Any
@@ -10,21 +10,12 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import ConfigError, ConfigMismatch, MappingFull, TimeBloom
+from tbloom import ConfigError, ConfigMismatch, MappingFull
 from tbloom.distinct import AsyncDistinctCounter, DistinctCounter
-from tbloom.exact import ExactFilter
 from tests.helpers.making import Make
 from tests.helpers.stored import snapshot
 
 DAILY = {"granularity": "d", "slices": 7}
-
-
-async def test_counters_of_a_mapping_count_each_for_itself(make_counter: Make) -> None:
-    a, b = make_counter("a"), make_counter("b")
-    await a.add_many(["x", "y"])
-    assert [False, True, True] == [await a.add("x"), await b.add("x"), await b.add("z")]
-    assert [2, 2] == [await a.count(), await b.count()]
-    assert 3 == (await a.info()).members
 
 
 async def test_counting_looks_and_changes_nothing(
@@ -47,26 +38,6 @@ async def test_counting_looks_and_changes_nothing(
     await a.count_xor(b)
     await b.info()
     assert before == snapshot(client, name)
-
-
-async def test_only_what_has_the_same_mapping_can_be_combined(
-    make_counter: Make, name: str
-) -> None:
-    users = make_counter()
-    other = make_counter("b", mapping=f"{name}-other")
-    for verb in (users.count_and, users.count_or, users.count_xor):
-        with pytest.raises(
-            ConfigError,
-            match=rf"^others\[0\]: expected a set of a counter of the same mapping, '{name}'",
-        ):
-            await verb(other)
-        with pytest.raises(
-            ConfigError, match=r"^others\[1\]: expected a set of a counter of the same mapping"
-        ):
-            await verb(users, other)
-        for what in ("b", None, 3, {"b"}):
-            with pytest.raises(ConfigError, match=r"^others\[1\]: expected a distinct counter"):
-                await verb(users, what)
 
 
 async def test_clear_forgets_one_counter_for_everybody(
@@ -97,15 +68,6 @@ async def test_clear_works_whatever_parameters_are_stored(make_counter: Make, ur
         assert 0 == await users.count() == await make_counter(**stored).count()
         assert await users.add("0") is True
         await users.clear()
-
-
-async def test_clear_of_what_is_not_there_does_nothing(make_counter: Make) -> None:
-    users, other = make_counter(), make_counter("b")
-    await users.clear()
-    await users.clear(mapping=True)
-    await other.add("x")
-    await users.clear()
-    assert [1, 0] == [await other.count(), await users.count()]
 
 
 async def test_clear_of_the_mapping_leaves_nothing_but_lanes(
@@ -149,16 +111,6 @@ async def test_info_tells_what_is_stored(
     assert 500 == (await other.info()).count
 
 
-async def test_info_of_slices_has_each_oldest_first(make_counter: Make) -> None:
-    users = make_counter(granularity=timedelta(days=1), slices=3)
-    await users.add_many(["a", "b"])
-    info = await users.info()
-    assert "86400s" == info.granularity
-    assert [0, 0, 2] == [slice.count for slice in info.slices]
-    assert sorted(slice.label for slice in info.slices) == [slice.label for slice in info.slices]
-    assert 2 == info.count
-
-
 async def test_a_member_costs_2_bytes_a_counter_and_a_chunk_8_kb(make_counter: Make) -> None:
     few, many = make_counter("few"), make_counter("many")
     await many.add_many(map(str, range(50_000)))
@@ -199,11 +151,6 @@ async def test_a_client_with_other_parameters_is_refused_and_changes_nothing(
             await refused()
         assert differing == caught.value.differences
     assert before == snapshot(client, name)
-
-
-async def test_max_members_and_retry_for_may_differ(make_counter: Make) -> None:
-    await make_counter(max_members=10).add("a")
-    assert not await make_counter(max_members=20, retry_for=1.0).add("a")
 
 
 @pytest.mark.parametrize("shards", [1, 3])
@@ -322,26 +269,6 @@ async def test_a_counter_without_slices_has_none(make_counter: Make) -> None:
             users.slice(at)
 
 
-async def test_more_members_than_the_mapping_may_have_are_refused(
-    make_counter: Make, client: redis.Redis, name: str
-) -> None:
-    users, other = make_counter(max_members=100), make_counter("b", max_members=100)
-    assert all(await users.add_many(map(str, range(100))))
-    assert await other.add("0")
-    before = snapshot(client, name)
-    with pytest.raises(MappingFull, match=f"mapping '{name}'.* 100 members") as caught:
-        await users.add_many(map(str, range(80, 101)))
-    assert (name, 100) == (caught.value.mapping, caught.value.max_members)
-    for counter in (users, other):
-        with pytest.raises(MappingFull):
-            await counter.add("100")
-    assert before == snapshot(client, name)
-    assert [100, 1] == [await users.count(), await other.count()]
-    assert all(await other.add_many(map(str, range(1, 100))))
-    assert not any(await users.add_many(map(str, range(100))))
-    assert await make_counter(max_members=101).add("100")
-
-
 async def test_those_that_have_ids_are_counted_where_the_mapping_is_full(
     make_counter: Make,
 ) -> None:
@@ -371,11 +298,3 @@ def test_repr_and_properties_say_what_it_is(client: redis.Redis, name: str) -> N
     assert repr(AsyncDistinctCounter.from_url("redis://", "users")).startswith(
         "<AsyncDistinctCounter CounterConfig(name='users', mapping='ids', "
     )
-
-
-def test_other_stores_may_have_the_counters_name(client: redis.Redis, name: str) -> None:
-    """A counter's name is one in its mapping."""
-    assert DistinctCounter(client, name, f"{name}-ids").add("a")
-    assert TimeBloom(client, name).add("a")
-    assert ExactFilter(client, f"{name}-exact").add("a")
-    assert 1 == DistinctCounter(client, name, f"{name}-ids").count()

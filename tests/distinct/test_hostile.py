@@ -6,7 +6,6 @@ import re
 import struct
 import unicodedata
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from itertools import product
 from typing import Any
 
@@ -107,15 +106,6 @@ _CONTAINERS = {
     "another number of runs": b"r" + struct.pack("<5H", 1, 0, 1, 5, 1),
     "too many runs": b"r" + struct.pack("<H", 2048) + bytes(4 * 2048),
 }
-#: Right at first sight, for the server; the client finds out.
-_WRONG_IDS = {
-    "no order": b"a" + struct.pack("<3H", 5, 3, 7),
-    "twice": b"a" + struct.pack("<2H", 5, 5),
-    "a wrong number": b"b" + struct.pack("<H", 5) + bytes(8192),
-    "runs in no order": b"r" + struct.pack("<5H", 2, 9, 3, 5, 8),
-    "runs beyond the chunk": b"r" + struct.pack("<3H", 1, 65_000, 65_000),
-    "an overlap": b"r" + struct.pack("<H", 2047) + struct.pack("<2H", 0, 65_535) * 2047,
-}
 
 
 @pytest.mark.parametrize("container", _CONTAINERS)
@@ -123,28 +113,6 @@ def test_a_container_that_is_none_is_refused(own: redis.Redis, container: str) -
     data = _CONTAINERS[container]
     answered = _ends_clearly(own, lambda: own.hset(PIECE, 0, data))
     assert {"count", "info", "clear", "clear_mapping"} == answered
-
-
-@pytest.mark.parametrize("container", _WRONG_IDS)
-def test_a_container_with_wrong_ids_ends_clearly(own: redis.Redis, container: str) -> None:
-    """Where it is changed it stays wrong; no verb fails otherwise than by tbloom's errors, or takes long."""
-    data = _WRONG_IDS[container]
-    answered = _ends_clearly(own, lambda: own.hset(PIECE, 0, data))
-    assert {"count", "info", "clear", "clear_mapping"} <= answered
-    assert "count_and" not in answered
-    one, _ = _filled(own)
-    own.hset(PIECE, 0, data)
-    for verb, step in ((one.add_many, 1), (one.discard_many, 3), (one.add_many, 1)):
-        with suppress(TBloomError):
-            verb(f"{i}" for i in range(0, 5000, step))
-
-
-@pytest.mark.parametrize("field", ["", "x", "inf", "0.5", "-1", "65536", "9" * 30, "1e3", "00"])
-def test_a_chunk_s_number_that_is_none_is_refused_where_chunks_are_read(
-    own: redis.Redis, field: str
-) -> None:
-    answered = _ends_clearly(own, lambda: own.hset(PIECE, field, b"a\0\0"))
-    assert {*VERBS} - {"count_and", "in"} == answered
 
 
 _NO_HEADS = ["", "x", "1 2", "-1 2 1557273600000000", "1.5 2 1557273600000000", "9" * 30 + " 2 3", "1 " + "9" * 30 + " 3", b"\xff"]  # fmt: skip
@@ -225,15 +193,6 @@ def test_a_lost_slice_is_forgotten_and_the_others_are_counted(own: redis.Redis) 
     own.delete(*own.scan_iter("*:chunks:*"))
     assert 0 == one.count()
     assert all(one.add_many(ITEMS))
-
-
-def test_lost_parameters_are_stored_anew(own: redis.Redis) -> None:
-    one, two = _filled(own)
-    before = own.dump(KEYS.config())
-    own.delete(KEYS.config())
-    assert [False, True] == [one.add("7"), one.add("new")]
-    assert before == own.dump(KEYS.config())
-    assert (51, 50) == (one.count(), two.count())
 
 
 def test_counters_whose_entries_are_lost_begin_anew(own: redis.Redis) -> None:

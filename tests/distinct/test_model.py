@@ -18,7 +18,7 @@ from tbloom.distinct import DistinctCounter, exchange
 from tbloom.distinct.members import generation_of, id_of
 from tbloom.distinct.roaring import containers_of
 from tests.helpers.flows import flow_of, run
-from tests.helpers.ids import check, counted
+from tests.helpers.ids import counted
 from tests.helpers.making import Make
 
 CHUNK = 65_536
@@ -153,13 +153,6 @@ def test_each_form_becomes_the_others(binary: redis.Redis) -> None:
     model.check()
 
 
-def test_100_000_ids_in_a_row_take_a_kilobyte(binary: redis.Redis) -> None:
-    model = Model(binary)
-    model.add([*range(100_000)])
-    assert model.counters[0].info().bytes < 1024
-    model.check()
-
-
 @pytest.mark.parametrize("first", [0, CHUNK - 2, CHUNK + 1, 2**28 - 2, 2**32 - 5])
 @pytest.mark.parametrize("step", [1, 150])
 def test_ids_beside_the_border_of_a_chunk_or_a_piece(
@@ -290,13 +283,3 @@ def test_a_call_with_too_much_to_read_is_made_in_parts(binary: redis.Redis, name
     assert 8 <= scripts <= 16
     assert ([False] * 150, 3) == run(binary, flow_of(counter, "contains_many", chunks))
     assert 150 * 4096 == counter.count(1) == counter.count()
-
-
-def test_members_of_counters_share_their_ids(url: str, name: str) -> None:
-    with (
-        DistinctCounter.from_url(url, "a", name) as a,
-        DistinctCounter.from_url(url, "b", name) as b,
-    ):
-        a.add_many(f"{i}" for i in range(300))
-        b.add_many(f"{i}" for i in range(200, 500))
-        check(url, name, {"a": map(str, range(300)), "b": map(str, range(200, 500))})

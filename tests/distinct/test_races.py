@@ -13,7 +13,6 @@ import redis
 from tbloom.distinct import DistinctCounter
 from tests.helpers.account import FULL, Account, names, pieces
 from tests.helpers.ids import check, ids_of
-from tests.helpers.proxy import LossyProxy
 
 NUMBER = 20_000 if FULL else 6000
 
@@ -59,23 +58,6 @@ def test_a_chunk_becomes_a_bitmap_once(url: str, name: str) -> None:
             job.result()
     account.check_answers()
     check(url, name, {"one": members})
-
-
-def test_what_is_cleared_has_no_first_answer(url: str, name: str) -> None:
-    """A member that was added without an answer before a clear() is added by the call that answers True."""
-    for mapping in (False, True):
-        loses: list[bool] = []
-        with (
-            LossyProxy(url, lambda _, loses=loses: bool(loses and loses.pop())) as proxy,
-            DistinctCounter.from_url(proxy.url, "one", f"{name}-{mapping}", retry_for=0) as counter,
-        ):
-            counter.add("before")
-            loses.append(True)
-            with pytest.raises(redis.ConnectionError):
-                counter.add("a")
-            assert 2 == counter.count()
-            counter.clear(mapping=mapping)
-            assert [True, 1, False] == [counter.add("a"), counter.count(), counter.add("a")]
 
 
 def test_counts_during_adds_lie_between_before_and_after(url: str, name: str) -> None:

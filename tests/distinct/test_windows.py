@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta, timezone
-from functools import reduce
-from itertools import combinations
-from operator import and_, or_, xor
 from typing import Any
 
 import pytest
@@ -24,7 +20,6 @@ from tests.helpers.making import Make
 MONDAY = datetime(2019, 6, 3, tzinfo=timezone.utc)  # when the server's clock begins
 DAY = timedelta(days=1)
 DAILY = {"granularity": "d", "slices": 7}
-OPERATIONS: dict[str, Any] = {"and": and_, "or": or_, "xor": xor}
 
 
 @pytest.fixture
@@ -56,36 +51,6 @@ async def test_a_member_is_counted_once_a_day(clockwork: Any, make_counter: Make
         (one.label, one.count) for one in info.slices[-2:]
     ]
     assert (3, 7, 3) == (info.count, len(info.slices), info.members)
-
-
-async def test_who_was_there_on_monday_and_on_tuesday(clockwork: Any, make_counter: Make) -> None:
-    users, other = (make_counter(c, url=clockwork.server.url, **DAILY) for c in "ab")
-    await users.add_many(["mon", "both", "all"])
-    await other.add("mon")
-    clockwork.set(MONDAY + DAY)
-    await users.add_many(["both", "all", "tue"])
-    clockwork.set(MONDAY + 2 * DAY)
-    await users.add_many(["all", "wed"])
-    monday, tuesday, today = (
-        users.slice("20190603"),
-        users.slice(MONDAY + 1.5 * DAY),
-        users.within(1),
-    )
-    assert [3, 3, 2] == [await day.count() for day in (monday, tuesday, today)]
-    assert [2, 4, 2] == [
-        await monday.count_and(tuesday),
-        await monday.count_or(tuesday),
-        await monday.count_xor(tuesday),
-    ]
-    assert [1, 5, 4] == [
-        await monday.count_and(tuesday, today),
-        await monday.count_or(tuesday, today),
-        await monday.count_xor(tuesday, today),
-    ]
-    assert [3, 2] == [await users.count_and(monday), await users.within(2).count_and(monday)]
-    assert [1, 1] == [await other.count_and(monday), await monday.count_and(other)]
-    assert [0, 5] == [await other.count_and(tuesday), await users.count_or(other)]
-    assert 0 == await users.slice("20190606").count() == await users.slice("20180606").count()
 
 
 async def test_slices_are_those_that_the_zone_s_clocks_say(
@@ -293,44 +258,6 @@ def test_a_slice_that_begins_while_the_counter_is_cleared_stays_right(
                 replies = replies_to(binary, flow.send(replies))
         assert 1 == daily.count()
         assert [False, True] == [other.add("z"), daily.add("y")]
-
-
-@pytest.mark.busy
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.check)])
-def test_operands_of_several_slices(
-    clockwork: Any, server: redis.Redis, name: str, seed: int
-) -> None:
-    """In one chunk an operand has an array in some of its slices, and bitmaps in others."""
-    rng, url = random.Random(seed), clockwork.server.url
-    counters = [DistinctCounter.from_url(url, c, name, **DAILY) for c in "abc"]
-    counted: list[list[set[str]]] = [[], [], []]
-    near, far = ([f"{place} {i}" for i in range(5000)] for place in ("near", "far"))
-    counters[0].add_many(near)
-    server.set(f"{{{name}}}:members", 1234 * 65_536)
-    counters[0].add_many(far)
-    counters[0].clear()
-    for day in range(4):
-        clockwork.set(MONDAY + day * DAY)
-        for counter, days in zip(counters, counted, strict=True):
-            days.append(set())
-            for place in (near, far):
-                members = rng.sample(place, rng.choice([0, 1, 700, 4096, 4097, 4800]))
-                assert all(counter.add_many(members))
-                days[-1].update(members)
-    for within in (1, 2, 4):
-        unions = [set[str]().union(*days[-within:]) for days in counted]
-        views = [counter.within(within) for counter in counters]
-        assert [*map(len, unions)] == [view.count() for view in views]
-        for chosen in ((0, 1), (2, 0), (0, 1, 2), (2, 1, 2)):
-            for operation, function in OPERATIONS.items():
-                verb = getattr(views[chosen[0]], f"count_{operation}")
-                expected = reduce(function, [unions[i] for i in chosen])
-                assert len(expected) == verb(*(views[i] for i in chosen[1:])), (within, chosen)
-    for one, other in combinations(range(4), 2):
-        days = [counters[0].slice(MONDAY + day * DAY) for day in (one, other)]
-        for operation, function in OPERATIONS.items():
-            expected = function(counted[0][one], counted[0][other])
-            assert len(expected) == getattr(days[0], f"count_{operation}")(days[1])
 
 
 def test_many_slices_at_once(clockwork: Any, daily: DistinctCounter, name: str) -> None:

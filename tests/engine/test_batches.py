@@ -18,15 +18,6 @@ def digests(number: int, first: int = 0) -> list[bytes]:
     return [b"%016d" % i for i in range(first, first + number)]
 
 
-def test_new_items_are_each_taken_once() -> None:
-    answers = PendingAnswers()
-    answers.keep_new(digests(1000), LANE_TTL_MS)
-    assert digests(10) == [*answers.take_new([*digests(10), *digests(10, 5000)])]
-    assert {} == answers.take_new(digests(10))
-    assert digests(990, 10) == [*answers.take_new(digests(1000))]
-    assert not answers.exist
-
-
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The monotonic clock (ns), which the test sets."""
@@ -83,19 +74,6 @@ def few(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     monkeypatch.setattr(pending, "MAX_LOST", 100)
     monkeypatch.setattr(pending, "MAX_NEW", 100)
     return 100
-
-
-def test_of_too_many_lost_answers_the_oldest_are_asked_for_first(few: int) -> None:
-    answers, lanes = PendingAnswers(), LanePool()
-    for first in range(0, few + 25, 10):
-        answers.keep_lost(Batch(digests(10, first), token=lanes.take(), sent=now_ms()), LANE_TTL_MS)
-    oldest = answers.batches_of(digests(1, 1000))
-    assert [digests(10), digests(10, 10), digests(10, 20)] == [batch.digests for batch in oldest]
-    assert digests(1)[0] in answers
-    for batch in oldest:
-        answers.keep_new(batch.digests[:3], LANE_TTL_MS, batch.first)
-    assert digests(3, 20) == [*answers.take_new(digests(10, 20))]
-    assert [] == answers.batches_of([])
 
 
 def test_of_two_who_ask_for_lost_answers_one_gets_them(few: int) -> None:

@@ -204,23 +204,6 @@ def test_each_item_is_new_once_while_slots_move_and_a_master_dies(moving_name: s
 
 
 @pytest.mark.check
-def test_each_item_is_new_once_while_slots_move_for_threads_too(
-    own_cluster: servers.Cluster, moving_name: str
-) -> None:
-    """4 threads share one client; each offers all of 10,000 items."""
-    items = range(10_000)
-    with (
-        redis.RedisCluster(host="127.0.0.1", port=own_cluster.port) as client,
-        ThreadPoolExecutor(4) as threads,
-        _moving_slots(own_cluster) as mover,
-    ):
-        seen = TimeBloom(client, moving_name, **PARAMETERS)
-        claims = [each.result() for each in _offer_from_threads(seen, items, threads)]
-    assert mover.moves >= 2
-    assert dict.fromkeys(items, 1) == Counter(claim.item for some in claims for claim in some)
-
-
-@pytest.mark.check
 async def test_each_item_is_new_once_while_slots_move_for_asyncio_too(
     own_cluster: servers.Cluster, moving_name: str
 ) -> None:
@@ -257,22 +240,6 @@ def test_slices_spread_evenly_over_the_masters(
         current = set(seen.keys()[-shards:])
     held = [current.intersection(master.keys(f"*{name}*")) for master in cluster.masters()]
     assert pytest.approx([shards / 3] * 3, rel=0.1) == [len(keys) for keys in held]
-
-
-async def test_masters_that_drop_keys_are_warned_of(cluster: servers.Cluster, name: str) -> None:
-    for master in cluster.masters():
-        master.config_set("maxmemory", 100_000_000)
-        master.config_set("maxmemory-policy", "allkeys-lru")
-    try:
-        with TimeBloom.from_url(cluster.url, name, shards=12) as seen:
-            found = seen.warnings()
-        async with AsyncTimeBloom.from_url(cluster.url, name, shards=12) as other:
-            assert found == await other.warnings()
-    finally:
-        for master in cluster.masters():
-            master.config_set("maxmemory", 0)
-            master.config_set("maxmemory-policy", "noeviction")
-    assert ["(maxmemory-policy allkeys-lru)" in warning for warning in found] == [True]
 
 
 def test_a_batch_is_one_trip_per_node(cluster: servers.Cluster, name: str) -> None:
@@ -343,21 +310,6 @@ async def test_without_a_number_the_shards_are_a_multiple_of_the_masters(
     adopting = make(url=cluster.url, name=other)
     assert await adopting.contains("a")
     assert (await adopting.info()).shards == 5
-
-
-def test_a_filter_lives_on_one_node_of_a_cluster(cluster: servers.Cluster, name: str) -> None:
-    """All its keys share a hash tag, and no script touches a key that it isn't given."""
-    with redis.RedisCluster(host="127.0.0.1", port=cluster.port, decode_responses=True) as client:
-        seen = TimeBloom(client, name, capacity=10_000, shards=1)
-        assert [True, False] == [seen.add("a"), seen.add("a")]
-        assert all(seen.add_many(f"item {i}" for i in range(2000)))
-        assert seen.info().items == 2001
-        slots = {
-            client.cluster_keyslot(key) for key in client.keys(f"*{name}*", target_nodes="all")
-        }
-        assert len(slots) == 1
-        seen.clear()
-        assert "a" not in seen
 
 
 @pytest.mark.check

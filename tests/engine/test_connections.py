@@ -74,17 +74,16 @@ def test_server_has_closed_the_connection(
         assert kept not in connections(client, name)
 
 
-def test_late_reply_is_not_the_next_call_s(own_server: LocalRedis, name: str) -> None:
+async def test_late_reply_is_not_the_next_call_s(make: Any, own_server: LocalRedis) -> None:
     """After a time-out the connection is given up: what still comes over it is nobody's."""
     assert own_server.process is not None
-    url = f"{own_server.url}?socket_timeout=0.2"
-    with TimeBloom.from_url(url, name, retry_for=0.1) as seen:
-        assert seen.add("old")
-        own_server.process.send_signal(signal.SIGSTOP)
-        with pytest.raises(redis.TimeoutError):
-            seen.contains("new")
-        own_server.process.send_signal(signal.SIGCONT)
-        assert [seen.contains("old"), seen.contains("new")] == [True, False]
+    seen = make(url=f"{own_server.url}?socket_timeout=0.2", retry_for=0.1)
+    assert await seen.add("old")
+    own_server.process.send_signal(signal.SIGSTOP)
+    with pytest.raises(redis.TimeoutError):
+        await seen.contains("new")
+    own_server.process.send_signal(signal.SIGCONT)
+    assert [await seen.contains("old"), await seen.contains("new")] == [True, False]
 
 
 def test_error_reply_leaves_the_connection_in_use(url: str, name: str, client: redis.Redis) -> None:
@@ -99,14 +98,13 @@ def test_error_reply_leaves_the_connection_in_use(url: str, name: str, client: r
         assert connections(client, name) == before
 
 
-def test_pool_of_a_single_connection(url: str, name: str) -> None:
-    """Nothing is kept where the pool may have one connection only: other commands need it too."""
-    with TimeBloom.from_url(f"{url}?max_connections=1", name) as seen:
-        assert seen.add("a")
-        assert seen.client.ping()
-        assert seen.info().items == 1
-        assert seen.add_many(map(str, range(1000))) == [True] * 1000
-        assert seen.client.ping()
+async def test_pool_of_a_single_connection(make: Any, url: str) -> None:
+    """Other commands need it too."""
+    seen = make(url=f"{url}?max_connections=1")
+    assert await seen.add("a")
+    assert (await seen.info()).items == 1
+    assert await seen.add_many(map(str, range(1000))) == [True] * 1000
+    assert (await seen.info()).items == 1001
 
 
 def test_kept_connections_serve_other_commands(url: str, name: str) -> None:
@@ -162,17 +160,16 @@ def test_pool_that_is_disconnected_in_the_middle_of_a_batch(
         assert seen.info().items == 1000 * batches + 1000
 
 
-def test_close_over_a_connection_that_the_server_has_closed(
-    url: str, name: str, client: redis.Redis
+async def test_close_over_a_connection_that_the_server_has_closed(
+    make: Any, url: str, name: str, client: redis.Redis
 ) -> None:
     """The session's end arrives all the same: what it claims is free."""
-    seen = TimeBloom.from_url(named(url, name), name)
-    assert seen.claim("a") is Claim.NEW
+    seen = make(url=named(url, name))
+    assert await seen.claim("a") is Claim.NEW
     for connection in connections(client, name):
         client.client_kill_filter(_id=connection)
-    seen.close()
-    with TimeBloom.from_url(url, name) as other:
-        assert other.claim("a") is Claim.NEW
+    await (seen.close() if hasattr(seen, "_seen") else seen.aclose())
+    assert await make().claim("a") is Claim.NEW
 
 
 @pytest.mark.parametrize("callers", [False, True], ids=["from_url", "a caller's client"])
@@ -210,30 +207,22 @@ def test_lost_reply_then_a_refusal(own: redis.Redis, name: str, *, callers: bool
 
 
 @pytest.mark.parametrize("before", [0, 2])
-def test_a_call_that_was_only_refused_leaves_no_pending_answer(
-    own: redis.Redis, name: str, before: int
+async def test_a_call_that_was_only_refused_leaves_no_pending_answer(
+    make: Any, own: redis.Redis, before: int
 ) -> None:
     """Though it was sent again, the server has executed no copy of it; it may be the first, or a usual one."""
     url = f"redis://127.0.0.1:{own.connection_pool.connection_kwargs['port']}/0"
-    with TimeBloom.from_url(url, name, retry_for=0.1) as seen:
-        for i in range(before):
-            assert seen.add(f"before {i}")
-        own.config_set("min-replicas-to-write", 1)
-        try:
-            with pytest.raises(redis.ResponseError, match="NOREPLICAS"):
-                seen.add("a")
-        finally:
-            own.config_set("min-replicas-to-write", 0)
-        assert not seen._exchange.pending_answers.exist
-        assert seen.add("a")
-
-
-@pytest.mark.parametrize("query", ["protocol=2", "protocol=3", "decode_responses=True"])
-def test_every_protocol(url: str, name: str, query: str) -> None:
-    with TimeBloom.from_url(f"{url}?{query}", name) as seen:
-        assert seen.add_many(map(str, range(500))) == [True] * 500
-        assert seen.add_many(map(str, range(250, 750))) == [False] * 250 + [True] * 250
-        assert seen.contains("749")
+    seen = make(url=url, retry_for=0.1)
+    for i in range(before):
+        assert await seen.add(f"before {i}")
+    own.config_set("min-replicas-to-write", 1)
+    try:
+        with pytest.raises(redis.ResponseError, match="NOREPLICAS"):
+            await seen.add("a")
+    finally:
+        own.config_set("min-replicas-to-write", 0)
+    assert not getattr(seen, "_seen", seen)._exchange.pending_answers.exist
+    assert await seen.add("a")
 
 
 @pytest.mark.parametrize("query", ["", "?max_connections=1"])
@@ -243,29 +232,12 @@ def test_adds_use_one_lane(url: str, name: str, client: redis.Redis, query: str)
     assert len([*client.scan_iter(f"{{{name}}}:lane:*")]) == 1
 
 
-async def test_a_refused_add_of_a_task_leaves_no_pending_answer(
-    own: redis.Redis, name: str
-) -> None:
-    url = f"redis://127.0.0.1:{own.connection_pool.connection_kwargs['port']}/0"
-    async with AsyncTimeBloom.from_url(url, name, retry_for=0.1) as seen:
-        for item in "ab":
-            assert await seen.add(item)
-        own.config_set("min-replicas-to-write", 1)
-        try:
-            with pytest.raises(redis.ResponseError, match="NOREPLICAS"):
-                await seen.add("c")
-        finally:
-            own.config_set("min-replicas-to-write", 0)
-        assert not seen._exchange.pending_answers.exist
-        assert await seen.add("c")
-
-
-def test_a_health_check_takes_no_call_s_reply(url: str, name: str) -> None:
+async def test_a_health_check_takes_no_call_s_reply(make: Any, url: str) -> None:
     """One is due when the second batch is sent."""
-    with TimeBloom.from_url(f"{url}?health_check_interval=1", name) as seen:
-        assert seen.add_many(map(str, range(1000))) == [True] * 1000
-        time.sleep(1.1)
-        assert seen.add_many(map(str, range(500, 1500))) == [False] * 500 + [True] * 500
+    seen = make(url=f"{url}?health_check_interval=1", capacity=10_000)
+    assert await seen.add_many(map(str, range(1000))) == [True] * 1000
+    await asyncio.sleep(1.1)
+    assert await seen.add_many(map(str, range(500, 1500))) == [False] * 500 + [True] * 500
 
 
 @pytest.mark.parametrize("callers", [False, True], ids=["from_url", "a caller's client"])
@@ -398,3 +370,25 @@ async def test_a_call_whose_first_try_took_longer_than_retry_for_is_sent_again(
         assert await ours.add("b")
         assert not await ours.add("b")
         assert proxy.struck == {Fault.LOSE: 1}
+
+
+@needs_fork
+@needs_kept
+def test_a_child_that_is_forked_while_a_thread_opens_a_connection(url: str, name: str) -> None:
+    with TimeBloom.from_url(url, name) as seen:
+        lock = seen.client.connection_pool._lock
+        has_it, is_over = threading.Event(), threading.Event()
+
+        def open_slowly() -> None:
+            with lock:
+                has_it.set()
+                is_over.wait(60)
+
+        thread = threading.Thread(target=open_slowly)
+        thread.start()
+        try:
+            assert has_it.wait(60)
+            assert in_child(lambda: seen.add("child")) is True
+        finally:
+            is_over.set()
+            thread.join()

@@ -48,18 +48,8 @@ def test_a_child_that_is_forked_while_a_script_is_read_reads_it(
     assert sha == script.sha
 
 
-def _names(file: str) -> set[str]:
-    """The names that a file of lua/ defines for those that include it."""
-    return {*re.findall(r"^local (?:function )?(\w+)", _read(file), re.MULTILINE)}
-
-
 def _read(file: str) -> str:
     return (LUA / f"{file}.lua").read_text(encoding="utf-8")
-
-
-def _code(file: str) -> str:
-    """The file without comments and strings."""
-    return re.sub(r"--.*|'[^'\n]*'", "", _read(file))
 
 
 def _included(file: str) -> list[str]:
@@ -77,16 +67,6 @@ def _all_included(file: str) -> list[str]:
 def plain_text(file: str) -> str:
     """The script as docs/format.md puts it together."""
     return "".join(map(_read, [*_all_included(file), file])).replace("rarely().", "")
-
-
-@pytest.mark.parametrize("file", FILES)
-def test_a_file_includes_what_it_calls_and_nothing_else(file: str) -> None:
-    calls = re.findall(r"(?:\brarely\(\)\.|(?<![\w.]))(?<!function )(\w+)[(\[]", _code(file))
-    shared = {name for other in FILES if other.startswith("shared/") for name in _names(other)}
-    called = {*calls} & shared - _names(file)
-    included = {name for other in _all_included(file) for name in _names(other)}
-    assert called <= included
-    assert all(called & _names(other) for other in _included(file))
 
 
 @pytest.mark.parametrize("file", SCRIPTS)

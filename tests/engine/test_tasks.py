@@ -17,7 +17,7 @@ import redis
 import redis.asyncio
 from redis._parsers import _AsyncRESP2Parser
 
-from tbloom import AsyncTimeBloom, Claim, TimeBloom
+from tbloom import AsyncTimeBloom, TimeBloom
 from tbloom.distinct import AsyncDistinctCounter
 from tbloom.exact import AsyncExactFilter
 from tests.helpers.account import NO_ANSWER
@@ -276,18 +276,6 @@ async def test_forked_child_leaves_the_connection_to_its_parent(
     assert kept == connections(client, name)
 
 
-@pytest.mark.parametrize("limit", [1, 2, 3])
-async def test_pool_of_few_connections(url: str, name: str, limit: int) -> None:
-    """Other commands find one too."""
-    async with AsyncTimeBloom.from_url(f"{url}?max_connections={limit}", name) as seen:
-        for start in range(0, 500, 100):
-            items = [f"{i}" for i in range(start, start + 100)]
-            assert [True] * 100 == await seen.add_many(items)
-            assert [False] * 100 == await asyncio.gather(*map(seen.add, items))
-            assert start + 100 == (await seen.info()).items
-            assert await seen.client.ping()
-
-
 @pytest.mark.parametrize("reader", ["hiredis", "redis-py's own"])
 @pytest.mark.parametrize("query", ["protocol=2", "protocol=3", "decode_responses=True"])
 async def test_every_protocol(url: str, name: str, query: str, reader: str) -> None:
@@ -308,20 +296,6 @@ async def test_a_unix_socket(name: str, tmp_path_factory: pytest.TempPathFactory
     with LocalRedis(binary, "--unixsocket", str(path), port=free_port()):
         async with AsyncTimeBloom.from_url(f"unix://{path}", name, error_rate=1e-9) as seen:
             assert each_twice(500) == await answers_to(seen, 500)
-
-
-@needs_kept
-async def test_close_over_a_connection_that_the_server_has_closed(
-    seen: AsyncTimeBloom, url: str, name: str, client: redis.Redis
-) -> None:
-    """The session's end arrives all the same; nothing stays open."""
-    assert await seen.claim("a") is Claim.NEW
-    for connection in connections(client, name):
-        client.client_kill_filter(_id=connection)
-    await seen.aclose()
-    assert [] == connections(client, name)
-    with TimeBloom.from_url(url, name, error_rate=1e-9) as other:
-        assert other.claim("a") is Claim.NEW
 
 
 async def test_without_retries_or_in_a_caller_s_client_none_is_kept(

@@ -110,11 +110,6 @@ async def test_the_certificate_of_another_host_is_not(make: Make, tls_url: Any) 
         await make(url=tls_url("ca", host="localhost"), resend=False).add("a")
 
 
-async def test_without_tls_the_port_says_nothing(make: Make, tls_port: int) -> None:
-    with pytest.raises(redis.ConnectionError):
-        await make(url=f"redis://127.0.0.1:{tls_port}/0", resend=False).add("a")
-
-
 def test_in_scrapy(crawl: Any, tls_url: Any) -> None:
     settings = {**SCRAPY, "REDIS_URL": tls_url("ca")}
     assert ["a"] == crawl("pages", settings, ["a", "a"])["fetched"]

@@ -271,15 +271,7 @@ def test_an_answer_comes_once_whoever_is_first() -> None:
     assert ["take then leave", "leave then take"] == kept
 
 
-def test_an_item_goes_with_one_call() -> None:
-    """Two threads may send at once, where a call takes long."""
-    waiting = Waiting(Asked("add", None, None, None, None), "item", None)  # type: ignore[arg-type]
-    first, second = threading.Lock(), threading.Lock()
-    assert [True, False, False] == [waiting.goes(lock) for lock in (first, second, first)]
-    assert waiting.call is first
-
-
-def test_who_still_waits_gets_new_before_who_has_gone() -> None:
+def test_who_still_waits_gets_new_before_who_has_left() -> None:
     asked = Asked("add", None, None, None, lambda _: None)  # type: ignore[arg-type]
     gone, waits = Waiting(asked, "item", None), Waiting(asked, "item", None)
     gone.leave()

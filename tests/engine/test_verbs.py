@@ -12,9 +12,11 @@ import pytest
 from tbloom import (
     AsyncDistinctCounter,
     AsyncExactFilter,
+    AsyncLocalBloom,
     AsyncTimeBloom,
     DistinctCounter,
     ExactFilter,
+    LocalBloom,
     TimeBloom,
 )
 from tbloom.distinct import AsyncMemberSet, MemberSet
@@ -26,6 +28,7 @@ PAIRS = [
     (ExactFilter, AsyncExactFilter),
     (DistinctCounter, AsyncDistinctCounter),
     (MemberSet, AsyncMemberSet),
+    (LocalBloom, AsyncLocalBloom),
 ]
 
 

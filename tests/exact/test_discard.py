@@ -114,18 +114,6 @@ def test_a_resent_call_gets_its_first_answer(url: str, name: str) -> None:
         assert 191 == other.info().items
 
 
-def test_an_item_whose_add_had_no_answer_is_added_anew(url: str, name: str) -> None:
-    """The lost answer to the first one is dropped."""
-    with _losing(url, name, retry_for=0) as (proxy, seen), ExactFilter.from_url(url, name) as other:
-        seen.add("before")
-        proxy.loses_next = True
-        with pytest.raises(redis.ConnectionError):
-            seen.add("a")
-        assert seen.discard("a")
-        assert other.add("a")
-        assert not seen.add("a")
-
-
 @pytest.mark.parametrize("kind", [ExactFilter, DistinctCounter])
 def test_an_add_that_is_still_on_its_way_comes_before_the_discard(
     client: redis.Redis, url: str, name: str, kind: type[ExactFilter | DistinctCounter]

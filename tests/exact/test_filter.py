@@ -53,15 +53,6 @@ async def test_an_item_costs_less_than_40_bytes_in_redis(make_exact: Make) -> No
     assert (await seen.info()).bytes < 50_000 * 40
 
 
-async def test_no_key_is_without_an_end(make_exact: Make, client: redis.Redis, name: str) -> None:
-    for shards in (1, 3):
-        seen = make_exact(shards=shards, name=f"{name}-{shards}", ttl=1000)
-        await seen.add_many(map(str, range(1000)))
-    ttls = [client.pttl(key) for key in client.keys(f"*{name}*")]
-    assert 0 < min(ttls)
-    assert max(ttls) <= 3_600_000  # a lane's
-
-
 _NO_TTLS = [
     *(0, -1, 0.0004, math.nan, math.inf, -math.inf, True, "60", b"60", 10**10, 10**400),
     *(timedelta(0), timedelta(days=-1), timedelta(days=40_000), [60]),
@@ -98,9 +89,3 @@ def test_a_bad_name_is_named(client: redis.Redis, name: Any) -> None:
 async def test_clients_may_differ_in_the_ttl(make_exact: Make, shards: int) -> None:
     assert await make_exact(ttl=60, shards=shards).add("a")
     assert not await make_exact(ttl=90, shards=shards).add("a")
-
-
-def test_repr_says_what_it_is(client: redis.Redis, name: str) -> None:
-    assert f"<ExactFilter ExactConfig(name={name!r}, shards=2)>" == repr(
-        ExactFilter(client, name, shards=2)
-    )

@@ -146,18 +146,8 @@ def test_a_client_learns_the_buckets_that_others_split(client: redis.Redis, name
     seen.add_many(map(str, range(3000)))
     for i in range(2000):
         stale.add("item" if i % 2 else f"also {i}")
-    known = stale._exchange._tree(0)
+    known = stale._exchange.tree(0)
     assert [*_tree(seen).buckets()] == [*known.buckets()]
-
-
-def test_a_split_that_two_calls_meet_is_noted_once(client: redis.Redis, name: str) -> None:
-    """Of a batch, many calls learn of the same split; no bucket is taken for split that is not."""
-    stale, seen = ExactFilter(client, name), ExactFilter(client, name)
-    stale.add("item")
-    seen.add_many(map(str, range(150)))
-    assert not any(stale.add_many(map(str, range(150))))
-    known = [*stale._exchange._tree(0).buckets()]
-    assert [*_tree(seen).buckets()] == known
 
 
 def test_a_layout_that_never_stays_ends_in_an_error(

@@ -165,6 +165,24 @@ class Outcomes(Pages):
         await asyncio.sleep(0.01)
         yield response.follow("/child", self.parse)
 
+    def reports_its_note(self, _: Response) -> None:
+        """How many crawlers will have died of the page, if this one dies now."""
+        settings = self.crawler.settings
+        with redis.Redis.from_url(settings["REDIS_URL"]) as client:
+            [claim] = client.hvals(f"{{{settings['TBLOOM_KEY']}}}:claims")
+        self.fetched.append(claim.partition(b"tests\n")[2].split()[0].decode())
+
+    async def waits_until_a_is_marked(self, _: Response) -> None:
+        settings = self.crawler.settings
+        own = settings["REDIS_URL"], settings["TBLOOM_KEY"]
+        a = scrapy.Request(f"{self.site}a")
+        with TimeBloom.from_url(*own, capacity=1000) as other:
+            for _ in range(100):
+                if self.crawler.request_fingerprinter.fingerprint(a) in other:
+                    self.fetched.append("a is marked")
+                    return
+                await asyncio.sleep(0.1)
+
     def asks_again_once(self, response: Response) -> Iterator[scrapy.Request]:
         if response.request.dont_filter:
             return
@@ -217,6 +235,45 @@ class Corners(Pages):
     def start_copies(self) -> Iterator[scrapy.Request]:
         yield self.page("a").replace(callback=self.yields_copies)
 
+    def start_itself(self) -> Iterator[scrapy.Request]:
+        yield self.page("self")
+        for i in range(3):
+            yield self.page(str(i), priority=5)
+
+    def start_loop(self) -> Iterator[scrapy.Request]:
+        yield self.page("loop/a")
+
+    def start_links(self) -> Iterator[scrapy.Request]:
+        yield self.page("a").replace(callback=self.yields_one_object_twice)
+
+    def start_outside(self) -> Iterator[scrapy.Request]:
+        self.allowed_domains = ["127.0.0.1"]
+        yield self.page("a").replace(callback=self.links_to_another_site)
+
+    def start_thirty(self) -> Iterator[scrapy.Request]:
+        yield self.page("a").replace(callback=self.links_to_thirty)
+
+    def links_to_thirty(self, response: Response) -> Iterator[scrapy.Request]:
+        self.note(response)
+        for i in range(30):
+            yield self.page(str(i))
+
+    def yields_one_object_twice(self, _: Response) -> Iterator[scrapy.Request]:
+        link = self.page("b")
+        yield from (link, link, self.page("child"))
+
+    def links_to_another_site(self, _: Response) -> Iterator[scrapy.Request]:
+        outside = self.page("b").replace(url=f"{self.site}b".replace("127.0.0.1", "localhost"))
+        yield from (outside, self.page("child"))
+        yield self.page("c", meta={"outside": outside.url}).replace(callback=self.allows_it)
+
+    def allows_it(self, response: Response) -> Iterator[scrapy.Request]:
+        callback = self.note_host
+        yield scrapy.Request(response.meta["outside"], callback, meta={"allow_offsite": True})
+
+    def note_host(self, _: Response) -> None:
+        self.fetched.append("outside")
+
     def again(self, request: scrapy.Request) -> Iterator[scrapy.Request]:
         yield request.replace(dont_filter=True)
 
@@ -230,6 +287,10 @@ class Corners(Pages):
 
     def idle(self) -> None:
         """The case "idle": pages are asked for when there is nothing else to do."""
+        if self.pages[0][0] == "broken":
+            settings = self.crawler.settings
+            with redis.Redis.from_url(settings["REDIS_URL"]) as client:
+                client.set(f"{{{settings['TBLOOM_KEY']}}}:sessions", "no hash", ex=600)
         if self.pages[0][0] == "idle" and not self.fetched:
             for i in range(3):
                 self.crawler.engine.crawl(self.page(str(i)))

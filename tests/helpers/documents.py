@@ -13,7 +13,7 @@ from typing import Any
 import redis
 from scrapy.settings import Settings
 
-from tbloom.scrapy.dupefilter.options import read_options
+from tbloom.scrapy.options import read_options
 from tests.helpers.localredis import LocalRedis, find_binary
 
 ROOT = Path(__file__).parents[2]

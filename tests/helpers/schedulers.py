@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from scrapy import Request
+from scrapy.core.scheduler import BaseScheduler
 
 SCRAPY = {"DUPEFILTER_CLASS": "tbloom.scrapy.DupeFilter"}
 
@@ -25,6 +27,24 @@ SETTINGS = {
     "add-on": ADDON,
     "add-on, scrapy-redis": {**ADDON, "SCHEDULER": "scrapy_redis.scheduler.Scheduler"},
 }
+
+
+class Plain(BaseScheduler):
+    """A scheduler that asks no dupefilter."""
+
+    def __init__(self) -> None:
+        self._queue: list[Request] = []
+
+    def has_pending_requests(self) -> bool:
+        return bool(self._queue)
+
+    def enqueue_request(self, request: Request) -> bool:
+        self._queue.append(request)
+        return True
+
+    def next_request(self) -> Request | None:
+        return self._queue.pop() if self._queue else None
+
 
 #: `make test` has the two that differ in everything.
 WAYS = [

@@ -10,7 +10,8 @@ from typing import Any
 
 
 class Page(BaseHTTPRequestHandler):
-    """Any page; / has links to /a and /b; /status/CODE answers with that code, /to/PATH leads to PATH, /offsite to another host,
+    """Any page; / has links to /a and /b; /status/CODE answers with that code, /to/PATH leads to PATH, /offsite to another host, /self to itself once, /loop/a to
+    /loop/b and back,
     and /cut says nothing (/cut/once not the first time)."""
 
     def do_POST(self) -> None:
@@ -30,6 +31,13 @@ class Page(BaseHTTPRequestHandler):
             self.send_header("Location", f"http://localhost:{self.server.server_port}/other")
             self.end_headers()
             return
+        if kind == "self":  # leads to itself, the first time
+            self.server.seen.append(self.path)
+            kind, rest = (
+                ("to", self.path[1:]) if self.server.seen.count(self.path) == 1 else ("", "")
+            )
+        if kind == "loop":
+            kind, rest = "to", "loop/b" if rest == "a" else "loop/a"
         self.send_response(int(rest) if kind == "status" else 302 if kind == "to" else 200)
         if kind == "to":
             self.send_header("Location", f"/{rest}")

@@ -11,7 +11,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta, timezone
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -93,22 +92,6 @@ def test_its_blocks_are_those_of_docs(hashes: int) -> None:
         assert expected == own.buffer
 
 
-@pytest.mark.usefixtures("numpy")
-def test_items_leave_with_their_slice(local: Callable[..., LocalBloom], clock: Clock) -> None:
-    seen = local(slices=3, capacity=1000)
-    many = [f"item {i}" for i in range(500)]
-    assert all(seen.add_many(many))
-    clock.now = START + 3 * DAY - timedelta(milliseconds=1)
-    assert not any(seen.add_many(many))
-    assert all(seen.contains_many(many))
-    assert not any(seen.contains_many(many, within=2))
-    assert seen.add(many[0], within=2)
-    assert seen.contains(many[0], within=1)
-    clock.now = START + 3 * DAY
-    assert [many[0]] == [item for item in many if item in seen]
-    assert [False] + 499 * [True] == seen.add_many(many)
-
-
 def test_slices_that_leave_free_their_memory(
     local: Callable[..., LocalBloom], clock: Clock
 ) -> None:
@@ -118,27 +101,6 @@ def test_slices_that_leave_free_their_memory(
         clock.now = START + day * DAY
         assert all(seen.add_many(f"{day} {i}" for i in range(900)))
         assert min(day + 1, 3) == len(seen._protocol.store.contents.parts)
-
-
-def test_closed(local: Callable[..., LocalBloom]) -> None:
-    with local(capacity=1000) as seen:
-        seen.add("a")
-    seen.close()
-    calls: list[Callable[[], Any]] = [lambda: seen.add("a"), lambda: "a" in seen, seen.clear]
-    for items in ([], ["a", "b"]):
-        calls += [partial(seen.add_many, items), partial(seen.contains_many, items)]
-    for call in calls:
-        with pytest.raises(TBloomError, match="closed"):
-            call()
-
-
-def test_clear(local: Callable[..., LocalBloom]) -> None:
-    seen = local(capacity=10)
-    seen.add_many(map(str, range(100)))
-    assert seen.info().slices[-1].parts > 1
-    seen.clear()
-    assert (0, 1) == (seen.info().items, seen.info().slices[-1].parts)
-    assert seen.add("1")
 
 
 @pytest.mark.usefixtures("numpy")
@@ -209,7 +171,7 @@ def test_pending_answers_do_not_slow_others(clock: Clock) -> None:
 
     def unheard(name: str) -> None:
         digests = digests_of([f"{name} {i}" for i in range(100)])
-        seen._protocol.keep_pending(seen._protocol.add_many(digests, 7).new)
+        seen._protocol.keep_pending(seen._protocol.add_many(digests, 7))
 
     seen.add("first")
     unheard("a")

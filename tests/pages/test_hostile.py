@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
+import sqlite3
 import tracemalloc
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from struct import pack
 from typing import Any
 
-import lmdb
 import pytest
 
 from tbloom import ConfigError, TBloomError
@@ -19,29 +19,35 @@ from tests.helpers.pagestores import CODECS
 URL = "http://a/"
 #: More than a rebuild may take.
 LONG = 24 << 20
-_ADDRESS = page.fingerprint_of(URL)
-_NUMBER = pack(">I", 1)
+
+
+#: Columns of the index, and what none of them may have.
+WRONG = {
+    "meta.parameters": ("", b"\xff", "{}"),
+    "segments.label": ("", "../a", "\u00e9", b"a"),
+    "segments.start": ("x", 1 << 62),
+    **dict.fromkeys(("segments.size", "segments.records"), ("x", -1, 1 << 62)),
+    **dict.fromkeys(("segments.sequence", "segments.pages"), ("x", 1 << 62)),
+    **dict.fromkeys(("pages.offset", "pages.length"), ("x", -1, 1 << 62)),
+}
 
 
 @pytest.mark.parametrize(
-    ("table", "key", "value"),
+    ("change", "values"),
     [
-        *((b"meta", b"state", value) for value in (b"", b"x", b"x" * 19, b"\xff" * 20)),
-        *((b"meta", b"parameters", value) for value in (b"", b"\xff", b"{}")),
-        *((b"slices", b"pages", value) for value in (b"", b"x" * 11, pack("<qI", 0, 1 << 20))),
-        *((b"slices", key, pack("<qI", 1 << 50, 0)) for key in (b"\xff", b"../a", b"a\0")),
-        *((b"segments", _NUMBER, value) for value in (b"", b"x" * 15, b"\xff" * 16 + b"pages")),
-        *((b"segments", _NUMBER, pack("<QQ", 1, 1) + label) for label in (b"", b"\xff", b"../a")),
-        (b"segments", b"x", pack("<QQ", 1, 1) + b"pages"),
-        *((b"0", _ADDRESS, value) for value in (b"", b"x", b"\xff" * 32)),
-    ],
+        (f"UPDATE {column.replace('.', ' SET ')} = ?", (value,))  # noqa: S608 - words of this file
+        for column, values in WRONG.items()
+        for value in values
+    ]
+    + [(f"DROP TABLE {name}", ()) for name in ("meta", "segments", "pages")]
+    + [("DELETE FROM meta", ())],
 )
 def test_an_index_with_a_wrong_value_names_the_rebuild(
-    path: Path, table: bytes, key: bytes, value: bytes
+    path: Path, change: str, values: tuple[object, ...]
 ) -> None:
     with PageStore(path) as store:
         store.put(URL, b"body")
-    _plant(path, table, key, value)
+    _change(path, change, *values)
     for readonly in (True, False):
         with pytest.raises(TBloomError, match="'tbloom pages rebuild'"):
             _read(path, readonly=readonly)
@@ -59,20 +65,16 @@ def test_a_slice_with_a_wrong_start_keeps_its_files(
     """The writer does not take it for one that has left the window."""
     with PageStore(path, slices and "d", slices) as store:
         store.put(URL, b"body")
-        [label] = [slice.label for slice in store.stats().slices]
-    _plant(path, b"slices", label.encode(), pack("<qI", start, 0))
+    _change(path, "UPDATE segments SET start = ?", start)
     with pytest.raises(TBloomError, match="'tbloom pages rebuild'"):
         PageStore(path)
     assert 1 == PageStore.rebuild(path).pages
     _read(path, readonly=True)
 
 
-def _plant(path: Path, table: bytes, key: bytes, value: bytes) -> None:
-    with (
-        lmdb.open(str(path / "index-1"), map_size=1 << 30, max_dbs=9) as env,
-        env.begin(env.open_db(table, create=False), write=True) as txn,
-    ):
-        txn.put(key, value)
+def _change(path: Path, change: str, *values: object) -> None:
+    with closing(sqlite3.connect(path / "index-1.sqlite")) as index, index:
+        index.execute(change, values)
 
 
 def _read(path: Path, *, readonly: bool) -> None:
@@ -128,7 +130,8 @@ def test_a_small_record_with_a_long_content_takes_no_memory_in_a_rebuild(
     with PageStore(path, codec=codec) as store:
         store.put(URL, b"body")
     plant(path, codec)
-    shutil.rmtree(path / "index-1")
+    for file in path.glob("index-*"):
+        file.unlink()
     tracemalloc.start()
     try:
         info = PageStore.rebuild(path)

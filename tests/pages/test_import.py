@@ -13,6 +13,7 @@ import tracemalloc
 from datetime import datetime, timedelta, timezone
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from warcio.statusandheaders import StatusAndHeaders
@@ -157,7 +158,9 @@ def test_heads_as_servers_send_them(
     [
         (b"5\r\nhello\r\n0\r\n\r\n", b"hello"),
         (b"005;a=b\r\nhello\r\nA \r\n0123456789\r\n0\r\nTrailer: 1\r\n\r\n", b"hello0123456789"),
-        (b"5\nhello\n0\n\n", b"hello"),
+        (b"5\nhello\n0\n\n", b"5\nhello\n0\n\n"),
+        (b"10\nbeans\n20\ncorn\n", b"10\nbeans\n20\ncorn\n"),
+        (b"5\r\nbeans\r\n4\r\ncorn\r\n", b"beanscorn"),
         (b"0\r\n\r\n", b""),
         (b"", b""),
         (b"5\r\nhello\r\nff\r\ncut he", b"hellocut he"),
@@ -179,8 +182,53 @@ def test_chunks_are_removed(store: PageStore, chunked: bytes, body: bytes) -> No
 
 
 @pytest.mark.parametrize(
+    ("raw", "digested", "body"),
+    [
+        (b"5\r\nbeans\r\n4\r\ncorn\r\n", b"5\r\nbeans\r\n4\r\ncorn\r\n", b"5\r\nbeans\r\n4\r\ncorn\r\n"),
+        (b"5\r\nbeans\r\n4\r\nco", b"beansco", b"beansco"),
+        (b"5\r\nbeans\r\n0\r\n\r\n", b"5\r\nbeans\r\n0\r\n\r\n", b"beans"),
+        (b"5\r\nbeans\r\n0\r\n\r\n", b"beans", b"beans"),
+    ],
+)  # fmt: skip
+def test_a_digest_tells_chunks_from_lines(
+    store: PageStore, raw: bytes, digested: bytes, body: bytes
+) -> None:
+    """A crawler has removed the chunks, and left the header; or it has left both, and digested both."""
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    digest = f"sha1:{hashlib.sha1(digested, usedforsecurity=False).hexdigest()}"
+    taken(store, response(url("a"), raw, head, WARC_Payload_Digest=digest))
+    assert body == got(store, url("a")).body
+
+
+@pytest.mark.parametrize("order", ["request first", "request last", "between others"])
+@pytest.mark.parametrize("method", [b"GET", b"HEAD", b"POST", b"PROPFIND"])
+def test_an_answer_to_another_method_is_no_page(
+    store: PageStore, method: bytes, order: str
+) -> None:
+    """It does not take the place of the page; the request stands before it, or behind it."""
+    first, second = "<urn:uuid:a>", "<urn:uuid:b>"
+    answer = {"WARC_Record_ID": first}
+    asked = {"WARC_Record_ID": second}
+    if order == "request first":
+        answer["WARC_Concurrent_To"] = second
+    else:
+        asked["WARC_Concurrent_To"] = first
+    request = record("request", url(1), method + b" /1 HTTP/1.1\r\n\r\n" + bytes(100), **asked)
+    response_ = response(url(1), b"answer", WARC_Date="2019-06-04T04:05:06Z", **answer)
+    pair = [request, response_] if order == "request first" else [response_, request]
+    if order == "between others":
+        pair.insert(1, record("metadata", url(1), b"a: b\r\n"))
+    done = taken(store, response(url(1), b"page"), *pair, response(url(2), b"2"))
+    is_get = method == b"GET"
+    assert {url(1): b"answer" if is_get else b"page", url(2): b"2"} == bodies(store)
+    assert (2 + is_get, None if is_get else 1) == (done.stored, done.skipped.get("not GET"))
+
+
+@pytest.mark.parametrize(
     ("given", "kind"),
     [
+        (response(url(1), b"par", b"HTTP/1.1 206 Partial Content\r\n\r\n"), "status 206"),
+        (response(url(1), b"", b"HTTP/1.1 304 Not Modified\r\n\r\n"), "status 304"),
         (response("https://example.com/a b", b""), "refused: url"),
         (response("HTTP://example.com/", b""), "refused: url"),
         (response(url("a"), b"", b"HTTP/1.1 200 OK\r\nA: \x00\r\n\r\n"), "refused: headers"),
@@ -384,7 +432,7 @@ def test_a_file_that_is_no_warc_file(store: PageStore, tmp_path: Path, data: byt
 
 def test_large_records_take_no_memory() -> None:
     """Neither those that are skipped, nor those that are shorter than they claim, nor those without an end."""
-    skipped = record("request", url("a"), bytes(1 << 24))
+    skipped = record("request", url("a"), b"GET /" + bytes(1 << 24))
     claims = response(url("b"), b"short", length=1 << 30)
     fields = b"WARC/1.0\r\n" + b"x" * (1 << 24)
     source = WarcFiles(
@@ -394,7 +442,36 @@ def test_large_records_take_no_memory() -> None:
     kinds = [one.kind if isinstance(one, Skipped) else one.url for one in source]
     assert tracemalloc.get_traced_memory()[1] < 1 << 23
     tracemalloc.stop()
-    assert [url(0), "request", url(1), "damaged", url(2), "damaged"] == kinds
+    assert sorted([url(0), "request", url(1), "damaged", url(2), "damaged"]) == sorted(kinds)
+
+
+@pytest.mark.parametrize("form", [MEMBERS, ZSTD], ids=str)
+def test_a_body_that_is_too_long_is_counted_and_takes_no_memory(
+    store: PageStore, form: Form
+) -> None:
+    """A small file may hold any length."""
+    limit = 1 << 20
+    bodies_ = {url(0): bytes(limit), url(1): bytes(limit + 1), url(2): bytes(64 << 20)}
+    file = BytesIO(form.packed(response(address, body) for address, body in bodies_.items()))
+    tracemalloc.start()
+    done = import_warc(store, file, max_body=limit)
+    assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    tracemalloc.stop()
+    assert PagesImported(1, 0, {"longer than max_body": 2}, ()) == done
+    assert {url(0)} == set(store)
+
+
+@pytest.mark.parametrize("max_body", [-1, 1.5, True, "1MB"])
+def test_a_limit_that_is_none(store: PageStore, max_body: Any) -> None:
+    with pytest.raises(ConfigError, match="max_body: "):
+        import_warc(store, BytesIO(MEMBERS.packed(PAGES)), max_body=max_body)
+
+
+def test_a_dictionary_is_refused_by_its_name(store: PageStore) -> None:
+    """As ArchiveTeam compresses its files."""
+    dictionary = bytes.fromhex("5d2a4d18 04000000") + b"dict"
+    with pytest.raises(ConfigError, match=r"Zstandard dictionary \(frame 0x184D2A5D\)"):
+        import_warc(store, BytesIO(dictionary + ZSTD.packed(PAGES)))
 
 
 class Limited(BytesIO):

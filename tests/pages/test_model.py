@@ -162,10 +162,8 @@ class StoreMachine(RuleBasedStateMachine):
         self.store.close()
         if is_lost:
             self.reader.close()
-            for folder in Path(self.folder.name).glob("index-*"):
-                for path in folder.iterdir():
-                    path.unlink()
-                folder.rmdir()
+            for path in Path(self.folder.name).glob("index-*"):
+                path.unlink()
         else:
             PageStore.rebuild(self.folder.name)
         self.store = PageStore(self.folder.name, **self.arguments)

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from io import FileIO
 from pathlib import Path
@@ -18,8 +18,9 @@ from typing import Any
 import pytest
 
 from tbloom.errors import StoreLocked, TBloomError
-from tbloom.pages import Page, PageStore, environment
-from tests.helpers.pagestores import Child, body_of, files, url
+from tbloom.pages import Page, PageStore
+from tbloom.pages.page import fingerprint_of
+from tests.helpers.pagestores import Child, bodies, body_of, files, url
 
 
 def filled(path: Path, count: int = 50) -> None:
@@ -34,6 +35,13 @@ def pipe() -> Iterator[tuple[FileIO, FileIO]]:
     inbox, outbox = os.pipe()
     with FileIO(inbox, "r") as reads, FileIO(outbox, "w") as writes:
         yield reads, writes
+
+
+def opened(fd: Path) -> str:
+    """The path of an open file; empty where it was closed meanwhile."""
+    with suppress(FileNotFoundError):
+        return str(fd.readlink())
+    return ""
 
 
 @contextmanager
@@ -200,13 +208,36 @@ def test_a_fork_within_put_many(path: Path) -> None:
 
 
 def test_a_fork_leaves_the_parents_readers(path: Path) -> None:
-    """The parent's open transaction stays valid, and its pages are not overwritten."""
+    """The state that a reader looks at stays, whatever a child and the writer do meanwhile."""
     filled(path)
-    with PageStore(path) as store, store._index.reading() as snapshot:
-        readers = store._index._environment.env.readers()
+    with PageStore(path) as store, store._index.snapshot() as snapshot:
+
+        def look() -> None:
+            assert 50 == len(bodies(store))
+            gc.collect()
+
+        assert 0 == Child(look).wait()
+        for number in range(50):
+            store.delete(url(number))
         assert 0 == Child(lambda: None).wait()
-        assert readers == store._index._environment.env.readers()
-        assert 50 == snapshot.pages(snapshot.slices[0])
+        assert 0 == len(store)
+        assert 50 == sum(segment.pages for segment in snapshot.segments())
+        assert None not in [snapshot.find(fingerprint_of(url(number))) for number in range(50)]
+
+
+def test_threads_fork_while_others_use_the_store(path: Path) -> None:
+    """Each child reads all; no fork waits for ever."""
+    filled(path)
+    with PageStore(path) as store:
+
+        def put() -> None:
+            store.put(url(1), b"1")
+            get_on(store)()
+
+        with at_work(put, put) as errors:
+            for _ in range(20):
+                assert 0 == Child(get_on(store)).wait()
+        assert [] == errors
 
 
 def test_a_child_does_not_keep_the_lock(path: Path) -> None:
@@ -238,7 +269,6 @@ def test_a_child_does_not_keep_the_lock(path: Path) -> None:
 def test_readers_change_to_an_index_that_is_made_anew(path: Path) -> None:
     """In all threads and processes, while others open the store; no old index stays open."""
     filled(path)
-    opened = dict(environment._opened)
     with PageStore(path, readonly=True) as one, PageStore(path, readonly=True) as other:
 
         def open_and_get() -> None:
@@ -247,7 +277,7 @@ def test_readers_change_to_an_index_that_is_made_anew(path: Path) -> None:
 
         def read() -> None:
             with PageStore(path, readonly=True) as store:
-                while not (path / "index-7").exists():
+                while not (path / "index-7.sqlite").exists():
                     get_on(store)()
 
         works = [get_on(one), get_on(one), get_on(other), open_and_get]
@@ -260,7 +290,7 @@ def test_readers_change_to_an_index_that_is_made_anew(path: Path) -> None:
         with PageStore(path) as store:
             store.put(url("more"), b"more")
             assert b"more" == body_of(one, url("more")) == body_of(other, url("more"))
-    assert opened == environment._opened
+    assert not [fd for fd in Path("/proc/self/fd").iterdir() if str(path) in opened(fd)]
 
 
 def test_no_rebuild_beside_a_writer(path: Path) -> None:
@@ -334,7 +364,6 @@ def test_a_store_is_collected_while_another_one_is_used(path: Path) -> None:
         return trace
 
     def work() -> None:
-        opened = dict(environment._opened)
         gc.disable()
         gc.freeze()  # or each look at all else would take long
         for left in range(1, 10_000, 9):
@@ -348,7 +377,6 @@ def test_a_store_is_collected_while_another_one_is_used(path: Path) -> None:
                 break
         gc.collect()
         assert collected > 25
-        assert opened == environment._opened
         with PageStore(other) as store:
             assert 50 == len(store)
 

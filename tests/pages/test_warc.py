@@ -179,7 +179,7 @@ def test_warcio_reads_the_same(store: PageStore, pages: dict[str, Page]) -> None
             assert one.rec_headers.get_header("WARC-Date").endswith("Z")
     expected = {url: (f"{page.status}", page.body) for url, page in pages.items()}
     assert expected == {url: found[url] for url in pages}
-    assert {"warcinfo": len(paths(store)), "response": 2 * len(PAGES) + 20, "metadata": 20} == kinds
+    assert {"warcinfo": len(paths(store)), "response": 2 * len(PAGES) + 20, "metadata": 40} == kinds
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_each_record_is_a_gzip_member(store: PageStore) -> None:
             data = data[length:]
             records += 1
         assert held == len(whole)
-    assert records == 2 * len(PAGES) + 40 + len(paths(store))
+    assert records == 2 * len(PAGES) + 60 + len(paths(store))
 
 
 def test_zstd_files_have_the_same_content(tmp_path: Path) -> None:

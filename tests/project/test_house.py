@@ -22,8 +22,8 @@ FLOORS = (
     ("errors", "version"),
     ("items", "window"),
     ("engine",),
-    ("bloom", "exact", "distinct", "pages"),
-    ("local",),
+    ("bloom", "exact"),
+    ("local", "distinct", "pages"),
     ("scrapy", "cli.kit"),
     ("demo",),
     ("paper",),
@@ -36,9 +36,13 @@ LIBRARIES = {
     "scrapy": {"scrapy", "demo", "paper"},
     "scrapy_redis": {"scrapy", "demo", "paper"},
     "isal": {"pages"},
-    "lmdb": {"pages"},
+    "sqlite3": {"pages"},
     "numpy": {"local"},
 }
+#: The rooms beside the core; and what they may use that has a leading underscore: what NamedTuple has, and what the base
+#: class of stores has for those who make one.
+BESIDE = ("local", "distinct", "pages")
+FOR_SUBCLASSES = {"_replace", "_make", "_begin", "_from_url"}
 #: What knows redis-py where the rest of its room does not: the protocols do no I/O.
 KNOW_REDIS = re.compile(r"sync|aio|urls|client|retries|(async_)?connections|heartbeat")
 MODULES = {
@@ -119,6 +123,26 @@ def test_each_library_has_its_rooms() -> None:
     assert set() == foreign
 
 
+@pytest.mark.parametrize("beside", BESIDE)
+def test_what_stands_beside_the_core_uses_nothing_private_of_it(beside: str) -> None:
+    """Each name with a leading underscore is one of the room itself."""
+    used, own = set[str](), set(FOR_SUBCLASSES)
+    for module, path in MODULES.items():
+        if room(module) != beside:
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                own.add(node.name)
+            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                own.add(node.id)
+            elif isinstance(node, ast.Attribute):
+                (own if isinstance(node.ctx, ast.Store) else used).add(node.attr)
+            elif isinstance(node, ast.ImportFrom):
+                used.update(alias.name for alias in node.names)
+    private = {name for name in used if name.startswith("_") and not name.endswith("__")}
+    assert set() == private - own
+
+
 def test_modules_are_short_and_maps_are_true() -> None:
     """A module over 300 lines is two; a room's map names each of its files once."""
     assert [] == [
@@ -157,7 +181,7 @@ def test_all_is_the_truth() -> None:
         ("import tbloom.errors, tbloom.window, tbloom.items", {"redis", "asyncio"}),
         ("from tbloom import LocalBloom; assert LocalBloom().add('a')", {"redis", "asyncio"}),
         ("from tbloom import AsyncLocalBloom", {"redis"}),
-        ("from tbloom import TimeBloom", {"numpy", "pyroaring", "isal", "lmdb", "rich"}),
+        ("from tbloom import TimeBloom", {"numpy", "pyroaring", "isal", "sqlite3", "rich"}),
     ],
 )
 def test_a_process_imports_only_what_it_uses(script: str, unused: set[str]) -> None:

@@ -14,7 +14,7 @@ from scrapy.settings import Settings
 
 from tbloom import AsyncTimeBloom, TimeBloom
 from tbloom.engine.urls import without_secrets
-from tbloom.scrapy.dupefilter.options import read_options
+from tbloom.scrapy.options import read_options
 from tests.helpers.commands import tbloom
 
 #: Each piece of a password has it, wherever a URL is cut.

@@ -24,7 +24,7 @@ from tbloom import ConfigError, DistinctCounter
 from tbloom.scrapy import DistinctCounts
 from tbloom.scrapy.counts.counters import KINDS
 from tbloom.scrapy.counts.extension import MAX_PENDING
-from tbloom.scrapy.dupefilter.options import read_options
+from tbloom.scrapy.options import read_options
 from tests.helpers.proxy import LossyProxy
 from tests.helpers.schedulers import ADDON, SCRAPY, UNREACHABLE, refusal
 

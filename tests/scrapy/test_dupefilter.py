@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 import redis
-from scrapy import Request
-from scrapy.utils.request import RequestFingerprinter
 
 from tbloom import TimeBloom
 from tests.helpers.proxy import LossyProxy
@@ -230,15 +228,3 @@ def test_the_log_says_when_the_project_overrules_the_add_on(crawl: Any) -> None:
     assert ["a"] == result["fetched"]
     assert "tbloom/new" not in result["stats"]
     assert "tbloom's add-on changes nothing" in result["log"]
-
-
-@pytest.mark.parametrize("settings", [SCRAPY, SETTINGS["add-on"]], ids=["scrapy", "add-on"])
-def test_the_stats_say_how_old_duplicates_are(
-    crawl: Any, url: str, name: str, site: str, settings: dict[str, Any]
-) -> None:
-    old = [RequestFingerprinter().fingerprint(Request(f"{site}{page}")) for page in "ab"]
-    with TimeBloom.from_url(url, name, capacity=1000) as seen:
-        seen.import_many(old, seen.info().slices[-3].label)
-    result = crawl("pages", {**settings, "TBLOOM_SEEN_AGES": True}, ["a", "b", "c", "c"])
-    ages = {key: value for key, value in result["stats"].items() if "seen_ages" in key}
-    assert {"tbloom/seen_ages/2": 2, "tbloom/seen_ages/0": 1} == ages

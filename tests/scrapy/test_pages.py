@@ -30,10 +30,10 @@ from tbloom import ConfigError, ConfigMismatch
 from tbloom.errors import StoreLocked, TBloomError
 from tbloom.pages import Page, PageStore, calendar
 from tbloom.scrapy import PageCacheStorage, ScrapyRedisFingerprinter
-from tbloom.scrapy.dupefilter.options import read_options
+from tbloom.scrapy.errorline import error_line
+from tbloom.scrapy.options import read_options
 from tbloom.scrapy.pages import responses, shared
 from tbloom.scrapy.pages.addresses import KEY, PLAIN, url_of
-from tbloom.scrapy.remedies import explain
 from tbloom.scrapy.settings import PAGES
 from tests.helpers import cachesite
 from tests.helpers.cached import DOCUMENTATION, OURS, THEIRS, Opened, a_crawl, comparable, run
@@ -512,7 +512,7 @@ def test_other_slices_than_the_stores_are_refused(tmp_path: Path) -> None:
     with Opened(tmp_path, **SLICES), pytest.raises(ConfigMismatch) as caught:
         Opened(tmp_path, **other)
     expected = "TBLOOM_PAGES_SLICES is 8, the page store has 7: another TBLOOM_PAGES_PATH, or 7"
-    assert expected == explain(caught.value, Settings(other), PAGES)
+    assert expected == error_line(caught.value, Settings(other), PAGES)
     with pytest.raises(ConfigMismatch):
         Opened(tmp_path, **SLICES, TBLOOM_TIMEZONE="Asia/Tokyo")
     with Opened(tmp_path, TBLOOM_TIMEZONE="Asia/Tokyo") as opened:  # the filter's
@@ -619,8 +619,7 @@ def test_every_store_allows_the_settings_of_the_cache() -> None:
 
 WITHOUT = """
 import sys
-for name in ("isal", "lmdb"):
-    sys.modules[name] = None
+sys.modules["isal"] = None
 from tbloom.scrapy import *
 from scrapy.utils.misc import load_object
 print(DupeFilter.__name__)

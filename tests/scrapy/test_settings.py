@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scrapy.settings import Settings
 
 from tbloom import ConfigError, TimeBloom
-from tbloom.scrapy.dupefilter.options import read_options
+from tbloom.scrapy.options import read_options
 from tbloom.scrapy.settings import KNOWN
 from tests.helpers.hostile import anything, refused
 from tests.helpers.schedulers import SCRAPY, refusal
@@ -44,7 +44,6 @@ def message(wrong: dict[str, Any]) -> str:
         ({"TBLOOM_KEY": "{a}"}, "TBLOOM_KEY: expected a str that is not empty and has no braces"),
         ({"TBLOOM_SHARDS": 0}, "TBLOOM_SHARDS: expected a whole number from 1 to 16384"),
         ({"TBLOOM_GROW": "maybe"}, "TBLOOM_GROW: expected True or False, got 'maybe'"),
-        ({"TBLOOM_SEEN_AGES": "maybe"}, "TBLOOM_SEEN_AGES: expected True or False, got 'maybe'"),
         ({"TBLOOM_TAKE_OVER": "maybe"}, "TBLOOM_TAKE_OVER: expected True or False, got 'maybe'"),
         ({"TBLOOM_CACHE_SIZE": -1}, "TBLOOM_CACHE_SIZE: expected a whole number"),
         ({"TBLOOM_SLICE": 4}, "TBLOOM_SLICE: expected TBLOOM_SLICES (there is no TBLOOM_SLICE), got"),

@@ -18,9 +18,9 @@ from scrapy.utils.request import RequestFingerprinter
 from tbloom import ConfigMismatch, TimeBloom
 from tbloom.scrapy import DupeFilter, ScrapyRedisFingerprinter
 from tbloom.scrapy.connection import address_of, make_client
-from tbloom.scrapy.dupefilter.options import read_options
-from tbloom.scrapy.dupefilter.start import FingerprinterNote, look_at
-from tbloom.scrapy.remedies import explain
+from tbloom.scrapy.dupefilter.summary import FingerprinterNote, summarize
+from tbloom.scrapy.errorline import error_line
+from tbloom.scrapy.options import read_options
 from tests.helpers.commands import tbloom
 from tests.helpers.schedulers import ADDON, SCRAPY
 
@@ -36,11 +36,14 @@ def said(result: dict[str, Any], level: str) -> list[str]:
     return [line.split(":", 2)[2] for line in lines]
 
 
-def test_without_its_extra_it_names_the_extra() -> None:
-    """Where Scrapy is there, and scrapy-redis is not."""
-    script = "import sys; sys.modules['scrapy_redis'] = None; import tbloom.scrapy"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)  # noqa: PLW1510
-    assert "tbloom.scrapy needs scrapy_redis: pip install 'tbloom[scrapy]'" in done.stderr
+def test_it_needs_scrapy_and_not_scrapy_redis() -> None:
+    """An import without Scrapy names the extra; without scrapy-redis, an add-on and a dupefilter are there."""
+    script = "import sys; sys.modules[%r] = None; from tbloom.scrapy import Addon, DupeFilter"
+    words = [sys.executable, "-c"]
+    done = subprocess.run([*words, script % "scrapy_redis"], capture_output=True, text=True)  # noqa: PLW1510
+    assert (0, "") == (done.returncode, done.stderr)
+    done = subprocess.run([*words, script % "scrapy"], capture_output=True, text=True)  # noqa: PLW1510
+    assert "tbloom.scrapy needs Scrapy: pip install 'tbloom[scrapy]'" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -87,11 +90,11 @@ def test_the_line_of_a_filter_of_every_kind(
     expected = expected.replace("PATH", str(tmp_path))
     crawls = Settings({"REDIS_URL": url, "TBLOOM_KEY": name, **settings})
     with read_options(crawls, "shop").seen as seen:
-        start = look_at(seen)
+        start = summarize(seen)
         assert start.text.startswith(f"filter {name!r}: ")
         assert expected in start.text
         seen.add("a")
-        start = look_at(seen)
+        start = summarize(seen)
         assert not start.is_new
         assert " 1 of 1,000,000 items" in start.text
         assert "MB, existing, " in start.text
@@ -107,7 +110,7 @@ def test_the_size_is_that_of_info(url: str, name: str) -> None:
     info = seen.info()
     assert info.slices[-1].parts > 1
     held = f"{info.items:,} of 100 items today, {info.bytes / 2**20:.1f} MB, existing"
-    assert held in look_at(seen).text
+    assert held in summarize(seen).text
 
 
 @pytest.mark.parametrize(
@@ -140,7 +143,7 @@ def test_the_address_has_no_password(settings: dict[str, Any], address: str) -> 
 def test_a_server_that_is_not_there_is_called_by_its_setting(
     settings: dict[str, Any], named: str
 ) -> None:
-    assert f"{named}: away" == explain(redis.ConnectionError("away"), Settings(settings))
+    assert f"{named}: away" == error_line(redis.ConnectionError("away"), Settings(settings))
 
 
 def test_a_key_of_another_program_is_called_by_the_setting_of_the_filter(
@@ -150,7 +153,7 @@ def test_a_key_of_another_program_is_called_by_the_setting_of_the_filter(
     settings = Settings({"REDIS_URL": url, "TBLOOM_KEY": name})
     with pytest.raises(redis.ResponseError) as error:
         read_options(settings, "shop").seen.contains("a")
-    assert explain(error.value, settings).startswith("TBLOOM_KEY: WRONGTYPE key '{")
+    assert error_line(error.value, settings).startswith("TBLOOM_KEY: WRONGTYPE key '{")
 
 
 @pytest.mark.parametrize(
@@ -172,7 +175,7 @@ def test_a_mismatch_names_the_settings_and_the_remedy(
     settings.setdict({key: value for key, value in ours.items() if value is not None})
     with pytest.raises(ConfigMismatch) as error:
         read_options(settings, "shop").seen.contains("a")
-    assert explain(error.value, settings).startswith(
+    assert error_line(error.value, settings).startswith(
         expected.replace("NAME", name).replace("SERVER", url)
     )
 
@@ -181,7 +184,7 @@ def test_the_remedy_can_be_pasted_into_a_shell() -> None:
     error = ConfigMismatch("the news", {"slices": (3, 7)}, "")
     host = Settings({"REDIS_HOST": "h", "REDIS_PARAMS": {"password": "secret"}})
     remedy = "`tbloom reconfigure 'the news' --slices 7 --url redis://h:6379/0`"
-    assert remedy in explain(error, host)
+    assert remedy in error_line(error, host)
 
 
 def test_the_fingerprinter_stays_with_what_is_in_the_filter(

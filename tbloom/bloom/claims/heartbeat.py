@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from asyncio import sleep
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from threading import Event
 from typing import Any
 from weakref import WeakMethod
@@ -21,19 +21,14 @@ _SOONER = 5
 
 def run_in_thread(method: WeakMethod[Callable[[], None]], closed: Event, interval: float) -> None:
     """Calls the method every ``interval`` seconds, until its object is closed or gone."""
-    pause, failing = min(_FIRST, interval), False
-    while not closed.wait(pause):
-        send = method()
-        if send is None:
-            return
+    pauses = _pauses(interval)
+    pause = next(pauses)
+    while not closed.wait(pause) and (send := method()) is not None:
         try:
             send()
+            pause = pauses.send(None)
         except Exception as error:  # noqa: BLE001 - the next one may succeed
-            _log(error, failing)
-            failing = True
-        else:
-            failing = False
-        pause = interval / _SOONER if failing else interval
+            pause = pauses.send(error)
         del send
 
 
@@ -41,23 +36,24 @@ async def run_in_task(
     method: WeakMethod[Callable[[], Coroutine[Any, Any, None]]], interval: float
 ) -> None:
     """Awaits the method every ``interval`` seconds, until its object is gone."""
-    pause, failing = min(_FIRST, interval), False
-    while True:
-        await sleep(pause)
-        send = method()
-        if send is None:
-            return
+    pauses = _pauses(interval)
+    await sleep(next(pauses))
+    while (send := method()) is not None:
         try:
             await send()
+            pause = pauses.send(None)
         except Exception as error:  # noqa: BLE001 - the next one may succeed
-            _log(error, failing)
-            failing = True
-        else:
-            failing = False
-        pause = interval / _SOONER if failing else interval
+            pause = pauses.send(error)
         del send
+        await sleep(pause)
 
 
-def _log(error: Exception, failing: bool) -> None:  # noqa: FBT001 - a state, not an option
-    if not failing:
-        logger.warning("a heartbeat failed; until one succeeds, claims may be lost: %s", error)
+def _pauses(interval: float) -> Generator[float, Exception | None]:
+    """The pause (s) before each heartbeat; is sent the last one's error. Logs the first of several errors."""
+    error, is_failing = (yield min(_FIRST, interval)), False
+    while True:
+        if error and not is_failing:
+            logger.warning("a heartbeat failed; until one succeeds, claims may be lost: %s", error)
+        # An error refers to the filter object.
+        is_failing, error = error is not None, None
+        error = yield interval / _SOONER if is_failing else interval

@@ -83,9 +83,7 @@ class Claims(BeginsAnew):
                 _CLAIM,
                 (keys.config(shard), keys.layout(shard), *self.keys_of(shard), *parts.keys),
                 (
-                    calls.config.stored,
-                    calls.begins,
-                    calls.ends,
+                    *calls.current,
                     calls.expires_at(shard),
                     calls.agreed(batch),
                     of_shard.layout.version,

@@ -1,6 +1,7 @@
 """The content of a WARC file of any tool: plain, in gzip members or zstd frames, or compressed as a whole.
 
-Read here, not with warcio: that ends at the first damage, refuses one gzip over all, and has no limits.
+Read here, and not with warcio (1.8) or FastWARC (2.0): both end at the first damaged member. warcio refuses one gzip over
+all, and FastWARC returns a record that is cut like any other.
 """
 
 from __future__ import annotations
@@ -59,6 +60,8 @@ class _Format(NamedTuple):
 
 
 _GZIP, _ZSTD = b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd"
+#: A frame with the dictionary of all others (Zstandard Compression for WARC Files 1.0).
+_DICTIONARY = b"\x5d\x2a\x4d\x18"
 _FORMATS = (
     _Format(_Plain, (_WARC,), re.compile(rb"WARC/[01]\.\d{1,2}\r?\n")),
     _Format(
@@ -85,6 +88,9 @@ class Content:
         #: Bytes that the next read asks for; bytes that were read again.
         self._ahead, self._again = _READ, 0
         self._more(len(_WARC))
+        if self._raw.startswith(_DICTIONARY):
+            why = "it is compressed with a Zstandard dictionary (frame 0x184D2A5D), which is not supported: "
+            raise Damaged(f"{why}decompress it with zstd first")
         found = next((one for one in _FORMATS if self._raw.startswith(one.starts)), None)
         if found is None:
             raise Damaged("it does not begin like one")

@@ -10,8 +10,12 @@ from tbloom.pages.exchange.content import BLANK_LINE
 from tbloom.pages.exchange.importing import Skipped
 from tbloom.pages.members import Damaged
 from tbloom.pages.page import Page, Pairs, as_fields
-from tbloom.pages.record import KEY, MAX_BLOCK, MAX_HEAD, ORIGINAL
+from tbloom.pages.record import KEY, MAX_HEAD, ORIGINAL, is_digest
 
+#: The kind of a page whose body is longer than is wanted.
+TOO_LONG = "longer than max_body"
+#: Answers that have not the whole page, or nothing of it.
+_PARTIAL = {206, 304}
 #: The numbers of lengths are shorter.
 _DIGITS = 18
 #: The characters of a wrong value that an error shows.
@@ -27,8 +31,8 @@ _DATE = re.compile(r"(\d{4}-\d\d-\d\d(?:T\d\d:\d\d(?::\d\d)?)?)(?:\.(\d+))?Z?", 
 _STATUS = re.compile(rb"HTTP/[\d.]+[ \t]+(\d{3})\b")
 #: A chunk of a body begins; the chunk ends. Either may be cut.
 _CHUNK, _CHUNK_END = (
-    re.compile(rb"0*([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?(?:\r?\n|\r?\Z)"),
-    re.compile(rb"\r?\n|\r?\Z"),
+    re.compile(rb"0*([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?(?:\r\n|\r?\Z)"),
+    re.compile(rb"\r\n|\r?\Z"),
 )
 
 
@@ -60,8 +64,14 @@ class Fields:
         url = self.get("WARC-Target-URI")
         return url[1:-1] if url.startswith("<") and url.endswith(">") else url
 
-    def skipped(self) -> Skipped | None:
-        """The reason why it can't be a page; None: it may be one."""
+    @property
+    def concurrent(self) -> list[str]:
+        """The ID of the record, and of those of the same request and response."""
+        names = {"warc-record-id", "warc-concurrent-to"}
+        return [value for name, value in self.pairs if name.lower() in names and value]
+
+    def skipped(self, max_body: int) -> Skipped | None:
+        """The reason why it can't be a page with a body of so many bytes; None: it may be one."""
         kind = self.get("WARC-Type").lower()
         if kind != "response":
             return Skipped(kind if kind in _KINDS else "other")
@@ -69,18 +79,18 @@ class Fields:
             return Skipped("not HTTP")
         if self.get("WARC-Segment-Number"):
             return Skipped("in several records")
-        if self.length > MAX_BLOCK:
-            return Skipped("refused: body")
-        return None
+        return Skipped(TOO_LONG) if self.length > max_body + MAX_HEAD else None
 
 
-def page_of(fields: Fields, block: bytes, *, is_ours: bool) -> Page | Skipped:
-    """The page of a record; ``is_ours``: tbloom wrote it. Raises Damaged."""
+def page_of(fields: Fields, block: bytes, max_body: int, *, is_ours: bool) -> Page | Skipped:
+    """The page of a record, with a body of at most ``max_body`` bytes; ``is_ours``: tbloom wrote it. Raises Damaged."""
     interim = None if is_ours else _INTERIM.match(block)
     start = interim.end() if interim else 0
     status = _STATUS.match(block, start)
     if status is None:
         return Skipped("not HTTP")
+    if not is_ours and int(status[1]) in _PARTIAL:
+        return Skipped(f"status {int(status[1])}")
     blank = BLANK_LINE.search(block, start)
     begin = blank.end() if blank else len(block)
     if begin - start > MAX_HEAD:  # its parts would take far more memory
@@ -91,7 +101,9 @@ def page_of(fields: Fields, block: bytes, *, is_ours: bool) -> Page | Skipped:
         name.lower() == "transfer-encoding" and "chunked" in value.lower()
         for name, value in headers
     ):
-        body = without_chunks(body)
+        body = without_chunks(body, fields.get("WARC-Payload-Digest"))
+    if len(body) > max_body:
+        return Skipped(TOO_LONG)
     if is_ours:
         headers = tuple((name.removeprefix(ORIGINAL), value) for name, value in headers)
     try:
@@ -110,23 +122,28 @@ def _time(date: str) -> datetime:
     return datetime.fromisoformat(found[1]).replace(microsecond=micros, tzinfo=timezone.utc)
 
 
-def without_chunks(body: bytes) -> bytes:
-    """A body without the lengths of its chunks, also where it is cut; as it is where it has no chunks."""
+def without_chunks(body: bytes, digest: str) -> bytes:
+    """A body without the lengths of its chunks, also where it is cut; as it is where a tool has removed them.
+
+    What only looks like chunks has no last one. Then the digest may tell. (Of a body with chunks, some tools write the
+    digest with their lengths, and others without.)
+    """
     parts: list[bytes] = []
-    at = 0
-    while at < len(body):
+    at, size = 0, -1
+    while at < len(body) and size:
         chunk = _CHUNK.match(body, at)
         if chunk is None or not (parts or chunk[0].endswith(b"\n")):
             return body
-        if not (size := int(chunk[1], 16)):
-            break
+        size = int(chunk[1], 16)
         at = chunk.end() + size
         parts.append(body[chunk.end() : at])
         end = _CHUNK_END.match(body, at)
-        if end is None:
+        if size and end is None:
             return body
-        at = end.end()
-    return b"".join(parts)
+        at = end.end() if end else at
+    joined = b"".join(parts)
+    is_cut = size != 0
+    return body if is_cut and joined != body and is_digest(digest, body) else joined
 
 
 def _pairs(head: bytes, encoding: str) -> Pairs:

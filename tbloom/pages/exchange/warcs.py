@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,19 +17,26 @@ from tbloom.pages.exchange.content import Content
 from tbloom.pages.exchange.importing import DAMAGED, PagesImported, Skipped, import_pages
 from tbloom.pages.exchange.responses import Fields
 from tbloom.pages.members import Damaged
-from tbloom.pages.page import Page, fingerprint_of
+from tbloom.pages.page import MAX_BYTES, Page, fingerprint_of
 from tbloom.pages.segments import Found
 from tbloom.pages.sync import PageStore
 
 _OURS = f"software: {record.SOFTWARE}".encode()
 #: The longest warcinfo that is read.
 _MAX_INFO = 1 << 16
+#: The longest body that is imported, if nothing else is said.
+MAX_BODY = 1 << 27
+#: Bytes of a request in which its method stands.
+_METHOD_BYTES = 32
+#: Requests that are remembered: the response is near.
+_REQUESTS = 100
 
 
 def import_warc(
     store: PageStore,
     *files: str | os.PathLike[str] | BinaryIO,
     progress: Callable[[int, int | None], object] | None = None,
+    max_body: int = MAX_BODY,
 ) -> PagesImported:
     """Stores the pages of WARC files, except those that the store has, fetched at the same time or later.
 
@@ -37,10 +45,12 @@ def import_warc(
     :param files: paths, or files opened to read bytes; compressed with gzip or zstd, or not.
     :param progress: called from time to time with the number of bytes that are done, and their total; None where it is
         not known.
+    :param max_body: pages with a longer body (in bytes) are skipped, and counted; 128 MB. Their content is not kept in
+        memory.
     :raises ConfigError: where one is no WARC file; then nothing has changed.
     :raises OSError: where one can't be read, or the disk is full.
     """
-    return import_pages(store, WarcFiles(files), progress)
+    return import_pages(store, WarcFiles(files, max_body), progress)
 
 
 class WarcFiles:
@@ -51,12 +61,17 @@ class WarcFiles:
 
     unit = "bytes"
 
-    def __init__(self, files: Iterable[str | os.PathLike[str] | BinaryIO]) -> None:
+    def __init__(
+        self, files: Iterable[str | os.PathLike[str] | BinaryIO], max_body: int = MAX_BODY
+    ) -> None:
         """Opens each file once.
 
         :raises ConfigError: where one is no WARC file.
         :raises OSError: where one can't be read.
         """
+        if not isinstance(max_body, int) or isinstance(max_body, bool) or max_body < 0:
+            raise ConfigError("max_body", max_body, "a whole number of bytes")
+        self._max_body = min(max_body, MAX_BYTES)
         self._files = [_File(one) for one in files]
         self.name = (
             self._files[0].name if len(self._files) == 1 else f"{len(self._files)} WARC files"
@@ -77,7 +92,7 @@ class WarcFiles:
         for file in self._files:
             with file.opened() as content:
                 self._content = content
-                yield from _Reader(file, content, self._deletions)
+                yield from _Reader(file, content, self._deletions, self._max_body).pages()
                 self._before, self._content = self.done, None
 
 
@@ -152,13 +167,35 @@ def _is_segment(path: Path) -> bool:
 class _Reader:
     """The pages of a file, and what is skipped."""
 
-    def __init__(self, file: _File, content: Content, deletions: _Deletions) -> None:
+    def __init__(self, file: _File, content: Content, deletions: _Deletions, max_body: int) -> None:
         self._file, self._content, self._deletions = file, content, deletions
+        self._max_body = max_body
         #: The IDs of those warcinfo records that tbloom wrote.
         self._ours: set[str] = set()
+        #: True for a GET: the last requests, by their IDs and those of their responses.
+        self._requests: OrderedDict[str, bool] = OrderedDict()
 
-    def __iter__(self) -> Iterator[Page | Skipped]:
+    def pages(self) -> Iterator[Page | Skipped]:
+        """The answers to GET, and what is skipped. A request stands before its response, or behind it."""
+        waiting: tuple[Fields, Page] | None = None
+        for fields, found in self._records():
+            if isinstance(found, Page) and fields is not None:
+                if waiting is not None:
+                    yield self._answered(*waiting)
+                waiting = fields, found
+            else:
+                yield found
+        if waiting is not None:
+            yield self._answered(*waiting)
+
+    def _answered(self, fields: Fields, page: Page) -> Page | Skipped:
+        """The page, if no request is known that is no GET."""
+        known = [self._requests[one] for one in fields.concurrent if one in self._requests]
+        return page if all(known) else Skipped("not GET")
+
+    def _records(self) -> Iterator[tuple[Fields | None, Page | Skipped]]:
         while True:
+            fields = None
             try:
                 if (head := self._content.head()) is None:
                     return
@@ -166,39 +203,48 @@ class _Reader:
                 block = self._block(fields)
                 self._content.end()
             except Damaged as error:
-                yield self._damaged(error)
+                yield fields, self._damaged(error)
                 if not self._content.resume():
                     return
                 continue
             try:
-                yield block if isinstance(block, Skipped) else self._page(fields, block)
+                found = block if isinstance(block, Skipped) else self._page(fields, block)
             except Damaged as error:  # of this page only: the next record begins here
-                yield self._damaged(error)
+                found = self._damaged(error)
+            del block  # a copy of the page
+            yield fields, found
 
     def _damaged(self, error: Damaged) -> Skipped:
         return Skipped(DAMAGED, f"{self._file.name}: at {self._content.place}: {error}")
 
     def _block(self, fields: Fields) -> bytes | Skipped:
         """What the fields describe, if it may be a page; else it is passed over."""
-        skipped = fields.skipped()
+        skipped = fields.skipped(self._max_body)
         if skipped is None:
             block = self._content.block(fields.length)
             digest = fields.get("WARC-Block-Digest")
             if not self._content.has_checksums and record.is_digest(digest, block) is False:
                 raise Damaged("its digest is that of other bytes")
             return block
-        if skipped.kind == "warcinfo" and fields.length < _MAX_INFO:
-            block = self._content.block(fields.length)
+        length = fields.length
+        if skipped.kind == "warcinfo" and length < _MAX_INFO:
+            block = self._content.block(length)
             if any(line.startswith(_OURS) for line in block.splitlines()):
                 self._ours.add(fields.get("WARC-Record-ID"))
-        else:
-            self._content.skip(fields.length)
+            return skipped
+        if skipped.kind == "request":
+            start = self._content.block(min(length, _METHOD_BYTES))
+            length -= len(start)
+            self._requests.update(dict.fromkeys(fields.concurrent, start.startswith(b"GET ")))
+            while len(self._requests) > _REQUESTS:
+                self._requests.popitem(last=False)
+        self._content.skip(length)
         return skipped
 
     def _page(self, fields: Fields, block: bytes) -> Page | Skipped:
         sequence = fields.get(record.SEQUENCE)
         is_ours = bool(sequence) or fields.get("WARC-Warcinfo-ID") in self._ours
-        page = responses.page_of(fields, block, is_ours=is_ours)
+        page = responses.page_of(fields, block, self._max_body, is_ours=is_ours)
         if isinstance(page, Page) and self._deletions.has(self._file.path, page, sequence):
             return Skipped("deleted")
         return page

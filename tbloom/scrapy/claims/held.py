@@ -26,9 +26,16 @@ class HeldRequests:
         self.handed_over = False
         self._next_number = itertools.count()
 
-    def add(self, request: Request, fingerprints: tuple[str, ...], *, queued: bool) -> None:
+    def add(
+        self,
+        request: Request,
+        fingerprints: tuple[str, ...],
+        *,
+        queued: bool,
+        deaths: int | None = None,
+    ) -> None:
         """A request has been claimed. ``queued``: it enters the queue; else it has come out of it."""
-        claim = RequestClaim(self._seen.session, next(self._next_number), fingerprints)
+        claim = RequestClaim(self._seen.session, next(self._next_number), fingerprints, deaths)
         claim.write(request)
         self.numbers[fingerprints[0]] = claim.number
         if queued:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -11,8 +12,8 @@ from redis import RedisError
 from tbloom import Claim
 from tbloom.errors import FilterFull, TBloomError
 from tbloom.scrapy.claims.held import HeldRequests
-from tbloom.scrapy.claims.outcomes import Outcomes, busy
-from tbloom.scrapy.claims.requests import RequestClaim, note_text
+from tbloom.scrapy.claims.requests import Note, RequestClaim, note_text
+from tbloom.scrapy.claims.results import PageResults, busy
 from tbloom.scrapy.claims.takeover import TakeOver
 from tbloom.scrapy.crawler import count, fingerprint
 from tbloom.scrapy.meta import CLAIM, WITHIN
@@ -52,7 +53,7 @@ class InFlight:
         self._take_over = TakeOver(crawler, seen, self._schedule) if take_over else None
         #: By the first fingerprint: the requests that Scrapy has taken out of the queue and still processes.
         self._running: dict[str, Request] = {}
-        self._outcomes = Outcomes()
+        self._results = PageResults()
         #: The request that is just being taken over.
         self._taken: Request | None = None
 
@@ -64,11 +65,14 @@ class InFlight:
         before = RequestClaim.of(request)
         request.meta.pop(CLAIM, None)  # copied from another request, unless this one was redirected
         if before is None or not self._held.has(before) or "redirect_urls" not in request.meta:
-            return self._claim(request, (own,), "")
-        if own in before.fingerprints:  # redirected to itself, as for a new cookie
+            return self._claim(request, (own,))
+        if own == before.fingerprints[0]:  # redirected to itself, as for a new cookie
             before.write(request)
+            self._queue_again(before)
             return Claim.NEW
-        answer = self._claim(request, (own, *before.fingerprints), "")
+        if own in before.fingerprints:  # a loop
+            return Claim.SEEN
+        answer = self._claim(request, (own, *before.fingerprints))
         self._forget(before)
         if answer is not Claim.NEW:  # the claim on the target covers this page
             self._try("marked", lambda: self._seen.commit_many(before.items))
@@ -91,12 +95,16 @@ class InFlight:
         if claim is None or request is self._taken or not request.dont_filter:
             return  # the dupefilter will be asked
         if self._held.has(claim) and self._held.belongs_to(request, claim):
-            self._running.pop(claim.fingerprints[0], None)
-            self._held.hand_over(claim)
+            self._queue_again(claim)
             return
         request.meta.pop(CLAIM)
         if self._hex(request) in claim.fingerprints and not self._held.has(claim):
-            self._claim(request, claim.fingerprints, "")  # tried again after its release
+            self._claim(request, claim.fingerprints)  # tried again after its release
+
+    def _queue_again(self, claim: RequestClaim) -> None:
+        """A request that Scrapy was processing enters the queue once more."""
+        self._running.pop(claim.fingerprints[0], None)
+        self._held.hand_over(claim)
 
     def admit(self, request: Request) -> bool:
         """A request has come out of the queue: returns True if it is to be fetched.
@@ -117,6 +125,15 @@ class InFlight:
         elif not self._held.has(claim):  # a copy came out of the queue before
             request.meta.pop(CLAIM)
             return request.dont_filter
+        elif (
+            claim.deaths is not None
+        ):  # it was taken over: if it ends this crawler too, that counts
+            first, text = (
+                bytes.fromhex(claim.fingerprints[0]),
+                self._note_of_running(request, claim),
+            )
+            again = partial(self._seen.claim_many, [first], None, [text], self._seen.session)
+            self._try("noted", again)
         claim = RequestClaim.of(request) or claim
         self._running[claim.fingerprints[0]] = request
         own = self._hex(request)
@@ -140,12 +157,12 @@ class InFlight:
         ``settle`` marks or releases the page once Scrapy has processed all that the callback has yielded.
         """
         if page := self._page_of(request):
-            self._outcomes.add(page, well=well)
+            self._results.add(page, well=well)
 
     def awaits(self, request: Request, items: int) -> None:
         """Adds to the number of the page's items that the pipelines still have."""
         if page := self._page_of(request):
-            self._outcomes.awaits(page, items)
+            self._results.awaits(page, items)
 
     def _page_of(self, request: Request) -> str:
         """The page's first fingerprint; "" if the crawl has not claimed it."""
@@ -169,12 +186,12 @@ class InFlight:
         items, pages = [], 0
         for first in self._running.keys() - busy(engine, engine.scraper.slot):
             request = self._running.pop(first)
-            claim, went_well = self._held.of(request), self._outcomes.take(first)
+            claim, went_well = self._held.of(request), self._results.take(first)
             if claim and went_well:
                 items += claim.items
                 pages += 1
                 self._forget(claim)
-            elif claim and self._outcomes.may_try_again(first):
+            elif claim and self._results.may_try_again(first):
                 self.failed(request)
         if items and self._try("marked", lambda: self._seen.commit_many(items)):
             count(self._crawler, "tbloom/done", pages)
@@ -185,7 +202,7 @@ class InFlight:
         if engine is None or not engine.spider_is_idle():
             return True  # another handler of the signal has found something to do
         self.settle()
-        self._release(filter(self._outcomes.may_try_again, self._held.numbers))
+        self._release(filter(self._results.may_try_again, self._held.numbers))
         try:
             # A process that shares the queue has lost what is left of it.
             if self._held.handed_over:
@@ -193,13 +210,19 @@ class InFlight:
                 self._seen.end_session()
             take_over = self._take_over
             return not take_over or (not take_over.take() and take_over.are_all_alive())
-        except RedisError:
-            return True
+        except (RedisError, TBloomError) as error:
+            self._meet(error, "looked for")
+            return not self._end.has_begun
 
     def release_all(self) -> None:
         """Releases all claims."""
         self._release(self._held.numbers)
         self._running.clear()
+
+    @property
+    def given_up(self) -> int:
+        """Number of requests that have ended too many crawlers."""
+        return self._take_over.given_up if self._take_over else 0
 
     def _release(self, fingerprints: Iterable[str]) -> None:
         items = [bytes.fromhex(first) for first in fingerprints]
@@ -209,16 +232,22 @@ class InFlight:
             for item in items:
                 del self._held.numbers[item.hex()]
 
-    def _claim(self, request: Request, fingerprints: tuple[str, ...], previous_owner: str) -> Claim:
-        item, text = bytes.fromhex(fingerprints[0]), self._note(request, fingerprints)
+    def _claim(self, request: Request, fingerprints: tuple[str, ...]) -> Claim:
+        """Claims a request that is about to enter the queue."""
+        answer = self._ask(request, fingerprints, self._note(request, fingerprints), "")
+        if answer is Claim.NEW:
+            self._held.add(request, fingerprints, queued=True)
+        return answer
+
+    def _ask(
+        self, request: Request, fingerprints: tuple[str, ...], note: str, previous_owner: str
+    ) -> Claim:
+        item, within = bytes.fromhex(fingerprints[0]), request.meta.get(WITHIN)
         try:
-            answer = self._seen.claim(item, request.meta.get(WITHIN), text, previous_owner)
+            return self._seen.claim(item, within, note, previous_owner)
         except (RedisError, FilterFull):
             self._running.clear()  # their links may be lost: they are not done, and left to the next crawl
             raise
-        if answer is Claim.NEW:
-            self._held.add(request, fingerprints, queued=not previous_owner)
-        return answer
 
     def _note(self, request: Request, fingerprints: tuple[str, ...]) -> str:
         return note_text(self._crawler, request, fingerprints) if self._take_over else ""
@@ -227,23 +256,32 @@ class InFlight:
         """Claims a request that perhaps another process has put into the queue."""
         guesses = self._seen.circuit.answers
         try:
-            answer = self._claim(request, claim.fingerprints, claim.session)
+            note = self._note_of_running(request, claim)
+            answer = self._ask(request, claim.fingerprints, note, claim.session)
         except RedisError:
             self._end.begin()
             if not self._seen.circuit.is_open:
                 raise
             return False
+        if answer is Claim.NEW:
+            self._held.add(request, claim.fingerprints, queued=False, deaths=claim.deaths)
         if self._seen.circuit.answers > guesses:
             return True  # only Redis knows who else has it
         if claim.session != self._seen.session:
             count(self._crawler, f"tbloom/handed_over/{answer.value}")
         return answer is Claim.NEW
 
-    def _schedule(self, request: Request, fingerprints: tuple[str, ...]) -> None:
+    def _note_of_running(self, request: Request, claim: RequestClaim) -> str:
+        deaths = 0 if claim.deaths is None else claim.deaths + 1
+        return (
+            note_text(self._crawler, request, claim.fingerprints, deaths) if self._take_over else ""
+        )
+
+    def _schedule(self, request: Request, note: Note) -> None:
         """Schedules a request that was taken over, and so is claimed already."""
         engine = self._crawler.engine
         assert engine is not None  # noqa: S101 - the crawl is running
-        self._held.add(request, fingerprints, queued=True)
+        self._held.add(request, note.fingerprints, queued=True, deaths=note.deaths)
         self._taken = request
         try:
             engine.crawl(request)
@@ -254,7 +292,7 @@ class InFlight:
         first = claim.fingerprints[0]
         self._held.numbers.pop(first, None)
         self._running.pop(first, None)
-        self._outcomes.forget(first)
+        self._results.forget(first)
 
     def _try(self, what: str, call: Callable[[], object]) -> bool:
         """Makes a call that the crawl can do without; returns True if it succeeds."""
@@ -263,12 +301,16 @@ class InFlight:
         try:
             call()
         except (RedisError, TBloomError) as error:
-            if not self._seen.circuit.is_open:  # which the log has
-                logger.error("Requests could not be %s: %s", what, error)
-            if self._seen.circuit.on_error == "raise" or isinstance(error, TBloomError):
-                self._end.begin()
+            self._meet(error, what)
             return False
         return True
+
+    def _meet(self, error: RedisError | TBloomError, what: str) -> None:
+        """Logs an error, and ends the crawl where no policy says otherwise."""
+        if not self._seen.circuit.is_open:  # which the log has
+            logger.error("Requests could not be %s: %s", what, error)
+        if self._seen.circuit.on_error == "raise" or isinstance(error, TBloomError):
+            self._end.begin()
 
     def _hex(self, request: Request) -> str:
         return fingerprint(self._crawler, request).hex()

@@ -9,8 +9,9 @@ from scrapy import Request, signals
 from scrapy.exceptions import DontCloseSpider, IgnoreRequest, NotConfigured
 from scrapy.http import Response
 
+from tbloom.errors import ConfigError
 from tbloom.scrapy.claims.inflight import in_flight
-from tbloom.scrapy.crawler import is_trial
+from tbloom.scrapy.crawler import CrawlEnd, ends_before_start, is_trial
 from tbloom.scrapy.meta import CLAIM
 from tbloom.scrapy.settings import MARK
 
@@ -43,8 +44,19 @@ class DownloaderMiddleware(_Middleware):
 
     def __init__(self, crawler: Crawler) -> None:
         super().__init__(crawler)
+        crawler.signals.connect(self.opened, signals.spider_opened)
         crawler.signals.connect(self.scheduled, signals.request_scheduled)
         crawler.signals.connect(self.idle, signals.spider_idle)
+
+    def opened(self) -> None:
+        """Ends the crawl where the scheduler has made no dupefilter of ours."""
+        if self._crawler in in_flight or ends_before_start(self._crawler):
+            return
+        with CrawlEnd(self._crawler).ending_at_an_error():
+            settings = self._crawler.settings
+            scheduler, kind = settings["SCHEDULER"], settings["DUPEFILTER_CLASS"]
+            expected = f"'scheduled', because {scheduler} does not ask {kind}"
+            raise ConfigError(MARK.name, settings[MARK.name], expected)
 
     def process_request(self, request: Request) -> None:
         """Lets a request pass that is claimed here, or was never claimed."""

@@ -1,7 +1,8 @@
 """A claimed request: the claim that it carries in its meta, and the note from which another crawler restores it.
 
 The claim goes through queues, retries and redirects as ``[session, number, fingerprint, ...]``, with the
-fingerprints of all URLs of the request so far in hexadecimal. Redis keeps the note with the claim.
+fingerprints of all URLs of the request so far in hexadecimal, and ``deaths`` before them once the request has been
+taken over. Redis keeps the note with the claim.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ class RequestClaim(NamedTuple):
     session: str
     number: int
     fingerprints: tuple[str, ...]
+    #: How many crawlers died while they worked on it; None if none has taken it over.
+    deaths: int | None = None
 
     @classmethod
     def of(cls, request: Request) -> Self | None:
@@ -44,11 +47,14 @@ class RequestClaim(NamedTuple):
         session, number, *fingerprints = value
         if not isinstance(session, str) or not isinstance(number, int):
             return None
-        return cls(session, number, tuple(fingerprints)) if _are_hex(fingerprints) else None
+        deaths = fingerprints.pop(0) if isinstance(fingerprints[0], int) else None
+        claim = cls(session, number, tuple(fingerprints), deaths)
+        return claim if _are_hex(fingerprints) else None
 
     def write(self, request: Request) -> None:
         """Writes the claim into the request's meta."""
-        request.meta[CLAIM] = [self.session, self.number, *self.fingerprints]
+        deaths = [] if self.deaths is None else [self.deaths]
+        request.meta[CLAIM] = [self.session, self.number, *deaths, *self.fingerprints]
 
     @property
     def items(self) -> list[bytes]:
@@ -57,14 +63,16 @@ class RequestClaim(NamedTuple):
 
 
 class Note(NamedTuple):
-    """The request's fingerprints, how often it was taken over, and the request as JSON."""
+    """The request's fingerprints, how many crawlers have died of it if its crawler dies now, and the request as JSON."""
 
     fingerprints: tuple[str, ...]
-    taken: int
+    deaths: int
     request: str
 
     @classmethod
-    def of(cls, request: Request, fingerprints: tuple[str, ...], spider: Spider) -> Self | None:
+    def of(
+        cls, request: Request, fingerprints: tuple[str, ...], spider: Spider, deaths: int = 0
+    ) -> Self | None:
         """The request's note, or None if JSON can't carry it.
 
         With pickle, a client that can write to Redis could run code here.
@@ -88,21 +96,21 @@ class Note(NamedTuple):
                 return None
         except (TypeError, ValueError, RecursionError):
             return None  # the callback is not the spider's, or a value has another type
-        note = cls(fingerprints, 0, text)
+        note = cls(fingerprints, deaths, text)
         return note if len(note.text(spider)) <= _MAX_NOTE else None
 
     @classmethod
     def read(cls, text: str, spider: Spider) -> Self:
         """The note that the text holds. Raises ValueError if it holds none."""
         head, _, request = text.removeprefix(prefix(spider)).partition("\n")
-        taken, *fingerprints = head.split(" ")
-        if not taken.isdecimal() or not _are_hex(fingerprints):
+        deaths, *fingerprints = head.split(" ")
+        if not deaths.isdecimal() or not _are_hex(fingerprints):
             raise ValueError(f"not a note: {text[:100]!r}")
-        return cls(tuple(fingerprints), int(taken), request)
+        return cls(tuple(fingerprints), int(deaths), request)
 
     def text(self, spider: Spider) -> str:
         """The text that Redis keeps."""
-        return f"{prefix(spider)}{self.taken} {' '.join(self.fingerprints)}\n{self.request}"
+        return f"{prefix(spider)}{self.deaths} {' '.join(self.fingerprints)}\n{self.request}"
 
     def restore(self, spider: Spider) -> Request:
         """The request of the note. Raises ValueError if it can't be restored."""
@@ -121,10 +129,12 @@ class Note(NamedTuple):
             raise ValueError(f"not a request: {error}") from None
 
 
-def note_text(crawler: Crawler, request: Request, fingerprints: tuple[str, ...]) -> str:
+def note_text(
+    crawler: Crawler, request: Request, fingerprints: tuple[str, ...], deaths: int = 0
+) -> str:
     """The text of the request's note; empty if JSON can't carry it."""
     spider = spider_of(crawler)
-    note = Note.of(request, fingerprints, spider)
+    note = Note.of(request, fingerprints, spider, deaths)
     if note is None:
         count(crawler, "tbloom/not_noted")
     return note.text(spider) if note else ""

@@ -23,21 +23,23 @@ logger = logging.getLogger(__name__)
 _BATCH, _LOOK_SECONDS = 100, 10.0
 #: With this many waiting requests, the next look does not come sooner.
 _ENOUGH = 1000
-#: A request that has crashed this many crawlers is not tried again.
-_MAX_CRASHES = 5
+#: A request is given up once this many crawlers have died while they worked on it.
+_MAX_DEATHS = 5
 
 
 class TakeOver:
-    """Looks for requests of dead crawlers, and calls ``schedule`` with each and its fingerprints."""
+    """Looks for requests of dead crawlers, and calls ``schedule`` with each and its note."""
 
     def __init__(
         self,
         crawler: Crawler,
         seen: TimeBloom,
-        schedule: Callable[[Request, tuple[str, ...]], None],
+        schedule: Callable[[Request, Note], None],
     ) -> None:
         self._crawler, self._seen, self._schedule = crawler, seen, schedule
         self._next_look = 0.0
+        #: Number of requests that were given up.
+        self.given_up = 0
         #: The sessions without a heartbeat since this crawl became idle, and when each expires.
         self._silent: dict[str, int] | None = None
 
@@ -55,13 +57,12 @@ class TakeOver:
         self._next_look = time.monotonic() + pause
         taken = [(note, request) for note, request in map(self._read, texts) if note and request]
         if taken:
-            notes = [note._replace(taken=note.taken + 1) for note, _ in taken]
-            items = [bytes.fromhex(note.fingerprints[0]) for note in notes]
-            again = [note.text(spider) for note in notes]
+            items = [bytes.fromhex(note.fingerprints[0]) for note, _ in taken]
+            again = [note.text(spider) for note, _ in taken]
             self._seen.claim_many(items, notes=again, previous_owner=self._seen.session)
         for note, request in taken:
             count(self._crawler, "tbloom/taken_over")
-            self._schedule(request, note.fingerprints)
+            self._schedule(request, note)
         return bool(texts)
 
     def are_all_alive(self) -> bool:
@@ -79,9 +80,10 @@ class TakeOver:
         spider, note = spider_of(self._crawler), None
         try:
             note = Note.read(text, spider)
-            why: object = f"it has crashed {note.taken} crawlers"
-            if note.taken < _MAX_CRASHES:
+            why: object = f"{note.deaths} crawlers have died of it"
+            if note.deaths < _MAX_DEATHS:
                 return note, note.restore(spider)
+            self.given_up += 1
         except ValueError as error:
             why = error
         logger.error("A dead crawler's request can't be taken over: %s: %.200r", why, text)

@@ -75,7 +75,7 @@ class DistinctCounts:
         """Scrapy's constructor. A wrong setting, or counters with other parameters, ends the crawl at the start."""
         if is_trial(crawler):
             raise NotConfigured
-        with CrawlEnd(crawler).by_one_line(COUNTS):
+        with CrawlEnd(crawler).ending_at_an_error(COUNTS):
             counts = cls(crawler)
             counts._check()
             crawler.signals.connect(counts.response_received, signals.response_received)

@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING
 from redis import RedisError
 from scrapy import signals
 from scrapy.dupefilters import BaseDupeFilter
+from scrapy.utils.asyncio import create_looping_call
 from scrapy.utils.request import RequestFingerprinter, referer_str
 
-from tbloom import Claim, FilterInfo, LocalBloom
+from tbloom import Claim, LocalBloom
 from tbloom.errors import ConfigError, TBloomError
 from tbloom.scrapy.claims.inflight import InFlight, in_flight
 from tbloom.scrapy.claims.middleware import SpiderMiddleware
 from tbloom.scrapy.connection import naming_redis
 from tbloom.scrapy.crawler import CrawlEnd, OnceLogger, count, ends_before_start, is_trial
-from tbloom.scrapy.dupefilter.ages import SeenAges
-from tbloom.scrapy.dupefilter.options import Options, read_options, shadow_setting
 from tbloom.scrapy.dupefilter.prefetch import Prefetch, prefetches
 from tbloom.scrapy.dupefilter.shadow import ShadowDupeFilter
-from tbloom.scrapy.dupefilter.start import FingerprinterNote, look_at
+from tbloom.scrapy.dupefilter.summary import FingerprinterNote, summarize
 from tbloom.scrapy.dupefilter.trial import TrialDupeFilter
 from tbloom.scrapy.meta import TTL, WITHIN
+from tbloom.scrapy.options import Options, read_options, shadow_setting
 from tbloom.scrapy.outage import CrawlBloom
 from tbloom.scrapy.settings import MARK
 
@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from tbloom.scrapy.outage import CrawlExact
 
 logger = logging.getLogger(__name__)
+
+#: Pages are marked this long after they are done, at most.
+_SETTLE_SECONDS = 0.5
 
 
 class DupeFilter(BaseDupeFilter):
@@ -61,7 +64,6 @@ class DupeFilter(BaseDupeFilter):
         self._dropped: Request | None = None
         self._in_flight: InFlight | None = None
         self._prefetch: Prefetch | None = None
-        self._ages = SeenAges()
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> BaseDupeFilter:  # type: ignore[override] # may be a ShadowDupeFilter
@@ -108,7 +110,7 @@ class DupeFilter(BaseDupeFilter):
         """Scrapy's scheduler calls this at the start. An error ends the crawl, or is raised where there is none."""
         if ends_before_start(self._crawler):  # by a mistake in another component's settings
             return
-        with self._crawl_end.by_one_line(is_logged=self._is_outage):
+        with self._crawl_end.ending_at_an_error(is_logged=self._is_outage):
             self._start(self.seen)
 
     def close(self, reason: str = "") -> None:
@@ -148,8 +150,6 @@ class DupeFilter(BaseDupeFilter):
             count(self._crawler, stat)
         else:
             count(self._crawler, f"tbloom/{answer.value}")
-            if answer is Claim.SEEN and self._options.seen_ages:
-                self._ages.note(self._fingerprinter.fingerprint(request))
         return is_seen
 
     def log(self, request: Request, spider: Spider) -> None:
@@ -209,19 +209,25 @@ class DupeFilter(BaseDupeFilter):
                 take_over=self._options.take_over,
                 shared=self._shares_queue,
             )
+            self._settling = create_looping_call(self._in_flight.settle)
+            crawler.signals.connect(self._settle_regularly, signals.engine_started)
         if not isinstance(seen, LocalBloom):  # which needs no round trips
             self._prefetch = prefetches[crawler] = Prefetch(crawler, seen, self._in_flight)
+
+    def _settle_regularly(self) -> None:
+        """Pages are marked soon, also while no request leaves the queue."""
+        self._settling.start(_SETTLE_SECONDS, now=False)
 
     def _report(self, seen: CrawlBloom | CrawlExact | LocalBloom) -> None:
         """Logs what the filter holds, and what threatens it. Some servers don't let us ask."""
         with suppress(RedisError):
-            start = look_at(seen)
-            logger.info(start.text)
-            for warning in start.warnings:
+            summary = summarize(seen)
+            logger.info(summary.text)
+            for warning in summary.warnings:
                 self._warn("filter %r: %s", seen.name, warning)
             if isinstance(seen, LocalBloom):
                 return
-            if other := self._note.write(seen, is_new=start.is_new):
+            if other := self._note.write(seen, is_new=summary.is_new):
                 message = (
                     "REQUEST_FINGERPRINTER_CLASS is %s, but filter %r was filled with the fingerprints of %s: "
                     "what it has seen is new to this crawl. Set that one, or another TBLOOM_KEY"
@@ -266,9 +272,14 @@ class DupeFilter(BaseDupeFilter):
     def _end(self, reason: str) -> None:
         """Settles the claims of the crawl. Those that are left are for others, unless it is finished."""
         if self._in_flight:
+            if self._settling.running:
+                self._settling.stop()
             self._in_flight.settle()
             if reason == "finished":
                 self._in_flight.release_all()
+            if given_up := self._in_flight.given_up:
+                message = "%d requests were given up, because several crawlers have died of each; the next link to one is new"
+                logger.warning(message, given_up)
         self._count_errors()
         stats = self._crawler and self._crawler.stats
         if stats:
@@ -286,9 +297,6 @@ class DupeFilter(BaseDupeFilter):
             stats.set_value("tbloom/window/items", info.items)
             stats.set_value("tbloom/window/bytes", info.bytes)
             stats.set_value("tbloom/window/error_rate", info.error_rate)
-            if self._options.seen_ages and isinstance(info, FilterInfo):
-                for age, number in self._ages.stats(self.seen, info).items():
-                    stats.set_value(f"tbloom/seen_ages/{age}", number)
 
     def _count_errors(self) -> None:
         errors = self._options.circuit.errors

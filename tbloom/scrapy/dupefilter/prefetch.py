@@ -7,10 +7,11 @@ from weakref import WeakKeyDictionary
 
 from redis import RedisError
 from scrapy import Request
+from scrapy.downloadermiddlewares.offsite import OffsiteMiddleware
 
 from tbloom import Claim
 from tbloom.errors import TBloomError
-from tbloom.scrapy.crawler import fingerprint
+from tbloom.scrapy.crawler import fingerprint, spider_of
 from tbloom.scrapy.meta import CLAIM, WITHIN
 
 if TYPE_CHECKING:
@@ -34,11 +35,12 @@ class Prefetch:
         self._crawler = crawler
         self._seen = seen
         self._in_flight = in_flight
-        self._answers: WeakKeyDictionary[Request, Claim] = WeakKeyDictionary()
+        #: In order: a callback may yield the same object twice.
+        self._answers: WeakKeyDictionary[Request, list[Claim]] = WeakKeyDictionary()
 
     def ask(self, found: list[Any]) -> None:
         """Asks for the requests among the objects that the dupefilter will be asked for."""
-        requests = [one for one in found if isinstance(one, Request) and _is_asked_for(one)]
+        requests = [one for one in found if isinstance(one, Request) and self._is_asked_for(one)]
         if len(requests) < 2 or self._seen.circuit.is_open:  # noqa: PLR2004 - one saves no call
             return
         guesses = self._seen.circuit.answers
@@ -48,23 +50,29 @@ class Prefetch:
             return  # the dupefilter will meet it too, and handles it
         # What "drop" decides is asked for again, and counted then; what "schedule" does is claimed.
         if self._seen.circuit.answers == guesses or self._seen.circuit.on_error == "schedule":
-            self._answers.update(answers)
+            for request, answer in answers:
+                self._answers.setdefault(request, []).append(answer)
 
     def take(self, request: Request) -> Claim | None:
         """The answer for the request, if there is one."""
-        return self._answers.pop(request, None)
+        answers = self._answers.get(request)
+        return answers.pop(0) if answers else None
 
-    def _ask(self, requests: list[Request]) -> dict[Request, Claim]:
+    def _ask(self, requests: list[Request]) -> list[tuple[Request, Claim]]:
         if self._in_flight:
-            return dict(zip(requests, self._in_flight.claim_many(requests), strict=True))
+            return [*zip(requests, self._in_flight.claim_many(requests), strict=True)]
         items = [fingerprint(self._crawler, request) for request in requests]
         answers = zip(requests, self._seen.contains_many(items), strict=True)
-        return {request: Claim.SEEN for request, is_seen in answers if is_seen}
+        return [(request, Claim.SEEN) for request, is_seen in answers if is_seen]
 
-
-def _is_asked_for(request: Request) -> bool:
-    # A request with a claim is the copy of an earlier one: the dupefilter knows what it is.
-    return not (request.dont_filter or CLAIM in request.meta or WITHIN in request.meta)
+    def _is_asked_for(self, request: Request) -> bool:
+        # A request with a claim is the copy of an earlier one: the dupefilter knows what it is.
+        if request.dont_filter or CLAIM in request.meta or WITHIN in request.meta:
+            return False
+        offsite = self._crawler.get_downloader_middleware(OffsiteMiddleware)
+        if offsite is None or request.meta.get("allow_offsite"):
+            return True
+        return offsite.should_follow(request, spider_of(self._crawler))  # else that one drops it
 
 
 #: By crawl, because Scrapy makes the middleware apart from the dupefilter.

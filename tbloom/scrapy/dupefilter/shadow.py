@@ -16,8 +16,8 @@ from scrapy.utils.misc import build_from_crawler, load_object
 from tbloom.bloom.sizing import interval
 from tbloom.errors import ConfigError, TBloomError
 from tbloom.scrapy.crawler import CrawlEnd, OnceLogger, count, fingerprint, spider_of
-from tbloom.scrapy.dupefilter.options import read_options, shadow_setting
 from tbloom.scrapy.meta import WITHIN
+from tbloom.scrapy.options import read_options, shadow_setting
 from tbloom.scrapy.outage import CrawlBloom
 from tbloom.scrapy.settings import FLUSH
 
@@ -115,7 +115,7 @@ class ShadowDupeFilter(BaseDupeFilter):
 
     def open(self) -> Deferred[None] | None:
         """Ends the crawl now by what a wrong setting would raise later; Redis may be down."""
-        with self._crawl_end.by_one_line():
+        with self._crawl_end.ending_at_an_error():
             self._start()
         if self._crawl_end.has_begun:
             return None

@@ -15,10 +15,10 @@ from tbloom.errors import ConfigError, StoreLocked, TBloomError
 from tbloom.pages import calendar
 from tbloom.pages.config import given
 from tbloom.scrapy.crawler import CrawlEnd, OnceLogger, count
+from tbloom.scrapy.errorline import error_line
 from tbloom.scrapy.pages.addresses import KEY, url_of
 from tbloom.scrapy.pages.responses import fields_of, headers_of, response_of
 from tbloom.scrapy.pages.shared import SharedStore
-from tbloom.scrapy.remedies import explain
 from tbloom.scrapy.settings import (
     PAGES,
     Setting,
@@ -80,14 +80,14 @@ class PageCacheStorage:
         crawler = spider.crawler
         self._fingerprinter = crawler.request_fingerprinter or self._fingerprinter
         try:
-            with CrawlEnd(crawler).by_one_line(PAGES):
+            with CrawlEnd(crawler).ending_at_an_error(PAGES):
                 if self._error is not None:
                     raise self._error
                 if self._shared is None:
                     self._open(spider.name)
         except (TBloomError, OSError) as error:
             self._error = error
-            logger.error(_WITHOUT, explain(error, crawler.settings, PAGES))
+            logger.error(_WITHOUT, error_line(error, crawler.settings, PAGES))
 
     def close_spider(self, spider: Spider) -> None:  # noqa: ARG002 - the signature is Scrapy's
         """Scrapy calls this when a crawl ends; the last one waits until its pages are on the disk."""

@@ -23,7 +23,7 @@ _SHOWN = {
     "body": "FILE",
     "source": "SOURCE",
     "headers": "--header",
-    **{name: f"--{name}" for name in ("status", "at", "granularity", "slices", "tz", "jobs")},
+    **{name: f"--{name}" for name in ("status", "at", "granularity", "slices", "tz")},
 }
 _VERBS = {
     "put": verbs.put,
@@ -62,7 +62,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "tbloom pages verify pages",
         " Nothing is changed. Exit code 1: there are problems.",
     )
-    _add_jobs(parser)
     _add_quiet(parser)
     parser = verb(
         "rebuild",
@@ -70,7 +69,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "tbloom pages rebuild pages",
         " The old index stays until the new one is complete.",
     )
-    _add_jobs(parser)
     _add_quiet(parser)
     parser = verb(
         "stats", "show pages, files and bytes, slice by slice", "tbloom pages stats pages"
@@ -203,15 +201,6 @@ def _add_listing(verb: Callable[..., argparse.ArgumentParser]) -> None:
 
 def _add_address(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("address", metavar="URL", help="the page's URL, or key:HEX (see ls)")
-
-
-def _add_jobs(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--jobs",
-        type=int,
-        metavar="N",
-        help="read the WARC files in N processes (as many as this process may use CPUs)",
-    )
 
 
 def _add_quiet(parser: argparse.ArgumentParser) -> None:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from tbloom.cli.kit import formats, numbers, output
 from tbloom.cli.kit.errors import CommandError
-from tbloom.pages.environment import MAP_BYTES
 from tbloom.window import MAX_SLICES
 
 if TYPE_CHECKING:
@@ -32,6 +31,7 @@ _PROCESS_BYTES = 25 << 20
 #: Seconds of one processor: for a record of a rebuild; of ``verify``, and for each byte of its body.
 _REBUILD, _VERIFY, _VERIFY_BYTE = 80e-6, 60e-6, 2.7e-9
 _LONGEST = 1000
+MAP_BYTES = 1 << 38
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -97,7 +97,7 @@ def verify(arguments: argparse.Namespace) -> int:
     """Prints the problems. 1: there are some."""
     reporter = Reporter(stderr=True, quiet=arguments.quiet)
     with _reading(arguments) as store, _bar(reporter, "Verifying") as progress:
-        report = store.verify(progress, jobs=arguments.jobs)
+        report = store.verify(progress)
     for problem in report.problems:
         output.line(formats.printable(problem))
     problems = len(report.problems)
@@ -117,7 +117,7 @@ def rebuild(arguments: argparse.Namespace) -> int:
             progress(done, total)
             look()
 
-        info = PageStore.rebuild(arguments.path, advance, jobs=arguments.jobs)
+        info = PageStore.rebuild(arguments.path, advance)
     reporter.say(
         f"{formats.counted(info.pages, 'page')}, {formats.counted(info.records, 'record')} in "
         f"{formats.counted(info.segments, 'segment')}; index {formats.size(info.index_bytes)}"

@@ -11,9 +11,9 @@ from tbloom import LocalBloom
 from tbloom.errors import ConfigError
 from tbloom.scrapy.circuit import CircuitBreaker
 from tbloom.scrapy.connection import address_of, make_client
+from tbloom.scrapy.errorline import server_setting
 from tbloom.scrapy.meta import TTL, WITHIN
 from tbloom.scrapy.outage import CrawlBloom, CrawlExact
-from tbloom.scrapy.remedies import server_setting
 from tbloom.scrapy.settings import (
     COUNTS,
     DEBUG,
@@ -23,7 +23,6 @@ from tbloom.scrapy.settings import (
     MARK,
     MARKS_DONE,
     PAGES,
-    SEEN_AGES,
     SHADOW,
     STORE,
     TAKE_OVER,
@@ -78,8 +77,6 @@ class Options:
     #: The filter is cleared at the start.
     flush: bool
     debug: bool
-    #: The stats say how old duplicates are.
-    seen_ages: bool
 
     @property
     def meta_key(self) -> str:
@@ -135,7 +132,6 @@ def read_options(
         take_over=take_over,
         flush=FLUSH.is_on(settings, default=False),
         debug=DEBUG.is_on(settings, default=False),
-        seen_ages=SEEN_AGES.is_on(settings, default=False),
     )
 
 
@@ -147,7 +143,6 @@ def _checked_store(settings: BaseSettings) -> str:
     check_names(settings)
     used = {FILTER[argument] for argument in _STORES[store].arguments} | _ALWAYS
     used |= {MARK, TAKE_OVER, SHADOW} if store == "bloom" else set()
-    used |= set() if store == "exact" else {SEEN_AGES}
     used |= {*COUNTS.values()} if _is_counting(settings) else set()
     used |= {*PAGES.values()} if _is_caching(settings) else set()
     for name in sorted(KNOWN - {setting.name for setting in used}):

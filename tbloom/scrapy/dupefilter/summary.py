@@ -1,4 +1,4 @@
-"""What the log says of the filter at the start."""
+"""The line about the filter in the log of a crawl, at its start."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _PERIODS = {
 }
 
 
-class Start(NamedTuple):
+class Summary(NamedTuple):
     """A filter as a crawl finds it."""
 
     #: One line.
@@ -42,7 +42,7 @@ class Start(NamedTuple):
     warnings: list[str]
 
 
-def look_at(seen: CrawlBloom | CrawlExact | LocalBloom) -> Start:
+def summarize(seen: CrawlBloom | CrawlExact | LocalBloom) -> Summary:
     """The filter as it is now. On a server no bits are counted."""
     warnings: list[str] = []
     if isinstance(seen, LocalBloom):
@@ -59,7 +59,7 @@ def look_at(seen: CrawlBloom | CrawlExact | LocalBloom) -> Start:
             held, is_new = "exact", seen.run(_is_new(seen.config))
             warnings = seen.warnings()
     age = "new" if is_new else "existing"
-    return Start(f"filter {seen.name!r}: {held}, {age}, {place}", is_new, warnings)
+    return Summary(f"filter {seen.name!r}: {held}, {age}, {place}", is_new, warnings)
 
 
 class FingerprinterNote:

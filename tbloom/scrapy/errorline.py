@@ -1,4 +1,4 @@
-"""An error at the start as one line: the setting that it is about, then the remedy."""
+"""An error at the start as one line of the log: the setting that it is about, then the remedy."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ _CHANGEABLE = {"slices", "capacity", "error_rate"}
 _PLACES = {"url", "host", "port", "unix_socket_path", "startup_nodes", "connection_pool"}
 
 
-def explain(error: Exception, settings: BaseSettings, table: Mapping[str, Setting] = FILTER) -> str:
+def error_line(
+    error: Exception, settings: BaseSettings, table: Mapping[str, Setting] = FILTER
+) -> str:
     """The error, beginning with the name of a setting; ``table``: the settings of the store."""
     if isinstance(error, ConfigMismatch):
         return _explain_mismatch(error, settings, table)

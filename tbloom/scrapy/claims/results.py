@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 _MAX_FAILURES = 3
 
 
-class Outcomes:
-    """The outcomes of the pages of one crawl."""
+class PageResults:
+    """The results of the pages of one crawl."""
 
     def __init__(self) -> None:
         self._went_well: dict[str, bool] = {}

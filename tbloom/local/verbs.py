@@ -1,0 +1,177 @@
+"""The verbs of a filter without a server, each declared once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tbloom.bloom.config import Config, Parameters, configure
+from tbloom.bloom.hasher import digest, digests_of
+from tbloom.bloom.info import FilterInfo
+from tbloom.engine.batches import in_order
+from tbloom.engine.flow import Flow
+from tbloom.engine.verbs import verb
+from tbloom.errors import ConfigError
+from tbloom.items import Item
+from tbloom.local import info
+from tbloom.local.file import FileStore
+from tbloom.local.memory import MemoryStore
+from tbloom.local.merging import merge
+from tbloom.local.protocol import Protocol
+from tbloom.window import Period
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    from typing_extensions import Unpack
+
+T = TypeVar("T")
+
+
+class LocalVerbs:
+    """What both classes have; their verbs are flows that send nothing (see ``tbloom.engine.verbs``)."""
+
+    def __init__(
+        self,
+        *,
+        path: str | PathLike[str] | None = None,
+        name: str = "local",
+        **parameters: Unpack[Parameters],
+    ) -> None:
+        """A filter that remembers items for the newest ``slices`` periods of ``granularity``.
+
+        ``parameters`` are those of ``TimeBloom``, with the same defaults.
+
+        :param path: a file that keeps the filter, and that other processes on this machine may share;
+            it survives the end of the process, ``kill -9`` included. None, the default: the filter is in
+            the memory of this process, and ends with it.
+        :param name: the filter's name in ``info()``, ``keys()`` and errors.
+        :raises ConfigError: where an argument can't be right, such as the path of another program's file.
+        :raises TBloomError: where the file is damaged.
+        :raises OSError: where the disk is full, or the machine can't open another file.
+        """
+        config = configure(name, **parameters)
+        self._arguments: dict[str, Any] = {"name": name, **parameters}
+        store = MemoryStore() if path is None else FileStore(path)
+        self._protocol = Protocol(config, store, adopts_shards=parameters.get("shards") is None)
+
+    @verb
+    def add(self, item: Item, within: int | None = None) -> Flow[bool]:
+        """True: the item is new, and remembered from now on. False: seen within the window.
+
+        ``within`` limits the look to that many of the newest slices.
+        """
+        return (yield from self._adding(lambda: [digest(item)], within))[0]
+
+    @verb
+    def add_many(self, items: Iterable[Item], within: int | None = None) -> Flow[list[bool]]:
+        """``add`` for each item, in order; a repeat inside the call is False the second time."""
+        return self._adding(lambda: digests_of(items), within)
+
+    @verb
+    def contains(self, item: Item, within: int | None = None) -> Flow[bool]:
+        """True: the item was seen within the window, or the newest ``within`` slices. Changes nothing."""
+        return _flow(lambda: self._protocol.contains(item, within))
+
+    @verb
+    def contains_many(self, items: Iterable[Item], within: int | None = None) -> Flow[list[bool]]:
+        """``contains`` for each item, in order."""
+        return _flow(lambda: self._protocol.contains_many(digests_of(items), within))
+
+    @verb
+    def last_seen(self, item: Item) -> Flow[Period | None]:
+        """The newest slice that holds the item; None: not seen within the window. See ``TimeBloom.last_seen``."""
+        return _flow(lambda: self._protocol.last_seen_many([digest(item)])[0])
+
+    @verb
+    def last_seen_many(self, items: Iterable[Item]) -> Flow[list[Period | None]]:
+        """``last_seen`` for each item, in order."""
+        return _flow(lambda: self._protocol.last_seen_many(digests_of(items)))
+
+    @verb
+    def keys(self, at: datetime | None = None) -> Flow[list[str]]:
+        """The keys that the slices live now, or ``at`` another time, would have in Redis; oldest first."""
+        return _flow(lambda: info.keys(self._protocol, at))
+
+    @verb
+    def info(self, earlier: FilterInfo | None = None) -> Flow[FilterInfo]:
+        """What the filter holds, slice by slice; see ``TimeBloom.info``."""
+        return _flow(lambda: info.overview(self._protocol, earlier))
+
+    @verb
+    def merge(self, *others: LocalVerbs | str | PathLike[str]) -> Flow[None]:
+        """Adds what other filters, or files of them, hold in slices that are live now: OR of their bits.
+
+        Their parameters must be the same: else ConfigMismatch names the filter, and nothing has changed. What does not
+        fit into a slice's parts becomes further parts of it; with ``grow=False``, ``FilterFull`` is raised. From then on
+        ``info()`` has estimates of the items, never more than all filters had together; and an error rate that may be
+        above the promised one, where more than two full filters are merged. If the process is killed meanwhile, the
+        filter has some of the others' items: merge again. It takes a few times the memory of the filters.
+        """
+        with ExitStack() as stack:
+            opened = [self._opened(stack, other) for other in others]
+            yield from _flow(lambda: merge(self._protocol, opened))
+
+    @verb
+    def clear(self) -> Flow[None]:
+        """Forgets everything, for all who share the file, also where it has a filter with other parameters."""
+        return _flow(self._protocol.clear)
+
+    def _adding(self, digests: Callable[[], list[bytes]], within: int | None) -> Flow[list[bool]]:
+        added = digests()
+        new = self._protocol.add_many(added, within)
+        try:
+            yield ()
+        except GeneratorExit:  # a task was cancelled while its thread added
+            self._protocol.keep_pending(new)
+            raise
+        return in_order(dict.fromkeys(new, True), added)
+
+    def _opened(self, stack: ExitStack, other: LocalVerbs | str | PathLike[str]) -> Protocol:
+        """The filter; one in a file, until the stack ends."""
+        if isinstance(other, LocalVerbs):
+            return other._protocol  # noqa: SLF001 - a filter too
+        try:
+            path = Path(other)
+        except TypeError:
+            raise ConfigError("others", other, "filters, or paths of their files") from None
+        if not path.exists():
+            raise ConfigError("others", other, "the path of a file that exists")
+        opened = LocalVerbs(path=path, **{**self._arguments, "name": str(path)})
+        stack.callback(opened._protocol.close)
+        opened._protocol.clock = self._protocol.clock
+        return opened._protocol
+
+    @property
+    def path(self) -> str | None:
+        """The file's absolute path; None: the filter is in memory."""
+        return getattr(self._protocol.store, "path", None)
+
+    @property
+    def name(self) -> str:
+        """The filter's name."""
+        return self.config.name
+
+    @property
+    def config(self) -> Config:
+        """The filter's parameters, the derived ones too."""
+        return self._protocol.config
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles the arguments: in another process the copy opens the same file."""
+        if self.path is None:
+            raise TypeError("a filter in memory can't be pickled; give it a path, to share it")
+        return partial(type(self), path=self.path, **self._arguments), ()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.config!r}>"
+
+
+def _flow(work: Callable[[], T]) -> Flow[T]:
+    """A flow that does the work, and sends nothing."""
+    yield from ()
+    return work()

@@ -1,0 +1,296 @@
+"""The SQLite database of an index, as readers, a writer and forked children of a process use it.
+
+Commits are not waited for (``synchronous=OFF``): they survive the death of a process, but not of the machine; then the
+index is rebuilt from the segments (``lock``, ``recovery``).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+import sqlite3
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from tbloom.errors import TBloomError
+
+_NAME = re.compile(r"index-([1-9][0-9]*)\.sqlite(\.new|\.rows)?(-wal|-shm|-journal)?")
+#: Earlier versions of tbloom had a folder with an LMDB environment.
+_EARLIER = "index-*/data.mdb"
+#: Seconds to wait for a lock: another program may have the database open.
+_TIMEOUT = 60
+#: Pages (4 KB) from which on the log is copied into the database: a small disk has room for it.
+_LOG_PAGES = 250
+
+
+class Database:
+    """The newest index in a store's folder. Threads may share it."""
+
+    def __init__(self, root: Path, *, writes: bool = False) -> None:
+        """It is opened when it is used."""
+        self.root = root
+        self._writes = writes
+        #: The index that is being built, until it is published.
+        self._new: Path | None = None
+        self._lock = threading.RLock()
+        self._connection: sqlite3.Connection | None = None
+        self._path = root
+        self._identity: tuple[int, int] | None = None
+        self._is_open = True
+        with _guard:
+            _databases.add(self)
+
+    def create(self, schema: str) -> None:
+        """Begins another index, which is not used before ``publish``."""
+        remove_stale(
+            self.root
+        )  # SQLite would take a log of an earlier database with this name for its own
+        known = [newest_of(self.root), *earlier_of(self.root)]
+        numbers = (int(path.stem.partition("-")[2]) for path in known if path)
+        self._new = self.root / f"index-{max(numbers, default=0) + 1}.sqlite.new"
+        self._new.write_bytes(b"")
+        with self.transaction():
+            for statement in schema.split(";"):
+                self.rows(statement)
+
+    def publish(self) -> None:
+        """Puts this index in the place of the earlier ones."""
+        with self._lock:
+            self.flush()
+            self._disconnect()
+            if self._new is not None:
+                self._new.rename(self._new.with_suffix(""))
+                self._new = None
+            self._current()
+        remove_stale(self.root)
+
+    def rows(self, statement: str, *values: object) -> list[Any]:
+        """The rows of a statement."""
+        with self._lock:
+            try:
+                return self._current().execute(statement, values).fetchall()
+            except sqlite3.Error as error:
+                raise _raised(self.root, error) from error
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Changes that are committed at the end of the block, if nothing is raised; a fork waits for it."""
+        with self._lock, errors(self.root):
+            connection = self._current()
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                connection.execute("COMMIT")
+            except BaseException:
+                connection.rollback()
+                raise
+
+    def abort(self) -> None:
+        """Ends a change that Ctrl-C may have left open."""
+        with self._lock:
+            if self._connection is not None:
+                self._connection.rollback()
+
+    def flush(self) -> None:
+        """Waits until the index is on the disk."""
+        with self._lock, errors(self.root):
+            self._current()
+            # Another connection, with SQLite's defaults, waits for the disk.
+            with closing(_connect(self._path, "rw")) as connection:
+                # Else there may be nothing to wait for.
+                connection.execute("UPDATE meta SET flushes = flushes + 1")
+                connection.execute("PRAGMA busy_timeout = 0")
+                _, logged, done = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        if done < logged:  # a reader has an earlier state
+            os.sync()
+
+    def close(self) -> None:
+        """Closes the index."""
+        with self._lock:
+            self._is_open = False
+            self._disconnect()
+
+    @property
+    def bytes(self) -> int:
+        """Its size on the disk."""
+        files = (self._path, Path(f"{self._path}-wal"))
+        return sum(file.stat().st_blocks * 512 for file in files if file.exists())
+
+    def _current(self) -> sqlite3.Connection:
+        """The connection; a new one after a fork, and where another index has taken the place of this one."""
+        known = self._connection
+        if known is not None and (known.in_transaction or self._identity == self._identity_now()):
+            return known
+        if not self._is_open:  # closed while its pages were listed
+            raise TBloomError(f"the page store {str(self.root)!r} is closed")
+        self._disconnect()
+        while self._connection is None:
+            path = self._new or newest_of(self.root)
+            if path is None:
+                raise TBloomError(
+                    f"{str(self.root)!r} has no index any more: it was moved or removed while it was open"
+                )
+            try:
+                self._open(path)
+            except sqlite3.Error:
+                if self._new or path == newest_of(self.root):
+                    raise
+        return self._connection
+
+    def _open(self, path: Path) -> None:
+        self._path = path
+        connection = _connect(path, "rw" if self._writes else "ro")
+        if self._writes:
+            for pragma in (
+                f"journal_mode = {'OFF' if self._new else 'WAL'}",
+                "synchronous = OFF",
+                f"wal_autocheckpoint = {_LOG_PAGES}",
+            ):
+                connection.execute(f"PRAGMA {pragma}")
+        self._connection, self._identity = connection, self._identity_now()
+
+    def _identity_now(self) -> tuple[int, int] | None:
+        """The identity of the database file; None where it is gone."""
+        try:
+            status = os.stat(self._path)  # noqa: PTH116 - called by every verb; Path takes longer
+        except OSError:
+            return None
+        return status.st_dev, status.st_ino
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        keeper = None
+        if self._writes:
+            # The last connection that may write would remove the log's files, and readers without write permission
+            # could not make them again.
+            with suppress(sqlite3.Error):
+                keeper = _connect(self._path, "ro")
+        connection.close()
+        if keeper is not None:
+            keeper.close()
+
+    def before_fork(self) -> None:
+        """Closes the connection, which a child must not have; waits for other threads."""
+        self._lock.acquire()
+        if self._connection is not None and not self._connection.in_transaction:
+            self._disconnect()
+
+    def after_fork(self, *, is_child: bool) -> None:
+        """Goes on; in a child, as a reader."""
+        if is_child:
+            self._writes = False
+            self._disconnect()  # that of a snapshot, which could not be closed
+        self._lock.release()
+
+
+def _connect(path: Path, mode: str) -> sqlite3.Connection:
+    uri = f"file:{quote(os.fsencode(path))}?mode={mode}"
+    connection = sqlite3.connect(
+        uri, _TIMEOUT, isolation_level=None, check_same_thread=False, uri=True
+    )
+    try:
+        connection.execute("PRAGMA schema_version").fetchall()  # opens the files
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+@contextmanager
+def errors(root: Path) -> Iterator[None]:
+    """Raises SQLite's errors as the system's, or as TBloomError."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise _raised(root, error) from error
+
+
+def _raised(root: Path, error: sqlite3.Error) -> Exception:
+    """SQLite's error as the system's, or as TBloomError."""
+    text = str(error)
+    path = newest_of(root) or root
+    # (Before Python 3.11 an error has no code.)
+    if text == "database or disk is full":
+        return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+    if text == "disk I/O error":
+        return OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+    if not os.access(path, os.R_OK):
+        return PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+    if text == "database is locked":
+        return TBloomError(f"another program has locked {str(path)!r} for {_TIMEOUT} seconds")
+    return damaged(root, text)
+
+
+def damaged(root: Path, why: str) -> TBloomError:
+    """The error of an index that can't be used."""
+    path = newest_of(root) or root
+    return TBloomError(
+        f"the index {str(path)!r} can't be used: {why}; rebuild it from the segments with 'tbloom pages rebuild'"
+    )
+
+
+def newest_of(root: Path) -> Path | None:
+    """The file of the store's index; None where it has none."""
+    matches = (_NAME.fullmatch(path.name) for path in root.glob("index-*.sqlite"))
+    numbers = [int(match[1]) for match in matches if match]
+    return root / f"index-{max(numbers)}.sqlite" if numbers else None
+
+
+def earlier_of(root: Path) -> list[Path]:
+    """The indexes of earlier versions, which are folders."""
+    return [path.parent for path in root.glob(_EARLIER) if path.parent.name[6:].isdigit()]
+
+
+def remove_stale(root: Path) -> None:
+    """Removes all indexes but the newest."""
+    newest = newest_of(root)
+    for path in sorted(root.glob("index-*")):  # a database before its log
+        match = _NAME.fullmatch(path.name)
+        if match and (newest is None or match[2] or f"index-{match[1]}.sqlite" != newest.name):
+            path.unlink(missing_ok=True)
+    for folder in earlier_of(root) if newest else ():
+        shutil.rmtree(folder)
+
+
+def is_index(path: Path) -> bool:
+    """True: the name is one of an index, finished or not."""
+    return _NAME.fullmatch(path.name) is not None
+
+
+# Reentrant: a signal may fork.
+_guard = threading.RLock()
+_databases: weakref.WeakSet[Database] = weakref.WeakSet()
+#: Those that a fork has locked.
+_held: list[Database] = []
+
+
+def _before_fork() -> None:
+    """SQLite's connections and locks must not be in two processes."""
+    _guard.acquire()
+    _held.extend(_databases)
+    for database in _held:
+        database.before_fork()
+
+
+def _after_fork(*, is_child: bool) -> None:
+    for database in _held:
+        database.after_fork(is_child=is_child)
+    _held.clear()
+    _guard.release()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(
+        before=_before_fork,
+        after_in_parent=lambda: _after_fork(is_child=False),
+        after_in_child=lambda: _after_fork(is_child=True),
+    )

@@ -1,0 +1,205 @@
+"""Readers without write permission: another user's, and those on a read-only mount."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+from tbloom.pages import PageStore
+from tbloom.pages.page import fingerprint_of
+from tests.helpers.making import missing
+from tests.helpers.pagestores import Child, bodies, die, url
+
+
+def put_all(store: PageStore, version: int) -> None:
+    for number in range(50):
+        store.put(url(number), b"%d" % version)
+
+
+def filled(path: Path) -> None:
+    with PageStore(path) as store:
+        put_all(store, 0)
+
+
+@pytest.fixture
+def path() -> Iterator[Path]:
+    """In a folder that other users may pass: pytest's are for its user only, and shared with other tests."""
+    with TemporaryDirectory() as folder:
+        Path(folder).chmod(0o711)
+        yield Path(folder) / "store"
+
+
+def become_another_user() -> None:
+    os.setgid(65534)
+    os.setuid(65534)
+
+
+@contextmanager
+def as_another_user(path: Path) -> Iterator[tuple[Path, Callable[[], None]]]:
+    """The store's path for a reader that may not write to it, and what its process does first."""
+    if os.geteuid():
+        missing("The right to become another user")
+    yield path, become_another_user
+
+
+@contextmanager
+def on_a_readonly_mount(path: Path) -> Iterator[tuple[Path, Callable[[], None]]]:
+    """As ``as_another_user`` yields."""
+    seen = path.with_name("seen")
+    seen.mkdir()
+    mount = ["mount", "--bind", path, seen]
+    if os.geteuid() or subprocess.run(mount, capture_output=True, check=False).returncode:
+        missing("The right to mount a folder")
+    try:
+        subprocess.run(["mount", "-o", "remount,bind,ro", seen], check=True)
+        yield seen, lambda: None
+    finally:
+        subprocess.run(["umount", "-l", seen], check=True)
+
+
+@pytest.mark.parametrize("mode", [0o444, 0o400, 0o666])
+def test_another_user(path: Path, mode: int) -> None:
+    """A user who may read the files gets the pages; any other one, PermissionError."""
+    filled(path)
+    for file in path.rglob("*"):
+        file.chmod(0o755 if file.is_dir() else mode)
+    path.chmod(0o755)
+
+    def work() -> None:
+        if os.geteuid() == 0:
+            become_another_user()
+        elif mode == 0o400:
+            return  # its own files
+        if mode == 0o400:
+            with pytest.raises(PermissionError):
+                PageStore(path, readonly=True)
+        else:
+            with PageStore(path, readonly=True) as store:
+                assert {b"0"} == {*bodies(store).values()}
+                assert () == store.verify().problems
+        if mode != 0o666:
+            with pytest.raises(PermissionError):
+                PageStore(path)
+
+    assert 0 == Child(work).wait()
+    for file in path.rglob("*"):
+        file.chmod(0o755 if file.is_dir() else 0o644)
+    with PageStore(path) as store:
+        assert 50 == len(store)
+
+
+WAYS = pytest.mark.parametrize("way", [as_another_user, on_a_readonly_mount])
+
+
+@WAYS
+def test_a_reader_without_write_permission_beside_a_writer(path: Path, way: Any) -> None:
+    """It finds what is acknowledged; and what it reads stays, whatever is put and deleted meanwhile."""
+    filled(path)
+    fingerprints = [fingerprint_of(url(number)) for number in range(50)]
+    (turn, my_turn), (answer, my_answer) = os.pipe(), os.pipe()
+    with way(path) as (seen, become):
+
+        def read() -> None:
+            become()
+            os.close(my_turn)
+            with PageStore(seen, readonly=True) as store:
+                for version in range(1, 4):
+                    with store._index.snapshot() as snapshot:
+                        before = [snapshot.find(each) for each in fingerprints]
+                        assert None not in before
+                        os.write(my_answer, b"r")
+                        assert os.read(turn, 1)  # all was replaced, several times
+                        assert before == [snapshot.find(each) for each in fingerprints]
+                    assert {b"%d" % version} == {*bodies(store).values()}
+                with pytest.raises(OSError, match=r"ermission|ead-only"):
+                    PageStore(seen)
+
+        with PageStore(path) as writer, Child(read) as child:
+            os.close(my_answer)
+            for version in range(1, 4):
+                assert os.read(answer, 1)
+                for _ in range(3):
+                    for number in range(50):
+                        writer.delete(url(number))
+                    put_all(writer, version)
+                os.write(my_turn, b"t")
+            assert 0 == child.wait()
+        for end in (turn, my_turn, answer):
+            os.close(end)
+
+
+@WAYS
+@pytest.mark.parametrize("ends", ["closed", "killed", "rebuilt", "reopened"])
+def test_a_reader_without_write_permission_after_a_writer(path: Path, way: Any, ends: str) -> None:
+    """It needs no writer that is open. The next one is not hindered, and leaves what is read as it is."""
+    filled(path)
+    fingerprints = [fingerprint_of(url(number)) for number in range(50)]
+
+    def write() -> None:
+        store = PageStore(path)
+        put_all(store, 1)
+        if ends == "killed":
+            die()
+        store.close()
+
+    Child(write).wait()
+    if ends == "rebuilt":
+        PageStore.rebuild(path)
+    (turn, my_turn), (answer, my_answer) = os.pipe(), os.pipe()
+    with way(path) as (seen, become):
+
+        def read() -> None:
+            become()
+            with PageStore(seen, readonly=True) as store:
+                assert {b"1"} == {*bodies(store).values()}
+                with store._index.snapshot() as snapshot:
+                    before = [snapshot.find(each) for each in fingerprints]
+                    os.write(my_answer, b"r")
+                    assert os.read(turn, 1)
+                    assert before == [snapshot.find(each) for each in fingerprints]
+                assert {b"2"} == {*bodies(store).values()}
+
+        with Child(read) as child:
+            assert os.read(answer, 1)
+            with PageStore(path) as store:
+                put_all(store, 2)
+                store.flush()
+            os.write(my_turn, b"t")
+            assert 0 == child.wait()
+        for end in (turn, my_turn, answer, my_answer):
+            os.close(end)
+
+
+@WAYS
+def test_a_copy_that_can_t_be_written(path: Path, way: Any) -> None:
+    """It need not have the lock's file."""
+    filled(path)
+    (path / "lock").unlink()
+    with way(path) as (seen, become):
+
+        def read() -> None:
+            become()
+            with PageStore(seen, readonly=True) as store:
+                assert {b"0"} == {*bodies(store).values()}
+
+        assert 0 == Child(read).wait()
+
+
+def test_a_long_reader_does_not_hinder_a_writer(path: Path) -> None:
+    """Opened, forked, closed and rebuilt beside it; the reader's state stays."""
+    filled(path)
+    with PageStore(path, readonly=True) as reader, reader._index.snapshot() as snapshot:
+        for version in (1, 2):
+            with PageStore(path) as store:
+                put_all(store, version)
+                assert 0 == Child(lambda store=store: bodies(store)).wait()
+        PageStore.rebuild(path)
+        assert 50 == sum(segment.pages for segment in snapshot.segments())
+        assert {b"2"} == {*bodies(reader).values()}

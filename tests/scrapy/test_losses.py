@@ -1,0 +1,104 @@
+"""What Scrapy's own filter would fetch is fetched: no page is lost, and no item."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import redis
+from scrapy import Request
+from scrapy.utils.request import fingerprint
+
+from tbloom import TimeBloom
+from tbloom.scrapy.claims.requests import Note
+from tests.helpers.schedulers import ADDON, refusal
+
+MARKS = pytest.mark.parametrize("mark", ["scheduled", "done"])
+DONE = {**ADDON, "TBLOOM_MARK": "done"}
+
+
+@pytest.fixture
+def claims(client: redis.Redis, name: str) -> Any:
+    """The number of claims."""
+    return lambda: client.hlen(f"{{{name}}}:claims")
+
+
+@MARKS
+@pytest.mark.parametrize(
+    ("case", "fetched"),
+    [("links", ["b", "child"]), ("outside", ["child", "outside"])],
+)
+def test_every_link_is_followed(
+    crawl: Any, claims: Any, *, case: str, fetched: list[str], mark: str
+) -> None:
+    """A callback yields the same object twice; an offsite link is allowed the second time."""
+    result = crawl("corners", {**ADDON, "TBLOOM_MARK": mark}, [case])
+    assert fetched == sorted(result["fetched"])
+    assert 0 == claims()
+    assert 0 == result["stats"].get("tbloom/released", 0)
+
+
+def test_a_page_that_redirects_to_itself_is_parsed(crawl: Any) -> None:
+    """As one that sets a cookie does; requests of a higher priority come between."""
+    result = crawl("corners", {**DONE, "CONCURRENT_REQUESTS": 1}, ["itself"])
+    assert ["0", "1", "2", "self"] == sorted(result["fetched"])
+    assert 4 == result["stats"]["tbloom/done"]
+
+
+def test_a_loop_of_redirects_ends_where_it_began(crawl: Any, claims: Any) -> None:
+    result = crawl("corners", DONE, ["loop"])
+    assert 2 == result["stats"]["downloader/request_count"]
+    assert 0 == claims()
+
+
+def test_a_scheduler_without_a_dupefilter_is_one_line(crawl: Any) -> None:
+    result = crawl("pages", {**DONE, "SCHEDULER": "tests.helpers.schedulers.Plain"}, ["a"])
+    expected = (
+        "TBLOOM_MARK: expected 'scheduled', because tests.helpers.schedulers.Plain does not ask"
+    )
+    assert refusal(result).startswith(expected)
+    assert "Traceback" not in result["log"]
+
+
+def test_crawls_that_are_stopped_again_and_again_lose_no_page(crawl: Any, claims: Any) -> None:
+    """What waited in the queue of a crawler that has ended has not ended it."""
+    fetched: list[str] = []
+    settings = {**DONE, "CONCURRENT_REQUESTS": 1}
+    for count in [4] * 7 + [0]:
+        result = crawl("corners", {**settings, "CLOSESPIDER_PAGECOUNT": count}, ["thirty"])
+        fetched += result["fetched"]
+        assert "died" not in result["log"]
+    assert sorted(["a", *map(str, range(30))]) == sorted(fetched)
+    assert 0 == claims()
+
+
+@pytest.mark.parametrize(("deaths", "fetched"), [(0, ["0", "1"]), (4, ["0", "5"]), (5, [])])
+def test_a_request_counts_the_crawlers_that_die_while_they_work_on_it(
+    crawl: Any, url: str, name: str, site: str, *, deaths: int, fetched: list[str]
+) -> None:
+    """What has ended five is given up: it is new for the next link, and the log says how many there were."""
+    item = fingerprint(Request(f"{site}0"))
+    fields = {"url": f"{site}0", "callback": "parse", "cb_kwargs": {"end": "reports_its_note"}}
+    note = Note((item.hex(),), deaths, json.dumps(fields)).text(SimpleNamespace(name="tests"))
+    with TimeBloom.from_url(url, name, capacity=1000) as dead:
+        dead.claim(item, note=note)
+    result = crawl("outcomes", DONE, [])
+    assert fetched == result["fetched"]
+    assert (not fetched) == ("1 requests were given up" in result["log"])
+    if not fetched:
+        assert ["0"] == crawl("outcomes", DONE, ["0"])["fetched"]
+
+
+def test_a_page_is_marked_while_nothing_else_happens(crawl: Any) -> None:
+    """No request leaves the queue: the only other page is not done yet."""
+    waits = {"request": {"cb_kwargs": {"end": "waits_until_a_is_marked"}}}
+    result = crawl("outcomes", DONE, [["a", {}], ["b", waits]])
+    assert ["a", "a is marked", "b"] == sorted(result["fetched"])
+
+
+def test_an_idle_crawler_that_may_not_look_for_work_says_so(crawl: Any) -> None:
+    result = crawl("corners", DONE, ["broken"])
+    assert "tbloom_error" == result["finish_reason"]
+    assert "Requests could not be looked for: WRONGTYPE" in result["log"]
