@@ -8,7 +8,7 @@ OLDEST_PYTHON ?= $(firstword $(wildcard $(HOME)/.pyenv/versions/3.10.*/bin/pytho
 # Where Python may not keep what it compiled, each command that a test starts compiles all of it again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo paper test check oldest faults docs lint format dist bench bench-profile bench-scaling bench-claims mutants clean
+.PHONY: help demo paper test check oldest faults docs lint format dist bench mutants clean
 
 help: ## Lists what there is to make; ARGS=... goes to the program that a target starts.
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -16,8 +16,8 @@ help: ## Lists what there is to make; ARGS=... goes to the program that a target
 demo: $(VENV)/.demo ## A fleet of crawlers on a site of its own, and what tbloom saves them.
 	$(BIN)/tbloom demo $(ARGS)
 
-paper: $(VENV)/.demo ## What the sources measured, measured again, into docs/paper.md; ten minutes. ARGS=--quick: in two.
-	$(BIN)/tbloom paper --out docs $(ARGS)
+paper: $(VENV)/.bench ## What the sources measured, measured again, into docs/paper.md; ten minutes. ARGS=--quick: in two.
+	$(BIN)/python -m bench.paper $(ARGS)
 
 # Four processes, because tests often wait, each with a Redis of its own.
 test: $(VENV)/.test ## Every promise once; three to six minutes on two cores. ARGS=-n0: in one process.
@@ -50,17 +50,8 @@ dist: | $(BIN)/uv ## The sdist and the wheel of a release, in dist/.
 	rm -rf dist
 	$(BIN)/uv build --quiet
 
-bench: $(VENV)/.bench ## Compares with what users pick today; in full it writes docs/benchmarks.md. ARGS=--quick: in a minute or two.
-	$(BIN)/python bench/run.py $(ARGS)
-
-bench-profile: $(VENV)/.bench ## Prints where the time of an add goes, in the client and on the server.
-	$(BIN)/python bench/profiling.py $(ARGS)
-
-bench-scaling: $(VENV)/.test ## Writes docs/scaling.md.
-	$(BIN)/python bench/scaling.py
-
-bench-claims: $(VENV)/.test ## Prints what docs/benchmarks.md says of the cost of claims.
-	$(BIN)/python bench/claims.py
+bench: $(VENV)/.bench ## Compares with what users pick today; in full it fills the tables of docs/benchmarks.md. ARGS=--quick: in a few minutes.
+	$(BIN)/python -m bench $(ARGS)
 
 # uv installs in seconds what takes pip a minute.
 $(BIN)/uv:

@@ -1,6 +1,4 @@
-"""A longer line between a client and Redis: a TCP proxy in its own process.
-
-    python bench/delay.py PORT SECONDS
+"""A longer line between a client and Redis, in its own process: ``python bench/delay.py PORT SECONDS``.
 
 Listens on a free loopback port, which it prints; whatever arrives is sent on SECONDS later, in either
 direction. Ends when its standard input does, so that it never outlives its parent.
@@ -18,40 +16,35 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 
-class _Direction:
+def _forward(source: socket.socket, target: socket.socket, seconds: float) -> None:
     """One thread receives, another one sends in time: data that arrives meanwhile must not wait twice."""
+    due: queue.SimpleQueue[tuple[float, bytes]] = queue.SimpleQueue()
 
-    def __init__(self, source: socket.socket, target: socket.socket, seconds: float) -> None:
-        self._source, self._target, self._seconds = source, target, seconds
-        self._due: queue.SimpleQueue[tuple[float, bytes]] = queue.SimpleQueue()
-        for work in (self._receive, self._send):
-            threading.Thread(target=work, daemon=True).start()
-
-    def _receive(self) -> None:
+    def receive() -> None:
         data = b"?"
         while data:
             try:
-                data = self._source.recv(1 << 20)
+                data = source.recv(1 << 20)
             except OSError:
                 data = b""
-            if self._seconds or not data:
-                self._due.put((time.perf_counter() + self._seconds, data))
-            else:
-                self._target.sendall(data)
+            due.put((time.perf_counter() + seconds, data))
 
-    def _send(self) -> None:
+    def send() -> None:
         with suppress(OSError):  # the other end is gone
-            while True:
-                due, data = self._due.get()
+            data = b"?"
+            while data:
+                when, data = due.get()
                 # (Not asyncio, whose timers wait for whole milliseconds.)
-                time.sleep(max(0.0, due - time.perf_counter()))
-                if not data:
-                    self._target.shutdown(socket.SHUT_WR)
-                    return
-                self._target.sendall(data)
+                time.sleep(max(0.0, when - time.perf_counter()))
+                target.sendall(data)
+            target.shutdown(socket.SHUT_WR)
+
+    for work in (receive, send):
+        threading.Thread(target=work, daemon=True).start()
 
 
 def main() -> None:
+    """Runs the proxy."""
     port, seconds = int(sys.argv[1]), float(sys.argv[2])
     listener = socket.create_server(("127.0.0.1", 0))
     print(listener.getsockname()[1], flush=True)
@@ -65,8 +58,8 @@ def _accept(listener: socket.socket, port: int, seconds: float) -> None:
         server = socket.create_connection(("127.0.0.1", port))
         for end in (client, server):
             end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        _Direction(client, server, seconds)
-        _Direction(server, client, seconds)
+        _forward(client, server, seconds)
+        _forward(server, client, seconds)
 
 
 @contextmanager

@@ -2,250 +2,206 @@
 
 from __future__ import annotations
 
-import gc
-import random
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
-from itertools import islice
-from typing import Any
+from collections.abc import Callable, Iterator
+from functools import partial
+from statistics import median
+from typing import Any, NamedTuple
 
+import numpy as np
 import redis
-from counts import (
-    AGAIN,
-    BITMAP,
-    COUNTER,
-    SET,
-    VERBS,
-    Bitmap,
-    Counts,
-    HyperLogLog,
-    OurCounts,
-    OurCountsAgain,
-    Set,
-)
-from daily import daily, longest
-from idsets import Scenario, scenarios
-from race import check
-from serving import APART, Cost, measure, medians, placed
-from streams import BATCH
+from pyroaring import BitMap
 
+from bench.serving import APART, Server
+from bench.tables import Table
 from tbloom import DistinctCounter
-from tbloom.demo.localredis import LocalRedis
 
-#: A round asks so often, or as often as this many seconds allow.
-CALLS, SECONDS = 20, 0.02
-#: Measurements of the mapping's memory between two doublings.
-STEPS = 4
-#: Members that get ids at once.
-AT_ONCE = 1000
-#: The sets are asked for the longest command so often.
-_ASKED = 5
+COUNTER, AGAIN = "`DistinctCounter`", "`DistinctCounter`, again"
+BITMAP, SET, HYPERLOGLOG = "a bitmap", "a `SET`", "HyperLogLog"
+STORES = COUNTER, BITMAP, SET, HYPERLOGLOG
+DAYS = 30
+#: Ids per call when a contender is filled.
+AT_ONCE = 10_000
+#: Larger SETs are counted only: an intersection would block the server for seconds.
+MOST_IN_SETS = 200_000
 
-
-def distinct(
-    server: LocalRedis,
-    client: redis.Redis,
-    *,
-    space: int,
-    members: int,
-    rounds: int,
-    singles: int,
-    a_day: int,
-    daily_rounds: int,
-) -> dict[str, Any]:
-    """The whole section: ``space`` possible ids; the mapping gets ``members``."""
-    found: dict[str, Any] = {"space": space, "rounds": rounds, "singles": singles, "rows": []}
-    found["mapping"] = mapping(client, server.url, members)
-    spare = (rounds + 1) * (singles + BATCH)
-    with placed(server, APART):
-        found["first"] = first_met(server.url, client, rounds=rounds, singles=singles)
-        for scenario in scenarios(space, spare):
-            kinds = (OurCounts, OurCountsAgain, Bitmap, Set, HyperLogLog)
-            everybody = [kind(server.url) for kind in kinds]
-            found["rows"] += compare(client, everybody, scenario, rounds=rounds, singles=singles)
-        found["daily"] = daily(server.url, client, space=space, a_day=a_day, rounds=daily_rounds)
-    return found
+#: By contender and verb. The answers are exact, but HyperLogLog's.
+Asks = dict[tuple[str, str], Callable[[], int]]
 
 
-def compare(
-    client: redis.Redis,
-    everybody: Sequence[Counts],
-    scenario: Scenario,
-    *,
-    rounds: int,
-    singles: int,
-) -> list[dict[str, Any]]:
-    """Each contender's memory and costs."""
-    a, b = {*scenario.a.tolist()}, {*scenario.b.tolist()}
+class Scenario(NamedTuple):
+    """Sets of ids, each with about half or three quarters of the one before."""
+
+    name: str
+    sets: list[np.ndarray]
+
+
+def measure(server: Server, *, space: int, a_day: int, rounds: int) -> list[Table]:
+    """The whole section: ``space`` possible ids; ``a_day`` of them in daily slices."""
+    with server.placed(APART):
+        return [
+            *_pairs(server, space, rounds),
+            _days(server, space, a_day, rounds),
+        ]
+
+
+def _pairs(server: Server, space: int, rounds: int) -> list[Table]:
+    """Bytes of a set of ids; and the time of the AND of two."""
+    sizes, times = [], []
+    ways = [(name, "AND") for name in (COUNTER, AGAIN, BITMAP, SET)]
+    for scenario in pairs(space):
+        _, used = _filled(server, Scenario(scenario.name, scenario.sets[:1]))
+        sizes.append([scenario.name, len(scenario.sets[0]), *used.values()])
+        asks, _ = _filled(server, scenario)
+        found = {way: _elapsed(server, asks, way, scenario, rounds) for way in ways if way in asks}
+        times.append([scenario.name, *map(found.get, ways)])
+    columns = {"us": "", **dict.fromkeys((name for name, _ in ways), ",.0f")}
+    return [
+        Table("distinct", {"bytes": "", "ids": ",d", **dict.fromkeys(STORES, ",d")}, sizes),
+        Table("distinct-and", columns, times),
+    ]
+
+
+def _days(server: Server, space: int, a_day: int, rounds: int) -> Table:
+    """The union of daily slices: memory, and time."""
+    rows = []
+    for scenario in days(space, a_day):
+        asks, used = _filled(server, scenario, slices=DAYS)
+        ways = [(name, "OR") for name in (COUNTER, AGAIN, BITMAP, SET, HYPERLOGLOG)]
+        times = [_elapsed(server, asks, way, scenario, rounds) / 1000 for way in ways]
+        sizes = [used[name] / 1e6 for name in (COUNTER, BITMAP, SET)]
+        rows.append([scenario.name, *sizes, *times])
+    columns = {"ids": "", **{f"MB: {name}": ",.2f" for name in (COUNTER, BITMAP, SET)}}
+    columns |= {f"ms: {name}": ",.1f" for name, _ in ways}
+    return Table("distinct-days", columns, rows)
+
+
+def _elapsed(
+    server: Server, asks: Asks, way: tuple[str, str], scenario: Scenario, rounds: int
+) -> float:
+    """Microseconds from call to answer, which must be right."""
+    name, verb = way
     truth = {
-        "count": len(a),
-        "and": len(a & b),
-        "or": len(a | b),
-        "xor": len(a ^ b),
-        "andnot": len(a - b),
-    }
-    with ExitStack() as stack:
-        rows: dict[str, dict[str, Any]] = {}
-        for counts in reversed(everybody):
-            stack.callback(counts.close)
-        for counts in everybody:
-            counts.fill(scenario)
-            used = sum(client.memory_usage(key, samples=0) or 0 for key in counts.own_keys())
-            rows[counts.name] = {"bytes": used, "error": errors(counts, truth), "verbs": {}}
-        for verb in VERBS:
-            asked = [counts for counts in everybody if verb in counts.verbs]
-            for name, costs in counting(client, asked, verb, rounds).items():
-                rows[name]["verbs"][verb] = costs
-        gc.collect()
-        gc.freeze()  # else each collection scans millions of ids, in the time of any contender
-        stores = [counts for counts in everybody if counts.stores]
-        for name, costs in adding(client, stores, scenario, rounds, singles).items():
-            rows[name]["adds"] = costs
-        gc.unfreeze()
-    common = {"scenario": scenario.name, "ids": len(a), "truth": truth}
-    return [{**common, "name": name, **row} for name, row in rows.items()]
+        "AND": lambda: len(np.intersect1d(*scenario.sets)),
+        "OR": lambda: len(np.unique(np.concatenate(scenario.sets))),
+    }[verb]()
+    answer = asks[way]()
+    assert answer == truth or name == HYPERLOGLOG, f"{name}, {verb}: {answer:,}, not {truth:,}"
+    return median(server.measure(lambda _: asks[way](), [0])[0].elapsed for _ in range(rounds))
 
 
-def errors(counts: Counts, truth: dict[str, int]) -> dict[str, float]:
-    """The relative error of each verb."""
-    found = {verb: ask() / truth[verb] - 1 for verb, ask in counts.verbs.items()}
-    assert not counts.is_exact or not any(found.values()), f"{counts.name}: {found}"
-    return found
+def pairs(space: int) -> Iterator[Scenario]:
+    """Few ids, scattered ones, consecutive ones, and half of all."""
+    for count in (10, space // 100, space // 10):
+        ids = np.random.default_rng(count).choice(space, count * 3 // 2, replace=False)
+        name = f"{count}" if count <= 10 else f"scattered: {100 * count / space:g} %"
+        yield Scenario(name, [np.sort(ids[:count]), np.sort(ids[count // 2 :])])
+    run = np.arange(space // 20, space // 20 + space // 100)
+    yield Scenario(f"clustered: {len(run):,} in a row", [run, run + len(run) // 2])
+    chance = np.random.default_rng(0)
+    halves = [np.flatnonzero(chance.random(space) < 0.5) for _ in range(2)]
+    yield Scenario(f"half of {space:,}", halves)
 
 
-def counting(
-    client: redis.Redis, everybody: Sequence[Counts], verb: str, rounds: int
-) -> dict[str, dict[str, float]]:
-    """Medians of interleaved rounds; and of the longest command of a question (us)."""
-    chance = random.Random(rounds)
-    costs: dict[str, list[Cost]] = {counts.name: [] for counts in everybody}
-    calls = {}
-    for counts in everybody:
-        ask = counts.verbs[verb]
-        once, _ = measure(client, lambda _, ask=ask: ask(), [0])
-        calls[counts.name] = max(1, min(CALLS, int(1e6 * SECONDS / once.elapsed)))
-    for _ in range(rounds):
-        for counts in chance.sample(everybody, len(everybody)):
-            ask = counts.verbs[verb]
-            cost, _ = measure(
-                client, lambda n, ask=ask: [ask() for _ in n], range(calls[counts.name])
-            )
-            costs[counts.name].append(cost)
-    return {
-        counts.name: {
-            **medians(costs[counts.name]),
-            "longest": longest(client, counts.verbs[verb], _ASKED),
-        }
-        for counts in everybody
-    }
+def days(space: int, a_day: int) -> Iterator[Scenario]:
+    """Scattered ids, and consecutive ones; each day of these has three quarters of the day before."""
+    for among in (space // 10, space):
+        chance = np.random.default_rng(among)
+        drawn = [np.sort(chance.choice(among, a_day, replace=False)) for _ in range(DAYS)]
+        yield Scenario(f"{a_day:,} a day, scattered over {among:,}", drawn)
+    starts = range(0, DAYS * a_day // 4, a_day // 4)
+    yield Scenario(f"{a_day:,} a day, clustered", [np.arange(at, at + a_day) for at in starts])
 
 
-def adding(
-    client: redis.Redis, everybody: Sequence[Counts], scenario: Scenario, rounds: int, singles: int
-) -> dict[str, dict[str, dict[str, float]]]:
-    """New ids, then the same again: one by one, then in batches. Medians of interleaved rounds."""
-    chance, spare = random.Random(singles), iter(scenario.spare)
-    found: dict[str, dict[str, list[Cost]]] = {counts.name: {} for counts in everybody}
-    for way, count in (("add", singles), ("add_many", BATCH)):
-        for number in range(rounds + 1):
-            ids = [*islice(spare, count)]
-            assert len(ids) == count
-            for counts in chance.sample(everybody, len(everybody)):
-                for kind in ("new", "again"):
-                    cost, answers = measure(client, adder(counts, way), ids)
-                    if counts.is_exact:
-                        check(counts.name, [*map(bool, answers)], [kind == "new"] * count)
-                    if number:  # the first one warms up
-                        found[counts.name].setdefault(f"{way}, {kind}", []).append(cost)
-    return {
-        name: {what: medians(costs) for what, costs in each.items()} for name, each in found.items()
-    }
+def _filled(
+    server: Server, scenario: Scenario, *, slices: int | None = None
+) -> tuple[Asks, dict[str, int]]:
+    """All contenders with these sets (the counter with a daily slice for each of them, or a counter), and their bytes."""
+    server.empty()
+    asks = _counter(server, scenario, slices=slices)
+    for fill in (_bitmap, _set, _hyperloglog):
+        asks |= fill(server, scenario)
+    patterns = ("*:chunks:*", "bitmap *", "set *", "hyperloglog *")
+    used = {name: server.bytes_of_keys(of) for name, of in zip(STORES, patterns, strict=True)}
+    return asks, used
 
 
-def adder(counts: Counts, way: str) -> Callable[[Sequence[Any]], Sequence[Any]]:
-    """A function that adds, one by one or all at once."""
-    if way == "add_many":
-        return counts.add_many
-    return lambda items: [counts.add(item) for item in items]
+def _counter(server: Server, scenario: Scenario, *, slices: int | None) -> Asks:
+    granularity = "d" if slices else None
+    counters = [
+        DistinctCounter(server.client, f"counter {n}", None, granularity=granularity, slices=slices)
+        for n in range(1 if slices else len(scenario.sets))
+    ]
+    first = counters[0]
+    if slices:
+        first.add(0)
+        labels = [slice.label for slice in first.info().slices]
+        keys = [first.config.keys.piece(first.name, label) for label in labels]
+        server.client.delete(keys[-1])
+        for key, ids in zip(keys, scenario.sets, strict=True):
+            first.from_roaring(_roaring(ids))
+            server.client.rename(keys[-1], key)  # only the current slice can be added to
+    else:
+        for counter, ids in zip(counters, scenario.sets, strict=True):
+            counter.from_roaring(_roaring(ids))
+    verbs: dict[str, Callable[[], int]] = {"OR": first.count}
+    if counters[1:]:
+        verbs["AND"] = lambda: first.count_and(counters[1])
+
+    def anew(ask: Callable[[], int]) -> int:
+        first.reader.begin()  # forgets what it has read
+        return ask()
+
+    asks: Asks = {(COUNTER, verb): partial(anew, ask) for verb, ask in verbs.items()}
+    return asks | {(AGAIN, verb): ask for verb, ask in verbs.items()}
 
 
-def mapping(client: redis.Redis, url: str, members: int) -> dict[str, Any]:
-    """What a mapping takes for its members, on the way too; and one hash of them, written by hand."""
-    growth: list[dict[str, float]] = []
-    sizes = [members * 2 ** (-step / STEPS) for step in range(STEPS, -1, -1)]
-    with DistinctCounter.from_url(url, "everyone") as everyone:
-        for start in range(0, members, AT_ONCE):
-            names = [f"user:{number:08}" for number in range(start, start + AT_ONCE)]
-            assert all(everyone.add_many(names))
-            if sizes and start + AT_ONCE >= sizes[0]:
-                sizes.pop(0)
-                info = everyone.info()
-                growth.append(
-                    {
-                        "members": info.members,
-                        "bytes": info.mapping_bytes / info.members,
-                        "buckets": info.buckets,
-                    }
-                )
-            client.hset("by hand", mapping=dict.fromkeys(names, start))
-        used = client.memory_usage("by hand", samples=0)
-        client.delete("by hand")  # in the foreground, so as not to disturb the next measurement
-        everyone.clear(mapping=True)
-    return {"members": members, "growth": growth, "by_hand": used / members}
+def _roaring(ids: np.ndarray) -> bytes:
+    """The ids as a bitmap, with runs where these are smaller."""
+    made = BitMap(ids.astype(np.uint32))
+    made.run_optimize()
+    return made.serialize()
 
 
-def first_met(
-    url: str, client: redis.Redis, *, rounds: int, singles: int
-) -> dict[str, dict[str, float]]:
-    """The cost of a member without an id: medians."""
-    found: dict[str, list[Cost]] = {}
-    with DistinctCounter.from_url(url, "first") as counter:
-        for number in range(rounds + 1):
-            for way, count in (("add", singles), ("add_many", BATCH)):
-                items = [f"{way} {number} {i}" for i in range(count)]
-                run = counter.add_many if count == BATCH else lambda some: [*map(counter.add, some)]
-                cost, answers = measure(client, run, items)
-                assert all(answers)
-                if number:
-                    found.setdefault(way, []).append(cost)
-        counter.clear(mapping=True)
-    return {way: medians(costs) for way, costs in found.items()}
+def _together(client: redis.Redis, *commands: tuple[Any, ...]) -> list[Any]:
+    with client.pipeline(transaction=False) as pipeline:
+        for command in commands:
+            pipeline.execute_command(*command)
+        return pipeline.execute()
 
 
-def faster(found: dict[str, Any], verb: str, figure: str) -> float:
-    """How many times as fast a counter of few ids is as a plain bitmap: from call to answer, or in commands."""
-    first = found["rows"][0]["scenario"]
-    cost = {row["name"]: row["verbs"] for row in found["rows"] if row["scenario"] == first}
-    return float(cost[BITMAP][verb][figure] / cost[COUNTER][verb][figure])
+def _bitmap(server: Server, scenario: Scenario) -> Asks:
+    client, keys = server.client, [f"bitmap {n}" for n in range(len(scenario.sets))]
+    for key, ids in zip(keys, scenario.sets, strict=True):
+        bits = np.zeros(int(ids[-1]) // 8 * 8 + 8, np.uint8)
+        bits[ids] = 1
+        client.set(key, np.packbits(bits).tobytes())
+
+    def combined(operation: str) -> int:
+        commands = [("BITOP", operation, "both", *keys), ("BITCOUNT", "both"), ("UNLINK", "both")]
+        return int(_together(client, *commands)[1])
+
+    return {(BITMAP, verb): partial(combined, verb) for verb in ("AND", "OR")}
 
 
-def ratios(found: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, float]]]:
-    """For each scenario, first and again: the counter's time from call to answer, by verb, as a multiple of a bitmap's."""
-    costs = {(row["scenario"], row["name"]): row["verbs"] for row in found["rows"]}
-    for scenario in dict.fromkeys(row["scenario"] for row in found["rows"]):
-        of_bitmap = costs[scenario, BITMAP]
-        for name in (COUNTER, AGAIN):
-            own = costs[scenario, name]
-            yield (
-                scenario,
-                name,
-                {verb: cost["elapsed"] / of_bitmap[verb]["elapsed"] for verb, cost in own.items()},
-            )
+def _set(server: Server, scenario: Scenario) -> Asks:
+    client, keys = server.client, [f"set {n}" for n in range(len(scenario.sets))]
+    large = len(scenario.sets[0]) > MOST_IN_SETS
+    _fill(client, "SADD", keys[:1] if large else keys, scenario)
+    asks: Asks = {}
+    if not large:
+        union = [("SUNIONSTORE", "both", *keys), ("UNLINK", "both")]
+        asks[SET, "OR"] = lambda: int(_together(client, *union)[0])
+        asks[SET, "AND"] = lambda: client.execute_command("SINTERCARD", len(keys), *keys)
+    return asks
 
 
-def slower(found: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
-    """By each exact peer's name, where it is faster than the counter from call to answer: scenario and verbs."""
-    costs = {(row["scenario"], row["name"]): row["verbs"] for row in found["rows"]}
-    for peer in (BITMAP, SET):
-        where = []
-        for scenario in dict.fromkeys(row["scenario"] for row in found["rows"]):
-            own = costs[scenario, COUNTER]
-            verbs = [
-                verb.upper() if verb in VERBS[1:] else verb
-                for verb, cost in costs[scenario, peer].items()
-                if cost["elapsed"] < own[verb]["elapsed"]
-            ]
-            if verbs:
-                where.append(f"{scenario} ({', '.join(verbs)})")
-        if where:
-            yield peer, where
+def _hyperloglog(server: Server, scenario: Scenario) -> Asks:
+    client, keys = server.client, [f"hyperloglog {n}" for n in range(len(scenario.sets))]
+    _fill(client, "PFADD", keys, scenario)
+    return {(HYPERLOGLOG, "OR"): lambda: client.pfcount(*keys)}
+
+
+def _fill(client: redis.Redis, command: str, keys: list[str], scenario: Scenario) -> None:
+    for key, ids in zip(keys, scenario.sets, strict=False):
+        for start in range(0, len(ids), AT_ONCE):
+            client.execute_command(command, key, *ids[start : start + AT_ONCE].tolist())

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
 
 import redis
-import walrus
-import window
-from contenders import ERROR_RATE, SLICES, tbloom_filter, walrus_bytes
-from pottery import BloomFilter as PotteryFilter
 from scrapy_redis_bloomfilter.bloomfilter import BloomFilter as ScrapyRedisFilter
-from serving import bytes_of_data, redisbloom_version
-from streams import fingerprints
 
-from tbloom.demo.localredis import LocalRedis
+from bench import window
+from bench.contenders import ERROR_RATE, SADD, SET, SLICES, arguments, set_many
+from bench.contest import fingerprints
+from bench.serving import Server
+from bench.tables import Table
+from tbloom import TimeBloom
 
 CHUNK = 2_000
 #: The size in scrapy-redis-bloomfilter's documents: 2^30 bits for 10^8 items.
@@ -25,92 +22,68 @@ BITS_PER_ITEM = 2**30 / 10**8
 
 
 class Store(NamedTuple):
+    """A filter with the size for a number of items."""
+
     name: str
     add_many: Callable[[Sequence[str]], Any]
     #: None: it makes no mistakes.
     count_seen: Callable[[Sequence[str]], int] | None
 
 
-def footprint(
-    server: LocalRedis, client: redis.Redis, *, items: int, questions: int, seconds: float
-) -> dict[str, Any]:
-    """Bytes per item, and the rate of mistakes, measured with ``questions`` or for ``seconds``."""
-    everyone = fingerprints("kept", items)
-    others = fingerprints("never added", questions)
-    rows = []
-    for store in stores(server.url, client, items):
-        before = bytes_of_data(client)
+def measure(server: Server, *, items: int, questions: int) -> list[Table]:
+    """Bytes per item, and the rate of mistakes, measured with ``questions``."""
+    everyone, strangers = fingerprints("kept", items), fingerprints("never added", questions)
+    rows: list[list[Any]] = [_window(server, everyone, strangers)]
+    for store in _stores(server, items):
+        before = server.bytes_of_data()
         for start in range(0, items, CHUNK):
             store.add_many(everyone[start : start + CHUNK])
         exact = store.count_seen is None
-        used = bytes_of_data(client) - before if exact else bytes_of_keys(client)
-        rows.append({"name": store.name, "bytes": used / items, **mistakes(store, others, seconds)})
-        client.flushall()
-    rows.insert(0, tbloom_window(server.url, client, everyone, others, seconds))
-    return {"items": items, "rows": rows}
+        used = server.bytes_of_data() - before if exact else server.bytes_of_keys()
+        rows.append([store.name, used / items, _mistakes(store, strangers)])
+        server.empty()
+    return [Table("footprint", {"": "", "bytes per item": ".1f", "mistakes": ".1e"}, rows)]
 
 
-def bytes_of_keys(client: redis.Redis) -> int:
-    """Bytes that Redis has allocated for all keys (few and large ones)."""
-    return sum(client.memory_usage(key, samples=0) for key in client.scan_iter())
-
-
-def mistakes(store: Store, others: list[str], seconds: float) -> dict[str, int | None]:
+def _mistakes(store: Store, strangers: list[str]) -> float | None:
+    """The share of items that were never added, but are called seen."""
     if store.count_seen is None:
-        return {"asked": None, "mistakes": None}
-    asked, wrong, end = 0, 0, time.monotonic() + seconds
-    while asked < len(others) and time.monotonic() < end:
-        some = others[asked : asked + CHUNK]
-        wrong += store.count_seen(some)
-        asked += len(some)
-    return {"asked": asked, "mistakes": wrong}
+        return None
+    chunks = (strangers[start : start + CHUNK] for start in range(0, len(strangers), CHUNK))
+    return sum(map(store.count_seen, chunks)) / len(strangers)
 
 
-def tbloom_window(
-    url: str, client: redis.Redis, items: list[str], others: list[str], seconds: float
-) -> dict[str, Any]:
+def _window(server: Server, items: list[str], strangers: list[str]) -> list[Any]:
     """A whole window of full slices: the current one is filled and then renamed to an older one."""
     per_slice = math.ceil(len(items) / SLICES)
-    with tbloom_filter(url, "kept", per_slice + 1) as seen:  # one more, else it would grow
+    # Room for one more, else a slice would grow.
+    with TimeBloom.from_url(server.url, "kept", **arguments(per_slice + 1)) as seen:
         older = seen.keys()[:-1]
         for start in range(0, len(items), per_slice):
             seen.add_many(items[start : start + per_slice])
             if older and start + per_slice < len(items):
-                window.move_to(client, seen, older.pop())
-        info = seen.info()
-        assert abs(info.items - len(items)) <= len(items) * ERROR_RATE * 2, info.items
-        used = bytes_of_keys(client)
+                window.move_to(server.client, seen, older.pop())
+        count = seen.info().items
+        assert abs(count - len(items)) <= len(items) * ERROR_RATE * 2, count
+        used = server.bytes_of_keys()
         store = Store("tbloom, 7 slices", seen.add_many, lambda some: sum(seen.contains_many(some)))
-        row = {"name": store.name, "bytes": used / len(items), **mistakes(store, others, seconds)}
-        seen.clear()
-    client.flushall()
+        row = [store.name, used / len(items), _mistakes(store, strangers)]
+    server.empty()
     return row
 
 
-def stores(url: str, client: redis.Redis, items: int) -> Iterator[Store]:
+def _stores(server: Server, items: int) -> Iterator[Store]:
     """The peers, each with the size for ``items`` items."""
-    server = redis.Redis.from_url(url)
-    yield Store("scrapy-redis: SADD", lambda some: server.sadd("dupefilter", *some), None)
-    yield Store("SET NX EX, a key each", lambda some: _set_many(server, some), None)
-    yield scrapy_redis_bloomfilter(server, math.ceil(math.log2(items * BITS_PER_ITEM)))
-    pottery = PotteryFilter(
-        num_elements=items, false_positives=ERROR_RATE, redis=server, key="pottery"
-    )
-    yield Store("pottery", pottery.update, lambda some: sum(pottery.contains_many(*some)))
-    yield walrus_filter(url, items)
-    if redisbloom_version(client):
-        yield redisbloom(server, items)
-        yield redisbloom_slices(server, items)
+    client = redis.Redis.from_url(server.url)
+    yield Store(SADD, lambda some: client.sadd("dupefilter", *some), None)
+    yield Store(SET, lambda some: set_many(client, some), None)
+    yield _scrapy_redis_bloomfilter(client, math.ceil(math.log2(items * BITS_PER_ITEM)))
+    if server.redisbloom:
+        yield _redisbloom(client, "RedisBloom, one filter", items, 1)
+        yield _redisbloom(client, f"RedisBloom, {SLICES} filters", items, SLICES)
 
 
-def _set_many(server: redis.Redis, items: Sequence[str]) -> None:
-    with server.pipeline(transaction=False) as pipeline:
-        for item in items:
-            pipeline.set(item, 1, nx=True, ex=604_800)
-        pipeline.execute()
-
-
-def scrapy_redis_bloomfilter(server: redis.Redis, bit: int) -> Store:
+def _scrapy_redis_bloomfilter(server: redis.Redis, bit: int) -> Store:
     """Its own offsets, but in pipelines: a call for each bit would take minutes."""
     bloom = ScrapyRedisFilter(None, "bloomfilter", bit, 6)
 
@@ -128,42 +101,18 @@ def scrapy_redis_bloomfilter(server: redis.Redis, bit: int) -> Store:
     return Store("scrapy-redis-bloomfilter", lambda some: call("SETBIT", some, 1), count_seen)
 
 
-def walrus_filter(url: str, items: int) -> Store:
-    address = urlsplit(url)
-    bloom = walrus.Database(address.hostname, address.port).bloom_filter(
-        "walrus", size=walrus_bytes(items)
-    )
-    return Store(
-        "walrus",
-        lambda some: [bloom.add(item) for item in some],
-        lambda some: sum(item in bloom for item in some),
-    )
-
-
-def redisbloom(server: redis.Redis, items: int) -> Store:
-    def call(command: str, some: Sequence[str]) -> list[int]:
-        return server.execute_command(command, "bf", *some)
-
-    server.execute_command("BF.RESERVE", "bf", ERROR_RATE, items)
-    return Store(
-        "RedisBloom, one filter",
-        lambda some: call("BF.MADD", some),
-        lambda some: sum(call("BF.MEXISTS", some)),
-    )
-
-
-def redisbloom_slices(server: redis.Redis, items: int) -> Store:
-    """As many items in each of 7 filters."""
-    keys = [f"bf{i}" for i in range(SLICES)]
+def _redisbloom(server: redis.Redis, name: str, items: int, filters: int) -> Store:
+    """As many items in each of its filters."""
+    keys = [f"{name} {i}" for i in range(filters)]
 
     def add_many(some: Sequence[str]) -> None:
         for i, key in enumerate(keys):
-            server.execute_command("BF.MADD", key, *some[i::SLICES])
+            server.execute_command("BF.MADD", key, *some[i::filters])
 
     def count_seen(some: Sequence[str]) -> int:
         answers = [server.execute_command("BF.MEXISTS", key, *some) for key in keys]
         return sum(any(of_item) for of_item in zip(*answers, strict=True))
 
     for key in keys:
-        server.execute_command("BF.RESERVE", key, ERROR_RATE / SLICES, math.ceil(items / SLICES))
-    return Store("RedisBloom, 7 filters", add_many, count_seen)
+        server.execute_command("BF.RESERVE", key, ERROR_RATE / filters, math.ceil(items / filters))
+    return Store(name, add_many, count_seen)

@@ -1,86 +1,52 @@
-"""How long a crawler waits for Redis: the links of real pages, through dupefilters, over a longer line."""
+"""The links of real pages through dupefilters and filters: how long a crawler waits for Redis, and how fast they are."""
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from hashlib import sha1
 from pathlib import Path
-from statistics import median
 from types import SimpleNamespace
-from typing import Any, NamedTuple, Protocol
-from urllib.parse import urldefrag, urlsplit
+from typing import Any
+from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 
-import redis
-from contenders import ERROR_RATE, SLICES
-from delay import delayed
+from parsel import Selector
 from scrapy import Request
-from scrapy.http import HtmlResponse
 from scrapy.settings import Settings
 from scrapy.utils.request import RequestFingerprinter
 from scrapy_redis.dupefilter import RFPDupeFilter
-from tbloom.demo.links import is_page
 
-from tbloom.demo.localredis import LocalRedis
-from tbloom.demo.site import Folder, Gazette, Site
+from bench import contest
+from bench.contenders import ADD, ADD_CACHED, ERROR_RATE, SADD, SLICES, arguments, scrapy_redis
+from bench.delay import delayed
+from bench.serving import Cost, Server, placements
+from bench.tables import Table
+from tbloom import TimeBloom
 from tbloom.scrapy import DupeFilter
 from tbloom.scrapy.dupefilter.prefetch import Prefetch
 
 #: Debian's package python3.11-doc.
 DOCS = Path("/usr/share/doc/python3.11/html")
-_URL = "http://docs.example"
+SITE = "http://docs.example/"
+#: One way (s).
+DELAYS = 0, 0.0005, 0.005
+
 Pages = Sequence[Sequence[str]]
 
 
-class Filter(Protocol):
-    """The part of a dupefilter that is used here."""
-
-    def request_seen(self, request: Request) -> bool:
-        """Has the request been seen?"""
-
-    def clear(self) -> None:
-        """Forget all requests."""
-
-
-class Way(NamedTuple):
-    """A way to ask for the links of pages."""
-
-    name: str
-    open: Callable[[str], Filter]
-    #: Asks for all links of the pages, and returns how many of them were new.
-    run: Callable[[Filter, Pages], int]
-    #: A call for each link: all wait alike, so some pages are enough. Else all pages are used.
-    samples: bool
-
-
-def call_per_link(dupefilter: Filter, pages: Pages) -> int:
+def call_per_link(dupefilter: Any, pages: Pages) -> int:
     """As Scrapy's scheduler does, where nothing batches."""
     return sum(not dupefilter.request_seen(Request(link)) for page in pages for link in page)
 
 
-def scrapy_redis(url: str) -> Filter:
-    return RFPDupeFilter.from_settings(Settings({"REDIS_URL": url}))
-
-
-def tbloom(url: str, **more: Any) -> Filter:
-    settings = {
-        "REDIS_URL": url,
-        "TBLOOM_KEY": "links",
-        "TBLOOM_SLICES": SLICES,
-        "TBLOOM_ERROR_RATE": ERROR_RATE,
-        **more,
-    }
-    return DupeFilter.from_settings(Settings(settings))
-
-
-def tbloom_asking_always(url: str) -> Filter:
-    return tbloom(url, TBLOOM_CACHE_SIZE=0)
-
-
-def call_per_page(dupefilter: Filter, pages: Pages) -> int:
+def call_per_page(dupefilter: DupeFilter, pages: Pages) -> int:
     """As with the add-on, whose middleware asks for all links of a page in one call."""
-    assert isinstance(dupefilter, DupeFilter)
     # It uses only these parts of a crawler.
-    crawler: Any = SimpleNamespace(request_fingerprinter=RequestFingerprinter())
+    crawler: Any = SimpleNamespace(
+        request_fingerprinter=RequestFingerprinter(),
+        get_downloader_middleware=lambda _: None,
+    )
     prefetch = dupefilter._prefetch = Prefetch(crawler, dupefilter.seen, None)
     new = 0
     for page in pages:
@@ -90,94 +56,106 @@ def call_per_page(dupefilter: Filter, pages: Pages) -> int:
     return new
 
 
-REFERENCE = "scrapy-redis, a call per link"
-WAYS = [
-    Way(REFERENCE, scrapy_redis, call_per_link, samples=True),
-    Way("tbloom, a call per link", tbloom_asking_always, call_per_link, samples=True),
-    Way("tbloom, local cache", tbloom, call_per_link, samples=False),
-    Way("tbloom, local cache, a call per page", tbloom, call_per_page, samples=False),
-]
+def _tbloom(**more: Any) -> Callable[[str], DupeFilter]:
+    settings = {"TBLOOM_KEY": "links", "TBLOOM_SLICES": SLICES, "TBLOOM_ERROR_RATE": ERROR_RATE}
+    return lambda url: DupeFilter.from_settings(Settings({"REDIS_URL": url, **settings, **more}))
+
+
+def _scrapy_redis(url: str) -> RFPDupeFilter:
+    return RFPDupeFilter.from_settings(Settings({"REDIS_URL": url}))
+
+
+#: Ways to ask for the links of pages: the dupefilter, what asks it for all links and returns how many were new, and if
+#: some pages are enough, because all calls wait alike.
+WAYS: dict[str, tuple[Callable[[str], Any], Callable[[Any, Pages], int], bool]] = {
+    "scrapy-redis, a call per link": (_scrapy_redis, call_per_link, True),
+    "tbloom, a call per link": (_tbloom(TBLOOM_CACHE_SIZE=0), call_per_link, True),
+    "tbloom, local cache": (_tbloom(), call_per_link, False),
+    "tbloom, local cache, a call per page": (_tbloom(), call_per_page, False),
+}
 
 
 def read_pages(folder: Path = DOCS) -> Pages:
     """The links within the site on each page, all of them, the pages in the order in which a crawler finds them."""
-    site: Site = Folder(str(folder)) if folder.is_dir() else Gazette()
-    found = [f"{_URL}{site.start}"]
+    found = [f"{SITE}index.html"]
     met = set(found)
     pages = []
     for address in found:  # grows as it is walked
-        reply = site.reply(urlsplit(address).path)
-        headers = {"Content-Type": reply.content_type}
-        response = HtmlResponse(address, reply.status, headers, reply.body)
-        if reply.status == 200 and is_page(response):
-            links = map(response.urljoin, response.css("a::attr(href)").getall())
-            pages.append([link for link in links if link.startswith(f"{_URL}/")])
-            for link in pages[-1]:
-                target = urldefrag(link).url
-                if target not in met:
-                    met.add(target)
-                    found.append(target)
+        path = folder / unquote(urlsplit(address).path).lstrip("/")
+        if path.suffix != ".html" or not path.is_file():
+            continue
+        hrefs = Selector(path.read_text(encoding="utf-8")).css("a::attr(href)").getall()
+        pages.append([link for href in hrefs if (link := urljoin(address, href)).startswith(SITE)])
+        for link in pages[-1]:
+            target = urldefrag(link).url
+            if target not in met:
+                met.add(target)
+                found.append(target)
     return pages
 
 
-def count_distinct(pages: Pages) -> int:
-    """The number of different pages that the links lead to: a request's fingerprint has no fragment."""
-    return len({urldefrag(link).url for page in pages for link in page})
-
-
-def link_stream(
-    server: LocalRedis, client: redis.Redis, *, delays: list[float], seconds: float
-) -> dict[str, Any]:
-    """Seconds that each way waits for all links, at each one-way delay (s).
-
-    Ways with a call for each link are measured on evenly spread pages that take about ``seconds``, and
-    scaled to all links.
-    """
+def measure(server: Server, *, seconds: float, rounds: int, every: int) -> list[Table]:
+    """Waiting at each delay, by ways that take about ``seconds``; then ``rounds``. On ``every``-th page."""
     pages = read_pages()
+    if not pages:
+        sys.exit(f"{DOCS} is missing: Debian's package python3.11-doc has it")
+    return [_waiting(server, pages[::every], seconds), _race(server, pages[::every], rounds)]
+
+
+def _waiting(server: Server, pages: Pages, seconds: float) -> Table:
     links = sum(map(len, pages))
-    lines, rows = [], []
-    for delay in delays:
+    waited: dict[str, list[float]] = {name: [] for name in WAYS}
+    for delay in DELAYS:
+        step = max(1, round(links * (2 * delay + 1e-4) / seconds))
         with delayed(server.port, delay) as url:
-            lines.append({"delay": delay, **round_trips(client, url)})
-            step = max(1, round(links * (2 * delay + 1e-4) / seconds))
-            for way in WAYS:
-                waited = _wait(way, url, pages[::step] if way.samples else pages)
-                rows.append({"way": way.name, "delay": delay, **waited})
-                rows[-1]["waited"] *= links / waited["links"]
-                client.flushall()
-    return {
-        "pages": len(pages),
-        "links": links,
-        "distinct": count_distinct(pages),
-        "lines": lines,
-        "rows": rows,
-    }
+            for name, (make, run, samples) in WAYS.items():
+                some = pages[::step] if samples else pages
+                scale = links / sum(map(len, some))
+                waited[name].append(scale * _seconds_waited(make(url), run, some))
+                server.empty()
+    columns = {"": "", **{f"{1000 * delay:g} ms away: s": ",.1f" for delay in DELAYS}}
+    return Table("links", columns, [[name, *figures] for name, figures in waited.items()])
 
 
-def _wait(way: Way, url: str, pages: Pages) -> dict[str, Any]:
-    """Waiting is elapsed time less the processor time of this process."""
-    dupefilter = way.open(url)
-    dupefilter.request_seen(Request(f"{_URL}/warms-up"))
-    own, start = time.process_time(), time.perf_counter()
-    new = way.run(dupefilter, pages)
-    elapsed, own = time.perf_counter() - start, time.process_time() - own
-    truth = count_distinct(pages)
-    assert 0 <= truth - new <= truth / 1000 + 1, f"{way.name}: {new} of {truth} links new"
-    return {"links": sum(map(len, pages)), "waited": elapsed - own}
+def _seconds_waited(dupefilter: Any, run: Callable[[Any, Pages], int], pages: Pages) -> float:
+    """Elapsed time less the processor time of this process."""
+    dupefilter.request_seen(Request(f"{SITE}warms-up"))
+    cpu, start = time.process_time(), time.perf_counter()
+    new = run(dupefilter, pages)
+    elapsed, cpu = time.perf_counter() - start, time.process_time() - cpu
+    # A request's fingerprint has no fragment.
+    truth = len({urldefrag(link).url for page in pages for link in page})
+    assert 0 <= truth - new <= truth / 1000 + 1, f"{new} of {truth} links new"
+    return elapsed - cpu
 
 
-def round_trips(client: redis.Redis, url: str) -> dict[str, float]:
-    """The round trip (s) of a PING: straight, and over the longer line."""
-    with redis.Redis.from_url(url) as far:
-        return {"straight": _ping(client, 500), "round_trip": _ping(far, 100)}
+def _race(server: Server, pages: Pages, rounds: int) -> Table:
+    """The rate of each contender, on a server that is empty at first."""
+    links = [urldefrag(link).url for page in pages for link in page]
+    items = [sha1(link.encode(), usedforsecurity=False).hexdigest() for link in links]
+    first = {item: number for number, item in reversed([*enumerate(items)])}
+    truth = [first[item] == number for number, item in enumerate(items)]
+    rows: dict[str, list[Any]] = {}
+    columns = {"": ""}
+    for placement in placements():
+        costs: dict[str, list[Cost]] = {}
+        with server.placed(placement):
+            for _ in range(rounds):
+                for name, run in _contenders(server.url, len(items)):
+                    cost, answers = server.measure(run, items)
+                    wrong = sum(one != other for one, other in zip(answers, truth, strict=True))
+                    assert wrong <= 1, f"{name}: {wrong} links"
+                    costs.setdefault(name, []).append(cost)
+                server.empty()
+        for name, each in costs.items():
+            figures = contest.rate_and_ratio(each, costs[SADD])
+            rows.setdefault(name, [name]).extend(figures)
+        columns |= {f"{placement}: links/s": ",.0f", f"{placement}: x `SADD`": ".1f"}
+    return Table("links-race", columns, [*rows.values()])
 
 
-def _ping(client: redis.Redis, times: int) -> float:
-    return median(_seconds_of_ping(client, times))
-
-
-def _seconds_of_ping(client: redis.Redis, times: int) -> Iterator[float]:
-    for _ in range(times):
-        start = time.perf_counter()
-        client.ping()
-        yield time.perf_counter() - start
+def _contenders(url: str, capacity: int) -> Iterator[tuple[str, contest.Run]]:
+    yield SADD, next(scrapy_redis(url, [])).run
+    for name, size in ((ADD, 0), (ADD_CACHED, 100_000)):
+        with TimeBloom.from_url(url, name, **arguments(capacity, cache_size=size)) as seen:
+            yield name, contest.one_by_one(seen.add)

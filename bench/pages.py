@@ -1,155 +1,176 @@
-"""The page store: the cost of a page among many, compared with Scrapy's cache storages, and other costs."""
+"""The page store: the cost of a page among many, and compared with Scrapy's cache storages."""
 
 from __future__ import annotations
 
+import os
 import random
+import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-import redis
-from pages_costs import codecs, compressors, sliced
-from pages_peers import peers
-from stored import (
-    RealPages,
-    body_bytes,
-    draw,
-    drop_from_memory,
-    opening,
-    read_once,
-    remembered,
-    taken,
-    timed,
-)
+from scrapy import Request
+from scrapy.http import HtmlResponse
+from scrapy.utils.misc import load_object
+from scrapy.utils.test import get_crawler
 
-from tbloom.demo.localredis import LocalRedis
+from bench.links import DOCS
+from bench.serving import Server
+from bench.tables import Table
 from tbloom.pages import PageStore
 
 #: The stores' folder: the system's temporary folder may be in memory.
 FOLDER = Path(__file__).parents[1] / "build"
-
-
-def pages(_: LocalRedis, __: redis.Redis, **amounts: Any) -> dict[str, Any]:
-    """The whole section; ``amounts`` as of ``measure``."""
-    FOLDER.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=FOLDER, prefix="pages-") as folder:
-        return measure(Path(folder), RealPages(), **amounts)
+FILES = "scrapy.extensions.httpcache.FilesystemCacheStorage"
+OURS = {"HTTPCACHE_STORAGE": "tbloom.scrapy.PageCacheStorage"}
+PEERS: dict[str, dict[str, Any]] = {
+    "`PageCacheStorage`": OURS,
+    '`TBLOOM_PAGES_CODEC = "zstd"`': {**OURS, "TBLOOM_PAGES_CODEC": "zstd"},
+    '`TBLOOM_PAGES_CODEC = "identity"`': {**OURS, "TBLOOM_PAGES_CODEC": "identity"},
+    "`FilesystemCacheStorage`": {"HTTPCACHE_STORAGE": FILES},
+    "`HTTPCACHE_GZIP`": {"HTTPCACHE_STORAGE": FILES, "HTTPCACHE_GZIP": True},
+    "`DbmCacheStorage`": {"HTTPCACHE_STORAGE": "scrapy.extensions.httpcache.DbmCacheStorage"},
+}
+HEADERS = {"Content-Type": "text/html; charset=utf-8", "Cache-Control": "max-age=600"}
 
 
 def measure(
-    folder: Path,
-    real: RealPages,
+    _server: Server,
     *,
     sizes: list[int],
     gets: int,
     rounds: int,
-    looked_through: int,
     cached: int,
-    cached_rounds: int,
-    sliced_pages: int,
-) -> dict[str, Any]:
-    """Stores of ``sizes`` side by side; that of ``looked_through`` is read from end to end; ``cached`` pages as Scrapy stores them."""
-    return {
-        "bodies": len(real.bodies),
-        "body_bytes": sum(map(len, real.bodies)) / len(real.bodies),
-        "compressors": compressors(real, rounds=cached_rounds),
-        "codecs": codecs(real, rounds=cached_rounds),
-        "sliced": sliced(folder, real, pages=sliced_pages, rounds=cached_rounds),
-        "peers": peers(folder, real, pages=cached, rounds=cached_rounds),
-        # Last: files of the others would take space in the system's page cache.
-        "growth": growth(folder, real, sizes, gets=gets, rounds=rounds),
-        "through": through(folder / f"{looked_through}"),
-    }
+) -> list[Table]:
+    """Stores of ``sizes`` side by side; ``cached`` pages in each round as Scrapy stores them."""
+    bodies = [path.read_bytes() for path in sorted(DOCS.rglob("*.html"))]
+    if not bodies:
+        sys.exit(f"{DOCS} is missing: Debian's package python3.11-doc has it")
+    FOLDER.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=FOLDER, prefix="pages-") as folder:
+        peers = _peers(Path(folder), bodies, cached, rounds)
+        return [_growth(Path(folder), bodies, sizes, gets, rounds), peers]
 
 
-def growth(
-    folder: Path, real: RealPages, sizes: list[int], *, gets: int, rounds: int
-) -> dict[str, Any]:
-    """Stores of these sizes, the smallest first: disk use, and gets in turns."""
-    rows = []
+def url(number: int) -> str:
+    """The address of the page of this number."""
+    return f"https://docs.example.com/{number}.html"
+
+
+def timed(call: Callable[[Any], Any], items: Sequence[Any], expected: int | None = None) -> float:
+    """Microseconds per call, one after the other; the answers must add up to ``expected``."""
+    start = time.perf_counter()
+    answers = [call(item) for item in items]
+    elapsed = time.perf_counter() - start
+    if expected is not None:
+        assert expected == sum(answers), f"{sum(answers):,}, not {expected:,}"
+    return 1e6 * elapsed / len(items)
+
+
+def drop_from_memory(folder: Path) -> None:
+    """Drops the files of a folder from the system's page cache."""
+    os.sync()
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as file:
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def bytes_on_disk(folder: Path) -> int:
+    """Of whole blocks, folders too."""
+    return sum(path.lstat().st_blocks for path in folder.rglob("*")) * 512
+
+
+def _growth(folder: Path, bodies: list[bytes], sizes: list[int], gets: int, rounds: int) -> Table:
+    """Stores of these sizes: disk use, gets in turns, and how long reading all of each takes."""
     with ExitStack() as stack:
         stores = [stack.enter_context(PageStore(folder / f"{size}")) for size in sizes]
-        for store, size in zip(stores, sizes, strict=True):
-            put = real.fill(store, range(size)) / size
-            store.flush()
-            info = store.stats()
-            rows.append(
-                {
-                    "pages": size,
-                    "put": put,
-                    "bytes": info.bytes,
-                    "index_bytes": info.index_bytes,
-                    "segments": info.segments,
-                }
-            )
-        for row, store in zip(rows, stores, strict=True):
-            read_once(Path(store.path))
-            row["remembered"] = remembered(Path(store.path))
-        asked = [_ask(stores, sizes, real, gets=gets, seed=seed) for seed in range(rounds)]
-        for row, *costs in zip(rows, *asked, strict=True):
-            row |= {way: median(cost[way] for cost in costs) for way in costs[0]}
-            row["ratio"] = median(
-                cost["get"] / costs_of_all[0]["get"]
-                for cost, costs_of_all in zip(costs, asked, strict=True)
-            )
-        for row, store in zip(rows, stores, strict=True):
-            row["cold"] = _cold(store, real, row["pages"])
-    for row, size in zip(rows, sizes, strict=True):
-        row["opening"] = opening(folder / f"{size}", 5)
-        row["disk_bytes"] = taken(folder / f"{size}")["bytes"]
-    return {"gets": gets, "rounds": rounds, "rows": rows}
 
+        def put(item: tuple[PageStore, int]) -> None:
+            store, number = item
+            store.put(url(number), bodies[number % len(bodies)], headers=HEADERS)
 
-def _ask(
-    stores: Sequence[PageStore], sizes: Sequence[int], real: RealPages, *, gets: int, seed: int
-) -> list[dict[str, float]]:
-    """Seconds per call of each store; the first one changes from round to round."""
-    rng, costs = random.Random(seed), [dict[str, float]() for _ in stores]
-    turns = [(number + seed) % len(stores) for number in range(len(stores))]
-    for number in turns:
-        store, drawn = stores[number], draw(rng, sizes[number], gets)
-        urls = [real.url(page) for page in drawn]
-        length = sum(len(real.body(page)) for page in drawn)
-        others = [url + "?" for url in urls]
-        costs[number] = {
-            "get": timed(body_bytes(store), urls, length),
-            "in": timed(store.__contains__, urls, len(urls)),
-            "not_in": timed(store.__contains__, others, 0),
-            "miss": timed(lambda url, store=store: store.get(url) is not None, others, 0),
-        }
-    return costs
+        puts = [
+            timed(put, [(store, number) for number in range(size)])
+            for store, size in zip(stores, sizes, strict=True)
+        ]
+        costs: dict[int, list[list[float]]] = {size: [] for size in sizes}
+        # The first round reads the segments, as far as they fit, into the system's page cache.
+        for number in range(rounds + 1):
+            for store, size in zip(stores, sizes, strict=True):
+                drawn = random.Random(number).sample(range(size), min(size, gets))
+                length = sum(len(bodies[page % len(bodies)]) for page in drawn)
+                urls, others = [*map(url, drawn)], [url(page) + "?" for page in drawn]
 
+                def get(address: str, store: PageStore = store) -> int:
+                    page = store.get(address)
+                    return len(page.body) if page else 0
 
-def _cold(store: PageStore, real: RealPages, pages: int) -> float:
-    """Seconds per get, of pages read from the disk."""
-    drawn = draw(random.Random("cold"), pages, 1000)
-    drop_from_memory(Path(store.path))
-    length = sum(len(real.body(page)) for page in drawn)
-    return timed(body_bytes(store), [real.url(page) for page in drawn], length)
-
-
-def through(path: Path) -> dict[str, Any]:
-    """Seconds to rebuild an index, and to verify a store, in one process and in two."""
+                found = [timed(get, urls, length), timed(store.__contains__, urls, len(urls))]
+                found.append(timed(get, others, 0))
+                if number == rounds:
+                    drop_from_memory(Path(store.path))
+                    found.append(timed(get, urls, length))
+                costs[size].append(found)
     rows = []
-    for jobs in (1, 2):
-        drop_from_memory(path)
-        start = time.perf_counter()
-        info = PageStore.rebuild(path, jobs=jobs)
-        rebuild = time.perf_counter() - start
-        drop_from_memory(path)
+    for size, spent in zip(sizes, puts, strict=True):
+        path = folder / f"{size}"
+        warm = [median(way) for way in zip(*(each[:3] for each in costs[size][1:]), strict=True)]
         with PageStore(path, readonly=True) as store:
-            start = time.perf_counter()
-            report = store.verify(jobs=jobs)
-            verify = time.perf_counter() - start
-        assert (info.pages, ()) == (report.pages, report.problems)
-        rows.append({"jobs": jobs, "rebuild": rebuild, "verify": verify})
-    return {
-        "pages": info.pages,
-        "bytes": info.bytes - info.index_bytes,
-        "index_bytes": info.index_bytes,
-        "rows": rows,
-    }
+            disk_bytes, index_bytes = bytes_on_disk(path), store.stats().index_bytes
+            verified = timed(lambda store: store.verify().pages, [store], size)
+        rebuilt = timed(lambda path: PageStore.rebuild(path).pages, [path], size)
+        row = [size, spent, *warm, costs[size][-1][3], disk_bytes / size, index_bytes / size]
+        rows.append([*row, 1e6 * size / rebuilt, 1e6 * size / verified])
+    columns = {"pages": ",d", "put: us": ".0f", "get: us": ".0f", "in: us": ".1f"}
+    columns |= {"not there: us": ".1f", "from the disk: us": ".0f", "bytes a page": ",.0f"}
+    columns |= {"of the index": ".0f", "rebuild: pages/s": ",.0f", "verify: pages/s": ",.0f"}
+    return Table("pages", columns, rows)
+
+
+def _peers(folder: Path, bodies: list[bytes], pages: int, rounds: int) -> Table:
+    """Each round puts pages into each storage, gets as many, drawn at random, then some from the disk."""
+    storages = {name: _storage(folder / f"peer {name}", more) for name, more in PEERS.items()}
+    costs: dict[str, list[list[float]]] = {name: [] for name in PEERS}
+    for number in range(rounds):
+        numbers = range(number * pages, (number + 1) * pages)
+        for name, (prepare, put, get) in storages.items():
+            given = [prepare(page, bodies[page % len(bodies)]) for page in numbers]
+            spent = [timed(put, given)]
+            random.Random(number).shuffle(given)
+            length = sum(len(response.body) for _, response in given)
+            spent.append(timed(get, given, length))
+            drop_from_memory(folder / f"peer {name}")
+            some = given[:200]
+            spent.append(timed(get, some, sum(len(response.body) for _, response in some)))
+            costs[name].append(spent)
+    rows = []
+    for name, each in costs.items():
+        files = [path for path in (folder / f"peer {name}").rglob("*") if path.is_file()]
+        used = bytes_on_disk(folder / f"peer {name}") / (rounds * pages)
+        rows.append([name, *(median(way) for way in zip(*each, strict=True)), used, len(files)])
+    columns = {"": "", "put: us": ",.0f", "get: us": ",.0f", "from the disk: us": ",.0f"}
+    return Table("pages-scrapy", {**columns, "bytes a page": ",.0f", "files": ",d"}, rows)
+
+
+def _storage(folder: Path, settings: dict[str, Any]) -> tuple[Callable[..., Any], ...]:
+    """As ``HttpCacheMiddleware`` opens it, and calls it: ways to prepare a page, to put it, and to get it."""
+    crawler = get_crawler(settings_dict={"HTTPCACHE_DIR": str(folder), **settings})
+    spider = crawler.spider = crawler._create_spider("bench")
+    storage = load_object(crawler.settings["HTTPCACHE_STORAGE"])(crawler.settings)
+    storage.open_spider(spider)
+
+    def prepare(number: int, body: bytes) -> tuple[Request, HtmlResponse]:
+        request = Request(url(number))
+        crawler.request_fingerprinter.fingerprint(request)  # the dupefilter has asked for it
+        return request, HtmlResponse(request.url, headers=HEADERS, body=body)
+
+    return (
+        prepare,
+        lambda item: storage.store_response(spider, *item),
+        lambda item: len(storage.retrieve_response(spider, item[0]).body),
+    )

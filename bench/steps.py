@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import count
+from itertools import count, product
 from statistics import median
 from typing import Any
 
 import redis
-from contenders import after_a_week, arguments
-from serving import TOGETHER, measure, placed
-from streams import fingerprints
 
+from bench.contenders import after_a_week, arguments
+from bench.contest import fingerprints
+from bench.serving import TOGETHER, Server
+from bench.tables import Table
 from tbloom import TimeBloom
 from tbloom.bloom.hasher import digests_of
 from tbloom.bloom.layout import Layout
 from tbloom.bloom.script_calls import Parts
-from tbloom.demo.localredis import LocalRedis
 from tbloom.engine.scripts import Script
 
 #: Steps of the script, each with the words before which it ends.
@@ -44,33 +44,30 @@ class _Recorder(redis.Redis):
         return super().execute_command(*words, **options)
 
 
-def texts() -> dict[int, dict[str, str]]:
-    """The scripts, by the number of items in a call."""
+def scripts() -> dict[tuple[int, str], str]:
+    """The scripts, by the number of items in a call, and what they do."""
     whole = Script("bloom/add").text
-    changes = {
+    ended = {
         f"up to {name}": (words, "do return {1, 0} end\n" + words) for name, words in STEPS.items()
     }
     left_out = {f"all but {name}": change for name, change in PARTS.items()}
-    assert all(whole.count(old) == 1 for old, _ in [*changes.values(), *left_out.values()])
+    assert all(whole.count(old) == 1 for old, _ in [*ended.values(), *left_out.values()])
     return {
-        1: {
-            "an empty script": "return {1, 0}",
-            **{name: whole.replace(*change) for name, change in changes.items()},
-            "all": whole,
-        },
-        BATCH: {
-            "all": whole,
-            **{name: whole.replace(*change) for name, change in left_out.items()},
-        },
+        (1, "an empty script"): "return {1, 0}",
+        **{(1, name): whole.replace(*change) for name, change in ended.items()},
+        (1, "all"): whole,
+        (BATCH, "all"): whole,
+        **{(BATCH, name): whole.replace(*change) for name, change in left_out.items()},
     }
 
 
-def steps(
-    server: LocalRedis, client: redis.Redis, *, capacity: int, rounds: int, items: int
-) -> dict[str, Any]:
-    """The server's time (us) in each script, per item, for seen and new items; on one core, medians of interleaved rounds."""
-    with after_a_week(server.url, client, "steps", capacity) as seen:
-        recorder = _Recorder.from_url(server.url)
+def table(server: Server, capacity: int, rounds: int, items: int) -> Table:
+    """The server's time in each script, per item, for seen and new items: medians of interleaved rounds."""
+    with (
+        after_a_week(server, "steps", capacity) as seen,
+        _Recorder.from_url(server.url) as recorder,
+        server.placed(TOGETHER),
+    ):
         TimeBloom(recorder, "steps", **arguments(capacity)).add("one")
         _, _, number_of_keys, *rest = recorder.words
         keys, (_, *middle, _) = rest[: int(number_of_keys)], rest[int(number_of_keys) :]
@@ -78,33 +75,21 @@ def steps(
         seen.add_many(known)
         parts = Parts([("", part, 0) for part in Layout(seen.config).parts("the usual")])
 
-        def call(sha: str, some: Sequence[str]) -> Any:
-            words = (next(numbers), *middle, parts.packed(digests_of(some)))
-            return client.evalsha(sha, len(keys), *keys, *words)
+        def spent(sha: str, size: int, given: Sequence[str]) -> float:
+            def run(items: Sequence[str]) -> None:
+                for at in range(0, len(items), size):
+                    packed = parts.packed(digests_of(items[at : at + size]))
+                    server.client.evalsha(sha, len(keys), *keys, next(numbers), *middle, packed)
 
-        rows = []
-        with placed(server, TOGETHER):
-            for size, scripts in texts().items():
-                times: dict[tuple[str, str], list[float]] = {}
-                for _ in range(rounds + 1):
-                    for name, text in scripts.items():
-                        sha = client.script_load(text)
-                        new = [f"new {next(fresh)}" for _ in range(items)]
-                        for kind, these in (("seen", known), ("new", new)):
-                            cost, _ = measure(
-                                client,
-                                lambda all, sha=sha, size=size: [
-                                    call(sha, all[at : at + size])
-                                    for at in range(0, len(all), size)
-                                ],
-                                these,
-                            )
-                            times.setdefault((name, kind), []).append(cost.commands)
-                rows += [
-                    {"size": size, "name": name}
-                    | {kind: median(times[name, kind][1:]) for kind in ("seen", "new")}
-                    for name in scripts
-                ]
-        recorder.close()
-    client.flushall()
-    return {"rounds": rounds, "items": items, "rows": rows}
+            return server.measure(run, given)[0].commands
+
+        times: dict[tuple[int, str], list[tuple[float, float]]] = {}
+        for _, (key, text) in product(range(rounds + 1), scripts().items()):
+            sha = server.client.script_load(text)
+            new = [f"new {next(fresh)}" for _ in range(items)]
+            both = spent(sha, key[0], known), spent(sha, key[0], new)
+            times.setdefault(key, []).append(both)
+    server.empty()
+    # The first round warms up.
+    rows = [[*key, *map(median, zip(*of[1:], strict=True))] for key, of in times.items()]
+    return Table("adding-steps", {"items": "d", "": "", "seen: us": ".1f", "new: us": ".1f"}, rows)

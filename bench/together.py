@@ -6,94 +6,75 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from statistics import median
 from typing import Any
 
 import redis
 import redis.asyncio
-from contenders import Contender, Run, after_a_week, arguments
-from exact import empty
-from race import compared, ratios, run_rounds
-from serving import placements
-from streams import fingerprints
 
+from bench import contest
+from bench.contenders import after_a_week, arguments
+from bench.serving import Server
+from bench.tables import Table
 from tbloom import AsyncTimeBloom
-from tbloom.demo.localredis import LocalRedis
 
 TASKS, THREADS = (1, 100), (1, 16, 64)
-ASYNC_ADD, ASYNC_SADD = "`AsyncTimeBloom.add`, tasks", "redis.asyncio: `SADD`, tasks"
-THREAD_ADD, THREAD_SADD = "`TimeBloom.add`, threads", "redis-py: `SADD`, threads"
-#: For each way to ask: what it is compared with, and by how many at the same time.
-WAYS = {
-    ASYNC_ADD: (ASYNC_SADD, TASKS),
-    ASYNC_SADD: (ASYNC_SADD, TASKS),
-    THREAD_ADD: (THREAD_SADD, THREADS),
-    THREAD_SADD: (THREAD_SADD, THREADS),
-}
+#: Each way to add, what it is compared with, and by how many at the same time.
+WAYS = [
+    ("`AsyncTimeBloom.add`, tasks", "redis.asyncio: `SADD`", TASKS),
+    ("`TimeBloom.add`, threads", "redis-py: `SADD`", THREADS),
+]
 
 
-def together(
-    server: LocalRedis, client: redis.Redis, *, capacity: int, rounds: int, items: int
-) -> dict[str, Any]:
-    """Figures of interleaved rounds. ``ratio`` is to SADD by as many, ``to_one`` (of the rate) to the same way by one."""
-    rows = []
-    with contenders(server.url, client, capacity) as everybody:
-        for placement in placements():
-            costs = run_rounds(
-                server,
-                client,
-                everybody,
-                rounds=rounds,
-                items=items,
-                placement=placement,
-                group="together",
-            )
-            for way, (reference, counts) in WAYS.items():
-                for count in counts:
-                    own, one = costs[f"{way} {count}"], costs[f"{way} 1"]
-                    row = {"placement": placement, "name": way, "count": count}
-                    row |= compared(own, costs[f"{reference} {count}"])
-                    rows.append({**row, "to_one": median(ratios(own, one))})
-    empty(client)
-    return {"rounds": rounds, "items": items, "rows": rows}
+def measure(server: Server, *, capacity: int, rounds: int, items: int) -> list[Table]:
+    """Figures of interleaved rounds."""
+    with _contenders(server, capacity) as contenders:
+        costs = contest.hold(server, contenders, rounds=rounds, items=items)
+    server.empty()
+    rows = [
+        [way, count, *contest.cells(costs, f"{way} {count}", f"{reference} {count}")]
+        for way, reference, counts in WAYS
+        for count in counts
+    ]
+    return [Table("asyncio", {"": "", "at once": "d", **contest.COLUMNS}, rows)]
 
 
 @contextmanager
-def contenders(url: str, client: redis.Redis, capacity: int) -> Iterator[list[Contender]]:
+def _contenders(server: Server, capacity: int) -> Iterator[list[contest.Contender]]:
     """Each way by each number, with ``capacity`` items in each of its slices, or in its set."""
-    stock = fingerprints("stock", capacity)
+    stock = contest.fingerprints("stock", capacity)
     for start in range(0, capacity, 1000):
-        client.sadd("stock", *stock[start : start + 1000])
+        server.client.sadd("stock", *stock[start : start + 1000])
+    [(task_add, task_sadd, _), (thread_add, thread_sadd, _)] = WAYS
     with ExitStack() as stack:
         loop = stack.enter_context(asyncio.Runner()).get_loop()
-        runs: dict[str, Run] = {}
+        runs: dict[str, contest.Run] = {}
         for count in TASKS:
-            filled = stack.enter_context(after_a_week(url, client, f"tasks {count}", capacity))
-            seen = AsyncTimeBloom.from_url(url, filled.config.name, **arguments(capacity))
-            server = redis.asyncio.Redis.from_url(url, max_connections=count)
-            for each in (seen, server):
+            filled = stack.enter_context(after_a_week(server, f"tasks {count}", capacity))
+            seen = AsyncTimeBloom.from_url(server.url, filled.config.name, **arguments(capacity))
+            client = redis.asyncio.Redis.from_url(server.url, max_connections=count)
+            for each in (seen, client):
                 stack.callback(lambda each=each: loop.run_until_complete(each.aclose()))
-            runs[f"{ASYNC_ADD} {count}"] = of_tasks(loop, seen.add, count)
-            sadd = _adder(client, server, f"set of tasks {count}")
-            runs[f"{ASYNC_SADD} {count}"] = of_tasks(loop, sadd, count)
+            runs[f"{task_add} {count}"] = by_tasks(loop, seen.add, count)
+            sadd = _adder(server, client, f"set of tasks {count}")
+            runs[f"{task_sadd} {count}"] = by_tasks(loop, sadd, count)
         for count in THREADS:
             pool = stack.enter_context(ThreadPoolExecutor(count))
-            filled = stack.enter_context(after_a_week(url, client, f"threads {count}", capacity))
-            pooled = stack.enter_context(redis.Redis.from_url(url, max_connections=count))
-            runs[f"{THREAD_ADD} {count}"] = of_threads(pool, filled.add, count)
-            sadd = _adder(client, pooled, f"set of threads {count}")
-            runs[f"{THREAD_SADD} {count}"] = of_threads(pool, sadd, count)
-        yield [Contender(name, "", run, in_order=False) for name, run in runs.items()]
+            filled = stack.enter_context(after_a_week(server, f"threads {count}", capacity))
+            pooled = stack.enter_context(redis.Redis.from_url(server.url, max_connections=count))
+            runs[f"{thread_add} {count}"] = by_threads(pool, filled.add, count)
+            sadd = _adder(server, pooled, f"set of threads {count}")
+            runs[f"{thread_sadd} {count}"] = by_threads(pool, sadd, count)
+        yield [contest.Contender(name, run, in_order=False) for name, run in runs.items()]
 
 
-def _adder(client: redis.Redis, server: Any, key: str) -> Callable[[str], Any]:
-    client.copy("stock", key)
-    return lambda item: server.sadd(key, item)
+def _adder(server: Server, client: Any, key: str) -> Callable[[str], Any]:
+    server.client.copy("stock", key)
+    return lambda item: client.sadd(key, item)
 
 
-def of_tasks(
+def by_tasks(
     loop: asyncio.AbstractEventLoop, add: Callable[[str], Awaitable[Any]], count: int
-) -> Run:
+) -> contest.Run:
     """Each task takes the next item until there is none."""
 
     async def run(items: Sequence[str]) -> list[bool]:
@@ -110,7 +91,7 @@ def of_tasks(
     return lambda items: loop.run_until_complete(run(items))
 
 
-def of_threads(pool: ThreadPoolExecutor, add: Callable[[str], Any], count: int) -> Run:
+def by_threads(pool: ThreadPoolExecutor, add: Callable[[str], Any], count: int) -> contest.Run:
     """Each thread takes the next item until there is none."""
 
     def run(items: Sequence[str]) -> list[bool]:

@@ -50,10 +50,8 @@ def fill(client: redis.Redis, seen: TimeBloom, current: float = 0.25) -> None:
                     pipeline.setrange(key, header + start, block[: size - start])
                 pipeline.execute()
     ratios = [slice.fill_ratio for slice in seen.info().slices]
-    assert abs(ratios[0] - densities[0]) < 0.02 > abs(ratios[-1] - densities[-1]), (
-        ratios,
-        densities,
-    )
+    differences = [abs(ratios[0] - densities[0]), abs(ratios[-1] - densities[-1])]
+    assert max(differences) < 0.02, (ratios, densities)
 
 
 def move_to(client: redis.Redis, seen: TimeBloom, key: str) -> None:

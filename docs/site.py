@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
-import functools
 import itertools
 import posixpath
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
 from mkdocs.structure.files import File
 
-from tbloom.cli.commands import registry
-from tbloom.cli.kit import subcommands
+from tbloom.cli.group import COMMANDS, tbloom
 
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
@@ -39,7 +37,7 @@ PROJECT |= {
         *ROOT.glob("examples/*.py"),
     )
 }
-COMMANDS = "<!-- every command's help, by docs/site.py -->"
+HELP = "<!-- every command's help, by docs/site.py -->"
 WIDTH = 78
 
 
@@ -58,7 +56,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         r"(?<=\]\()(?!\w+:|#)([^)#]+)", lambda match: _on_site(folder, match[1], place), markdown
     )
     markdown = re.sub(r"<!-- (examples/.*) -->", _code, markdown)
-    return markdown.replace(COMMANDS, commands()) if COMMANDS in markdown else markdown
+    return markdown.replace(HELP, commands()) if HELP in markdown else markdown
 
 
 def on_page_content(html: str, **_: object) -> str:
@@ -83,40 +81,19 @@ def _code(match: re.Match[str]) -> str:
 
 
 def commands() -> str:
-    """A section for each command that is registered."""
-    parts = []
-    for name, parser in registry.parsers()[1].items():
-        registry.load(name).add_arguments(parser)
-        parts.append(_section(name, parser))
-    return "\n".join(parts)
+    """A section for each command."""
+    return "\n".join(_section(name, tbloom.commands[name]) for name in COMMANDS)
 
 
-def _section(name: str, parser: argparse.ArgumentParser) -> str:
-    command = registry.COMMANDS[name]
-    said = parser.description
-    more = f" Needs `pip install 'tbloom[{command.extra}]'`."
-    needs = more if command.extra != "cli" else ""  # the page says so of cli
-    helps = "".join(map(_help, [parser, *subcommands.parsers(parser).values()]))
-    return f"""
-## `tbloom {name}` {{#{name}}}
-
-{said}{needs}
-
-```sh
-{command.example}
-```
-{helps}"""
+def _section(name: str, command: click.Command) -> str:
+    verbs = command.commands.items() if isinstance(command, click.Group) else ()
+    helps = [_help(name, command), *(_help(f"{name} {verb}", one) for verb, one in verbs)]
+    return f"\n## `tbloom {name}` {{#{name}}}\n{''.join(helps)}"
 
 
-def _help(parser: argparse.ArgumentParser) -> str:
-    parser.description, parser.epilog = None, None
-    parser.formatter_class = functools.partial(argparse.HelpFormatter, width=WIDTH)
-    parser.color = False
-    return f"""
-```text
-{parser.format_help().strip()}
-```
-"""
+def _help(name: str, command: click.Command) -> str:
+    context = click.Context(command, info_name=f"tbloom {name}", terminal_width=WIDTH)
+    return f"\n```text\n{command.get_help(context)}\n```\n"
 
 
 def _on_site(folder: str, link: str, place: str) -> str:

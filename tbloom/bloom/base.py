@@ -124,7 +124,7 @@ class Base(Store[Client, Config]):
     @property
     def session(self) -> str:
         """The name under which this process claims items."""
-        return self._claims.own.session
+        return self._claims.own.name
 
     def _spread(self, masters: int) -> None:
         """Chooses a number of shards that spreads evenly over the cluster's masters."""

@@ -39,7 +39,7 @@ def _check(argument: str, value: object, limit: int) -> None:
 
 def _check_rate(value: object) -> None:
     if not isinstance(value, float) or not _MIN_RATE <= value <= _MAX_RATE:
-        raise ConfigError("error_rate", value, "a float between 0 and 1, both excluded")
+        raise ConfigError("error_rate", value, f"a float from {_MIN_RATE:g} to {_MAX_RATE}")
 
 
 def _decimal(rate: float) -> str:

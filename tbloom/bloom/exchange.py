@@ -49,9 +49,9 @@ class FilterExchange(Exchange):
     def batches(self, digests: Iterable[bytes], label: str | None = None) -> list[Batch]:
         """The distinct digests, by shard, in batches for one call each; ``label``: of the slice that they go into."""
         return [
-            Batch(list(some), shard, label=label)
+            Batch(list(part), shard, label=label)
             for shard, keys in by_shard(digests, self.config.shards).items()
-            for some in chunks(keys, items_per_call(self.current_calls().shard(shard)))
+            for part in chunks(keys, items_per_call(self.current_calls().shard(shard)))
         ]
 
     def batch_of(self, digest: bytes, lane: Lane | None = None) -> Batch:
@@ -99,7 +99,7 @@ class FilterExchange(Exchange):
         left = batch.digests[limit:]
         del batch.digests[limit:]
         return [
-            rest for some in chunks(left, limit) for rest in self._batch_of_rest(batch, [*some])
+            rest for part in chunks(left, limit) for rest in self._batch_of_rest(batch, [*part])
         ]
 
     def _agree_and_begin(
@@ -128,7 +128,7 @@ class FilterExchange(Exchange):
                 items[shard] = yield from count
         if not items:
             return True
-        calls = [current.begin(shard, held) for shard, held in items.items()]
+        calls = [current.begin(shard, count) for shard, count in items.items()]
         yield from self._deliver(
             calls, [Batch([], shard, known=current) for shard in items], self._accept
         )

@@ -84,7 +84,7 @@ def by_shard(digests: Iterable[bytes], shards: int) -> dict[int, list[bytes]]:
     """The distinct digests by shard, in order."""
     if shards == 1:
         return {0: [*dict.fromkeys(digests)]}
-    found: dict[int, list[bytes]] = {}
+    shares: dict[int, list[bytes]] = {}
     for digest in dict.fromkeys(digests):
-        found.setdefault(shard_of(digest, shards), []).append(digest)
-    return found
+        shares.setdefault(shard_of(digest, shards), []).append(digest)
+    return shares

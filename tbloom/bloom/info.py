@@ -115,7 +115,7 @@ class Glance(NamedTuple):
 def glance(config: Config, clock: ServerClock, keys: Iterable[str] = ()) -> Flow[Glance]:
     """What the registers say, and the heads of the parts in them and of the ``keys``; after ``ask_time``."""
     registers = [*map(config.keys.register, range(config.shards))]
-    found, now = (yield from evictions(registers)), clock.now()
+    warnings, now = (yield from evictions(registers)), clock.now()
     parts: list[str] = []
     for key, register in zip(registers, (yield from each("HGETALL", registers)), strict=True):
         is_ours = re.compile(re.escape(key.removesuffix("parts")) + _ENTRY).fullmatch
@@ -126,7 +126,7 @@ def glance(config: Config, clock: ServerClock, keys: Iterable[str] = ()) -> Flow
             elif int(until) > now + _SOON_MS:
                 parts.append(text(part))
         if odd:
-            found.append(
+            warnings.append(
                 f"{key} has entries that are not tbloom's: {len(odd)}, such as {odd[0]!r}; they are removed when a "
                 "slice begins or grows"
             )
@@ -136,9 +136,9 @@ def glance(config: Config, clock: ServerClock, keys: Iterable[str] = ()) -> Flow
     ttls = yield from each("PTTL", keys)
     for part, size in zip(parts, sizes, strict=False):
         if size is None:
-            found.append(f"the server has dropped {part} early: what it held is forgotten")
-    held = zip([count for [count] in items], [size or 0 for size in sizes], ttls, strict=True)
-    return Glance(now, dict(zip(keys, held, strict=True)), found)
+            warnings.append(f"the server has dropped {part} early: what it held is forgotten")
+    heads = zip([count for [count] in items], [size or 0 for size in sizes], ttls, strict=True)
+    return Glance(now, dict(zip(keys, heads, strict=True)), warnings)
 
 
 def read_info(
@@ -151,14 +151,14 @@ def read_info(
     texts = yield from each("GET", [config.keys.layout(s) for s in range(config.shards)])
     layouts = [Layout(config, text(known or ""), shard) for shard, known in enumerate(texts)]
     keys = [key for slice in live for key in _keys(config, slice, layouts)]
-    found = yield from glance(config, clock, keys)
+    seen = yield from glance(config, clock, keys)
     known = {slice.label: slice for slice in earlier.slices} if earlier else {}
     slices = []
     for slice in live:
         before = known.get(slice.label)
-        slices.append((yield from _slice_info(config, slice, layouts, found, before)))
+        slices.append((yield from _slice_info(config, slice, layouts, seen, before)))
     claims = yield from each("HLEN", [*map(config.keys.claims, range(config.shards))])
-    return filter_info(config, slices, sum(claims), found.warnings)
+    return filter_info(config, slices, sum(claims), seen.warnings)
 
 
 def filter_info(
@@ -189,11 +189,11 @@ def count_items(config: Config, shard: int, label: str, layout: Layout) -> Flow[
 
 
 def _slice_info(
-    config: Config, slice: Slice, layouts: list[Layout], found: Glance, before: SliceInfo | None
+    config: Config, slice: Slice, layouts: list[Layout], seen: Glance, before: SliceInfo | None
 ) -> Flow[SliceInfo]:
     keys = _keys(config, slice, layouts)
-    items, sizes, ttls = zip(*map(found.parts.get, keys), strict=True)
-    expires = _expiry(found.now, max(ttls), config.window.zone)
+    items, sizes, ttls = zip(*map(seen.parts.get, keys), strict=True)
+    expires = _expiry(seen.now, max(ttls), config.window.zone)
     if before and is_unchanged(config, before, sum(items), sum(sizes), len(keys)):
         return replace(before, expires=expires)
     parts = []

@@ -80,12 +80,10 @@ def _change(new: Config, clock: ServerClock, stored: str, shard: int | None) -> 
 def _check_no_later_slice(config: Config, clock: ServerClock) -> Flow[None]:
     """Raises if a slice later than the current one has parts: it would not get its entry in the layout."""
     registers = map(config.keys.register, range(config.shards))
-    parts = {
-        text(part) for found in (yield from each("HGETALL", [*registers])) for part in pairs(found)
-    }
-    yield from ask_time(
-        config, clock
-    )  # after the look, so that a slice that begins now is no later one
+    contents = yield from each("HGETALL", [*registers])
+    parts = {text(part) for register in contents for part in pairs(register)}
+    # After the look, so that a slice that begins now is no later one.
+    yield from ask_time(config, clock)
     for slice in config.window.ahead(clock.now()):
         if any(config.keys.slice(slice.label, shard) in parts for shard in range(config.shards)):
             raise TBloomError(

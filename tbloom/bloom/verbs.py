@@ -205,12 +205,12 @@ class Verbs(Base[Client]):
     def _last_seen(self, digests: list[bytes]) -> Flow[list[Period | None]]:
         batches, period = self._exchange.batches(digests), self.config.window.period
         yield from self._exchange.ask(batches, lambda batch: batch.known.last_seen(batch))
-        found: dict[bytes, Period | None] = {}
+        seen_in: dict[bytes, Period | None] = {}
         for batch in batches:
             periods = [None, *map(period, batch.known.slices)]
             slices = map(ord, batch.answers or "")
-            found.update(zip(batch.digests, map(periods.__getitem__, slices), strict=True))
-        return [found[digest] for digest in digests]
+            seen_in.update(zip(batch.digests, map(periods.__getitem__, slices), strict=True))
+        return [seen_in[digest] for digest in digests]
 
     def _import(self, digests: list[bytes], label: str | None) -> Flow[int]:
         """``import_many``. A repeated call writes nothing twice, so items that were written by a call whose reply got lost

@@ -26,27 +26,6 @@ if TYPE_CHECKING:
 _MAX = {"crawlers": 32, "period": 86_400}
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """--site, --redis, --crawlers, --period, --json."""
-    parser.add_argument("--site", metavar="DIR", help="crawl the HTML files of a folder")
-    parser.add_argument(
-        "--redis",
-        metavar="URL",
-        help="the Redis to use (default: REDIS_URL, or a server that the demo starts)",
-    )
-    parser.add_argument(
-        "--crawlers",
-        type=int,
-        default=2,
-        metavar="N",
-        help="number of crawler processes (default: 2)",
-    )
-    parser.add_argument(
-        "--period", type=int, metavar="SECONDS", help="length of a slice (default: by the site)"
-    )
-    parser.add_argument("--json", action="store_true", help="the result as JSON on stdout")
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Runs the demo. 0: every figure is as promised; 1: one is not."""
     for name, limit in _MAX.items():

@@ -48,7 +48,7 @@ def show(figures: dict[str, Any], console: Console) -> None:
         style = "green" if measured == promised else "bold red"
         table.add_row(title, Text(f"{measured:,}", style=style), f"{promised:,}")
     table.add_row("Dead links", f"{figures['dead_links']:,}", "")
-    table.add_row("Links checked in the first run", f"{figures['links']:,}", "")
+    table.add_row("Links and start pages checked in the first run", f"{figures['links']:,}", "")
     table.add_row("  duplicates", f"{figures['duplicates'] / max(1, figures['links']):.1%}", "")
     table.add_row(f"Redis memory for {figures['filter_items']:,} URLs", "", "")
     room = f"  in tbloom's filter (room for {figures['capacity']:,})"

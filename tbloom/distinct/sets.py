@@ -259,8 +259,11 @@ def _count(members: SetVerbs) -> Flow[int]:
     reader, expression = members.counter.reader, members.expression
     if isinstance(expression, Selection):
         return (yield from reader.count(expression))
-    [ids] = yield from evaluate(reader, expression)
-    return len(ids)
+    # The combination of all is counted, and not made for that.
+    operation, (*first, last) = expression.operation, expression.terms
+    left, right = yield from evaluate(reader, Combination(operation, tuple(first)), last)
+    size: int = getattr(left, f"{operation}_cardinality")(right)
+    return size
 
 
 def _selections_of(expression: Expression) -> Iterator[Selection]:

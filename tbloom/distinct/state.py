@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import chain
 from typing import Any
 
 from tbloom.distinct.config import CounterConfig, parse_entry
@@ -19,8 +18,6 @@ _CALLS_PER_TRIP = 256
 _NUMBER = re.compile(rb"\d{1,10}")
 #: The replies to commands, by their words.
 Replies = Mapping[tuple[str, ...], Any]
-#: The keys of a slice's pieces; and of those that there are none of, as far as known.
-_Keys = tuple[list[str], list[str]]
 #: The pieces that have ids, by selection and slice.
 State = dict[Selection, dict[str, list[Head]]]
 
@@ -31,11 +28,17 @@ def read_state(
     """The state at one moment within the slices that it names.
 
     None: it must be asked again, because other slices are live than the client believed, there are more pieces, or
-    counters were cleared or made meanwhile. ``large``: see ``_keys``.
+    counters were cleared or made meanwhile. ``large``: the keys of mappings and counters of integers that have ids from 2^28
+    on, so that a slice may have several pieces.
     """
     now = clock.now()
     keys = {
-        one: {label: _keys(one.config, label, large) for label in one.labels(now)}
+        one: {
+            label: _piece_keys(one.config, label)[
+                : MAX_PIECES if one.config.keys.root in large else 1
+            ]
+            for label in one.labels(now)
+        }
         for one in selections
     }
     configs = [*dict.fromkeys(one.config for one in keys)]
@@ -60,20 +63,11 @@ def read_state(
         return None
     return {
         one: {
-            label: _heads(one.config, own, generations[one.config], got)
-            for label, (own, _) in slices.items()
+            label: _heads(one.config, pieces, generations[one.config], got)
+            for label, pieces in slices.items()
         }
         for one, slices in keys.items()
     }
-
-
-def _keys(config: CounterConfig, label: str, large: set[str]) -> _Keys:
-    """``large``: the keys of mappings and counters of integers that have ids from 2^28 on, so that a slice may have several
-    pieces."""
-    keys = _piece_keys(config, label)
-    if config.keys.root in large:
-        return keys, []
-    return keys[:1], keys[1:] if config.mapping is None else []
 
 
 @lru_cache(1024)
@@ -82,7 +76,7 @@ def _piece_keys(config: CounterConfig, label: str) -> list[str]:
 
 
 def _questions(
-    configs: Iterable[CounterConfig], keys: Mapping[Selection, dict[str, _Keys]]
+    configs: Iterable[CounterConfig], keys: Mapping[Selection, dict[str, list[str]]]
 ) -> Iterator[tuple[str, ...]]:
     """The words of the commands."""
     for config in configs:
@@ -90,12 +84,14 @@ def _questions(
         if config.mapping is not None:
             yield "GETRANGE", config.keys.layout(), "0", "15"
             yield "GET", config.keys.members()
-    for own, others in chain.from_iterable(slices.values() for slices in keys.values()):
-        for key in own:
-            yield "HGET", key, "head"
-            yield "HLEN", key
-        if others:
-            yield "EXISTS", *others
+    for one, slices in keys.items():
+        for label, pieces in slices.items():
+            for key in pieces:
+                yield "HGET", key, "head"
+                yield "HLEN", key
+            others = _piece_keys(one.config, label)[len(pieces) :]
+            if one.config.mapping is None and others:
+                yield "EXISTS", *others
 
 
 def _is_large(config: CounterConfig, got: Replies) -> bool:

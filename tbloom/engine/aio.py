@@ -116,8 +116,8 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
                     await connections.send(calls, replies, free)
                     return [*replies.values()]
                 for places in in_turns(self.client, calls):
-                    some = [calls[place] for place in places]
-                    replies.update(zip(places, await cancellable(self._execute(some)), strict=True))
+                    turn = [calls[place] for place in places]
+                    replies.update(zip(places, await cancellable(self._execute(turn)), strict=True))
         except Exception as error:  # noqa: BLE001 - Retries raises what is not retried
             lost = as_disconnected(error)
             return [replies.get(place, lost) for place in range(len(calls))]

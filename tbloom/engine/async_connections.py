@@ -58,26 +58,19 @@ class AsyncConnections:
     def of_loop(self) -> tuple[asyncio.Semaphore, deque[Any]]:
         """The room for connections in this event loop, and the free ones that are kept for it."""
         loop = asyncio.get_running_loop()
-        found = self._loops.get(loop)
-        if found is None:
-            open_ones = {other: its for other, its in self._loops.items() if not other.is_closed()}
-            found = asyncio.Semaphore(self._size), deque[Any]()
-            self._loops = {**open_ones, loop: found}
-        return found
+        connections = self._loops.get(loop)
+        if connections is None:
+            connections = asyncio.Semaphore(self._size), deque[Any]()
+            lasting = {of: kept for of, kept in self._loops.items() if not of.is_closed()}
+            self._loops = {**lasting, loop: connections}
+        return connections
 
     async def send(self, calls: Sequence[Any], replies: dict[int, Any], free: deque[Any]) -> None:
         """Adds the reply, or the server's error, to each call."""
         connection = free.pop() if free else await self._open()
         try:
             for data in window(calls):
-                async with timeout(self._time_limit):
-                    if data:
-                        await connection.send_packed_command((data,), check_health=False)
-                    try:
-                        reply = await connection.read_response(disable_decoding=True)
-                    except ResponseError as error:
-                        reply = error
-                    replies[len(replies)] = reply
+                replies[len(replies)] = await self._reply(connection, data)
         except BaseException as error:
             await connection.disconnect(nowait=True)  # else the next call would read the rest
             if isinstance(error, Exception):
@@ -96,11 +89,7 @@ class AsyncConnections:
         async with room:
             connection = free.pop()
             try:
-                async with timeout(self._time_limit):
-                    await connection.send_packed_command((request,), check_health=False)
-                    reply = await connection.read_response(disable_decoding=True)
-            except ResponseError:  # which a script raises before it changes anything
-                reply = None
+                reply = await self._reply(connection, request)
             except BaseException as error:
                 await connection.disconnect(nowait=True)  # else the next call would read the rest
                 if isinstance(error, Exception):
@@ -109,7 +98,18 @@ class AsyncConnections:
             free.append(connection)
             if not self.keeps:
                 await _close(free)
-            return reply
+            # A script raises an error before it changes anything.
+            return None if isinstance(reply, ResponseError) else reply
+
+    async def _reply(self, connection: Any, request: bytes) -> Any:
+        """The next reply, or the server's error, after a request, if there is one."""
+        async with timeout(self._time_limit):
+            if request:
+                await connection.send_packed_command((request,), check_health=False)
+            try:
+                return await connection.read_response(disable_decoding=True)
+            except ResponseError as error:
+                return error
 
     async def _open(self) -> Any:
         connection = self._pool.make_connection()

@@ -98,8 +98,8 @@ class KeptConnections(BeginsAnew):
         connection = connection or self._pool.get_connection()
         try:
             sock = socket_of(connection)
-            for some in [calls] if sock else chunks(calls, AT_ONCE):
-                for number, data in enumerate(window(some)):
+            for turn in [calls] if sock else chunks(calls, AT_ONCE):
+                for number, data in enumerate(window(turn)):
                     if number == 0:
                         connection.send_packed_command((data,), check_health=False)
                     elif data and sock:  # redis-py might reconnect here, and lose replies

@@ -154,8 +154,8 @@ def deliver(calls: Sequence[Call]) -> Flow[Sequence[Any]]:
 def deliver_all(calls: Sequence[Call], at_once: int = CALLS_AT_ONCE) -> Flow[list[Any]]:
     """The replies to any number of calls; at most ``at_once`` are sent together."""
     replies: list[Any] = []
-    for some in chunks(calls, at_once):
-        replies += yield from deliver(some)
+    for turn in chunks(calls, at_once):
+        replies += yield from deliver(turn)
     return replies
 
 

@@ -45,9 +45,9 @@ class Keys:
 
     def __init__(self, name: str, shards: int = 1) -> None:
         shared = _OF_TAG.fullmatch(name) if isinstance(name, str) else None
-        own, self._inner = shared.groups() if shared else (check_name(name), "")
+        tagged, self._inner = shared.groups() if shared else (check_name(name), "")
         # The filter "news:3" is not the third shard of "news".
-        stem = f"{own}:" if _LIKE_A_SHARD.search(own) else own
+        stem = f"{tagged}:" if _LIKE_A_SHARD.search(tagged) else tagged
         self._shards = shards
         self._tags: dict[int, str] = {}
         #: The hash tag of the root.
@@ -153,8 +153,8 @@ def name_of(key: str) -> str | None:
     """The name of the store whose parameters are in this key; None if it is a shard's copy, or another key."""
     if match := _CONFIG.fullmatch(key):
         stem, inner = match.groups()
-        for own in (stem, stem[:-1]):
-            name = f"{{{own}}}{inner}" if inner else own
+        for tagged in (stem, stem[:-1]):
+            name = f"{{{tagged}}}{inner}" if inner else tagged
             with suppress(ConfigError):
                 if Keys(name).root == key:
                     return name
@@ -180,7 +180,7 @@ def shard_of(digest: int, shards: int) -> int:
 
 def by_shard(digests: Iterable[int], shards: int) -> dict[int, list[int]]:
     """The distinct digests by shard, in order."""
-    found: dict[int, list[int]] = {}
+    shares: dict[int, list[int]] = {}
     for key in dict.fromkeys(digests):
-        found.setdefault(shard_of(key, shards), []).append(key)
-    return found
+        shares.setdefault(shard_of(key, shards), []).append(key)
+    return shares

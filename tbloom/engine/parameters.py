@@ -12,16 +12,16 @@ from tbloom.errors import ConfigMismatch
 
 def differences(stored: str, ours: str) -> dict[str, tuple[Any, Any]]:
     """The parameters that differ between two stored texts: (stored, ours)."""
-    theirs, own = read_stored(stored), read_stored(ours)
+    theirs, expected = read_stored(stored), read_stored(ours)
     if theirs.keys() == {"stored"}:
         return {"stored": (stored, ours)}  # another program's text
-    kinds = theirs.get("kind"), own.get("kind")
+    kinds = theirs.get("kind"), expected.get("kind")
     if kinds[0] != kinds[1]:
         return {"kind": kinds}  # two kinds of stores have no parameters in common
     differing = {
-        name: (theirs.get(name), own.get(name))
-        for name in sorted(theirs.keys() | own.keys())
-        if theirs.get(name) != own.get(name)
+        name: (theirs.get(name), expected.get(name))
+        for name in sorted(theirs.keys() | expected.keys())
+        if theirs.get(name) != expected.get(name)
     }
     if not differing and stored != ours:
         # The same values in another spelling, such as true for 1, which tbloom does not write.
@@ -44,14 +44,11 @@ class Guarded(Protocol):
     def stored(self) -> str:
         """The parameters as they are stored."""
 
-    def differences(self, stored: str) -> dict[str, tuple[Any, Any]]:
-        """The parameters that differ from ``stored``: (stored, ours)."""
-
 
 def mismatch(ours: Guarded, stored: str | bytes) -> ConfigMismatch:
     """The error where other parameters than ours are stored."""
     theirs = text(stored)
-    return ConfigMismatch(ours.name, ours.differences(theirs), theirs)
+    return ConfigMismatch(ours.name, differences(theirs, ours.stored), theirs)
 
 
 def read_stored(stored: str) -> dict[str, Any]:

@@ -98,13 +98,13 @@ class PendingAnswers(BeginsAnew):
             return {}
         with self._lock:
             self._look()
-            found = {key: True for key in digests if self._is_new(key)}
-            [*map(self._new.pop, found)]  # in one step, for a signal
+            new = {key: True for key in digests if self._is_new(key)}
+            [*map(self._new.pop, new)]  # in one step, for a signal
             self.exist = False
             # Not in one step, because something may be kept between.
             if self._kept or self._lost or self._new:
                 self.exist = True
-            return found
+            return new
 
     def check_room(self, name: str, digests: Iterable[Any]) -> None:
         """Raises TBloomError if too many items are known to be new, and these are others."""
@@ -186,11 +186,11 @@ class PendingAnswers(BeginsAnew):
 
     def _copies(self, digests: Iterable[Any]) -> list[Batch]:
         """Copies of the batches with these items that are still worth sending."""
-        found = {id(batch): batch for key in digests for batch in self._lost.get(key, ())}
+        batches = {id(batch): batch for key in digests for batch in self._lost.get(key, ())}
         now = now_ms()
         return [
             replace(batch, digests=[*batch.digests], first=batch)
-            for batch in found.values()
+            for batch in batches.values()
             if batch.until > now
         ]
 

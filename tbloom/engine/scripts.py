@@ -109,10 +109,10 @@ def _written_out(loop: re.Match[str]) -> str:
     names = ", ".join(f"{column}_{number}" for number in numbers)
     texts = [f"local {names} = byte({items}, {at}, {at} + {_UNROLLED - 1})\n"]
     for number in numbers:
-        own = re.sub(
+        step = re.sub(
             rf"\b{row}\b", str(number), re.sub(rf"\b{column}\b", f"{column}_{number}", body)
         )
-        texts.append(f"if {rows} >= {number} then\n{own}")
+        texts.append(f"if {rows} >= {number} then\n{step}")
     texts.append(
         f"for {row} = {_UNROLLED + 1}, {rows} do\n"
         f"local {column} = byte({items}, {at} + {row} - 1)\n{body}end\n"

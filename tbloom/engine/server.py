@@ -19,14 +19,14 @@ def check_stored(config: Guarded, keys: Iterable[str] = ()) -> Flow[None]:
 
 def evictions(keys: list[str]) -> Flow[list[str]]:
     """A warning for each kind of server with these keys that evicts keys when its memory is full."""
-    found: dict[str, None] = {}
+    warnings: dict[str, None] = {}
     calls = [Command(("INFO", "memory"), key) for key in keys]
     for section in map(str, (yield from deliver_all(calls))):  # redis-py makes a dict of it
         limit = re.search(r"maxmemory\W+([1-9]\d*)", section)
         policy = re.search(r"maxmemory_policy\W+([\w-]+)", section)
         if limit and policy and policy[1] != "noeviction":
-            found[
+            warnings[
                 f"the server drops keys once it uses {limit[1]} bytes (maxmemory-policy {policy[1]}); "
                 "what they held is forgotten then: set noeviction"
             ] = None
-    return list(found)
+    return list(warnings)

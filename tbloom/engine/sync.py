@@ -98,8 +98,8 @@ class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
                 self._kept.send(calls, replies)
                 return [*replies.values()]
             for places in in_turns(self.client, calls):
-                some = [calls[place] for place in places]
-                replies.update(zip(places, self._execute(some), strict=True))
+                turn = [calls[place] for place in places]
+                replies.update(zip(places, self._execute(turn), strict=True))
         except BaseException as error:
             if not isinstance(error, redis.RedisError):
                 self._drop_replies()
@@ -114,8 +114,8 @@ class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
         if len(calls) == 1:
             [call] = calls
             # Without a script call's node, so that redis-py follows slots that move.
-            more = options(self.client, call) if type(call) is Command else IN_BYTES
-            return [self.client.execute_command(*call.words, **more)]  # type: ignore[no-untyped-call]
+            given = options(self.client, call) if type(call) is Command else IN_BYTES
+            return [self.client.execute_command(*call.words, **given)]  # type: ignore[no-untyped-call]
         with self.client.pipeline(transaction=False) as pipeline:
             for call in calls:
                 pipeline.execute_command(*call.words, **options(self.client, call))

@@ -80,9 +80,9 @@ class CallTemplate:
         lanes: str = "",
     ) -> None:
         self._script, self._pack, self._lanes = script, pack, lanes
-        own = 1 if lanes else 0
-        words = ("EVALSHA", script.sha, len(keys) + own)
-        self._before = b"*%d\r\n" % (4 + len(keys) + len(args) + 2 * own) + bulks(words)
+        with_token = 1 if lanes else 0
+        words = ("EVALSHA", script.sha, len(keys) + with_token)
+        self._before = b"*%d\r\n" % (4 + len(keys) + len(args) + 2 * with_token) + bulks(words)
         self._after_key, self._after_number = bulks(keys), bulks(args)
 
     def fill(self, digests: list[Any], token: Lane | None = None) -> ScriptCall:

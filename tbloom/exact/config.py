@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import Any
 
 from tbloom.engine.keys import SLOTS, Keys
-from tbloom.engine.parameters import differences, read_stored
+from tbloom.engine.parameters import read_stored
 from tbloom.errors import ConfigError
 from tbloom.items import FINGERPRINT_NAME
 
@@ -36,10 +35,6 @@ class ExactConfig:
         }
         object.__setattr__(self, "keys", Keys(self.name, self.shards))
         object.__setattr__(self, "stored", json.dumps(values, separators=(",", ":")))
-
-    def differences(self, stored: str) -> dict[str, tuple[Any, Any]]:
-        """The parameters that differ from ``stored``: (stored, ours)."""
-        return differences(stored, self.stored)
 
 
 def from_stored(name: str, stored: str) -> ExactConfig | None:

@@ -20,8 +20,8 @@ T = TypeVar("T")
 class AsyncLocalBloom(LocalVerbs, AsyncVerbs):
     """``LocalBloom`` for asyncio: the same verbs, each done in a thread of the event loop's pool and awaited.
 
-    A thread takes some 50 us, so ``add_many`` pays earlier than with ``LocalBloom``. A task that is cancelled ends once
-    the call in its thread has ended. Hashing goes through all items of a call without a pause (a million: 0.2 s), so give
+    The items of a call are read in that thread too. A thread takes some 50 us, so ``add_many`` pays earlier than with
+    ``LocalBloom``. A task that is cancelled ends once the call in its thread has ended. Hashing goes through all items of a call without a pause (a million: 0.2 s), so give
     it tens of thousands at a time.
     """
 

@@ -96,7 +96,7 @@ class FileStore(Store):
         self.guard, self.process = threading.Lock(), os.getpid()
         if self._fd >= 0:
             os.close(self._fd)
-        self._fd, self._is_locked = -1, False
+        self._fd = -1
 
     def __del__(self) -> None:
         """Closes the file. (The mapping closes itself.)"""
@@ -122,7 +122,6 @@ class FileStore(Store):
         self._check_open()
         if self._fd < 0:  # in a forked child
             self._fd = self._open_same()
-        self._is_locked = True  # or may be, from now on
         fcntl.flock(self._fd, how)
         # The system kills a process that touches mapped bytes beyond the end of a file.
         is_whole = os.lseek(self._fd, 0, os.SEEK_END) >= len(self._view)
@@ -131,9 +130,8 @@ class FileStore(Store):
 
     def unlock(self) -> None:
         """Ends the lock; also after a ``lock`` that has failed or was interrupted."""
-        if self._is_locked:
+        if self._fd >= 0:
             fcntl.flock(self._fd, fcntl.LOCK_UN)
-            self._is_locked = False
 
     def buffer(self, key: str) -> memoryview:
         """The bytes of a part."""
@@ -177,7 +175,7 @@ class FileStore(Store):
         """Releases the file. (Its mapping ends with the last view of a part.)"""
         if self._fd >= 0:
             os.close(self._fd)
-        self._fd, self._is_closed, self._is_locked = -1, True, False
+        self._fd, self._is_closed = -1, True
         self._head = self._view = memoryview(b"")
         self.contents = Contents()
 

@@ -29,18 +29,16 @@ _Copies = dict[tuple[str, int], list[_Copy]]
 
 def merge(protocol: Protocol, others: list[Protocol]) -> None:
     """Adds all that the others hold in slices that are live now. Raises ConfigMismatch or FilterFull, with nothing changed."""
-    with protocol.store.locked():
-        protocol.agree()
     found = []
     for other in others:
         with other.store.locked():
-            now = other.agree()
-            _check_same(protocol, other)
-            found.append(_copies(other, now))
+            found.append(_copies(other, other.agree()))
     with protocol.store.locked(is_change=True):
-        now = protocol.agree()
-        for other in others:
-            _check_same(protocol, other)
+        now, config = protocol.agree(), protocol.config
+        for theirs in [other.config for other in others]:
+            if theirs.stored != config.stored:
+                differing = config.differences(theirs.stored)
+                raise ConfigMismatch(theirs.name, differing, theirs.stored)
         merged = own = _copies(protocol, now)
         for copies in found:
             merged = {
@@ -50,13 +48,6 @@ def merge(protocol: Protocol, others: list[Protocol]) -> None:
         changed = {place: parts for place, parts in merged.items() if parts != own[place]}
         if changed:
             _write(protocol, now, changed)
-
-
-def _check_same(protocol: Protocol, other: Protocol) -> None:
-    """Raises ConfigMismatch where the other filter has other parameters."""
-    own, theirs = protocol.config, other.config
-    if theirs.stored != own.stored:
-        raise ConfigMismatch(theirs.name, own.differences(theirs.stored), theirs.stored)
 
 
 def _copies(protocol: Protocol, now: int) -> _Copies:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_SCRAPY_REDIS = "scrapy_redis.scheduler.Scheduler"
+_SCRAPY_REDIS, _OURS = "scrapy_redis.scheduler.Scheduler", "tbloom.scrapy.scheduler.Scheduler"
 
 
 class Addon:
@@ -40,15 +40,17 @@ class Addon:
             return
         if global_object_name(load_object(settings["SCHEDULER"])) == _SCRAPY_REDIS:
             priority = settings.getpriority("SCHEDULER") or 0
-            settings.set("SCHEDULER", "tbloom.scrapy.scheduler.Scheduler", priority)
+            settings.set("SCHEDULER", _OURS, priority)
+            logger.info("tbloom's add-on sets SCHEDULER to %s, which is scrapy-redis' own", _OURS)
         if shadow:  # nothing is claimed, and the exact dupefilter is asked for each request
             return
         add = settings.setdefault_in_component_priority_dict
-        add("SPIDER_MIDDLEWARES", BatchMiddleware, -999)
+        # Nearest to the engine, where no spider middleware drops a request any more.
+        add("SPIDER_MIDDLEWARES", BatchMiddleware, -1000)
         if settings.get(MARK.name) in MARKS_DONE:
             # Nearest to the engine: the first to see a request leave the queue, the last to see its end.
             add("DOWNLOADER_MIDDLEWARES", DownloaderMiddleware, -1000)
-            add("SPIDER_MIDDLEWARES", SpiderMiddleware, -1000)
+            add("SPIDER_MIDDLEWARES", SpiderMiddleware, -999)
 
 
 def _set_shadow(settings: BaseSettings, chosen: Any) -> None:

@@ -73,6 +73,7 @@ class CrawlEnd:
             return
         self.has_begun = True
         engine = self._crawler.engine
+        self._crawler.signals.connect(_note_failure, signals.engine_stopped)
         if engine and engine.spider:
             deferred_from_coro(engine.close_spider_async(reason=ERROR_REASON))
 
@@ -101,6 +102,11 @@ class CrawlEnd:
             self._crawler.signals.connect(_end_before_start, signals.engine_started)
 
 
+def _note_failure(sender: Any) -> None:
+    """Scrapy's signals call this with the crawler."""
+    sender.spider = None  # `scrapy crawl` takes this for a failure, and exits with 1
+
+
 async def _end_before_start(sender: Any) -> None:
     """Scrapy's signals call this with the crawler."""
     engine = sender.engine
@@ -108,7 +114,7 @@ async def _end_before_start(sender: Any) -> None:
     engine._slot.scheduler.persist = True  # noqa: SLF001
     await engine.close_spider_async(reason=ERROR_REASON)
     await engine.stop_async()
-    sender.spider = None  # `scrapy crawl` takes this for a failure, and exits with 1
+    _note_failure(sender)
 
 
 def ends_before_start(crawler: Crawler | None) -> bool:

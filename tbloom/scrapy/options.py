@@ -148,6 +148,8 @@ def _checked_store(settings: BaseSettings) -> str:
     for name in sorted(KNOWN - {setting.name for setting in used}):
         if name in settings and not _is_default(settings, name):
             expected = f"to be left out with TBLOOM_STORE = {store!r}"
+            if name == MARK.name:
+                expected = f"{_MARKS[0]!r}, or {expected}"
             raise ConfigError(name, settings[name], expected)
     return store
 

@@ -99,6 +99,18 @@ class _CrawlStore(SyncDriver):
 
         return self._decide(ask, partial(self._schedule, item, argument, give))
 
+    def _add_many(
+        self, verb: Callable[..., list[bool]], items: Iterable[Item], argument: Any, give: Any
+    ) -> list[bool]:
+        """Raises redis-py's errors, also where a policy decides for single items."""
+        items = list(items)
+        if self._is_ahead and not self.circuit.holds_off:
+            self._hand_over()
+        answers = verb(items, argument)
+        for item in items:
+            self._remember(item, argument, give)
+        return answers
+
     def _is_new(self, item: Item, argument: Any) -> bool:
         """The answer without the server."""
         asked = self._asked.get(item)
@@ -180,6 +192,10 @@ class CrawlExact(_CrawlStore, ExactFilter):
         """See ``ExactFilter.add``."""
         return self._add(super().add, item, ttl, ExactFilter.add_many)
 
+    def add_many(self, items: Iterable[Item], ttl: float | timedelta | None = None) -> list[bool]:
+        """See ``ExactFilter.add_many``."""
+        return self._add_many(super().add_many, items, ttl, ExactFilter.add_many)
+
     def contains(self, item: Item) -> bool:
         """See ``ExactFilter.contains``."""
         return self._decide(
@@ -197,6 +213,10 @@ class CrawlBloom(_CrawlStore, TimeBloom):
         """See ``TimeBloom.add``."""
         verb = self._add_in_flow if self.circuit.is_open else super().add
         return self._add(verb, item, within, TimeBloom.add_many)
+
+    def add_many(self, items: Iterable[Item], within: int | None = None) -> list[bool]:
+        """See ``TimeBloom.add_many``."""
+        return self._add_many(super().add_many, items, within, TimeBloom.add_many)
 
     def contains(self, item: Item, within: int | None = None) -> bool:
         """See ``TimeBloom.contains``."""

@@ -26,7 +26,20 @@ def period(text: str) -> str | None:
     return None if text in ("", "None", "none") else text
 
 
-_EXPECTED = {int: "a whole number", float: "a number", flag: "True or False"}
+def number(text: str) -> int:
+    """A whole number, also as ``1e6``."""
+    value = float(text)
+    if not value.is_integer():
+        raise ValueError
+    return int(value)
+
+
+_EXPECTED = {
+    int: "a whole number",
+    number: "a whole number",
+    float: "a number",
+    flag: "True or False",
+}
 
 
 class Setting(NamedTuple):
@@ -39,8 +52,10 @@ class Setting(NamedTuple):
         """The setting's value, or the default where it is not set."""
         value = settings.get(self.name, default)
         try:
+            if self.read is number and isinstance(value, float):
+                return number(str(value))
             return self.read(value) if isinstance(value, str) else value
-        except ValueError:
+        except (ValueError, OverflowError):
             raise ConfigError(self.name, value, _EXPECTED[self.read]) from None
 
     def is_on(self, settings: BaseSettings, *, default: bool) -> bool:
@@ -56,7 +71,7 @@ FILTER = {
     "name": Setting("TBLOOM_KEY"),
     "granularity": Setting("TBLOOM_GRANULARITY", period),
     "slices": Setting("TBLOOM_SLICES", int),
-    "capacity": Setting("TBLOOM_CAPACITY", int),
+    "capacity": Setting("TBLOOM_CAPACITY", number),
     "error_rate": Setting("TBLOOM_ERROR_RATE", float),
     "tz": Setting("TBLOOM_TIMEZONE"),
     "shards": Setting("TBLOOM_SHARDS", int),

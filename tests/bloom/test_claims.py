@@ -17,7 +17,7 @@ import redis
 from tbloom import AsyncTimeBloom, Claim, ConfigError, FilterFull, TimeBloom
 from tbloom.bloom.base import Base
 from tbloom.bloom.claims import protocol as claims_protocol
-from tbloom.bloom.claims.held import HeldClaims
+from tbloom.bloom.claims.held import Session
 from tests.helpers.making import session_of
 from tests.helpers.proxy import Fault, LossyProxy, Proxy
 from tests.helpers.servers import Clockwork
@@ -51,16 +51,6 @@ async def test_an_item_is_claimed_once_and_seen_once_committed(make: Any) -> Non
     assert SEEN is await theirs.claim("a")
     assert await theirs.contains("a")
     assert not await theirs.add("a")
-
-
-async def test_a_released_item_is_as_if_never_claimed(
-    make: Any, client: redis.Redis, name: str
-) -> None:
-    ours, theirs = make(), make()
-    assert NEW is await ours.claim("a")
-    await ours.release("a")
-    assert 0 == claims_of(client, name)
-    assert NEW is await theirs.claim("a")
 
 
 async def test_what_others_claim_is_not_released(make: Any) -> None:
@@ -303,7 +293,7 @@ async def test_a_claim_whose_reply_was_lost_is_released_by_a_heartbeat(
 
 @pytest.mark.parametrize(
     "interrupted",
-    [(HeldClaims, "reserve"), (claims_protocol, "_answered"), (Base, "_cache_seen")],
+    [(Session, "reserve"), (claims_protocol, "_answered"), (Base, "_cache_seen")],
     ids=lambda where: where[1],
 )
 def test_a_claim_that_a_signal_interrupts_is_given_up(
@@ -358,17 +348,6 @@ async def test_a_claims_memory_is_bounded(make: Any, client: redis.Redis, name: 
     assert noted <= 150 + 1.3 * 200
     await ours.commit_many(items)
     assert 0 == claims_of(client, name)
-
-
-@pytest.mark.parametrize("hash", ["claims", "sessions"])
-async def test_a_planted_key_is_named(make: Any, client: redis.Redis, name: str, hash: str) -> None:
-    key = f"{{{name}}}:{hash}"
-    client.set(key, "another program's")
-    ours = make()
-    for verb in (ours.claim, ours.release) if hash == "sessions" else (ours.claim, ours.commit):
-        with pytest.raises(redis.ResponseError, match=key):
-            await verb("a")
-    assert not await ours.contains("a")
 
 
 @pytest.mark.parametrize(

@@ -116,29 +116,6 @@ async def test_claims_outlive_a_short_window(make: Any, client: redis.Redis, nam
     assert client.ttl(f"{{{name}}}:claims") > 60
 
 
-async def test_another_prefix_is_another_search(make: Any) -> None:
-    dead, ours = make(), make()
-    notes = [f"{kind}{i}" for kind in "ab" for i in range(10)]
-    await dead.claim_many(notes, notes=notes)
-    await end(dead)
-    [first] = await ours.take_over(1, prefix="a")
-    assert sorted(notes[10:]) == sorted(await ours.take_over(prefix="b"))
-    assert sorted(set(notes[:10]) - {first}) == sorted(await ours.take_over(prefix="a"))
-
-
-async def test_a_closed_filter_may_be_used_again(
-    make: Any, clockwork: servers.Clockwork, name: str
-) -> None:
-    ours = make(url=clockwork.server.url, session_ttl=2 * LIFE)
-    theirs = make(url=clockwork.server.url)
-    await ours.claim("a")
-    await end(ours)
-    assert NEW is await ours.claim("a")
-    for _ in range(5):
-        await asyncio.to_thread(clockwork.pass_a_second, name, session_of(ours))
-        assert BUSY is await theirs.claim("a")
-
-
 async def test_a_filter_that_adopts_shards_leaves_no_stray_session(
     make: Any, client: redis.Redis, name: str
 ) -> None:

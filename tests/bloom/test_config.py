@@ -40,14 +40,6 @@ def test_defaults() -> None:
     assert ("news", "d", 7, "UTC", 10**6, 1e-4) == (config.name, *given)
 
 
-def test_explicit_size_derives_capacity() -> None:
-    """Bits and hashes given, capacity is as many items as they hold at the error rate."""
-    config = configure("news", bits=2**30, hashes=6, error_rate=1e-2, grow=False)
-    rate = sizing.slice_rate(1e-2, 7)
-    assert (sizing.whole_blocks(2**30, 6), 6) == (config.bits, config.hashes)
-    assert sizing.items_at(rate, config.bits, 6) == config.capacity
-
-
 @pytest.mark.parametrize("bits", [1, 1535, 1536])
 def test_bits_are_rounded_up_to_whole_blocks(bits: int) -> None:
     """Also before a capacity follows from them: who gives the same blocks has the same filter."""
@@ -55,17 +47,6 @@ def test_bits_are_rounded_up_to_whole_blocks(bits: int) -> None:
     assert 6 * 256 == config.bits
     assert configure("news", bits=1536, hashes=6, error_rate=1e-2) == config
     assert 1 < config.capacity
-
-
-@pytest.mark.parametrize("hashes", [7, 12, 64])
-@pytest.mark.parametrize("keys", [1, 2, 32])
-def test_bits_of_whole_keys(keys: int, hashes: int) -> None:
-    """A key's last block may go beyond 32 MB, so no shard is added for it."""
-    config = configure("news", bits=keys * 2**28, hashes=hashes)
-    assert keys == config.shards
-    assert 0 <= config.bits - keys * 2**28 < hashes * 256
-    assert config.shard_bits == sizing.whole_blocks(config.shard_bits, hashes) < 1.01 * 2**28
-    assert config.stored == from_stored("news", config.stored).stored
 
 
 def test_the_most_bits() -> None:
@@ -232,12 +213,6 @@ def test_equal_lengths_are_stored_alike(granularity: str | timedelta) -> None:
 def test_differences_of_another_version(changes: dict[str, Any], differences: object) -> None:
     """Everything that another version stored otherwise is listed, what we don't know included."""
     assert differences == configure("news", **BASE).differences(stored_with(**changes))
-
-
-def test_hashes_that_would_take_all_memory() -> None:
-    """The capacity times "7" is a text of a petabyte."""
-    with pytest.raises(ConfigError, match=r"^stored: "):
-        from_stored("news", stored_with(hashes="7", capacity=10**15))
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ import redis
 from tbloom import TimeBloom
 from tests.helpers import servers
 from tests.helpers.making import missing
-from tests.helpers.proxy import LossyProxy
 
 POLICY = "the server drops keys once it uses"
 DROPPED = "early: what it held is forgotten"
@@ -81,24 +79,6 @@ async def test_a_current_slice_that_was_dropped_is_reported_by_the_add_that_make
         assert [logging.WARNING] == [record.levelno for record in caplog.records]
         assert "the server has dropped the slice" in caplog.text
         assert [] == await seen.warnings()
-
-
-def test_a_resent_add_reports_it_too(
-    url: str, client: redis.Redis, name: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The reply that says so is lost; the copy gets the same one."""
-    with LossyProxy(url) as proxy, TimeBloom.from_url(proxy.url, name) as seen:
-        seen.add_many(["a", "b"])
-        [key] = client.keys(f"{{{name}}}:2*")
-        client.delete(key)
-        proxy.loses_next = True
-        assert seen.add("a")
-        assert proxy.lost == 1
-        assert [logging.WARNING] == [
-            record.levelno for record in caplog.records if "has dropped" in record.message
-        ]
-        [entry] = [client.get(lane) for lane in client.keys(f"{{{name}}}:lane:*")]
-        assert re.fullmatch(r"\d+:1:\d{16}:1", entry)
 
 
 def test_scrapy_says_so_at_the_start(crawl: Any, small: redis.Redis) -> None:

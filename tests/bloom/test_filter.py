@@ -28,15 +28,6 @@ async def test_keys_are_named_after_their_slices(make: Make, name: str) -> None:
     assert [f"{{{name}}}:201905{day:02}" for day in range(2, 9)] == keys
 
 
-async def test_keys_without_a_time_are_those_of_the_servers_now(
-    make: Make, client: redis.Redis
-) -> None:
-    seen = make(granularity="m", slices=2)
-    await seen.add("a")
-    keys = await seen.keys()
-    assert [0, 1] == [client.exists(key) for key in keys]
-
-
 async def test_info_counts_exactly(make: Make, client: redis.Redis) -> None:
     seen = make(slices=3, capacity=1000, error_rate=1e-3)
     await seen.add_many(map(str, range(1000)))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import Claim, ConfigError, ConfigMismatch, FilterFull, LocalBloom, TimeBloom
+from tbloom import Claim, ConfigError, FilterFull, LocalBloom, TimeBloom
 from tests.helpers.commands import tbloom
 
 FOREVER: dict[str, Any] = {"granularity": None, "capacity": 100}
@@ -81,13 +81,6 @@ def test_it_grows_and_keeps_the_error_rate(client: redis.Redis, name: str) -> No
     full = TimeBloom(client, f"{name}-full", granularity=None, capacity=10, grow=False)
     with pytest.raises(FilterFull):
         full.add_many(ITEMS)
-
-
-def test_a_client_with_a_window_is_refused(client: redis.Redis, name: str) -> None:
-    TimeBloom(client, name, **FOREVER).add("a")
-    with pytest.raises(ConfigMismatch) as caught:
-        TimeBloom(client, name, slices=1, capacity=100).add("a")
-    assert (None, "d") == caught.value.differences["granularity"]
 
 
 @pytest.mark.parametrize(

@@ -189,20 +189,6 @@ async def test_without_growth_a_full_slice_refuses_new_items(make: Make, name: s
     assert (await seen.info()).items == 100
 
 
-async def test_a_batch_retried_into_a_full_slice_gets_the_answers_for_what_it_added(
-    make: Make, url: str
-) -> None:
-    parameters = {"capacity": 3, "grow": False, "error_rate": 1e-9}
-    assert await make(**parameters).add("first") is True
-    with LossyProxy(url, {1}.__contains__) as proxy:
-        seen = make(**parameters, url=proxy.url, resend=False)
-        for error in (redis.ConnectionError, FilterFull, FilterFull):
-            with pytest.raises(error):
-                await seen.add_many(["x", "y", "z"])
-        assert [True, True] == [await seen.add("x"), await seen.add("y")]
-        assert [False, False] == await seen.add_many(["x", "y"])
-
-
 async def test_an_item_answered_new_after_a_full_slice_is_new_once(make: Make) -> None:
     """An item of a call that ended in FilterFull is new once, also if a later call with another of these
     items ends so too."""

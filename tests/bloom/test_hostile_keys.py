@@ -132,19 +132,6 @@ def test_a_slice_of_any_length_ends_clearly(own: redis.Redis, value: bytes) -> N
             assert 0 <= outcome.slices[-1].fill_ratio <= 1 >= outcome.error_rate >= 0
 
 
-def test_a_full_looking_slice_grows_or_is_full(own: redis.Redis) -> None:
-    """Its counter says 2^48 - 1 items: new ones go into a further part, or nowhere."""
-    seen = _filled(own)
-    own.setrange(_keys(seen, "slice")[0], 0, b"\xff" * 6)
-    assert [True, False, True] == [seen.add("new"), seen.add("new"), seen.add("newer")]
-    own.flushall()
-    never = TimeBloom(own, "planted", granularity="m", capacity=500, grow=False)
-    never.add("a")
-    own.setrange(_keys(never, "slice")[0], 0, b"\xff" * 6)
-    with pytest.raises(TBloomError, match="full at its capacity"):
-        never.add("b")
-
-
 _ENTRIES: list[tuple[str | bytes, str | bytes]] = [
     *(("{planted}:20190508", value) for value in ["", "x", "nan", "inf", "-1", "1e300", "0x1f", b"\xff"]),
     *(("{planted}:20190508", value) for value in ["9" * 16, "9" * 5000, " 9", "9.5", "\u0661"]),

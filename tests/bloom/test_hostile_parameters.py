@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from datetime import date, datetime, timedelta, timezone, tzinfo
+from datetime import date, datetime, timezone, tzinfo
 from functools import partial
 from typing import Any
 
@@ -155,12 +155,3 @@ def test_a_refused_url_does_not_show_its_password() -> None:
     with pytest.raises(ConfigError) as error:
         TimeBloom.from_url("reddis://crawler:secret@127.0.0.1", "fuzzed")
     assert "secret" not in str(error.value)
-
-
-@given(anything)
-def test_any_length_of_a_slice_is_one_or_a_config_error(length: Any) -> None:
-    """A number of seconds that makes a timedelta is given as one."""
-    with suppress(TypeError, ValueError, OverflowError):
-        length = timedelta(seconds=length)
-    argument = refused(lambda: configure("fuzzed", granularity=length, slices=1))
-    assert argument in {None, "granularity", "slices"}

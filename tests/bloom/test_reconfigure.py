@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import ConfigMismatch, FilterFull, TimeBloom
+from tbloom import ConfigMismatch, TimeBloom
 from tbloom.bloom.config import configure
 from tests.helpers.flows import flow_of, replies_to, script_of
 from tests.helpers.making import Make
@@ -209,18 +209,6 @@ async def test_a_shard_with_parameters_that_can_not_change_stays_as_it_is(
     assert all(await new.add_many(items))
 
 
-async def test_growth_can_be_turned_off_for_a_filter_that_grew(clockwork: Any, make: Make) -> None:
-    await make(url=clockwork.server.url, capacity=100, error_rate=1e-9).add_many(
-        map(str, range(800))
-    )
-    fixed = make(url=clockwork.server.url, capacity=100, error_rate=1e-9, grow=False)
-    await fixed.reconfigure()
-    clockwork.set("2019-06-04 12:00:00")
-    assert all(await fixed.add_many(f"new {i}" for i in range(100)))
-    with pytest.raises(FilterFull):
-        await fixed.add("one more")
-
-
 def interrupted(client: redis.Redis, flow: Any, meanwhile: Callable[[], None]) -> None:
     """Runs the flow of a reconfigure(), and something else just before its change."""
     calls, waits = next(flow), True
@@ -261,3 +249,19 @@ def test_a_filter_that_is_cleared_meanwhile_is_not_made_anew(
         old.add("a")
         interrupted(client, flow_of(ours, "reconfigure"), old.clear)
         assert [] == [key for key in client.keys(f"*{name}*") if ":lane:" not in key]
+
+
+async def test_the_way_to_another_granularity(clockwork: Any, make: Make, name: str) -> None:
+    """docs/operating.md: the new filter takes what comes, the old one is read until its window has passed."""
+    old = make(url=clockwork.server.url, slices=2)
+    await old.add("of old")
+    new = make(url=clockwork.server.url, name=f"{name}-hourly", granularity="h", slices=48)
+
+    async def is_new(item: str) -> bool:
+        return not await old.contains(item) and await new.add(item)
+
+    assert [False, True, False] == [await is_new(item) for item in ("of old", "a", "a")]
+    clockwork.set("2019-06-04 12:00:00")
+    assert [False, False] == [await is_new(item) for item in ("of old", "a")]
+    clockwork.set("2019-06-05 12:00:00")
+    assert [True, True, False] == [await is_new(item) for item in ("of old", "a", "of old")]

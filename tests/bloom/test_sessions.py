@@ -375,18 +375,6 @@ def test_a_session_whose_entry_is_damaged_goes_on_and_ends(
     assert [] == [*theirs.other_sessions()]
 
 
-def test_close_closes_the_client_whatever_ends_the_session_badly(
-    ours: TimeBloom, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    closed: list[bool] = []
-    monkeypatch.setattr(ours.client, "close", lambda: closed.append(True))
-    monkeypatch.setattr(ours, "end_session", lambda: 1 // 0)
-    with pytest.raises(ZeroDivisionError):
-        ours.close()
-    assert closed
-    monkeypatch.undo()
-
-
 def test_a_claim_is_asked_for_again_while_a_heartbeat_gives_it_up(
     ours: TimeBloom, theirs: TimeBloom
 ) -> None:

@@ -34,7 +34,7 @@ def test_clear_asks_first(url: str, filled: TimeBloom) -> None:
     """The question has the number of items; without a terminal, --yes is needed."""
     clear = ["clear", "--url", url, filled.name]
     refused(tbloom(*clear, stdin="y\n"), "--yes")
-    question = f"Forget the 250 items of '{filled.name}' on {url}? [y/N] "
+    question = f"Forget the 250 items of '{filled.name}' on {url}? [y/N]: "
     assert _answered("\n", *clear) == (1, f"{question}tbloom: nothing was deleted\n")
     assert filled.info().items == 250
     assert _answered("y\n", *clear) == (0, f"{question}Cleared '{filled.name}'\n")
@@ -71,6 +71,18 @@ def test_reconfigure_shows_the_parameters_and_changes_them(url: str, filled: Tim
         assert "1" in seen
 
 
+def test_a_shorter_window_is_asked_about(url: str, filled: TimeBloom) -> None:
+    """What only the older slices hold would be forgotten."""
+    change = ["reconfigure", "--url", url, filled.name, "--slices", "2"]
+    assert "--yes" in tbloom(*change).stderr
+    question = f"Forget the oldest 5 slices of '{filled.name}' on {url}? [y/N]: "
+    assert _answered("n\n", *change) == (1, f"{question}tbloom: nothing was changed\n")
+    assert 7 == len(filled.info().slices)
+    assert 0 == tbloom(*change, "--yes").returncode
+    with TimeBloom.from_url(url, filled.name, capacity=1000, slices=2) as seen:
+        assert ("1" in seen, len(seen.info().slices)) == (True, 2)
+
+
 def test_reconfigure_keeps_the_hashes_where_only_bits_are_given(
     url: str, filled: TimeBloom
 ) -> None:
@@ -89,7 +101,7 @@ def test_reconfigure_names_what_can_not_change(url: str, name: str) -> None:
     for option in (["--granularity", "d"], ["--granularity", "none"], ["--tz", "Asia/Tokyo"]):
         refused(tbloom(*change, *option), f"{option[0]}: it can't change", "another name")
     refused(tbloom(*change, "--capacity", "1G"), "shards", "it can't change")
-    assert tbloom(*change, "--granularity", "900s", "--slices", "3").returncode == 0
+    assert tbloom(*change, "--granularity", "900s", "--slices", "9").returncode == 0
 
 
 def test_other_parameters_are_refused_with_a_remedy(url: str, filled: TimeBloom) -> None:

@@ -1,10 +1,9 @@
-"""The command line: rules for all commands; and list, info, plan, add and check."""
+"""``tbloom list``, ``info``, ``plan``, ``add`` and ``check``."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import shlex
 import signal
 import subprocess
@@ -19,25 +18,9 @@ import pytest
 import redis
 
 from tbloom import DistinctCounter, ExactFilter, TimeBloom
-from tbloom.cli.commands import registry
-from tbloom.cli.commands.registry import COMMANDS
-from tbloom.cli.kit import formats
+from tbloom.cli.kit import formats, lines
 from tbloom.engine.keys import Keys
-from tests.helpers.commands import (
-    TBLOOM,
-    VERBS,
-    completed,
-    process,
-    refused,
-    screen,
-    started,
-    tbloom,
-    unwritable,
-    without_stdout,
-)  # fmt: skip
-
-WORDS = [*((command,) for command in COMMANDS), *VERBS]
-each = pytest.mark.parametrize("words", WORDS, ids=" ".join)
+from tests.helpers.commands import TBLOOM, process, refused, started, tbloom
 
 
 @pytest.fixture
@@ -45,77 +28,6 @@ def filled(url: str, name: str) -> Any:
     with TimeBloom.from_url(url, name, capacity=1000) as seen:
         seen.add_many(f"item {i}" for i in range(250))
         yield seen
-
-
-@each
-def test_help_has_a_purpose_and_an_example(words: tuple[str, ...]) -> None:
-    """The example is a command line that the parser accepts."""
-    done = tbloom(*words, "--help")
-    text = " ".join(done.stdout.split())
-    [example] = re.findall(r"Example: (tbloom [^<>]*)", text)
-    assert (done.returncode, shlex.split(example)[: len(words) + 1]) == (0, ["tbloom", *words])
-    arguments = registry.parse(shlex.split(example)[1:])
-    assert (arguments.command, getattr(arguments, "verb", "")) == (*words, "")[:2] or words[
-        1:
-    ] == ()
-    assert words[1:] or COMMANDS[words[0]].help[1:] in text
-
-
-@each
-def test_bash_completes_the_options(words: tuple[str, ...], tmp_path: Path) -> None:
-    """All options of the help."""
-    text = tbloom(*words, "--help").stdout
-    options = set(re.findall(r"^ +(?:-\w, )?(--[\w-]+)", text, re.MULTILINE))
-    assert "--help" in options
-    assert options <= set(completed(f"tbloom {' '.join(words)} --", tmp_path))
-
-
-@pytest.mark.parametrize("words", [[], ["count"], ["pages"]], ids=" ".join)
-def test_a_missing_or_unknown_command_is_refused(words: list[str]) -> None:
-    refused(tbloom(*words), "VERB" if words else "COMMAND")
-    refused(tbloom(*words, "nosuch"), "nosuch")
-
-
-#: Correct arguments after the URL, for each command with a server.
-AFTER_URL: dict[str, list[str]] = {
-    "list": [],
-    "info": ["news"],
-    "clear": ["news"],
-    "reconfigure": ["news", "--slices", "3"],
-    "add": ["news"],
-    "check": ["news"],
-    "metrics": ["news"],
-    "compare": ["news", "--with-set", "news:dupefilter"],
-    "import": ["news", "--from-lines", "-"],
-    "watch": ["news"],
-    "report": ["news"],
-    "export": ["news", "news.tbloom"],
-    "restore": ["news.tbloom"],
-}
-
-
-def test_each_command_with_a_server_is_tested_for_wrong_urls() -> None:
-    others = {"plan", "demo", "paper", "completion", "count", "pages"}
-    assert AFTER_URL.keys() == COMMANDS.keys() - others
-
-
-@pytest.mark.parametrize("command", AFTER_URL)
-def test_wrong_urls_are_refused(command: str) -> None:
-    """A text that is no URL, and a URL where no server answers; its password is not printed."""
-    refused(tbloom(command, "--url", "localhost", *AFTER_URL[command]), "url", "'***'")
-    refused(
-        tbloom(command, "--url", "redis://localhost/news", *AFTER_URL[command]), "url", "a database"
-    )
-    done = tbloom(command, "--url", "redis://:secret@127.0.0.1:1/0", *AFTER_URL[command])
-    where = "news.tbloom" if command == "restore" else "127.0.0.1:1"  # it reads its file first
-    assert "secret" not in refused(done, where)
-
-
-@pytest.mark.parametrize("command", sorted(AFTER_URL.keys() - {"list", "restore"}))
-def test_unknown_filters_are_refused(command: str, url: str, name: str) -> None:
-    """A mistyped name creates nothing."""
-    refused(tbloom(command, "--url", url, name, *AFTER_URL[command][1:]), name, "tbloom list")
-    assert name not in tbloom("list", "--url", url).stdout
 
 
 def test_a_foreign_key_is_no_filter(url: str, client: redis.Redis, name: str) -> None:
@@ -268,7 +180,8 @@ def test_plan_answers_the_reverse_question() -> None:
         (["--capacity", "0"], ["--capacity", "'0'"]),
         (["--capacity", "1e400"], ["--capacity", "1e400"]),
         (["--capacity", "1e12"], ["--capacity", "bits"]),
-        (["--error-rate", "1.5"], ["error_rate", "1.5"]),
+        (["--error-rate", "1.5"], ["--error-rate", "1.5"]),
+        (["--error-rate", "1e-300"], ["--error-rate: expected a float from 1e-15", "1e-300"]),
         (["--granularity", "fortnight"], ["granularity", "fortnight"]),
         (["--memory", "lots"], ["--memory", "lots"]),
         (["--memory", "10"], ["--memory", "10 B"]),
@@ -286,7 +199,9 @@ def test_add_prints_the_new_lines(url: str, filled: TimeBloom) -> None:
     assert (done.returncode, done.stdout) == (0, "new b\nnew a\n"), done.stderr
     assert "5 lines, 2 new" in done.stderr
     again = tbloom("add", "--url", url, filled.name, "--quiet", stdin=lines)
-    assert (again.returncode, again.stdout, again.stderr) == (1, "", "")
+    assert (again.returncode, again.stdout, again.stderr) == (0, "", "")
+    assert tbloom("add", "--url", url, filled.name, "--exit-code", stdin=lines).returncode == 1
+    assert tbloom("add", "--url", url, filled.name, "--exit-code", stdin="c\n").returncode == 0
     assert filled.contains_many(["new a", "new b"]) == [True, True]
 
 
@@ -364,26 +279,6 @@ def test_lines_are_answered_as_they_come(waiting: Any) -> None:
         assert waiting.stdout.readline() == line
 
 
-def test_ctrl_c_ends_a_command_that_waits(waiting: Any) -> None:
-    waiting.stdin.write("new\n")
-    waiting.stdin.flush()
-    assert waiting.stdout.readline() == "new\n"
-    waiting.send_signal(signal.SIGINT)
-    assert waiting.wait() == 130
-    assert waiting.stderr.read() == "tbloom: interrupted\n"
-
-
-def test_info_fits_into_80_columns(url: str, filled: TimeBloom) -> None:
-    """Labels and dates are not cut off, and each slice has one line."""
-    filled.add_many(map(str, range(2000)))
-    lines = screen("info", "--url", url, filled.name)
-    current = filled.info().slices[-1]
-    [line] = [line for line in lines if line.startswith(current.label)]
-    assert formats.moment(current.expires)[:10] in line
-    assert "2,250" in line
-    assert max(map(len, lines)) <= 80
-
-
 def test_ctrl_c_leaves_no_line_added_and_unprinted(url: str, name: str) -> None:
     """All items that were added before it are printed; no others are added."""
     running = started("add", "--url", url, name, "--create", "--quiet", text=True)
@@ -408,30 +303,60 @@ def _write(pipe: IO[str], numbers: Iterable[int]) -> None:
         pipe.writelines(f"item {i}\n" for i in numbers)
 
 
-def test_a_reader_that_ends_is_no_error(url: str, name: str) -> None:
-    """``tbloom add ... | head -1``"""
-    command = shlex.join([*TBLOOM, "add", "--url", url, name, "--create", "--quiet"])
-    done = subprocess.run(
-        ["sh", "-c", f"seq 200000 | {command} | head -1"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert (done.stdout, done.stderr) == ("1\n", "")
+def test_info_shows_an_exact_filter(url: str, name: str) -> None:
+    with ExactFilter.from_url(url, name, shards=2) as seen:
+        seen.add_many(["a", "b"])
+        info = seen.info()
+    shown = tbloom("info", "--url", url, name)
+    assert shown.stdout.startswith(f"{name}: an exact filter: 2 items, ")
+    found = json.loads(tbloom("info", "--url", url, name, "--json").stdout)
+    assert ("exact", 2, info.bytes) == tuple(found[key] for key in ("kind", "items", "bytes"))
 
 
 @pytest.mark.parametrize("command", ["add", "check"])
-def test_without_standard_output_nothing_is_added(
-    url: str, filled: TimeBloom, command: str
+def test_a_line_that_is_too_long_is_refused_by_its_number(
+    url: str, filled: TimeBloom, tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody would learn that the items were new."""
-    before = filled.info().items
-    error = "tbloom: standard output is closed\n"
-    assert (2, error) == without_stdout(command, "--url", url, filled.name, __file__)
-    assert before == filled.info().items
+    monkeypatch.setattr(lines, "_LONGEST", 1 << 20)
+    (tmp_path / "long").write_bytes(b"a\n\nb\n" + bytes(1 << 21) + b"\nc\n")
+    done = tbloom(command, "--url", url, filled.name, str(tmp_path / "long"), "--quiet")
+    assert (2, "a\nb\n") == (done.returncode, done.stdout)
+    assert f"{tmp_path / 'long'}: line 4: expected at most 64 MB" in done.stderr
 
 
-@pytest.mark.parametrize("arguments", [["plan"], ["plan", "--json"]])
-def test_unwritable_output(arguments: list[str]) -> None:
-    """A full disk is an error, a reader that has ended is none; also where Python writes only at its end."""
-    (code, error), in_pipe = unwritable(*arguments)
-    assert (code, "No space left" in error, error.count("\n")) == (2, True, 1)
-    assert in_pipe == (1, "")
+def test_a_line_of_64_mb_is_read_at_once(tmp_path: Path) -> None:
+    """Each byte once: what has been read of a line is not copied again with each piece of it."""
+    (tmp_path / "long").write_bytes(bytes(64 << 20) + b"\nb\n")
+    with (tmp_path / "long").open("rb") as file:
+        assert [64 << 20, 1] == [len(item) for items, _ in lines.batches(file) for item in items]
+
+
+def test_answers_that_nobody_gets_are_counted(url: str, name: str) -> None:
+    """They were added."""
+    words = [*TBLOOM, "add", "--url", url, name, "--create", "--quiet"]
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            words, input=b"a\nb\n", stdout=full, stderr=subprocess.PIPE, check=False
+        )
+    assert (
+        b"tbloom: standard output: No space left on device: nobody got 2 answers\n" == done.stderr
+    )
+    with TimeBloom.from_url(url, name) as seen:
+        assert [False, False] == seen.add_many(["a", "b"])
+    # Nothing is added where no answer can be printed.
+    closed = subprocess.run(
+        ["sh", "-c", f"{shlex.join(words)} >&-"], input=b"c\n", stderr=subprocess.PIPE, check=False
+    )
+    assert (2, b"tbloom: standard output is closed\n") == (closed.returncode, closed.stderr)
+    with TimeBloom.from_url(url, name) as seen:
+        assert "c" not in seen
+
+
+def test_check_hints_at_fingerprints(url: str, name: str, client: redis.Redis) -> None:
+    """Where a crawler has filled the filter, no URL is in it."""
+    with TimeBloom.from_url(url, name) as seen:
+        seen.add("a")
+        client.set(seen.config.keys.fingerprinter(), "a.Fingerprinter", ex=60)
+    done = tbloom("check", "--url", url, name, stdin="a\nb\n")
+    assert ("b\n", True) == (done.stdout, "fingerprints (a.Fingerprinter)" in done.stderr)
+    assert "" == tbloom("check", "--url", url, name, "--quiet", stdin="a\nb\n").stderr

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import TimeBloom
+from tbloom import ExactFilter, TimeBloom
 from tbloom.bloom.info import FilterInfo
-from tbloom.cli.commands.report.charts import charts
+from tbloom.cli.commands.report import charts
 from tbloom.cli.kit import formats
 from tests.helpers import browser
 from tests.helpers.commands import process, refused, tbloom
@@ -67,7 +67,7 @@ def test_the_page_has_the_figures(url: str, info: FilterInfo) -> None:
         f"from {url}",
     ):
         assert part in text, part
-    assert html.count("<figure>") == html.count("<desc id=") == 4
+    assert html.count("<figure>") == html.count('<div class="bars" role="img" aria-label=') == 4
     assert ("Made 20" in text, "tbloom reconfigure" in text) == (True, False)
     with TimeBloom.from_url(url, f"{info.name}-2", capacity=100, grow=False) as fixed:
         fixed.add_many(map(str, range(100)))
@@ -146,26 +146,38 @@ def test_a_pipe_is_written_to_and_not_replaced(url: str, info: FilterInfo) -> No
     assert done.stdout.endswith(b"</html>")
 
 
-@pytest.mark.parametrize("slices", [1, 2, 3, 4, 7, 24, 60, 168, 1024])
-def test_charts_have_room_for_any_number_of_slices(url: str, name: str, slices: int) -> None:
-    """Bars don't overlap or leave the chart; there are few labels, and round steps."""
-    with TimeBloom.from_url(url, name, slices=slices, capacity=100) as seen:
+def test_charts_compare_slices_with_what_was_promised(url: str, name: str) -> None:
+    """A bar for each slice; what is above the capacity is marked; a line far above all bars is left out."""
+    with TimeBloom.from_url(url, name, slices=3, capacity=100) as seen:
         seen.add_many(map(str, range(200)))
-        drawn = charts(seen.info())
-    for chart in drawn:
-        assert len(chart.bars) == slices
-        edges = [edge for bar in chart.bars for edge in (bar.x, bar.x + bar.width)]
-        assert edges == pytest.approx(sorted(edges))
-        assert -1e-6 < edges[0] < edges[-1] < 100 + 1e-6
-        assert 0 < chart.bars[-1].height <= 100
-        assert 0 < chart.line <= 100
-        assert 1 <= len(chart.labels) <= 3
-        assert 2 <= len(chart.ticks) <= 6
-    items, rate, *_ = drawn
-    # Twice the capacity: half of the bar is above the line.
-    assert items.bars[-1].height / 2 == items.bars[-1].below_limit == items.line
-    assert items.ticks == ["0", "50", "100", "150", "200"]
-    assert rate.bars[-1].height == rate.bars[-1].below_limit < rate.line
+        items, rate, ratio, memory = charts(seen.info())
+    assert [0, 0, 100] == [bar.height for bar in items.bars]
+    assert (50, 50, "200") == (items.line, items.bars[-1].below_limit, items.top)
+    assert "The highest is 200; the line, capacity, is at 100; 1 above it" in items.description
+    assert 0 < rate.bars[-1].height == rate.bars[-1].below_limit <= 100
+    assert 0 < ratio.line <= 100.001
+    assert (None, "") == (memory.line, memory.line_name)
+    assert [2, 1] == [len(chart.ends) for chart in (items, charts(_few(url, name))[0])]
+
+
+def _few(url: str, name: str) -> FilterInfo:
+    """A filter of one slice, with one item of a million."""
+    with TimeBloom.from_url(url, f"{name}-few", slices=1) as seen:
+        seen.add("a")
+        info = seen.info()
+    items = charts(info)[0]
+    assert (None, "1,000,000 (above)", 100) == (items.line, items.line_text, items.bars[0].height)
+    return info
+
+
+def test_without_names_all_filters_are_in_the_page(own_url: str) -> None:
+    refused(tbloom("report", "--url", own_url, "-o", "-"), "no filters")
+    for name in ("blog", "news"):
+        with TimeBloom.from_url(own_url, name, capacity=1000) as seen:
+            seen.add("a")
+    with ExactFilter.from_url(own_url, "exact") as exact:
+        exact.add("a")
+    assert {"blog", "news"} == {*re.findall(r'-name">(\w+)</h2>', _report(own_url))}
 
 
 @pytest.mark.parametrize(
@@ -176,6 +188,7 @@ def test_charts_have_room_for_any_number_of_slices(url: str, name: str, slices: 
         (0.4, "1 in 2.5"),
         (0.1, "1 in 10"),
         (1.234e-5, "1 in 81,000"),
+        (1.176e-8, "1 in 85 M"),
         (1e-30, "less than 1 in a billion"),
     ],
 )
@@ -195,7 +208,7 @@ def test_round_numbers_in_little_room(number: float, text: str) -> None:
 LOOK = """<!DOCTYPE html><link rel="icon" href="data:,"><body><script>
 function look(page) {
   const outside = [], touching = [];
-  for (const row of page.querySelectorAll(".labels, .ticks")) {
+  for (const row of page.querySelectorAll(".ends, .ticks")) {
     const boxes = [...row.children].map(label => label.getBoundingClientRect()).filter(box => box.width);
     boxes.forEach((box, i) => {
       if (box.left < 0 || box.right > 360) outside.push(row.textContent);
@@ -207,7 +220,7 @@ function look(page) {
   return {
     width: page.documentElement.scrollWidth, outside, touching,
     text: page.body.innerText, color: getComputedStyle(page.body).backgroundColor,
-    bars: [...page.querySelectorAll(".bars")].map(bars => bars.getBBox().height),
+    bars: [...page.querySelectorAll(".bars")].map(bars => Math.max(...[...bars.querySelectorAll("b")].map(bar => bar.lastElementChild.getBoundingClientRect().height))),
   };
 }
 onload = () => {

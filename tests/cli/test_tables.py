@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 from io import StringIO
 from unittest.mock import patch
 
+import click
 import pytest
 
 from tbloom import FilterInfo, TimeBloom
 from tbloom.cli.commands.watch import Screen
-from tbloom.cli.commands.watch.rates import Rates
 from tbloom.cli.kit import numbers
 from tbloom.cli.kit.output import Console
+from tbloom.cli.kit.rates import Rates
 from tests.helpers.commands import screen, tbloom
 
 
@@ -69,17 +69,6 @@ def test_all_shows_empty_slices(url: str, name: str) -> None:
         assert ("2 empty slices" in " ".join(lines)) is (not option)
 
 
-def test_list_and_plan_fit(own_url: str, name: str) -> None:
-    with TimeBloom.from_url(own_url, name, capacity=10**6) as seen:
-        seen.add("a")
-    for words in (["list", "--url", own_url], ["plan", "--capacity", "5M"], ["plan", "--table"]):
-        for width in (60, 80):
-            lines = screen(*words, width=width)
-            rows = [line for line in lines if words[0] != "list" or line.startswith(name)]
-            assert max(map(len, rows)) <= width
-            assert [] == [row for row in rows if re.search(r"\d…|^ *…", row)]
-
-
 @pytest.mark.parametrize(
     ("text", "number"),
     [
@@ -96,5 +85,5 @@ def test_counts(text: str, number: int) -> None:
     "text", ["", "k", "M5", "5MB", "0k", "1.5", "0.0001k", "1e400", "nanM", "5 M"]
 )
 def test_no_counts(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError):
+    with pytest.raises(click.BadParameter):
         numbers.count(text)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
+from itertools import permutations
 
 import pytest
 import redis
 
 from tbloom import ConfigError, ConfigMismatch, TBloomError
 from tests.helpers.hostile import ITEMS, LABEL, PLANTED, Planted
+from tests.helpers.making import Make
+from tests.helpers.stored import snapshot
 from tests.helpers.stores import BLOOM, DISTINCT, EXACT
 
 pytestmark = pytest.mark.usefixtures("away_from_midnight")
@@ -191,3 +195,30 @@ def test_a_lane_that_is_none_ends_clearly(
             assert not any(planted.open(own, 1).add_many(ITEMS))
         if has_failed:
             assert seen.add("another") is True  # by another lane
+
+
+@each_number_of_shards
+async def test_stores_of_other_kinds_refuse_each_other(
+    make_counter: Make, make: Make, make_exact: Make, client: redis.Redis, name: str, *, shards: int
+) -> None:
+    makes = partial(make, shards=shards), partial(make_exact, shards=shards), make_counter
+    for first, second in permutations(makes, 2):
+        seen, other = first(), second()
+        await seen.add("a")
+        before = snapshot(client, name)
+        if second is make_counter:
+            verbs = [other.count, other.info, other.clear, partial(other.clear, mapping=True)]
+        else:
+            verbs = [partial(other.contains, "a")]
+            others = [other.reconfigure] if second is makes[0] else []
+            for refused in [other.info, other.clear, *others]:
+                with pytest.raises((ConfigMismatch, ConfigError), match=r"exact|mapping|kind"):
+                    await refused()
+        for refused in [partial(other.add, "a"), *verbs]:
+            with pytest.raises(ConfigMismatch, match="kind is ") as caught:
+                await refused()
+            assert "kind" in caught.value.differences
+            assert name == caught.value.name
+        assert before == snapshot(client, name)
+        assert not await seen.add("a")
+        await (seen.clear(mapping=True) if first is make_counter else seen.clear())

@@ -107,27 +107,6 @@ async def test_pool_of_a_single_connection(make: Any, url: str) -> None:
     assert (await seen.info()).items == 1001
 
 
-def test_kept_connections_serve_other_commands(url: str, name: str) -> None:
-    """With two threads' connections kept, of two that may be, INFO finds one all the same."""
-    with TimeBloom.from_url(f"{url}?max_connections=4", name) as seen:
-        meet = threading.Barrier(4, timeout=20)
-
-        def work() -> None:
-            for i in range(50):
-                meet.wait()
-                seen.add(f"{threading.get_ident()} {i}")
-                if i % 10 == 0:
-                    meet.wait()
-                    assert seen.info().items >= 4
-
-        threads = [threading.Thread(target=work) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert seen.info().items == 200
-
-
 def test_pool_that_is_disconnected_in_the_middle_of_a_batch(
     url: str, name: str, client: redis.Redis
 ) -> None:
@@ -270,14 +249,6 @@ def test_forked_child_leaves_the_connection_to_its_parent(
         assert kept[0] in held
         assert [seen.add("b"), seen.add("c")] == [False, True]
         assert kept[0] in connections(client, name)
-
-
-def test_closing_gives_the_connections_up(url: str, name: str, client: redis.Redis) -> None:
-    """A closed filter leaves no connection behind."""
-    seen = TimeBloom.from_url(named(url, name), name)
-    seen.add("a")
-    seen.close()
-    assert connections(client, name) == []
 
 
 def test_only_our_own_client_s_are_kept(url: str, name: str) -> None:

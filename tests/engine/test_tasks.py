@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 import signal
-import threading
 from collections import Counter
 from collections.abc import AsyncIterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
@@ -17,14 +15,14 @@ import redis
 import redis.asyncio
 from redis._parsers import _AsyncRESP2Parser
 
-from tbloom import AsyncTimeBloom, TimeBloom
+from tbloom import AsyncTimeBloom
 from tbloom.distinct import AsyncDistinctCounter
 from tbloom.exact import AsyncExactFilter
 from tests.helpers.account import NO_ANSWER
 from tests.helpers.forks import in_child, needs_fork
 from tests.helpers.localredis import LocalRedis, find_binary, free_port
 from tests.helpers.making import missing, needs_kept
-from tests.helpers.proxy import CountingProxy, Fault, Proxy
+from tests.helpers.proxy import CountingProxy
 
 TASKS, TURNS = 100, 10
 
@@ -128,34 +126,6 @@ async def test_others_wait_for_few_calls(url: str, name: str, *, callers: bool) 
     assert proxy.most == 4
 
 
-@needs_kept
-def test_two_event_loops_at_the_same_time(url: str, name: str) -> None:
-    """As in two threads: each has connections of its own."""
-    seen = AsyncTimeBloom.from_url(url, name, error_rate=1e-9)
-    meet = threading.Barrier(2, timeout=20)
-
-    async def work(thread: int) -> Counter[tuple[str, bool]]:
-        total = Counter[tuple[str, bool]]()
-        for turn in range(20):
-            meet.wait()
-            items = [f"{turn} {i}" for i in range(20)]
-            total.update(zip(items, await asyncio.gather(*map(seen.add, items)), strict=True))
-        meet.wait()
-        if thread == 0:
-            await seen.aclose()
-        return total
-
-    def run(thread: int) -> Counter[tuple[str, bool]]:
-        return asyncio.run(work(thread))
-
-    with ThreadPoolExecutor(2) as threads:
-        first, second = threads.map(run, range(2))
-    assert (
-        Counter((f"{t} {i}", new) for t in range(20) for i in range(20) for new in (True, False))
-        == first + second
-    )
-
-
 async def test_a_cancelled_task_takes_no_reply_from_others(seen: AsyncTimeBloom) -> None:
     """Whenever that is; its item is new to the next call."""
     rng, account = random.Random(18), Counter[tuple[str, bool]]()
@@ -177,18 +147,6 @@ async def test_a_cancelled_task_takes_no_reply_from_others(seen: AsyncTimeBloom)
     assert TURNS * TASKS == (await seen.info()).items
 
 
-async def test_cancelled_while_the_connection_is_made(seen: AsyncTimeBloom) -> None:
-    """The other tasks get theirs all the same."""
-    tasks = [asyncio.create_task(seen.add(f"{i}")) for i in range(TASKS)]
-    for _ in range(3):
-        await asyncio.sleep(0)
-    tasks[0].cancel()
-    answers = await asyncio.gather(*tasks, return_exceptions=True)
-    assert [True] * (TASKS - 1) == answers[1:]
-    assert await seen.add("0")
-    assert TASKS == (await seen.info()).items
-
-
 async def test_the_server_closes_the_connection_again_and_again(
     seen: AsyncTimeBloom, name: str, client: redis.Redis
 ) -> None:
@@ -207,18 +165,6 @@ async def test_the_server_closes_the_connection_again_and_again(
     killing.cancel()
     assert killed
     assert 1000 == (await seen.info()).items
-
-
-@pytest.mark.parametrize("fault", [*Fault], ids=lambda fault: fault.name.lower())
-async def test_a_bad_network(url: str, name: str, fault: Fault) -> None:
-    """Every tenth of the writes, each of many calls, meets a fault."""
-    with Proxy(url, lambda number: fault if number % 10 == 2 else None, late=0.15) as proxy:
-        address = f"{proxy.url}?socket_timeout=0.1"
-        async with AsyncTimeBloom.from_url(address, name, error_rate=1e-9) as seen:
-            assert each_twice(1000) == await answers_to(seen, 1000)
-    assert proxy.struck[fault]
-    with TimeBloom.from_url(url, name, error_rate=1e-9) as right:
-        assert 1000 == right.info().items
 
 
 async def test_late_reply_is_not_the_next_call_s(own_server: LocalRedis, name: str) -> None:

@@ -112,22 +112,3 @@ def test_a_child_leaves_pending_answers_to_its_parent() -> None:
     exchange.pending_answers.keep_new([digest], LANE_TTL_MS)
     assert in_child(lambda: digest in exchange.pending_answers) is False
     assert {digest: True} == exchange.pending_answers.take_new([digest])
-
-
-@needs_fork
-@pytest.mark.usefixtures("eager_threads")
-def test_threads_of_a_forked_child() -> None:
-    """Threads that are a child's first to take a lane get neither the parent's nor each other's."""
-    exchange = Quiet("a")
-    spare = [exchange.lanes.take() for _ in range(THREADS)]
-    exchange.lanes.give_back(spare)
-
-    def child() -> list[str]:
-        taken: list[Lane] = []
-        in_threads(lambda: taken.append(exchange.lanes.take()))
-        return [lane.name for lane in taken]
-
-    for _ in range(20):
-        taken = in_child(child)
-        assert THREADS == len(set(taken))
-        assert client_of(spare[0]) not in {name.split(":")[0] for name in taken}

@@ -48,7 +48,7 @@ def test_list_shows_an_exact_filter_as_one(alone: str, name: str, exact: ExactFi
 @pytest.mark.parametrize(
     "words",
     [
-        *(["info"], ["metrics"], ["watch"], ["report"], ["check", "-"], ["add", "-"]),
+        *(["metrics"], ["watch"], ["report"], ["check", "-"], ["add", "-"]),
         *(
             ["export", "/dev/null"],
             ["add", "-", "--create", "--capacity", "1000"],
@@ -70,10 +70,10 @@ def test_metrics_of_all_filters_leave_exact_ones_out(alone: str, exact: ExactFil
     from tbloom.cli.kit import filters  # noqa: PLC0415 - it needs the metrics extra
 
     with (
-        filters.connect(alone) as client,
+        filters.connect(alone) as server,
         TimeBloom.from_url(alone, f"{exact.name}-slices") as seen,
     ):
         seen.add("a")
-        names: list[Any] = [one.name for one in metrics._All(alone, client, 0).filters()]
+        names: list[Any] = [one.name for one in metrics.collector(server, (), 0).filters()]
     assert f"{exact.name}-slices" in names
     assert exact.name not in names

@@ -5,30 +5,23 @@ from __future__ import annotations
 import io
 import os
 import re
-import shlex
 import subprocess
 import sys
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 from tbloom.cli import main
-from tbloom.cli.commands import registry
-from tbloom.cli.kit import subcommands
+from tbloom.cli.group import tbloom as group
 
 TBLOOM = [sys.executable, "-m", "tbloom"]
 _PIPE_BYTES = 1 << 16
 
 
-def _verbs(command: str) -> list[str]:
-    parser = registry.parsers()[1][command]
-    registry.load(command).add_arguments(parser)
-    return sorted(subcommands.parsers(parser))
-
-
 #: The commands with sub-commands, with each of these.
-VERBS = [(command, verb) for command in ("count", "pages") for verb in _verbs(command)]
+VERBS = [
+    (name, verb) for name in ("count", "pages") for verb in sorted(group.commands[name].commands)
+]
 
 
 def tbloom(
@@ -57,10 +50,7 @@ def tbloom_bytes(
             text = io.TextIOWrapper(output, "utf-8", "backslashreplace", write_through=True)
             stack.callback(text.detach)
             stack.enter_context(patch(name, text))
-        try:
-            code = main(words)
-        except SystemExit as error:  # argparse's
-            code = int(str(error.code or 0))
+        code = main(words)
     return subprocess.CompletedProcess(words, code, *(output.getvalue() for output in outputs))
 
 
@@ -87,52 +77,18 @@ def refused(done: subprocess.CompletedProcess[str], *words: str) -> str:
     return done.stderr
 
 
-#: Completes the last of its words as bash does when a user presses Tab, and prints what it found.
-COMPLETE = """
-eval "$(cat)"
-COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMP_LINE="$*" COMP_POINT=${#COMP_LINE}
-_shtab_tbloom tbloom "${@: -1}" "${@: -2:1}"
-printf '%s\\n' "${COMPREPLY[@]}"
-"""
+def completed(line: str, shell: str = "bash", **environment: str) -> list[str]:
+    """What a shell is told to offer for the last word, each with its kind; a line that ends in a space has an empty word."""
+    place = str(len(line.split()) - (not line.endswith(" ")))
+    if shell == "fish":
+        place = line.rpartition(" ")[2]
+    words = {"COMP_WORDS": line, "COMP_CWORD": place, "_TBLOOM_COMPLETE": f"{shell}_complete"}
+    return tbloom(**words, **environment).stdout.splitlines()
 
 
-def completed(line: str, folder: Path) -> list[str]:
-    """What bash offers for the last word; ``''`` is an empty word."""
-    script = tbloom("completion", "bash").stdout
-    done = subprocess.run(
-        ["bash", "-c", COMPLETE, "bash", *shlex.split(line)],
-        input=script, capture_output=True, text=True, check=True, cwd=folder,
-    )  # fmt: skip
-    return sorted(word.strip() for word in done.stdout.splitlines())
-
-
-def screen(*arguments: object, width: int = 80) -> list[str]:
+def screen(*arguments: object, width: int = 80, **environment: str) -> list[str]:
     """The lines that a command prints on a terminal of this width."""
-    done = tbloom(*arguments, COLUMNS=str(width), FORCE_COLOR="1", TERM="xterm")
+    terminal = {"COLUMNS": str(width), "FORCE_COLOR": "1", "TERM": "xterm"}
+    done = tbloom(*arguments, stdin="y\n", **terminal, **environment)
     assert done.returncode == 0, done.stderr
     return re.sub(r"\x1b\[[0-9;]*m", "", done.stdout).splitlines()
-
-
-def without_stdout(*arguments: object) -> tuple[int, str]:
-    """Runs a command whose standard output the shell has closed: its exit code and its stderr."""
-    shell = ["sh", "-c", '"$@" >&-', "sh", *TBLOOM, *map(str, arguments)]
-    done = subprocess.run(
-        shell, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False
-    )
-    return done.returncode, done.stderr
-
-
-def unwritable(*arguments: object) -> tuple[tuple[int, str], tuple[int, str]]:
-    """Exit code and stderr of a command whose output is a full disk, and of one whose reader has ended."""
-    # Without a buffer, Python would not write only at its end.
-    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
-    with Path("/dev/full").open("wb") as full:
-        on_disk = process(*arguments, stdout=full, env=buffered)
-    reader, writer = os.pipe()
-    os.close(reader)
-    with os.fdopen(writer, "wb") as pipe:
-        in_pipe = process(*arguments, stdout=pipe, env=buffered)
-    return (
-        (on_disk.returncode, on_disk.stderr.decode()),
-        (in_pipe.returncode, in_pipe.stderr.decode()),
-    )

@@ -13,6 +13,7 @@ import json
 import logging
 import sys
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import redis
@@ -179,9 +180,13 @@ class Outcomes(Pages):
         with TimeBloom.from_url(*own, capacity=1000) as other:
             for _ in range(100):
                 if self.crawler.request_fingerprinter.fingerprint(a) in other:
-                    self.fetched.append("a is marked")
+                    self.fetched.append(f"a is marked, {self.stored()} items are stored")
                     return
                 await asyncio.sleep(0.1)
+
+    def stored(self) -> int:
+        feed = self.settings.get("FEED_READ")
+        return Path(feed).read_text(encoding="utf-8").count("stored") if feed else 0
 
     def asks_again_once(self, response: Response) -> Iterator[scrapy.Request]:
         if response.request.dont_filter:
@@ -249,6 +254,24 @@ class Corners(Pages):
     def start_outside(self) -> Iterator[scrapy.Request]:
         self.allowed_domains = ["127.0.0.1"]
         yield self.page("a").replace(callback=self.links_to_another_site)
+
+    def start_links_while_redis_waits(self) -> Iterator[scrapy.Request]:
+        yield self.page("a").replace(callback=self.links_while_redis_waits)
+
+    def links_while_redis_waits(self, response: Response) -> Iterator[scrapy.Request]:
+        self.note(response)
+        yield from self.pausing("b", "child")
+
+    def start_starts_while_redis_waits(self) -> Iterator[scrapy.Request]:
+        yield from self.pausing("a", "b", "child")
+
+    def pausing(self, *pages: str) -> Iterator[scrapy.Request]:
+        """Redis does not answer from now on until the event loop says so."""
+        client = redis.Redis.from_url(self.settings["REDIS_URL"])
+        client.client_pause(60_000, all=False)
+        asyncio.get_running_loop().call_later(0.1, client.client_unpause)
+        for page in pages:
+            yield self.page(page)
 
     def start_thirty(self) -> Iterator[scrapy.Request]:
         yield self.page("a").replace(callback=self.links_to_thirty)

@@ -3,11 +3,45 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import IO, Any
 
 from scrapy.crawler import Crawler
 from scrapy.exceptions import DropItem
+from scrapy.extensions.feedexport import BlockingFeedStorage
 from typing_extensions import Self
+
+from tbloom.scrapy.signals import items_buffered, items_flushed
+
+
+class Uploads(BlockingFeedStorage):
+    """A storage that stores a feed at its end, or fails."""
+
+    def __init__(self, uri: str, *, feed_options: Any = None) -> None:  # noqa: ARG002 - Scrapy gives it
+        self._uri = uri
+
+    def _store_in_thread(self, file: IO[bytes]) -> None:
+        file.close()
+        if "fails" in self._uri:
+            raise OSError("no such bucket")
+
+
+class Buffers:
+    """Keeps all items until the spider closes; BUFFERS_FLUSH says whether it stores them then."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        self._crawler = crawler
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        return cls(crawler)
+
+    def process_item(self, item: Any) -> Any:
+        self._crawler.signals.send_catch_log(items_buffered)
+        return item
+
+    def close_spider(self) -> None:
+        if self._crawler.settings.getbool("BUFFERS_FLUSH"):
+            self._crawler.signals.send_catch_log(items_flushed)
 
 
 class Fates:

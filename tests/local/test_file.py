@@ -132,7 +132,7 @@ def test_a_spawned_process_is_given_the_filter(path: Path, monkeypatch: pytest.M
     """It opens the same file, whatever its folder is."""
     monkeypatch.chdir(path.parent)
     with LocalBloom(path=path.name, capacity=1000) as seen:
-        assert seen.add("a")
+        assert (str(path), True) == (seen.path, seen.add("a"))
         monkeypatch.chdir("/")
         with SPAWN.Pool(1) as pool:
             assert pool.map(seen.add, ["a", "b"]) == [False, True]
@@ -410,15 +410,6 @@ def test_shards_that_are_adopted_within_a_call(
         assert held == other.contains_many(items) == seen.contains_many(items)
         if verb == "contains_many":
             assert answers == held
-
-
-def test_another_process_s_growth_is_noticed(path: Path) -> None:
-    with at(START, path, capacity=50) as one, at(START, path, capacity=50) as other:
-        items = [f"item {i}" for i in range(1000)]
-        for item in items:
-            assert one.add(item)
-            assert not other.add(item)
-        assert one.info() == other.info()
 
 
 def _written(data: bytes) -> Callable[[Path], object]:

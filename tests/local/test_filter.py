@@ -103,22 +103,6 @@ def test_slices_that_leave_free_their_memory(
         assert min(day + 1, 3) == len(seen._protocol.store.contents.parts)
 
 
-@pytest.mark.usefixtures("numpy")
-def test_full(local: Callable[..., LocalBloom], clock: Clock) -> None:
-    """As on Redis: the items that fit are added, and answered new by the next call."""
-    seen = local(capacity=10, grow=False)
-    items = [f"item {i}" for i in range(12)]
-    with pytest.raises(FilterFull):
-        seen.add_many(items)
-    assert 10 == seen.info().items
-    answers = [answer(seen.add, item) for item in items]
-    assert [True] * 10 == answers[:10]
-    assert all("full" in str(one) for one in answers[10:])
-    assert not any(seen.add_many(items[:10]))
-    clock.now += DAY
-    assert seen.add_many(items) == [False] * 10 + [True] * 2
-
-
 async def test_other_tasks_run_while_one_adds(clock: Clock, tmp_path: Path) -> None:
     async with clock.give(AsyncLocalBloom(capacity=50_000, path=tmp_path / "filter")) as seen:
         adding = asyncio.create_task(seen.add_many(str(i) for i in range(20_000)))

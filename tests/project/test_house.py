@@ -26,15 +26,14 @@ FLOORS = (
     ("local", "distinct", "pages"),
     ("scrapy", "cli.kit"),
     ("demo",),
-    ("paper",),
     ("cli",),
 )
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 #: Which rooms may import a library. (``engine`` knows redis-py in its drivers only: see below.)
 LIBRARIES = {
-    "redis": {"engine", "bloom", "exact", "distinct", "scrapy", "cli.kit", "demo", "paper", "cli"},
-    "scrapy": {"scrapy", "demo", "paper"},
-    "scrapy_redis": {"scrapy", "demo", "paper"},
+    "redis": {"engine", "bloom", "exact", "distinct", "scrapy", "cli.kit", "demo", "cli"},
+    "scrapy": {"scrapy", "demo"},
+    "scrapy_redis": {"scrapy", "demo"},
     "isal": {"pages"},
     "sqlite3": {"pages"},
     "numpy": {"local"},

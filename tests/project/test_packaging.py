@@ -100,7 +100,7 @@ def test_the_wheel_holds_the_package(dist: Path) -> None:
     assert SCRIPTS == {
         name.removeprefix("tbloom/") for name in names if name.startswith("tbloom/lua/")
     }
-    assert {"tbloom/py.typed", "tbloom/cli/commands/report/report.html"} <= set(names)
+    assert {"tbloom/py.typed", "tbloom/cli/commands/report.html"} <= set(names)
     assert {"tbloom", f"tbloom-{wheel.name.split('-')[1]}.dist-info"} == {
         n.split("/")[0] for n in names
     }

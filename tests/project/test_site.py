@@ -12,6 +12,8 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 import tbloom.scrapy
+from tbloom.cli.group import COMMANDS
+from tests.helpers.commands import VERBS
 from tests.helpers.making import made_once, missing
 
 pytestmark = pytest.mark.check
@@ -109,6 +111,13 @@ def test_links_and_anchors_within_the_site_hold(pages: dict[Path, Document]) -> 
                 assert unquote(parts.fragment) in pages[target].anchors, f"{path.name}: {link}"
             followed += 1
     assert followed > 100
+
+
+def test_every_command_has_its_help(site: Path) -> None:
+    """And those with sub-commands the help of these."""
+    text = " ".join(Document(site / "cli.html").text.split())
+    said = [*COMMANDS, *(" ".join(words) for words in VERBS)]
+    assert [] == [name for name in said if f"Usage: tbloom {name} " not in text]
 
 
 def test_every_public_class_of_scrapys_is_in_the_reference(reference: set[str]) -> None:

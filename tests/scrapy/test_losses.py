@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -95,10 +96,60 @@ def test_a_page_is_marked_while_nothing_else_happens(crawl: Any) -> None:
     """No request leaves the queue: the only other page is not done yet."""
     waits = {"request": {"cb_kwargs": {"end": "waits_until_a_is_marked"}}}
     result = crawl("outcomes", DONE, [["a", {}], ["b", waits]])
-    assert ["a", "a is marked", "b"] == sorted(result["fetched"])
+    assert ["a", "a is marked, 0 items are stored", "b"] == sorted(result["fetched"])
 
 
 def test_an_idle_crawler_that_may_not_look_for_work_says_so(crawl: Any) -> None:
     result = crawl("corners", DONE, ["broken"])
     assert "tbloom_error" == result["finish_reason"]
     assert "Requests could not be looked for: WRONGTYPE" in result["log"]
+    assert result["has_failed"]  # `scrapy crawl` exits with 1
+
+
+ITEMS = {"request": {"cb_kwargs": {"fates": ["stored", "stored"]}}}
+
+
+@pytest.mark.parametrize("format", ["jsonlines", "csv", "json", "xml"])
+def test_the_items_of_a_marked_page_are_in_the_file(
+    crawl: Any, tmp_path: Path, format: str
+) -> None:
+    """Nothing of it is in the memory of the crawler, which may be killed."""
+    feed = str(tmp_path / "items")
+    feeds = {"FEEDS": {feed: {"format": format, "fields": ["fate"]}}, "FEED_READ": feed}
+    waits = {"request": {"cb_kwargs": {"end": "waits_until_a_is_marked"}}}
+    result = crawl("outcomes", {**DONE, **feeds}, [["a", ITEMS], ["b", waits]])
+    assert ["a", "a is marked, 2 items are stored", "b"] == sorted(result["fetched"])
+
+
+@pytest.mark.parametrize(("half", "whole"), [('{"fate": "sto', 3), ('{"fate": "stored"}\n', 3)])
+def test_a_feed_that_ends_in_half_a_line_is_continued_in_a_new_one(
+    crawl: Any, tmp_path: Path, *, half: str, whole: int
+) -> None:
+    feed = tmp_path / "items.jl"
+    feed.write_text(half, encoding="utf-8")
+    feeds = {"FEEDS": {str(feed): {"format": "jsonlines", "fields": ["fate"]}}}
+    crawl("outcomes", {**DONE, **feeds}, [["a", ITEMS]])
+    lines = feed.read_text(encoding="utf-8").splitlines()
+    assert ([half.strip()] + 2 * ['{"fate": "stored"}'], whole) == (lines, len(lines))
+
+
+@pytest.mark.parametrize(
+    ("feeds", "more", "is_marked"),
+    [
+        ({"up://stores": {"format": "jsonlines"}}, {}, True),
+        ({"up://stores%(batch_id)d": {"format": "jsonlines", "batch_item_count": 1}}, {}, True),
+        ({"up://fails": {"format": "jsonlines"}}, {}, False),
+        ({}, {"BUFFERS_FLUSH": True}, True),
+        ({}, {"BUFFERS_FLUSH": False}, False),
+    ],
+    ids=["a feed", "batches", "a feed that fails", "a pipeline", "a pipeline that fails"],
+)
+def test_a_page_is_done_once_its_items_are_stored(
+    crawl: Any, *, feeds: dict[str, Any], more: dict[str, Any], is_marked: bool
+) -> None:
+    """The next crawl fetches it again, if they are not."""
+    if more:
+        more["ITEM_PIPELINES"] = {"tests.helpers.pipelines.Buffers": 300}
+    storages = {"up": "tests.helpers.pipelines.Uploads"}
+    crawl("outcomes", {**DONE, "FEED_STORAGES": storages, "FEEDS": feeds, **more}, [["a", ITEMS]])
+    assert ([] if is_marked else ["a"]) == crawl("outcomes", DONE, ["a"])["fetched"]

@@ -80,7 +80,10 @@ def test_a_setting_without_a_use_in_the_store_is_refused(
     store: str, setting: str, value: Any
 ) -> None:
     wrong = {"TBLOOM_STORE": store, setting: value}
-    expected = f"{setting}: expected to be left out with TBLOOM_STORE = {store!r}, got {value!r}"
+    off = "'scheduled', or " if setting == "TBLOOM_MARK" else ""
+    expected = (
+        f"{setting}: expected {off}to be left out with TBLOOM_STORE = {store!r}, got {value!r}"
+    )
     assert expected == message(wrong)
 
 
@@ -189,6 +192,12 @@ def test_settings_of_the_command_line_are_strings(url: str, name: str) -> None:
     with TimeBloom.from_url(url, name, grow=False, shards=2, **more) as seen:
         given_ = read_options(Settings({"REDIS_URL": url, "TBLOOM_KEY": name, **texts}), "spider")
         assert seen.config == given_.seen.config
+
+
+@pytest.mark.parametrize("capacity", ["1e3", 1e3, "1000", 1000])
+def test_a_capacity_may_be_written_as_a_float(capacity: Any) -> None:
+    settings = Settings({"TBLOOM_STORE": "local", "TBLOOM_CAPACITY": capacity})
+    assert 1000 == read_options(settings, "spider").seen.config.capacity
 
 
 @pytest.mark.parametrize("store", ["bloom", "local"])

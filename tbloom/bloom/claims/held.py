@@ -1,4 +1,4 @@
-"""The claims of one process, and its session."""
+"""The session of one process, and what it has claimed."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class Claim(Enum):
     BUSY = "busy"
 
 
-class HeldClaims:
-    """The claims of one process, in one session."""
+class Session:
+    """The session of one process, and its claims."""
 
     def __init__(self) -> None:
-        self.session = secrets.token_hex(8)
+        self.name = secrets.token_hex(8)
         #: The claimed items, each with the number of the call that claimed it, until the server has ended the claim.
         self.claimed: dict[bytes, str] = {}
         #: Claims to be released: their call ended in an error, so the client does not know of them; or their release did.
@@ -122,8 +122,8 @@ class HeldClaims:
         """Those of the items that were given up, with their numbers."""
         to_release = self.to_release
         # An item that is still claimed is not given up: only its release has failed, and may be called again.
-        some = [key for key in digests if key in to_release and key not in self.claimed]
-        return {key: number for key in some if (number := to_release.get(key))}
+        given_up = [key for key in digests if key in to_release and key not in self.claimed]
+        return {key: number for key in given_up if (number := to_release.get(key))}
 
     def end(self, numbers: Mapping[bytes, str]) -> None:
         """Forgets claims that the server has ended."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping
 
-from tbloom.bloom.claims.held import Claim, HeldClaims
+from tbloom.bloom.claims.held import Claim, Session
 from tbloom.bloom.exchange import FilterExchange
 from tbloom.engine.batches import Batch
 from tbloom.engine.flow import Flow, ScriptCall
@@ -32,7 +32,7 @@ class Claims(BeginsAnew):
 
     def begin(self) -> None:
         """A forked process begins with no claims, in a session of its own."""
-        self.own = HeldClaims()
+        self.own = Session()
 
     def use(self, exchange: FilterExchange) -> None:
         """Switches to an exchange with another number of shards, before anything is claimed."""
@@ -41,21 +41,21 @@ class Claims(BeginsAnew):
 
     def hand_over(self, digests: Iterable[bytes]) -> None:
         """Leaves these claims to other sessions to end; this session keeps them alive until then."""
-        own = self.own
-        own.handed_over = True
+        session = self.own
+        session.handed_over = True
         for digest in digests:
-            own.claimed.pop(digest, None)
+            session.claimed.pop(digest, None)
 
-    def begin_session(self) -> HeldClaims:
+    def begin_session(self) -> Session:
         """Begins another session; returns the claims of the old one. Commits that have failed are still to be sent."""
-        old, new = self.own, HeldClaims()
+        old, new = self.own, Session()
         new.to_commit |= old.to_commit
         self.own = new
         return old
 
     def claim(
         self,
-        own: HeldClaims,
+        session: Session,
         number: str,
         digests: Iterable[bytes],
         within: int,
@@ -67,12 +67,12 @@ class Claims(BeginsAnew):
         answers = dict.fromkeys(
             digests, Claim.BUSY
         )  # of items that another thread or task here claims
-        own.check_room(self.exchange.config.name, answers)
-        if own.to_release and (given_up := own.given_up(answers)):
-            yield from self._release(own, given_up, "abandon")
-        reserved = own.reserve(answers, number, handed_over=bool(previous_owner))
+        session.check_room(self.exchange.config.name, answers)
+        if session.to_release and (given_up := session.given_up(answers)):
+            yield from self._release(session, given_up, "abandon")
+        reserved = session.reserve(answers, number, handed_over=bool(previous_owner))
         batches = self.exchange.batches(reserved)
-        own.shards.update(batch.shard for batch in batches)
+        session.shards.update(batch.shard for batch in batches)
 
         def claim_call(batch: Batch) -> ScriptCall:
             """``lua/bloom/claims/claim.lua``."""
@@ -88,9 +88,9 @@ class Claims(BeginsAnew):
                     calls.agreed(batch),
                     of_shard.layout.version,
                     parts.sizes,
-                    own.session,
+                    session.name,
                     self.ttl_ms,
-                    own.least,
+                    session.least,
                     f"{within:04x}",
                     previous_owner,
                     parts.packed(batch.digests),
@@ -103,7 +103,7 @@ class Claims(BeginsAnew):
         for digest, answer in _answered(batches):
             answers[digest] = _CLAIMS[answer]
             if answer != "1":
-                own.claimed.pop(digest, None)
+                session.claimed.pop(digest, None)
         return answers
 
     def commit(self, digests: Iterable[bytes]) -> Flow[None]:
@@ -113,60 +113,60 @@ class Claims(BeginsAnew):
         yield from self._commit(digests)
 
     def _commit(self, digests: Iterable[bytes]) -> Flow[None]:
-        own, batches = self.own, self.exchange.batches(digests)
+        session, batches = self.own, self.exchange.batches(digests)
         try:
             yield from self.exchange.ask(
                 batches,
-                lambda batch: batch.known.commit(batch, own.session),
+                lambda batch: batch.known.commit(batch, session.name),
                 store=True,
             )
         except TBloomError:
             raise
         except BaseException:  # also GeneratorExit: the driver met an error
-            own.to_commit |= dict.fromkeys(key for batch in batches for key in batch.digests)
+            session.to_commit |= dict.fromkeys(key for batch in batches for key in batch.digests)
             raise
         finally:
             for digest, _ in _answered(batches):
-                own.claimed.pop(digest, None)
-                own.to_commit.pop(digest, None)
+                session.claimed.pop(digest, None)
+                session.to_commit.pop(digest, None)
 
     def release(self, digests: Iterable[bytes], how: str = "release") -> Flow[None]:
         """The work was not done. For ``how`` see ``lua/bloom/claims/release.lua``."""
-        own, numbers = self.own, dict[bytes, str]()
+        session, numbers = self.own, dict[bytes, str]()
         for digest in digests:
-            own.to_commit.pop(digest, None)
-            number = own.claimed.get(digest) or own.to_release.get(digest)
+            session.to_commit.pop(digest, None)
+            number = session.claimed.get(digest) or session.to_release.get(digest)
             if number or how == "dead":
                 numbers[digest] = number or ""
-        yield from self._release(own, numbers, how)
+        yield from self._release(session, numbers, how)
 
     def retry_failed(self) -> Flow[None]:
         """Repeats commits that ended in an error, and releases claims whose answers got lost.
 
         Claims with a note wait to be taken over.
         """
-        own = self.own
+        session = self.own
         # They stay noted until the server answers, so that a claim of one of them meanwhile waits for a release of its own.
-        if own.to_release:
-            yield from self._release(own, {**own.to_release}, "abandon")
+        if session.to_release:
+            yield from self._release(session, {**session.to_release}, "abandon")
         refused = None
         # One by one, because a full slice refuses its own only.
-        for batch in self.exchange.batches([*own.to_commit]):
+        for batch in self.exchange.batches([*session.to_commit]):
             items = [*batch.digests]
             try:
                 yield from self._commit(items)
             except TBloomError as error:  # it would fail the next time too
                 refused = error
                 for digest in items:
-                    own.to_commit.pop(digest, None)
+                    session.to_commit.pop(digest, None)
         if refused is not None:
             raise refused
 
-    def _release(self, own: HeldClaims, numbers: dict[bytes, str], how: str) -> Flow[None]:
+    def _release(self, session: Session, numbers: dict[bytes, str], how: str) -> Flow[None]:
         def release_call(batch: Batch) -> ScriptCall:
             """``lua/bloom/claims/release.lua``."""
             claimed_as = "".join([numbers[digest] for digest in batch.digests])
-            words = (own.session, how, b"".join(batch.digests), claimed_as, own.least)
+            words = (session.name, how, b"".join(batch.digests), claimed_as, session.least)
             return ScriptCall(_RELEASE, self.keys_of(batch.shard), words)
 
         batches = self.exchange.batches(numbers)
@@ -174,9 +174,9 @@ class Claims(BeginsAnew):
             yield from self.exchange.ask(batches, release_call, store=None)
         finally:
             done = {digest: numbers.pop(digest) for digest, _ in _answered(batches)}
-            own.end(done)
+            session.end(done)
             if how != "dead":
-                own.to_release |= numbers
+                session.to_release |= numbers
 
     def keys_of(self, shard: int) -> tuple[str, str]:
         """The keys of a shard's claims, and of its sessions."""

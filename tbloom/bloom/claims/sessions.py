@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 
-from tbloom.bloom.claims.held import Claim, HeldClaims
+from tbloom.bloom.claims.held import Claim, Session
 from tbloom.bloom.claims.protocol import Claims
 from tbloom.engine.flow import Flow, ScriptCall, deliver, deliver_all, text
 from tbloom.engine.scripts import Script
@@ -48,10 +48,10 @@ class Sessions:
 
     def send_heartbeat(self) -> Flow[None]:
         """Keeps the session alive, if it is in use, cleans up after dead ones, and repeats calls that ended in an error."""
-        own = self._claims.own
-        if not own.is_busy and not own.shards:
+        session = self._claims.own
+        if not session.is_busy and not session.shards:
             return
-        known = yield from self._heartbeat(own.shards, self._claims.ttl_ms)
+        known = yield from self._heartbeat(session.shards, self._claims.ttl_ms)
         if any(until <= now for now, others in known.values() for until in others.values()):
             yield from self._search(known, 0, "")
         yield from self._claims.retry_failed()
@@ -61,18 +61,18 @@ class Sessions:
         known = yield from self._heartbeat(range(self._claims.exchange.config.shards), None)
         alive_until: dict[str, int] = {}
         for now, sessions in known.values():
-            for session, until in sessions.items():
+            for name, until in sessions.items():
                 if until > now:
-                    alive_until[session] = max(until, alive_until.get(session, until))
-        alive_until.pop(self._claims.own.session, None)
+                    alive_until[name] = max(until, alive_until.get(name, until))
+        alive_until.pop(self._claims.own.name, None)
         return alive_until
 
     def pause(self) -> Flow[None]:
         """Takes the session off the server while it claims nothing. No other thread or task may claim meanwhile."""
-        own = self._claims.own
-        if not own.is_busy and not own.handed_over:
-            yield from self._heartbeat(own.shards, -1)
-            own.shards.clear()
+        session = self._claims.own
+        if not session.is_busy and not session.handed_over:
+            yield from self._heartbeat(session.shards, -1)
+            session.shards.clear()
 
     def end(self) -> Flow[None]:
         """Ends the session. Its remaining claims are treated as a dead session's."""
@@ -92,12 +92,12 @@ class Sessions:
         self, known: dict[int, tuple[int, dict[str, int]]], limit: int, prefix: str
     ) -> Flow[list[str]]:
         """``take_over`` among these sessions. With a limit of 0 it only drops claims without a note."""
-        own, taken = self._claims.own, dict[bytes, str]()
+        session, taken = self._claims.own, dict[bytes, str]()
         try:
             for shard, (now, sessions) in known.items():
                 are_dead = any(until <= now for until in sessions.values())
                 # One that died in this millisecond may leave more claims in it: it is not forgotten yet.
-                dead = {session: until for session, until in sessions.items() if until < now}
+                dead = {name: until for name, until in sessions.items() if until < now}
                 # The first search looks at all claims: their session may be forgotten already.
                 search = self._searches.get((shard, limit > 0))
                 if (
@@ -111,7 +111,7 @@ class Sessions:
                         break
                     yield from self._take_page(shard, search, limit, taken)
         except BaseException:  # also GeneratorExit: the client does not learn what was taken
-            own.give_up(taken)
+            session.give_up(taken)
             raise
         return list(taken.values())
 
@@ -119,24 +119,24 @@ class Sessions:
         self, shard: int, search: _Search, limit: int, taken: dict[bytes, str]
     ) -> Flow[None]:
         """Takes over the next page's claims, up to the limit."""
-        next_, left, found = yield from self._abandoned(shard, search, wanted=limit > 0)
-        wanted = dict(islice(found.items(), limit - len(taken)))
+        next_, left, abandoned = yield from self._abandoned(shard, search, wanted=limit > 0)
+        wanted = dict(islice(abandoned.items(), limit - len(taken)))
         for within in {within for within, _ in wanted.values()}:
-            some = {digest: note for digest, (slices, note) in wanted.items() if slices == within}
-            own = self._claims.own
-            with own.calling(some) as number:
-                answers = yield from self._claims.claim(own, number, some, within, some)
-                taken |= {digest: some[digest] for digest in some if answers[digest] is Claim.NEW}
+            notes = {digest: note for digest, (slices, note) in wanted.items() if slices == within}
+            session = self._claims.own
+            with session.calling(notes) as number:
+                answers = yield from self._claims.claim(session, number, notes, within, notes)
+                taken |= {digest: notes[digest] for digest in notes if answers[digest] is Claim.NEW}
             # Such an item was done: its session died before it ended the claim, or was taken for dead.
             seen = [digest for digest, answer in answers.items() if answer is Claim.SEEN]
             if seen:
                 yield from self._claims.release(seen, "dead")
-        if len(wanted) < len(found):
+        if len(wanted) < len(abandoned):
             return  # the page once more
         search.left_some |= left > 0
         search.cursor = None if next_ == "0" else next_
         if search.cursor is None and not search.left_some:
-            dead = [word for session in search.dead.items() for word in session]
+            dead = [word for entry in search.dead.items() for word in entry]
             yield from self._abandoned(shard, search, dead, wanted=False)
 
     def _abandoned(
@@ -144,15 +144,15 @@ class Sessions:
     ) -> Flow[tuple[str, int, dict[bytes, tuple[int, str]]]]:
         """The next cursor, the number of claims left, and the claims to take over: slices and note."""
         keys, cursor = self._claims.keys_of(shard), search.cursor or "0"
-        words = (cursor, _PAGE, int(wanted), search.prefix, *forget)
-        [[_, reply]] = yield from deliver([ScriptCall(_ABANDONED, keys, words)])
-        next_, left, damaged, *found = reply
+        arguments = (cursor, _PAGE, int(wanted), search.prefix, *forget)
+        [[_, reply]] = yield from deliver([ScriptCall(_ABANDONED, keys, arguments)])
+        next_, left, damaged, *words = reply
         name, slices = self._claims.exchange.config.name, self._claims.exchange.config.slices
         if damaged:
             logger.warning(
                 "filter %r: dropped %d claims or sessions that are not tbloom's", name, damaged
             )
-        rows = zip(found[::3], found[1::3], found[2::3], strict=True)
+        rows = zip(words[::3], words[1::3], words[2::3], strict=True)
         return (
             text(next_),
             left,
@@ -164,17 +164,17 @@ class Sessions:
         )
 
     def _heartbeat(
-        self, shards: Iterable[int], ttl_ms: int | None, own: HeldClaims | None = None
+        self, shards: Iterable[int], ttl_ms: int | None, session: Session | None = None
     ) -> Flow[dict[int, tuple[int, dict[str, int]]]]:
         """Sends a heartbeat, or with ``ttl_ms`` None just asks; returns each shard's clock (ms) and sessions."""
-        own = own or self._claims.own
-        name = "" if ttl_ms is None else own.session
+        session = session or self._claims.own
+        name = "" if ttl_ms is None else session.name
         slice_calls, shards = self._claims.exchange.current_calls(), list(shards)
         calls = [
             ScriptCall(
                 _HEARTBEAT,
                 self._claims.keys_of(shard),
-                (name, ttl_ms or 0, slice_calls.expires_at(shard), own.least),
+                (name, ttl_ms or 0, slice_calls.expires_at(shard), session.least),
             )
             for shard in shards
         ]

@@ -144,15 +144,17 @@ class ClaimVerbs(Verbs[Client]):
         self, digests: list[bytes], within: int, notes: Mapping[bytes, str], previous_owner: str
     ) -> Flow[list[Claim]]:
         asked = digests if previous_owner else self._not_cached(digests, within)
-        own, calls = self._claims.own, self._exchange.current_calls()
-        with own.calling(asked) as number:
-            found = yield from self._claims.claim(
-                own, number, asked, within, notes, previous_owner=previous_owner
+        session, calls = self._claims.own, self._exchange.current_calls()
+        with session.calling(asked) as number:
+            answers = yield from self._claims.claim(
+                session, number, asked, within, notes, previous_owner=previous_owner
             )
-            self._cache_seen((key for key, answer in found.items() if answer is Claim.SEEN), calls)
-            answers = []
+            self._cache_seen(
+                (key for key, answer in answers.items() if answer is Claim.SEEN), calls
+            )
+            in_order = []
             for key in digests:
-                answers.append(found.setdefault(key, Claim.SEEN))
-                if found[key] is Claim.NEW:
-                    found[key] = Claim.BUSY
-            return answers
+                in_order.append(answers.setdefault(key, Claim.SEEN))
+                if answers[key] is Claim.NEW:
+                    answers[key] = Claim.BUSY
+            return in_order

@@ -6,23 +6,23 @@ import os
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
+import click
 from rich.console import Group
 from rich.text import Text
 
 from tbloom.bloom.sizing import interval
-from tbloom.cli.kit import filters, formats, numbers, output, sources
+from tbloom.cli.kit import filters, formats, numbers, options, output, sources
+from tbloom.cli.kit.command import Command, exactly_one
 from tbloom.cli.kit.errors import CommandError
 from tbloom.cli.kit.filter_info import keeps_promise
 from tbloom.cli.kit.progress import Reporter
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Iterable, Iterator
 
     from rich.console import RenderableType
 
     from tbloom import TimeBloom
-    from tbloom.cli.kit.sources import Source
 
 #: Items per request.
 _BATCH = 2000
@@ -30,56 +30,64 @@ _BATCH = 2000
 _RANDOM_BYTES = 20
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """NAME, --url, --with-set or --with-lines, --from-url, --random, --json, --quiet."""
-    filters.add_arguments(parser)
-    exact = parser.add_mutually_exclusive_group(required=True)
-    exact.add_argument(
-        "--with-set",
-        metavar="KEY",
-        help="the Redis set of an exact dupefilter, such as news:dupefilter",
-    )
-    exact.add_argument(
-        "--with-lines", metavar="FILE", help="an item in each line; -: standard input"
-    )
-    parser.add_argument("--from-url", metavar="URL", help="the server of the set (that of --url)")
-    parser.add_argument(
-        "--random",
-        type=numbers.count,
-        default=100_000,
-        metavar="N",
-        help="number of random items that measure the error rate (100000)",
-    )
-    parser.add_argument("--json", action="store_true", help="as JSON")
-    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+@click.command(cls=Command, example="tbloom compare news --with-set news:dupefilter")
+@options.name
+@options.url
+@click.option(
+    "--with-set",
+    metavar="KEY",
+    help="the Redis set of an exact dupefilter, such as news:dupefilter",
+)
+@click.option(
+    "--with-lines",
+    metavar="FILE",
+    type=click.Path(),
+    help="an item in each line; -: standard input",
+)
+@options.from_url
+@click.option(
+    "--random",
+    "number",
+    type=numbers.count,
+    default="100k",
+    metavar="N",
+    help="number of random items that measure the error rate (100k)",
+)
+@options.as_json
+@options.quiet
+def command(
+    *,
+    name: str,
+    url: str,
+    with_set: str | None,
+    with_lines: str | None,
+    from_url: str | None,
+    number: int,
+    as_json: bool,
+    quiet: bool,
+) -> int:
+    """Compares a filter with an exact set, and measures its error rate.
 
-
-def run(arguments: argparse.Namespace) -> int:
-    """Prints the comparison. 0: they agree; 1: items are missing, or the error rate is too high."""
-    if arguments.from_url is not None and arguments.with_set is None:
+    Exit code 1: items are missing, or the error rate is higher than promised.
+    """
+    exactly_one(with_set=with_set, with_lines=with_lines)
+    if from_url is not None and with_set is None:
         raise CommandError("--from-url: needs --with-set, the key of the set on that server")
-    reporter = Reporter(stderr=True, quiet=arguments.quiet)
+    reporter = Reporter(stderr=True, quiet=quiet)
     with ExitStack() as stack:
-        opened = filters.open_filter(arguments.url, arguments.name, retry_for=filters.RETRY_FOR)
+        opened = filters.open_filter(url, name, retry_for=filters.RETRY_FOR)
         seen = stack.enter_context(opened)
-        source = _exact(stack, arguments)
-        exact = (page.items for page in source.pages(0))
+        if with_set is not None:
+            source = sources.stored_set(stack, from_url or url, "--with-set", with_set)
+        else:
+            source = sources.line_file(stack, with_lines or "-")
+        exact = (items for items, _ in source.pages(0))
         total = source.total if source.unit == "items" else None
         items, found = _ask(reporter, "Comparing", seen, total, exact)
-        number = arguments.random
         _, hits = _ask(reporter, "Measuring", seen, number, _random(number))
         compared = _compared(seen, items, items - found, hits, number)
-    if arguments.json:
-        output.print_json(compared)
-    else:
-        output.console().print(_shown(compared))
+    output.show(compared, lambda: _shown(compared), as_json=as_json)
     return 0 if compared["agrees"] else 1
-
-
-def _exact(stack: ExitStack, arguments: argparse.Namespace) -> Source:
-    if arguments.with_lines is not None:
-        return sources.line_file(stack, arguments.with_lines)
-    return sources.stored_set(stack, arguments, "--with-set", arguments.with_set)
 
 
 def _random(number: int) -> Iterator[list[bytes]]:

@@ -1,48 +1,24 @@
-"""``tbloom completion``: a script with which a shell completes commands, options and files."""
+"""``tbloom completion``: a script with which a shell completes commands, options, files and filters' names."""
 
 from __future__ import annotations
 
-import sys
-from contextlib import suppress
-from typing import TYPE_CHECKING
+import click
+from click.shell_completion import get_completion_class
 
-import shtab
-
-from tbloom.cli.commands import registry
-from tbloom.cli.kit import subcommands
-from tbloom.cli.kit.errors import CommandError
-
-if TYPE_CHECKING:
-    import argparse
+from tbloom.cli.kit import output
+from tbloom.cli.kit.command import Command
 
 _SHELLS = ("bash", "zsh", "fish")
-#: The metavars of arguments that are files or folders.
-_COMPLETED = {"FILE": shtab.FILE, "DIR": shtab.DIRECTORY, "PATH": shtab.DIRECTORY}
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """SHELL."""
-    parser.add_argument(
-        "shell",
-        metavar="SHELL",
-        choices=_SHELLS,
-        help=f'{", ".join(_SHELLS)}; in bash: eval "$(tbloom completion bash)"',
-    )
+@click.command(cls=Command, example="tbloom completion bash > tbloom.bash")
+@click.argument("shell", type=click.Choice(_SHELLS))
+@click.pass_context
+def command(context: click.Context, shell: str) -> None:
+    """Prints a script that completes commands in a shell.
 
-
-def run(arguments: argparse.Namespace) -> int:
-    """Prints the script."""
-    parser, commands = registry.parsers()
-    for name, command in commands.items():
-        with suppress(CommandError):  # without its extra, only a command's name is completed
-            registry.load(name).add_arguments(command)
-        for nested in (command, *subcommands.parsers(command).values()):
-            _complete_files(nested)
-    sys.stdout.write(shtab.complete(parser, arguments.shell) + "\n")
-    return 0
-
-
-def _complete_files(parser: argparse.ArgumentParser) -> None:
-    for action in parser._actions:  # noqa: SLF001 - argparse has no other way to ask
-        if isinstance(action.metavar, str) and action.metavar in _COMPLETED:
-            action.complete = _COMPLETED[action.metavar]  # type: ignore[attr-defined]
+    In bash: eval "$(tbloom completion bash)".
+    """
+    script = get_completion_class(shell)
+    assert script is not None  # noqa: S101 - click knows these three
+    output.line(script(context.find_root().command, {}, "tbloom", "_TBLOOM_COMPLETE").source())

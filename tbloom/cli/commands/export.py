@@ -10,19 +10,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import click
+
 from tbloom.bloom.fingerprinter import checked
 from tbloom.bloom.layout import Layout
 from tbloom.bloom.sizing import key_bytes
-from tbloom.cli.kit import exportfile, filters, formats, interrupts, outfile
+from tbloom.cli.kit import filters, formats, interrupts, options, outfile
+from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
-from tbloom.cli.kit.exportfile import CHUNK, End, Header, Part, Shard
+from tbloom.cli.kit.exportfile import CHUNK, Header, Part, Shard, Writer
 from tbloom.cli.kit.progress import Reporter
 from tbloom.engine.flow import ScriptCall, text
 from tbloom.engine.scripts import Script
 from tbloom.window import ALWAYS, NoWindow
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Iterator
 
     from tbloom.bloom.config import Config
@@ -37,49 +39,51 @@ class Found(NamedTuple):
     parts: list[Part]
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """NAME, FILE, --url, --quiet."""
-    parser.description = (
-        f"{parser.description} 'tbloom restore' restores it from there, on any server. Crawlers may go "
-        "on meanwhile: all items that they added before the export began are in the file. Claims are "
-        "left out."
-    )
-    filters.add_arguments(parser)
-    parser.add_argument("file", metavar="FILE", help="where to write it; -: standard output")
-    parser.add_argument("--quiet", action="store_true", help="no progress bar and no summary")
+@click.command(cls=Command, example="tbloom export news news.tbloom")
+@options.name
+@click.argument("file", type=click.Path())
+@options.url
+@options.quiet
+def command(name: str, file: str, url: str, *, quiet: bool) -> None:
+    """Writes a filter into a file.
 
-
-def run(arguments: argparse.Namespace) -> int:
-    """Writes the file."""
-    reporter = Reporter(stderr=True, quiet=arguments.quiet)
-    with filters.connect(arguments.url) as client:
-        config = filters.open_stored(arguments.url, client, arguments.name).config
+    The file, - for standard output, is a tar with a manifest; 'tbloom restore' restores the filter from there, on any
+    server. Crawlers may go on meanwhile: all items that they added before the export began are in the file. Claims are
+    left out.
+    """
+    reporter = Reporter(stderr=True, quiet=quiet)
+    with filters.connect(url) as server:
+        client, config = server.client, server.filter(name).config
         root = [config.keys.root]
         now, times = expiries(client, root)
         [expires] = _checked(config, root, times)
+        known = checked(client.get(config.keys.fingerprinter()))
         first = [_look(client, config, shard, now) for shard in range(config.shards)]
         total = sum(part.size for found in first for part in found.parts)
         parts = written = 0
         with (
-            outfile.writing(arguments.file) as file,
-            exportfile.Writer(file) as out,
+            outfile.writing(file) as opened,
             reporter.count("Exporting", total, "bytes") as advance,
             interrupts.held_back() as look,
         ):
-            known = checked(client.get(config.keys.fingerprinter()))
-            out.add(Header(exportfile.FORMAT, config.name, config.stored, now, expires, known))
+
+            def pieces(part: Part) -> Iterator[bytes]:
+                nonlocal written
+                for chunk in _chunks(client, config, part):
+                    yield chunk
+                    written += len(chunk)
+                    advance(written)
+                    look()
+
+            out, shards = Writer(opened), []
             for record in _records(client, config, first, now):
-                out.add(record)
-                if isinstance(record, Part):
-                    for chunk in _chunks(client, config, record):
-                        out.write(chunk)
-                        written += len(chunk)
-                        advance(written)
-                        look()
+                if isinstance(record, Shard):
+                    shards.append(record)
+                else:
+                    out.add(record, pieces(record))
                     parts += 1
-            out.add(End(parts))
-    reporter.say(f"{config.name}: {parts:,} keys, {formats.size(written)}")
-    return 0
+            out.end(Header(config.name, config.stored, now, expires, known), shards)
+    reporter.say(f"{config.name}: {formats.counted(parts, 'key')}, {formats.size(written)}")
 
 
 def expiries(client: Any, keys: list[str]) -> tuple[int, list[int]]:

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import click
 
-from tbloom.cli.kit import filter_info, filters, output
-
-if TYPE_CHECKING:
-    import argparse
+from tbloom.cli.kit import filter_info, filters, options, output
+from tbloom.cli.kit.command import Command
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """NAME, --url, --all, --json."""
-    filters.add_arguments(parser)
-    filter_info.add_all(parser)
-    parser.add_argument("--json", action="store_true", help="as JSON")
+@click.command(cls=Command, example="tbloom info news")
+@options.name
+@options.url
+@options.all_slices
+@options.as_json
+def command(name: str, url: str, *, empty: bool, as_json: bool) -> None:
+    """Shows a filter, slice by slice.
 
-
-def run(arguments: argparse.Namespace) -> int:
-    """Prints the filter."""
-    with filters.open_filter(arguments.url, arguments.name) as seen:
-        info = seen.info()
-    if arguments.json:
-        output.print_json(filter_info.as_dict(info))
-    else:
-        output.console().print(filter_info.as_table(info, empty=arguments.all))
-    return 0
+    An exact filter, which has no slices, is shown too.
+    """
+    with filters.connect(url) as server:
+        info = server.any_filter(name).info()
+    output.show(
+        filter_info.as_dict(info),
+        lambda: filter_info.as_table(info, empty=empty),
+        as_json=as_json,
+    )

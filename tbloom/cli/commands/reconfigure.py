@@ -4,53 +4,51 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from tbloom.bloom.config import configure
 from tbloom.bloom.reconfigure import FIXED
 from tbloom.cli.commands.plan import slice_bytes
-from tbloom.cli.kit import filters, formats, interrupts, output, parameters
+from tbloom.cli.kit import filters, formats, interrupts, options, output
+from tbloom.cli.kit.command import Command, confirm
 from tbloom.cli.kit.errors import CommandError
 from tbloom.cli.kit.progress import Reporter
 from tbloom.errors import ConfigError
 from tbloom.window import parse_granularity
 
 if TYPE_CHECKING:
-    import argparse
-
     from rich.table import Table
 
     from tbloom.bloom.config import Config
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """NAME, --url, and the filter's parameters."""
-    parser.description = (
-        f"{parser.description} Stop the crawlers first, and start them with the new parameters: with "
-        "the old ones they get ConfigMismatch."
-    )
-    filters.add_arguments(parser)
-    parameters.add_arguments(
-        parser.add_argument_group(
-            "the new parameters",
-            "what is not given stays; in brackets: the default of a new filter",
-        )
-    )
+@click.command(cls=Command, example="tbloom reconfigure news --capacity 5M --slices 14")
+@options.name
+@options.url
+@options.parameters
+@options.yes
+def command(name: str, url: str, *, yes: bool, **parameters: Any) -> None:
+    """Gives a filter other parameters, and keeps what it has seen.
 
-
-def run(arguments: argparse.Namespace) -> int:
-    """Prints the old and the new parameters, and changes them."""
-    given = parameters.given(arguments)
+    Stop the crawlers first, and start them with the new parameters: with the old ones they get ConfigMismatch. What is
+    not given stays; in brackets: the default of a new filter. Fewer slices forget the oldest ones, so it asks first.
+    """
+    given = options.given(parameters)
     if not given:
         raise CommandError("give a parameter, such as --capacity 5M")
-    with filters.connect(arguments.url) as client:
-        old = filters.open_stored(arguments.url, client, arguments.name).config
+    with filters.connect(url) as server:
+        old = server.filter(name).config
         new = _changed(old, given)
         output.console().print(_table(old, new))
+        if new.slices < old.slices:
+            forgotten = formats.counted(old.slices - new.slices, "slice")
+            question = f"Forget the oldest {forgotten} of {name!r} on {server.place}?"
+            confirm(question, "nothing was changed", yes=yes)
         with interrupts.step():
-            filters.of_config(client, new).reconfigure()
+            filters.of_config(server.client, new).reconfigure()
     Reporter(stderr=True).say(
         f"Reconfigured {old.name!r}: start its crawlers with these parameters"
     )
-    return 0
 
 
 def _changed(old: Config, given: dict[str, Any]) -> Config:

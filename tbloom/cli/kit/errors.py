@@ -58,8 +58,6 @@ class CommandError(Exception):
     """A mistake of the user; its text is the line on stderr."""
 
     exit_code = USER_ERROR
-    #: What stands before the text.
-    prog = "tbloom"
 
 
 class CommandFailed(CommandError):

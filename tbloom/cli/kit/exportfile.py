@@ -1,28 +1,26 @@
-"""The file format of ``tbloom export`` and ``tbloom restore``.
+"""The file of ``tbloom export`` and ``tbloom restore``: a tar, compressed with gzip.
 
-The file is a gzip stream, whose checksum and length show that it is whole. The stream has records, a
-line of JSON each; the record of a part is followed by the part's bytes::
+Its members are the filter's parts, each under ``SHARD/LABEL/NUMBER`` with the bytes of Redis' string, and at the end
+``manifest.json``::
 
-    {"tbloom": {"format": 2, "name": "news", "parameters": "{...}", "time": 1557316800000, "expires": ...}}
-    {"part": {"shard": 0, "label": "20190507", "number": 0, "expires": 1557835200000, "size": 3218517}}
-    <3218517 bytes>
-    {"shard": {"shard": 0, "layout": "", "config_expires": ..., "layout_expires": ..., "register_expires": ...}}
-    {"part": {"shard": 0, "label": "20190508", "number": 0, "expires": 1557921600000, "size": 3218517}}
-    <3218517 bytes>
-    {"end": {"parts": 2}}
+    {"format": 3, "name": "news", "parameters": "{...}", "time": 1557316800000, "expires": ..., "fingerprinter": "",
+     "shards": [{"shard": 0, "layout": "", "config_expires": ..., "layout_expires": ..., "register_expires": ...}],
+     "parts": [{"shard": 0, "label": "20190507", "number": 0, "expires": 1557835200000, "size": 3218517}]}
 
-Times are in ms since the epoch, by the server's clock; -2 stands for a missing key. ``parameters`` are
-the text on the server, ``layout`` too but for its version, and the bytes are those of Redis' strings, so servers of all
-versions can take them. The file has no names of keys: the filter may get another name.
+Times are in ms since the epoch, by the server's clock; -2 stands for a missing key. ``parameters`` are the text on the
+server, ``layout`` too but for its version, so servers of all versions can take them. The file has no names of keys: the
+filter may get another name. Fields that a reader does not know are ignored. The checksum and the length of gzip show that
+a file is whole.
 """
 
 from __future__ import annotations
 
 import gzip
 import json
+import tarfile
 import zlib
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple, get_type_hints
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, get_type_hints
 
 from tbloom.bloom.fingerprinter import checked
 from tbloom.bloom.layout import Layout
@@ -31,33 +29,20 @@ from tbloom.cli.kit.errors import CommandError
 from tbloom.errors import TBloomError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from typing_extensions import Self
+    from collections.abc import Iterable, Iterator
 
     from tbloom.bloom.config import Config
 
-FORMAT = 2
+FORMAT = 3
+#: What a file of format 2 begins with.
+_OLDER = b'{"tbloom":'
 #: Bytes per request, which keep neither server nor client busy for long.
 CHUNK = 1 << 20
-_LONGEST_LINE = 4 * CHUNK
-#: The limit of all lines of a file together: some 380,000 keys.
-MAX_LINES_BYTES = 32 * CHUNK
+#: The limit of a filter's keys in a file, and of the manifest (bytes).
+MAX_PARTS = 400_000
+_MAX_MANIFEST = 64 * CHUNK
+_MANIFEST = "manifest.json"
 _LEVEL = 1  # of gzip: higher levels hardly compress bits better
-
-
-_TOO_MANY = f"the records of a file take at most {MAX_LINES_BYTES} bytes"
-
-
-class Header(NamedTuple):
-    """Name and parameters of the filter, the time of the export, when the parameters expire, and what made the fingerprints."""
-
-    format: int
-    name: str
-    parameters: str
-    time: int
-    expires: int
-    fingerprinter: str = ""
 
 
 class Shard(NamedTuple):
@@ -84,21 +69,24 @@ class Part(NamedTuple):
         """The arguments of ``Keys.slice``."""
         return self.label, self.shard, self.number
 
-
-class End(NamedTuple):
-    """The end of the file, with the number of parts as a check."""
-
-    parts: int
-
-
-Record = Header | Shard | Part | End
-_KINDS: dict[str, type[Record]] = {"tbloom": Header, "shard": Shard, "part": Part, "end": End}
-_NAMES = {kind: name for name, kind in _KINDS.items()}
-_HINTS = {kind: get_type_hints(kind) for kind in _NAMES}
+    @property
+    def member(self) -> str:
+        """The name in the tar."""
+        return f"{self.shard}/{self.label}/{self.number}"
 
 
-class Contents(NamedTuple):
-    """All records of a file."""
+class Header(NamedTuple):
+    """Name and parameters of the filter, the time of the export, when the parameters expire, and what made the fingerprints."""
+
+    name: str
+    parameters: str
+    time: int
+    expires: int
+    fingerprinter: str
+
+
+class Manifest(NamedTuple):
+    """All but the bytes of the parts."""
 
     header: Header
     shards: list[Shard]
@@ -106,29 +94,36 @@ class Contents(NamedTuple):
 
 
 class Writer:
-    """Writes the records of a file."""
+    """Writes the parts, and the manifest at the end."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._stream = gzip.GzipFile("", "wb", _LEVEL, file, mtime=0)
-        self._left = MAX_LINES_BYTES
+        self._parts: list[Part] = []
 
-    def add(self, record: Record) -> None:
-        """Writes a record; ``write`` follows for the bytes of a part. Raises CommandError where there are too many."""
-        line = json.dumps({_NAMES[type(record)]: record._asdict()}, separators=(",", ":"))
-        self._left -= len(line) + 1
-        if self._left < 0:
-            raise CommandError(f"the filter has too many keys: {_TOO_MANY}")
-        self._stream.write(line.encode() + b"\n")
+    def add(self, part: Part, pieces: Iterable[bytes]) -> None:
+        """Writes a part. Raises CommandError where there are too many."""
+        if len(self._parts) == MAX_PARTS:
+            raise CommandError(f"the filter has too many keys: a file takes at most {MAX_PARTS:,}")
+        self._parts.append(part)
+        self._add(part.member, part.size, pieces)
 
-    def write(self, chunk: bytes) -> None:
-        """Writes some of a part's bytes."""
-        self._stream.write(chunk)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def end(self, header: Header, shards: list[Shard]) -> None:
+        """Writes the manifest."""
+        parts = [part._asdict() for part in self._parts]
+        kept = [shard._asdict() for shard in shards]
+        content = {"format": FORMAT, **header._asdict(), "shards": kept, "parts": parts}
+        data = json.dumps(content).encode()
+        self._add(_MANIFEST, len(data), [data])
+        self._stream.write(bytes(2 * tarfile.BLOCKSIZE))
         self._stream.close()
+
+    def _add(self, name: str, size: int, pieces: Iterable[bytes]) -> None:
+        member = tarfile.TarInfo(name)
+        member.size = size
+        self._stream.write(member.tobuf())
+        for piece in pieces:
+            self._stream.write(piece)
+        self._stream.write(bytes(-size % tarfile.BLOCKSIZE))
 
 
 class Reader:
@@ -138,76 +133,69 @@ class Reader:
         self._file = file
         self._name = name
 
-    def contents(self) -> Contents:
-        """All records; raises CommandError where the file is not whole."""
-        records = [record for record, _ in self._records()]
+    def manifest(self) -> Manifest:
+        """The manifest; raises CommandError where the file is not whole."""
+        found, data = list[tuple[str, int]](), b""
         with self._refusing():
-            header, *others, end = records
-            shards = [record for record in others if isinstance(record, Shard)]
-            parts = [record for record in others if isinstance(record, Part)]
-            is_whole = end == End(len(parts)) and len(shards) + len(parts) == len(others)
-            if not isinstance(header, Header) or not is_whole:
+            for name, size, stream in self._members():
+                if name == _MANIFEST and size <= _MAX_MANIFEST:
+                    data = stream.read(size)
+                else:
+                    found.append((name, size))
+            values = json.loads(data)
+            if values["format"] != FORMAT:
+                raise self._other_format(values["format"])
+            parts = [Part(**_fields(Part, part)) for part in values["parts"]]
+            if found != [(part.member, part.size) for part in parts]:
                 raise ValueError
-        return Contents(header, shards, parts)
+            shards = [Shard(**_fields(Shard, shard)) for shard in values["shards"]]
+            return Manifest(Header(**_fields(Header, values)), shards, parts)
 
-    def parts(self) -> Iterator[tuple[Part, Iterator[bytes]]]:
+    def parts(self, manifest: Manifest) -> Iterator[tuple[Part, Iterator[bytes]]]:
         """Each part with its bytes, in pieces, which must be read before the next part."""
-        for record, stream in self._records():
-            if isinstance(record, Part):
-                yield record, self._pieces(stream, record.size)
+        for part, (_, size, stream) in zip(manifest.parts, self._members(), strict=False):
+            yield part, self._pieces(stream, size)
 
-    def check(self, contents: Contents, config: Config) -> None:
+    def check(self, manifest: Manifest, config: Config) -> None:
         """Raises CommandError where the contents don't fit a filter with these parameters."""
         with self._refusing():
-            if contents.header.fingerprinter != checked(contents.header.fingerprinter):
+            if manifest.header.fingerprinter != checked(manifest.header.fingerprinter):
                 raise ValueError
             layouts = {
                 shard.shard: Layout(config, shard.layout)
-                for shard in contents.shards
+                for shard in manifest.shards
                 if 0 <= shard.shard < config.shards
             }
-            window, time = config.window, contents.header.time
+            window, time = config.window, manifest.header.time
             labels = {slice.label for slice in window.live(time) + window.ahead(time)}
-            for part in contents.parts:
+            for part in manifest.parts:
                 bits = layouts[part.shard].parts(part.label)[part.number].bits
                 if part.label not in labels or part.number < 0 or part.size != key_bytes(bits):
                     raise ValueError
-            keys = (
-                [shard.shard for shard in contents.shards],
-                [part.place for part in contents.parts],
-            )
+            places = [part.place for part in manifest.parts]
             if any(layout.generation for layout in layouts.values()):
                 raise ValueError
-            if len(layouts) != len(keys[0]) or len(set(keys[1])) != len(keys[1]):
+            if len(layouts) != len(manifest.shards) or len(set(places)) != len(places):
                 raise ValueError
 
-    def _records(self) -> Iterator[tuple[Record, gzip.GzipFile]]:
-        """Each record, with the stream at the position after its line."""
+    def _members(self) -> Iterator[tuple[str, int, gzip.GzipFile]]:
+        """Name and size of each member of the tar, with the stream at its first byte."""
         self._file.seek(0)
-        left = MAX_LINES_BYTES
         with self._refusing(), gzip.GzipFile(fileobj=self._file, mode="rb") as stream:
-            while line := stream.readline(_LONGEST_LINE):
-                left -= len(line)
-                if left < 0:
-                    raise CommandError(f"{self._name}: {_TOO_MANY}; nothing was restored")
-                record = self._record(line)
-                end = stream.tell() + (record.size if isinstance(record, Part) else 0)
-                yield record, stream
+            if stream.peek(len(_OLDER)).startswith(_OLDER):
+                raise self._other_format("2 or lower")
+            count = 0
+            while any(block := stream.read(tarfile.BLOCKSIZE)):
+                member = tarfile.TarInfo.frombuf(block, "utf-8", "strict")
+                count += 1
+                if not member.isreg() or count > MAX_PARTS + 1:
+                    raise ValueError
+                end = stream.tell() + member.size + -member.size % tarfile.BLOCKSIZE
+                yield member.name, member.size, stream
                 for _ in self._pieces(stream, end - stream.tell()):
                     pass
-
-    def _record(self, line: bytes) -> Record:
-        [(name, fields)] = json.loads(line).items()
-        found = fields.get("format", FORMAT)
-        if found != FORMAT:
-            raise CommandError(
-                f"{self._name}: written in format {found!r}; this version of tbloom reads format {FORMAT}"
-            )
-        record = _KINDS[name](**fields)
-        hints = _HINTS[type(record)]
-        if any(type(value) is not hints[field] for field, value in record._asdict().items()):
-            raise TypeError
-        return record
+            while stream.read(CHUNK):  # up to the checksum
+                pass
 
     def _pieces(self, stream: gzip.GzipFile, left: int) -> Iterator[bytes]:
         while left > 0:
@@ -217,6 +205,12 @@ class Reader:
                     raise EOFError
             left -= len(piece)
             yield piece
+
+    def _other_format(self, number: object) -> CommandError:
+        return CommandError(
+            f"{self._name}: written in format {number} by another version of tbloom; this one reads format {FORMAT}: "
+            "restore it with that version, and export it again; nothing was restored"
+        )
 
     @contextmanager
     def _refusing(self) -> Iterator[None]:
@@ -235,5 +229,17 @@ class Reader:
             raise CommandError(f"{self._name}: {error.strerror or error}") from None
 
 
+def _fields(kind: type[Part | Shard | Header], values: dict[str, Any]) -> dict[str, Any]:
+    """The known fields of a record; raises an error where one is missing, or of another type."""
+    hints = get_type_hints(kind)
+    found = {field: values[field] for field in hints}
+    if any(type(value) is not hints[field] for field, value in found.items()):
+        raise TypeError
+    return found
+
+
 #: The errors that wrong records raise.
-_WRONG = (AttributeError, LookupError, TypeError, ValueError, OverflowError, TBloomError)
+_WRONG = (
+    *(AttributeError, LookupError, TypeError, ValueError, OverflowError),
+    *(TBloomError, tarfile.TarError),
+)

@@ -12,9 +12,9 @@ from rich.table import Table
 
 from tbloom.cli.kit import formats
 from tbloom.cli.kit.output import Fitted
+from tbloom.exact import ExactInfo
 
 if TYPE_CHECKING:
-    import argparse
     from datetime import datetime
 
     from rich.console import RenderableType
@@ -27,11 +27,6 @@ _KEPT = 1.1
 _NEARLY_FULL = 0.95
 #: The heading of the bars.
 _BAR = ""
-
-
-def add_all(parser: argparse.ArgumentParser) -> None:
-    """--all."""
-    parser.add_argument("--all", action="store_true", help="show empty slices too")
 
 
 def advice(info: FilterInfo) -> list[str]:
@@ -59,8 +54,10 @@ def keeps_promise(info: FilterInfo, rate: float) -> bool:
     return rate <= _KEPT * info.promised_error_rate
 
 
-def as_dict(info: FilterInfo) -> dict[str, Any]:
-    """The fields of ``info``, with totals and advice."""
+def as_dict(info: FilterInfo | ExactInfo) -> dict[str, Any]:
+    """The fields of ``info``, with totals and advice; of an exact filter, its kind."""
+    if isinstance(info, ExactInfo):
+        return {"kind": "exact", **dataclasses.asdict(info)}
     return {
         **dataclasses.asdict(info),
         "warnings": advice(info),
@@ -70,21 +67,32 @@ def as_dict(info: FilterInfo) -> dict[str, Any]:
     }
 
 
-def as_table(info: FilterInfo, *, empty: bool = False, newest: int | None = None) -> RenderableType:
+def as_table(
+    info: FilterInfo | ExactInfo, *, empty: bool = False, newest: int | None = None
+) -> RenderableType:
     """Parameters, slices, totals and advice; ``empty``: with the empty slices, ``newest``: only the last n slices."""
+    if isinstance(info, ExactInfo):
+        shards = f", {info.shards} shards" if info.shards > 1 else ""
+        held = f"{formats.counted(info.items, 'item')}, {formats.size(info.bytes)}{shards}"
+        return Group(f"{info.name}: an exact filter: {held}", *map(_warning, info.warnings))
     slices = [slice for slice in info.slices if empty or slice.items or slice is info.slices[-1]]
     hidden = len(info.slices) - len(slices)
     notes = [f"{formats.counted(hidden, 'empty slice')} not shown (--all)"] if hidden else []
     return Group(
         *(_parameters(info), "", _table(info, slices[-(newest or 0) :])),
         *(Styled(note, "dim") for note in notes),
-        *(Styled(f"warning: {sentence}", "yellow") for sentence in advice(info)),
+        *map(_warning, advice(info)),
     )
+
+
+def _warning(sentence: str) -> RenderableType:
+    return Styled(f"warning: {sentence}", "yellow")
 
 
 def _parameters(info: FilterInfo) -> str:
     shards = f", {info.shards} shards" if info.shards > 1 else ""
-    claims = f", {info.claims:,} claims" if info.claims else ""
+    hashes = "1 hash" if info.hashes == 1 else f"{info.hashes} hashes"
+    claims = f", {formats.counted(info.claims, 'claim')}" if info.claims else ""
     if info.granularity is None:
         window, each, over = "never forgets", "", ""
     else:
@@ -93,7 +101,7 @@ def _parameters(info: FilterInfo) -> str:
         window, each, over = f"{slices} of {period} ({info.tz})", " each", " over the window"
     return (
         f"{info.name}: {window}, made for {info.capacity:,} items{each} at an error rate of "
-        f"{formats.rate(info.promised_error_rate)}{over}: {info.bits:,} bits, {info.hashes} hashes{shards}{claims}"
+        f"{formats.rate(info.promised_error_rate)}{over}: {info.bits:,} bits, {hashes}{shards}{claims}"
     )
 
 

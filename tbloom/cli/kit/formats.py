@@ -12,7 +12,7 @@ _BLOCKS = " ▏▎▍▌▋▊▉█"
 _SPARKS = "▁▂▃▄▅▆▇█"
 _KB = 1024
 _MINUTES_FROM, _HOURS_FROM = 119.5, 119.5 * 60
-_UNCOUNTABLE, _TENS = 1e9, 9.95
+_UNCOUNTABLE, _MILLION, _TENS = 1e9, 1e6, 9.95
 _K = 1000
 _THOUSANDS = ("", "k", "M", "G", "T")
 _UNITS = ("B", "KB", "MB", "GB", "TB")
@@ -22,12 +22,6 @@ def size(number: float) -> str:
     """Bytes: ``3.2 MB`` (a MB is 1024 * 1024)."""
     power = _power(number)
     return f"{number / _KB**power:.{1 if power else 0}f} {_UNITS[power]}"
-
-
-def unit(number: float) -> int:
-    """The bytes of one unit, in the unit that ``size`` uses for this number."""
-    size: int = _KB ** _power(number)
-    return size
 
 
 def rate(chance: float) -> str:
@@ -51,13 +45,16 @@ def compact(number: float) -> str:
 
 
 def one_in(chance: float) -> str:
-    """A probability: ``1 in 12,000``, to two digits."""
+    """A probability: ``1 in 12,000``, ``1 in 85 M``, to two digits."""
     if not chance:
         return "none"
     times = 1 / chance
     if times >= _UNCOUNTABLE:
         return "less than 1 in a billion"
-    return f"1 in {float(f'{times:.1e}'):,.{0 if times >= _TENS else 1}f}"
+    rounded = float(f"{times:.1e}")
+    if rounded >= _MILLION:
+        return f"1 in {compact(rounded)}"
+    return f"1 in {rounded:,.{0 if times >= _TENS else 1}f}"
 
 
 def bar(proportion: float, width: int = 10) -> str:

@@ -1,10 +1,12 @@
-"""Numbers, sizes and ports as users type them: ``1e8``, ``2GB``."""
+"""Numbers, sizes, times and ports as users type them: ``1e8``, ``2GB``, ``2026-11-16``."""
 
 from __future__ import annotations
 
-import argparse
 import re
 from contextlib import suppress
+from datetime import datetime, timezone
+
+import click
 
 _LAST_PORT = 65535
 _MAX_SECONDS = 86_400
@@ -19,9 +21,7 @@ def count(text: str) -> int:
     with suppress(ValueError):
         if (number := float(digits + power if power else text)).is_integer() and number >= 1:
             return int(number)
-    raise argparse.ArgumentTypeError(
-        f"expected a whole number such as 1000000, 1e6 or 1M, got {text!r}"
-    )
+    raise click.BadParameter(f"expected a whole number such as 1000000, 1e6 or 1M, got {text!r}")
 
 
 def bits(text: str) -> int:
@@ -37,14 +37,14 @@ def memory(text: str) -> int:
     size = min(float(match[1]), _MAX) * _UNITS[match[2]] if match else 0
     if size >= 1:
         return int(size)
-    raise argparse.ArgumentTypeError(f"expected a size such as 512MB or 2GB, got {text!r}")
+    raise click.BadParameter(f"expected a size such as 512MB or 2GB, got {text!r}")
 
 
 def port(text: str) -> int:
     """A TCP port; 0 is any free one."""
     if re.fullmatch(r"[0-9]{1,5}", text) and (number := int(text)) <= _LAST_PORT:
         return number
-    raise argparse.ArgumentTypeError(f"expected a port from 0 to {_LAST_PORT}, got {text!r}")
+    raise click.BadParameter(f"expected a port from 0 to {_LAST_PORT}, got {text!r}")
 
 
 def seconds(text: str, shortest: float = 0) -> float:
@@ -52,7 +52,7 @@ def seconds(text: str, shortest: float = 0) -> float:
     with suppress(ValueError):
         if shortest <= (number := float(text)) <= _MAX_SECONDS:
             return number
-    raise argparse.ArgumentTypeError(
+    raise click.BadParameter(
         f"expected a number of seconds from {shortest:g} to {_MAX_SECONDS}, got {text!r}"
     )
 
@@ -60,3 +60,15 @@ def seconds(text: str, shortest: float = 0) -> float:
 def pause(text: str) -> float:
     """A duration of at least a millisecond (s)."""
     return seconds(text, 0.001)
+
+
+def moment(text: str) -> datetime:
+    """A time with its zone: ``2026-11-16T12:00:00Z``; a date alone is its midnight in UTC."""
+    with suppress(ValueError):
+        at = datetime.fromisoformat(re.sub("[zZ]$", "+00:00", text))
+        if at.utcoffset() is None and re.fullmatch(r"\d{4}-\d\d-\d\d", text):
+            at = at.replace(tzinfo=timezone.utc)
+        if at.utcoffset() is not None:
+            return at
+    expected = "a time with its zone, or a date, such as 2026-11-16T12:00:00Z or 2026-11-16"
+    raise click.BadParameter(f"expected {expected}, got {text!r}")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from tbloom.cli.kit.errors import CommandError
+from tbloom.cli.kit.streams import check_output
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,8 +22,7 @@ def writing(file: str) -> Iterator[BinaryIO]:
     """Yields a temporary file beside it, renamed at the end; ``-`` is standard output."""
     try:
         if file == "-":
-            if sys.stdout is None:
-                raise CommandError("standard output is closed")
+            check_output()
             yield sys.stdout.buffer
             sys.stdout.buffer.flush()
             return

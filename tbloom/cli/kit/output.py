@@ -7,7 +7,7 @@ import json
 import sys
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import rich.console
 from rich.table import Table
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from rich.text import Text
 
-T = TypeVar("T")
 #: Wider than any table.
 _WIDE = 10_000
 
@@ -35,6 +34,10 @@ class Console(rich.console.Console):
         if isinstance(self.file, io.TextIOWrapper):
             self.file.reconfigure(errors="replace")  # bars, where the terminal has ASCII only
 
+    def on_broken_pipe(self) -> None:
+        """Leaves it to ``main``; rich would end the process."""
+        raise  # noqa: PLE0704 - rich calls it where it has caught the error
+
     def render_str(self, text: str, **options: Any) -> Text:
         """The str as a ``Text``; rich calls it for all that it prints."""
         return super().render_str(printable(text), **options)
@@ -49,9 +52,8 @@ def console() -> Console:
 
 
 def line(text: str) -> None:
-    """Prints a line, unless the shell has closed standard output (``>&-``)."""
-    if sys.stdout is not None:
-        sys.stdout.write(f"{text}\n")
+    """Prints a line."""
+    sys.stdout.write(f"{text}\n")
 
 
 def print_json(value: Any) -> None:
@@ -65,16 +67,25 @@ def print_json(value: Any) -> None:
     line(json.dumps(value, indent=2, default=plain))
 
 
-def print_list(
-    found: list[T | None], as_dict: Callable[[T], Any], as_table: Callable[[list[T]], rich.console.RenderableType], *,
-    json: bool, empty: str,
-) -> int:  # fmt: skip
-    """Prints a list as JSON or as a table; returns 1 if a part of it could not be read (None), else 0."""
+def show(value: Any, table: Callable[[], rich.console.RenderableType], *, as_json: bool) -> None:
+    """Prints a result: as JSON, or as a table, which is made only then."""
+    if as_json:
+        print_json(value)
+    else:
+        console().print(table())
+
+
+def show_list(
+    found: list[dict[str, Any] | None],
+    table: Callable[[list[dict[str, Any]]], rich.console.RenderableType],
+    *,
+    as_json: bool,
+    empty: str,
+) -> int:
+    """Prints a list in the same way; returns 1 if a part of it could not be read (None), else 0."""
     readable = [one for one in found if one is not None]
-    if json:
-        print_json([as_dict(one) for one in readable])
-    elif readable:
-        console().print(as_table(readable))
+    if readable or as_json:
+        show(readable, lambda: table(readable), as_json=as_json)
     elif not found:
         sys.stderr.write(f"{empty}\n")
     return 0 if len(readable) == len(found) else 1

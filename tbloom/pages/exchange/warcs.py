@@ -26,6 +26,7 @@ _OURS = f"software: {record.SOFTWARE}".encode()
 _MAX_INFO = 1 << 16
 #: The longest body that is imported, if nothing else is said.
 MAX_BODY = 1 << 27
+_METHOD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+) ")
 #: Bytes of a request in which its method stands.
 _METHOD_BYTES = 32
 #: Requests that are remembered: the response is near.
@@ -235,7 +236,8 @@ class _Reader:
         if skipped.kind == "request":
             start = self._content.block(min(length, _METHOD_BYTES))
             length -= len(start)
-            self._requests.update(dict.fromkeys(fields.concurrent, start.startswith(b"GET ")))
+            if method := _METHOD.match(start):
+                self._requests.update(dict.fromkeys(fields.concurrent, method[1] == b"GET"))
             while len(self._requests) > _REQUESTS:
                 self._requests.popitem(last=False)
         self._content.skip(length)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
@@ -15,6 +16,7 @@ from tbloom.scrapy.claims.held import HeldRequests
 from tbloom.scrapy.claims.requests import Note, RequestClaim, note_text
 from tbloom.scrapy.claims.results import PageResults, busy
 from tbloom.scrapy.claims.takeover import TakeOver
+from tbloom.scrapy.claims.unstored import UnstoredItems
 from tbloom.scrapy.crawler import count, fingerprint
 from tbloom.scrapy.meta import CLAIM, WITHIN
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from scrapy import Request
     from scrapy.crawler import Crawler
 
+    from tbloom.scrapy.calls import Calls
     from tbloom.scrapy.crawler import CrawlEnd
     from tbloom.scrapy.outage import CrawlBloom
 
@@ -42,18 +45,23 @@ class InFlight:
         crawler: Crawler,
         seen: CrawlBloom,
         end: CrawlEnd,
+        calls: Calls,
         *,
         take_over: bool,
         shared: bool,
     ) -> None:
         self._crawler, self._seen = crawler, seen
         self._end = end
+        self._calls = calls
         self._shared = shared
         self._held = HeldRequests(crawler, seen, shared=shared)
         self._take_over = TakeOver(crawler, seen, self._schedule) if take_over else None
         #: By the first fingerprint: the requests that Scrapy has taken out of the queue and still processes.
         self._running: dict[str, Request] = {}
         self._results = PageResults()
+        #: By the first fingerprint: the claims on pages that are processed, but for their items.
+        self._done: dict[str, RequestClaim] = {}
+        self._unstored = UnstoredItems(crawler)
         #: The request that is just being taken over.
         self._taken: Request | None = None
 
@@ -75,15 +83,15 @@ class InFlight:
         answer = self._claim(request, (own, *before.fingerprints))
         self._forget(before)
         if answer is not Claim.NEW:  # the claim on the target covers this page
-            self._try("marked", lambda: self._seen.commit_many(before.items))
+            self._later("marked", partial(self._seen.commit_many, before.items))
         return answer
 
-    def claim_many(self, requests: list[Request]) -> list[Claim]:
+    async def claim_many(self, requests: list[Request]) -> list[Claim]:
         """Claims requests that are about to be scheduled and carry no claim."""
         items = [fingerprint(self._crawler, request) for request in requests]
         pairs = zip(requests, items, strict=True)
         notes = [self._note(request, (item.hex(),)) for request, item in pairs]
-        answers = self._seen.claim_many(items, notes=notes)
+        answers = await self._calls.run(partial(self._seen.claim_many, items, notes=notes))
         for request, item, answer in zip(requests, items, answers, strict=True):
             if answer is Claim.NEW:
                 self._held.add(request, (item.hex(),), queued=True)
@@ -133,7 +141,7 @@ class InFlight:
                 self._note_of_running(request, claim),
             )
             again = partial(self._seen.claim_many, [first], None, [text], self._seen.session)
-            self._try("noted", again)
+            self._later("noted", again)
         claim = RequestClaim.of(request) or claim
         self._running[claim.fingerprints[0]] = request
         own = self._hex(request)
@@ -164,6 +172,12 @@ class InFlight:
         if page := self._page_of(request):
             self._results.awaits(page, items)
 
+    def passed(self, request: Request) -> None:
+        """An item of the request's page has passed the pipelines."""
+        if page := self._page_of(request):
+            self._results.awaits(page, -1)
+            self._unstored.add(page)
+
     def _page_of(self, request: Request) -> str:
         """The page's first fingerprint; "" if the crawl has not claimed it."""
         claim = RequestClaim.of(request)
@@ -175,7 +189,7 @@ class InFlight:
         claim = self._held.of(request)
         if claim:
             self._forget(claim)
-            self._try("released", lambda: self._seen.release_many(claim.items))
+            self._later("released", partial(self._seen.release_many, claim.items))
             count(self._crawler, "tbloom/released")
 
     def settle(self) -> None:
@@ -183,18 +197,44 @@ class InFlight:
         engine = self._crawler.engine
         if engine is None or engine.scraper.slot is None:
             return
-        items, pages = [], 0
         for first in self._running.keys() - busy(engine, engine.scraper.slot):
             request = self._running.pop(first)
             claim, went_well = self._held.of(request), self._results.take(first)
             if claim and went_well:
-                items += claim.items
-                pages += 1
-                self._forget(claim)
+                self._done[first] = claim
             elif claim and self._results.may_try_again(first):
                 self.failed(request)
-        if items and self._try("marked", lambda: self._seen.commit_many(items)):
-            count(self._crawler, "tbloom/done", pages)
+        self._mark()
+
+    def _mark(self) -> None:
+        """Marks the pages whose items are stored."""
+        claims = [claim for first, claim in self._done.items() if not self._unstored.wait(first)]
+        try:
+            if any(self._unstored.has_items(claim.fingerprints[0]) for claim in claims):
+                self._unstored.flush()
+        except OSError as error:  # a full disk: they are left to the next crawl
+            logger.error(
+                "Pages are not marked, because their items could not be written: %s", error
+            )
+            self._end.begin()
+            return
+        items, pages = [], 0
+        for claim in claims:
+            self._done.pop(claim.fingerprints[0])
+            if not self._unstored.take(claim.fingerprints[0]):
+                continue  # left to the next crawl
+            items += claim.items
+            pages += 1
+            self._forget(claim)
+        if items:
+            commit = partial(self._seen.commit_many, items)
+            self._later("marked", commit, lambda: count(self._crawler, "tbloom/done", pages))
+
+    async def finish(self) -> None:
+        """Returns once the feeds are stored, and what can be marked is."""
+        await self._unstored.closed()
+        self.settle()
+        await self._calls.run(lambda: None)
 
     def is_idle(self) -> bool:
         """Nothing is queued or running here, and nothing can be taken over, now or soon."""
@@ -202,9 +242,11 @@ class InFlight:
         if engine is None or not engine.spider_is_idle():
             return True  # another handler of the signal has found something to do
         self.settle()
-        self._release(filter(self._results.may_try_again, self._held.numbers))
+        left = self._held.numbers.keys() - self._done.keys()
+        self._release([*filter(self._results.may_try_again, left)])
         try:
             # A process that shares the queue has lost what is left of it.
+            self._calls.now(lambda: None)  # what was posted comes first
             if self._held.handed_over:
                 self._held.handed_over = False
                 self._seen.end_session()
@@ -215,8 +257,8 @@ class InFlight:
             return not self._end.has_begun
 
     def release_all(self) -> None:
-        """Releases all claims."""
-        self._release(self._held.numbers)
+        """Releases all claims, except on pages whose items are not stored."""
+        self._release([*(self._held.numbers.keys() - self._done.keys())])
         self._running.clear()
 
     @property
@@ -227,7 +269,7 @@ class InFlight:
     def _release(self, fingerprints: Iterable[str]) -> None:
         items = [bytes.fromhex(first) for first in fingerprints]
         if items:
-            self._try("released", lambda: self._seen.release_many(items))
+            self._later("released", partial(self._seen.release_many, items))
             count(self._crawler, "tbloom/released", len(items))
             for item in items:
                 del self._held.numbers[item.hex()]
@@ -244,7 +286,8 @@ class InFlight:
     ) -> Claim:
         item, within = bytes.fromhex(fingerprints[0]), request.meta.get(WITHIN)
         try:
-            return self._seen.claim(item, within, note, previous_owner)
+            claim = partial(self._seen.claim, item, within, note, previous_owner)
+            return self._calls.now(claim)
         except (RedisError, FilterFull):
             self._running.clear()  # their links may be lost: they are not done, and left to the next crawl
             raise
@@ -294,16 +337,31 @@ class InFlight:
         self._running.pop(first, None)
         self._results.forget(first)
 
-    def _try(self, what: str, call: Callable[[], object]) -> bool:
-        """Makes a call that the crawl can do without; returns True if it succeeds."""
-        if self._end.has_begun:  # the next crawl takes it over
-            return False
+    def _later(
+        self, what: str, call: Callable[[], object], then: Callable[[], object] = lambda: None
+    ) -> None:
+        """Makes a call that the crawl can do without and does not wait for, and calls ``then`` if it succeeds."""
+
+        def made(future: Future[object]) -> None:
+            error = future.exception()
+            if error is None:
+                then()
+            elif isinstance(error, RedisError | TBloomError):
+                self._meet(error, what)
+            else:
+                raise error
+
+        if not self._end.has_begun:  # else the next crawl takes it over
+            self._calls.post(call, made)
+
+    def _try(self, what: str, call: Callable[[], object]) -> None:
+        """Makes a call that the crawl can do without."""
+        if self._end.has_begun:
+            return
         try:
             call()
         except (RedisError, TBloomError) as error:
             self._meet(error, what)
-            return False
-        return True
 
     def _meet(self, error: RedisError | TBloomError, what: str) -> None:
         """Logs an error, and ends the crawl where no policy says otherwise."""

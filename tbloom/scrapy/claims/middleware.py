@@ -88,8 +88,8 @@ class SpiderMiddleware(_Middleware):
         self._try_later = {int(code) for code in crawler.settings.getlist("RETRY_HTTP_CODES")}
         self._awaits_items = crawler.settings.get(MARK.name) == "done"
         if self._awaits_items:
-            crawler.signals.connect(self.item_passed, signals.item_scraped)
-            crawler.signals.connect(self.item_passed, signals.item_dropped)
+            crawler.signals.connect(self.item_scraped, signals.item_scraped)
+            crawler.signals.connect(self.item_dropped, signals.item_dropped)
             crawler.signals.connect(self.item_error, signals.item_error)
 
     async def process_spider_output(
@@ -127,8 +127,13 @@ class SpiderMiddleware(_Middleware):
 
     # Items of the start have no response, those of an errback have a failure: no page awaits them.
 
-    def item_passed(self, response: Any) -> None:
-        """An item of the page has passed the pipelines, or was dropped there."""
+    def item_scraped(self, response: Any) -> None:
+        """An item of the page has passed the pipelines."""
+        if isinstance(response, Response) and response.request is not None:
+            self._in_flight.passed(response.request)
+
+    def item_dropped(self, response: Any) -> None:
+        """A pipeline has dropped an item of the page."""
         if isinstance(response, Response) and response.request is not None:
             self._in_flight.awaits(response.request, -1)
 

@@ -38,6 +38,7 @@ class TakeOver:
     ) -> None:
         self._crawler, self._seen, self._schedule = crawler, seen, schedule
         self._next_look = 0.0
+        self._has_said = False
         #: Number of requests that were given up.
         self.given_up = 0
         #: The sessions without a heartbeat since this crawl became idle, and when each expires.
@@ -60,6 +61,7 @@ class TakeOver:
             items = [bytes.fromhex(note.fingerprints[0]) for note, _ in taken]
             again = [note.text(spider) for note, _ in taken]
             self._seen.claim_many(items, notes=again, previous_owner=self._seen.session)
+            logger.info("took over %d requests of crawlers that have ended", len(taken))
         for note, request in taken:
             count(self._crawler, "tbloom/taken_over")
             self._schedule(request, note)
@@ -74,6 +76,10 @@ class TakeOver:
         others = self._seen.other_sessions()
         known = others if self._silent is None else self._silent
         self._silent = {name: until for name, until in others.items() if known.get(name) == until}
+        if others and not self._has_said:
+            self._has_said = True
+            message = "waiting up to %.0f s for other crawlers, whose requests are taken over if they have died"
+            logger.info(message, self._seen.session_ttl)
         return not self._silent
 
     def _read(self, text: str) -> tuple[Note | None, Request | None]:

@@ -1,4 +1,4 @@
-"""Gathers the requests that a callback, or the start, yields without waiting, and asks for them in one call."""
+"""Gathers the requests that a callback yields without waiting, so that they are asked for in one call."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from scrapy.utils.asyncio import is_asyncio_available
 
-from tbloom.scrapy.dupefilter.prefetch import prefetches
+from tbloom.scrapy.dupefilter.prefetch import Prefetch, prefetches
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Limits for the requests of a response, and of the start, that are held back.
-_LIMIT, _LIMIT_AT_START = 500, 50
+#: Limit for the requests of a response that are held back.
+_LIMIT = 500
 
 
 class BatchMiddleware:
@@ -34,28 +34,30 @@ class BatchMiddleware:
         return cls(crawler)
 
     async def process_start(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
-        """The start requests, in their order."""
-        async for one in self._batched(start, _LIMIT_AT_START):
+        """The start requests, in their order, and none before Scrapy asks for it."""
+        prefetch = self._prefetch()
+        async for one in start:
+            if prefetch:
+                await prefetch.ask([one])
             yield one
 
     async def process_spider_output(
         self, response: Response, result: AsyncIterator[Any]
     ) -> AsyncIterator[Any]:
         """What the callback yields, in its order."""
-        async for one in self._batched(result, _LIMIT):
-            yield one
-
-    async def _batched(self, source: AsyncIterator[Any], limit: int) -> AsyncIterator[Any]:
-        # The dupefilter makes it after the middlewares.
-        prefetch = prefetches.get(self._crawler)
-        if prefetch is None or not is_asyncio_available():
-            async for one in source:
+        prefetch = self._prefetch()
+        if prefetch is None:
+            async for one in result:
                 yield one
             return
-        async for batch in batches(source, limit):
-            prefetch.ask(batch)
+        async for batch in batches(result, _LIMIT):
+            await prefetch.ask(batch)
             for one in batch:
                 yield one
+
+    def _prefetch(self) -> Prefetch | None:
+        # The dupefilter makes it after the middlewares.
+        return prefetches.get(self._crawler) if is_asyncio_available() else None
 
 
 async def batches(source: AsyncIterator[T], limit: int) -> AsyncIterator[list[T]]:

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import logging
+import time
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from redis import RedisError
 from scrapy import signals
 from scrapy.dupefilters import BaseDupeFilter
-from scrapy.utils.asyncio import create_looping_call
+from scrapy.utils.asyncio import create_looping_call, is_asyncio_available
 from scrapy.utils.request import RequestFingerprinter, referer_str
 
 from tbloom import Claim, LocalBloom
 from tbloom.errors import ConfigError, TBloomError
+from tbloom.scrapy.calls import Calls
 from tbloom.scrapy.claims.inflight import InFlight, in_flight
 from tbloom.scrapy.claims.middleware import SpiderMiddleware
 from tbloom.scrapy.connection import naming_redis
 from tbloom.scrapy.crawler import CrawlEnd, OnceLogger, count, ends_before_start, is_trial
+from tbloom.scrapy.dupefilter.batches import BatchMiddleware
 from tbloom.scrapy.dupefilter.prefetch import Prefetch, prefetches
 from tbloom.scrapy.dupefilter.shadow import ShadowDupeFilter
 from tbloom.scrapy.dupefilter.summary import FingerprinterNote, summarize
@@ -41,6 +44,8 @@ logger = logging.getLogger(__name__)
 
 #: Pages are marked this long after they are done, at most.
 _SETTLE_SECONDS = 0.5
+#: A round trip to Redis that is worth a warning.
+_FAR_SECONDS = 0.01
 
 
 class DupeFilter(BaseDupeFilter):
@@ -62,6 +67,7 @@ class DupeFilter(BaseDupeFilter):
         self._crawl_end = CrawlEnd(crawler)
         #: The request that was last dropped for lack of an answer.
         self._dropped: Request | None = None
+        self._calls = Calls(in_thread=False)
         self._in_flight: InFlight | None = None
         self._prefetch: Prefetch | None = None
 
@@ -186,7 +192,7 @@ class DupeFilter(BaseDupeFilter):
             self._count_errors()
         if self._crawler:
             # close() would be too early: claims may be settled after it, and scrapy-redis does not call it.
-            self._crawler.signals.connect(self._end, signals.spider_closed)
+            self._crawler.signals.connect(self._closed, signals.spider_closed)
 
     def _flush(self, seen: CrawlBloom | CrawlExact | LocalBloom) -> None:
         try:
@@ -198,6 +204,9 @@ class DupeFilter(BaseDupeFilter):
 
     def _attach(self, crawler: Crawler, seen: CrawlBloom | CrawlExact | LocalBloom) -> None:
         """Makes what follows the requests of this crawl."""
+        has_add_on = crawler.get_spider_middleware(BatchMiddleware) is not None
+        is_remote = not isinstance(seen, LocalBloom)  # a local one needs no round trips
+        self._calls = Calls(in_thread=has_add_on and is_remote and is_asyncio_available())
         if self._options.mark_done and isinstance(seen, CrawlBloom):
             if crawler.get_spider_middleware(SpiderMiddleware) is None:
                 expected = "'scheduled', or tbloom's add-on: ADDONS = {'tbloom.scrapy.Addon': 500}"
@@ -206,13 +215,15 @@ class DupeFilter(BaseDupeFilter):
                 crawler,
                 seen,
                 self._crawl_end,
+                self._calls,
                 take_over=self._options.take_over,
                 shared=self._shares_queue,
             )
             self._settling = create_looping_call(self._in_flight.settle)
             crawler.signals.connect(self._settle_regularly, signals.engine_started)
-        if not isinstance(seen, LocalBloom):  # which needs no round trips
-            self._prefetch = prefetches[crawler] = Prefetch(crawler, seen, self._in_flight)
+        if self._calls.in_thread and not isinstance(seen, LocalBloom):
+            prefetch = Prefetch(crawler, seen, self._in_flight, self._calls)
+            self._prefetch = prefetches[crawler] = prefetch
 
     def _settle_regularly(self) -> None:
         """Pages are marked soon, also while no request leaves the queue."""
@@ -223,6 +234,7 @@ class DupeFilter(BaseDupeFilter):
         with suppress(RedisError):
             summary = summarize(seen)
             logger.info(summary.text)
+            self._warn_of_distance(seen)
             for warning in summary.warnings:
                 self._warn("filter %r: %s", seen.name, warning)
             if isinstance(seen, LocalBloom):
@@ -234,6 +246,22 @@ class DupeFilter(BaseDupeFilter):
                 )
                 ours = self._settings.get("REQUEST_FINGERPRINTER_CLASS")
                 self._warn(message, ours, seen.name, other)
+
+    def _warn_of_distance(self, seen: CrawlBloom | CrawlExact | LocalBloom) -> None:
+        """Says what would help, where Redis is far away and each link waits for it."""
+        if self._calls.in_thread or isinstance(seen, LocalBloom):
+            return
+        took = []
+        for _ in range(3):  # one may meet a busy moment
+            began = time.monotonic()
+            seen.contains(b"tbloom")
+            took.append(time.monotonic() - began)
+        if min(took) > _FAR_SECONDS:
+            message = (
+                "filter %r: Redis takes %d ms for each new link, and the crawl stands still meanwhile. With "
+                "ADDONS = {'tbloom.scrapy.Addon': 500} and asyncio's reactor it goes on, and asks for a page's links together"
+            )
+            logger.warning(message, seen.name, 1000 * min(took))
 
     def _warn(self, message: str, *values: object) -> None:
         count(self._crawler, "tbloom/warnings")
@@ -254,7 +282,8 @@ class DupeFilter(BaseDupeFilter):
             if self._in_flight:
                 return self._in_flight.claim(request)
             fingerprint = self._fingerprinter.fingerprint(request)
-            new = self.seen.add(fingerprint, request.meta.get(meta_key))
+            add = partial(self.seen.add, fingerprint, request.meta.get(meta_key))
+            new = self._calls.now(add)
         except ConfigError as error:
             if error.argument not in ("within", "ttl"):
                 raise
@@ -268,6 +297,12 @@ class DupeFilter(BaseDupeFilter):
             self._crawl_end.begin()
             return None
         return Claim.NEW if new else Claim.SEEN
+
+    async def _closed(self, reason: str) -> None:
+        """Ends the crawl once its feeds are stored."""
+        if self._in_flight:
+            await self._in_flight.finish()
+        self._end(reason)
 
     def _end(self, reason: str) -> None:
         """Settles the claims of the crawl. Those that are left are for others, unless it is finished."""
@@ -286,6 +321,7 @@ class DupeFilter(BaseDupeFilter):
             if self._options.cache_hits:
                 stats.set_value("tbloom/cache_hits", self._options.cache_hits)
             self._sum_up(stats)
+        self._calls.close()
         self._options.close()
 
     def _sum_up(self, stats: StatsCollector) -> None:

@@ -1,73 +1,117 @@
-"""Ask Redis for the requests of one response in one call, before the dupefilter is asked for each."""
+"""Ask Redis for the requests of a page together, and those of several pages, before the dupefilter is asked for each."""
 
 from __future__ import annotations
 
+import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from pydispatch.dispatcher import getAllReceivers, liveReceivers
 from redis import RedisError
-from scrapy import Request
+from scrapy import Request, signals
 from scrapy.downloadermiddlewares.offsite import OffsiteMiddleware
 
 from tbloom import Claim
 from tbloom.errors import TBloomError
 from tbloom.scrapy.crawler import fingerprint, spider_of
-from tbloom.scrapy.meta import CLAIM, WITHIN
+from tbloom.scrapy.meta import CLAIM, TTL, WITHIN
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from scrapy.crawler import Crawler
 
+    from tbloom.scrapy.calls import Calls
     from tbloom.scrapy.claims.inflight import InFlight
     from tbloom.scrapy.outage import CrawlBloom, CrawlExact
 
 
 class Prefetch:
-    """The answers of one crawl that the dupefilter has not been asked for yet.
-
-    Something may still drop a request. So where requests are marked when they are scheduled, only
-    "seen" is asked for, and nothing is added. Where they are claimed, claims of dropped requests are
-    released once the crawl is idle.
-    """
+    """The answers of one crawl that the dupefilter has not been asked for yet."""
 
     def __init__(
-        self, crawler: Crawler, seen: CrawlBloom | CrawlExact, in_flight: InFlight | None
+        self,
+        crawler: Crawler,
+        seen: CrawlBloom | CrawlExact,
+        in_flight: InFlight | None,
+        calls: Calls,
     ) -> None:
         self._crawler = crawler
         self._seen = seen
         self._in_flight = in_flight
+        self._calls = calls
         #: In order: a callback may yield the same object twice.
         self._answers: WeakKeyDictionary[Request, list[Claim]] = WeakKeyDictionary()
+        #: The requests that wait until the call before theirs is answered, and who awaits each.
+        self._waiting: list[tuple[list[Request], asyncio.Future[None]]] = []
+        self._asking: asyncio.Task[None] | None = None
 
-    def ask(self, found: list[Any]) -> None:
+    async def ask(self, found: Iterable[Any]) -> None:
         """Asks for the requests among the objects that the dupefilter will be asked for."""
         requests = [one for one in found if isinstance(one, Request) and self._is_asked_for(one)]
-        if len(requests) < 2 or self._seen.circuit.is_open:  # noqa: PLR2004 - one saves no call
+        if not requests or self._seen.circuit.is_open:
             return
-        guesses = self._seen.circuit.answers
-        try:
-            answers = self._ask(requests)
-        except (RedisError, TBloomError):
-            return  # the dupefilter will meet it too, and handles it
-        # What "drop" decides is asked for again, and counted then; what "schedule" does is claimed.
-        if self._seen.circuit.answers == guesses or self._seen.circuit.on_error == "schedule":
-            for request, answer in answers:
-                self._answers.setdefault(request, []).append(answer)
+        answered = asyncio.get_running_loop().create_future()
+        self._waiting.append((requests, answered))
+        if self._asking is None:
+            self._asking = asyncio.ensure_future(self._ask_together())
+        await answered
 
     def take(self, request: Request) -> Claim | None:
         """The answer for the request, if there is one."""
         answers = self._answers.get(request)
         return answers.pop(0) if answers else None
 
-    def _ask(self, requests: list[Request]) -> list[tuple[Request, Claim]]:
-        if self._in_flight:
-            return [*zip(requests, self._in_flight.claim_many(requests), strict=True)]
+    async def _ask_together(self) -> None:
+        """Asks until nothing waits. Pages that come while a call is on its way go together in the next one."""
+        while self._waiting:
+            together, self._waiting = self._waiting, []
+            error: Exception | None = None
+            try:
+                await self._ask([request for requests, _ in together for request in requests])
+            except (RedisError, TBloomError):
+                pass  # the dupefilter will meet it too, and handles it
+            except Exception as unexpected:  # noqa: BLE001 - for those who wait
+                error = unexpected
+            for _, answered in together:
+                if answered.done():  # cancelled
+                    continue
+                if error:
+                    answered.set_exception(error)
+                else:
+                    answered.set_result(None)
+        self._asking = None
+
+    async def _ask(self, requests: list[Request]) -> None:
+        circuit = self._seen.circuit
+        guesses = circuit.answers
         items = [fingerprint(self._crawler, request) for request in requests]
-        answers = zip(requests, self._seen.contains_many(items), strict=True)
-        return [(request, Claim.SEEN) for request, is_seen in answers if is_seen]
+        if self._in_flight:
+            answers = await self._in_flight.claim_many(requests)
+        elif self._adds():
+            are_new = await self._calls.run(partial(self._seen.add_many, items))
+            answers = [Claim.NEW if is_new else Claim.SEEN for is_new in are_new]
+        else:
+            are_seen = await self._calls.run(partial(self._seen.contains_many, items))
+            pairs = [*zip(requests, are_seen, strict=True)]
+            requests = [request for request, is_seen in pairs if is_seen]
+            answers = [Claim.SEEN] * len(requests)
+        # What "drop" decides is asked for again, and counted then; what "schedule" does is claimed.
+        if circuit.answers == guesses or circuit.on_error == "schedule":
+            for request, answer in zip(requests, answers, strict=True):
+                self._answers.setdefault(request, []).append(answer)
+
+    def _adds(self) -> bool:
+        """A new request is added at once: nothing can drop it any more, and the filter is not full."""
+        offsite = self._crawler.get_downloader_middleware(OffsiteMiddleware)
+        receivers = liveReceivers(getAllReceivers(self._crawler, signals.request_scheduled))
+        owners = {getattr(receiver, "__self__", None) for receiver in receivers}
+        return owners <= {offsite} and getattr(self._seen.config, "grow", True)
 
     def _is_asked_for(self, request: Request) -> bool:
         # A request with a claim is the copy of an earlier one: the dupefilter knows what it is.
-        if request.dont_filter or CLAIM in request.meta or WITHIN in request.meta:
+        if request.dont_filter or {CLAIM, WITHIN, TTL} & request.meta.keys():
             return False
         offsite = self._crawler.get_downloader_middleware(OffsiteMiddleware)
         if offsite is None or request.meta.get("allow_offsite"):

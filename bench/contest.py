@@ -1,0 +1,131 @@
+"""Rounds in which contenders are asked for the same items: fingerprints, as scrapy-redis makes them from requests."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from hashlib import sha1
+from statistics import median
+from typing import Any, NamedTuple
+
+from bench.serving import APART, TOGETHER, Cost, Server, medians, placements
+
+BATCH = 500
+#: The titles and formats of ``cells``.
+COLUMNS = {
+    "items/s": ",.0f",
+    "x `SADD`": ".2f",
+    "commands us": ".1f",
+    "one core: items/s": ",.0f",
+    "its x `SADD`": ".2f",
+}
+
+Run = Callable[[Sequence[str]], list[bool]]
+#: The costs of each contender, by placement and name.
+Costs = dict[tuple[str, str], list[Cost]]
+
+
+class Contender(NamedTuple):
+    """Answers which items are new, and remembers them."""
+
+    name: str
+    run: Run
+    #: False: an item that is asked twice in one run may get its answers in any order.
+    in_order: bool = True
+
+
+def one_by_one(add: Callable[[str], Any]) -> Run:
+    """A call for each item."""
+    return lambda items: [bool(add(item)) for item in items]
+
+
+def in_batches(add_many: Callable[[Sequence[str]], Any]) -> Run:
+    """A call for each BATCH items."""
+    return lambda items: [
+        bool(new)
+        for start in range(0, len(items), BATCH)
+        for new in add_many(items[start : start + BATCH])
+    ]
+
+
+def fingerprints(group: str, count: int) -> list[str]:
+    """``count`` texts of 40 hex digits; each group has its own."""
+    return [sha1(f"{group} {i}".encode(), usedforsecurity=False).hexdigest() for i in range(count)]
+
+
+def rounds_of(
+    group: str, count: int, duplicates: int = 50
+) -> Iterator[tuple[list[str], list[bool]]]:
+    """Endless rounds of ``count`` items, and which of them are new; ``duplicates`` % of each batch are not.
+
+    These are the newest of the batches before, so a batch alone does not show which are new, and a batch is as
+    hard as single calls. (In the first round, the batch before is unknown.)
+    """
+    chance = random.Random(group)
+    seen = BATCH * duplicates // 100
+    before: list[str] = fingerprints(f"{group} before", seen)
+    number = 0
+    while True:
+        items: list[str] = []
+        truth: list[bool] = []
+        while len(items) < count:
+            new = fingerprints(f"{group} {number}", BATCH - seen)
+            number += 1
+            batch = [*((item, True) for item in new), *((item, False) for item in before)]
+            chance.shuffle(batch)
+            items += [item for item, _ in batch]
+            truth += [is_new for _, is_new in batch]
+            before = [*new, *before][:seen]
+        yield items, truth
+
+
+def hold(
+    server: Server,
+    contenders: Sequence[Contender],
+    *,
+    rounds: int,
+    items: int,
+    duplicates: int = 50,
+) -> Costs:
+    """Each contender's costs, round by round; in each round all of them run once, in another order.
+
+    :raises AssertionError: if one forgets an item, or calls too many new ones seen.
+    """
+    chance, costs = random.Random(rounds), Costs()
+    for placement in placements():
+        stream = rounds_of(f"{placement}, {duplicates}", items, duplicates)
+        with server.placed(placement):
+            for number in range(rounds + 1):
+                these, truth = next(stream)
+                for contender in chance.sample(contenders, len(contenders)):
+                    cost, answers = server.measure(contender.run, these)
+                    if number:  # the first one warms up
+                        costs.setdefault((placement, contender.name), []).append(cost)
+                        order = list if contender.in_order else sorted
+                        check(contender.name, order(answers), order(truth))
+    return costs
+
+
+def check(name: str, answers: list[bool], truth: list[bool]) -> None:
+    """No item is forgotten, and few are called seen that are new."""
+    forgotten = sum(new and not really for new, really in zip(answers, truth, strict=True))
+    invented = sum(really and not new for new, really in zip(answers, truth, strict=True))
+    assert forgotten == 0, f"{name}: {forgotten} of {len(truth)} items forgotten"
+    assert invented <= len(truth) / 100, f"{name}: {invented} of {len(truth)} items not new"
+
+
+def rate_and_ratio(costs: Sequence[Cost], reference: Sequence[Cost]) -> list[float]:
+    """Items per second, and the median of the rounds' ratios to the reference's rate."""
+    pairs = zip(costs, reference, strict=True)
+    rate = 1e6 / medians(costs)["elapsed"]
+    return [rate, median(other.elapsed / cost.elapsed for cost, other in pairs)]
+
+
+def cells(costs: Costs, name: str, reference: str) -> list[float | None]:
+    """What stands under ``COLUMNS``, with a core each, and the last two with one core."""
+    commands = medians(costs[APART, name])["commands"]
+    apart = rate_and_ratio(costs[APART, name], costs[APART, reference])
+    together: Sequence[float | None] = [None, None]
+    if (TOGETHER, name) in costs:
+        together = rate_and_ratio(costs[TOGETHER, name], costs[TOGETHER, reference])
+    return [*apart, commands, *together]

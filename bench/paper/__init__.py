@@ -1,0 +1,1 @@
+"""The experiments of the papers behind tbloom: ``make paper``."""

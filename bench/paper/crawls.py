@@ -1,0 +1,140 @@
+"""The paper's crawls: one in each slice, by two Scrapy processes on one filter, on short real slices.
+
+A process is ``python -m bench.paper.crawls SETTINGS``, a JSON object. For each line on stdin it makes a crawl, and prints
+the URLs of the pages that it has fetched as JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+from scrapy import Request, Spider
+from scrapy.crawler import CrawlerProcess
+from scrapy.http import Response
+
+from bench.paper.rates import HASHES
+from bench.serving import Server
+from tbloom import TimeBloom
+
+CRAWLERS = 2
+#: Of the site, and of a crawl, and so of a slice.
+SITE_PAGES, PAGES = 300, 100
+#: A slice has 2^BIT bits, as scrapy-redis-bloomfilter has it.
+BIT = 12
+
+
+def measure(server: Server, noun: str, slices: int, crawls: int, period: int = 4) -> dict[str, Any]:
+    """Makes the crawls, with slices of ``period`` seconds; on a busy machine longer ones, so that each crawl fits into its own.
+
+    ``overlaps``: how many pages each pair of crawls has in common. ``kept``: for each crawl, those whose slices are on the
+    server at its end.
+    """
+    server.empty()
+    pages, kept, in_time = _crawls(server, slices, crawls, period)
+    if not in_time:
+        print(f"a crawl took longer than {period} s: all again, with longer slices")
+        return measure(server, noun, slices, crawls, 2 * period)
+    overlaps = [[len({*one} & {*other}) for other in pages] for one in pages]
+    about = {"noun": noun, "slices": slices, "period": period}
+    return {**about, "overlaps": overlaps, "kept": kept}
+
+
+def _crawls(
+    server: Server, slices: int, crawls: int, period: int
+) -> tuple[list[list[str]], list[list[int]], bool]:
+    """The pages of each crawl; the crawls that are kept; and whether each ended in its slice."""
+    sizes: dict[str, Any] = {"capacity": PAGES, "bits": 1 << BIT, "hashes": HASHES}
+    seen = TimeBloom(server.client, "paper", granularity=f"{period}s", slices=slices, **sizes)
+    config = seen.config
+    settings = {
+        "REDIS_URL": server.url,
+        "DUPEFILTER_CLASS": "tbloom.scrapy.DupeFilter",
+        "TBLOOM_KEY": config.name,
+        "TBLOOM_GRANULARITY": config.window.granularity,
+        "TBLOOM_SLICES": slices,
+        "TBLOOM_CAPACITY": PAGES,
+        "TBLOOM_ERROR_RATE": config.error_rate,
+        "BLOOMFILTER_BIT": BIT,
+        "BLOOMFILTER_HASH_NUMBER": HASHES,
+        "TELNETCONSOLE_ENABLED": False,
+        "LOG_LEVEL": "ERROR",
+        "PAPER_PAGES": PAGES // CRAWLERS,
+        # Scrapy fetches these without a web server.
+        "PAPER_URLS": [f"data:,page-{n}" for n in range(SITE_PAGES)],
+    }
+    command = [sys.executable, "-m", "bench.paper.crawls", json.dumps(settings)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    crawlers = [subprocess.Popen(command, text=True, **pipes) for _ in range(CRAWLERS)]
+    pages: list[list[str]] = []
+    kept, in_time = [], True
+    try:
+        _answers(crawlers)  # they are ready
+        past = [config.window.slice_at(_now(server))]
+        for _ in range(crawls):
+            past.append(config.window.slice_at(past[-1].end))
+            time.sleep(max(0, past[-1].start + 100 - _now(server)) / 1000)
+            for crawler in crawlers:
+                print("go", file=crawler.stdin, flush=True)
+            pages.append(_answers(crawlers))
+            on_server = [bool(server.client.exists(config.keys.slice(s.label))) for s in past]
+            kept.append([n for n, exists in enumerate(on_server) if exists])  # 0 had no crawl
+            in_time = in_time and _now(server) < past[-1].end
+    finally:
+        for crawler in crawlers:
+            crawler.kill()
+            crawler.communicate()
+    return pages, kept, in_time
+
+
+def _answers(crawlers: list[subprocess.Popen[str]]) -> list[str]:
+    """The pages that all of them have fetched."""
+    lines = [crawler.stdout.readline() for crawler in crawlers if crawler.stdout]
+    return [page for line in lines for page in json.loads(line)]
+
+
+def _now(server: Server) -> int:
+    """The server's clock (ms)."""
+    seconds, micros = server.client.time()
+    return int(seconds) * 1000 + int(micros) // 1000
+
+
+class ListSpider(Spider):
+    """Asks for the pages of a list in random order, until as many were new as it shall fetch."""
+
+    name = "paper"
+
+    async def start(self) -> AsyncIterator[Any]:
+        """Yields the requests of each crawl."""
+        urls, count = self.settings.getlist("PAPER_URLS"), self.settings.getint("PAPER_PAGES")
+        print("[]", flush=True)  # it is ready
+        while await asyncio.to_thread(sys.stdin.readline):
+            self.fetched, before = list[str](), self._enqueued()
+            for url in random.sample(urls, len(urls)):
+                # The scheduler has answered for each request before the next one is asked for.
+                if self._enqueued() - before == count:
+                    break
+                yield Request(url)
+            while len(self.fetched) < self._enqueued() - before:  # noqa: ASYNC110 - nothing to wait for
+                await asyncio.sleep(0.01)
+            print(json.dumps(self.fetched), flush=True)
+
+    def parse(self, response: Response, **_: Any) -> None:
+        """Notes the page."""
+        self.fetched.append(response.url)
+
+    def _enqueued(self) -> int:
+        assert self.crawler.stats
+        return int(self.crawler.stats.get_value("scheduler/enqueued", 0))
+
+
+if __name__ == "__main__":
+    process = CrawlerProcess(json.loads(sys.argv[1]))
+    process.crawl(ListSpider)
+    process.start()

@@ -1,0 +1,63 @@
+"""Error rates: of one filter of the best size for 6 hashes, and of a window of full slices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import redis
+
+from tbloom import TimeBloom
+from tbloom.bloom import sizing
+
+HASHES, SLICES = 6, 3
+SIZES = tuple(10**power for power in range(5, 10))
+_BATCH = 50_000
+
+
+def best(items: int) -> dict[str, Any]:
+    """The best size of one filter for 6 hashes: with fewer bits, fewer hashes would be better.
+
+    Its rate by the classic formula is 2^-6 for any number of items; tbloom's blocks add a little.
+    """
+    bits = sizing.whole_blocks(round(items * HASHES / math.log(2)), HASHES)
+    classic = (-math.expm1(-HASHES * items / bits)) ** HASHES
+    return {"items": items, "bits": bits, "classic": classic, **_computed(items, bits, 1)}
+
+
+def measure_best(client: redis.Redis, most: int, asked: int) -> Iterator[dict[str, Any]]:
+    """All sizes; measured on the server up to ``most`` items."""
+    for items in SIZES:
+        found = best(items)
+        measured = None
+        if items <= most:
+            measured = measure_window(client, items, found["bits"], asked, slices=1)["measured"]
+        yield {**found, "measured": measured}
+
+
+def measure_window(
+    client: redis.Redis, items: int, bits: int, asked: int, slices: int = SLICES
+) -> dict[str, Any]:
+    """Fills the slices of a window, and asks it for items that were never added: the share that is called seen."""
+    client.flushall()
+    bits = sizing.whole_blocks(bits, HASHES)
+    sizes: dict[str, Any] = {"capacity": items, "bits": bits, "hashes": HASHES, "slices": slices}
+    # By the month: no slice ends while it is filled.
+    seen = TimeBloom(client, "paper", granularity="m", grow=False, **sizes)
+    for slice in seen.info().slices:
+        for some in _batches(f"item of {slice.label}", items):
+            seen.import_many(some, slice.label)
+    called_seen = sum(sum(seen.contains_many(some)) for some in _batches("stranger", asked))
+    return {**_computed(items, bits, slices), "measured": called_seen / asked}
+
+
+def _computed(items: int, bits: int, slices: int) -> dict[str, float]:
+    """The rate if an item is seen that is in any slice; and the paper's formula, as if it had to be in all."""
+    rate = sizing.rate_at(items, bits, HASHES)
+    return {"any": sizing.window_rate([rate] * slices), "all": rate**slices}
+
+
+def _batches(prefix: str, count: int) -> Iterator[list[str]]:
+    for start in range(0, count, _BATCH):
+        yield [f"{prefix} {n}" for n in range(start, min(count, start + _BATCH))]

@@ -1,0 +1,127 @@
+"""``tbloom count retention`` and ``funnel``: tables, JSON, and a page with a heat map."""
+
+from __future__ import annotations
+
+import dataclasses
+from importlib.resources import files as resources
+from typing import TYPE_CHECKING
+
+import click
+
+from tbloom import distinct
+from tbloom.cli.commands.counters import Counters
+from tbloom.cli.kit import filters, options, outfile, output
+from tbloom.cli.kit.command import Command, at_most_one
+from tbloom.cli.kit.errors import CommandError
+from tbloom.cli.kit.progress import Reporter
+from tbloom.engine.urls import without_secrets
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from tbloom.distinct import Cohort, Retention
+
+PERIODS = {"h": "hours", "d": "days", "w": "weeks", "m": "months"}
+
+
+@click.command(cls=Command, example="tbloom count retention pages --days 14")
+@click.argument("name", type=options.text_of)
+@options.url
+@options.mapping
+@click.option("--within", type=int, metavar="N", help="the newest N slices only (all)")
+@click.option(
+    "--days", type=int, metavar="N", help="the same, for a counter with a slice for each day"
+)
+@options.as_json
+@click.option(
+    "--html",
+    metavar="FILE",
+    type=click.Path(),
+    help="as a page with a heat map; -: standard output",
+)
+def retention(
+    *,
+    name: str,
+    url: str,
+    mapping: str,
+    within: int | None,
+    days: int | None,
+    html: str | None,
+    as_json: bool,
+) -> None:
+    """Shows how many of a slice's new members came back later.
+
+    A member is new in the first slice of the table that has it.
+    """
+    at_most_one(within=within, days=days)
+    at_most_one(json=as_json, html=html)
+    with filters.connect(url) as server:
+        counter = Counters(server, mapping).open(name)
+        if days is not None and counter.config.granularity != "d":
+            raise CommandError(f"--days: {name!r} has no slice for each day (--within)")
+        table = distinct.retention(counter, within if days is None else days)
+    if html:
+        with outfile.writing(html) as file:
+            file.write(page(table, without_secrets(url)))
+        if html != "-":
+            Reporter(stderr=True).say(f"{html}: {name}")
+        return
+    output.show(dataclasses.asdict(table), lambda: _table(table), as_json=as_json)
+    if not as_json:
+        output.line(f"{PERIODS.get(table.granularity, 'slices')} later, % of them")
+
+
+@click.command(cls=Command, example="tbloom count funnel found fetched stored")
+@click.argument("names", metavar="NAME[@LABEL]...", nargs=-1, required=True, type=options.text_of)
+@options.url
+@options.mapping
+@options.as_json
+def funnel(names: tuple[str, ...], url: str, mapping: str, *, as_json: bool) -> None:
+    """Shows how many members all counters up to each one have."""
+    with filters.connect(url) as server:
+        first, *others = map(Counters(server, mapping).operand, names)
+        sizes = distinct.funnel(first, *others)
+    steps = [{"name": name, "count": count} for name, count in zip(names, sizes, strict=True)]
+
+    def table() -> RenderableType:
+        shown = output.columns("step", right=("members", "of the one before", "of the first"))
+        for name, count, before in zip(names, sizes, [sizes[0], *sizes], strict=False):
+            shown.add_row(name, f"{count:,}", _percent(count, before), _percent(count, sizes[0]))
+        return shown
+
+    output.show(steps, table, as_json=as_json)
+
+
+def _table(table: Retention) -> RenderableType:
+    later = [str(number) for number in range(1, len(table.cohorts))]
+    shown = output.columns("new in", right=("members", *later))
+    for cohort in table.cohorts:
+        shown.add_row(cohort.label, f"{cohort.size:,}", *_shares(cohort))
+    return output.Fitted(shown, *reversed(later))
+
+
+def page(table: Retention, server: str) -> bytes:
+    """The page, in UTF-8; ``server`` is a URL without a password."""
+    from jinja2 import Environment, StrictUndefined  # noqa: PLC0415 - other counts do without
+
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    environment.filters |= {"number": "{:,}".format, "share": _percent}
+    text = resources("tbloom.cli").joinpath("commands", "retention.html")
+    template = environment.from_string(text.read_text(encoding="utf-8"))
+    period = PERIODS.get(table.granularity, "slices")
+    html = template.render(table=table, server=server, period=period, shade=_shade)
+    return html.encode(errors="replace")
+
+
+def _shares(cohort: Cohort) -> list[str]:
+    """The share of the cohort that each later slice has (%)."""
+    return [f"{100 * count / cohort.size:.0f}" if cohort.size else "" for count in cohort.returned]
+
+
+def _percent(count: int, whole: int) -> str:
+    return f"{100 * count / whole:.0f} %" if whole else ""
+
+
+def _shade(count: int, whole: int) -> int:
+    """How dark a cell is (0 to 100)."""
+    return round(100 * count / whole) if whole else 0

@@ -1,0 +1,150 @@
+"""The distinct counters on a server, opened with their stored parameters."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from redis import ResponseError
+
+from tbloom import ConfigError, DistinctCounter
+from tbloom.cli.kit import filters
+from tbloom.cli.kit.errors import CommandError, one_line
+from tbloom.engine.flow import text
+from tbloom.engine.keys import Keys
+from tbloom.engine.parameters import read_stored
+from tbloom.window import Window
+
+if TYPE_CHECKING:
+    from tbloom.cli.kit.filters import Server
+    from tbloom.distinct import MemberSet
+
+#: The parameters of a counter with slices.
+PARAMETERS = ("granularity", "slices", "tz")
+_MAPPING, _INTEGERS = filters.COUNTERS
+
+
+class Counters:
+    """The counters of one mapping; errors name the mapping and the server."""
+
+    def __init__(self, server: Server, mapping: str) -> None:
+        self.server, self.mapping = server, mapping
+        try:
+            self._keys = Keys(mapping)
+        except ConfigError as error:
+            raise ConfigError("mapping", mapping, error.expected) from None
+
+    def exists(self) -> bool:
+        """The mapping exists; raises CommandError where the name is another store's."""
+        kind = self.server.kind(self.mapping)
+        if kind not in (None, *filters.COUNTERS):
+            raise CommandError(
+                f"--mapping: {self.mapping!r} on {self.server.place} is no mapping of distinct counters "
+                f"(key {self._keys.root!r})"
+            )
+        return kind is not None
+
+    def check(self) -> None:
+        """Raises CommandError where there is no such mapping."""
+        if not self.exists():
+            raise CommandError(
+                f"no mapping {self.mapping!r} on {self.server.place} ('tbloom count list' shows the counters)"
+            )
+
+    def entries(self) -> dict[bytes, str]:
+        """What is stored of each counter, by name, sorted."""
+        stored = self.server.client.hgetall(self._keys.counters())
+        return {name: text(entry) for name, entry in sorted(stored.items())}
+
+    def of_entry(self, name: str | bytes, entry: str, **own: Any) -> DistinctCounter:
+        """The counter of an entry; raises ConfigError if it can't be read, or if the name is no counter's."""
+        # Generation, the mapping's generation, parameters: docs/format.md.
+        found = re.fullmatch(r"[0-9]+ [0-9-]+ (\{.*\})", entry, re.DOTALL)
+        parameters = read_stored(found[1]) if found else {"stored": entry}
+        try:
+            # No replacement for bytes that are not UTF-8: a counter of that name is another one.
+            name = name if isinstance(name, str) else name.decode()
+            return self.counter(name, **parameters, **own)
+        except (
+            ConfigError,
+            UnicodeDecodeError,
+            TypeError,
+        ):  # TypeError: of a parameter that is none
+            place = f"{name!r} in the counters of {self.mapping!r}"
+            expected = "the name and the parameters of a counter that this version of tbloom can read (clear() it in Python)"
+            raise ConfigError(place, entry, expected) from None
+
+    def counter(self, name: str, *, keep_members: bool = False, **own: Any) -> DistinctCounter:
+        """The counter with these parameters; of integers, where the mapping is one of a counter of integers."""
+        stored = read_stored(self.server.stored(self.mapping) or "")
+        if stored.get("kind") == _INTEGERS:
+            return DistinctCounter(self.server.client, name, None, **own)
+        keep = keep_members or stored.get("keep_members") is True
+        return DistinctCounter(self.server.client, name, self.mapping, keep_members=keep, **own)
+
+    def open(self, name: str) -> DistinctCounter:
+        """The stored counter of this name."""
+        return self.find(name) or self._unknown(name)
+
+    def open_or_create(
+        self, name: str, given: dict[str, Any], *, keep_members: bool
+    ) -> DistinctCounter:
+        """The counter of this name; with the ``given`` parameters, which may be those of a new one."""
+        self.exists()
+        entry = None if given else self._entry(name)
+        more: dict[str, Any] = {"retry_for": filters.RETRY_FOR}
+        if entry is not None:
+            return self.of_entry(name, entry, **more)
+        counter = self.counter(name, keep_members=keep_members, **given, **more)
+        counter.contains("any")  # raises ConfigMismatch where it is stored with other parameters
+        return counter
+
+    def operand(self, word: str) -> DistinctCounter | MemberSet:
+        """The counter of this name, or the slice ``NAME@LABEL``."""
+        if counter := self.find(word):
+            return counter
+        name, _, label = word.rpartition("@")
+        counter = (self.find(name) if name else None) or self._unknown(word)
+        config = counter.config
+        if config.granularity is None or config.slices is None:
+            raise CommandError(f"{word!r}: the counter {name!r} has no slices")
+        window = Window(config.granularity, config.slices, config.tz)
+        live = [slice.label for slice in window.live(self.server.now(self._keys.root))]
+        if label not in live:
+            raise CommandError(f"{word!r}: expected a slice from {live[0]} to {live[-1]}")
+        return counter.slice(label)
+
+    def find(self, name: str) -> DistinctCounter | None:
+        """The stored counter; one of integers where the mapping has none of this name."""
+        self.exists()
+        entry = self._entry(name)
+        if entry is not None:
+            return self.of_entry(name, entry)
+        if self.mapping != name and self.server.kind(name) == _INTEGERS:
+            return Counters(self.server, name).find(name)
+        return None
+
+    def _entry(self, name: str) -> str | None:
+        key = self._keys.counters()
+        try:
+            entry = self.server.client.hget(key, name)
+        except ResponseError as error:  # of another program
+            raise CommandError(
+                f"--mapping {self.mapping}: key {key!r}: {one_line(error)}"
+            ) from None
+        return None if entry is None else text(entry)
+
+    def _unknown(self, name: str) -> Any:
+        """Raises the error for a counter that is not there."""
+        others = [other for other in self.server.names(_MAPPING) if self._is_in(other, name)]
+        hint = f"; --mapping {others[0]} has one of this name" if others else ""
+        raise CommandError(
+            f"no counter {name!r} of the mapping {self.mapping!r} on {self.server.place} "
+            f"('tbloom count list' shows the counters{hint})"
+        )
+
+    def _is_in(self, mapping: str, name: str) -> bool:
+        try:
+            return bool(self.server.client.hexists(Keys(mapping).counters(), name))
+        except ResponseError:  # the key belongs to another program
+            return False

@@ -1,0 +1,32 @@
+"""``tbloom demo``: its options."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from typing import Any
+
+import click
+
+from tbloom import demo
+from tbloom.cli.kit import options
+from tbloom.cli.kit.command import Command
+
+
+@click.command(cls=Command, example="tbloom demo --crawlers 2")
+@click.option("--site", metavar="DIR", type=click.Path(), help="crawl the HTML files of a folder")
+@click.option(
+    "--redis",
+    metavar="URL",
+    help="the Redis to use (REDIS_URL, or a server that the demo starts)",
+)
+@click.option(
+    "--crawlers", type=int, default=2, metavar="N", help="number of crawler processes (2)"
+)
+@click.option("--period", type=int, metavar="SECONDS", help="length of a slice (by the site)")
+@options.as_json
+def command(*, as_json: bool, **given: Any) -> int:
+    """Crawls a site three times, and shows what was fetched.
+
+    Exit code 1: a figure is not as promised.
+    """
+    return demo.run(Namespace(json=as_json, **given))

@@ -1,0 +1,224 @@
+"""``tbloom import``: the requests that scrapy-redis or Scrapy has seen, or a file of items, into a filter."""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+import click
+
+from tbloom import TimeBloom
+from tbloom.bloom.fingerprinter import note
+from tbloom.cli.kit import filters, formats, interrupts, options, output, sources
+from tbloom.cli.kit.command import Command, exactly_one
+from tbloom.cli.kit.errors import CommandError
+from tbloom.cli.kit.progress import Reporter
+from tbloom.engine.urls import without_secrets
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tbloom.cli.kit.sources import Source
+
+#: What has made the fingerprints in the set of scrapy-redis' dupefilter.
+_SCRAPY_REDIS = "tbloom.scrapy.dupefilter.fingerprinter.ScrapyRedisFingerprinter"
+
+
+@click.command(cls=Command, example="tbloom import news:tbloom --create --from-set news:dupefilter")
+@options.name
+@options.url
+@click.option(
+    "--from-set",
+    metavar="KEY",
+    help="the set of scrapy-redis' dupefilter, such as news:dupefilter",
+)
+@click.option(
+    "--from-seen", metavar="FILE", type=click.Path(), help="Scrapy's requests.seen, or its JOBDIR"
+)
+@click.option(
+    "--from-lines",
+    metavar="FILE",
+    type=click.Path(),
+    help="an item in each line; -: standard input",
+)
+@options.from_url
+@click.option(
+    "--slice",
+    metavar="LABEL",
+    help="the slice to import into, as 'tbloom info' shows it (the current one)",
+)
+@click.option(
+    "--resume",
+    metavar="FILE",
+    type=click.Path(),
+    help="a file that keeps the progress, with which an interrupted import goes on",
+)
+@options.as_json
+@options.quiet
+@options.creation
+def command(
+    name: str,
+    url: str,
+    slice: str | None,
+    resume: str | None,
+    *,
+    as_json: bool,
+    quiet: bool,
+    create: bool,
+    from_set: str | None,
+    from_seen: str | None,
+    from_lines: str | None,
+    from_url: str | None,
+    **parameters: Any,
+) -> None:
+    """Imports what scrapy-redis or Scrapy has seen, or a file of items.
+
+    Such as the requests in the set of scrapy-redis' dupefilter.
+    """
+    exactly_one(from_set=from_set, from_seen=from_seen, from_lines=from_lines)
+    if from_url is not None and from_set is None:
+        raise CommandError("--from-url: needs --from-set, the key of the set on that server")
+    reporter = Reporter(stderr=True, quiet=quiet)
+    file = ResumeFile(resume)
+    with ExitStack() as stack:
+        # The source is opened first, so that a wrong name changes nothing.
+        if from_set is not None:
+            source = sources.stored_set(stack, from_url or url, "--from-set", from_set)
+        elif from_seen is not None:
+            source = sources.seen_file(stack, from_seen)
+        else:
+            source = sources.line_file(stack, from_lines or "-")
+            if resume is not None and (from_lines == "-" or source.total is None):
+                raise CommandError(
+                    "--resume: needs a file as the source, not standard input or a pipe"
+                )
+        given = options.new(parameters, create=create)
+        target = stack.enter_context(_open_target(url, name, given))
+        target.import_many([], slice)  # raises if there is no such slice
+        # A filter that has vanished, or a file that has become shorter, is imported from the start.
+        exists = bool(target.client.exists(target.config.keys.root))
+        where = f"{name!r} on {without_secrets(url)}{'' if slice is None else f', slice {slice}'}"
+        progress = begun = file.begin(
+            Progress(source.name, where, "" if resume is None else source.mark),
+            is_valid=lambda known: exists and _is_within(source, known.position),
+        )
+        if begun.read:
+            reporter.say(f"Going on after {formats.counted(begun.read, 'item')}")
+        began = time.monotonic()
+        advance = stack.enter_context(reporter.count("Importing", source.total, source.unit))
+        for items, position in source.pages(progress.position):
+            with interrupts.step():
+                new = target.import_many(items, slice)
+                progress = progress.after(position, len(items), new)
+                file.keep(progress)
+            advance(progress.read if source.unit == "items" else progress.position)
+        seconds = max(time.monotonic() - began, 1e-3)
+        if from_set is not None and progress.read:
+            _note_fingerprinter(target, is_new=not exists)
+    file.remove()
+    seen = progress.read - progress.new
+    if as_json:
+        output.print_json({"read": progress.read, "new": progress.new, "seen": seen})
+    reporter.say(
+        f"{formats.counted(progress.read, 'item')} read, {progress.new:,} new, {seen:,} already seen; "
+        f"{(progress.read - begun.read) / seconds:,.0f} items/s"
+    )
+
+
+def _note_fingerprinter(target: TimeBloom, *, is_new: bool) -> None:
+    """Notes whose fingerprints they are, for as long as the filter's parameters are kept."""
+    keys = target.config.keys
+    left = int(target.client.pttl(keys.root))
+    noting = note(keys.fingerprinter(), _SCRAPY_REDIS, left if left > 0 else None, is_new=is_new)
+    target.run(noting)
+
+
+def _open_target(url: str, name: str, given: dict[str, Any] | None) -> TimeBloom:
+    with filters.open_or_create(url, name, given) as seen:
+        known = filters.parameters_of(seen.config)
+    # A client of its own prepares the next request while the server works on the last one.
+    return TimeBloom.from_url(url, name, **known, retry_for=filters.RETRY_FOR)
+
+
+def _is_within(source: Source, position: int) -> bool:
+    """The position is not the start, and the source reaches that far. (A cursor of a set is no offset.)"""
+    return position > 0 and (source.unit != "bytes" or position <= (source.total or 0))
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Source, target and position of an import, with its counts."""
+
+    source: str
+    target: str
+    #: ``Source.mark`` when the import began.
+    mark: str
+    position: int = 0
+    read: int = 0
+    new: int = 0
+
+    def after(self, position: int, read: int, new: int) -> Progress:
+        """The progress after one more page: its position, and its number of items read and new."""
+        return replace(self, position=position, read=self.read + read, new=self.new + new)
+
+
+class ResumeFile:
+    """The progress, kept in a file; without a path, it is not kept."""
+
+    def __init__(self, path: str | None) -> None:
+        self._path = Path(path) if path is not None else None
+
+    def begin(self, fresh: Progress, *, is_valid: Callable[[Progress], bool]) -> Progress:
+        """The file's progress if it ``is_valid``, else ``fresh``. Raises CommandError where the file can't be written."""
+        known = self._read()
+        if known is not None and (known.source, known.target) != (fresh.source, fresh.target):
+            raise self._error(f"belongs to another import, from {known.source} into {known.target}")
+        is_good = known is not None and known.mark == fresh.mark and is_valid(known)
+        progress = known if known is not None and is_good else fresh
+        self.keep(progress)
+        return progress
+
+    def keep(self, progress: Progress) -> None:
+        """Writes the progress; the file is replaced as a whole."""
+        if self._path is None:
+            return
+        beside = self._path.with_name(f"{self._path.name}.tmp")
+        try:
+            beside.write_text(json.dumps(asdict(progress)), encoding="utf-8")
+            beside.replace(self._path)
+        except OSError as error:
+            raise self._error(error.strerror) from None
+
+    def remove(self) -> None:
+        """Removes the file of a finished import."""
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
+
+    def _read(self) -> Progress | None:
+        if self._path is None:
+            return None
+        try:
+            return _progress(json.loads(self._path.read_bytes()))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._error(error.strerror) from None
+        except (ValueError, TypeError):
+            raise self._error("expected a file by 'tbloom import', or a new name") from None
+
+    def _error(self, text: str | None) -> CommandError:
+        return CommandError(f"--resume {self._path}: {text}")
+
+
+def _progress(values: Any) -> Progress:
+    """The progress in a file; raises TypeError or ValueError where it is another program's."""
+    progress = Progress(**values)
+    for name, kind in get_type_hints(Progress).items():
+        value = getattr(progress, name)
+        if type(value) is not kind or (kind is int and value < 0):
+            raise TypeError
+    return progress

@@ -1,0 +1,98 @@
+"""The commands by name, each of which is imported when it is used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping
+from importlib import import_module
+from typing import NamedTuple, NoReturn, cast
+
+import click
+from click.shell_completion import CompletionItem
+
+from tbloom.version import __version__
+
+
+class Entry(NamedTuple):
+    """A command: its module in ``commands``, its purpose, and the extra that installs what it needs."""
+
+    module: str
+    help: str
+    extra: str = "cli"
+
+
+COMMANDS = {
+    "list": Entry("listing", "Shows the filters on a server."),
+    "info": Entry("info", "Shows a filter, slice by slice."),
+    "plan": Entry("plan", "Computes the memory of a filter, or what fits into a given memory."),
+    "add": Entry("add", "Adds the lines of files, and prints the new ones."),
+    "check": Entry("check", "Prints the new lines of files, without adding them."),
+    "clear": Entry("clear", "Forgets all items of a filter."),
+    "reconfigure": Entry(
+        "reconfigure", "Gives a filter other parameters, and keeps what it has seen."
+    ),
+    "count": Entry("count", "Counts distinct members exactly, and combines counters."),
+    "pages": Entry("pages", "Stores pages by URL in WARC files, and reads them.", "pages"),
+    "metrics": Entry("metrics", "Serves the metrics of filters, for Prometheus.", "metrics"),
+    "compare": Entry(
+        "compare", "Compares a filter with an exact set, and measures its error rate."
+    ),
+    "import": Entry(
+        "importing", "Imports what scrapy-redis or Scrapy has seen, or a file of items."
+    ),
+    "watch": Entry("watch", "Shows a filter live, with its new items per second."),
+    "report": Entry("report", "Writes an HTML page about filters."),
+    "export": Entry("export", "Writes a filter into a file."),
+    "restore": Entry("restore", "Restores a filter from an exported file."),
+    "demo": Entry("demo", "Crawls a site three times, and shows what was fetched.", "demo"),
+    "completion": Entry("completion", "Prints a script that completes commands in a shell."),
+}
+
+
+class _Commands(MutableMapping[str, click.Command]):
+    """The commands; looking one up imports its module."""
+
+    def __getitem__(self, name: str) -> click.Command:
+        module = import_module(f"tbloom.cli.commands.{COMMANDS[name].module}")
+        return cast("click.Command", module.command)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+    def __setitem__(self, name: str, command: click.Command) -> NoReturn:
+        raise TypeError
+
+    def __delitem__(self, name: str) -> NoReturn:
+        raise TypeError
+
+
+class _Group(click.Group):
+    """The group of all commands, whose names and purposes it knows without importing them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return [*COMMANDS]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        found = [
+            CompletionItem(name, help=entry.help)
+            for name, entry in COMMANDS.items()
+            if name.startswith(incomplete)
+        ]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
+
+
+@click.group(
+    cls=_Group,
+    commands=_Commands(),
+    no_args_is_help=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.version_option(__version__, message="tbloom %(version)s")
+def tbloom() -> None:
+    """Remembers what a fleet of crawlers has seen."""

@@ -1,0 +1,337 @@
+"""What holds for every command: help, completion, wrong servers and names, output that can't be written, Ctrl-C, 80 columns."""
+
+from __future__ import annotations
+
+import array
+import errno
+import fcntl
+import io
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import termios
+from pathlib import Path
+from typing import TextIO
+from unittest.mock import patch
+
+import click
+import pytest
+import redis
+
+from tbloom import DistinctCounter, ExactFilter, TimeBloom
+from tbloom.cli import main
+from tbloom.cli.group import COMMANDS
+from tbloom.cli.group import tbloom as group
+from tbloom.pages import PageStore
+from tests.helpers.commands import (
+    TBLOOM,
+    VERBS,
+    completed,
+    process,
+    refused,
+    screen,
+    started,
+    tbloom,
+)  # fmt: skip
+from tests.helpers.making import missing
+
+WORDS = [*((name,) for name in COMMANDS if name not in {"count", "pages"}), *VERBS]
+#: Correct arguments of each command with a server, after "--url URL".
+ON_SERVER = {
+    "list": "",
+    "info": "news",
+    "clear": "news",
+    "reconfigure": "news --slices 9",
+    "add": "news",
+    "check": "news",
+    "metrics": "news",
+    "compare": "news --with-lines -",
+    "import": "news --from-lines -",
+    "watch": "news",
+    "report": "news",
+    "export": "news news.tbloom",
+    "restore": "news.tbloom",
+    "count add": "urls",
+    "count show": "urls",
+    "count and": "urls pages",
+    "count or": "urls pages",
+    "count xor": "urls pages",
+    "count andnot": "urls pages",
+    "count funnel": "urls pages",
+    "count retention": "urls",
+    "count list": "",
+    "count clear": "urls",
+}
+#: Command lines that print, on the server and in the folder of the fixture ``place``.
+PRINTING = [
+    *("list", "list --json", "info news", "info exact --json", "add news {urls} --seen"),
+    *("check news {urls} --seen", "reconfigure news --slices 9", "watch news --once", "export news -"),
+    *("compare news --with-lines {urls} --random 10", "import news --from-lines {urls} --json"),
+    *("report news -o -", "count add urls {urls}", "count show urls", "count list", "count or urls"),
+    *("count retention urls", "count funnel urls urls", "plan", "plan --table --json"),
+    *("pages get {pages} https://example.com/", "pages ls {pages}", "pages stats {pages}"),
+    *("pages verify {pages} --json", "pages export {pages} -o -", "completion bash", "--help"),
+    *("count add --help", "--version"),
+]  # fmt: skip
+#: Command lines that print a table.
+TABLES = [
+    *("list", "info news", "info news --all", "info exact", "plan", "plan --table"),
+    *("compare news --with-lines {urls} --random 10", "reconfigure news --slices 9"),
+    *("count show urls", "count list", "count retention urls", "count funnel urls urls"),
+    "pages stats {pages}",
+]
+#: Command lines that wait for standard input.
+WAITING = [
+    *("add news", "check news", "count add urls", "compare news --with-lines -"),
+    *("import news --from-lines -", "pages put {pages} https://example.com/"),
+]
+
+
+@pytest.fixture
+def place(own_url: str, tmp_path: Path) -> dict[str, str]:
+    """A server with a filter, an exact one and a counter; the paths of a page store and of a file with lines."""
+    with (
+        redis.Redis.from_url(own_url) as client,
+        TimeBloom(client, "news", capacity=10**6) as news,
+        DistinctCounter(client, "urls", granularity="d", slices=30) as urls,
+        PageStore(tmp_path / "pages", "15min", 30) as store,
+    ):
+        news.add_many(map(str, range(20)))
+        ExactFilter(client, "exact").add("a")
+        urls.add("a")
+        store.put("https://example.com/", b"a page")
+    (tmp_path / "lines").write_text("1\n2\n")
+    paths = {"urls": str(tmp_path / "lines"), "pages": str(tmp_path / "pages")}
+    return {"TBLOOM_URL": own_url, **paths}
+
+
+def words_of(line: str, place: dict[str, str]) -> list[str]:
+    return [word.format(**place) for word in line.split()]
+
+
+def of(words: tuple[str, ...]) -> click.Command:
+    """The command with these words."""
+    command: click.Command = group
+    for word in words:
+        assert isinstance(command, click.Group)
+        command = command.commands[word]
+    return command
+
+
+@pytest.mark.parametrize("words", WORDS, ids=" ".join)
+def test_help_has_a_purpose_and_an_example(words: tuple[str, ...]) -> None:
+    """The example is a command line that the parser takes; its purpose is also in the list of all commands."""
+    text = " ".join(tbloom(*words, "--help").stdout.split())
+    [example] = re.findall(r"Example: (tbloom [^<>]*)", text)
+    given = shlex.split(example)
+    assert ["tbloom", *words] == given[: len(words) + 1]
+    of(words).make_context(" ".join(words), given[len(words) + 1 :], resilient_parsing=True)
+    assert words[1:] or COMMANDS[words[0]].help in text
+
+
+@pytest.mark.parametrize("words", WORDS, ids=" ".join)
+def test_a_shell_is_offered_all_options(words: tuple[str, ...]) -> None:
+    text = tbloom(*words, "--help").stdout
+    options = set(re.findall(r"^ +(?:-\w, )?(--[\w-]+)", text, re.MULTILINE))
+    offered = completed(f"tbloom {' '.join(words)} --")
+    assert "--help" in options
+    assert options <= {word.partition(",")[2] for word in offered}
+
+
+def test_a_shell_is_offered_commands_files_and_filters(
+    place: dict[str, str], tmp_path: Path
+) -> None:
+    """Names come from the server, and then for a while from a file."""
+    assert ["plain,check"] == completed("tbloom che")
+    assert {f"plain,{name}" for name in COMMANDS} <= {*completed("tbloom ")}
+    for name in ("count", "pages"):
+        verbs = {f"plain,{verb}" for command, verb in VERBS if command == name}
+        assert verbs <= {*completed(f"tbloom {name} ")}
+    assert ["file,"] == completed("tbloom check news ")
+    where = {"TBLOOM_URL": place["TBLOOM_URL"], "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    for _ in range(2):
+        assert ["plain,exact", "plain,news"] == completed("tbloom info ", **where)
+        assert ["plain,news"] == completed("tbloom report exact n", **where)
+        with redis.Redis.from_url(place["TBLOOM_URL"]) as client:
+            client.flushall()
+    assert [] == completed("tbloom info ", TBLOOM_URL="redis://127.0.0.1:1", XDG_CACHE_HOME="/no")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_reads_its_script(shell: str, tmp_path: Path) -> None:
+    done = tbloom("completion", shell)
+    assert (0, "") == (done.returncode, done.stderr)
+    assert "_TBLOOM_COMPLETE" in done.stdout
+    assert any("plan" in line for line in completed("tbloom pla", shell))
+    if not shutil.which(shell):
+        missing(f"The shell {shell}")
+    (tmp_path / "script").write_text(done.stdout)
+    subprocess.run([shell, "-n", tmp_path / "script"], check=True)
+
+
+@pytest.mark.parametrize("words", [[], ["count"], ["pages"]], ids=" ".join)
+def test_a_missing_or_unknown_command_is_refused(words: list[str]) -> None:
+    refused(tbloom(*words), "Missing command")
+    refused(tbloom(*words, "lst"), "'lst'", *([] if words else ["Did you mean 'list'?"]))
+    refused(tbloom(*(words or ["plan"]), "--jsn"), "--jsn")
+
+
+@pytest.mark.parametrize("command", ON_SERVER)
+def test_wrong_urls_are_refused(command: str) -> None:
+    """A text that is no URL, and a URL where no server answers; its password is not printed."""
+    words, more = command.split(), ON_SERVER[command].split()
+    refused(tbloom(*words, "--url", "localhost", *more), "--url", "'***'")
+    refused(tbloom(*words, "--url", "redis://localhost/news", *more), "--url", "a database")
+    done = tbloom(*words, "--url", "redis://:secret@127.0.0.1:1/0", *more, stdin="a\n")
+    where = "news.tbloom" if command == "restore" else "127.0.0.1:1"  # it reads its file first
+    assert "secret" not in refused(done, where)
+
+
+def test_every_command_is_tested() -> None:
+    without = {"plan", "demo", "completion", *(f"pages {verb}" for _, verb in VERBS)}
+    assert {" ".join(words) for words in WORDS} - without == ON_SERVER.keys()
+
+
+@pytest.mark.parametrize(
+    "command",
+    sorted(name for name, more in ON_SERVER.items() if more[:4] == "news" and name != "restore"),
+)
+def test_unknown_filters_are_refused(command: str, url: str, name: str) -> None:
+    """A mistyped name creates nothing."""
+    more = ON_SERVER[command].split()[1:]
+    refused(tbloom(command, "--url", url, name, *more, stdin="a\n"), name, "tbloom list")
+    assert name not in tbloom("list", "--url", url).stdout
+    refused(tbloom(command, "--url", url, "\udce9", *more), "NAME: expected UTF-8")
+
+
+def ended(line: str, place: dict[str, str], out: TextIO | None) -> tuple[int, str]:
+    """The exit code, and the last line on stderr, of a command with this standard output."""
+    with (
+        patch.dict(os.environ, place),
+        patch("sys.stdout", out),
+        patch("sys.stderr", io.StringIO()) as err,
+    ):
+        return main(words_of(line, place)), err.getvalue().rpartition("tbloom: ")[2]
+
+
+@pytest.mark.parametrize("line", PRINTING)
+def test_output_that_can_t_be_written_is_an_error(line: str, place: dict[str, str]) -> None:
+    """On a full disk, or where the shell has closed it; a reader that has ended is none."""
+    assert (2, "standard output is closed\n") == ended(line, place, None)
+    with Path("/dev/full").open("w") as full:
+        code, said = ended(line, place, full)
+    assert (2, True) == (code, "No space left" in said)
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as pipe:
+        assert 1 == ended(line, place, pipe)[0]
+
+
+@pytest.mark.parametrize("line", ["plan --json", "--help"])
+@pytest.mark.parametrize("buffered", ["", "1"])
+def test_python_says_nothing_of_it_at_its_end(line: str, buffered: str) -> None:
+    command = shlex.join([*TBLOOM, *line.split()])
+    shell = f"{command} >&-; echo $?; {command} >/dev/full; echo $?; {command} | :"
+    done = subprocess.run(
+        ["sh", "-c", f"({shell}) 2>&1"],
+        capture_output=True, text=True, check=True, env={**os.environ, "PYTHONUNBUFFERED": buffered},
+    )  # fmt: skip
+    full = os.strerror(errno.ENOSPC)
+    assert ["tbloom: standard output is closed", "2", f"tbloom: [Errno 28] {full}", "2"] == (
+        done.stdout.splitlines()
+    )
+
+
+@pytest.mark.parametrize("line", TABLES)
+def test_tables_fit_into_80_columns(line: str, place: dict[str, str]) -> None:
+    lines = screen(*words_of(line, place), TBLOOM_URL=place["TBLOOM_URL"])
+    assert max(map(len, lines)) <= 80
+    assert [] == [line for line in lines if re.search(r"\d…|…\d", line)]
+
+
+@pytest.mark.parametrize("line", WAITING)
+def test_ctrl_c_ends_a_command_that_waits(line: str, place: dict[str, str]) -> None:
+    with started(*words_of(line, place), env={**os.environ, **place}, text=True) as running:
+        try:
+            assert running.stdin
+            running.stdin.write("1\n")
+            running.stdin.flush()
+            left = array.array("i", [1])
+            while left[0]:  # until it has been read
+                fcntl.ioctl(running.stdin, termios.FIONREAD, left)
+                assert running.poll() is None
+            running.send_signal(signal.SIGINT)
+            assert running.wait() == 130
+            assert running.stderr
+            assert running.stderr.read().splitlines()[-1] == "tbloom: interrupted"
+        finally:
+            running.kill()
+
+
+def test_the_server_is_given_once(place: dict[str, str]) -> None:
+    """By --url, or the environment: TBLOOM_URL before REDIS_URL; an empty variable counts as none."""
+    url, elsewhere = place["TBLOOM_URL"], "redis://127.0.0.1:1/0"
+    assert tbloom("info", "news", "--url", url, TBLOOM_URL=elsewhere).returncode == 0
+    assert tbloom("info", "news", TBLOOM_URL=url, REDIS_URL=elsewhere).returncode == 0
+    assert tbloom("info", "news", TBLOOM_URL="", REDIS_URL=url).returncode == 0
+    assert tbloom("count", "list", TBLOOM_URL=url).returncode == 0
+    refused(tbloom("info", "news", TBLOOM_URL=elsewhere), "127.0.0.1:1")
+    # The secrets of the environment are not in the help.
+    said = tbloom("info", "--help", TBLOOM_URL="redis://:secret@127.0.0.1").stdout
+    assert ("redis://localhost:6379/0" in said, "secret" in said) == (True, False)
+
+
+#: Runs command lines, one a line of standard input, without the libraries of the extras.
+PLAIN = """
+import sys
+sys.modules.update(dict.fromkeys(sys.argv[1:]))
+from tbloom.cli import main
+for line in sys.stdin:
+    print(main(line.split()), line.split()[0], flush=True)
+"""
+EXTRAS = [
+    *("hiredis", "isal", "jinja2", "numpy", "prometheus_client", "pyroaring", "scrapy"),
+    "scrapy_redis",
+]
+
+
+def test_a_plain_install_has_the_commands(place: dict[str, str], tmp_path: Path) -> None:
+    """What needs an extra says so in one line; other commands do without."""
+    file, here = place["urls"], f"--url {place['TBLOOM_URL']}"
+    works = [
+        "plan", f"list {here} --json", f"info {here} news", f"watch {here} news --once",
+        f"add {here} news {file}", f"check {here} news --seen {file}", "completion bash",
+        f"export {here} news {tmp_path / 'file'}", f"restore {here} {tmp_path / 'file'} --replace",
+        f"compare {here} news --with-lines {file} --random 10",
+        f"import {here} news --from-lines {file}",
+        f"count add {here} other {file}", f"count show {here} other",
+    ]  # fmt: skip
+    needs = {
+        "report a": "cli", "metrics": "metrics", "pages ls a": "pages", "demo": "demo",
+        f"count and {here} other other": "cli",
+    }  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", PLAIN, *EXTRAS], input="\n".join([*works, *needs]),
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    codes = re.findall(r"^(\d) (\w+)$", done.stdout, re.MULTILINE)
+    assert codes[: len(works)] == [("0", line.split()[0]) for line in works], done.stderr
+    assert codes[len(works) :] == [("2", line.split()[0]) for line in needs]
+    said = done.stderr.splitlines()[-len(needs) :]
+    for line, extra, words in zip(said, needs.values(), needs, strict=True):
+        named = rf"tbloom: '{words.split()[0]}' needs \w+: pip install 'tbloom\[{extra}\]'"
+        assert re.fullmatch(named, line), line
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["plan"]], ids=" ".join)
+def test_help_and_plan_import_no_redis(words: list[str]) -> None:
+    """Nor does help import rich: both take longer than all the rest."""
+    done = process(*words, env={**os.environ, "PYTHONPROFILEIMPORTTIME": "1"})
+    imported = set(re.findall(r"([\w.]+)$", done.stderr.decode(), re.MULTILINE))
+    assert done.returncode == 0
+    assert "tbloom.cli" in imported
+    assert imported.isdisjoint({"redis", "mmh3", "rich"} if words != ["plan"] else {"redis"})

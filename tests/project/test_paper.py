@@ -1,0 +1,84 @@
+"""``make paper``: what it computes and measures, and its page."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from itertools import product
+from pathlib import Path
+
+import pytest
+import redis
+
+from bench.contest import fingerprints
+from bench.paper import __main__ as paper
+from bench.paper import racing, rates
+from bench.tables import marked
+from tbloom.bloom.sizing import rate_at, whole_blocks, window_rate
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("items", rates.SIZES)
+def test_the_best_size_for_six_hashes(items: int) -> None:
+    """8.66 bits per item; the lowest classic rate, 2^-6, whatever the number of items; blocks add a little."""
+    found = rates.best(items)
+    assert found["bits"] / items == pytest.approx(8.6562, rel=1e-3)
+    assert found["classic"] == pytest.approx(2**-6, rel=5e-3)
+    assert found["any"] == pytest.approx(0.01626, rel=5e-3)
+
+
+def test_the_papers_formula_is_wrong_by_far() -> None:
+    """Of three overfilled slices: 0.0525 as the union has it, 5.7e-6 as the product."""
+    rate = rate_at(100_000, whole_blocks(845_000, 6), 6)
+    assert window_rate([rate] * 3) == pytest.approx(0.0525, rel=1e-3)
+    assert rate**3 == pytest.approx(5.66e-6, rel=1e-3)
+
+
+def test_the_measured_rate_of_a_window_is_the_unions(own: redis.Redis) -> None:
+    """Not the product's. The window is a real one, with smaller slices."""
+    found = rates.measure_window(own, 10_000, 84_500, 100_000)
+    assert found["measured"] == pytest.approx(found["any"], rel=0.15)
+    assert found["all"] < found["any"] / 1000
+
+
+def test_the_papers_code_is_right_alone_and_wrong_in_a_race(own: redis.Redis) -> None:
+    """Two that ask before one has inserted both get "new"."""
+    own.flushall()
+    *items, new = fingerprints("paper", 101)
+    assert [racing.add(own, item) for item in items] == [True] * 100
+    assert [racing.add(own, item) for item in items] == [False] * 100
+    assert [racing.exists(own, new) for _ in range(2)] == [False, False]
+    for _ in range(2):
+        racing.insert(own, new)
+    assert racing.exists(own, new)
+
+
+@pytest.mark.check
+@pytest.mark.timeout(1500)
+def test_the_paper_is_reproduced() -> None:
+    """Crawls within a window share no page, others may; one process is told "new"; rates are the union's."""
+    command = [sys.executable, "-m", "bench.paper", "--quick", "--json"]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+    found = json.loads(done.stdout.splitlines()[-1])
+    for plan in (found["hours"], found["days"]):
+        overlaps = plan["overlaps"]
+        numbers = range(len(overlaps))
+        for one, other in product(numbers, repeat=2):
+            if 0 < abs(one - other) < plan["slices"]:
+                assert overlaps[one][other] == 0
+        # An error of the filter may hide a page.
+        assert all(95 <= overlaps[n][n] <= 100 for n in numbers)
+        assert plan["kept"] == [[*range(max(1, n - plan["slices"] + 2), n + 2)] for n in numbers]
+    # 300 pages last for three days: the fourth has only those of the first.
+    assert all(found["days"]["overlaps"][n][n + 3] >= 95 for n in range(3))
+    assert all(found["hours"]["overlaps"][n][n + 2] > 0 for n in range(2))
+    assert found["race"]["tbloom"] == found["race"]["urls"] < found["race"]["paper"]
+    assert found["full"]["measured"] < 1e-4
+    for of in [*found["best"], found["overfilled"]]:
+        assert of["measured"] in (None, pytest.approx(of["any"], rel=0.15))
+    for size in found["memory"]["sizes"]:
+        assert 20 < size["set"] / size["window"] < 40
+    parts = {"about", *(table.name for table in paper.tables(found))}
+    assert parts == set(marked(paper.PAGE.read_text(encoding="utf-8")))
