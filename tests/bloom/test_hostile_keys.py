@@ -1,11 +1,10 @@
-"""Keys that another program has planted: each verb gives a right answer, or an error that says why."""
+"""Values that another program has written into a filter's keys: a right answer, or an error that says why."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
-from datetime import datetime, timezone
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,28 +15,15 @@ from hypothesis import strategies as st
 
 from tbloom import AsyncTimeBloom, ConfigError, ConfigMismatch, TBloomError, TimeBloom
 from tbloom.bloom.layout import Layout
+from tests.helpers.hostile import ITEMS, LABEL, PLANTED
 from tests.helpers.making import Awaited
+from tests.helpers.stores import BLOOM
 
-VERBS: dict[str, Callable[[TimeBloom], Any]] = {
-    "add": lambda seen: seen.add("new"),
-    "add_many": lambda seen: seen.add_many(["new 1", "new 2", "7"]),
-    "contains": lambda seen: seen.contains("7"),
-    "contains_many": lambda seen: seen.contains_many(["7", "new"]),
-    "info": lambda seen: seen.info(),
-    "keys": lambda seen: seen.keys(),
-    "clear": lambda seen: seen.clear(),
-    "reconfigure": lambda seen: _filter(seen.client, seen.config.shards, 5000).reconfigure(),
-}
-ITEMS = [str(i) for i in range(50)]
+VERBS = PLANTED[BLOOM].verbs
 
 
 def _filter(client: Any, shards: int = 1, capacity: int = 500) -> TimeBloom:
     return TimeBloom(client, "planted", granularity="m", capacity=capacity, shards=shards)
-
-
-def _label() -> str:
-    """Of the current slice."""
-    return f"{datetime.now(timezone.utc):%Y%m}"
 
 
 def _filled(own: redis.Redis, shards: int = 1) -> TimeBloom:
@@ -50,13 +36,11 @@ def _filled(own: redis.Redis, shards: int = 1) -> TimeBloom:
 def _keys(seen: TimeBloom, kind: str) -> list[str]:
     """The keys of one kind: of every shard, so that each item's is among them."""
     keys, shards = seen.config.keys, range(seen.config.shards)
-    label = _label()
     return {
         "config": lambda: [keys.root],
         "copy": lambda: [keys.config(shard) for shard in shards],
         "layout": lambda: [keys.layout(shard) for shard in shards],
-        "slice": lambda: [keys.slice(label, shard) for shard in shards],
-        "lane": lambda: [key.decode() for key in seen.client.keys("*:lane:*")],
+        "slice": lambda: [keys.slice(LABEL, shard) for shard in shards],
     }[kind]()
 
 
@@ -117,33 +101,11 @@ def test_a_config_in_another_spelling_is_a_mismatch_that_shows_it(own: redis.Red
             VERBS[verb](seen)
 
 
-_LAYOUTS = [
-    *("garbage", "=", ";;;", "{}=", "{}=1:2", "{}=1:2:3:4", "{}=a:b:c", "{}=5:1024:5,"),
-    *("{}=-1:1024:5", "{}=0:1024:5", "{}=1:0:5", "{}=1:1024:0", "{}=1:1024:65", "{}=1:536870913:5"),
-    *("{}=" + "1" * 17 + ":1024:5", "{}=" + ",".join(["1:1024:1"] * 1025), "{}=1:1024:-5"),
-    "{}=5:1024:5;" * 70_000 + "{}=5:1024:5",
-    b"\xff",
-]
-
-
-@pytest.mark.parametrize("text", _LAYOUTS, ids=lambda text: ascii(text)[:20])
-def test_a_layout_that_is_none_is_refused_by_the_name_of_its_key(
-    own: redis.Redis, text: str | bytes
-) -> None:
-    if isinstance(text, str):
-        text = text.replace("{}", _label())
-    for verb, outcome in _each_verb(own, "layout", text):
-        if verb != "keys":  # names come from the calendar alone
-            assert isinstance(outcome, TBloomError), (verb, outcome)
-            [key] = re.findall("key '([^']+)' holds", str(outcome))
-            assert own.get(key) == (text if isinstance(text, bytes) else text.encode())
-
-
 @given(st.text("0123456789:,;=", max_size=40))
 @example("1:1024:1")
 @example("999999999999999:1024:64")
 def test_any_layout_of_the_current_slice_ends_clearly(own: redis.Redis, parts: str) -> None:
-    for _ in _each_verb(own, "layout", f"{_label()}={parts}"):
+    for _ in _each_verb(own, "layout", f"{LABEL}={parts}"):
         pass
 
 
@@ -157,16 +119,6 @@ def test_every_layout_that_tbloom_writes_can_be_read() -> None:
     reconfigured = Layout(config, text).reconfigured(Layout(config), labels)
     assert reconfigured.count(";") == 1023
     assert Layout(config, reconfigured).entries == reconfigured
-
-
-@pytest.mark.parametrize("kind", ["config", "layout"])
-def test_clear_works_once_the_named_key_is_deleted(own: redis.Redis, kind: str) -> None:
-    for shards in (1, 3):
-        seen = _filled(own, shards)
-        own.delete(*_plant(seen, kind, "garbage"))
-        seen.clear()
-        assert [] == [key for key in own.scan_iter() if b":lane:" not in key]
-        assert seen.add(ITEMS[0]) is True
 
 
 _SLICES = [b"", b"x", b"x" * 9, b"\xff" * 8, b"\0" * 10**6, b"\xff" * 10**6]

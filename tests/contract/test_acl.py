@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from shutil import which
 from typing import Any
 
 import pytest
 import redis
-from pyroaring import BitMap
 
-from tbloom import Claim, TimeBloom
+from tbloom import TimeBloom
 from tbloom.cli import main
 from tests.helpers import servers
+from tests.helpers.localredis import LocalRedis
 from tests.helpers.making import missing
-from tests.helpers.stores import BLOOM, DISTINCT, EXACT, STORES, Store
+from tests.helpers.stores import BLOOM, DISTINCT, STORES, Store
+from tests.helpers.verbs import EVERY_VERB
 
 #: What a server says to a command that a user may not give, alone or in a script.
 REFUSED = r"(?i)permission|can't (?:run this command|access)"
@@ -34,6 +36,13 @@ COMMANDS = [
 ]
 CLUSTER = re.search(r"a cluster `(.*?)`", TEXT)[1].split()
 SCRAPY = {"DUPEFILTER_CLASS": "tbloom.scrapy.DupeFilter"}
+
+
+@pytest.fixture
+def admin(server: LocalRedis) -> Iterator[redis.Redis]:
+    """A client that may do everything."""
+    with redis.Redis.from_url(server.url) as client:
+        yield client
 
 
 def _set_user(
@@ -56,95 +65,12 @@ def _set_user(
     return f"redis://{words[2]}:pw@127.0.0.1:{port}/0"
 
 
-def _verbs_of_a_bloom(url: str, name: str, shards: int = 1) -> None:
-    size: dict[str, Any] = {"capacity": 100, "shards": shards}
-    with TimeBloom.from_url(url, name, **size) as seen:
-        assert [True, False] == [seen.add("a"), seen.add("a")]
-        new = seen.add_many(map(str, range(300)))  # it grows
-        assert 295 < sum(new) <= 300
-        assert [True, False] == ["a" in seen, "b" in seen]
-        assert all(seen.contains_many(map(str, range(300))))
-        assert seen.info().items == sum(new) + 1
-        assert seen.info().slices[-1].parts > 1
-        assert len(seen.keys()) == 7 * shards
-        assert [] == seen.warnings()
-        assert Claim.NEW is seen.claim("c", note="c")
-        seen.commit("c")
-        seen.release("d")
-        assert Claim.NEW is seen.claim("left behind", note="left behind")
-        assert Claim.NEW is seen.claim("abandoned", note="abandoned")
-        seen.abandon_many(["abandoned"])
-    with TimeBloom.from_url(url, name, **size) as seen:
-        assert {"left behind", "abandoned"} == {*seen.take_over()}
-    with TimeBloom.from_url(url, name, **{**size, "capacity": 1000}) as larger:
-        larger.reconfigure()
-        assert [False, True] == [larger.add("a"), larger.add("b")]
-        larger.clear()
-        assert "a" not in larger
-
-
-def _verbs_of_an_exact_filter(url: str, name: str, shards: int = 1) -> None:
-    items = [*map(str, range(1000))]
-    with EXACT.open(url, name, shards=shards) as seen:
-        assert [True, False] == [seen.add("a"), seen.add("a")]
-        assert all(seen.add_many(items))
-        assert not any(seen.add_many(items))
-        assert [True, False] == ["a" in seen, "b" in seen]
-        assert all(seen.contains_many(items))
-        assert 1001 == seen.info().items
-        assert [True, False] == [seen.discard("a"), seen.discard("a")]
-        assert [] == seen.warnings()
-        seen.clear()
-        assert "a" not in seen
-
-
-def _verbs_of_counters(url: str, mapping: str, _: int = 1) -> None:
-    """With bitmaps, and sorted ids; with members that are kept, and with integers in more than 256 chunks."""
-    many, few = [*map(str, range(4500))], [*map(str, range(4400, 4600))]
-    with (
-        DISTINCT.sync.from_url(url, "many", mapping) as one,
-        DISTINCT.sync.from_url(url, "few", mapping) as other,
-        DISTINCT.sync.from_url(url, "days", mapping, granularity="d", slices=2) as days,
-    ):
-        assert [True, False] == [one.add("0"), one.add("0")]
-        assert all(one.add_many(many[1:]))
-        assert one.add("a")
-        assert all(other.add_many(few))
-        assert all(days.add_many(many))
-        assert (4501, 200, 4500) == (one.count(), other.count(), days.count(within=1))
-        assert (4500, 100) == (one.count_and(days), one.count_and(other))
-        assert (4601, 1) == (one.count_or(other, days), one.count_xor(days))
-        assert 4501 == days.within(2).count_or(one)
-        assert (4501, 4601) == (one.info().count, one.info().members)
-        assert [] == one.warnings()
-        other.clear()
-        assert 0 == other.count()
-        one.clear(mapping=True)
-        assert 0 == days.count()
-    with DISTINCT.sync.from_url(url, "kept", mapping, keep_members=True) as kept:
-        assert kept.add("a")
-        assert ["a"] == [*kept.members()]
-        kept.clear(mapping=True)
-    with DISTINCT.sync.from_url(url, mapping, None) as numbers:
-        for ids in (range(0, 20_000, 2), range(1, 20_000, 3), range(0, 300 * 65_536, 65_536)):
-            numbers.from_roaring(BitMap(ids).serialize())
-        assert numbers.discard(0)
-        assert 300 < len(numbers.members().bitmap())
-
-
-#: Every verb of a store, with as many items that all of its scripts' branches are taken.
-EVERY_VERB = {
-    BLOOM: _verbs_of_a_bloom,
-    EXACT: _verbs_of_an_exact_filter,
-    DISTINCT: _verbs_of_counters,
-}
-
-
 @pytest.mark.parametrize("shards", [1, 3])
 def test_the_documented_user_can_do_everything(
     store: Store, admin: redis.Redis, name: str, shards: int
 ) -> None:
-    EVERY_VERB[store](_set_user(admin, name, store=store, shards=shards), name, shards)
+    with redis.Redis.from_url(_set_user(admin, name, store=store, shards=shards)) as client:
+        EVERY_VERB[store](client, name, shards)
 
 
 @pytest.mark.parametrize("driver", ["async"], indirect=True)
@@ -172,8 +98,11 @@ def test_no_documented_command_can_be_left_out(
     store: Store, admin: redis.Redis, name: str, command: str
 ) -> None:
     url = _set_user(admin, name, store=store, without=command)
-    with pytest.raises(redis.ResponseError, match=REFUSED):
-        EVERY_VERB[store](url, name)
+    with (
+        redis.Redis.from_url(url) as client,
+        pytest.raises(redis.ResponseError, match=REFUSED),
+    ):
+        EVERY_VERB[store](client, name, 1)
     if (store, command) == (BLOOM, "pexpireat"):  # as the document warns
         assert -1 in [admin.ttl(key) for key in admin.scan_iter()]
 
@@ -242,7 +171,8 @@ def test_the_documented_user_of_a_cluster(name: str) -> None:
                 _set_user(master, name, *extra)
             url = cluster.url.replace("//", "//crawler:pw@")
             if extra == CLUSTER:
-                _verbs_of_a_bloom(url, name, 6)
+                with redis.RedisCluster.from_url(url.replace("redis+cluster", "redis")) as client:
+                    EVERY_VERB[BLOOM](client, name, 6)
             else:
                 with pytest.raises(Exception, match=REFUSED + "|cannot be connected"):
                     TimeBloom.from_url(url, name)

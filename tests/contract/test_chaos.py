@@ -8,7 +8,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from functools import partial
 from itertools import cycle
 from pathlib import Path
@@ -19,7 +19,7 @@ import pytest
 import redis
 
 from tbloom import Claim
-from tests.helpers.account import FULL, NO_ANSWER, PARAMETERS, Account, new_seed
+from tests.helpers.account import FULL, NO_ANSWER, PARAMETERS, Account, Hasty, insist, new_seed
 from tests.helpers.killable import Killable, again_and_again
 from tests.helpers.localredis import find_binary
 from tests.helpers.making import missing
@@ -62,17 +62,6 @@ def _add(seen: Any, account: Account, offers: Iterator[list[str]]) -> None:
         account.offer(seen, items, repeat_on=NO_ANSWER)
 
 
-class _Hasty:
-    """A store whose calls are cancelled now and then."""
-
-    def __init__(self, seen: Any, seed: int) -> None:
-        self._seen, self._rng = seen, random.Random(seed)
-
-    def __getattr__(self, verb: str) -> Callable[[Any], Any]:
-        limit = self._rng.choice((0.001, 0.01, *[None] * 8))
-        return lambda items: asyncio.wait_for(getattr(self._seen, verb)(items), limit)
-
-
 async def _add_from_tasks(
     open_one: Callable[..., Any], account: Account, seed: int, began: float
 ) -> None:
@@ -81,16 +70,10 @@ async def _add_from_tasks(
             await account.offer_async(seen, items, repeat_on=(*NO_ANSWER, asyncio.TimeoutError))
 
     async with open_one(driver="async", retry_for=0) as seen:
-        hasty = _Hasty(seen, seed)
+        rng = random.Random(seed)
+        hasty = Hasty(seen, lambda: rng.choice((0.001, 0.01, *[None] * 8)))
         await asyncio.gather(*(add(hasty, _offers(seed + i, began)) for i in range(6)))
         await add(seen, filter(None, [[*account.offered]]))  # what is pending
-
-
-def _insist(call: Callable[[str], Any], item: str) -> Any:
-    """Makes a call until it is answered."""
-    while True:
-        with suppress(*NO_ANSWER):
-            return call(item)
 
 
 def _claim(seen: Any, account: Account, seed: int, began: float) -> None:
@@ -98,11 +81,11 @@ def _claim(seen: Any, account: Account, seed: int, began: float) -> None:
     rng = random.Random(seed)
     for item, *_ in _offers(seed, began):
         claimed = item.replace("item", "claimed")
-        match _insist(seen.claim, claimed):
+        match insist(seen.claim, claimed):
             case Claim.NEW if rng.random() < 0.2:
-                _insist(seen.release, claimed)
+                insist(seen.release, claimed)
             case Claim.NEW:
-                _insist(seen.commit, claimed)
+                insist(seen.commit, claimed)
                 account.note([claimed], [True])
             case Claim.SEEN:
                 account.note([claimed], [False])

@@ -1,83 +1,203 @@
-"""What another program, or another store, may have written into keys that stores have alike."""
+"""Keys that another program has planted in a store's places: each verb answers, or an error says why."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from itertools import permutations
-from typing import Any
 
 import pytest
 import redis
 
 from tbloom import ConfigError, ConfigMismatch, TBloomError
+from tests.helpers.hostile import ITEMS, LABEL, PLANTED, Planted
 from tests.helpers.making import Make
 from tests.helpers.stored import snapshot
-from tests.helpers.stores import DISTINCT, EXACT, STORES, Store
+from tests.helpers.stores import BLOOM, DISTINCT, EXACT
 
 pytestmark = pytest.mark.usefixtures("away_from_midnight")
-ITEMS = [str(i) for i in range(50)]
-_LANES = ["garbage", "", "1", ":", "x:1", "9" * 30 + ":1", "2:", "2:9", "2:9:1", "2:xx:1", b"\xff"]
+#: These change one key after the other.
+_IN_STEPS = {"clear", "clear_mapping", "reconfigure"}
+each_store = pytest.mark.parametrize("planted", PLANTED.values(), ids=str)
+with_buckets = pytest.mark.parametrize("planted", [PLANTED[EXACT], PLANTED[DISTINCT]], ids=str)
+each_number_of_shards = pytest.mark.parametrize("shards", [1, 3])
 
 
-def _filled(own: redis.Redis, store: Store) -> Any:
-    own.flushall()
-    port = own.connection_pool.connection_kwargs["port"]
-    seen = store.open(f"redis://127.0.0.1:{port}/0", "planted")
-    seen.add_many(ITEMS)
-    return seen
+def _contents(own: redis.Redis) -> dict[bytes, bytes | None]:
+    return {key: own.dump(key) for key in own.scan_iter() if b":lane:" not in key}
 
 
-@pytest.mark.parametrize("store", [EXACT, DISTINCT], ids=str)
-def test_a_lane_of_another_type_is_named(own: redis.Redis, store: Store) -> None:
-    """Lanes have random names; the next call goes by another one."""
-    with _filled(own, store) as seen:
-        for key in own.scan_iter("*:lane:*"):
-            own.delete(key)
-            own.rpush(key, "theirs")
-        with pytest.raises(redis.ResponseError, match=r"WRONGTYPE key '.*:lane:.*' holds a list"):
-            seen.add("new")
-        assert seen.add("new")
-        assert 51 == store.held(seen)
-
-
-@pytest.mark.parametrize("store", STORES, ids=str)
-@pytest.mark.parametrize("value", _LANES, ids=ascii)
-def test_a_lane_that_is_none_ends_clearly(
-    own: redis.Redis, store: Store, value: str | bytes
-) -> None:
-    for verb in {"add", "discard"} & {*dir(store.sync)}:
-        with _filled(own, store) as seen:
-            for key in own.scan_iter("*:lane:*"):
-                own.set(key, value)
-            try:
-                getattr(seen, verb)("7")
-            except TBloomError:
-                assert seen.add("another") is True
-            assert all(seen.contains_many(set(ITEMS) - {"7"}))
+def _plant_lists(own: redis.Redis, keys: list[str]) -> None:
+    for key in keys:
+        own.delete(key)
+        own.rpush(key, "theirs")
 
 
 @pytest.mark.parametrize(
-    ("store", "buckets"), [(EXACT, "*:exact:*"), (DISTINCT, "*:ids:*")], ids=str
+    ("planted", "part"),
+    [(planted, part) for planted in PLANTED.values() for part in planted.parts if part != "lane"],
+    ids=str,
 )
-def test_a_bucket_whose_half_is_of_another_type_holds_more(
-    own: redis.Redis, store: Store, buckets: str
+@each_number_of_shards
+def test_a_key_of_another_type_is_named_and_left_alone(
+    own: redis.Redis, planted: Planted, part: str, shards: int
 ) -> None:
-    """It is split once the half is free."""
-    with _filled(own, store) as seen:
-        [bucket] = own.scan_iter(buckets)
-        half = bucket[:-1] + b"3"
-        own.rpush(half, "theirs")
-        items = [f"more {i}" for i in range(500)]
-        assert all(seen.add_many(items))
-        assert not any(seen.add_many(items))
-        own.delete(half)
-        assert seen.add("another")
-        assert not any(seen.add_many([*items, *ITEMS, "another"]))
-        assert 551 == store.held(seen)
-        assert not own.exists(bucket)
+    """A verb that does not read such a key minds none."""
+    for verb, call in planted.verbs.items():
+        planted.filled(own, shards)
+        keys = planted.keys(own, part)
+        _plant_lists(own, keys)
+        seen, before = planted.open(own, shards), _contents(own)
+        if verb in planted.parts[part][1]:
+            call(seen)
+            continue
+        with pytest.raises(redis.ResponseError, match=r"WRONGTYPE key .* holds a list") as caught:
+            call(seen)
+        assert any(repr(key) in str(caught.value) for key in keys)
+        assert [b"list"] * len(keys) == [own.type(key) for key in keys]
+        assert verb in _IN_STEPS or before == _contents(own)
 
 
-@pytest.mark.parametrize("shards", [1, 3])
+@each_store
+def test_a_lane_of_another_type_is_named(own: redis.Redis, planted: Planted) -> None:
+    """Lanes have random names; the next call goes by another one."""
+    seen = planted.filled(own, 1)
+    _plant_lists(own, planted.keys(own, "lane"))
+    with pytest.raises(redis.ResponseError, match=r"WRONGTYPE key '.*:lane:.*' holds a list"):
+        planted.verbs[planted.by_lane](seen)
+    assert seen.add("new")
+
+
+@with_buckets
+def test_a_bucket_whose_half_is_somebody_else_s_holds_more(
+    own: redis.Redis, planted: Planted
+) -> None:
+    """It can't be split, and is no worse for that; it is split once the half is free."""
+    seen = planted.filled(own, 1)
+    [bucket] = planted.keys(own, "bucket")
+    half = bucket[:-1] + "3"
+    _plant_lists(own, [half])
+    items = [f"more {i}" for i in range(500)]
+    assert all(seen.add_many(items))
+    assert not any(seen.add_many(items))
+    assert sorted([bucket, half]) == sorted(planted.keys(own, "bucket"))
+    own.delete(half)
+    assert seen.add("another")
+    assert not any(seen.add_many([*items, *ITEMS, "another"]))
+    assert 551 == planted.store.held(seen)
+    assert not own.exists(bucket)
+
+
+_NO_CONFIGS = [
+    *("not JSON", "", "[]", "null", "7", '"x"', "{}", '{"kind":"exact"}', "9" * 5000, b"\xff\xfe"),
+    *("[" * 10**5, '{"a":' * 10**5, "{" * 10**6),
+]
+
+
+@each_store
+@pytest.mark.parametrize("text", _NO_CONFIGS, ids=lambda text: ascii(text)[:16])
+def test_a_config_that_is_none_is_refused(
+    own: redis.Redis, planted: Planted, text: str | bytes
+) -> None:
+    for shards in (1, 3):
+        for call in planted.verbs.values():
+            planted.filled(own, shards)
+            for key in planted.keys(own, "config"):
+                own.set(key, text)
+            before = _contents(own)
+            with pytest.raises((ConfigMismatch, ConfigError), match="planted"):
+                call(planted.open(own, shards))
+            assert before == _contents(own)
+
+
+@pytest.mark.parametrize(
+    ("planted", "text"),
+    [(planted, text) for planted in PLANTED.values() for text in planted.no_layouts],
+    ids=lambda given: str(given) if isinstance(given, Planted) else ascii(given)[:20],
+)
+def test_a_layout_that_is_none_is_refused(
+    own: redis.Redis, planted: Planted, text: str | bytes
+) -> None:
+    """A filter can be cleared once the key is deleted; an exact filter and a mapping as they are."""
+    if isinstance(text, str):
+        text = text.replace("{}", LABEL)
+    for shards in (1, 3):
+        for verb, call in planted.verbs.items():
+            planted.filled(own, shards)
+            keys = planted.keys(own, "layout")
+            for key in keys:
+                own.set(key, text)
+            seen, before = planted.open(own, shards), _contents(own)
+            if verb in planted.without_layout:
+                call(seen)
+            else:
+                with pytest.raises(TBloomError, match="planted") as caught:
+                    call(seen)
+                named = [key for key in keys if repr(key) in str(caught.value)]
+                assert named or planted.store is DISTINCT
+                assert verb in _IN_STEPS or before == _contents(own)
+        if planted.store is BLOOM:
+            own.delete(*keys)
+        seen.clear(**({"mapping": True} if planted.store is DISTINCT else {}))
+        assert all(seen.add_many(ITEMS))
+
+
+@with_buckets
+@pytest.mark.parametrize("bits", [b"", b"\xff", b"\x01" * 100, b"\xff" * 5000, b"\x80" * 5000])
+def test_a_layout_of_any_bits_ends_clearly(own: redis.Redis, planted: Planted, bits: bytes) -> None:
+    """No verb fails; and what is added then is held. (Ids that are not found are given anew: the bits can't be told
+    from others.)"""
+    for shards in (1, 3):
+        for call in planted.verbs.values():
+            planted.filled(own, shards)
+            for key in planted.keys(own, "layout"):
+                own.set(key, own.getrange(key, 0, 15) + bits)
+            seen = planted.open(own, shards)
+            call(seen)
+            seen.add_many(ITEMS)
+            assert not any(planted.open(own, shards).add_many(ITEMS))
+
+
+@each_store
+@pytest.mark.parametrize("ttl", [None, 10**12, 10**14])
+def test_keys_with_another_ttl_or_none_change_no_answer(
+    own: redis.Redis, planted: Planted, ttl: int | None
+) -> None:
+    for verb, call in planted.verbs.items():
+        seen = planted.filled(own, 1)
+        for key in own.scan_iter():
+            own.pexpire(key, ttl) if ttl else own.persist(key)
+        call(seen)
+        if verb != "reconfigure":
+            gone = {"7"} if (verb, planted.store) == ("discard", DISTINCT) else set()
+            gone |= {*ITEMS} if "clear" in verb else set()
+            assert [item in gone for item in ITEMS] == planted.open(own, 1).add_many(ITEMS)
+
+
+_LANES = ["garbage", "", "1", ":", "x:1", "9" * 30 + ":1", "2:", "2:9", "2:xx", "-1:1", b"\xff"]
+
+
+@each_store
+@pytest.mark.parametrize("value", [*_LANES, "2:11111", "2:9:1", "2:xx:1"], ids=ascii)
+def test_a_lane_that_is_none_ends_clearly(
+    own: redis.Redis, planted: Planted, value: str | bytes
+) -> None:
+    """Number 2 is that of the next call: who knows a lane's name can forge its answer."""
+    for verb in ("add", "add_many", "clear"):
+        seen = planted.filled(own, 1)
+        for key in planted.keys(own, "lane"):
+            own.set(key, value)
+        has_failed = True
+        with suppress(TBloomError, redis.RedisError):
+            planted.verbs[verb](seen)
+            has_failed = False
+        if verb != "clear":
+            assert not any(planted.open(own, 1).add_many(ITEMS))
+        if has_failed:
+            assert seen.add("another") is True  # by another lane
+
+
+@each_number_of_shards
 async def test_stores_of_other_kinds_refuse_each_other(
     make_counter: Make, make: Make, make_exact: Make, client: redis.Redis, name: str, *, shards: int
 ) -> None:

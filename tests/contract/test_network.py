@@ -7,7 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from itertools import product
 from typing import Any
 
@@ -24,6 +24,7 @@ from tests.helpers.account import (
     STRUCK,
     TIMEOUT,
     Account,
+    insist,
     names,
     new_seed,
 )
@@ -144,28 +145,21 @@ async def test_a_lost_reply_is_answered_as_before_though_another_client_has_aske
         assert 30 == store.held(other)
 
 
-def _insist(call: Any, *arguments: Any) -> Any:
-    """Makes a call until it is answered."""
-    while True:
-        with suppress(*NO_ANSWER):
-            return call(*arguments)
-
-
 def _work(seen: TimeBloom, items: list[str], done: Counter[str], seed: int) -> None:
     """Claims the items until each is seen; gives some up, and commits the others."""
     rng, left = random.Random(seed), items
     while left:
         busy = []
         for item in left:
-            match _insist(seen.claim, item):
+            match insist(seen.claim, item):
                 case Claim.BUSY:
                     busy.append(item)
                 case Claim.NEW if rng.random() < 0.2:
-                    _insist(seen.release, item)
+                    insist(seen.release, item)
                     busy.append(item)
                 case Claim.NEW:
                     done[item] += 1
-                    _insist(seen.commit, item)
+                    insist(seen.commit, item)
         left = busy
 
 

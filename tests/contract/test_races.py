@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import redis
 
-from tests.helpers.account import FULL, NO_ANSWER, Account, names, pieces
+from tests.helpers.account import FULL, NO_ANSWER, Account, Hasty, names, pieces
 from tests.helpers.flows import replies_to
 from tests.helpers.forks import in_child, needs_fork
 from tests.helpers.proxy import LossyProxy, every
@@ -188,30 +188,16 @@ async def test_tasks_that_give_up_while_the_server_stalls_lose_nothing(
     """Six that add the same items; each waits 0.2 s for an answer, and then asks again."""
     account, items = Account(), names(60)
     async with store.open(own_server.url, name, driver="async") as seen:
+        hasty = Hasty(seen, lambda: 0.2)
 
         async def work(task: int) -> None:
             for piece in pieces(items, task):
-                await account.offer_async(_Hasty(seen), piece, repeat_on=(asyncio.TimeoutError,))
+                await account.offer_async(hasty, piece, repeat_on=(asyncio.TimeoutError,))
 
         for _ in range(3):
             own.client_pause(300)
             await asyncio.gather(*map(work, range(6)))
     store.check(account, own_server.url, name)
-
-
-class _Hasty:
-    """A store whose calls are cancelled after 0.2 s."""
-
-    def __init__(self, seen: Any) -> None:
-        self._seen = seen
-
-    async def add(self, item: str) -> bool:
-        new: bool = await asyncio.wait_for(self._seen.add(item), 0.2)
-        return new
-
-    async def add_many(self, items: list[str]) -> list[bool]:
-        new: list[bool] = await asyncio.wait_for(self._seen.add_many(items), 0.2)
-        return new
 
 
 @pytest.mark.parametrize("size", [1, 1000])

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import redis
 
-from tests.helpers.account import FULL, NO_ANSWER, Account, names
+from tests.helpers.account import FULL, NO_ANSWER, Account, names, pieces
 from tests.helpers.killable import Killable, again_and_again
 from tests.helpers.localredis import LocalRedis, find_binary
 from tests.helpers.making import missing
@@ -65,22 +65,13 @@ def _kill_again_and_again(killable: Killable, account: Account, add: Callable[[i
             job.result()
 
 
-def _pieces(items: list[str]) -> list[list[str]]:
-    """Some singly, most in batches of several calls."""
-    return [
-        piece
-        for start in range(0, len(items), 500)
-        for piece in ([items[start]], [items[start + 1]], items[start + 2 : start + 500])
-    ]
-
-
 async def test_scripts_that_are_forgotten_all_the_time_lose_nothing(
     store: Store, opened: Any, url: str, client: redis.Redis, name: str
 ) -> None:
     seen, account = opened(), Account()
     client.config_resetstat()
     with again_and_again(client.script_flush):
-        for piece in _pieces(names(50_000 if FULL else 5000)) * 2:
+        for piece in pieces(names(50_000 if FULL else 5000), 0) * 2:
             await account.offer_async(seen, piece)
     assert client.info("commandstats")["cmdstat_eval"]["calls"] >= 10
     store.check(account, url, name)
@@ -150,7 +141,7 @@ async def test_what_a_server_forgets_is_new_once_more(
         for life in range(LIVES):
             account = Account()
             assert 0 == store.held(looking)
-            for piece in _pieces(items) * 2:
+            for piece in pieces(items, 0) * 2:
                 await account.offer_async(seen, piece)
             assert len(items) == store.held(looking)
             store.check(account, killable.url, name, **parameters)
@@ -169,7 +160,7 @@ def test_an_item_is_new_at_most_once_in_each_life_of_the_server(
 
         def add(_: int) -> None:
             while not account.closed:
-                for piece in _pieces(items):
+                for piece in pieces(items, 0):
                     account.offer(seen, piece)
 
         _kill_again_and_again(killable, account, add)

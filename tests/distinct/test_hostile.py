@@ -12,110 +12,42 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import ConfigMismatch, TBloomError
+from tbloom import TBloomError
 from tbloom.distinct import DistinctCounter
 from tbloom.engine.keys import Keys, kind_of
 from tbloom.items import encode, fingerprint
 from tbloom.window import Window
+from tests.helpers.hostile import ITEMS, PLANTED
 from tests.helpers.ids import ids_of
+from tests.helpers.stores import DISTINCT
 
 pytestmark = pytest.mark.usefixtures("away_from_midnight")
-FEW = [str(i) for i in range(50)]
 KEYS = Keys("planted")
 PIECE = KEYS.piece("one", "all")
-VERBS: dict[str, Callable[[DistinctCounter, DistinctCounter], Any]] = {
-    "add": lambda one, _: one.add("new"),
-    "add_many": lambda one, _: one.add_many(["new 1", "new 2", "7"]),
-    "contains": lambda one, _: one.contains("7"),
-    "discard": lambda one, _: one.discard("7"),
-    "merge": lambda one, two: one.from_roaring(two.members().to_roaring()),
-    "in": lambda one, _: "7" in one.members(),
-    "count": lambda one, _: one.count(),
-    "count_and": lambda one, other: one.count_and(other),
-    "info": lambda one, _: one.info(),
-    "clear": lambda one, _: one.clear(),
-    "clear_mapping": lambda one, _: one.clear(mapping=True),
-}
-_CHANGES = {"add", "add_many", "contains", "discard", "merge"}
-#: The verbs that look into such a key; and the key.
-READ: dict[str, tuple[str, set[str]]] = {
-    "config": (KEYS.config(), {*VERBS}),
-    "counters": (KEYS.counters(), {*VERBS}),
-    "piece": (PIECE, {*VERBS}),
-    "layout": (KEYS.layout(), {*VERBS} - {"clear"}),
-    "members": (KEYS.members(), {*VERBS} - {"clear"}),
-    "forgotten": (KEYS.forgotten(), {"clear_mapping"}),
-    "forgotten counters": (KEYS.forgotten_counters(), {"clear_mapping"}),
-    "bucket": ("ids:", {"add", "add_many", "contains", "discard", "in"}),
-}
+VERBS = PLANTED[DISTINCT].verbs
 
 
-@pytest.fixture(scope="module")
-def filled(own: redis.Redis) -> Callable[[], tuple[DistinctCounter, DistinctCounter]]:
-    """Makes two counters of one mapping with the same members, and clients that have met them."""
-    own.flushall()
-    counters = [DistinctCounter(own, name, "planted") for name in ("one", "two")]
-    for counter in counters:
-        counter.add_many(FEW)
-    stored = {key: own.dump(key) for key in own.scan_iter() if b":lane:" not in key}
-
-    def fill() -> tuple[DistinctCounter, DistinctCounter]:
-        own.flushall()
-        for key, value in stored.items():
-            own.restore(key, 0, value)
-        one, two = (DistinctCounter(own, name, "planted") for name in ("one", "two"))
-        assert not one.add("7")
-        return one, two
-
-    return fill
-
-
-Fill = Callable[[], tuple[DistinctCounter, DistinctCounter]]
+def _filled(own: redis.Redis) -> tuple[DistinctCounter, DistinctCounter]:
+    """Two counters of one mapping with the same members."""
+    return PLANTED[DISTINCT].filled(own, 1), DistinctCounter(own, "two", "planted")
 
 
 def _contents(own: redis.Redis) -> dict[bytes, bytes | None]:
     return {key: own.dump(key) for key in own.scan_iter() if b":lane:" not in key}
 
 
-@pytest.mark.parametrize("part", READ)
-def test_a_key_of_another_type_is_named_and_left_alone(
-    own: redis.Redis, filled: Fill, part: str
-) -> None:
-    """What does not read such a key minds none."""
-    key, readers = READ[part]
-    for verb, call in VERBS.items():
-        one, two = filled()
-        if part == "bucket":
-            [key] = [found.decode() for found in own.scan_iter("*:ids:*")]
-        own.delete(key)
-        own.rpush(key, "theirs")
-        before = _contents(own)
-        if verb in readers:
-            with pytest.raises(
-                redis.ResponseError, match=r"WRONGTYPE key .* holds a list"
-            ) as caught:
-                call(one, two)
-            assert repr(key) in str(caught.value)
-            if not verb.startswith("clear"):
-                assert before == _contents(own)
-        else:
-            call(one, two)
-        if not (verb == "clear_mapping" and part == "bucket"):
-            assert before[key.encode()] == own.dump(key)
-
-
-def _ends_clearly(own: redis.Redis, filled: Fill, damage: Callable[[], Any]) -> set[str]:
+def _ends_clearly(own: redis.Redis, damage: Callable[[], Any]) -> set[str]:
     """Each verb after the damage: its error is tbloom's and changes nothing, and clear(mapping=True) mends it.
 
     Returns the verbs that had an answer.
     """
     answered = set()
     for verb, call in VERBS.items():
-        one, two = filled()
+        one, _ = _filled(own)
         damage()
         before = _contents(own)
         try:
-            call(one, two)
+            call(one)
             answered.add(verb)
         except TBloomError as error:
             assert re.search("'one'|planted", str(error))  # noqa: PT017 - not each verb raises
@@ -124,25 +56,9 @@ def _ends_clearly(own: redis.Redis, filled: Fill, damage: Callable[[], Any]) -> 
         assert all(
             b":ids:" in key for key in _contents(own)
         )  # buckets that a damaged layout does not name
-        assert all(one.add_many(FEW))
-        assert len(FEW) == one.count()
+        assert all(one.add_many(ITEMS))
+        assert len(ITEMS) == one.count()
     return answered
-
-
-_NO_JSON = ["not JSON", "", "[]", '{"kind":"exact"}', b"\xff", "[" * 9999]
-
-
-@pytest.mark.parametrize("text", _NO_JSON, ids=lambda text: ascii(text)[:20])
-def test_parameters_of_a_mapping_that_are_none_are_refused(
-    own: redis.Redis, filled: Fill, text: str | bytes
-) -> None:
-    for call in VERBS.values():
-        counters = filled()
-        own.set(KEYS.config(), text)
-        before = _contents(own)
-        with pytest.raises(ConfigMismatch, match="'planted' is stored with other parameters"):
-            call(*counters)
-        assert before == _contents(own)
 
 
 _HEAD = "1557273600000000 1557273600000000 "
@@ -151,11 +67,11 @@ _NO_ENTRIES = ["", "{}", "1557273600000000", "x y {}", _HEAD, _HEAD + '{"name":"
 
 @pytest.mark.parametrize("entry", _NO_ENTRIES, ids=lambda entry: ascii(entry)[:60])
 def test_an_entry_of_a_counter_that_is_none_is_refused_and_cleared(
-    own: redis.Redis, filled: Fill, entry: str | bytes
+    own: redis.Redis, entry: str | bytes
 ) -> None:
-    answered = _ends_clearly(own, filled, lambda: own.hset(KEYS.counters(), "one", entry))
+    answered = _ends_clearly(own, lambda: own.hset(KEYS.counters(), "one", entry))
     assert {"clear", "clear_mapping"} == answered
-    one, two = filled()
+    one, two = _filled(own)
     own.hset(KEYS.counters(), "one", entry)
     one.clear()
     assert [True, 1, 50] == [one.add("7"), one.count(), two.count()]
@@ -164,10 +80,10 @@ def test_an_entry_of_a_counter_that_is_none_is_refused_and_cleared(
 @pytest.mark.parametrize("name", ["", "a{b", b"\xff", "\ufffd".encode()[:2], "three"], ids=ascii)
 @pytest.mark.parametrize("decode", [True, False])
 def test_no_field_hinders_a_clear_of_the_mapping(
-    own: redis.Redis, filled: Fill, name: str | bytes, *, decode: bool
+    own: redis.Redis, name: str | bytes, *, decode: bool
 ) -> None:
     """A name that is none, or another program's entry."""
-    filled()
+    _filled(own)
     own.hset(KEYS.counters(), name, b"\xff")
     port = own.connection_pool.connection_kwargs["port"]
     with DistinctCounter.from_url(
@@ -193,11 +109,9 @@ _CONTAINERS = {
 
 
 @pytest.mark.parametrize("container", _CONTAINERS)
-def test_a_container_that_is_none_is_refused(
-    own: redis.Redis, filled: Fill, container: str
-) -> None:
+def test_a_container_that_is_none_is_refused(own: redis.Redis, container: str) -> None:
     data = _CONTAINERS[container]
-    answered = _ends_clearly(own, filled, lambda: own.hset(PIECE, 0, data))
+    answered = _ends_clearly(own, lambda: own.hset(PIECE, 0, data))
     assert {"count", "info", "clear", "clear_mapping"} == answered
 
 
@@ -205,30 +119,28 @@ _NO_HEADS = ["", "x", "1 2", "-1 2 1557273600000000", "1.5 2 1557273600000000", 
 
 
 @pytest.mark.parametrize("head", _NO_HEADS, ids=ascii)
-def test_a_head_that_is_none_is_refused(own: redis.Redis, filled: Fill, head: str | bytes) -> None:
-    answered = _ends_clearly(own, filled, lambda: own.hset(PIECE, "head", head))
+def test_a_head_that_is_none_is_refused(own: redis.Redis, head: str | bytes) -> None:
+    answered = _ends_clearly(own, lambda: own.hset(PIECE, "head", head))
     assert {"clear", "clear_mapping"} == answered
 
 
 @pytest.mark.parametrize("members", ["x", "1.5", "-1", "1e3", "9" * 30, b"\xff"])
 def test_a_number_of_members_that_is_none_is_refused(
-    own: redis.Redis, filled: Fill, members: str | bytes
+    own: redis.Redis, members: str | bytes
 ) -> None:
-    answered = _ends_clearly(own, filled, lambda: own.set(KEYS.members(), members))
+    answered = _ends_clearly(own, lambda: own.set(KEYS.members(), members))
     assert {"clear", "clear_mapping"} == answered
 
 
-def test_a_number_of_members_that_is_too_low_is_noticed_by_the_ids(
-    own: redis.Redis, filled: Fill
-) -> None:
-    one, _ = filled()
+def test_a_number_of_members_that_is_too_low_is_noticed_by_the_ids(own: redis.Redis) -> None:
+    one, _ = _filled(own)
     own.set(KEYS.members(), 49)
     with pytest.raises(TBloomError, match=r"key '\{planted\}:ids:.*' holds what is not"):
-        one.add_many(FEW)
+        one.add_many(ITEMS)
 
 
 @pytest.mark.parametrize("id", ["", "x", "1.5", "-1", "nan", "inf", "50", "9" * 30, "7x", b"\xff"])
-def test_an_id_that_is_none_is_refused(own: redis.Redis, filled: Fill, id: str | bytes) -> None:
+def test_an_id_that_is_none_is_refused(own: redis.Redis, id: str | bytes) -> None:
     field = fingerprint(encode("7")).to_bytes(16, "big")
 
     def damage() -> None:
@@ -238,27 +150,15 @@ def test_an_id_that_is_none_is_refused(own: redis.Redis, filled: Fill, id: str |
     verbs = {*VERBS} - {"add_many", "contains", "discard"}
     if id != "50":  # which tbloom could have written
         verbs -= {"in"}
-    assert verbs == _ends_clearly(own, filled, damage)
-
-
-@pytest.mark.parametrize("text", ["x", "garbage that is none", "\0" * 16, b"\xff" * 16])
-def test_a_layout_that_is_none_is_refused_and_cleared(
-    own: redis.Redis, filled: Fill, text: str | bytes
-) -> None:
-    answered = _ends_clearly(own, filled, lambda: own.set(KEYS.layout(), text))
-    assert {"clear", "clear_mapping"} == answered
-    one, _ = filled()
-    own.set(KEYS.forgotten(), text)
-    one.clear(mapping=True)
-    assert {} == _contents(own)
+    assert verbs == _ends_clearly(own, damage)
 
 
 # What is lost: an error, or what was there is counted anew.
 
 
-def test_a_lost_layout_or_number_of_members_is_an_error(own: redis.Redis, filled: Fill) -> None:
+def test_a_lost_layout_or_number_of_members_is_an_error(own: redis.Redis) -> None:
     for key in (KEYS.layout(), KEYS.members()):
-        one, two = filled()
+        one, two = _filled(own)
         own.delete(key)
         before = _contents(own)
         for counter in (one, two):
@@ -266,52 +166,48 @@ def test_a_lost_layout_or_number_of_members_is_an_error(own: redis.Redis, filled
                 counter.add("7")
         assert before == _contents(own)
         one.clear(mapping=True)
-        assert all(one.add_many(FEW))
+        assert all(one.add_many(ITEMS))
 
 
-def test_counters_without_their_mapping_are_named_until_they_are_cleared(
-    own: redis.Redis, filled: Fill
-) -> None:
-    one, two = filled()
+def test_counters_without_their_mapping_are_named_until_they_are_cleared(own: redis.Redis) -> None:
+    one, two = _filled(own)
     own.delete(KEYS.layout(), KEYS.members(), *own.scan_iter("*:ids:*"))
     two.clear()
-    assert all(two.add_many(FEW))
+    assert all(two.add_many(ITEMS))
     for verb in ("add", "contains", "count", "count_and", "info"):
         with pytest.raises(TBloomError, match="'one': the server has lost the ids"):
-            VERBS[verb](one, two)
-    assert len(FEW) == two.count()
+            VERBS[verb](one)
+    assert len(ITEMS) == two.count()
     one.clear()
     assert [True, False] == [one.add("7"), one.add("7")]
 
 
-def test_the_lost_piece_of_a_counter_without_slices_is_an_error(
-    own: redis.Redis, filled: Fill
-) -> None:
-    assert {"clear", "clear_mapping"} == _ends_clearly(own, filled, lambda: own.delete(PIECE))
+def test_the_lost_piece_of_a_counter_without_slices_is_an_error(own: redis.Redis) -> None:
+    assert {"clear", "clear_mapping"} == _ends_clearly(own, lambda: own.delete(PIECE))
 
 
 def test_a_lost_slice_is_forgotten_and_the_others_are_counted(own: redis.Redis) -> None:
     own.flushall()
     one = DistinctCounter(own, "one", "planted", granularity="d", slices=2)
-    one.add_many(FEW)
+    one.add_many(ITEMS)
     own.delete(*own.scan_iter("*:chunks:*"))
     assert 0 == one.count()
-    assert all(one.add_many(FEW))
+    assert all(one.add_many(ITEMS))
 
 
-def test_counters_whose_entries_are_lost_begin_anew(own: redis.Redis, filled: Fill) -> None:
-    one, two = filled()
+def test_counters_whose_entries_are_lost_begin_anew(own: redis.Redis) -> None:
+    one, two = _filled(own)
     own.delete(KEYS.counters())
     assert (0, 0) == (one.count(), two.count())
-    assert all(one.add_many(FEW))
+    assert all(one.add_many(ITEMS))
     assert (50, 0) == (one.count(), two.count())
 
 
-def test_members_of_a_lost_bucket_are_counted_anew(own: redis.Redis, filled: Fill) -> None:
+def test_members_of_a_lost_bucket_are_counted_anew(own: redis.Redis) -> None:
     """That is not noticed: a bucket may be empty."""
-    one, two = filled()
+    one, two = _filled(own)
     own.delete(*own.scan_iter("*:ids:*"))
-    assert all(one.add_many(FEW))
+    assert all(one.add_many(ITEMS))
     assert (100, 50) == (one.count(), two.count())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import threading
@@ -46,6 +47,23 @@ def pieces(items: list[str], seed: int) -> list[list[str]]:
         for start in range(0, len(items), 300)
         for piece in ([shuffled[start]], shuffled[start + 1 : start + 300])
     ]
+
+
+def insist(call: Callable[..., Any], *arguments: Any) -> Any:
+    """Makes a call until it is answered."""
+    while True:
+        with suppress(*NO_ANSWER):
+            return call(*arguments)
+
+
+class Hasty:
+    """An asyncio store whose calls are cancelled after the time (s) that ``limit`` gives, or, for None, are not."""
+
+    def __init__(self, seen: Any, limit: Callable[[], float | None]) -> None:
+        self._seen, self._limit = seen, limit
+
+    def __getattr__(self, verb: str) -> Callable[[Any], Any]:
+        return lambda items: asyncio.wait_for(getattr(self._seen, verb)(items), self._limit())
 
 
 class Account:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler
 from typing import Any
 from urllib.parse import urlsplit
 
-from tests.helpers.website import Server
+from tests.helpers.website import Server, served
 
 _HTML = {"Content-Type": "text/html; charset=utf-8"}
 _LONG = {"Cache-Control": "max-age=100000"}
@@ -145,28 +144,12 @@ class _Folder(SimpleHTTPRequestHandler):
 @contextmanager
 def scripted(began: float) -> Iterator[Server]:
     """A site with a page for each rule of caching; ``began``: what time it is there."""
-    with _served(_Scripted, began=began) as server:
+    with served(_Scripted, began=began, asked=Counter()) as server:
         yield server
 
 
 @contextmanager
 def folder(path: str) -> Iterator[Server]:
     """A site of the files of a folder."""
-    with _served(_Folder, directory=path) as server:
+    with served(_Folder, directory=path, asked=Counter()) as server:
         yield server
-
-
-@contextmanager
-def _served(handler: type[BaseHTTPRequestHandler], **known: Any) -> Iterator[Server]:
-    with Server(("127.0.0.1", 0), handler) as server:
-        server.asked = Counter()
-        server.url = f"http://127.0.0.1:{server.server_port}"
-        for name, value in known.items():
-            setattr(server, name, value)
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()

@@ -1,12 +1,18 @@
-"""Arguments of every wrong kind."""
+"""Arguments of every wrong kind; and stores in whose places another program may write."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any
 
+import redis
 from hypothesis import strategies as st
 
-from tbloom import ConfigError
+from tbloom import ConfigError, DistinctCounter, ExactFilter, TimeBloom
+from tbloom.engine.keys import Keys
+from tests.helpers.stores import BLOOM, DISTINCT, EXACT, Store
 
 
 class _Unprintable:
@@ -35,3 +41,137 @@ def refused(call: Callable[[], object]) -> str | None:
     assert str(refusal).startswith(f"{refusal.argument}: expected {refusal.expected}, got ")
     assert len(str(refusal)) < 1000
     return refusal.argument
+
+
+#: What a filled store holds.
+ITEMS = [str(i) for i in range(50)]
+#: The current slice's.
+LABEL = f"{datetime.now(timezone.utc):%Y%m}"
+
+
+@dataclass(frozen=True)
+class Planted:
+    """A store by the name "planted", its verbs, and where another program may write."""
+
+    store: Store
+    #: A client, by a connection and a number of shards.
+    open: Callable[[Any, int], Any]
+    verbs: dict[str, Callable[[Any], Any]]
+    #: The pattern of the keys of each part; and the verbs that need not read them.
+    parts: dict[str, tuple[str, set[str]]]
+    #: What is no layout; and the verbs that answer nevertheless.
+    no_layouts: list[str | bytes]
+    without_layout: set[str]
+    #: The verb that finds a lane of another type.
+    by_lane: str = "add"
+
+    def __str__(self) -> str:
+        return str(self.store)
+
+    def filled(self, own: redis.Redis, shards: int) -> Any:
+        own.flushall()
+        seen = self.open(own, shards)
+        assert all(seen.add_many(ITEMS))
+        if self.store is DISTINCT:
+            _two(seen).add_many(ITEMS)
+        return seen
+
+    def keys(self, own: redis.Redis, part: str) -> list[str]:
+        """The keys of a part, of every shard; also one that is not there now."""
+        pattern = self.parts[part][0]
+        return [key.decode() for key in own.scan_iter(pattern)] or [pattern]
+
+
+def _two(one: DistinctCounter) -> DistinctCounter:
+    return DistinctCounter(one.client, "two", "planted")
+
+
+def _filter(own: Any, shards: int, capacity: int = 500) -> TimeBloom:
+    return TimeBloom(own, "planted", granularity="m", capacity=capacity, shards=shards)
+
+
+_ADDS: dict[str, Callable[[Any], Any]] = {
+    "add": lambda seen: seen.add("new"),
+    "add_many": lambda seen: seen.add_many(["new 1", "new 2", "7"]),
+    "contains": lambda seen: seen.contains("7"),
+    "contains_many": lambda seen: seen.contains_many(["7", "new"]),
+    "info": lambda seen: seen.info(),
+    "clear": lambda seen: seen.clear(),
+}
+_CLEARS = {"clear", "clear_mapping"}
+_KEYS = Keys("planted")
+_OF_COUNTERS: dict[str, Callable[[Any], Any]] = {
+    **{verb: call for verb, call in _ADDS.items() if verb != "contains_many"},
+    "discard": lambda one: one.discard("7"),
+    "merge": lambda one: one.from_roaring(_two(one).members().to_roaring()),
+    "in": lambda one: "7" in one.members(),
+    "count": lambda one: one.count(),
+    "count_and": lambda one: one.count_and(_two(one)),
+    "clear_mapping": lambda one: one.clear(mapping=True),
+}
+
+PLANTED = {
+    BLOOM: Planted(
+        BLOOM,
+        _filter,
+        _ADDS
+        | {
+            "keys": lambda seen: seen.keys(),
+            "reconfigure": lambda seen: _filter(
+                seen.client, seen.config.shards, 5000
+            ).reconfigure(),
+        },
+        {
+            "config": ("*}:config", set()),
+            "layout": ("*}:layout", {"keys"}),
+            "slice": (f"*}}:{LABEL}", {"keys"}),
+            "lane": ("*}:lane:*", set()),
+        },
+        [
+            *("garbage", "=", ";;;", "{}=", "{}=1:2", "{}=1:2:3:4", "{}=a:b:c", "{}=5:1024:5,"),
+            *("{}=-1:1024:5", "{}=0:1024:5", "{}=1:0:5", "{}=1:1024:0", "{}=1:1024:65"),
+            *("{}=1:536870913:5", "{}=1:1024:-5", "{}=" + "1" * 17 + ":1024:5", b"\xff"),
+            *("{}=" + ",".join(["1:1024:1"] * 1025), "{}=5:1024:5;" * 70_000 + "{}=5:1024:5"),
+        ],
+        {"keys"},
+        by_lane="clear",
+    ),
+    EXACT: Planted(
+        EXACT,
+        lambda own, shards: ExactFilter(own, "planted", shards=shards),
+        _ADDS
+        | {
+            "discard": lambda seen: seen.discard("new"),
+            "discard_many": lambda seen: seen.discard_many(["new 1", "new 2"]),
+        },
+        {
+            "config": ("*}:config", set()),
+            "layout": ("*}:layout", set()),
+            "bucket": ("*}:exact:*", {"clear"}),
+            "lane": ("*}:lane:*", set()),
+        },
+        [
+            *("x", "garbage that is none", "-000000000000001", "1.00000000000000", "\0" * 16),
+            *(b"\xff" * 16, b"0" * 16 + b"\xff" * (9 << 20)),
+        ],
+        {"clear"},
+    ),
+    DISTINCT: Planted(
+        DISTINCT,
+        lambda own, _: DistinctCounter(own, "one", "planted"),
+        _OF_COUNTERS,
+        {
+            "config": ("*}:config", set()),
+            "counters": ("*}:counters", set()),
+            "piece": (_KEYS.piece("one", "all"), set()),
+            "layout": ("*}:layout", {"clear"}),
+            "members": ("*}:members", {"clear"}),
+            "bucket": ("*}:ids:*", {"merge", "count", "count_and", "info", *_CLEARS}),
+            "forgotten": (_KEYS.forgotten(), {*_OF_COUNTERS} - {"clear_mapping"}),
+            "forgotten counters": (_KEYS.forgotten_counters(), {*_OF_COUNTERS} - {"clear_mapping"}),
+            "lane": ("*}:lane:*", set()),
+        },
+        ["x", "garbage that is none", "\0" * 16, b"\xff" * 16],
+        _CLEARS,
+    ),
+}

@@ -11,9 +11,7 @@ import tempfile
 import time
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-from tests.helpers import processes
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -73,7 +71,7 @@ class LocalRedis:
     def stop(self) -> None:
         """Ends the server, and removes its folder."""
         if self.process is not None:
-            processes.end(self.process)
+            end(self.process)
         if self._folder is not None:
             self._folder.cleanup()
             self._folder = None
@@ -112,6 +110,16 @@ class LocalRedis:
         log = Path(self._folder.name) / "server.log"
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
         return " / ".join(line.strip() for line in lines[-5:] if line.strip())
+
+
+def end(process: subprocess.Popen[Any]) -> None:
+    """Terminates the process, kills it if that does not help, and waits for its end."""
+    process.terminate()
+    try:
+        process.wait(5)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def find_binary() -> str | None:

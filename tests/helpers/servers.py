@@ -20,8 +20,7 @@ import redis
 from redis.sentinel import Sentinel
 
 from tbloom import TimeBloom
-from tests.helpers import processes
-from tests.helpers.localredis import LocalRedis, find_binary, free_port, wait_until_ready
+from tests.helpers.localredis import LocalRedis, end, find_binary, free_port, wait_until_ready
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -302,4 +301,4 @@ def sentinel(master: LocalRedis) -> Iterator[int]:
                     time.sleep(0.05)
             yield port
         finally:
-            processes.end(process)
+            end(process)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-import redis
+from pyroaring import BitMap
 
-from tbloom import TimeBloom
+from tbloom import Claim, TimeBloom
 from tbloom.distinct import DistinctCounter
-from tbloom.engine.keys import Keys
 from tbloom.exact import ExactFilter
 from tests.helpers.stores import BLOOM, DISTINCT, EXACT
 
@@ -18,25 +16,37 @@ MANY, FEW = [*map(str, range(5000))], [*map(str, range(4800, 5200))]
 
 
 def verbs_of_a_bloom(client: Any, name: str, shards: int) -> None:
-    seen = TimeBloom(client, name, capacity=1000, shards=shards)
-    assert [True, False] == [seen.add("a"), seen.add("a")]
-    assert [False, True] == seen.add_many(["a", "b"])
-    assert ("a" in seen, seen.contains_many(["b", "c"])) == (True, [True, False])
-    info = seen.info()
-    assert (2, 0) == (info.items, info.slices[0].items)
-    assert seen.keys()[-1].endswith(f":{info.slices[-1].label}")
-    seen.clear()
-    assert "a" not in seen
-    configs = [Keys(name, shards).config(shard) for shard in range(shards)]
-    for config in configs:
-        client.rpush(config, "x")
-    with pytest.raises(redis.ResponseError, match="holds a list"):
-        seen.add("a")
-    for config in configs:
-        client.delete(config)
+    """With slices that grow, claims of an ended session, and other parameters."""
+    size: dict[str, Any] = {"capacity": 100, "shards": shards}
+    with TimeBloom(client, name, **size) as seen:
+        assert [True, False] == [seen.add("a"), seen.add("a")]
+        new = seen.add_many(ITEMS[:300])
+        assert 295 < sum(new) <= 300
+        assert [True, False] == ["a" in seen, "b" in seen]
+        assert all(seen.contains_many(ITEMS[:300]))
+        info = seen.info()
+        assert sum(new) + 1 == info.items == info.slices[-1].items
+        assert info.slices[-1].parts > 1
+        assert len(seen.keys()) == 7 * shards
+        assert seen.keys()[-1].endswith(f":{info.slices[-1].label}")
+        assert [] == seen.warnings()
+        assert Claim.NEW is seen.claim("c", note="c")
+        seen.commit("c")
+        seen.release("d")
+        assert Claim.NEW is seen.claim("left behind", note="left behind")
+        assert Claim.NEW is seen.claim("abandoned", note="abandoned")
+        seen.abandon_many(["abandoned"])
+    with TimeBloom(client, name, **size) as seen:
+        assert {"left behind", "abandoned"} == {*seen.take_over()}
+    with TimeBloom(client, name, **{**size, "capacity": 1000}) as larger:
+        larger.reconfigure()
+        assert [False, True] == [larger.add("a"), larger.add("b")]
+        larger.clear()
+        assert "a" not in larger
 
 
 def verbs_of_an_exact_filter(client: Any, name: str, shards: int) -> None:
+    """With buckets that are split, and items that expire."""
     seen, other = (ExactFilter(client, name, shards=shards) for _ in range(2))
     assert [True, False] == [seen.add("a"), seen.add("a")]
     assert [False, *[True] * len(ITEMS)] == seen.add_many(["a", *ITEMS])
@@ -47,12 +57,8 @@ def verbs_of_an_exact_filter(client: Any, name: str, shards: int) -> None:
     assert ["7" in other, other.add("7")] == [False, True]
     info = seen.info()
     assert (len(ITEMS) + 1, 0, ()) == (info.items, info.dead, info.warnings)
-    buckets = [*client.scan_iter(f"{{{name}*:exact:*")]
-    compact = {"listpack", "ziplist", b"listpack", b"ziplist"}
-    assert compact >= {client.object("encoding", bucket) for bucket in buckets}
     seen.clear()
     assert "a" not in other
-    assert [] == [*client.scan_iter(f"{{{name}*:exact:*")]
     assert seen.add("b", ttl=0.001)
     while other.contains("b"):
         pass
@@ -93,12 +99,22 @@ def verbs_of_counters(client: Any, mapping: str, _: int = 1) -> None:
     assert (0, 0, 0) == (one.count(), days.count(), days.info().members)
     assert all(other.add_many(FEW))
     assert len(FEW) == one.count()
-    numbers = DistinctCounter(client, f"{mapping}-numbers", None)
+    one.clear(mapping=True)
+    kept = DistinctCounter(client, "kept", mapping, keep_members=True)
+    assert kept.add("a")
+    assert ["a"] == [*kept.members()]
+    kept.clear(mapping=True)
+    numbers = DistinctCounter(client, mapping, None)
     assert all(numbers.add_many([0, 7, 2**32 - 1]))
     assert ([True, False], 3) == (numbers.contains_many([7, 8]), numbers.count())
     assert [True, 2] == [numbers.discard(2**32 - 1), numbers.count()]
     numbers.clear()
     assert 0 == numbers.count()
+    for ids in (range(0, 20_000, 2), range(1, 20_000, 3), range(0, 300 * 65_536, 65_536)):
+        numbers.from_roaring(BitMap(ids).serialize())
+    assert numbers.discard(0)
+    assert 300 < len(numbers.members().bitmap())
+    numbers.clear()
 
 
 EVERY_VERB = {BLOOM: verbs_of_a_bloom, EXACT: verbs_of_an_exact_filter, DISTINCT: verbs_of_counters}

@@ -1,7 +1,10 @@
-"""The website that crawls of the tests fetch."""
+"""Websites on this machine; one has every page."""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -57,3 +60,19 @@ class Server(ThreadingHTTPServer):
     def serve_forever(self, poll_interval: float = 0.02) -> None:
         """``shutdown`` waits this long, where socketserver's takes half a second."""
         super().serve_forever(poll_interval)
+
+
+@contextmanager
+def served(handler: Callable[..., BaseHTTPRequestHandler], **known: Any) -> Iterator[Server]:
+    """A running server with its ``url``, which knows these things besides."""
+    with Server(("127.0.0.1", 0), handler) as server:
+        server.url = f"http://127.0.0.1:{server.server_port}"
+        for name, value in known.items():
+            setattr(server, name, value)
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()

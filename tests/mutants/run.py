@@ -68,6 +68,11 @@ def faults(mutants: list[Mutant]) -> Iterator[str]:
         times = path.read_text(encoding="utf-8").count(mutant.old) if path.is_file() else 0
         if not mutant.old or times != 1:
             yield f"{mutant.id}: {mutant.file} has {times} times {mutant.old!r}, not once"
+        for test in mutant.tests:
+            path, _, name = test.partition("::")
+            code = (ROOT / path).read_text(encoding="utf-8") if (ROOT / path).is_file() else ""
+            if not code or (name and f"def {name.partition('[')[0]}(" not in code):
+                yield f"{mutant.id}: there is no {test}"
 
 
 def copy_tree() -> Path:

@@ -9,10 +9,8 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
-from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler
 from pathlib import Path
 from time import sleep
 from typing import Any
@@ -20,6 +18,7 @@ from typing import Any
 import pytest
 
 from tests.helpers.documents import ROOT
+from tests.helpers.website import served
 
 EXAMPLES = ROOT / "examples"
 PAGES = 300
@@ -98,20 +97,6 @@ def test_a_graph_is_traversed_once(own_url: str) -> None:
     assert len(visited) - 20 <= int(line.rpartition(" ")[2]) <= len(visited)
 
 
-@contextmanager
-def served(handler: Callable[..., BaseHTTPRequestHandler]) -> Iterator[str]:
-    """The address of a website."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-
-
 class Site:
     """Pages that link to others; all requests are counted."""
 
@@ -147,8 +132,8 @@ class Site:
 @pytest.mark.check
 def test_crawlers_fetch_every_page_though_one_is_killed_and_one_is_stopped(own_url: str) -> None:
     site = Site()
-    with served(site.handler) as host:
-        address = f"{host}/0"
+    with served(site.handler) as server:
+        address = f"{server.url}/0"
         killed, stopped, last = (start("crawler.py", address, url=own_url) for _ in range(3))
         site.wait_for(PAGES // 4)
         killed.kill()
@@ -191,7 +176,8 @@ def test_list_pages_are_read_again_and_articles_are_not(own_url: str, tmp_path: 
     write("more.html", link("b"), link("list", "next"))
     for article in "abc":
         write(f"{article}.html", article)
-    with served(partial(SimpleHTTPRequestHandler, directory=tmp_path)) as address:
+    with served(partial(SimpleHTTPRequestHandler, directory=tmp_path)) as server:
+        address = server.url
         assert {"/a.html", "/b.html"} == crawl()
         write("more.html", link("b"), link("c"), link("list", "next"))
         sleep(1)  # the slice

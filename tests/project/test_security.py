@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import secrets
 from itertools import count
 from pathlib import Path
@@ -13,13 +12,12 @@ import pytest
 import redis
 
 from tbloom import FilterFull, TimeBloom
-from tbloom.bloom.config import configure
 from tbloom.bloom.hasher import digest
 from tbloom.bloom.sizing import COLUMNS
+from tests.helpers.documents import ROOT, blocks
 from tests.helpers.places import block_of
 
-TEXT = (Path(__file__).parents[2] / "SECURITY.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```python\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE)
+BLOCKS = [block.code for block in blocks(ROOT / "SECURITY.md") if block.language == "python"]
 SCRAPY = {"DUPEFILTER_CLASS": "tbloom.scrapy.DupeFilter"}
 
 _MASK = (1 << 64) - 1
@@ -79,7 +77,6 @@ def test_an_item_of_chosen_bytes_makes_a_url_seen_unless_keyed(own: redis.Redis)
 
 def test_chosen_urls_hide_another_under_scrapys_fingerprints(own: redis.Redis) -> None:
     """For a slice of 1000 items some 10,000 tries do; for a million, 7 million did, in 15 s."""
-    assert "found in 15 seconds 13 URLs that together set all bits of a chosen fourteenth" in TEXT
     seen = TimeBloom(own, "aimed", capacity=1000)
     blocks = seen.config.bits // (seen.config.hashes * COLUMNS)
     victim = hashlib.sha1(b"https://victim.example/").digest()  # noqa: S324 - Scrapy's choice
@@ -98,15 +95,6 @@ def test_chosen_urls_hide_another_under_scrapys_fingerprints(own: redis.Redis) -
             break
     assert urls <= 14 == seen.config.hashes
     assert victim in seen
-
-
-def test_how_full_a_slice_can_be_made() -> None:
-    assert "fill 54 % of a slice's blocks wholly" in TEXT
-    assert "54 % of all items that were never added are called seen" in TEXT
-    config = configure("news")
-    blocks = config.bits / (config.hashes * COLUMNS)
-    # 256 items with other columns in each row fill a block.
-    assert round(config.capacity / COLUMNS / blocks, 2) == 0.54
 
 
 def test_without_growth_memory_is_bounded(own: redis.Redis) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import json
 import re
 import subprocess
 import sys
@@ -14,12 +12,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 import tbloom.scrapy
-from tbloom import DistinctCounter, ExactFilter, LocalBloom
-from tbloom.bloom.base import Base
-from tbloom.bloom.config import configure
 from tbloom.cli.group import COMMANDS
-from tbloom.pages import PageStore
-from tests.helpers import browser
 from tests.helpers.commands import VERBS
 from tests.helpers.making import made_once, missing
 
@@ -90,44 +83,6 @@ def test_every_document_is_a_page(site: Path, pages: dict[Path, Document]) -> No
     assert documents == {path.relative_to(site).with_suffix(".md") for path in pages}
 
 
-#: Opens each page on a telephone and on a desk, and notes what is wider than its place: the page, or a table of words.
-WIDTHS = """<body><script>
-const frame = document.createElement("iframe");
-document.body.append(frame);
-(async () => {
-  const wide = [];
-  for (const width of [390, 1280]) {
-    frame.style.width = `${width}px`;
-    for (const page of %s) {
-      await new Promise(loaded => { frame.onload = loaded; frame.src = page; });
-      const html = frame.contentDocument.documentElement;
-      const tables = html.querySelectorAll(".md-typeset__scrollwrap:has([data-words])");
-      if (html.clientWidth != width) wide.push(`${page}: has ${html.clientWidth}`);
-      for (const one of [html, ...tables])
-        if (one.scrollWidth > one.clientWidth) wide.push(`${page}: ${one.tagName} of ${width}`);
-    }
-  }
-  console.log("WIDE " + JSON.stringify(wide));
-})();
-</script>"""
-
-
-def test_nothing_to_read_is_wider_than_its_place(
-    pages: dict[Path, Document], tmp_path: Path
-) -> None:
-    """Code and tables of numbers may be scrolled by themselves."""
-    if browser.CHROMIUM is None:
-        missing("Chromium")
-    here = tmp_path / "widths.html"
-    here.write_text(WIDTHS % json.dumps([path.as_uri() for path in pages]), encoding="utf-8")
-    done = browser.run(
-        here.as_uri(), "--allow-file-access-from-files", "--dump-dom", "--virtual-time-budget=60000"
-    )
-    said = re.search(r"WIDE (\[.*\])\", source", done.stderr)
-    assert said, done.stderr
-    assert said[1] == "[]"
-
-
 def test_nothing_is_fetched_from_elsewhere(site: Path, pages: dict[Path, Document]) -> None:
     """No script, style, font or image of another host; what is fetched is there."""
     fetched = 0
@@ -176,34 +131,3 @@ def test_every_public_name_is_in_the_reference(reference: set[str], name: str) -
     assert f"tbloom.{name}" in reference
     public = [verb for verb in vars(getattr(tbloom, name)) if not verb.startswith("_")]
     assert set() == {f"tbloom.{name}.{verb}" for verb in public} - reference
-
-
-#: Where the parameters of each class stand in the code.
-CLASSES = {
-    "TimeBloom": [Base.__init__, configure],
-    "ExactFilter": [ExactFilter.__init__],
-    "DistinctCounter": [DistinctCounter.__init__],
-    "LocalBloom": [LocalBloom.__init__, configure],
-    "PageStore": [PageStore.__init__],
-}
-
-
-@pytest.mark.parametrize("name", CLASSES)
-def test_every_parameter_is_in_the_reference_with_its_default(site: Path, name: str) -> None:
-    """Of the constructor and of ``from_url``; none is hidden behind ``**``."""
-    text = " ".join(Document(site / "reference" / f"{name.lower()}.html").text.split())
-    assert "**" not in text
-    assert "Unpack" not in text
-    ways = [f"{name}(", "from_url("] if "from_url(" in text else [f"{name}("]
-    parameters = {
-        one.name: one.default
-        for function in CLASSES[name]
-        for one in inspect.signature(function).parameters.values()
-        if one.kind is one.KEYWORD_ONLY and one.name != "masters"
-    }
-    assert len(parameters) > 1
-    for way in ways:
-        signature = text[text.index(way) :].partition(")")[0]
-        for parameter in parameters:
-            assert re.search(rf"\b{parameter}: [^=]+ = ", signature), (way, parameter)
-    assert [] == [one for one in parameters if not re.search(rf" {one} \(.*? \u2013 ", text)]
