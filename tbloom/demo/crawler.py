@@ -51,5 +51,4 @@ if __name__ == "__main__":
     crawler = process.create_crawler(PageSpider)
     process.crawl(crawler)
     process.start()
-    stats = crawler.stats.get_stats() if crawler.stats else {}
-    sys.stdout.write(json.dumps(stats, default=str))
+    sys.stdout.write(json.dumps(crawler.stats and crawler.stats.get_stats(), default=str))

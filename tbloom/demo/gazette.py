@@ -40,7 +40,7 @@ def pages() -> dict[str, str]:
         for link in lists:
             members.setdefault(link, []).append(article)
         related = [articles[(place + step) % len(articles)] for step in (1, 7, 20, 41, 60)]
-        content = f"<p>{_text(article[1])}</p>\n{_items(lists)}<h2>Related</h2>\n{_items(related)}"
+        content = f"<p>By our reporter.</p>\n{_items(lists)}<h2>Related</h2>\n{_items(related)}"
         made[article[0]] = _page(article[1], lists[:1], content)
     for kind, (names, _) in _LISTS.items():
         made[f"/{kind}/"] = _page(kind, [], _items([_list(kind, name) for name in names]))
@@ -96,10 +96,6 @@ def _items(links: list[_Link]) -> str:
 def _teasers(articles: list[_Link]) -> str:
     """A list of articles; the headline and "Read more" are two links to the same page."""
     return "".join(
-        f"<h2>{_anchor((path, title))}</h2>\n<p>{_text(title)} {_anchor((path, 'Read more'))}</p>\n"
+        f"<h2>{_anchor((path, title))}</h2>\n<p>By our reporter. {_anchor((path, 'Read more'))}</p>\n"
         for path, title in articles
     )
-
-
-def _text(title: str) -> str:
-    return f"{len(title)} people had gathered for {escape(title)!r} before the first ferry came in."

@@ -30,9 +30,9 @@ _SLICES = 2
 _ERROR_RATE = 1e-6
 _SCAN_COUNT = 1000
 _POLL_SECONDS = 0.05
-_MIN_ITEMS, _MIN_PERIOD = 1000, 10
+_MIN_ITEMS, _MIN_PERIOD = 1000, 8
 # Time of a crawler on a slow machine, with its start.
-_SECONDS, _SECONDS_PER_PAGE, _SECONDS_PER_LINK = 1, 0.02, 0.001
+_SECONDS, _SECONDS_PER_PAGE, _SECONDS_PER_LINK = 1, 0.01, 0.0014
 
 
 def default_period(site: Survey, crawlers: int) -> int:

@@ -29,19 +29,22 @@ class Calls:
         """The result of a call; the event loop waits for it, and for those before it."""
         return self._thread.submit(call).result() if self._thread else call()
 
-    def post(self, call: Callable[[], object], then: Callable[[Future[object]], None]) -> None:
-        """Makes a call for which nothing waits; ``then`` gets its future, in the event loop."""
+    def post(
+        self, call: Callable[[], object], then: Callable[[Future[object]], None]
+    ) -> Future[object]:
+        """Makes a call for which nothing waits; ``then`` gets its future too, in the event loop."""
         if self._thread:
             loop = asyncio.get_running_loop()
             future = self._thread.submit(call)
             future.add_done_callback(lambda done: loop.call_soon_threadsafe(then, done))
-            return
+            return future
         future = Future()
         try:
             future.set_result(call())
         except Exception as error:  # noqa: BLE001 - the future has it
             future.set_exception(error)
         then(future)
+        return future
 
     def close(self) -> None:
         """Ends the thread, once its calls are made."""

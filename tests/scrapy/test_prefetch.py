@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tbloom.scrapy.dupefilter.batches import batches
-from tests.helpers.proxy import Proxy
-from tests.helpers.schedulers import ADDON, UNREACHABLE
+from tests.helpers.proxy import Fault, Proxy
+from tests.helpers.schedulers import ADDON, SCRAPY, UNREACHABLE
 
 MARKS = pytest.mark.parametrize("mark", ["scheduled", "done"])
 
@@ -131,3 +131,13 @@ def test_an_error_of_the_filter_ends_the_crawl_with_batches_too(crawl: Any, mark
 def test_the_local_cache_can_be_switched_off(crawl: Any) -> None:
     off = crawl("pages", {**ADDON, "TBLOOM_CACHE_SIZE": 0}, ["a"] * 5)
     assert "tbloom/cache_hits" not in off["stats"]
+
+
+@pytest.mark.parametrize(("settings", "is_said"), [(SCRAPY, True), (ADDON, False)])
+def test_a_crawl_that_waits_for_a_redis_far_away_says_what_helps(
+    crawl: Any, url: str, settings: dict[str, Any], *, is_said: bool
+) -> None:
+    with Proxy(url, lambda _: Fault.LATE_REPLY, late=0.05) as proxy:
+        result = crawl("pages", {**settings, "REDIS_URL": proxy.url}, ["a"])
+    assert ["a"] == result["fetched"]
+    assert is_said == ("ms for each new link, and the crawl stands still" in result["log"])

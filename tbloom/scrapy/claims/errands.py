@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from concurrent.futures import Future
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from redis import RedisError
 
@@ -27,28 +27,19 @@ class Errands:
         self._calls, self._circuit, self._end = calls, circuit, end
 
     def later(
-        self, what: str, call: Callable[[], object], then: Callable[[], object] = lambda: None
-    ) -> None:
-        """Makes a call for which the crawl does not wait, and calls ``then`` if it succeeds."""
+        self, what: str, call: Callable[[], Any], then: Callable[[Any], object] = lambda _: None
+    ) -> Future[Any] | None:
+        """Makes a call for which the crawl does not wait; ``then`` gets the result, if it succeeds."""
 
         def made(future: Future[object]) -> None:
             try:
-                future.result()
+                result = future.result()
             except (RedisError, TBloomError) as error:
                 self.failed(what, error)
             else:
-                then()
+                then(result)
 
-        if not self._end.has_begun:
-            self._calls.post(call, made)
-
-    def now(self, what: str, call: Callable[[], object]) -> None:
-        """Makes a call."""
-        if not self._end.has_begun:
-            try:
-                self._calls.now(call)
-            except (RedisError, TBloomError) as error:
-                self.failed(what, error)
+        return None if self._end.has_begun else self._calls.post(call, made)
 
     def failed(self, what: str, error: RedisError | TBloomError) -> None:
         """Logs the error of a call, and ends the crawl where no policy says otherwise."""

@@ -58,7 +58,9 @@ class InFlight:
         self._calls, self._errands = calls, Errands(calls, seen.circuit, end)
         self._shared = shared
         self._held = HeldRequests(crawler, seen, shared=shared)
-        self._take_over = TakeOver(crawler, seen, self._schedule) if take_over else None
+        self._take_over = (
+            TakeOver(crawler, seen, self._errands, self._schedule) if take_over else None
+        )
         #: The pages in work.
         self.pages = PagesInWork(crawler, seen, end, self._held, self._errands)
         self._settling = create_looping_call(self.pages.settle)
@@ -123,7 +125,7 @@ class InFlight:
         self.pages.settle()
         take_over = self._take_over
         if take_over and take_over.is_due():
-            self._look(take_over)
+            take_over.look_later(len(self._held.numbers))
         claim = RequestClaim.of(request)
         # Never claimed (dont_filter), or downloaded by a callback with the meta of its page.
         if claim is None or not self._held.belongs_to(request, claim):
@@ -142,14 +144,6 @@ class InFlight:
         if own not in claim.fingerprints:  # redirected, with dont_filter
             claim._replace(fingerprints=(*claim.fingerprints, own)).write(request)
         return True
-
-    def _look(self, take_over: TakeOver) -> None:
-        if self._end.has_begun:
-            return
-        try:
-            take_over.take(len(self._held.numbers))
-        except (RedisError, TBloomError) as error:
-            self._errands.failed("taken over", error)
 
     def continues(self, request: Request, parent: Request) -> bool:
         """The request that a callback yields asks for its own page once more, with the same claim."""
@@ -172,7 +166,10 @@ class InFlight:
         if self._take_over and self._take_over.given_up:
             message = "%d requests were given up, because several crawlers have died of each; the next link to one is new"
             logger.warning(message, self._take_over.given_up)
-        await self.pages.finish()
+        await self.pages.stored()
+        for _ in range(2):  # what is on its way comes first
+            await self._calls.run(lambda: None)
+            self.pages.settle()
         await self._calls.run(lambda: None)
 
     def is_idle(self) -> bool:
@@ -180,16 +177,22 @@ class InFlight:
         engine = self._crawler.engine
         if engine is None or not engine.spider_is_idle():
             return True  # another handler of the signal has found something to do
+        self._calls.now(lambda: None)  # what is on its way comes first
         self.pages.settle()
         self.pages.release(self.pages.left())
+        self._calls.now(lambda: None)
         try:
             # A process that shares the queue has lost what is left of it.
-            self._calls.now(lambda: None)  # what was posted comes first
             if self._held.handed_over:
                 self._held.handed_over = False
                 self._seen.end_session()
             take_over = self._take_over
-            return not take_over or (not take_over.take() and take_over.are_all_alive())
+            if take_over is None:
+                return True
+            if take_over.is_looking():
+                return False
+            texts = self._calls.now(take_over.look)
+            return not take_over.take(texts) and take_over.are_all_alive()
         except (RedisError, TBloomError) as error:
             self._errands.failed("looked for", error)
             return not self._end.has_begun
@@ -255,7 +258,8 @@ class InFlight:
     def _schedule(self, request: Request, note: Note) -> None:
         """Schedules a request that was taken over, and so is claimed already."""
         engine = self._crawler.engine
-        assert engine is not None  # noqa: S101 - the crawl is running
+        if engine is None or engine.spider is None:  # closed: the next crawl takes it over
+            return
         self._held.add(request, note.fingerprints, queued=True, deaths=note.deaths)
         self._taken = request
         try:

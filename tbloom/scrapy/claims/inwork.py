@@ -13,6 +13,7 @@ from tbloom.scrapy.crawler import count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from concurrent.futures import Future
 
     from scrapy import Request
     from scrapy.crawler import Crawler
@@ -43,6 +44,7 @@ class PagesInWork:
         #: The claims on pages that are processed, but for their items.
         self._done: dict[str, RequestClaim] = {}
         self._unstored = UnstoredItems(crawler)
+        self._marking: Future[object] | None = None
 
     def begin(self, claim: RequestClaim, request: Request) -> None:
         """Scrapy processes the request."""
@@ -76,10 +78,9 @@ class PagesInWork:
             for item in items:
                 del self._held.numbers[item.hex()]
 
-    async def finish(self) -> None:
-        """Returns once the feeds are stored, and what can be marked is on its way."""
+    async def stored(self) -> None:
+        """Returns once the feeds are stored."""
         await self._unstored.closed()
-        self.settle()
 
     def ended(self, request: Request, *, well: bool) -> None:
         """The request's callback has ended, or a pipeline has failed with an item of its page.
@@ -129,7 +130,9 @@ class PagesInWork:
         self._mark()
 
     def _mark(self) -> None:
-        """Marks the pages whose items are stored."""
+        """Marks the pages whose items are stored; those that come while a call is on its way go in the next one."""
+        if self._marking and not self._marking.done():
+            return
         try:
             stored, lost = self._unstored.take(self._done)
         except OSError as error:  # a full disk: they are left to the next crawl
@@ -147,5 +150,6 @@ class PagesInWork:
             self.forget(claim)
         if items:
             commit, pages = partial(self._seen.commit_many, items), len(stored)
-            then = partial(count, self._crawler, "tbloom/done", pages)
-            self._errands.later("marked", commit, then)
+            self._marking = self._errands.later(
+                "marked", commit, lambda _: count(self._crawler, "tbloom/done", pages)
+            )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tbloom.scrapy.claims.requests import Note, prefix
@@ -11,11 +12,13 @@ from tbloom.scrapy.crawler import count, spider_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from concurrent.futures import Future
 
     from scrapy import Request
     from scrapy.crawler import Crawler
 
     from tbloom import TimeBloom
+    from tbloom.scrapy.claims.errands import Errands
 
 logger = logging.getLogger(__name__)
 
@@ -34,10 +37,13 @@ class TakeOver:
         self,
         crawler: Crawler,
         seen: TimeBloom,
+        errands: Errands,
         schedule: Callable[[Request, Note], None],
     ) -> None:
         self._crawler, self._seen, self._schedule = crawler, seen, schedule
+        self._errands = errands
         self._next_look = 0.0
+        self._looking: Future[list[str]] | None = None
         self._has_said = False
         #: Number of requests that were given up.
         self.given_up = 0
@@ -48,11 +54,26 @@ class TakeOver:
         """It is time for a look."""
         return time.monotonic() > self._next_look
 
-    def take(self, waiting: int = 0) -> bool:
-        """Takes over a batch, and returns True if there was any. ``waiting`` requests wait here already."""
+    def look(self) -> list[str]:
+        """The notes of a batch of requests, which are this session's now."""
+        return self._seen.take_over(_BATCH, prefix(spider_of(self._crawler)))
+
+    def look_later(self, waiting: int) -> None:
+        """Takes over a batch, while the event loop goes on; ``waiting`` requests wait here already."""
+        self._next_look = time.monotonic() + _LOOK_SECONDS
+        self._looking = self._errands.later(
+            "taken over", self.look, lambda texts: self.take(texts, waiting)
+        )
+
+    def is_looking(self) -> bool:
+        """A look is on its way, or its requests are not scheduled yet."""
+        look = self._looking
+        return look is not None and not (look.done() and look.exception())
+
+    def take(self, texts: list[str], waiting: int = 0) -> bool:
+        """Schedules the requests of the notes, and returns True if there were any."""
         spider = spider_of(self._crawler)
-        self._silent = None
-        texts = self._seen.take_over(_BATCH, prefix(spider))
+        self._silent = self._looking = None
         looks_at_once = len(texts) == _BATCH and waiting < _ENOUGH
         pause = 0.0 if looks_at_once else min(_LOOK_SECONDS, self._seen.session_ttl / 4)
         self._next_look = time.monotonic() + pause
@@ -60,7 +81,9 @@ class TakeOver:
         if taken:
             items = [bytes.fromhex(note.fingerprints[0]) for note, _ in taken]
             again = [note.text(spider) for note, _ in taken]
-            self._seen.claim_many(items, notes=again, previous_owner=self._seen.session)
+            owner = self._seen.session
+            renew = partial(self._seen.claim_many, items, notes=again, previous_owner=owner)
+            self._errands.later("noted", renew)
             logger.info("took over %d requests of crawlers that have ended", len(taken))
         for note, request in taken:
             count(self._crawler, "tbloom/taken_over")

@@ -273,6 +273,11 @@ class DupeFilter(BaseDupeFilter):
         """Ends the crawl once its feeds are stored."""
         if self._in_flight:
             await self._in_flight.finish()
+        stats = self._crawler and self._crawler.stats
+        if stats and not self._options.circuit.errors:  # don't wait for Redis once more
+            window = await self._calls.run(partial(window_stats, self.seen))
+            for name, value in window.items():
+                stats.set_value(name, value)
         self._end(reason)
 
     def _end(self, reason: str) -> None:
@@ -281,12 +286,8 @@ class DupeFilter(BaseDupeFilter):
             self._in_flight.release_all()
         self._count_errors()
         stats = self._crawler and self._crawler.stats
-        if stats:
-            if self._options.cache_hits:
-                stats.set_value("tbloom/cache_hits", self._options.cache_hits)
-            if not self._options.circuit.errors:  # don't wait for Redis once more
-                for name, value in window_stats(self.seen).items():
-                    stats.set_value(name, value)
+        if stats and self._options.cache_hits:
+            stats.set_value("tbloom/cache_hits", self._options.cache_hits)
         self._calls.close()
         self._options.close()
 
