@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +25,7 @@ from bench.serving import Cost, Server, placements
 from bench.tables import Table
 from tbloom import TimeBloom
 from tbloom.scrapy import DupeFilter
+from tbloom.scrapy.calls import Calls
 from tbloom.scrapy.dupefilter.prefetch import Prefetch
 
 #: Debian's package python3.11-doc.
@@ -47,13 +49,18 @@ def call_per_page(dupefilter: DupeFilter, pages: Pages) -> int:
         request_fingerprinter=RequestFingerprinter(),
         get_downloader_middleware=lambda _: None,
     )
-    prefetch = dupefilter._prefetch = Prefetch(crawler, dupefilter.seen, None)
-    new = 0
-    for page in pages:
-        requests = [Request(link) for link in page]
-        prefetch.ask(requests)
-        new += sum(not dupefilter.request_seen(request) for request in requests)
-    return new
+    prefetch = Prefetch(crawler, dupefilter.seen, None, Calls(in_thread=False))
+    dupefilter._prefetch = prefetch
+
+    async def ask() -> int:
+        new = 0
+        for page in pages:
+            requests = [Request(link) for link in page]
+            await prefetch.ask(requests)
+            new += sum(not dupefilter.request_seen(request) for request in requests)
+        return new
+
+    return asyncio.run(ask())
 
 
 def _tbloom(**more: Any) -> Callable[[str], DupeFilter]:

@@ -38,7 +38,7 @@ def message(wrong: dict[str, Any]) -> str:
         ({"TBLOOM_SLICES": 0}, "TBLOOM_SLICES: expected a whole number from 1"),
         ({"TBLOOM_SLICES": "many"}, "TBLOOM_SLICES: expected a whole number, got 'many'"),
         ({"TBLOOM_CAPACITY": -1}, "TBLOOM_CAPACITY: expected a whole number from 1"),
-        ({"TBLOOM_ERROR_RATE": 1}, "TBLOOM_ERROR_RATE: expected a float between 0 and 1"),
+        ({"TBLOOM_ERROR_RATE": 1}, "TBLOOM_ERROR_RATE: expected a float from 1e-15"),
         ({"TBLOOM_TIMEZONE": "Mars/Olympus"}, "TBLOOM_TIMEZONE: expected an IANA time zone"),
         ({"TBLOOM_ON_ERROR": "panic"}, "TBLOOM_ON_ERROR: expected 'raise' or 'schedule' or 'drop'"),
         ({"TBLOOM_KEY": "{a}"}, "TBLOOM_KEY: expected a str that is not empty and has no braces"),
