@@ -127,8 +127,9 @@ class Database:
 
     def _current(self) -> sqlite3.Connection:
         """The connection; a new one after a fork, and where another index has taken the place of this one."""
-        known = self._connection
-        if known is not None and (known.in_transaction or self._identity == self._identity_now()):
+        known, identity = self._connection, self._identity_now()
+        is_newest = identity == self._identity and identity is not None  # None: it was removed
+        if known is not None and (known.in_transaction or is_newest):
             return known
         if not self._is_open:  # closed while its pages were listed
             raise TBloomError(f"the page store {str(self.root)!r} is closed")

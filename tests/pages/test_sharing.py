@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from tbloom.errors import StoreLocked, TBloomError
-from tbloom.pages import Page, PageStore
+from tbloom.pages import Page, PageStore, database
 from tbloom.pages.page import fingerprint_of
 from tests.helpers.pagestores import Child, bodies, body_of, files, url
 
@@ -291,6 +291,27 @@ def test_readers_change_to_an_index_that_is_made_anew(path: Path) -> None:
             store.put(url("more"), b"more")
             assert b"more" == body_of(one, url("more")) == body_of(other, url("more"))
     assert not [fd for fd in Path("/proc/self/fd").iterdir() if str(path) in opened(fd)]
+
+
+def test_an_index_that_is_replaced_while_a_reader_opens_it(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(path)
+    connect = database._connect
+
+    def connect_slowly(file: Path, mode: str) -> Any:
+        connection = connect(file, mode)
+        if mode == "ro":
+            monkeypatch.undo()
+            PageStore.rebuild(path)
+        return connection
+
+    monkeypatch.setattr(database, "_connect", connect_slowly)
+    with PageStore(path, readonly=True) as store:
+        assert 50 == len(store)
+        with PageStore(path) as writer:
+            writer.put(url("more"), b"more")
+        assert b"more" == body_of(store, url("more"))
 
 
 def test_no_rebuild_beside_a_writer(path: Path) -> None:
