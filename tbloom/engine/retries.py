@@ -43,18 +43,19 @@ def _failure(error: exceptions.ResponseError, *, answer_lost: bool) -> Failure:
     return Failure(code, error, answer_lost and code != "WRONGTYPE")
 
 
-# After these a call is sent again: the connection failed, slots are moving to another node, or the server refuses
-# every call for a while.
+# After these a call is sent again: the connection failed, slots are moving to another node, the server is no master any
+# more, or it refuses every call for a while.
 _PASSING = (
     exceptions.ConnectionError,
     exceptions.TimeoutError,
     exceptions.AskError,  # MovedError too
     exceptions.TryAgainError,
     exceptions.ClusterError,  # ClusterDownError too
+    exceptions.ReadOnlyError,
 )
 _PASSING_CODES = re.compile("(BUSY|CLUSTERDOWN|LOADING|MASTERDOWN|NOREPLICAS|TRYAGAIN) ")
-# These last until somebody frees memory or disk space, or makes the replica a master.
-_LASTING = (exceptions.OutOfMemoryError, exceptions.ReadOnlyError)
+# These last until somebody frees memory or disk space.
+_LASTING = exceptions.OutOfMemoryError
 _LASTING_CODE = "MISCONF "
 # On a cluster after these too. RedisClusterException: no node answers, or some slots have no node. The
 # others are bugs of redis-py 8.1: another task or thread closes the connection that it uses, or slots move to a node
@@ -101,6 +102,8 @@ class Retries:
         resends: bool,
     ) -> None:
         self.replies: list[Any] = [None] * len(calls)
+        #: True: a server is no master any more, so its connections are to be closed; the address may lead to a new one.
+        self.is_demoted = False
         #: Doubled with each try.
         self.pause = _LONGEST_PAUSE / 128
         self._retry_seconds, self._is_cluster, self._resends = retry_seconds, is_cluster, resends
@@ -121,7 +124,7 @@ class Retries:
 
         Error replies become Failures. Other errors are raised once ``retry_for`` is over.
         """
-        now, again = time.monotonic(), dict[int, Call]()
+        now, again, self.is_demoted = time.monotonic(), dict[int, Call](), False
         if self._began is None:
             self._began = now
         for (place, call), reply in zip(self._waiting.items(), replies, strict=True):
@@ -129,6 +132,7 @@ class Retries:
                 self.replies[place] = reply
                 continue
             error = _unwrapped(reply)
+            self.is_demoted |= isinstance(error, exceptions.ReadOnlyError)
             if self._is_retried(error) and now < self._began + self._retry_seconds():
                 again[place] = call
                 if not isinstance(error, exceptions.ResponseError):
