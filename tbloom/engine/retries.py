@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Sequence
+from traceback import walk_tb
 from typing import Any
 
 from redis import exceptions
@@ -61,7 +62,6 @@ _LASTING_CODE = "MISCONF "
 # others are bugs of redis-py 8.1: another task or thread closes the connection that it uses, or slots move to a node
 # that it does not know yet.
 _CLUSTER_BUGS = (AttributeError, KeyError, RuntimeError)
-_RETRIED_ON_CLUSTER = (exceptions.RedisClusterException, *_CLUSTER_BUGS)
 _FINAL = (exceptions.AuthenticationError, exceptions.AuthorizationError)
 
 
@@ -78,9 +78,22 @@ def is_outage(error: Exception) -> bool:
     return is_lasting or _passes(error)
 
 
+def by_redis_py(error: BaseException) -> bool:
+    """Whether redis-py raised the error, or what it called; else it is tbloom's, a bug that no retry mends."""
+    modules = [str(frame.f_globals.get("__name__")) for frame, _ in walk_tb(error.__traceback__)]
+    packages = [module.split(".")[0] for module in modules]
+    return [package for package in packages if package in ("redis", "tbloom")][-1:] == ["redis"]
+
+
+def _is_cluster_s(error: Exception) -> bool:
+    """Whether a call is sent again after the error, on a cluster."""
+    is_bug = isinstance(error, _CLUSTER_BUGS) and by_redis_py(error)
+    return is_bug or isinstance(error, exceptions.RedisClusterException)
+
+
 def as_redis_error(error: Exception) -> Exception:
     """The error; a ConnectionError for those that ``except RedisError`` would not catch, such as RedisClusterException."""
-    if isinstance(error, _RETRIED_ON_CLUSTER):
+    if _is_cluster_s(error):
         lost = exceptions.ConnectionError(str(error))
         lost.__cause__ = error
         return lost
@@ -146,6 +159,6 @@ class Retries:
         self.pause = min(_LONGEST_PAUSE, 2 * self.pause)
 
     def _is_retried(self, error: Exception) -> bool:
-        if self._is_cluster and isinstance(error, _RETRIED_ON_CLUSTER):
+        if self._is_cluster and _is_cluster_s(error):
             return not isinstance(error, _FINAL)
         return _passes(error)
