@@ -163,7 +163,9 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
 
     def _keep_session(self) -> None:
         """Starts the thread that sends heartbeats, if it does not run."""
-        if self._heartbeat is None or not self._heartbeat.is_alive():  # after a fork it is not
+        with self._claims.own.lock:
+            if self._heartbeat and self._heartbeat.is_alive():  # after a fork it is not
+                return
             closed, send = threading.Event(), weakref.WeakMethod(self._send_heartbeat)
             self._stop_heartbeat = weakref.finalize(self, closed.set)
             arguments = (send, closed, self._beat_seconds())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -117,8 +118,8 @@ class Retries:
         self.replies: list[Any] = [None] * len(calls)
         #: True: a server is no master any more, so its connections are to be closed; the address may lead to a new one.
         self.is_demoted = False
-        #: Doubled with each try.
-        self.pause = _LONGEST_PAUSE / 128
+        #: The longest pause before the next try (s), doubled with each one.
+        self._longest = _LONGEST_PAUSE / 128
         self._retry_seconds, self._is_cluster, self._resends = retry_seconds, is_cluster, resends
         #: The calls that still want a reply, by their places.
         self._waiting = dict(enumerate(calls))
@@ -126,6 +127,11 @@ class Retries:
         self._lost = set[int]()
         #: When the first error came. (Counted from the sending on, a process that stood still meanwhile would not retry.)
         self._began: float | None = None
+
+    @property
+    def pause(self) -> float:
+        """The pause before the next try (s), by chance, so that many clients do not come back at the same moment."""
+        return random.uniform(0, self._longest)  # noqa: S311 - no secret
 
     @property
     def pending(self) -> list[Call]:
@@ -156,7 +162,7 @@ class Retries:
             else:
                 raise as_redis_error(error) if self._is_cluster else error
         self._waiting = again
-        self.pause = min(_LONGEST_PAUSE, 2 * self.pause)
+        self._longest = min(_LONGEST_PAUSE, 2 * self._longest)
 
     def _is_retried(self, error: Exception) -> bool:
         if self._is_cluster and _is_cluster_s(error):
