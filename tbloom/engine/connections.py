@@ -108,7 +108,9 @@ class KeptConnections(BeginsAnew):
                     try:
                         reply = connection.read_response(disable_decoding=True)
                     except ResponseError as error:
-                        reply = error.with_traceback(None)  # that refers to this frame, and so to the store
+                        reply = error.with_traceback(
+                            None
+                        )  # that refers to this frame, and so to the store
                     replies[len(replies)] = reply
         except BaseException:
             self.give_up(connection)
