@@ -48,7 +48,8 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
     def add(self, item: Item, within: int | None = None) -> bool:  # noqa: C901, PLR0912 - each call costs
         """True: the item is new, and remembered from now on. False: seen within the window.
 
-        With ``within``, only that number of newest slices is asked.
+        With ``within``, only that number of newest slices is asked. An item that is claimed, and not
+        yet committed, is new: ``add`` does not see claims.
         """
         usual, kept, exchange = self._usual or self._prepared(), self._kept, self._exchange
         if (
