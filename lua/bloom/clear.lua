@@ -8,7 +8,7 @@
 -- KEYS[4]    the register of parts
 -- KEYS[5]    the claims
 -- KEYS[6]    the sessions that hold claims
--- KEYS[7..]  all parts of live slices
+-- KEYS[7..]  all parts of live slices, and those of the register
 --
 -- ARGV[1]    the client's parameters
 -- ARGV[2]    the call's number in its lane; lane and number are its token

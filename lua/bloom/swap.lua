@@ -12,7 +12,8 @@
 -- KEYS[7]    its register
 -- KEYS[8]    its claims
 -- KEYS[9]    its sessions
--- KEYS[10..] all parts of live slices of the first filter; then those of the other one; then the names that these get
+-- KEYS[10..] all parts of live slices of the first filter, and those of its register; then those of live slices of the
+--            other one; then the names that these get
 --
 -- ARGV[1]    the parameters of both
 -- ARGV[2]    the call's number in its lane; lane and number are its token

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 from tbloom.bloom.config import Config
 from tbloom.bloom.hasher import by_shard, shard_of
-from tbloom.bloom.info import count_items
+from tbloom.bloom.info import count_items, entries_of
 from tbloom.bloom.layout import Layout, damaged
 from tbloom.bloom.script_calls import CONTAINS, ShardCalls, SliceCalls
 from tbloom.engine.batches import Batch
 from tbloom.engine.exchange import Exchange, ServerClock, refusal
-from tbloom.engine.flow import Flow, Status, chunks, text
+from tbloom.engine.flow import Command, Flow, Status, chunks, deliver, text
 from tbloom.engine.pending import now_ms
 from tbloom.engine.server import check_stored
 from tbloom.engine.tokens import CallTemplate, Lane
@@ -90,8 +90,16 @@ class FilterExchange(Exchange):
     def clear(self, shard: int) -> Flow[None]:
         """Forgets what a shard holds."""
         cleared = Batch([], shard)
-        yield from self.change([cleared], lambda batch: batch.known.clear(batch), store=None)
+        parts = yield from self.registered(shard)
+        yield from self.change([cleared], lambda batch: batch.known.clear(batch, parts), store=None)
         self.learn_layout(shard, "")
+
+    def registered(self, shard: int) -> Flow[list[str]]:
+        """The parts of a shard by its register: of slices too that are later than the current one, once the server's clock
+        was set back."""
+        key = self.config.keys.register(shard)
+        [register] = yield from deliver([Command(("HGETALL", key))])
+        return [*entries_of(key, register)[0]]
 
     def keep_unanswered(self, digest: bytes, lane: Lane | None, answers: str) -> None:
         """Keeps an item whose call was interrupted, or whose caller has gone; ``answers``: the answer; none if it has not

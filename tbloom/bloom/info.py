@@ -112,22 +112,25 @@ class Glance(NamedTuple):
     warnings: list[str]
 
 
+def entries_of(key: str, register: Any) -> tuple[dict[str, int], list[str]]:
+    """The parts in a register, with the times at which they are dropped (ms); and its fields that are not tbloom's."""
+    is_ours = re.compile(re.escape(key.removesuffix("parts")) + _ENTRY).fullmatch
+    contents = {text(part): text(until) for part, until in pairs(register).items()}
+    entries = {part: int(end) for part, end in contents.items() if is_ours(f"{part} {end}")}
+    return entries, [part for part in contents if part not in entries]
+
+
 def glance(config: Config, clock: ServerClock, keys: Iterable[str] = ()) -> Flow[Glance]:
     """What the registers say, and the heads of the parts in them and of the ``keys``; after ``ask_time``."""
     registers = [*map(config.keys.register, range(config.shards))]
     warnings, now = (yield from evictions(registers)), clock.now()
     parts: list[str] = []
     for key, register in zip(registers, (yield from each("HGETALL", registers)), strict=True):
-        is_ours = re.compile(re.escape(key.removesuffix("parts")) + _ENTRY).fullmatch
-        odd = []
-        for part, until in pairs(register).items():
-            if not is_ours(f"{text(part)} {text(until)}"):
-                odd.append(text(part)[:100])
-            elif int(until) > now + _SOON_MS:
-                parts.append(text(part))
+        entries, odd = entries_of(key, register)
+        parts += [part for part, until in entries.items() if until > now + _SOON_MS]
         if odd:
             warnings.append(
-                f"{key} has entries that are not tbloom's: {len(odd)}, such as {odd[0]!r}; they are removed when a "
+                f"{key} has entries that are not tbloom's: {len(odd)}, such as {odd[0][:100]!r}; they are removed when a "
                 "slice begins or grows"
             )
     keys = list(dict.fromkeys([*parts, *keys]))

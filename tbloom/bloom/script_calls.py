@@ -223,8 +223,8 @@ class SliceCalls:
         """The keys that a call compares with what the client knows: the shard's parameters and its layout."""
         return self.config.keys.config(batch.shard), self.config.keys.layout(batch.shard)
 
-    def clear(self, batch: Batch) -> ScriptCall:
-        """``lua/bloom/clear.lua``; the batch has a token, and no items."""
+    def clear(self, batch: Batch, registered: list[str]) -> ScriptCall:
+        """``lua/bloom/clear.lua``; the batch has a token, and no items. ``registered``: the parts of the register."""
         keys, shard = self.config.keys, self.shard(batch.shard)
         assert batch.token is not None  # noqa: S101 - the exchange has given it one
         return ScriptCall(
@@ -236,7 +236,7 @@ class SliceCalls:
                 keys.register(batch.shard),
                 keys.claims(batch.shard),
                 keys.sessions(batch.shard),
-                *shard.parts(len(self.labels)).keys,
+                *dict.fromkeys([*shard.parts(len(self.labels)).keys, *registered]),
             ),
             (
                 self.config.stored,

@@ -46,19 +46,26 @@ def swap(exchange: FilterExchange, name: str) -> Flow[None]:
             (other if of_other else exchange).learn_layout(0, text(payload))
         return status in (Status.OK, Status.STRAY)
 
+    registered = yield from exchange.registered(0)
     yield from exchange.change(
-        [Batch([])], lambda batch: _call(exchange, other, batch), store=None, accept=accept
+        [Batch([])],
+        lambda batch: _call(exchange, other, batch, registered),
+        store=None,
+        accept=accept,
     )
     exchange.learn_layout(0, "")
     yield from fingerprinter.move(other.config.keys.fingerprinter(), config.keys.fingerprinter())
 
 
-def _call(exchange: FilterExchange, other: FilterExchange, batch: Batch) -> ScriptCall:
+def _call(
+    exchange: FilterExchange, other: FilterExchange, batch: Batch, registered: list[str]
+) -> ScriptCall:
     """``lua/bloom/swap.lua``."""
     old, new = exchange.current_calls(), other.current_calls()
     assert batch.token is not None  # noqa: S101 - the exchange has given it one
     window = len(old.labels)
-    parts, new_parts = old.shard(0).parts(window).keys, new.shard(0).parts(window).keys
+    parts = [*dict.fromkeys([*old.shard(0).parts(window).keys, *registered])]
+    new_parts = new.shard(0).parts(window).keys
     layout = new.layout(0)
     config_key, *others = _own(old.config)
     return ScriptCall(

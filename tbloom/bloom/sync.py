@@ -48,7 +48,8 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
     def add(self, item: Item, within: int | None = None) -> bool:  # noqa: C901, PLR0912 - each call costs
         """True: the item is new, and remembered from now on. False: seen within the window.
 
-        With ``within``, only that number of newest slices is asked.
+        With ``within``, only that number of newest slices is asked. An item that is claimed, and not
+        yet committed, is new: ``add`` does not see claims.
         """
         usual, kept, exchange = self._usual or self._prepared(), self._kept, self._exchange
         if (
@@ -163,7 +164,9 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
 
     def _keep_session(self) -> None:
         """Starts the thread that sends heartbeats, if it does not run."""
-        if self._heartbeat is None or not self._heartbeat.is_alive():  # after a fork it is not
+        with self._claims.own.lock:
+            if self._heartbeat and self._heartbeat.is_alive():  # after a fork it is not
+                return
             closed, send = threading.Event(), weakref.WeakMethod(self._send_heartbeat)
             self._stop_heartbeat = weakref.finalize(self, closed.set)
             arguments = (send, closed, self._beat_seconds())

@@ -33,7 +33,8 @@ class Verbs(Base[Client]):
     def add(self, item: Item, within: int | None = None) -> Flow[bool]:
         """True: the item is new, and remembered from now on. False: seen within the window.
 
-        With ``within``, only that number of newest slices is asked.
+        With ``within``, only that number of newest slices is asked. An item that is claimed, and not
+        yet committed, is new: ``add`` does not see claims.
         """
         within = check_within(within, self.config.slices)
         return self._agreed(self._add_one, digest(item), within)

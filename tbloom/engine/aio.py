@@ -99,14 +99,17 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
         else:
             return replies
         retries = self._retries(calls)
-        retries.take(replies)
         tasks = self._tasks
         if tasks is not None and tasks.loop is get_running_loop():
             tasks.go_on()
-        while retries.pending:
+        while True:
+            retries.take(replies)
+            if retries.is_demoted:
+                await self._connections.close_free()
+            if not retries.pending:
+                return retries.replies
             await sleep(retries.pause)
-            retries.take(await self._send_once(retries.pending))
-        return retries.replies
+            replies = await self._send_once(retries.pending)
 
     async def _send_once(self, calls: Sequence[Call]) -> Sequence[Any]:
         """Sends the calls once; the reply, or redis-py's error, to each."""

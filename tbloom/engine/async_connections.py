@@ -128,6 +128,13 @@ class AsyncConnections:
         _, free = self.of_loop()
         await _close(free)
 
+    async def close_free(self) -> None:
+        """Closes the free connections, the pool's too."""
+        _, free = self.of_loop()
+        await _close(free)
+        if self._pool is not None:  # a cluster's client has none
+            await self._pool.disconnect(inuse_connections=False)
+
 
 async def _close(connections: deque[Any]) -> None:
     while connections:

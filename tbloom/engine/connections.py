@@ -21,6 +21,7 @@ from redis.client import NEVER_DECODE
 
 from tbloom.engine.flow import Call, Command, chunks
 from tbloom.engine.forks import BeginsAnew
+from tbloom.engine.retries import by_redis_py
 
 #: The option of commands whose replies are bytes, whatever the client's ``decode_responses`` is: another program may have
 #: written what is no text.
@@ -107,7 +108,9 @@ class KeptConnections(BeginsAnew):
                     try:
                         reply = connection.read_response(disable_decoding=True)
                     except ResponseError as error:
-                        reply = error
+                        reply = error.with_traceback(
+                            None
+                        )  # that refers to this frame, and so to the store
                     replies[len(replies)] = reply
         except BaseException:
             self.give_up(connection)
@@ -136,7 +139,7 @@ def as_disconnected(error: BaseException) -> BaseException:
     """The error; redis-py's for that of a socket, and of a connection whose pool another thread has disconnected."""
     if isinstance(error, TimeoutError | asyncio.TimeoutError):  # two until Python 3.11
         return RedisTimeoutError("no reply in time")
-    if isinstance(error, AttributeError | OSError):
+    if isinstance(error, OSError) or (isinstance(error, AttributeError) and by_redis_py(error)):
         return RedisConnectionError(f"disconnected while in use ({error})")
     return error
 

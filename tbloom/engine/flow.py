@@ -18,6 +18,8 @@ from tbloom.engine.scripts import Script
 from tbloom.errors import ServerTooOld
 
 OLDEST_SERVER = (6, 2)
+#: What a server says to a user whose rights do not do.
+_DENIED = re.compile("no permissions to|user executing the script can't", re.IGNORECASE)
 #: The calls that a flow yields at once, at most.
 CALLS_AT_ONCE = 32
 
@@ -198,6 +200,11 @@ def text(reply: str | bytes) -> str:
 def _raise(call: Call, failure: Failure) -> Flow[None]:
     """Raises the server's error, or one that names its cause."""
     error = failure.error
+    if _DENIED.search(str(error)):
+        where = (
+            "SECURITY.md has all rights that are needed; the server's ACL LOG says which one is not"
+        )
+        raise type(error)(f"{error} ({where})") from error
     if failure.code == "WRONGTYPE":
         keys = call.keys if isinstance(call, ScriptCall) else call.words[1:2]
         types = yield [Command(("TYPE", key)) for key in keys]

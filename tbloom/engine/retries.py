@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 import re
 import time
 from collections.abc import Callable, Sequence
+from traceback import walk_tb
 from typing import Any
 
 from redis import exceptions
@@ -43,24 +45,24 @@ def _failure(error: exceptions.ResponseError, *, answer_lost: bool) -> Failure:
     return Failure(code, error, answer_lost and code != "WRONGTYPE")
 
 
-# After these a call is sent again: the connection failed, slots are moving to another node, or the server refuses
-# every call for a while.
+# After these a call is sent again: the connection failed, slots are moving to another node, the server is no master any
+# more, or it refuses every call for a while.
 _PASSING = (
     exceptions.ConnectionError,
     exceptions.TimeoutError,
     exceptions.AskError,  # MovedError too
     exceptions.TryAgainError,
     exceptions.ClusterError,  # ClusterDownError too
+    exceptions.ReadOnlyError,
 )
 _PASSING_CODES = re.compile("(BUSY|CLUSTERDOWN|LOADING|MASTERDOWN|NOREPLICAS|TRYAGAIN) ")
-# These last until somebody frees memory or disk space, or makes the replica a master.
-_LASTING = (exceptions.OutOfMemoryError, exceptions.ReadOnlyError)
+# These last until somebody frees memory or disk space.
+_LASTING = exceptions.OutOfMemoryError
 _LASTING_CODE = "MISCONF "
 # On a cluster after these too. RedisClusterException: no node answers, or some slots have no node. The
 # others are bugs of redis-py 8.1: another task or thread closes the connection that it uses, or slots move to a node
 # that it does not know yet.
 _CLUSTER_BUGS = (AttributeError, KeyError, RuntimeError)
-_RETRIED_ON_CLUSTER = (exceptions.RedisClusterException, *_CLUSTER_BUGS)
 _FINAL = (exceptions.AuthenticationError, exceptions.AuthorizationError)
 
 
@@ -77,9 +79,22 @@ def is_outage(error: Exception) -> bool:
     return is_lasting or _passes(error)
 
 
+def by_redis_py(error: BaseException) -> bool:
+    """Whether redis-py raised the error, or what it called; else it is tbloom's, a bug that no retry mends."""
+    modules = [str(frame.f_globals.get("__name__")) for frame, _ in walk_tb(error.__traceback__)]
+    packages = [module.split(".")[0] for module in modules]
+    return [package for package in packages if package in ("redis", "tbloom")][-1:] == ["redis"]
+
+
+def _is_cluster_s(error: Exception) -> bool:
+    """Whether a call is sent again after the error, on a cluster."""
+    is_bug = isinstance(error, _CLUSTER_BUGS) and by_redis_py(error)
+    return is_bug or isinstance(error, exceptions.RedisClusterException)
+
+
 def as_redis_error(error: Exception) -> Exception:
     """The error; a ConnectionError for those that ``except RedisError`` would not catch, such as RedisClusterException."""
-    if isinstance(error, _RETRIED_ON_CLUSTER):
+    if _is_cluster_s(error):
         lost = exceptions.ConnectionError(str(error))
         lost.__cause__ = error
         return lost
@@ -101,8 +116,10 @@ class Retries:
         resends: bool,
     ) -> None:
         self.replies: list[Any] = [None] * len(calls)
-        #: Doubled with each try.
-        self.pause = _LONGEST_PAUSE / 128
+        #: True: a server is no master any more, so its connections are to be closed; the address may lead to a new one.
+        self.is_demoted = False
+        #: The longest pause before the next try (s), doubled with each one.
+        self._longest = _LONGEST_PAUSE / 128
         self._retry_seconds, self._is_cluster, self._resends = retry_seconds, is_cluster, resends
         #: The calls that still want a reply, by their places.
         self._waiting = dict(enumerate(calls))
@@ -110,6 +127,11 @@ class Retries:
         self._lost = set[int]()
         #: When the first error came. (Counted from the sending on, a process that stood still meanwhile would not retry.)
         self._began: float | None = None
+
+    @property
+    def pause(self) -> float:
+        """The pause before the next try (s), by chance, so that many clients do not come back at the same moment."""
+        return random.uniform(0, self._longest)  # noqa: S311 - no secret
 
     @property
     def pending(self) -> list[Call]:
@@ -121,7 +143,7 @@ class Retries:
 
         Error replies become Failures. Other errors are raised once ``retry_for`` is over.
         """
-        now, again = time.monotonic(), dict[int, Call]()
+        now, again, self.is_demoted = time.monotonic(), dict[int, Call](), False
         if self._began is None:
             self._began = now
         for (place, call), reply in zip(self._waiting.items(), replies, strict=True):
@@ -129,6 +151,7 @@ class Retries:
                 self.replies[place] = reply
                 continue
             error = _unwrapped(reply)
+            self.is_demoted |= isinstance(error, exceptions.ReadOnlyError)
             if self._is_retried(error) and now < self._began + self._retry_seconds():
                 again[place] = call
                 if not isinstance(error, exceptions.ResponseError):
@@ -139,9 +162,9 @@ class Retries:
             else:
                 raise as_redis_error(error) if self._is_cluster else error
         self._waiting = again
-        self.pause = min(_LONGEST_PAUSE, 2 * self.pause)
+        self._longest = min(_LONGEST_PAUSE, 2 * self._longest)
 
     def _is_retried(self, error: Exception) -> bool:
-        if self._is_cluster and isinstance(error, _RETRIED_ON_CLUSTER):
+        if self._is_cluster and _is_cluster_s(error):
             return not isinstance(error, _FINAL)
         return _passes(error)

@@ -84,11 +84,16 @@ class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
         else:
             return replies
         retries = self._retries(calls)
-        retries.take(replies)
-        while retries.pending:
+        while True:
+            retries.take(replies)
+            if retries.is_demoted:
+                if self._kept is not None:
+                    self._kept.let_go()
+                self._close_free()
+            if not retries.pending:
+                return retries.replies
             sleep(retries.pause)
-            retries.take(self._send_once(retries.pending))
-        return retries.replies
+            replies = self._send_once(retries.pending)
 
     def _send_once(self, calls: Sequence[Call]) -> Sequence[Any]:
         """Sends the calls once; the reply, or redis-py's error, to each."""
@@ -102,7 +107,8 @@ class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
                 replies.update(zip(places, self._execute(turn), strict=True))
         except BaseException as error:
             if not isinstance(error, redis.RedisError):
-                self._drop_replies()
+                # An interrupt: redis-py has given a connection back whose reply is still to come, for the next call.
+                self._close_free()
             if not isinstance(error, Exception):
                 raise
             lost = as_disconnected(error)  # Retries raises what is not retried
@@ -122,8 +128,8 @@ class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
             replies: Sequence[Any] = pipeline.execute(raise_on_error=False)
             return replies
 
-    def _drop_replies(self) -> None:
-        """After an interrupt: redis-py has given a connection back whose reply is still to come, for the next call."""
+    def _close_free(self) -> None:
+        """Closes the connections that are free in redis-py's pools."""
         client = self.client
         nodes: list[Any] = [client]
         if isinstance(client, redis.RedisCluster):

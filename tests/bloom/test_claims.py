@@ -227,6 +227,15 @@ def test_a_forked_process_is_another_session(url: str, name: str) -> None:
         assert SEEN is not seen.claim("a")
 
 
+async def test_an_add_does_not_see_claims(make: Any) -> None:
+    """As the docstrings of both say."""
+    ours, theirs = make(), make()
+    assert NEW is await ours.claim("a")
+    assert await theirs.add("a")
+    await ours.commit("a")
+    assert SEEN is await theirs.claim("a")
+
+
 async def test_clear_forgets_claims_too(make: Any, client: redis.Redis, name: str) -> None:
     ours, theirs = make(), make()
     await ours.claim("a")

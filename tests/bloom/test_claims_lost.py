@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+import threading
 from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
@@ -155,6 +158,24 @@ def test_the_heartbeat_stops_with_its_object(url: str, name: str) -> None:
     del seen
     heartbeat.join(10)
     assert not heartbeat.is_alive()
+
+
+def test_threads_that_make_their_first_claims_at_once_start_one_heartbeat(
+    url: str, name: str
+) -> None:
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)  # threads take turns as often as they can
+    try:
+        with ThreadPoolExecutor(8) as threads:
+            for turn in range(20):
+                with sync(url, f"{name}:{turn}") as seen:
+                    assert 1 == [*threads.map(seen.claim, ["a"] * 8)].count(NEW)
+                    names = [thread.name for thread in threading.enumerate()]
+                    assert 1 == sum(thread.endswith("(run_in_thread)") for thread in names)
+                    heartbeat = seen._heartbeat
+                heartbeat.join()
+    finally:
+        sys.setswitchinterval(interval)
 
 
 def test_a_claim_that_the_caller_assumed_new_stays_claimed(

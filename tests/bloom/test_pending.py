@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -11,7 +13,14 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import ConfigMismatch, DistinctCounter, ExactFilter, TBloomError, TimeBloom
+from tbloom import (
+    AsyncTimeBloom,
+    ConfigMismatch,
+    DistinctCounter,
+    ExactFilter,
+    TBloomError,
+    TimeBloom,
+)
 from tbloom.bloom.hasher import digest
 from tbloom.engine import exchange as engine_exchange
 from tbloom.engine import pending
@@ -453,3 +462,42 @@ def test_a_lost_call_is_sent_again_with_its_own_slices(clockwork: Any, name: str
         lost.close()
         assert ours.add("a", within=1)
         assert not ours.add("b")
+
+
+async def test_what_is_cancelled_after_a_swap_with_a_filter_that_was_begun_first_is_new(
+    url: str, name: str
+) -> None:
+    """Its generation is the older one."""
+    with (
+        TimeBloom.from_url(url, f"{{{name}}}:new", shards=1) as built,
+        TimeBloom.from_url(url, name, shards=1) as live,
+    ):
+        built.add("built")
+        live.add("live")
+        async with AsyncTimeBloom.from_url(url, name, shards=1) as seen:
+            assert not await seen.add("live")
+            live.swap(built.name)
+            items = [f"item {i}" for i in range(200)]
+            for item in items:
+                task = asyncio.create_task(seen.add(item))
+                await asyncio.sleep(random.choice([0, 0, 1e-4, 3e-4]))
+                task.cancel()
+                [answer] = await asyncio.gather(task, return_exceptions=True)
+                assert answer is True or await seen.add(item)
+            assert not any(await seen.add_many(items))
+
+
+@both
+def test_a_lost_answer_after_a_clear_under_a_clock_that_was_set_back_is_fetched(
+    clockwork: Any, name: str, store: Any
+) -> None:
+    """The generation that begins then is the earlier one, by the clock."""
+    clockwork.set("2019-06-03 12:00:00")
+    with losing(store, clockwork.server.url, name) as (seen, lose):
+        clockwork.set("2019-06-03 11:00:00")
+        store.from_url(clockwork.server.url, name).clear()
+        assert seen.add("before")
+        lose(seen.add, "a")
+        lose(seen.add_many, ["b", "c"])
+        assert [True] * 3 == [seen.add(item) for item in "abc"]
+        assert [False] * 3 == [seen.add(item) for item in "abc"]

@@ -91,7 +91,7 @@ async def test_a_replica_changes_nothing_until_it_is_the_master(
     await account.offer_async(opened(url=server.url), names(1000, "before"))
     with servers.replica(binary, server) as client:
         url = f"redis://127.0.0.1:{client.connection_pool.connection_kwargs['port']}"
-        seen, before = opened(url=url), contents(url)
+        seen, before = opened(url=url, retry_for=0.1), contents(url)
         for _ in range(3):
             with pytest.raises(ReadOnlyError):
                 await seen.add_many(names(size))

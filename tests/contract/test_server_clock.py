@@ -193,6 +193,29 @@ def test_a_slice_that_grows_while_the_clock_is_back_leaves_later_ones_as_they_ar
         assert not any(seen.add_many(later + names(300)))
 
 
+@pytest.mark.parametrize("how", ["clear", "clear of 3 shards", "swap"])
+def test_what_is_forgotten_while_the_clock_is_back_includes_later_slices(
+    jumps: Jumps, name: str, how: str
+) -> None:
+    """Also their further parts. When the clock is right again, nothing of them is seen."""
+    parameters = THREE_DAYS | {"capacity": 1000, "shards": 3 if "3" in how else 1}
+    items = names(3000, "of the later slice")
+    with TimeBloom.from_url(jumps.url, name, **parameters) as seen:
+        jumps.to("5 00:10")
+        assert all(seen.add_many(items))
+        jumps.to("3 23:50")
+        if how == "swap":
+            with TimeBloom.from_url(jumps.url, f"{{{name}}}:new", **parameters) as other:
+                other.add("kept")
+            seen.swap(f"{{{name}}}:new")
+        else:
+            seen.clear()
+        jumps.to("5 00:10")
+        assert [how == "swap"] == seen.contains_many(["kept"])
+        assert not any(seen.contains_many(items))
+        assert all(seen.add_many(items))
+
+
 @pytest.mark.parametrize("shards", [1, 3])
 def test_reconfigure_is_refused_while_a_later_slice_exists(
     jumps: Jumps, name: str, shards: int

@@ -249,7 +249,8 @@ async def test_a_replica_counts_and_changes_nothing(
     await make_counter("few", url=server.url).add_many(before[:100])
     with servers.replica(binary, server) as client:
         url = f"redis://127.0.0.1:{client.connection_pool.connection_kwargs['port']}"
-        one, few, held = make_counter("one", url=url), make_counter("few", url=url), contents(url)
+        one, few = [make_counter(counter, url=url, retry_for=0.1) for counter in ("one", "few")]
+        held = contents(url)
         for members in (before[100:101], before[100:400]):
             with pytest.raises(ReadOnlyError):
                 await few.add_many(members)

@@ -326,6 +326,21 @@ async def test_a_cluster_that_is_not_there_is_redis_pys_error(
             await getattr(seen, verb)(items)
 
 
+async def test_an_error_of_our_own_code_is_raised_as_it_is(
+    make: Make, cluster: servers.Cluster, url: str
+) -> None:
+    """At once, and not as an outage."""
+
+    def broken() -> Any:
+        yield ["what is no call"]
+
+    for address in (url, cluster.url):
+        seen = make(url=address)
+        assert await seen.add("a")
+        with pytest.raises(AttributeError, match="'str' object has no attribute"):
+            await seen.run(broken())
+
+
 @pytest.mark.parametrize("ours", [TimeBloom, ExactFilter, DistinctCounter])
 def test_a_cluster_that_no_client_reaches_is_redis_pys_error(ours: Any) -> None:
     """At once, because redis-py asks for the nodes when a client is made."""

@@ -332,6 +332,13 @@ async def test_a_call_whose_first_try_took_longer_than_retry_for_is_sent_again(
         assert proxy.struck == {Fault.LOSE: 1}
 
 
+def test_clients_that_lose_a_server_do_not_come_back_at_the_same_moment(name: str) -> None:
+    seen = TimeBloom.from_url("redis://127.0.0.1:1", name)
+    pauses = [seen._retries([]).pause for _ in range(500)]
+    assert 400 < len({*pauses})
+    assert 0 <= min(pauses) < max(pauses) <= 1
+
+
 @needs_fork
 @needs_kept
 def test_a_child_that_is_forked_while_a_thread_opens_a_connection(url: str, name: str) -> None:

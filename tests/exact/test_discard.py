@@ -174,7 +174,7 @@ def test_a_server_that_refuses_writes_forgets_nothing(
         with servers.replica(binary, server) as replica:
             port = replica.connection_pool.connection_kwargs["port"]
             with (
-                ExactFilter.from_url(f"redis://127.0.0.1:{port}", name) as copy,
+                ExactFilter.from_url(f"redis://127.0.0.1:{port}", name, retry_for=0.1) as copy,
                 pytest.raises(ReadOnlyError),
             ):
                 copy.discard("item 0")

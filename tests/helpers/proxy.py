@@ -56,9 +56,7 @@ class Proxy:
     def __init__(
         self, url: str, choose: Callable[[int], Fault | None], *, late: float = 0.5
     ) -> None:
-        self._target_url = url
-        target = urlsplit(url)
-        self._target = (target.hostname or "127.0.0.1", target.port or 6379)
+        self.lead_to(url)
         self._choose = choose
         self._late = late
         self._lock = threading.Lock()
@@ -83,6 +81,12 @@ class Proxy:
         self.url = f"redis://127.0.0.1:{self.port}/0"
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
         return self
+
+    def lead_to(self, url: str) -> None:
+        """Forwards the connections from now on to another server."""
+        target = urlsplit(url)
+        self._target_url = url
+        self._target = (target.hostname or "127.0.0.1", target.port or 6379)
 
     def __exit__(self, *_: object) -> None:
         self._server.shutdown()

@@ -44,7 +44,8 @@ class Session:
         self.shards: set[int] = set()
         #: The number of the next call of ``claim``, and those of the running ones.
         self._next, self._running = 0, set[str]()
-        self._lock = RLock()
+        #: For what the threads of the process do one after another.
+        self.lock = RLock()
 
     @property
     def is_busy(self) -> bool:
@@ -74,7 +75,7 @@ class Session:
 
         Once it has ended, the server may refuse late copies of it.
         """
-        with self._lock:
+        with self.lock:
             number = self._next_number
             self._next += 1
             self._running.add(number)
@@ -84,7 +85,7 @@ class Session:
             self.give_up(digests, number)
             raise
         finally:
-            with self._lock:
+            with self.lock:
                 self._running.discard(number)
 
     def reserve(self, digests: Iterable[bytes], number: str, *, handed_over: bool) -> list[bytes]:
@@ -103,7 +104,7 @@ class Session:
     @property
     def least(self) -> str:
         """The least number that a claim may have from now on."""
-        with self._lock:
+        with self.lock:
             return min(self._running, default=self._next_number)
 
     @property

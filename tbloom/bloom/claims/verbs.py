@@ -26,7 +26,8 @@ class ClaimVerbs(Verbs[Client]):
 
         ``Claim.NEW``: you work on it; ``commit`` or ``release`` it in the end. ``Claim.SEEN``: it was
         committed, or added, within the window. ``Claim.BUSY``: a living session has claimed it,
-        perhaps another thread of yours.
+        perhaps another thread of yours. An item is new once where all processes claim it: ``add`` does
+        not see claims, and answers that a claimed item is new.
 
         A process that claims items sends heartbeats from a thread of its own, or a task of its event loop. After
         ``session_ttl`` seconds without one, other processes may claim its items. A ``note`` (at most 65,536
