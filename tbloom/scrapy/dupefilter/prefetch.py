@@ -117,7 +117,3 @@ class Prefetch:
         if offsite is None or request.meta.get("allow_offsite"):
             return True
         return offsite.should_follow(request, spider_of(self._crawler))  # else that one drops it
-
-
-#: By crawl, because Scrapy makes the middleware apart from the dupefilter.
-prefetches: WeakKeyDictionary[Crawler, Prefetch] = WeakKeyDictionary()
