@@ -24,7 +24,11 @@ def without_secrets(url: object) -> str:
     """What may be shown of a URL: scheme, host, port and database."""
     if not isinstance(url, str):
         return type(url).__name__
-    # Without a scheme, it may be anything: a password alone, too.
+    if re.fullmatch(
+        r"(localhost|[0-9]+(\.[0-9]+){3}):[0-9]{1,5}", url
+    ):  # only the scheme is missing
+        return url
+    # Any other without a scheme may be a password alone.
     if (match := _URL.fullmatch(url)) and match[1]:
         return f"{match[1]}{'***@' if match['user'] else ''}{match['place']}"
     scheme = re.match(r"[a-z]+(\+cluster)?://", url)

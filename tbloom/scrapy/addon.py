@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+from scrapy.exceptions import NotConfigured
 from scrapy.utils.misc import load_object
 from scrapy.utils.python import global_object_name
 
+from tbloom.errors import ConfigError
 from tbloom.scrapy.claims.middleware import DownloaderMiddleware, SpiderMiddleware
 from tbloom.scrapy.dupefilter.batches import BatchMiddleware
 from tbloom.scrapy.dupefilter.dupefilter import DupeFilter
@@ -15,6 +17,7 @@ from tbloom.scrapy.options import shadow_setting
 from tbloom.scrapy.settings import MARK, MARKS_DONE
 
 if TYPE_CHECKING:
+    from scrapy.crawler import Crawler
     from scrapy.settings import BaseSettings
 
 logger = logging.getLogger(__name__)
@@ -22,22 +25,28 @@ logger = logging.getLogger(__name__)
 _SCRAPY_REDIS, _OURS = "scrapy_redis.scheduler.Scheduler", "tbloom.scrapy.scheduler.Scheduler"
 
 
+def from_crawler(crawler: Crawler) -> Addon:
+    """Scrapy calls this where ADDONS names this module in place of the class."""
+    raise ConfigError("ADDONS", crawler.settings.getdict("ADDONS"), "'tbloom.scrapy.Addon'")
+
+
 class Addon:
     """``ADDONS = {"tbloom.scrapy.Addon": 500}`` makes tbloom the duplicate filter."""
 
     def update_settings(self, settings: BaseSettings) -> None:
         """Scrapy calls this before the crawl. The project's own settings stay as they are, except
-        that with TBLOOM_SHADOW tbloom's dupefilter calls the project's."""
+        that with TBLOOM_SHADOW tbloom's dupefilter calls the project's.
+
+        :raises NotConfigured: if the project has another dupefilter; Scrapy logs it, and goes on without the add-on.
+        """
         settings.set("DUPEFILTER_CLASS", DupeFilter, priority="addon")
         chosen = settings.get("DUPEFILTER_CLASS")
         shadow = shadow_setting(settings)
         if shadow:
             _set_shadow(settings, chosen)
         elif not issubclass(load_object(chosen), DupeFilter):
-            logger.warning(
-                "tbloom's add-on changes nothing: the project sets DUPEFILTER_CLASS to %r", chosen
-            )
-            return
+            message = f"the project sets DUPEFILTER_CLASS to {chosen!r}; without it, tbloom filters"
+            raise NotConfigured(message)
         if global_object_name(load_object(settings["SCHEDULER"])) == _SCRAPY_REDIS:
             priority = settings.getpriority("SCHEDULER") or 0
             settings.set("SCHEDULER", _OURS, priority)

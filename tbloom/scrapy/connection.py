@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -17,6 +18,9 @@ from tbloom.engine.urls import SOCKET_TIMEOUT, parse_url
 from tbloom.engine.urls import make_client as client_of
 from tbloom.errors import ConfigError, TBloomError
 from tbloom.scrapy.settings import Setting, naming_settings
+
+# As Scrapy has it for other libraries. At each start redis-py's DEBUG says that the server knows no maintenance notifications.
+logging.getLogger("redis.connection").setLevel(logging.INFO)
 
 #: What a client raises where a parameter has a wrong name or value.
 _WRONG = (TypeError, ValueError, AttributeError, LookupError, ImportError, NameError, OverflowError)

@@ -21,6 +21,7 @@ import scrapy
 from scrapy.crawler import CrawlerProcess
 from scrapy.dupefilters import RFPDupeFilter
 from scrapy.http import Response
+from scrapy.utils.request import RequestFingerprinter
 from scrapy_redis.spiders import RedisSpider
 
 from tbloom import TimeBloom
@@ -273,6 +274,13 @@ class Corners(Pages):
         for page in pages:
             yield self.page(page)
 
+    def start_unknown(self) -> Iterator[scrapy.Request]:
+        yield self.page("a").replace(callback=self.links_with_an_unknown_one)
+
+    def links_with_an_unknown_one(self, _: Response) -> Iterator[scrapy.Request]:
+        for page in ("b", "unknown", "child"):
+            yield self.page(page)
+
     def start_thirty(self) -> Iterator[scrapy.Request]:
         yield self.page("a").replace(callback=self.links_to_thirty)
 
@@ -323,6 +331,15 @@ class Corners(Pages):
         spider = super().from_crawler(crawler, *args, **kwargs)
         crawler.signals.connect(spider.idle, scrapy.signals.spider_idle)
         return spider
+
+
+class Picky(RequestFingerprinter):
+    """Knows no fingerprint of one page."""
+
+    def fingerprint(self, request: scrapy.Request) -> bytes:
+        if request.url.endswith("/unknown"):
+            raise LookupError
+        return super().fingerprint(request)
 
 
 class Raced(RFPDupeFilter):

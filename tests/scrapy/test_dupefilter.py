@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 import redis
+from scrapy import Spider
+from scrapy.addons import AddonManager
+from scrapy.crawler import Crawler
 
-from tbloom import TimeBloom
+from tbloom import ConfigError, TimeBloom
 from tests.helpers.proxy import LossyProxy
 from tests.helpers.schedulers import (
     ADDON,
@@ -38,6 +41,7 @@ def test_the_sources_spider_fetches_100_pages_and_filters_10(crawl: Any, way: st
     stats = result["stats"]
     assert (10, 10) == (stats["bloomfilter/filtered"], stats["dupefilter/filtered"])
     assert (100, 10) == (stats["tbloom/new"], stats["tbloom/seen"])
+    assert "redis.connection" not in result["log"]
 
 
 def test_the_filter_outlives_the_run_and_the_log_says_so_once(crawl: Any, settings: Any) -> None:
@@ -227,4 +231,11 @@ def test_the_log_says_when_the_project_overrules_the_add_on(crawl: Any) -> None:
     result = crawl("pages", overruled, ["a", "a"])
     assert ["a"] == result["fetched"]
     assert "tbloom/new" not in result["stats"]
-    assert "tbloom's add-on changes nothing" in result["log"]
+    disabled = "Disabled tbloom.scrapy.Addon: the project sets DUPEFILTER_CLASS to 'scrapy."
+    assert disabled in result["log"]
+
+
+def test_an_add_on_in_small_letters_is_told_its_name() -> None:
+    crawler = Crawler(Spider, {"ADDONS": {"tbloom.scrapy.addon": 500}})
+    with pytest.raises(ConfigError, match=r"ADDONS: expected 'tbloom.scrapy.Addon', got"):
+        AddonManager(crawler).load_settings(crawler.settings)

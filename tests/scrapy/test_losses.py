@@ -41,6 +41,13 @@ def test_every_link_is_followed(
     assert 0 == result["stats"].get("tbloom/released", 0)
 
 
+@MARKS
+def test_a_link_without_a_fingerprint_takes_no_other_with_it(crawl: Any, mark: str) -> None:
+    own = {"REQUEST_FINGERPRINTER_CLASS": "tests.helpers.crawl.Picky", "TBLOOM_MARK": mark}
+    result = crawl("corners", {**ADDON, **own}, ["unknown"])
+    assert ["b", "child"] == sorted(result["fetched"])
+
+
 def test_a_page_that_redirects_to_itself_is_parsed(crawl: Any) -> None:
     """As one that sets a cookie does; requests of a higher priority come between."""
     result = crawl("corners", {**DONE, "CONCURRENT_REQUESTS": 1}, ["itself"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from functools import partial
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 from redis import RedisError
 from scrapy import signals
@@ -157,7 +156,8 @@ class InFlight:
 
     def _settle_regularly(self) -> None:
         """Pages are marked soon, also while no request leaves the queue."""
-        self._settling.start(_SETTLE_SECONDS, now=False)
+        if not self._end.has_begun:
+            self._settling.start(_SETTLE_SECONDS, now=False)
 
     async def finish(self) -> None:
         """Returns once the feeds are stored, and what can be marked is."""
@@ -269,7 +269,3 @@ class InFlight:
 
     def _hex(self, request: Request) -> str:
         return fingerprint(self._crawler, request).hex()
-
-
-#: By crawl, because Scrapy makes the middlewares apart from the dupefilter.
-in_flight: WeakKeyDictionary[Crawler, InFlight] = WeakKeyDictionary()

@@ -10,7 +10,6 @@ from scrapy.exceptions import DontCloseSpider, IgnoreRequest, NotConfigured
 from scrapy.http import Response
 
 from tbloom.errors import ConfigError
-from tbloom.scrapy.claims.inflight import in_flight
 from tbloom.scrapy.crawler import CrawlEnd, ends_before_start, is_trial
 from tbloom.scrapy.meta import CLAIM
 from tbloom.scrapy.settings import MARK
@@ -23,6 +22,9 @@ if TYPE_CHECKING:
 
 
 class _Middleware:
+    #: The dupefilter sets it, which Scrapy makes after the middlewares.
+    in_flight: InFlight
+
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
 
@@ -32,11 +34,6 @@ class _Middleware:
         if is_trial(crawler):
             raise NotConfigured
         return cls(crawler)
-
-    @property
-    def _in_flight(self) -> InFlight:
-        # The dupefilter makes it after the middlewares.
-        return in_flight[self._crawler]
 
 
 class DownloaderMiddleware(_Middleware):
@@ -50,7 +47,7 @@ class DownloaderMiddleware(_Middleware):
 
     def opened(self) -> None:
         """Ends the crawl where the scheduler has made no dupefilter of ours."""
-        if self._crawler in in_flight or ends_before_start(self._crawler):
+        if hasattr(self, "in_flight") or ends_before_start(self._crawler):
             return
         with CrawlEnd(self._crawler).ending_at_an_error():
             settings = self._crawler.settings
@@ -60,22 +57,22 @@ class DownloaderMiddleware(_Middleware):
 
     def process_request(self, request: Request) -> None:
         """Lets a request pass that is claimed here, or was never claimed."""
-        if not self._in_flight.admit(request):
+        if not self.in_flight.admit(request):
             request.errback = None  # nothing has gone wrong
             message = f"Another crawler fetches, or has fetched, {request}"
             raise IgnoreRequest(message)
 
     def process_exception(self, request: Request, exception: Exception) -> None:
         """The download has failed for good, or the request was dropped."""
-        self._in_flight.pages.failed(request)
+        self.in_flight.pages.failed(request)
 
     def scheduled(self, request: Request) -> None:
         """A request, a retry or a redirect is about to enter the queue."""
-        self._in_flight.scheduled(request)
+        self.in_flight.scheduled(request)
 
     def idle(self) -> None:
         """Keeps the crawl open while the work of a silent crawler may have to be taken over."""
-        if not self._in_flight.is_idle():
+        if not self.in_flight.is_idle():
             raise DontCloseSpider
 
 
@@ -103,11 +100,11 @@ class SpiderMiddleware(_Middleware):
             async for found in result:
                 if not isinstance(found, Request):
                     if self._awaits_items and found is not None:
-                        self._in_flight.pages.awaits(request, 1)
+                        self.in_flight.pages.awaits(request, 1)
                     yield found
                 elif found.meta.get(CLAIM) != claim:
                     yield found
-                elif self._in_flight.continues(found, request):
+                elif self.in_flight.continues(found, request):
                     is_asked_again = True
                     yield found
                 else:  # a request made with its parent's meta
@@ -115,29 +112,29 @@ class SpiderMiddleware(_Middleware):
                     child.meta.pop(CLAIM, None)
                     yield child
         except Exception:
-            self._in_flight.pages.ended(request, well=False)
+            self.in_flight.pages.ended(request, well=False)
             raise
         if not is_asked_again:
-            self._in_flight.pages.ended(request, well=response.status not in self._try_later)
+            self.in_flight.pages.ended(request, well=response.status not in self._try_later)
 
     def process_spider_exception(self, response: Response, exception: Exception) -> None:
         """The callback has raised an exception."""
         if response.request is not None:
-            self._in_flight.pages.ended(response.request, well=False)
+            self.in_flight.pages.ended(response.request, well=False)
 
     # Items of the start have no response, those of an errback have a failure: no page awaits them.
 
     def item_scraped(self, response: Any) -> None:
         """An item of the page has passed the pipelines."""
         if isinstance(response, Response) and response.request is not None:
-            self._in_flight.pages.passed(response.request)
+            self.in_flight.pages.passed(response.request)
 
     def item_dropped(self, response: Any) -> None:
         """A pipeline has dropped an item of the page."""
         if isinstance(response, Response) and response.request is not None:
-            self._in_flight.pages.awaits(response.request, -1)
+            self.in_flight.pages.awaits(response.request, -1)
 
     def item_error(self, response: Any) -> None:
         """A pipeline has failed with an item of the page."""
         if isinstance(response, Response) and response.request is not None:
-            self._in_flight.pages.ended(response.request, well=False)
+            self.in_flight.pages.ended(response.request, well=False)

@@ -118,5 +118,6 @@ class TakeOver:
         logger.error("A dead crawler's request can't be taken over: %s: %.200r", why, text)
         count(self._crawler, "tbloom/not_taken_over")
         if note:
-            self._seen.release(bytes.fromhex(note.fingerprints[0]))
+            item = bytes.fromhex(note.fingerprints[0])
+            self._errands.later("released", partial(self._seen.release, item))
         return note, None

@@ -7,14 +7,12 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from scrapy.utils.asyncio import is_asyncio_available
-
-from tbloom.scrapy.dupefilter.prefetch import Prefetch, prefetches
-
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from scrapy.http import Response
     from typing_extensions import Self
+
+    from tbloom.scrapy.dupefilter.prefetch import Prefetch
 
 T = TypeVar("T")
 
@@ -25,39 +23,33 @@ _LIMIT = 500
 class BatchMiddleware:
     """Spider middleware: prefetches the answers for batches of requests."""
 
-    def __init__(self, crawler: Crawler) -> None:
-        self._crawler = crawler
+    #: The dupefilter sets it where the event loop can go on meanwhile.
+    prefetch: Prefetch | None = None
 
     @classmethod
-    def from_crawler(cls, crawler: Crawler) -> Self:
+    def from_crawler(cls, crawler: Crawler) -> Self:  # noqa: ARG003 - the signature is Scrapy's
         """Scrapy's constructor."""
-        return cls(crawler)
+        return cls()
 
     async def process_start(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
         """The start requests, in their order, and none before Scrapy asks for it."""
-        prefetch = self._prefetch()
         async for one in start:
-            if prefetch:
-                await prefetch.ask([one])
+            if self.prefetch:
+                await self.prefetch.ask([one])
             yield one
 
     async def process_spider_output(
         self, response: Response, result: AsyncIterator[Any]
     ) -> AsyncIterator[Any]:
         """What the callback yields, in its order."""
-        prefetch = self._prefetch()
-        if prefetch is None:
+        if self.prefetch is None:
             async for one in result:
                 yield one
             return
         async for batch in batches(result, _LIMIT):
-            await prefetch.ask(batch)
+            await self.prefetch.ask(batch)
             for one in batch:
                 yield one
-
-    def _prefetch(self) -> Prefetch | None:
-        # The dupefilter makes it after the middlewares.
-        return prefetches.get(self._crawler) if is_asyncio_available() else None
 
 
 async def batches(source: AsyncIterator[T], limit: int) -> AsyncIterator[list[T]]:

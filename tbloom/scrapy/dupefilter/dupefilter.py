@@ -16,12 +16,12 @@ from scrapy.utils.request import RequestFingerprinter, referer_str
 from tbloom import Claim, LocalBloom
 from tbloom.errors import ConfigError, TBloomError
 from tbloom.scrapy.calls import Calls
-from tbloom.scrapy.claims.inflight import InFlight, in_flight
-from tbloom.scrapy.claims.middleware import SpiderMiddleware
+from tbloom.scrapy.claims.inflight import InFlight
+from tbloom.scrapy.claims.middleware import DownloaderMiddleware, SpiderMiddleware
 from tbloom.scrapy.connection import naming_redis
 from tbloom.scrapy.crawler import CrawlEnd, OnceLogger, count, ends_before_start, is_trial
 from tbloom.scrapy.dupefilter.batches import BatchMiddleware
-from tbloom.scrapy.dupefilter.prefetch import Prefetch, prefetches
+from tbloom.scrapy.dupefilter.prefetch import Prefetch
 from tbloom.scrapy.dupefilter.shadow import ShadowDupeFilter
 from tbloom.scrapy.dupefilter.summary import (
     OTHER_FINGERPRINTER,
@@ -202,14 +202,16 @@ class DupeFilter(BaseDupeFilter):
 
     def _attach(self, crawler: Crawler, seen: CrawlBloom | CrawlExact | LocalBloom) -> None:
         """Makes what follows the requests of this crawl."""
-        has_add_on = crawler.get_spider_middleware(BatchMiddleware) is not None
+        batches = crawler.get_spider_middleware(BatchMiddleware)
         is_remote = not isinstance(seen, LocalBloom)  # a local one needs no round trips
-        self._calls = Calls(in_thread=has_add_on and is_remote and is_asyncio_available())
+        self._calls = Calls(in_thread=bool(batches) and is_remote and is_asyncio_available())
         if self._options.mark_done and isinstance(seen, CrawlBloom):
-            if crawler.get_spider_middleware(SpiderMiddleware) is None:
+            downloading = crawler.get_downloader_middleware(DownloaderMiddleware)
+            parsing = crawler.get_spider_middleware(SpiderMiddleware)
+            if downloading is None or parsing is None:
                 expected = "'scheduled', or tbloom's add-on: ADDONS = {'tbloom.scrapy.Addon': 500}"
                 raise ConfigError(MARK.name, self._settings[MARK.name], expected)
-            self._in_flight = in_flight[crawler] = InFlight(
+            self._in_flight = InFlight(
                 crawler,
                 seen,
                 self._crawl_end,
@@ -217,9 +219,10 @@ class DupeFilter(BaseDupeFilter):
                 take_over=self._options.take_over,
                 shared=self._shares_queue,
             )
-        if self._calls.in_thread and not isinstance(seen, LocalBloom):
-            prefetch = Prefetch(crawler, seen, self._in_flight, self._calls)
-            self._prefetch = prefetches[crawler] = prefetch
+            downloading.in_flight = parsing.in_flight = self._in_flight
+        if batches and self._calls.in_thread and not isinstance(seen, LocalBloom):
+            self._prefetch = Prefetch(crawler, seen, self._in_flight, self._calls)
+            batches.prefetch = self._prefetch
 
     def _report(self, seen: CrawlBloom | CrawlExact | LocalBloom) -> None:
         """Logs what the filter holds, and what threatens it. Some servers don't let us ask."""

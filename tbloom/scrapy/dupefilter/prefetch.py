@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from pydispatch.dispatcher import getAllReceivers, liveReceivers
-from redis import RedisError
 from scrapy import Request, signals
 from scrapy.downloadermiddlewares.offsite import OffsiteMiddleware
 
 from tbloom import Claim
-from tbloom.errors import TBloomError
 from tbloom.scrapy.crawler import fingerprint, spider_of
 from tbloom.scrapy.meta import CLAIM, TTL, WITHIN
 
@@ -67,19 +66,11 @@ class Prefetch:
         """Asks until nothing waits. Pages that come while a call is on its way go together in the next one."""
         while self._waiting:
             together, self._waiting = self._waiting, []
-            error: Exception | None = None
-            try:
+            # The dupefilter is asked for each request then, and raises it again for those that it concerns.
+            with suppress(Exception):
                 await self._ask([request for requests, _ in together for request in requests])
-            except (RedisError, TBloomError):
-                pass  # the dupefilter will meet it too, and handles it
-            except Exception as unexpected:  # noqa: BLE001 - for those who wait
-                error = unexpected
             for _, answered in together:
-                if answered.done():  # cancelled
-                    continue
-                if error:
-                    answered.set_exception(error)
-                else:
+                if not answered.done():  # nor cancelled
                     answered.set_result(None)
         self._asking = None
 
@@ -117,7 +108,3 @@ class Prefetch:
         if offsite is None or request.meta.get("allow_offsite"):
             return True
         return offsite.should_follow(request, spider_of(self._crawler))  # else that one drops it
-
-
-#: By crawl, because Scrapy makes the middleware apart from the dupefilter.
-prefetches: WeakKeyDictionary[Crawler, Prefetch] = WeakKeyDictionary()
