@@ -225,6 +225,7 @@ def test_output_that_can_t_be_written_is_an_error(line: str, place: dict[str, st
     with Path("/dev/full").open("w") as full:
         code, said = ended(line, place, full)
     assert (2, True) == (code, "No space left" in said)
+    assert not said.startswith("-:")  # its name is "standard output"
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "w") as pipe:
