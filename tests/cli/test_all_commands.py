@@ -247,6 +247,11 @@ def test_python_says_nothing_of_it_at_its_end(line: str, buffered: str) -> None:
     )
 
 
+def test_an_error_has_its_exit_code_also_where_standard_error_is_closed() -> None:
+    command = shlex.join([*TBLOOM, "plan", "--capacity", "many"])
+    assert 2 == subprocess.run(["sh", "-c", f"{command} 2>&-"], check=False).returncode
+
+
 @pytest.mark.parametrize("line", TABLES)
 def test_tables_fit_into_80_columns(line: str, place: dict[str, str]) -> None:
     lines = screen(*words_of(line, place), TBLOOM_URL=place["TBLOOM_URL"])
