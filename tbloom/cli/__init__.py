@@ -75,7 +75,7 @@ def _complete(instruction: str) -> int:
 
 
 def _failed(place: str, text: str, code: int) -> int:
-    sys.stderr.write(f"{place}: {text}\n")
+    click.echo(f"{place}: {text}", err=True)  # nowhere, where the shell has closed standard error
     return code
 
 

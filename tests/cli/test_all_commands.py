@@ -225,6 +225,7 @@ def test_output_that_can_t_be_written_is_an_error(line: str, place: dict[str, st
     with Path("/dev/full").open("w") as full:
         code, said = ended(line, place, full)
     assert (2, True) == (code, "No space left" in said)
+    assert not said.startswith("-:")  # its name is "standard output"
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "w") as pipe:
@@ -244,6 +245,11 @@ def test_python_says_nothing_of_it_at_its_end(line: str, buffered: str) -> None:
     assert ["tbloom: standard output is closed", "2", f"tbloom: [Errno 28] {full}", "2"] == (
         done.stdout.splitlines()
     )
+
+
+def test_an_error_has_its_exit_code_also_where_standard_error_is_closed() -> None:
+    command = shlex.join([*TBLOOM, "plan", "--capacity", "many"])
+    assert 2 == subprocess.run(["sh", "-c", f"{command} 2>&-"], check=False).returncode
 
 
 @pytest.mark.parametrize("line", TABLES)

@@ -182,6 +182,8 @@ def test_wrong_sources_are_refused(
     refused(tbloom(*command, "--from-seen", str(tmp_path)), "requests.seen", "No such file")
     refused(tbloom(*command, "--from-lines", "/no/such"), "/no/such")
     refused(tbloom(*command, "--from-lines", "-", "--from-url", url), "--from-url")
+    other = ("--from-url", "redis://localhost:1")
+    refused(tbloom(*command, "--from-set", "a", *other), "(--from-url names the server)")
     refused(tbloom(*command, "--from-lines", "-", "--resume", "x"), "--resume")
     client.rpush(f"{name}:list", "a")
     refused(tbloom(*command, "--from-set", f"{name}:list"), f"'{name}:list'", "a list")

@@ -96,7 +96,7 @@ def test_import_of_something_else_changes_nothing(
         pass
     target = tmp_path / "store" if name == "store" else tmp_path / "new"
     done = tbloom("pages", "import", target, crawl, tmp_path / name)
-    refused(done, name, "No such file" if name == "missing" else ": expected a")
+    refused(done, name, "No such file" if name == "missing" else "SOURCE: expected a")
     assert not (tmp_path / "new").exists()
     assert not files(tmp_path / "store")
     refused(tbloom("pages", "import", path, crawl, "--slices", 3), "--granularity")

@@ -78,7 +78,7 @@ def command(
         opened = filters.open_filter(url, name, retry_for=filters.RETRY_FOR)
         seen = stack.enter_context(opened)
         if with_set is not None:
-            source = sources.stored_set(stack, from_url or url, "--with-set", with_set)
+            source = sources.stored_set(stack, url, from_url, "--with-set", with_set)
         else:
             source = sources.line_file(stack, with_lines or "-")
         exact = (items for items, _ in source.pages(0))

@@ -47,7 +47,7 @@ class Found(NamedTuple):
 def command(name: str, file: str, url: str, *, quiet: bool) -> None:
     """Writes a filter into a file.
 
-    The file, - for standard output, is a tar with a manifest; 'tbloom restore' restores the filter from there, on any
+    The file, - for standard output, is a tar.gz with a manifest; 'tbloom restore' restores the filter from there, on any
     server. Crawlers may go on meanwhile: all items that they added before the export began are in the file. Claims are
     left out.
     """

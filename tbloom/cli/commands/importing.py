@@ -87,7 +87,7 @@ def command(
     with ExitStack() as stack:
         # The source is opened first, so that a wrong name changes nothing.
         if from_set is not None:
-            source = sources.stored_set(stack, from_url or url, "--from-set", from_set)
+            source = sources.stored_set(stack, url, from_url, "--from-set", from_set)
         elif from_seen is not None:
             source = sources.seen_file(stack, from_seen)
         else:

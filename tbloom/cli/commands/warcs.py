@@ -184,7 +184,10 @@ def _files(stack: ExitStack, word: str, target: Path) -> list[str | BinaryIO]:
     if source.is_dir():
         if source.resolve() == target.resolve():
             raise ConfigError("source", word, "another store than the one to import into")
-        PageStore(source, readonly=True).close()
+        try:
+            PageStore(source, readonly=True).close()
+        except ConfigError:  # it would name the store to import into
+            raise ConfigError("source", word, "a WARC file, or a page store") from None
         return [str(file) for file in sorted(source.glob("*.warc*"))]
     lines.open_file(stack, word)  # raises if there is none
     if not is_warc(source):

@@ -1,7 +1,7 @@
 """The file of ``tbloom export`` and ``tbloom restore``: a tar, compressed with gzip.
 
-Its members are the filter's parts, each under ``SHARD/LABEL/NUMBER`` with the bytes of Redis' string, and at the end
-``manifest.json``::
+Its members are the filter's parts, each under ``SHARD/LABEL/NUMBER`` with the bytes of Redis' string, and
+``manifest.json``, which tbloom writes at the end::
 
     {"format": 3, "name": "news", "parameters": "{...}", "time": 1557316800000, "expires": ..., "fingerprinter": "",
      "shards": [{"shard": 0, "layout": "", "config_expires": ..., "layout_expires": ..., "register_expires": ...}],
@@ -153,7 +153,9 @@ class Reader:
 
     def parts(self, manifest: Manifest) -> Iterator[tuple[Part, Iterator[bytes]]]:
         """Each part with its bytes, in pieces, which must be read before the next part."""
-        for part, (_, size, stream) in zip(manifest.parts, self._members(), strict=False):
+        # Another program's tar may have the manifest anywhere.
+        members = (member for member in self._members() if member[0] != _MANIFEST)
+        for part, (_, size, stream) in zip(manifest.parts, members, strict=False):
             yield part, self._pieces(stream, size)
 
     def check(self, manifest: Manifest, config: Config) -> None:

@@ -32,8 +32,11 @@ WITH_SLICES = ""
 
 
 @contextmanager
-def connect(url: str) -> Iterator[Server]:
-    """The server, by a client without retries: if none answers, the first command raises CommandError."""
+def connect(url: str, option: str = f"--url, or {VARIABLES[0]},") -> Iterator[Server]:
+    """The server, by a client without retries: if none answers, the first command raises CommandError.
+
+    ``option``: what has the URL, for that error.
+    """
     address, cluster = parse_url(url)
     # Commands expect replies in bytes.
     address = re.sub(r"(?<=[?&])(decode_responses|encoding\w*)=[^&]*&?", "", address)
@@ -46,7 +49,7 @@ def connect(url: str) -> Iterator[Server]:
         redis.ConnectionError,
         redis.TimeoutError,
     ) as error:
-        raise CommandError(f"{error} (--url, or {VARIABLES[0]}, names the server)") from None
+        raise CommandError(f"{error} ({option} names the server)") from None
 
 
 @contextmanager

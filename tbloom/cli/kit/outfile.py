@@ -46,6 +46,7 @@ def writing(file: str) -> Iterator[BinaryIO]:
     except BrokenPipeError:  # main() reports it
         raise
     except OSError as error:
-        raise CommandError(f"{file}: {error.strerror or error}") from None
+        place = "standard output" if file == "-" else file
+        raise CommandError(f"{place}: {error.strerror or error}") from None
     except RuntimeError as error:  # a link to itself; an OSError from Python 3.13 on
         raise CommandError(f"{file}: {error}") from None

@@ -45,13 +45,17 @@ class Source:
     pages: Callable[[int], Iterator[Page]]
 
 
-def stored_set(stack: ExitStack, url: str, option: str, key: str) -> Source:
+def stored_set(stack: ExitStack, url: str, from_url: str | None, option: str, key: str) -> Source:
     """scrapy-redis' dupefilter: the set of fingerprints in hex with that key; ``option`` is for errors.
+
+    It is on the server of ``from_url``, or where that is None, of ``url``.
 
     The position is SSCAN's cursor. A member that stays in the set is returned at least once, even if
     the set grows, as long as the same server process gets its cursors back.
     """
-    server = stack.enter_context(filters.connect(url))
+    server = stack.enter_context(
+        filters.connect(url) if from_url is None else filters.connect(from_url, "--from-url")
+    )
     kind = text(server.client.type(key))
     if kind == "none":
         raise CommandError(f"{option}: there is no key {key!r} on {server.place}")
