@@ -263,9 +263,6 @@ class Corners(Pages):
         self.note(response)
         yield from self.pausing("b", "child")
 
-    def start_starts_while_redis_waits(self) -> Iterator[scrapy.Request]:
-        yield from self.pausing("a", "b", "child")
-
     def pausing(self, *pages: str) -> Iterator[scrapy.Request]:
         """Redis does not answer from now on until the event loop says so."""
         client = redis.Redis.from_url(self.settings["REDIS_URL"])
@@ -273,6 +270,17 @@ class Corners(Pages):
         asyncio.get_running_loop().call_later(0.1, client.client_unpause)
         for page in pages:
             yield self.page(page)
+
+    def start_closed_while_redis_waits(self) -> Iterator[scrapy.Request]:
+        """The crawl is closed, and Redis answers 0.3 s later."""
+        self.closing = asyncio.ensure_future(
+            self.crawler.engine.close_spider_async(reason="shutdown")
+        )
+        redis.Redis.from_url(self.settings["REDIS_URL"]).client_pause(300, all=False)
+        yield self.page("a")
+
+    def start_one(self) -> Iterator[scrapy.Request]:
+        yield self.page("a")
 
     def start_unknown(self) -> Iterator[scrapy.Request]:
         yield self.page("a").replace(callback=self.links_with_an_unknown_one)

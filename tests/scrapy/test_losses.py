@@ -160,3 +160,14 @@ def test_a_page_is_done_once_its_items_are_stored(
     storages = {"up": "tests.helpers.pipelines.Uploads"}
     crawl("outcomes", {**DONE, "FEED_STORAGES": storages, "FEEDS": feeds, **more}, [["a", ITEMS]])
     assert ([] if is_marked else ["a"]) == crawl("outcomes", DONE, ["a"])["fetched"]
+
+
+@pytest.mark.parametrize("mark", ["scheduled", "parsed", "done"])
+def test_a_start_request_that_is_asked_for_as_the_crawl_ends(
+    crawl: Any, mark: str, tmp_path: Path
+) -> None:
+    """Scrapy's own filter does not know it either: the next crawl fetches it."""
+    settings = {**ADDON, "TBLOOM_MARK": mark, "JOBDIR": str(tmp_path)}
+    stopped = crawl("corners", settings, ["closed_while_redis_waits"])
+    assert ([], "shutdown") == (stopped["fetched"], stopped["finish_reason"])
+    assert ["a"] == crawl("corners", settings, ["one"])["fetched"]

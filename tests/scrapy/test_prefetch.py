@@ -89,10 +89,10 @@ def test_links_to_known_pages_cost_nothing(crawl: Any, url: str, mark: str) -> N
 
 
 @MARKS
-@pytest.mark.parametrize("case", ["links_while_redis_waits", "starts_while_redis_waits"])
-def test_the_event_loop_goes_on_while_redis_is_asked(crawl: Any, case: str, mark: str) -> None:
+def test_the_event_loop_goes_on_while_redis_is_asked(crawl: Any, mark: str) -> None:
     """Redis answers only after the event loop has done something else."""
-    result = crawl("corners", {**ADDON, "TBLOOM_MARK": mark, "TBLOOM_RETRY_FOR": 0}, [case])
+    settings = {**ADDON, "TBLOOM_MARK": mark, "TBLOOM_RETRY_FOR": 0}
+    result = crawl("corners", settings, ["links_while_redis_waits"])
     assert ["a", "b", "child"] == sorted(result["fetched"])
     assert "finished" == result["finish_reason"]
 

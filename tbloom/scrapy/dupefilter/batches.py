@@ -31,13 +31,6 @@ class BatchMiddleware:
         """Scrapy's constructor."""
         return cls()
 
-    async def process_start(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
-        """The start requests, in their order, and none before Scrapy asks for it."""
-        async for one in start:
-            if self.prefetch:
-                await self.prefetch.ask([one])
-            yield one
-
     async def process_spider_output(
         self, response: Response, result: AsyncIterator[Any]
     ) -> AsyncIterator[Any]:
