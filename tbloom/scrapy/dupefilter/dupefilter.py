@@ -274,14 +274,16 @@ class DupeFilter(BaseDupeFilter):
 
     async def _closed(self, reason: str) -> None:
         """Ends the crawl once its feeds are stored."""
-        if self._in_flight:
-            await self._in_flight.finish()
-        stats = self._crawler and self._crawler.stats
-        if stats and not self._options.circuit.errors:  # don't wait for Redis once more
-            window = await self._calls.run(partial(window_stats, self.seen))
-            for name, value in window.items():
-                stats.set_value(name, value)
-        self._end(reason)
+        try:
+            if self._in_flight:
+                await self._in_flight.finish()
+            stats = self._crawler and self._crawler.stats
+            if stats and not self._options.circuit.errors:  # don't wait for Redis once more
+                window = await self._calls.run(partial(window_stats, self.seen))
+                for name, value in window.items():
+                    stats.set_value(name, value)
+        finally:
+            self._end(reason)
 
     def _end(self, reason: str) -> None:
         """Settles the claims of the crawl. Those that are left are for others, unless it is finished."""
