@@ -150,8 +150,7 @@ class DupeFilter(BaseDupeFilter):
         if answer is None or circuit.answers > guesses:  # not the filter's answer
             self._count_errors()
             self._dropped = request if is_seen else None
-            stat = "tbloom/errors/dropped" if is_seen else "tbloom/errors/scheduled"
-            count(self._crawler, stat)
+            count(self._crawler, f"tbloom/errors/{'dropped' if is_seen else 'scheduled'}")
         else:
             count(self._crawler, f"tbloom/{answer.value}")
         return is_seen
@@ -246,8 +245,8 @@ class DupeFilter(BaseDupeFilter):
         if self._crawl_end.has_begun:
             return None
         if self._options.mark_done and not self._in_flight:
-            mark = self._settings[MARK.name]
-            raise ConfigError(MARK.name, mark, "'scheduled', where there is no crawler")
+            expected = "'scheduled', where there is no crawler"
+            raise ConfigError(MARK.name, self._settings[MARK.name], expected)
         meta_key = self._options.meta_key
         for other in ({WITHIN, TTL} - {meta_key}) & request.meta.keys():
             expected = f"to be left out with TBLOOM_STORE = {self._options.store!r}"
@@ -256,8 +255,7 @@ class DupeFilter(BaseDupeFilter):
             if self._in_flight:
                 return self._in_flight.claim(request)
             fingerprint = self._fingerprinter.fingerprint(request)
-            add = partial(self.seen.add, fingerprint, request.meta.get(meta_key))
-            new = self._calls.now(add)
+            new = self._calls.now(partial(self.seen.add, fingerprint, request.meta.get(meta_key)))
         except ConfigError as error:
             if error.argument not in ("within", "ttl"):
                 raise
