@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import socket
@@ -83,10 +84,16 @@ def _container(stack: ExitStack) -> tuple[str, str]:
     return f"redis://{host}:{port}/0", f"testcontainers, image {image}"
 
 
+#: Ports for each of eight processes of pytest-xdist: none takes another's between the look and the start.
+_PORTS = 1_250
+_process = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % 8
+_offsets = itertools.count(random.SystemRandom().randrange(_PORTS))
+
+
 def cluster_port() -> int:
     """A free port; the port 10,000 further on, for the traffic within the cluster, is free too."""
     while True:
-        port = random.randrange(10_000, 30_000)
+        port = 10_000 + _PORTS * _process + next(_offsets) % _PORTS
         try:
             for number in (port, port + 10_000):
                 socket.create_server(("127.0.0.1", number)).close()

@@ -33,15 +33,13 @@ from tbloom.scrapy.dupefilter.trial import TrialDupeFilter
 from tbloom.scrapy.meta import TTL, WITHIN
 from tbloom.scrapy.options import Options, read_options, shadow_setting
 from tbloom.scrapy.settings import MARK
-from tbloom.scrapy.stores import CrawlBloom
+from tbloom.scrapy.stores import CrawlBloom, CrawlExact
 
 if TYPE_CHECKING:
     from scrapy import Request, Spider
     from scrapy.crawler import Crawler
     from scrapy.settings import BaseSettings
     from typing_extensions import Self
-
-    from tbloom.scrapy.stores import CrawlExact
 
 logger = logging.getLogger(__name__)
 
@@ -150,7 +148,8 @@ class DupeFilter(BaseDupeFilter):
         if answer is None or circuit.answers > guesses:  # not the filter's answer
             self._count_errors()
             self._dropped = request if is_seen else None
-            count(self._crawler, f"tbloom/errors/{'dropped' if is_seen else 'scheduled'}")
+            stat = "tbloom/errors/dropped" if is_seen else "tbloom/errors/scheduled"
+            count(self._crawler, stat)
         else:
             count(self._crawler, f"tbloom/{answer.value}")
         return is_seen
