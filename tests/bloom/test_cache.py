@@ -153,3 +153,11 @@ def test_it_says_nothing_of_fewer_slices(clockwork: Any, name: str) -> None:
         assert not ours.contains("a", within=1)
         assert NEW is ours.claim("a", within=1)
         assert ours.add("a", within=1)
+
+
+def test_a_clear_is_noticed_by_an_object_with_connections_of_its_own(url: str, name: str) -> None:
+    with TimeBloom.from_url(url, name, cache_size=100) as seen:
+        assert [True, True, True, False] == [seen.add(item) for item in ("x", "y", "a", "a")]
+        assert seen.cache_hits == 1
+        seen.clear()
+        assert seen.add("a") is True
