@@ -28,7 +28,7 @@ MAX_BITS_PER_KEY = 2**28
 #: memory, and a sixth fewer rows (measured for rates from 1e-3 to 1e-8).
 _HASHES_PER_BIT = 0.82
 #: A digest has columns for 16 rows. A few rows more would save at most 5 % of memory, and an item would take 36 bytes
-#: on the wire in place of 20.
+#: in a request in place of 20.
 _ONE_DIGEST, _WORTH_TWO = 16, 21
 
 # A slice that grows gives half of its rate to its first part. Each further part gets 0.8 times the

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 #: The ids of a piece.
 PIECE = 1 << 28
-#: The chunks that one command reads (1 MB), and that one trip does.
-_PER_COMMAND, _PER_TRIP = 128, 1024
+#: The chunks that one command reads (1 MB), and that are read together.
+_PER_COMMAND, _AT_ONCE = 128, 1024
 #: A piece with more chunks than this (2 MB) is read by several commands.
 _MAX_WHOLE = 256
 _HEAD = re.compile(rb"(\d{1,10}) (\d{1,20}) (\d{16})")
@@ -86,7 +86,7 @@ def fetch(heads: Iterable[Head]) -> Flow[list[tuple[Head, Stored]]]:
         if not head.is_small:
             found.append((head, (yield from _in_parts(head.key))))
             continue
-        if sum(other.fields for other in small[-1]) + head.fields > _PER_TRIP:
+        if sum(other.fields for other in small[-1]) + head.fields > _AT_ONCE:
             small.append([])
         small[-1].append(head)
     for group in filter(None, small):
@@ -99,8 +99,8 @@ def _in_parts(key: str) -> Flow[Stored]:
     """A large piece's fields; the head comes last."""
     [fields] = yield from deliver([Command(("HKEYS", key))])
     found: dict[bytes, Any] = {}
-    for trip in chunks(sorted({*fields} - {b"head"}), _PER_TRIP):
-        parts = [*chunks(trip, _PER_COMMAND)]
+    for fields_at_once in chunks(sorted({*fields} - {b"head"}), _AT_ONCE):
+        parts = [*chunks(fields_at_once, _PER_COMMAND)]
         replies = yield from deliver([Command(("HMGET", key, *part)) for part in parts])
         for part, reply in zip(parts, replies, strict=True):
             found |= zip(part, reply, strict=True)

@@ -108,9 +108,8 @@ class KeptConnections(BeginsAnew):
                     try:
                         reply = connection.read_response(disable_decoding=True)
                     except ResponseError as error:
-                        reply = error.with_traceback(
-                            None
-                        )  # that refers to this frame, and so to the store
+                        # The traceback would refer to this frame, and so to the store.
+                        reply = error.with_traceback(None)
                     replies[len(replies)] = reply
         except BaseException:
             self.give_up(connection)

@@ -12,6 +12,8 @@ from tbloom.errors import ConfigError
 SOCKET_TIMEOUT = 2.0
 
 
+# What a URL without its scheme is, and surely no password.
+_PLACE = re.compile(r"(localhost|[0-9]+(\.[0-9]+){3}):[0-9]{1,5}")
 # All that a URL may have; what its pieces may be leaves no room for a piece of a password.
 _URL = re.compile(
     r"((?:(?P<unix>unix)|(?!unix:)[a-z]+(?P<cluster>\+cluster)?)://)?(?P<user>(?:(?!;password=)[^/?#])*@)?"
@@ -24,9 +26,7 @@ def without_secrets(url: object) -> str:
     """What may be shown of a URL: scheme, host, port and database."""
     if not isinstance(url, str):
         return type(url).__name__
-    if re.fullmatch(
-        r"(localhost|[0-9]+(\.[0-9]+){3}):[0-9]{1,5}", url
-    ):  # only the scheme is missing
+    if _PLACE.fullmatch(url):  # only the scheme is missing
         return url
     # Any other without a scheme may be a password alone.
     if (match := _URL.fullmatch(url)) and match[1]:

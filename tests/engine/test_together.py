@@ -200,12 +200,13 @@ def test_a_few_threads_ask_alone(name: str, own_server: LocalRedis) -> None:
     with (
         redis.Redis.from_url(own_server.url) as client,
         TimeBloom.from_url(own_server.url, name, retry_for=60) as seen,
-        ThreadPoolExecutor(8) as threads,
+        ThreadPoolExecutor(4) as threads,
     ):
         seen.add("the filter begins")
         client.config_resetstat()
         assert all(threads.map(seen.add, [f"item {i}" for i in range(800)]))
-        assert client.info("commandstats")["cmdstat_evalsha"]["calls"] == 800
+        # More, if a reply came too late.
+        assert client.info("commandstats")["cmdstat_evalsha"]["calls"] >= 800
 
 
 @needs_kept

@@ -53,11 +53,11 @@ def import_warc(
     """
     source = WarcFiles(files, max_body)
 
-    def told() -> None:
+    def report() -> None:
         if progress is not None:
             progress(source.done, source.total)
 
-    return import_pages(store, source, told)
+    return import_pages(store, source, report)
 
 
 class WarcFiles:

@@ -8,9 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from scrapy.crawler import Crawler
     from scrapy.http import Response
-    from typing_extensions import Self
 
     from tbloom.scrapy.dupefilter.prefetch import Prefetch
 
@@ -25,11 +23,6 @@ class BatchMiddleware:
 
     #: The dupefilter sets it where the event loop can go on meanwhile.
     prefetch: Prefetch | None = None
-
-    @classmethod
-    def from_crawler(cls, crawler: Crawler) -> Self:  # noqa: ARG003 - the signature is Scrapy's
-        """Scrapy's constructor."""
-        return cls()
 
     async def process_spider_output(
         self, response: Response, result: AsyncIterator[Any]
