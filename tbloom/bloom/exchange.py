@@ -178,7 +178,7 @@ class FilterExchange(Exchange):
                 "filter %r: the server has dropped the slice %s early, so what it held is forgotten; "
                 "is its maxmemory-policy noeviction?",
                 self.config.name,
-                batch.label or batch.known.labels[0],
+                batch.known.labels[batch.age],
             )
         if status == Status.OK:
             if batch.digests:
@@ -211,7 +211,7 @@ class FilterExchange(Exchange):
 
     def _lasts(self, batch: Batch) -> int:
         """How long (ms) the items that a batch has added are remembered."""
-        expires: int = batch.known.expires_at(0)  # not with the pauses between shards
+        expires: int = batch.known.expires_at(0, batch.age)  # not with the pauses between shards
         return expires - self.clock.now()
 
     def _rest_of(self, batch: Batch) -> list[Batch]:

@@ -45,11 +45,15 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
         super()._begin()
         self._adds, self._looks = Threads(), Threads()
 
-    def add(self, item: Item, within: int | None = None) -> bool:  # noqa: C901, PLR0912 - each call costs
+    def add(  # noqa: C901, PLR0912 - each call costs
+        self, item: Item, within: int | None = None, keep: int | None = None
+    ) -> bool:
         """True: the item is new, and remembered from now on. False: seen within the window.
 
-        With ``within``, only that number of newest slices is asked. An item that is claimed, and not
-        yet committed, is new: ``add`` does not see claims.
+        With ``within``, only that number of newest slices is asked. With ``keep``, a new item is remembered for that number
+        of slices, the current one included, in place of all: it goes into the slice that leaves the window then, and counts
+        there for ``last_seen``, ``info`` and ``within``. An item that is seen stays for as long as it was to. An item that
+        is claimed, and not yet committed, is new: ``add`` does not see claims.
         """
         usual, kept, exchange = self._usual or self._prepared(), self._kept, self._exchange
         if (
@@ -57,10 +61,11 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
             or kept is None
             or usual.calls is not exchange.calls
             or within is not None
+            or keep is not None
             or exchange.pending_answers.exist
             or not usual.begins <= monotonic_ns() < usual.ends
         ):
-            return self._in_flow(Verbs.add.flow(self, item, within))
+            return self._in_flow(Verbs.add.flow(self, item, within, keep))
         key, together = digest(item), self._adds
         if self._cache.size and self._cache.holds(key, usual.calls):
             return False

@@ -19,7 +19,7 @@ from tbloom.engine.server import check_stored
 from tbloom.engine.together import Asked
 from tbloom.engine.verbs import verb
 from tbloom.errors import ConfigMismatch
-from tbloom.items import Item, check_at, check_within
+from tbloom.items import Item, check_at, check_keep, check_within
 from tbloom.window import Period, to_ms
 
 
@@ -30,33 +30,39 @@ class Verbs(Base[Client]):
     _add_alone: Callable[[bytes], Awaitable[bool]] | None = None
 
     @verb
-    def add(self, item: Item, within: int | None = None) -> Flow[bool]:
+    def add(self, item: Item, within: int | None = None, keep: int | None = None) -> Flow[bool]:
         """True: the item is new, and remembered from now on. False: seen within the window.
 
-        With ``within``, only that number of newest slices is asked. An item that is claimed, and not
-        yet committed, is new: ``add`` does not see claims.
+        With ``within``, only that number of newest slices is asked. With ``keep``, a new item is remembered for that number
+        of slices, the current one included, in place of all: it goes into the slice that leaves the window then, and counts
+        there for ``last_seen``, ``info`` and ``within``. An item that is seen stays for as long as it was to. An item that
+        is claimed, and not yet committed, is new: ``add`` does not see claims.
         """
-        within = check_within(within, self.config.slices)
-        return self._agreed(self._add_one, digest(item), within)
+        age, within = self._checked(within, keep)
+        return self._agreed(self._add_one, digest(item), within, age)
 
     @add.together
-    def _adding(self, item: Item, within: int | None = None) -> tuple[Asked, bytes]:
-        within = check_within(within, self.config.slices)
+    def _adding(
+        self, item: Item, within: int | None = None, keep: int | None = None
+    ) -> tuple[Asked, bytes]:
+        age, within = self._checked(within, keep)
         asked = Asked(
-            ("add", within),
+            ("add", within, age),
             self.run,
-            lambda key: self._agreed(self._add_one, key, within),
-            lambda keys: self._agreed(self._add_digests, keys, within),
+            lambda key: self._agreed(self._add_one, key, within, age),
+            lambda keys: self._agreed(self._add_digests, keys, within, age),
             lambda key: self._exchange.keep_unanswered(key, None, "1"),
-            self._add_alone if within == self.config.slices else None,
+            self._add_alone if within == self.config.slices and not age else None,
         )
         return asked, digest(item)
 
     @verb
-    def add_many(self, items: Iterable[Item], within: int | None = None) -> Flow[list[bool]]:
+    def add_many(
+        self, items: Iterable[Item], within: int | None = None, keep: int | None = None
+    ) -> Flow[list[bool]]:
         """``add`` for each item, in order; a repeat inside the call is False the second time."""
-        within, digests = check_within(within, self.config.slices), digests_of(items)
-        answers = yield from self._agreed(self._add_digests, digests, within)
+        (age, within), digests = self._checked(within, keep), digests_of(items)
+        answers = yield from self._agreed(self._add_digests, digests, within, age)
         return in_order(answers, digests)
 
     @verb
@@ -170,21 +176,26 @@ class Verbs(Base[Client]):
         """
         return self._agreed(lambda: reconfigure(self.config, self._exchange.clock))
 
-    def _add_one(self, key: bytes, within: int) -> Flow[bool]:
+    def _checked(self, within: int | None, keep: int | None) -> tuple[int, int]:
+        """The age of the slice that new items go into, and the number of newest slices that are asked."""
+        slices = self.config.slices
+        return check_keep(keep, within, slices), check_within(within, slices)
+
+    def _add_one(self, key: bytes, within: int, age: int = 0) -> Flow[bool]:
         exchange = self._exchange
         if self._cache.size or exchange.pending_answers.exist:
-            return (yield from self._add_digests([key], within)).get(key, False)
+            return (yield from self._add_digests([key], within, age)).get(key, False)
         batch = exchange.batch_of(key)
-        yield from exchange.change([batch], lambda batch: batch.known.add(within, batch))
+        yield from exchange.change([batch], lambda batch: batch.known.add(within, batch, age))
         return batch.answers == "1"
 
-    def _add_digests(self, digests: list[bytes], within: int) -> Flow[dict[bytes, bool]]:
+    def _add_digests(self, digests: list[bytes], within: int, age: int) -> Flow[dict[bytes, bool]]:
         """Which of the items are new? One without an answer is seen."""
         exchange, calls = self._exchange, self._exchange.current_calls()
         answers = yield from exchange.add(
             self._not_cached(digests, within),
             exchange.batches,
-            lambda batch: batch.known.add(within, batch),
+            lambda batch: batch.known.add(within, batch, age),
         )
         self._cache_seen(answers, calls)
         return answers

@@ -12,7 +12,7 @@ from tbloom.engine.client import Client
 from tbloom.engine.flow import Flow
 from tbloom.engine.verbs import verb
 from tbloom.errors import ConfigError
-from tbloom.items import Item, check_note, check_notes, check_within
+from tbloom.items import Item, check_keep, check_note, check_notes, check_within
 
 
 class ClaimVerbs(Verbs[Client]):
@@ -57,20 +57,23 @@ class ClaimVerbs(Verbs[Client]):
         return self._agreed(self._claim_digests, digests, within, by_digest, previous_owner)
 
     @verb
-    def commit(self, item: Item) -> Flow[None]:
+    def commit(self, item: Item, keep: int | None = None) -> Flow[None]:
         """The work on the item is done: it is seen from now on, also if another session has claimed it.
 
-        It is written into the current slice, also if an older one holds it. If this raises one of
-        redis-py's errors, the commit is tried again with each heartbeat, until the filter is closed.
+        It is written into the current slice, also if an older one holds it; with ``keep``, into the slice that leaves the
+        window after that number of slices (see ``add``), unless a newer one holds it. If this raises one of redis-py's
+        errors, the commit is tried again with each heartbeat, until the filter is closed.
         """
+        age = check_keep(keep, None, self.config.slices)
         self._keep_session()
-        return self._agreed(self._claims.commit, [digest(item)])
+        return self._agreed(self._claims.commit, [digest(item)], age)
 
     @verb
-    def commit_many(self, items: Iterable[Item]) -> Flow[None]:
+    def commit_many(self, items: Iterable[Item], keep: int | None = None) -> Flow[None]:
         """``commit`` for each item."""
+        age = check_keep(keep, None, self.config.slices)
         self._keep_session()
-        return self._agreed(self._claims.commit, digests_of(items))
+        return self._agreed(self._claims.commit, digests_of(items), age)
 
     @verb
     def release(self, item: Item) -> Flow[None]:
