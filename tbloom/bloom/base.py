@@ -66,8 +66,9 @@ class Base(Store[Client, Config]):
             have no TTL.
         :param slices: the number of periods, the current one included (7); none without a window. An item is remembered for at
             least ``slices - 1`` of them, at most ``slices``.
-        :param capacity: distinct items expected per slice. None, the default: 1,000,000, or what
-            ``bits`` and ``hashes`` hold at ``error_rate``, which is then the most that can be given.
+        :param capacity: distinct items expected per slice. None, the default: the first slice is made for 10,000, and
+            grows; each later one is made for as many as the last one held. Or, with ``bits`` and ``hashes``, what these
+            hold at ``error_rate``, which is then the most that can be given.
         :param error_rate: the chance that an item never added is called seen, over the whole window.
             None, the default: 1e-4, or what follows from ``capacity``, ``bits`` and ``hashes`` where all are given.
         :param tz: an IANA time zone (UTC).

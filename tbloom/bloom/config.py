@@ -17,7 +17,8 @@ from tbloom.errors import ConfigError
 from tbloom.window import Window, window_of
 
 LAYOUT = 2
-DEFAULT_CAPACITY = 1_000_000
+#: The capacity of a filter's first slice, if it is given none.
+FIRST_CAPACITY = 10_000
 DEFAULT_ERROR_RATE = 1e-4
 MAX_SHARDS = SLOTS
 _MAX_ITEMS = 10**15
@@ -51,14 +52,15 @@ def _decimal(rate: float) -> str:
 class Config:
     """The parameters of one filter; raises ConfigError where they make no sense.
 
-    ``capacity``, ``bits`` and ``hashes`` are those of one slice; ``bits`` is rounded up to whole blocks.
+    ``capacity``, ``bits`` and ``hashes`` are those of one slice; ``bits`` is rounded up to whole blocks. Without a
+    capacity they are those of a filter's first slice, and a later one is made for what the last one held.
     """
 
     name: str
     granularity: str | timedelta | None
     slices: int
     tz: str
-    capacity: int
+    capacity: int | None
     error_rate: float
     shards: int
     grow: bool
@@ -72,7 +74,7 @@ class Config:
     def __post_init__(self) -> None:
         window = window_of(self.granularity, self.slices, self.tz)
         _check_rate(self.error_rate)
-        _check("capacity", self.capacity, _MAX_ITEMS)
+        _check("capacity", self.first_capacity, _MAX_ITEMS)
         _check("bits", self.bits, _MAX_BITS)
         _check("hashes", self.hashes, sizing.MAX_HASHES)
         object.__setattr__(self, "bits", sizing.whole_blocks(self.bits, self.hashes))
@@ -80,6 +82,8 @@ class Config:
         _check("shards", self.shards, MAX_SHARDS)
         if not isinstance(self.grow, bool):
             raise ConfigError("grow", self.grow, "True or False")
+        if self.capacity is None and not self.grow:
+            raise ConfigError("capacity", None, "a whole number, because grow is False")
         least = sizing.shards_for(self.bits)
         if self.shards < least:
             expected = (
@@ -115,17 +119,22 @@ class Config:
         object.__setattr__(self, "stored", stored)
 
     @property
+    def first_capacity(self) -> int:
+        """The capacity of a filter's first slice."""
+        return FIRST_CAPACITY if self.capacity is None else self.capacity
+
+    @property
     def shard_capacity(self) -> int:
         """The capacity of one shard of a slice: its even share of the items, and 4 standard deviations."""
         if self.shards == 1:
-            return self.capacity
-        mean = self.capacity / self.shards
+            return self.first_capacity
+        mean = self.first_capacity / self.shards
         return math.ceil(mean + 4 * math.sqrt(mean))
 
     @property
     def shard_bits(self) -> int:
         """The bits of one shard of a slice, in proportion to its capacity."""
-        bits = -(-self.bits * self.shard_capacity // self.capacity)
+        bits = -(-self.bits * self.shard_capacity // self.first_capacity)
         return sizing.whole_blocks(bits, self.hashes)
 
     def differences(self, stored: str) -> dict[str, tuple[Any, Any]]:
@@ -163,8 +172,8 @@ def configure(
 ) -> Config:
     """A Config whose size follows from ``capacity`` and ``error_rate``, or is given outright.
 
-    ``capacity`` None means 1,000,000, or, with ``bits`` and ``hashes``, the number of items that they
-    hold at ``error_rate``; a higher one is refused. ``error_rate`` None means 1e-4, or, with ``capacity``,
+    ``capacity`` None means that each slice is made for what the last one held, or, with ``bits`` and ``hashes``, the
+    number of items that they hold at ``error_rate``; a higher one is refused. ``error_rate`` None means 1e-4, or, with ``capacity``,
     ``bits`` and ``hashes``, the one that follows from them. ``hashes`` without ``bits`` gives a size for
     that number of hashes. ``shards`` None means the fewest that keep each key at 32 MB or less, in a
     multiple of the cluster's ``masters``.
@@ -186,8 +195,7 @@ def configure(
     _check_rate(error_rate)
     rate = sizing.slice_rate(error_rate, slices) * share
     if bits is None or hashes is None:
-        capacity = capacity or DEFAULT_CAPACITY
-        bits, hashes = sizing.choose(capacity, rate, hashes)
+        bits, hashes = sizing.choose(capacity or FIRST_CAPACITY, rate, hashes)
     else:
         most = sizing.items_at(rate, bits, hashes)
         capacity = capacity or most
@@ -222,6 +230,8 @@ def from_stored(name: str, stored: str, key: str = "") -> Config:
     if "kind" in values:
         expected = f"the parameters of a filter with slices in {key!r}, not of one that is {values['kind']!r}"
     layout = [values.pop(name, None) for name in ("layout", "hash")]
+    if values.get("capacity", 0) is None:  # else it would follow from the bits
+        values["bits"] = None
     if layout != [LAYOUT, HASH_NAME]:
         raise ConfigError("stored", stored, expected)
     try:

@@ -58,8 +58,8 @@ class FilterExchange(Exchange):
         self.calls: SliceCalls | None = None
         self._agreed: tuple[SliceCalls, bool] | None = None
         self._layouts: dict[int, Layout] = {}
-        #: The shards whose layout names slices.
-        self._grown: set[int] = set()
+        #: The shards whose slices begin with an entry in the layout.
+        self._grown: set[int] = {*range(config.shards)} if config.capacity is None else set()
 
     def batches(self, digests: Iterable[bytes], label: str | None = None) -> list[Batch]:
         """The distinct digests, by shard, in batches for one call each; ``label``: of the slice that they go into."""
@@ -158,7 +158,9 @@ class FilterExchange(Exchange):
         items: dict[int, int] = {}
         for shard in {batch.shard for batch in pending}:
             last = current.shard(shard).begins_after
-            if last is not None:
+            if (
+                last is not None and current.layout(shard).version
+            ):  # else the filter begins with the first call
                 count = count_items(self.config, shard, last, current.layout(shard))
                 items[shard] = yield from count
         if not items:
@@ -192,7 +194,7 @@ class FilterExchange(Exchange):
             return False
         if status == Status.FULL:
             batch.answers = self._answers(batch, payload)
-            raise FilterFull(self.config.name, self.config.capacity)
+            raise FilterFull(self.config.name, self.config.first_capacity)
         if status == Status.UNKNOWN:
             self._agreed, batch.agreed = None, True
             return False
@@ -207,7 +209,8 @@ class FilterExchange(Exchange):
             raise damaged(self.config, stored, shard)
         self.current_calls().learn_layout(shard, layout if stored else None)
         self.pending_answers.note_generation(shard, layout.generation)
-        (self._grown.add if layout.entries else self._grown.discard)(shard)
+        if self.config.capacity is not None:
+            (self._grown.add if layout.entries else self._grown.discard)(shard)
 
     def _lasts(self, batch: Batch) -> int:
         """How long (ms) the items that a batch has added are remembered."""

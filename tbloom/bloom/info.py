@@ -40,6 +40,8 @@ class SliceInfo:
     expires: datetime | None
     #: Items added, counted exactly.
     items: int
+    #: The number of items that its parts have room for.
+    capacity: int
     #: The number of its keys, in the shard that has most: 1, or more where it grew.
     parts: int
     #: Bits set / bits, 0 to 1.
@@ -58,11 +60,11 @@ class FilterInfo:
     #: None: the filter has no window, and never forgets.
     granularity: str | None
     tz: str
-    #: Distinct items expected per slice.
-    capacity: int
+    #: Distinct items expected per slice; None: each slice is made for what the last one held.
+    capacity: int | None
     #: The error rate that the filter was made for, over the whole window.
     promised_error_rate: float
-    #: Size of one slice.
+    #: Size of one slice; without a capacity, of the filter's first.
     bits: int
     hashes: int
     shards: int
@@ -251,6 +253,7 @@ def summed(
         end=period.end,
         expires=expires,
         items=sum(held.items for held in parts),
+        capacity=sum(held.part.capacity for held in parts),
         parts=max(Counter(held.shard for held in parts).values()),
         fill_ratio=sum(held.set_bits for held in parts) / max(1, begun),
         bytes=sum(held.bytes for held in parts),

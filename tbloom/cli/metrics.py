@@ -43,8 +43,8 @@ _OF_FILTER: dict[str, tuple[str, Callable[[FilterInfo], float]]] = {
         lambda info: info.promised_error_rate,
     ),
     "tbloom_capacity_items": (
-        "Distinct items expected per slice.",
-        lambda info: info.capacity,
+        "Distinct items expected per slice; without a capacity, those that the current slice has room for.",
+        lambda info: info.capacity or info.slices[-1].capacity,
     ),
     "tbloom_claims": (
         "Items that are claimed, and not committed yet.",

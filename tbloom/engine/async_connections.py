@@ -13,6 +13,7 @@ from redis.asyncio import Redis as AsyncRedis
 from redis.asyncio import RedisCluster as AsyncRedisCluster
 
 from tbloom.engine.connections import window
+from tbloom.engine.flow import CORRECTIONS
 from tbloom.engine.forks import in_child
 
 if sys.version_info >= (3, 11):
@@ -99,7 +100,8 @@ class AsyncConnections:
             if not self.keeps:
                 await _close(free)
             # A script raises an error before it changes anything.
-            return None if isinstance(reply, ResponseError) else reply
+            is_refused = isinstance(reply, ResponseError) or reply[0] in CORRECTIONS
+            return None if is_refused else reply
 
     async def _reply(self, connection: Any, request: bytes) -> Any:
         """The next reply, or the server's error, after a request, if there is one."""

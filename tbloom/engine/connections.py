@@ -19,7 +19,7 @@ from redis import TimeoutError as RedisTimeoutError
 from redis.asyncio import RedisCluster as AsyncRedisCluster
 from redis.client import NEVER_DECODE
 
-from tbloom.engine.flow import Call, Command, chunks
+from tbloom.engine.flow import CORRECTIONS, Call, Command, chunks
 from tbloom.engine.forks import BeginsAnew
 from tbloom.engine.retries import by_redis_py
 
@@ -30,6 +30,8 @@ IN_BYTES: dict[str, Any] = {NEVER_DECODE: True}
 AT_ONCE = 4
 #: More than an expected reply has.
 _REPLY_BYTES = 64
+#: How replies begin that have changed nothing: errors, which scripts raise first, and corrections of what the client knows.
+_CHANGED_NOTHING = (b"-", *[b"*2\r\n:%d\r\n" % status for status in CORRECTIONS])
 #: redis-py before 7 has other connections and pools.
 CAN_KEEP = hasattr(Connection, "should_reconnect")
 
@@ -81,7 +83,7 @@ class KeptConnections(BeginsAnew):
                 self._free.append(connection)
             else:
                 self.give_up(connection)
-        if reply.startswith(b"-"):  # an error, which a script raises before it changes anything
+        if reply.startswith(_CHANGED_NOTHING):
             return None
         return reply if reply in expected else b""
 

@@ -167,7 +167,7 @@ class Protocol(Live):
         if count == len(look.new):
             return []
         if not self.config.grow:
-            raise FilterFull(self.config.name, self.config.capacity)
+            raise FilterFull(self.config.name, self.config.first_capacity)
         return digests[look.new[count] :]
 
     def _visit(

@@ -66,7 +66,8 @@ def _table(found: list[dict[str, Any]]) -> RenderableType:
         window, capacity, rate = "exact", "", "none"
         if "kind" not in info:
             window = formats.window(len(info["slices"]), info["granularity"])
-            capacity, rate = f"{info['capacity']:,}", formats.rate(info["error_rate"])
+            capacity = f"{info['capacity']:,}" if info["capacity"] else "none"
+            rate = formats.rate(info["error_rate"])
         held = f"{info['items']:,}", formats.size(info["bytes"])
         table.add_row(info["name"], window, capacity, f"{info['shards']}", *held, rate)
     return output.Fitted(table, "shards", "capacity", "error rate")

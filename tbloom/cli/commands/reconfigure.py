@@ -87,7 +87,7 @@ def _table(old: Config, new: Config) -> Table:
 
 def _shown(config: Config) -> dict[str, str]:
     return {
-        "capacity": f"{config.capacity:,}",
+        "capacity": f"{config.capacity:,}" if config.capacity else "what the last slice held",
         "error rate": formats.rate(config.error_rate),
         "slices": f"{config.slices:,}",
         "grow": "yes" if config.grow else "no",

@@ -121,9 +121,11 @@ class _Line(NamedTuple):
 def charts(info: FilterInfo) -> list[Chart]:
     """Items, error rate, fill ratio and memory of each slice."""
     slices = info.slices
-    # No limit: by chance a full slice has a few more bits set.
-    full = _Line("at capacity", -math.expm1(-info.hashes * info.capacity / info.bits))
-    capacity = _Line("capacity", info.capacity, is_limit=True)
+    full = capacity = None
+    if info.capacity is not None:
+        # No limit: by chance a full slice has a few more bits set.
+        full = _Line("at capacity", -math.expm1(-info.hashes * info.capacity / info.bits))
+        capacity = _Line("capacity", info.capacity, is_limit=True)
     share = slice_rate(info.promised_error_rate, len(slices))
     allowed = _Line("a slice's share", share, is_limit=True)
     return [

@@ -33,7 +33,7 @@ def advice(info: FilterInfo) -> list[str]:
     """The filter's warnings, and what its owner should change. (A slice that grows needs no change.)"""
     found = list(info.warnings)
     current, most = info.slices[-1], max(slice.items for slice in info.slices)
-    full = current.items / info.capacity
+    full = share(info, current)
     change = f"tbloom reconfigure {shlex.quote(info.name)}"
     if full >= _NEARLY_FULL and not info.grow:
         found.append(
@@ -41,12 +41,17 @@ def advice(info: FilterInfo) -> list[str]:
             f"({change} --grow)"
         )
     if not keeps_promise(info, info.error_rate):
-        larger = f" ({change} --capacity {most})" if most > info.capacity else ""
+        larger = f" ({change} --capacity {most})" if info.capacity and most > info.capacity else ""
         found.append(
             f"the error rate is {formats.rate(info.error_rate)}, more than the promised "
             f"{formats.rate(info.promised_error_rate)}{larger}"
         )
     return found
+
+
+def share(info: FilterInfo, slice: SliceInfo) -> float:
+    """The items of a slice, of those that it was made for; of those that it has room for, if the filter has no capacity."""
+    return slice.items / (info.capacity or slice.capacity)
 
 
 def keeps_promise(info: FilterInfo, rate: float) -> bool:
@@ -99,9 +104,16 @@ def _parameters(info: FilterInfo) -> str:
         period = formats.PERIODS.get(info.granularity, info.granularity)
         slices = formats.counted(len(info.slices), "slice")
         window, each, over = f"{slices} of {period} ({info.tz})", " each", " over the window"
+    if info.capacity is not None:
+        made_for = f"made for {info.capacity:,} items{each}"
+        size = f": {info.bits:,} bits, {hashes}"
+    elif info.granularity is None:
+        made_for, size = "grows", ""
+    else:
+        made_for, size = "each made for as many items as the last one held", ""
     return (
-        f"{info.name}: {window}, made for {info.capacity:,} items{each} at an error rate of "
-        f"{formats.rate(info.promised_error_rate)}{over}: {info.bits:,} bits, {hashes}{shards}{claims}"
+        f"{info.name}: {window}, {made_for}, at an error rate of "
+        f"{formats.rate(info.promised_error_rate)}{over}{size}{shards}{claims}"
     )
 
 
@@ -126,7 +138,7 @@ def _table(info: FilterInfo, slices: list[SliceInfo]) -> RenderableType:
 
 def _row(info: FilterInfo, slice: SliceInfo) -> dict[str, str]:
     """The cells, by their headings."""
-    full = slice.items / info.capacity
+    full = share(info, slice)
     row = {"slice": slice.label}
     if info.granularity == "w":  # other labels are dates themselves
         row["from"] = _moment(info, slice.start)

@@ -158,4 +158,7 @@ def of_config(client: Any, config: Config, **own: Any) -> TimeBloom:
 
 def parameters_of(config: Config) -> Parameters:
     """The parameters as arguments of ``TimeBloom``."""
-    return cast("Parameters", {name: getattr(config, name) for name in Parameters.__annotations__})
+    found = {name: getattr(config, name) for name in Parameters.__annotations__}
+    if config.capacity is None:  # else it would follow from the bits
+        found["bits"] = None
+    return cast("Parameters", found)
