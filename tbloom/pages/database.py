@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-import shutil
 import sqlite3
 import threading
 import weakref
@@ -22,8 +21,6 @@ from urllib.parse import quote
 from tbloom.errors import TBloomError
 
 _NAME = re.compile(r"index-([1-9][0-9]*)\.sqlite(\.new|\.rows)?(-wal|-shm|-journal)?")
-#: Earlier versions of tbloom had a folder with an LMDB environment.
-_EARLIER = "index-*/data.mdb"
 #: Seconds to wait for a lock: another program may have the database open.
 _TIMEOUT = 60
 #: Bytes of a page of the database: a put writes a page or two, and with 4 KB, SQLite's own, three times as many bytes.
@@ -54,9 +51,9 @@ class Database:
         remove_stale(
             self.root
         )  # SQLite would take a log of an earlier database with this name for its own
-        known = [newest_of(self.root), *earlier_of(self.root)]
-        numbers = (int(path.stem.partition("-")[2]) for path in known if path)
-        self._new = self.root / f"index-{max(numbers, default=0) + 1}.sqlite.new"
+        newest = newest_of(self.root)
+        number = int(newest.stem.partition("-")[2]) if newest else 0
+        self._new = self.root / f"index-{number + 1}.sqlite.new"
         self._new.write_bytes(b"")
         with self.transaction():
             for statement in schema.split(";"):
@@ -249,11 +246,6 @@ def newest_of(root: Path) -> Path | None:
     return root / f"index-{max(numbers)}.sqlite" if numbers else None
 
 
-def earlier_of(root: Path) -> list[Path]:
-    """The indexes of earlier versions, which are folders."""
-    return [path.parent for path in root.glob(_EARLIER) if path.parent.name[6:].isdigit()]
-
-
 def remove_stale(root: Path) -> None:
     """Removes all indexes but the newest."""
     newest = newest_of(root)
@@ -261,8 +253,6 @@ def remove_stale(root: Path) -> None:
         match = _NAME.fullmatch(path.name)
         if match and (newest is None or match[2] or f"index-{match[1]}.sqlite" != newest.name):
             path.unlink(missing_ok=True)
-    for folder in earlier_of(root) if newest else ():
-        shutil.rmtree(folder)
 
 
 def is_index(path: Path) -> bool:

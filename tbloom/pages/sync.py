@@ -19,7 +19,7 @@ from tbloom.pages.index import Index
 from tbloom.pages.info import PagesInfo, PagesReport
 from tbloom.pages.members import check_codec
 from tbloom.pages.page import Headers, Page, check_page, fingerprint_of
-from tbloom.pages.recovery import Progress
+from tbloom.pages.segments import Progress
 from tbloom.pages.verify import verify
 from tbloom.pages.writer import Writer, batches
 

@@ -28,7 +28,6 @@ from tbloom.pages import (
     database,
     members,
     recovery,
-    segments,
     writer,
 )
 from tbloom.pages.database import Database, newest_of
@@ -66,10 +65,7 @@ def check(path: Path, **parameters: Any) -> dict[str, bytes]:
     with PageStore(path, **parameters) as store:
         pages = bodies(store)
         assert () == store.verify().problems
-        known = {
-            segments.path_of(path, one.label, one.number).name: one.size
-            for one in store._index.segments()
-        }
+        known = {segment.name: segment.size for segment in store._index.segments()}
         assert known == {file.name: file.stat().st_size for file in files(path)}
     return pages
 
@@ -540,7 +536,7 @@ def test_a_segment_is_missing_or_shorter(path: Path) -> None:
     pages = _filled(path, segment_bytes=1)
     file = files(path)[4]
     data = file.read_bytes()
-    name = file.with_suffix("").name  # of a missing file, nobody knows the end
+    name = file.name
     spoil: list[Callable[[], object]] = [
         file.unlink,
         lambda: file.write_bytes(data[:-10]),
@@ -790,8 +786,8 @@ def test_the_index_from_the_files_alone(path: Path) -> None:
     ("owner", "name", "act"),
     [
         (recovery._Learner, "scan", die),
-        (recovery._Learner, "fill", die),
-        (recovery._Learner, "fill", _after),
+        (recovery._Learner, "merge", die),
+        (recovery._Learner, "merge", _after),
         (Database, "publish", die),
         (database, "remove_stale", die),
         (Path, "rename", die),

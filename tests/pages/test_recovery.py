@@ -344,8 +344,8 @@ def test_pages_in_any_order_of_time_open_each_file_a_few_times(
 ) -> None:
     """Over more slices than files may be open; the start of each file is read once at most."""
     reads = []
-    first_record = segments.first_record
-    monkeypatch.setattr(segments, "first_record", lambda p: reads.append(p) or first_record(p))
+    first_of = segments.first_of
+    monkeypatch.setattr(segments, "first_of", lambda p: reads.append(p) or first_of(p))
     chance = random.Random(1)
     with PageStore(tmp_path, "h", 100) as store:
         for n in range(1_000):
