@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from tbloom import TBloomError
-from tbloom.pages import PageStore, lock, members, page, record, segments, writer
-from tbloom.pages.index import Index
+from tbloom.pages import PageStore, lock, members, page, record, segments
 from tests.helpers.pagestores import (
     DAY,
     NOON,
@@ -124,49 +123,6 @@ def test_a_damaged_page_that_was_put_again_is_not_taken_for_deleted(tmp_path: Pa
     PageStore.rebuild(tmp_path)
     with PageStore(tmp_path, readonly=True) as store, pytest.raises(TBloomError, match="damaged"):
         store.get(BANK)
-
-
-def test_a_store_is_marked_before_anything_changes(
-    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Else the index would be trusted after a power cut while old slices leave."""
-    with PageStore(tmp_path, "d", 2) as store:
-        store.put(BANK, b"old")
-    assert "" == (tmp_path / "lock").read_text().strip()
-    clock.now = NOON + 9 * DAY
-    marks: list[str] = []
-    forget = writer.Writer._forget_old
-
-    def noted(self: writer.Writer) -> None:
-        marks.append((tmp_path / "lock").read_text().strip())
-        forget(self)
-
-    monkeypatch.setattr(writer.Writer, "_forget_old", noted)
-    PageStore(tmp_path).close()
-    assert ["pid" in mark for mark in marks] == [True]
-
-
-def test_killed_between_a_moved_page_and_its_deletion(
-    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The moved page leaves with its slice; the page that it replaced does not come back."""
-    with PageStore(tmp_path, "d", 3) as store:
-        store.put(BANK, b"today's")
-
-    def move() -> None:
-        store = PageStore(tmp_path)
-        monkeypatch.setattr(writer.Writer, "_append_deletion", die)
-        store.put(BANK, b"older", at=NOON - 2 * DAY)
-
-    assert_killed(move)
-    with PageStore(tmp_path) as store:
-        assert {BANK: b"older"} == bodies(store)
-    clock.now = NOON + DAY
-    with PageStore(tmp_path) as store:
-        assert {} == bodies(store)
-    PageStore.rebuild(tmp_path)
-    with PageStore(tmp_path) as store:
-        assert {} == bodies(store)
 
 
 def test_a_killed_reader_does_not_make_the_index_grow(tmp_path: Path) -> None:
@@ -282,23 +238,6 @@ def test_old_slices_leave_a_full_disk(tmp_path: Path, clock: Clock) -> None:
         store.put(BANK, b"there is room")
         assert {BANK: b"there is room"} == bodies(store)
         assert 1 == len(files(disk / "store"))
-
-
-def test_old_files_leave_first_where_the_index_has_no_room(
-    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also for the next writer, if this one is killed then."""
-    with PageStore(tmp_path, "d", 2) as store:
-        store.put("http://a/", b"a")
-    clock.now = NOON + 3 * DAY
-    with monkeypatch.context() as context:
-        context.setattr(Index, "forget", die)
-        assert_killed(lambda: PageStore(tmp_path))
-    assert [] == files(tmp_path)
-    with PageStore(tmp_path) as store:
-        store.put(BANK, b"bank")
-        assert {BANK: b"bank"} == bodies(store)
-        assert ["20190613"] == [slice.label for slice in store.stats().slices]
 
 
 def test_records_within_the_first_body_of_a_segment_that_lost_its_beginning(tmp_path: Path) -> None:
