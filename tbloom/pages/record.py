@@ -104,7 +104,7 @@ def of_page(page: Page, sequence: int | None, segment: str, codec: str) -> bytes
     ]
     if codec == "gzip" and _is_compressed(page):
         codec = "identity"
-    return member(codec, [_lines(_WARC, fields).encode() + http, body + _END])
+    return member(codec, _lines(_WARC, fields).encode() + http, body, _END)
 
 
 def of_deletion(fingerprint: bytes, sequence: int, segment: str, codec: str) -> bytes:
@@ -141,7 +141,7 @@ def _of_values(fields: list[tuple[str, str]], values: dict[str, str], codec: str
         ("Content-Type", "application/warc-fields"),
         ("Content-Length", f"{len(block)}"),
     ]
-    return member(codec, [_lines(_WARC, fields).encode() + block + _END])
+    return member(codec, _lines(_WARC, fields).encode() + block + _END)
 
 
 def _fields(kind: str, identity: str, at: datetime) -> Pairs:

@@ -150,8 +150,8 @@ class Writer:
             raise TBloomError(f"the page store {str(self._root)!r} is closed")
 
     def _flush(self) -> None:
+        self._index.flush()  # first, because it says so if the folder was moved
         self._segments.flush()
-        self._index.flush()
 
     def _next_sequence(self) -> int:
         self._sequence += 1

@@ -438,7 +438,7 @@ def test_control_characters_of_a_damaged_file_are_not_printed(path: Path) -> Non
     data = segment.read_bytes()
     block = record.block_of(data[begin:])
     spoilt = re.sub(rb"Payload-Digest: sha1:....", b"Payload-Digest: sha1:\x1b[2\x07", block)
-    segment.write_bytes(data[:begin] + members.member("gzip", [spoilt]))
+    segment.write_bytes(data[:begin] + members.member("gzip", spoilt))
     run("rebuild", path)
     done = run("verify", path)
     assert (1, 1) == (done.code, len(done.out.splitlines()))

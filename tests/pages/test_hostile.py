@@ -90,11 +90,11 @@ def _read(path: Path, *, readonly: bool) -> None:
 
 
 def _without_end(path: Path, codec: str) -> None:
-    _append(path, members.member(codec, [b"WARC/1.1\r\nWARC-Type: " + b"x" * LONG]))
+    _append(path, members.member(codec, b"WARC/1.1\r\nWARC-Type: " + b"x" * LONG))
 
 
 def _longer_than_it_says(path: Path, codec: str) -> None:
-    data = members.member(codec, [b"WARC/1.1\r\nWARC-Type: " + b"x" * LONG])
+    data = members.member(codec, b"WARC/1.1\r\nWARC-Type: " + b"x" * LONG)
     tail = data[-4:] if codec == "zstd" else pack("<I", 10)
     _append(path, _says(data, 10)[:-4] + tail)
 
@@ -152,7 +152,7 @@ def test_a_small_record_with_a_long_content_takes_no_memory_in_a_rebuild(
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_record_is_read_up_to_the_length_that_it_says(codec: str) -> None:
-    data = members.member(codec, [b"x" * LONG])
+    data = members.member(codec, b"x" * LONG)
     for held in (0, 10, LONG - 1, LONG + 1, (1 << 32) - 1):
         with pytest.raises(members.Damaged, match=f"{held} bytes"):
             record.block_of(_says(data, held))

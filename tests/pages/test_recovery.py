@@ -51,7 +51,7 @@ def hostile(change: dict[bytes, bytes], codec: str) -> bytes:
         assert old in block
         block = block.replace(old, new)
     noise = random.Random(1).randbytes(30_000)
-    return noise + members.member(codec, [block]) + noise[::-1]
+    return noise + members.member(codec, block) + noise[::-1]
 
 
 @pytest.mark.parametrize("codec", ["identity", "zstd"])
