@@ -72,11 +72,8 @@ class Database:
 
     def rows(self, statement: str, *values: object) -> list[Any]:
         """The rows of a statement."""
-        with self._lock:
-            try:
-                return self._current().execute(statement, values).fetchall()
-            except sqlite3.Error as error:
-                raise _raised(self.root, error) from error
+        with self._lock, errors(self.root):
+            return self._current().execute(statement, values).fetchall()
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -212,23 +209,17 @@ def errors(root: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise _raised(root, error) from error
-
-
-def _raised(root: Path, error: sqlite3.Error) -> Exception:
-    """SQLite's error as the system's, or as TBloomError."""
-    text = str(error)
-    path = newest_of(root) or root
-    # (Before Python 3.11 an error has no code.)
-    if text == "database or disk is full":
-        return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-    if text == "disk I/O error":
-        return OSError(errno.EIO, os.strerror(errno.EIO), str(path))
-    if not os.access(path, os.R_OK):
-        return PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
-    if text == "database is locked":
-        return TBloomError(f"another program has locked {str(path)!r} for {_TIMEOUT} seconds")
-    return damaged(root, text)
+        text, path = str(error), newest_of(root) or root
+        # (Before Python 3.11 an error has no code.)
+        number = {"database or disk is full": errno.ENOSPC, "disk I/O error": errno.EIO}.get(text)
+        if number is None and not os.access(path, os.R_OK):
+            number = errno.EACCES
+        if number is not None:
+            raise OSError(number, os.strerror(number), str(path)) from error
+        if text == "database is locked":
+            why = f"another program has locked {str(path)!r} for {_TIMEOUT} seconds"
+            raise TBloomError(why) from error
+        raise damaged(root, text) from error
 
 
 def damaged(root: Path, why: str) -> TBloomError:

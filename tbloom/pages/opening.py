@@ -84,15 +84,12 @@ def rebuild(root: Path, progress: segments.Progress | None) -> None:
     """Makes the store's index anew from its segments."""
     if not root.is_dir() or (stored := _parameters_of(root)) is None:
         raise ConfigError("path", str(root), "a folder with segments of a page store")
-    lock, is_clean = WriterLock(root), False
+    lock = WriterLock(root)
     try:
         recovery.rebuild(root, agreed(str(root), stored, None), progress)
-        for path in segments.stored(root).values():
-            segments.flush(path)
-        segments.flush(root)
-        is_clean = True
+        lock.mark()  # the next writer waits until all is on the disk
     finally:
-        lock.release(is_clean=is_clean)
+        lock.release(is_clean=False)
 
 
 def _parameters_of(root: Path) -> str | None:

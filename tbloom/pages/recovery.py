@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import logging
 import os
+import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import closing
-from itertools import takewhile
+from itertools import groupby, takewhile
 from operator import attrgetter
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tbloom.errors import TBloomError
 from tbloom.pages import members, segments
 from tbloom.pages.calendar import Calendar
 from tbloom.pages.config import PagesConfig
-from tbloom.pages.database import remove_stale
+from tbloom.pages.database import errors, remove_stale
 from tbloom.pages.index import Index, Place
-from tbloom.pages.rows import Row, Rows
 from tbloom.pages.segments import Found, Gap, Progress, Segment
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +51,10 @@ def rebuild(root: Path, config: PagesConfig, progress: Progress | None = None) -
         with closing(Index.begin(root, config.stored)) as index:
             stored = segments.stored(root).items()
             begun = [_begin(config, number, path) for number, path in stored]
-            _learn(root, index, filter(None, begun), root / "index-1.sqlite.rows", progress)
+            with Rows(root, root / "index-1.sqlite.rows") as rows:
+                learner = _Learner(root, index, rows)
+                learner.scan(filter(None, begun), progress)
+                learner.merge(None)
             index.publish()
     finally:
         remove_stale(root)  # or this one, where it was not finished: it may have filled the disk
@@ -76,7 +82,13 @@ def reconcile(root: Path, index: Index, calendar: Calendar) -> list[Moved]:
     for number, path in files.items():
         if number not in known and (begun := _begin(calendar.config, number, path)):
             grown.append(begun)
-    return _learn(root, index, grown, None) if grown else []
+    moved: list[Moved] = []
+    if grown:
+        with Rows(root, None) as rows:
+            learner = _Learner(root, index, rows)
+            learner.scan(grown, None)
+            learner.merge(moved)
+    return moved
 
 
 def _begin(config: PagesConfig, number: int, path: Path) -> Segment | None:
@@ -96,20 +108,6 @@ def _begin(config: PagesConfig, number: int, path: Path) -> Segment | None:
     else:
         logger.warning("%s is left out: tbloom did not write it", path)
     return None
-
-
-def _learn(
-    root: Path,
-    index: Index,
-    known: Iterable[Segment],
-    path: Path | None,
-    progress: Progress | None = None,
-) -> list[Moved]:
-    """Adds to an index the records that it does not know of these segments; ``path``: where they are sorted."""
-    with Rows(root, path) as rows:
-        learner = _Learner(root, index, rows)
-        learner.scan(known, progress)
-        return learner.merge()
 
 
 class _Learner:
@@ -146,9 +144,8 @@ class _Learner:
                 logger.warning("%s: they are cut off", path)
                 os.truncate(path, size)
 
-    def merge(self) -> list[Moved]:
-        """Adds the records, all at once; returns the pages that moved to an earlier slice."""
-        moved: list[Moved] = []
+    def merge(self, moved: list[Moved] | None) -> None:
+        """Adds the records, all at once; ``moved`` gets the pages that moved to an earlier slice."""
         with self._index.transaction():
             for segment in self._segments.values():
                 self._index.put_segment(segment)
@@ -163,8 +160,8 @@ class _Learner:
                     segment = self._segment(newest)
                     place = Place(segment.start, segment.name, *newest[2:6])
                     self._index.put(fingerprint, place, None)
-                    moved += self._moved(newest, rows)
-        return moved
+                    if moved is not None:
+                        moved += self._moved(newest, rows)
 
     def _note(self, number: int, found: Found) -> None:
         known = self._segments[number]
@@ -181,14 +178,10 @@ class _Learner:
         return segment
 
     def _moved(self, newest: Row, rows: list[Row]) -> Iterator[Moved]:
-        """Later slices that do not know that the page has left them; ``rows`` come newest first."""
-        last: dict[int, Row] = {}
-        for row in rows:
-            if row.sequence < newest.sequence:
-                last.setdefault(self._segment(row).start, row)
+        """Later slices in which the page was before. They may know that it has left them: no harm is done."""
         begin = self._segment(newest).start
-        for start, row in last.items():
-            if row.is_page and start > begin:
+        for row in rows:
+            if row.is_page and (start := self._segment(row).start) > begin:
                 yield Moved(start, newest.fingerprint, newest.sequence)
 
     def _newest(self, rows: list[Row]) -> Row:
@@ -206,3 +199,62 @@ class _Learner:
             logger.warning("%s: the record at %d: %s", path, row.offset, error)
             return False
         return True
+
+
+class Row(NamedTuple):
+    """A page or a deletion in a segment."""
+
+    fingerprint: bytes
+    sequence: int
+    segment: int
+    offset: int
+    length: int
+    at: int
+    is_page: bool
+
+    @classmethod
+    def of(cls, segment: int, found: Found) -> Row:
+        """The row of a record."""
+        head = found.head
+        is_page = head.kind == "response"
+        place = segment, found.offset, found.length, head.at
+        return cls(head.fingerprint, head.sequence, *place, is_page)
+
+
+class Rows:
+    """Any number of rows, in a database of their own."""
+
+    def __init__(self, root: Path, path: Path | None) -> None:
+        """Begins; with a path, on the disk, in a file that has no name any more."""
+        self._root = root
+        with errors(root):
+            name = ":memory:" if path is None else str(path)
+            self._db = sqlite3.connect(name, isolation_level=None, check_same_thread=False)
+            for pragma in ("journal_mode = OFF", "synchronous = OFF", "locking_mode = EXCLUSIVE"):
+                self._db.execute(f"PRAGMA {pragma}")
+            self._db.execute(
+                "CREATE TABLE rows (address BLOB, sequence INTEGER, segment INTEGER, offset INTEGER, length INTEGER, "
+                "at INTEGER, is_page INTEGER, PRIMARY KEY (address, sequence, segment, offset)) WITHOUT ROWID"
+            )
+        if path is not None:
+            path.unlink()
+
+    def add(self, rows: list[Row]) -> None:
+        """Adds rows."""
+        with errors(self._root):
+            self._db.execute("BEGIN")
+            self._db.executemany("INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?, ?)", sorted(rows))
+            self._db.execute("COMMIT")
+
+    def by_address(self) -> Iterator[list[Row]]:
+        """The rows of each address, newest first, by address."""
+        with errors(self._root):
+            found = self._db.execute("SELECT * FROM rows ORDER BY address, sequence DESC")
+            for _, rows in groupby(map(Row._make, found), attrgetter("fingerprint")):
+                yield [*rows]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._db.close()

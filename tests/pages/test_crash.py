@@ -188,6 +188,7 @@ def test_killed_within_a_change(path: Path, clock: Clock, what: str, segment_byt
         assert there == check(copy)
         if is_moved:  # the page leaves with its new slice, and the earlier one does not come back
             clock.now = NOON + DAY
+            PageStore(copy).close()
             PageStore.rebuild(copy)
             assert url(3) not in check(copy)
             clock.now = NOON

@@ -125,26 +125,6 @@ def test_a_damaged_page_that_was_put_again_is_not_taken_for_deleted(tmp_path: Pa
         store.get(BANK)
 
 
-def test_a_killed_reader_does_not_make_the_index_grow(tmp_path: Path) -> None:
-    """The log is used again, also while the same writer goes on."""
-    with PageStore(tmp_path) as store:
-        for n in range(1500):
-            store.put(f"http://a/{n}", b"")
-
-        def read() -> None:
-            reader = PageStore(tmp_path, readonly=True)
-            with reader._index.snapshot():
-                die()
-
-        assert_killed(read)
-        sizes = []
-        for _ in range(3):
-            for n in range(1500):
-                store.put(f"http://a/{n}", b"")
-            sizes.append(store.stats().index_bytes)
-        assert sizes[0] == sizes[1] == sizes[2] < 6 << 20
-
-
 def test_verify_while_a_slice_leaves(tmp_path: Path, clock: Clock) -> None:
     """Pages that have left meanwhile are no problem."""
     with PageStore(tmp_path, "d", 2) as store, PageStore(tmp_path, readonly=True) as reader:
@@ -238,25 +218,6 @@ def test_old_slices_leave_a_full_disk(tmp_path: Path, clock: Clock) -> None:
         store.put(BANK, b"there is room")
         assert {BANK: b"there is room"} == bodies(store)
         assert 1 == len(files(disk / "store"))
-
-
-def test_records_within_the_first_body_of_a_segment_that_lost_its_beginning(tmp_path: Path) -> None:
-    """Its last record has its ID; nothing is cut off."""
-    with PageStore(tmp_path, codec="identity") as store:
-        store.put(EVIL, hostile({}, "identity"))
-        for n in range(5):
-            store.put(f"http://a/{n}", b"page")
-        store.put(BANK, b"the real one")
-    path = segment_of(tmp_path)
-    data = path.read_bytes()
-    path.write_bytes(bytes(1200) + data[1200:])
-    assert 6 == PageStore.rebuild(tmp_path).pages
-    assert len(data) == path.stat().st_size
-    with PageStore(tmp_path) as store:
-        assert b"the real one" == body_of(store, BANK)
-        assert store.get(EVIL) is None
-        store.put(EVIL, b"again")
-    assert len(data) == path.stat().st_size
 
 
 def damage_last_record(path: Path) -> None:

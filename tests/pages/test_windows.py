@@ -235,25 +235,6 @@ def test_many_slices(clock: Clock, tmp_path: Path, slices: int) -> None:
         assert slices - 23 == len(labels(store)) == len(bodies(store))
 
 
-def test_each_slice_has_its_own_segments(clock: Clock, tmp_path: Path) -> None:
-    """They begin with its first page, and at the size limit, in any order of the slices."""
-    with PageStore(tmp_path, "d", 3, segment_bytes=2000) as store:
-        for n in range(30):
-            store.put(f"http://a/{n}", bytes([n]) * 10, at=NOON - n % 3 * DAY)
-        assert clock.now == NOON
-        found = labels(store)
-        assert {"20190608", "20190609", "20190610"} == set(found)
-        for slice in store.stats().slices:
-            assert (found.count(slice.label), 10) == (slice.segments, slice.pages)
-            assert slice.segments > 1
-        numbers = [path.name[9:17] for path in tmp_path.glob("*.warc.gz")]
-        assert len(found) == len(set(numbers))
-    with PageStore(tmp_path) as store:
-        store.put("http://a/last", b"")
-        assert found == labels(store)
-        assert 31 == len(rebuilt(store))
-
-
 def test_iterating_while_a_slice_leaves(
     store: PageStore, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
