@@ -178,10 +178,14 @@ class _Learner:
         return segment
 
     def _moved(self, newest: Row, rows: list[Row]) -> Iterator[Moved]:
-        """Later slices in which the page was before. They may know that it has left them: no harm is done."""
-        begin = self._segment(newest).start
+        """Later slices that do not know that the page has left them; ``rows`` come newest first."""
+        last: dict[int, Row] = {}
         for row in rows:
-            if row.is_page and (start := self._segment(row).start) > begin:
+            if row.sequence < newest.sequence:
+                last.setdefault(self._segment(row).start, row)
+        begin = self._segment(newest).start
+        for start, row in last.items():
+            if row.is_page and start > begin:
                 yield Moved(start, newest.fingerprint, newest.sequence)
 
     def _newest(self, rows: list[Row]) -> Row:

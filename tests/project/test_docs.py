@@ -31,7 +31,7 @@ COMPARED = {
     "faq.md": 1,
     "index.md": 4,
     "operating.md": 2,
-    "pages.md": 11,
+    "pages.md": 10,
     "python.md": 2,
     "quickstart.md": 4,
     "recipes.md": 5,
