@@ -72,8 +72,11 @@ class Database:
 
     def rows(self, statement: str, *values: object) -> list[Any]:
         """The rows of a statement."""
-        with self._lock, errors(self.root):
-            return self._current().execute(statement, values).fetchall()
+        with self._lock:
+            try:
+                return self._current().execute(statement, values).fetchall()
+            except sqlite3.Error as error:  # without ``errors``, which takes longer
+                raise _raised(self.root, error) from error
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -209,17 +212,21 @@ def errors(root: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        text, path = str(error), newest_of(root) or root
-        # (Before Python 3.11 an error has no code.)
-        number = {"database or disk is full": errno.ENOSPC, "disk I/O error": errno.EIO}.get(text)
-        if number is None and not os.access(path, os.R_OK):
-            number = errno.EACCES
-        if number is not None:
-            raise OSError(number, os.strerror(number), str(path)) from error
-        if text == "database is locked":
-            why = f"another program has locked {str(path)!r} for {_TIMEOUT} seconds"
-            raise TBloomError(why) from error
-        raise damaged(root, text) from error
+        raise _raised(root, error) from error
+
+
+def _raised(root: Path, error: sqlite3.Error) -> Exception:
+    """SQLite's error as the system's, or as TBloomError."""
+    text, path = str(error), newest_of(root) or root
+    # (Before Python 3.11 an error has no code.)
+    number = {"database or disk is full": errno.ENOSPC, "disk I/O error": errno.EIO}.get(text)
+    if number is None and not os.access(path, os.R_OK):
+        number = errno.EACCES
+    if number is not None:
+        return OSError(number, os.strerror(number), str(path))
+    if text == "database is locked":
+        return TBloomError(f"another program has locked {str(path)!r} for {_TIMEOUT} seconds")
+    return damaged(root, text)
 
 
 def damaged(root: Path, why: str) -> TBloomError:

@@ -130,7 +130,7 @@ def verify(
         found: Counter[int] = Counter()
         parts = [(segment, 0, segment.size) for segment in known]
         for segment, one in segments.walk(root, parts, progress):
-            path, start = root / segment.name, segment.start
+            path, start = f"{root}/{segment.name}", segment.start
             if isinstance(one, Gap):
                 problems[start].append(f"{path}: {one.why}")
                 continue

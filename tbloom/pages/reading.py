@@ -84,7 +84,8 @@ def pages(
         if not begin <= found.head.at < end:
             continue
         try:
-            page = record.page_of(segments.read(root / segment.name, found.offset, found.length))
+            data = segments.read(f"{root}/{segment.name}", found.offset, found.length)
+            page = record.page_of(data)
         except (members.Damaged, FileNotFoundError):
             why = f"the record at {found.offset} is damaged, or missing"
             _warn(root, index, calendar, segment, why)

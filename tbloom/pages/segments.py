@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -73,6 +74,7 @@ def label_of(name: str) -> str:
     return name.partition("-")[0]
 
 
+@lru_cache
 def is_name(name: object, number: int) -> bool:
     """True: the segment with this number may have a file of this name."""
     match = _NAME.fullmatch(name) if isinstance(name, str) else None
@@ -92,10 +94,13 @@ def stored(folder: Path) -> dict[int, Path]:
     return {number: folder / name for number, name in found if number < _MAX_NUMBER}
 
 
-def read(path: Path, offset: int, length: int) -> bytes:
+def read(path: str | Path, offset: int, length: int) -> bytes:
     """The bytes of a record; fewer where the file is cut."""
-    with path.open("rb", buffering=0) as file:
-        return os.pread(file.fileno(), length, offset)
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.pread(fd, length, offset)
+    finally:
+        os.close(fd)
 
 
 def read_all(path: str, extents: Sequence[tuple[int, int]]) -> Iterator[bytes]:
