@@ -294,10 +294,6 @@ def test_an_index_older_than_the_segments(path: Path) -> None:
 # The machine went down
 
 
-def _machine_went_down(path: Path) -> None:
-    (path / "lock").write_text(json.dumps({"pid": 1, "boot": "another"}))
-
-
 def _cut_index(data: Path) -> None:
     os.truncate(data, data.stat().st_size // 2)
 
@@ -307,27 +303,27 @@ def _spoil_index(data: Path) -> None:
     data.write_bytes(random.Random(1).randbytes(size))
 
 
-@pytest.mark.parametrize("damage", [_cut_index, _spoil_index, Path.unlink, Path.touch])
-def test_the_machine_went_down(path: Path, damage: Callable[[Path], object]) -> None:
+ANOTHER_BOOT = json.dumps({"pid": 1, "boot": "another"})
+
+
+@pytest.mark.parametrize(
+    ("damage", "text"),
+    [
+        *((damage, ANOTHER_BOOT) for damage in (_cut_index, _spoil_index, Path.unlink, Path.touch)),
+        # A lock that was written half.
+        *((Path.touch, text) for text in ("{", "[]", "null", "1", "\0" * 50)),
+    ],
+)
+def test_the_machine_went_down(path: Path, damage: Callable[[Path], object], text: str) -> None:
     """The index is made anew when the store is opened to write; until then it can't be read."""
     pages = _filled(path)
-    _machine_went_down(path)
+    (path / "lock").write_text(text)
     damage(path / "index-1.sqlite")
     with pytest.raises(TBloomError, match="open it once to write"):
         PageStore(path, readonly=True)
     assert pages == check(path)
     with PageStore(path, readonly=True) as store:
         assert pages == bodies(store)
-
-
-@pytest.mark.parametrize("text", ["{", "[]", "null", "1", "\0" * 50])
-def test_the_machine_went_down_with_the_lock(path: Path, text: str) -> None:
-    """A lock that was written half counts as another boot."""
-    pages = _filled(path)
-    (path / "lock").write_text(text)
-    with pytest.raises(TBloomError, match="open it once to write"):
-        PageStore(path, readonly=True)
-    assert pages == check(path)
 
 
 @pytest.fixture

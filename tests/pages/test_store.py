@@ -9,6 +9,7 @@ import random
 import sqlite3
 import subprocess
 import sys
+import tracemalloc
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
@@ -777,6 +778,16 @@ def test_a_body_that_is_too_long(store: PageStore, monkeypatch: pytest.MonkeyPat
     store.put(URL, bytes(1000))
     with pytest.raises(ConfigError, match=r"^body: expected at most 1000 bytes, got '1001 bytes'"):
         store.put(URL, bytes(1001))
+
+
+def test_a_long_body_is_copied_once(store: PageStore) -> None:
+    """A page of 128 MB may be imported."""
+    body = bytes(1 << 25)
+    tracemalloc.start()
+    store.put(URL, body)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1.5 * len(body)
 
 
 GZIPPED, DEFLATED = gzip.compress(b"<p>body", mtime=0), zlib.compress(b"<p>body")
