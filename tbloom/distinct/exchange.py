@@ -28,13 +28,13 @@ MAX_PIECES = 16
 _MAX_ENTRIES = 100
 #: A new member takes the server some 8 us.
 _MEMBERS_PER_CALL = 150
-#: The members of a call times the slices that it looks at.
-_LOOKS_PER_CALL = 1000
+#: The members of a call times the slices that it probes.
+_PROBES_PER_CALL = 1000
 #: The containers of a call: at most 8 KB each.
 _CONTAINERS_PER_CALL = 64
 #: The answer of a member that may get no id.
 _REFUSED = "3"
-#: The verbs that look at all live slices.
+#: The verbs that probe all live slices.
 _ON_ALL_SLICES = ("contains", "discard")
 _NONE: Mapping[int, bytes] = MappingProxyType({})
 
@@ -99,8 +99,8 @@ class CountExchange(BucketExchange):
         self, digests: Iterable[int], verb: str = "add", values: Mapping[int, bytes] = _NONE
     ) -> list[Batch]:
         """The distinct digests, or chunks to merge, in batches for one call each."""
-        looks = self.config.window.slices if self.config.window and verb in _ON_ALL_SLICES else 1
-        size = min(_MEMBERS_PER_CALL, max(1, _LOOKS_PER_CALL // looks))
+        probed = self.config.window.slices if self.config.window and verb in _ON_ALL_SLICES else 1
+        size = min(_MEMBERS_PER_CALL, max(1, _PROBES_PER_CALL // probed))
         if verb == "merge":
             size = _CONTAINERS_PER_CALL
         some = chunks([*dict.fromkeys(digests)], size)
