@@ -21,10 +21,8 @@ if TYPE_CHECKING:
     from pyroaring import BitMap
     from typing_extensions import Self
 
-    from tbloom.distinct.aio import AsyncDistinctCounter
-    from tbloom.distinct.sync import DistinctCounter
+    from tbloom.distinct.verbs import CounterVerbs
 
-T = TypeVar("T")
 S = TypeVar("S", bound="SetVerbs")
 
 
@@ -81,15 +79,18 @@ def _operator(operation: str) -> Callable[[S, SetVerbs], S]:
 class SetVerbs(Countable):
     """What both classes of sets have."""
 
-    #: The counter that reads the set.
-    counter: DistinctCounter | AsyncDistinctCounter
-
-    def __init__(self, counter: Any, expression: Expression) -> None:
-        self.counter, self.expression = counter, expression
+    def __init__(self, counter: CounterVerbs[Any, Any], expression: Expression) -> None:
+        #: The counter that reads the set.
+        self.counter = counter
+        self.expression = expression
 
     def members(self) -> Self:
         """The set itself."""
         return self
+
+    def run(self, flow: Flow[Any]) -> Any:
+        """The answer of a flow, by the set's counter; to be awaited if that is asyncio's."""
+        return self.counter.run(flow)
 
     @verb
     def count(self) -> Flow[int]:
@@ -186,8 +187,6 @@ class MemberSet(SetVerbs, SyncVerbs):
     client of the first one's counter.
     """
 
-    counter: DistinctCounter
-
     def __len__(self) -> int:
         return self.count()
 
@@ -208,15 +207,9 @@ class MemberSet(SetVerbs, SyncVerbs):
         while (page := self.run(pages.read())) is not None:
             yield from page
 
-    def run(self, flow: Flow[T]) -> T:
-        """The answer of a flow, by the set's counter."""
-        return self.counter.run(flow)
-
 
 class AsyncMemberSet(SetVerbs, AsyncVerbs):
     """``MemberSet`` for asyncio: the same verbs, awaited."""
-
-    counter: AsyncDistinctCounter
 
     async def ids(self) -> AsyncIterator[int]:
         """See ``MemberSet.ids``."""
@@ -233,10 +226,6 @@ class AsyncMemberSet(SetVerbs, AsyncVerbs):
         while (page := await self.run(pages.read())) is not None:
             for member in page:
                 yield member
-
-    async def run(self, flow: Flow[T]) -> T:
-        """The answer of a flow, by the set's counter."""
-        return await self.counter.run(flow)
 
 
 def combination(operation: str, first: Countable, others: Iterable[Countable]) -> SetVerbs:
