@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -116,6 +117,26 @@ def test_an_add_without_an_answer_is_made_anew_after_a_clear(url: str, name: str
         assert not other.add("a")
         other.clear()
         assert [True, 1] == [counter.add("a"), other.count()]
+
+
+def test_an_add_to_a_past_day_without_an_answer_is_answered_when_it_is_repeated(
+    url: str, name: str
+) -> None:
+    yesterday = datetime.now(timezone.utc) - timedelta(days=1)
+    loses: list[bool] = []
+    with (
+        LossyProxy(url, lambda _: bool(loses and loses.pop())) as proxy,
+        DistinctCounter.from_url(
+            proxy.url, "one", name, granularity="d", slices=3, retry_for=0
+        ) as counter,
+    ):
+        counter.add("first")
+        loses.append(True)
+        with pytest.raises(redis.ConnectionError):
+            counter.add_many(["a", "b"], at=yesterday)
+        for is_new in (True, False):
+            assert [is_new] * 2 == counter.add_many(["a", "b"], at=yesterday)
+        assert [0, 2, 1] == [one.count for one in counter.info().slices]
 
 
 @pytest.mark.parametrize("mapping", [False, True])
