@@ -9,13 +9,12 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from tbloom.distinct.config import MAX_MEMBERS, CounterConfig
-from tbloom.distinct.refusals import FORMER_DEFAULT, check_default, refusal
+from tbloom.distinct.refusals import check_default, refusal
 from tbloom.distinct.selection import At, label_of
 from tbloom.engine.batches import MOVED, Batch, answers_of
 from tbloom.engine.buckets import BucketExchange, keys_of_halves, packed
 from tbloom.engine.exchange import CLOCK_CHANGED, ServerClock
 from tbloom.engine.flow import Command, Flow, ScriptCall, Status, chunks, deliver, text
-from tbloom.engine.keys import DEFAULT_MAPPING, MappingKeys
 from tbloom.engine.scripts import Script
 from tbloom.engine.tokens import LANE_TTL_MS
 from tbloom.engine.tree import LAST_BUCKET, Tree
@@ -175,18 +174,11 @@ class CountExchange(BucketExchange):
             ),
         )
 
-    def _prepare(self, batches: list[Batch], *, store: bool | None) -> Flow[bool] | None:
-        """Reads a changed layout; and looks for a counter that is not known yet in the former default mapping."""
+    def _prepare(self, batches: list[Batch], *, store: bool | None) -> Flow[bool]:
+        """Reads a changed layout; before that, looks for a counter that is not known yet where it was before."""
+        if not self._generation:
+            yield from check_default(self.config)
         reading = super()._prepare(batches, store=store)
-        if self._generation or self.config.mapping != DEFAULT_MAPPING:
-            return reading
-        return self._look_in_former(reading)
-
-    def _look_in_former(self, reading: Flow[bool] | None) -> Flow[bool]:
-        name, keys = self.config.name, (self.config.keys, MappingKeys(FORMER_DEFAULT))
-        entries = [Command(("HEXISTS", each.counters(), name)) for each in keys]
-        is_there, is_in_former = yield from deliver(entries)
-        check_default(self.config, is_in_former=bool(is_in_former and not is_there))
         return reading is None or (yield from reading)
 
     def forget(self) -> None:

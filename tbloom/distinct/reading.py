@@ -8,7 +8,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from tbloom.distinct.pieces import Head, Stored, fetch, ids_of
-from tbloom.distinct.refusals import refusal
+from tbloom.distinct.refusals import check_default, refusal
 from tbloom.distinct.roaring import bitmaps
 from tbloom.distinct.selection import Selection
 from tbloom.distinct.state import State, read_state
@@ -92,7 +92,11 @@ class Reader(BeginsAnew):
             return None if state is None or found is None else (state, found)
 
         name = selections[0].config.name
-        return (yield from corrected(name, "its slices changed", attempt))
+        state, found = yield from corrected(name, "its slices changed", attempt)
+        for one, slices in state.pieces.items():
+            if not any(slices.values()):
+                yield from check_default(one.config)
+        return state, found
 
     def _fetch(self, state: State) -> Flow[dict[str, BitMap] | None]:
         """The ids of the pieces, by key; None: a counter was cleared meanwhile."""

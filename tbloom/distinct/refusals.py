@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tbloom.distinct.config import CounterConfig
-from tbloom.engine.flow import Status, text
+from tbloom.engine.flow import Command, Flow, Status, deliver, text
+from tbloom.engine.keys import DEFAULT_MAPPING, MappingKeys
 from tbloom.engine.parameters import differences
 from tbloom.errors import ConfigMismatch, TBloomError
 
@@ -13,9 +14,14 @@ from tbloom.errors import ConfigMismatch, TBloomError
 FORMER_DEFAULT = "ids"
 
 
-def check_default(config: CounterConfig, *, is_in_former: bool) -> None:
+def check_default(config: CounterConfig) -> Flow[None]:
     """Raises TBloomError for a counter that is only in the mapping that was the default before."""
-    if is_in_former:
+    if config.mapping != DEFAULT_MAPPING:
+        return
+    keys = (config.keys, MappingKeys(FORMER_DEFAULT))
+    entries = [Command(("HEXISTS", each.counters(), config.name)) for each in keys]
+    is_there, is_in_former = yield from deliver(entries)
+    if is_in_former and not is_there:
         raise TBloomError(
             f"counter {config.name!r}: it is in the mapping {FORMER_DEFAULT!r}, which was the default before; "
             f"give mapping={FORMER_DEFAULT!r} to go on with it, or clear() it there"

@@ -10,11 +10,10 @@ from typing import Any, NamedTuple
 from tbloom.distinct.config import MAX_MEMBERS, CounterConfig, parse_entry
 from tbloom.distinct.exchange import MAX_PIECES
 from tbloom.distinct.pieces import PIECE, Head, head_of
-from tbloom.distinct.refusals import FORMER_DEFAULT, check_default, refusal
+from tbloom.distinct.refusals import refusal
 from tbloom.distinct.selection import Selection
 from tbloom.engine.exchange import ServerClock
 from tbloom.engine.flow import Command, Flow, Status, deliver_all, text
-from tbloom.engine.keys import DEFAULT_MAPPING, MappingKeys
 
 _CALLS_PER_TRIP = 256
 _NUMBER = re.compile(rb"\d{1,10}")
@@ -93,8 +92,6 @@ def _questions(
         if config.mapping is not None:
             yield "GETRANGE", config.keys.layout(), "0", "15"
             yield "GET", config.keys.members()
-        if config.mapping == DEFAULT_MAPPING:
-            yield _in_former(config)
     for one, slices in keys.items():
         for label, pieces in slices.items():
             for key in pieces:
@@ -103,11 +100,6 @@ def _questions(
             others = _piece_keys(one.config, label)[len(pieces) :]
             if one.config.mapping is None and others:
                 yield "EXISTS", *others
-
-
-def _in_former(config: CounterConfig) -> tuple[str, ...]:
-    """The words that ask for the counter in the mapping that was the default before."""
-    return "HEXISTS", MappingKeys(FORMER_DEFAULT).counters(), config.name
 
 
 def _given(config: CounterConfig, got: Replies) -> int:
@@ -135,7 +127,6 @@ def _generation(config: CounterConfig, got: Replies) -> str:
         raise refusal(config, Status.MISMATCH, stored)
     entry = got["HGET", config.keys.counters(), config.name]
     if entry is None:
-        check_default(config, is_in_former=bool(got.get(_in_former(config))))
         return ""
     generation, of, parameters = parse_entry(entry)
     if parameters != config.stored:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timezone
 from typing import Any
 
 import pytest
@@ -160,6 +160,7 @@ async def test_within_is_a_number_of_slices(make_counter: Make, within: Any) -> 
 
 _NO_SLICES = [
     (datetime(2019, 6, 3), "a datetime with a time zone"),  # noqa: DTZ001 - that is the point
+    (datetime(9999, 12, 31, tzinfo=timezone.utc), "between the years"),
     *((20190603, "a datetime"), (None, "a slice's label"), (b"20190603", "a datetime")),
 ]  # fmt: skip
 

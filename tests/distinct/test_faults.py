@@ -107,18 +107,6 @@ def test_a_copy_of_a_call_from_before_a_clear_counts_nothing(
         assert 20 == other.count()
 
 
-def test_an_add_without_an_answer_is_made_anew_after_a_clear(url: str, name: str) -> None:
-    """By another client: the answer from before does not hold."""
-    with _losing(url, name) as (loses, counter, other):
-        counter.add("first")
-        loses.append(True)
-        with pytest.raises(redis.ConnectionError):
-            counter.add("a")
-        assert not other.add("a")
-        other.clear()
-        assert [True, 1] == [counter.add("a"), other.count()]
-
-
 def test_an_add_to_a_past_day_without_an_answer_is_answered_when_it_is_repeated(
     url: str, name: str
 ) -> None:

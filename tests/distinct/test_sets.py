@@ -207,22 +207,6 @@ async def test_members_come_with_their_ids(make_counter: Make) -> None:
     assert {(0, "x"), (1, b"\xff"), (2, "7")} == {pair async for pair in a.members().pairs()}
 
 
-@pytest.mark.parametrize("options", ["", "?decode_responses=true", "?protocol=3"])
-def test_any_client_reads_sets(url: str, name: str, options: str) -> None:
-    with DistinctCounter.from_url(url, name, None) as filling:
-        filling.add_many(range(0, 400 * CHUNK, CHUNK))  # more chunks than one command reads
-        filling.add_many(range(5000))
-        own_client = redis.Redis.from_url(url + options)
-        for make in (
-            lambda: DistinctCounter.from_url(url + options, name, None),
-            lambda: DistinctCounter(own_client, name, None),
-        ):
-            with make() as counter:
-                assert {*range(5000), *range(0, 400 * CHUNK, CHUNK)} == {*counter.members()}
-        own_client.close()
-        filling.clear()
-
-
 def test_slices_are_sets(clockwork: servers.Clockwork, name: str) -> None:
     with DistinctCounter.from_url(
         clockwork.server.url, "a", name, granularity="d", slices=7, keep_members=True
