@@ -19,9 +19,9 @@ def check_default(config: CounterConfig) -> Flow[None]:
     if config.mapping != DEFAULT_MAPPING:
         return
     keys = (config.keys, MappingKeys(FORMER_DEFAULT))
-    entries = [Command(("HEXISTS", each.counters(), config.name)) for each in keys]
-    is_there, is_in_former = yield from deliver(entries)
-    if is_in_former and not is_there:
+    entries = [Command(("HGET", each.counters(), config.name)) for each in keys]
+    entry, former = yield from deliver(entries)
+    if former is not None and entry is None:
         raise TBloomError(
             f"counter {config.name!r}: it is in the mapping {FORMER_DEFAULT!r}, which was the default before; "
             f"give mapping={FORMER_DEFAULT!r} to go on with it, or clear() it there"
