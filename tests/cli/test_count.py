@@ -552,7 +552,7 @@ def test_a_log_of_yesterday_is_counted_then(alone: str) -> None:
     yesterday = now - timedelta(days=1)
     count("add", "--url", alone, "urls", *days, stdin="today\n")
     for number, at in enumerate(
-        (f"{yesterday:%Y-%m-%d}", f"{yesterday:%Y-%m-%dT12:00}", f"{yesterday:%Y-%m-%d 12:00%z}",
+        (f"{yesterday:%Y-%m-%d}", f"{yesterday:%Y-%m-%dT12:00}", yesterday.isoformat(" ", "seconds"),
          f"{yesterday.astimezone(timezone.utc):%Y-%m-%dT%H:%M:%SZ}", f"{yesterday:%Y%m%d}")
     ):  # fmt: skip
         printed = count("add", "--url", alone, "urls", "--at", at, stdin=f"a\n{number}\n")
