@@ -206,9 +206,8 @@ class CountExchange(BucketExchange):
         label = label_of(self.config, "at", at)
         try:
             self._live_slice(label, at)
-        except (
-            ConfigError
-        ):  # by this client's clock; where only the server's says so, it corrects the call
+        except ConfigError:
+            # By this client's clock. (Where only the server's says so, it corrects the call.)
             now = Command(("TIME",), self.config.keys.root)
             [[seconds, microseconds]] = yield from deliver([now])
             self.clock.learn(int(seconds) * 1000 + int(microseconds) // 1000)

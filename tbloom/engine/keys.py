@@ -22,8 +22,8 @@ _LIKE_A_SHARD = re.compile(r":[0-9]+(\.[0-9]+)?:*\Z")
 #: A pattern for SCAN: the keys of all filters' parameters, and the shards' copies.
 CONFIGS = "{*}*:config"
 _BUCKET = re.compile(r"\}:exact:\d+:\d+\Z", re.ASCII)
-#: The mapping of counters that name none: no name of a user has braces alone. Its keys have what follows the hash tag in no
-#: others.
+#: The mapping of counters that name none: a user's name is never all in braces. What follows the hash tag in its keys, and in
+#: no others.
 DEFAULT_MAPPING, _DEFAULT_INNER = "{ids}", ":_"
 #: What follows the hash tag in the keys of a filter that shares those of another one: "{news}:new".
 _INNER_NAME = ":[A-Za-z][A-Za-z0-9_-]*"
@@ -139,7 +139,7 @@ class MappingKeys(Keys):
         return ("ids", _DEFAULT_INNER) if name == DEFAULT_MAPPING else (check_name(name), "")
 
     def ids(self, generation: str) -> str:
-        """What the keys of the buckets of ids begin with; a bucket's number follows."""
+        """The prefix of the keys of the buckets of ids; a bucket's number follows."""
         return f"{self._tag(0)}:ids:{generation}:"
 
     def members(self) -> str:
