@@ -10,6 +10,8 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
 from typing import Any
@@ -569,7 +571,15 @@ def test_a_log_of_yesterday_is_counted_then(alone: str) -> None:
     refused(done, "--at: expected none: the counter has no slices")
 
 
-def test_ids_and_members_are_a_table(alone: str, tmp_path: Path) -> None:
+@pytest.fixture
+def pyarrow() -> Any:
+    """Pyarrow's readers."""
+    if find_spec("pyarrow") is None:
+        missing("pyarrow")
+    return import_module("pyarrow.parquet"), import_module("pyarrow.ipc")
+
+
+def test_ids_and_members_are_a_table(alone: str, tmp_path: Path, pyarrow: Any) -> None:
     """As CSV, and by pyarrow."""
     members = ["plain", "ü", 'a "quoted", one', "two words", *(f"{i}" for i in range(20_000))]
     with DistinctCounter.from_url(alone, "pages", keep_members=True) as pages:
@@ -585,7 +595,7 @@ def test_ids_and_members_are_a_table(alone: str, tmp_path: Path) -> None:
         head, *rows = csv.reader(text.splitlines())
         assert ["id", "member"] == head
         assert sorted(expected) == sorted(map(tuple, rows))
-    parquet, ipc = pytest.importorskip("pyarrow.parquet"), pytest.importorskip("pyarrow.ipc")
+    parquet, ipc = pyarrow
     for suffix, read in (
         ("parquet", parquet.read_table),
         ("arrow", lambda file: ipc.open_file(file).read_all()),
@@ -600,6 +610,7 @@ def test_ids_and_members_are_a_table(alone: str, tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.usefixtures("pyarrow")
 def test_a_table_that_can_t_be_written_is_not_begun(alone: str, tmp_path: Path) -> None:
     """Members are not kept, or are not UTF-8; pyarrow is missing. The file of before stays."""
     count("add", "--url", alone, "urls", stdin="a\n")
