@@ -86,6 +86,10 @@ class FilterInfo:
         """Memory of all slices in Redis."""
         return sum(slice.bytes for slice in self.slices)
 
+    def made_for(self, slice: SliceInfo) -> int:
+        """The items that a slice was made for; without a capacity, those that it has room for."""
+        return self.capacity or slice.capacity
+
     @property
     def error_rate(self) -> float:
         """The chance that an item never added is called seen, as the window is now."""

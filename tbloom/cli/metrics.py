@@ -44,7 +44,7 @@ _OF_FILTER: dict[str, tuple[str, Callable[[FilterInfo], float]]] = {
     ),
     "tbloom_capacity_items": (
         "Distinct items expected per slice; without a capacity, those that the current slice has room for.",
-        lambda info: info.capacity or info.slices[-1].capacity,
+        lambda info: info.made_for(info.slices[-1]),
     ),
     "tbloom_claims": (
         "Items that are claimed, and not committed yet.",

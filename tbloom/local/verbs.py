@@ -60,17 +60,20 @@ class LocalVerbs:
         self._protocol = Protocol(config, store, adopts_shards=parameters.get("shards") is None)
 
     @verb
-    def add(self, item: Item, within: int | None = None) -> Flow[bool]:
+    def add(self, item: Item, within: int | None = None, keep: int | None = None) -> Flow[bool]:
         """True: the item is new, and remembered from now on. False: seen within the window.
 
-        ``within`` limits the probes to that many of the newest slices.
+        ``within`` limits the probes to that many of the newest slices. With ``keep``, a new item is remembered for that
+        number of slices; see ``TimeBloom.add``.
         """
-        return (yield from self._adding(lambda: [digest(item)], within))[0]
+        return (yield from self._adding(lambda: [digest(item)], within, keep))[0]
 
     @verb
-    def add_many(self, items: Iterable[Item], within: int | None = None) -> Flow[list[bool]]:
+    def add_many(
+        self, items: Iterable[Item], within: int | None = None, keep: int | None = None
+    ) -> Flow[list[bool]]:
         """``add`` for each item, in order; a repeat inside the call is False the second time."""
-        return self._adding(lambda: digests_of(items), within)
+        return self._adding(lambda: digests_of(items), within, keep)
 
     @verb
     def contains(self, item: Item, within: int | None = None) -> Flow[bool]:
@@ -121,9 +124,11 @@ class LocalVerbs:
         """Forgets everything, for all who share the file, also where it has a filter with other parameters."""
         return _flow(self._protocol.clear)
 
-    def _adding(self, digests: Callable[[], list[bytes]], within: int | None) -> Flow[list[bool]]:
+    def _adding(
+        self, digests: Callable[[], list[bytes]], within: int | None, keep: int | None
+    ) -> Flow[list[bool]]:
         added = digests()
-        new = self._protocol.add_many(added, within)
+        new = self._protocol.add_many(added, within, keep)
         try:
             yield ()
         except GeneratorExit:  # a task was cancelled while its thread added

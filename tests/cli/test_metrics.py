@@ -94,7 +94,7 @@ def expected(info: FilterInfo) -> Values:
         ("tbloom_window_bytes", name): info.bytes,
         ("tbloom_window_error_ratio", name): info.error_rate,
         ("tbloom_promised_error_ratio", name): info.promised_error_rate,
-        ("tbloom_capacity_items", name): info.capacity,
+        ("tbloom_capacity_items", name): info.made_for(info.slices[-1]),
         ("tbloom_claims", name): info.claims,
         ("tbloom_warnings", name): len(info.warnings),
     } | {

@@ -162,7 +162,7 @@ def test_charts_compare_slices_with_what_was_promised(url: str, name: str) -> No
 
 def _few(url: str, name: str) -> FilterInfo:
     """A filter of one slice, with one item of a million."""
-    with TimeBloom.from_url(url, f"{name}-few", slices=1) as seen:
+    with TimeBloom.from_url(url, f"{name}-few", slices=1, capacity=1_000_000) as seen:
         seen.add("a")
         info = seen.info()
     items = charts(info)[0]

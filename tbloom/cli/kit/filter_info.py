@@ -33,7 +33,7 @@ def advice(info: FilterInfo) -> list[str]:
     """The filter's warnings, and what its owner should change. (A slice that grows needs no change.)"""
     found = list(info.warnings)
     current, most = info.slices[-1], max(slice.items for slice in info.slices)
-    full = share(info, current)
+    full = current.items / info.made_for(current)
     change = f"tbloom reconfigure {shlex.quote(info.name)}"
     if full >= _NEARLY_FULL and not info.grow:
         found.append(
@@ -47,11 +47,6 @@ def advice(info: FilterInfo) -> list[str]:
             f"{formats.rate(info.promised_error_rate)}{larger}"
         )
     return found
-
-
-def share(info: FilterInfo, slice: SliceInfo) -> float:
-    """The items of a slice, of those that it was made for; of those that it has room for, if the filter has no capacity."""
-    return slice.items / (info.capacity or slice.capacity)
 
 
 def keeps_promise(info: FilterInfo, rate: float) -> bool:
@@ -138,7 +133,7 @@ def _table(info: FilterInfo, slices: list[SliceInfo]) -> RenderableType:
 
 def _row(info: FilterInfo, slice: SliceInfo) -> dict[str, str]:
     """The cells, by their headings."""
-    full = share(info, slice)
+    full = slice.items / info.made_for(slice)
     row = {"slice": slice.label}
     if info.granularity == "w":  # other labels are dates themselves
         row["from"] = _moment(info, slice.start)
