@@ -73,7 +73,8 @@ class ConfigMismatch(TBloomError):
     def __init__(
         self, name: str, differences: dict[str, tuple[Any, Any]], stored: str = ""
     ) -> None:
-        super().__init__(name, differences, stored)
+        # Not with what is stored, which may have the check value of a secret.
+        super().__init__(name, differences)
         self.name = name
         self.differences = differences
         self.stored = stored

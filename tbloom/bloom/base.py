@@ -78,6 +78,8 @@ class Base(Store[Client, Config]):
             parts, and the error rate is kept; False: ``FilterFull`` is raised.
         :param bits: size of a slice, in place of the one that ``capacity`` leads to; needs ``hashes``.
         :param hashes: bits per item.
+        :param secret: 16 to 64 random bytes, the same for all clients. Without them, as by default, anybody can make an
+            item that the filter takes for a chosen other one.
         :param retry_for: how long (seconds) a failed call is retried, before its error is raised. None, the
             default: 5 with a client that ``from_url`` made, 40 on a cluster or through a Sentinel, else 0,
             which leaves retries to the client.

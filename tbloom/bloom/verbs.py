@@ -8,7 +8,6 @@ from datetime import datetime
 from tbloom.bloom.base import Base
 from tbloom.bloom.config import Config, from_stored
 from tbloom.bloom.exchange import FilterExchange
-from tbloom.bloom.hasher import digest, digests_of
 from tbloom.bloom.info import FilterInfo, ask_time, glance, read_info
 from tbloom.bloom.reconfigure import reconfigure
 from tbloom.bloom.swap import swap
@@ -37,7 +36,7 @@ class Verbs(Base[Client]):
         yet committed, is new: ``add`` does not see claims.
         """
         within = check_within(within, self.config.slices)
-        return self._agreed(self._add_one, digest(item), within)
+        return self._agreed(self._add_one, self.config.digest(item), within)
 
     @add.together
     def _adding(self, item: Item, within: int | None = None) -> tuple[Asked, bytes]:
@@ -50,12 +49,12 @@ class Verbs(Base[Client]):
             lambda key: self._exchange.keep_unanswered(key, None, "1"),
             self._add_alone if within == self.config.slices else None,
         )
-        return asked, digest(item)
+        return asked, self.config.digest(item)
 
     @verb
     def add_many(self, items: Iterable[Item], within: int | None = None) -> Flow[list[bool]]:
         """``add`` for each item, in order; a repeat inside the call is False the second time."""
-        within, digests = check_within(within, self.config.slices), digests_of(items)
+        within, digests = check_within(within, self.config.slices), self.config.digests_of(items)
         answers = yield from self._agreed(self._add_digests, digests, within)
         return in_order(answers, digests)
 
@@ -63,7 +62,7 @@ class Verbs(Base[Client]):
     def contains(self, item: Item, within: int | None = None) -> Flow[bool]:
         """Has the item been seen within the window, or the newest ``within`` slices? Changes nothing."""
         within = check_within(within, self.config.slices)
-        return self._agreed(self._contains_one, digest(item), within)
+        return self._agreed(self._contains_one, self.config.digest(item), within)
 
     @contains.together
     def _looking(self, item: Item, within: int | None = None) -> tuple[Asked, bytes]:
@@ -74,12 +73,12 @@ class Verbs(Base[Client]):
             lambda key: self._agreed(self._contains_one, key, within),
             lambda keys: self._agreed(self._contains_digests, keys, within),
         )
-        return asked, digest(item)
+        return asked, self.config.digest(item)
 
     @verb
     def contains_many(self, items: Iterable[Item], within: int | None = None) -> Flow[list[bool]]:
         """``contains`` for each item, in order."""
-        within, digests = check_within(within, self.config.slices), digests_of(items)
+        within, digests = check_within(within, self.config.slices), self.config.digests_of(items)
         answers = yield from self._agreed(self._contains_digests, digests, within)
         return [answers[digest] for digest in digests]
 
@@ -89,12 +88,12 @@ class Verbs(Base[Client]):
 
         An item counts for the slice in which it was new: a later ``add`` that finds it changes nothing.
         """
-        return (yield from self._agreed(self._last_seen, [digest(item)]))[0]
+        return (yield from self._agreed(self._last_seen, [self.config.digest(item)]))[0]
 
     @verb
     def last_seen_many(self, items: Iterable[Item]) -> Flow[list[Period | None]]:
         """``last_seen`` for each item, in order."""
-        return self._agreed(self._last_seen, digests_of(items))
+        return self._agreed(self._last_seen, self.config.digests_of(items))
 
     @verb
     def import_many(self, items: Iterable[Item], label: str | None = None) -> Flow[int]:
@@ -102,7 +101,7 @@ class Verbs(Base[Client]):
 
         Items that this slice or a newer one holds are not written.
         """
-        return self._agreed(self._import, digests_of(items), label)
+        return self._agreed(self._import, self.config.digests_of(items), label)
 
     @verb
     def keys(self, at: datetime | None = None) -> Flow[list[str]]:
