@@ -15,6 +15,7 @@ from tbloom.engine.batches import Batch
 from tbloom.engine.exchange import Exchange, ServerClock, refusal
 from tbloom.engine.flow import Command, Flow, Status, chunks, deliver, text
 from tbloom.engine.pending import now_ms
+from tbloom.engine.replicas import Replicas
 from tbloom.engine.server import check_stored
 from tbloom.engine.tokens import CallTemplate, Lane
 from tbloom.errors import FilterFull
@@ -50,8 +51,8 @@ def items_per_call(shard: ShardCalls) -> int:
 class FilterExchange(Exchange):
     """What a client knows of a filter, and its calls."""
 
-    def __init__(self, config: Config) -> None:
-        super().__init__(config.name)
+    def __init__(self, config: Config, replicas: Replicas | None = None) -> None:
+        super().__init__(config.name, replicas)
         self.config = config
         self.clock = ServerClock()
         #: The calls of the current slice, as far as known. (``current_calls`` makes them.)
@@ -78,7 +79,7 @@ class FilterExchange(Exchange):
     def usual_calls(self) -> Usual | None:
         """The usual calls of the current slice; None where calls are not usual, and before a first call has met the filter."""
         clock, calls, batch = self.clock, self.calls, Batch([])
-        if calls is None or self.config.shards > 1:
+        if calls is None or self.config.shards > 1 or self.replicas:
             return None
         shard, window = calls.shard(0), len(calls.labels)
         if not shard.layout.version or shard.begins_after:

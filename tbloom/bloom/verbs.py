@@ -221,7 +221,9 @@ class Verbs(Base[Client]):
             yield from ask_time(self.config, exchange.clock)
             exchange.current_calls().check_live(label)
         batches = exchange.batches(digests, label)
-        yield from exchange.ask(batches, lambda batch: batch.known.commit(batch), store=True)
+        yield from exchange.ask(
+            batches, lambda batch: batch.known.commit(batch), store=True, confirmed="01"
+        )
         return sum((batch.answers or "").count("1") for batch in batches)
 
     def _keys(self, at: datetime | None) -> Flow[list[str]]:

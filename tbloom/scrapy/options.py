@@ -40,7 +40,7 @@ CACHE_SIZE = 100_000
 _MARKS = ("scheduled", *MARKS_DONE)
 _WINDOW = {"granularity", "slices", "capacity", "error_rate", "tz"}
 _WINDOW |= {"shards", "grow", "bits", "hashes", "secret"}
-_SERVER = {"shards", "retry_for", "on_error"}
+_SERVER = {"shards", "retry_for", "replicas", "on_error"}
 
 
 class _Store(NamedTuple):

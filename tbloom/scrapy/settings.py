@@ -86,6 +86,7 @@ FILTER = {
     "hashes": Setting("BLOOMFILTER_HASH_NUMBER", int),
     "secret": Setting("TBLOOM_SECRET", secret),
     "retry_for": Setting("TBLOOM_RETRY_FOR", float),
+    "replicas": Setting("TBLOOM_REPLICAS", int),
     "on_error": Setting("TBLOOM_ON_ERROR"),
     "session_ttl": Setting("TBLOOM_SESSION_TTL", float),
     "cache_size": Setting("TBLOOM_CACHE_SIZE", int),

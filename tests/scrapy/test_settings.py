@@ -50,6 +50,7 @@ def message(wrong: dict[str, Any]) -> str:
         ({"TBLOOM_TAKE_OVER": "maybe"}, "TBLOOM_TAKE_OVER: expected True or False, got 'maybe'"),
         ({"TBLOOM_CACHE_SIZE": -1}, "TBLOOM_CACHE_SIZE: expected a whole number"),
         ({"TBLOOM_SECRET": "short"}, "TBLOOM_SECRET: expected 16 to 64 bytes, got '5 bytes'"),
+        ({"TBLOOM_REPLICAS": -1}, "TBLOOM_REPLICAS: expected a whole number from 0 to 1000, got -1"),
         ({"TBLOOM_SECRET": 5}, "TBLOOM_SECRET: expected 16 to 64 bytes, got <class 'int'>"),
         ({"TBLOOM_SLICE": 4}, "TBLOOM_SLICE: expected TBLOOM_SLICES (there is no TBLOOM_SLICE), got"),
         ({"BLOOMFILTER_BIT": 41}, "BLOOMFILTER_BIT: expected 3 to 40"),
