@@ -86,6 +86,9 @@ class ConfigMismatch(TBloomError):
             f"{parameter} is {_shown(stored)} there and {_shown(given)} here"
             for parameter, (stored, given) in self.differences.items()
         )
+        layouts = self.differences.get("layout", (0, 0))
+        if all(type(layout) is int for layout in layouts) and layouts[0] < layouts[1]:
+            return f"{self.name!r} was written by an earlier version of tbloom: {details}"
         return f"{self.name!r} is stored with other parameters: {details}"
 
 

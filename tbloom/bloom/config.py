@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -228,24 +229,38 @@ def _rate_kept(rate: float, slices: int) -> float | None:
     return max(rounded, _MIN_RATE) if rounded <= _MAX_RATE else None
 
 
+def shards_of_earlier(stored: str) -> int:
+    """The number of shards of a filter that an earlier version of tbloom has written; 0: this is none."""
+    values = read_stored(stored)
+    layout, shards = values.get("layout"), values.get("shards", 1)
+    is_earlier = "kind" not in values and type(layout) is int and 0 < layout < LAYOUT
+    return shards if is_earlier and type(shards) is int and 0 < shards <= MAX_SHARDS else 0
+
+
 def from_stored(name: str, stored: str, key: str = "") -> Config:
     """The parameters of a stored filter. ``key``: where they are, if not at its root."""
     values, key = read_stored(stored), key or Keys(name).root
+    shown = re.sub(r'("secret":)"[^"]*"', r'\1"..."', stored)
     expected = (
         f"the parameters of a filter that this version of tbloom can read in {key!r} "
         "(delete what another program made)"
     )
+    if shards_of_earlier(stored):
+        expected = (
+            f"a filter of this version of tbloom in {key!r}; an earlier version wrote this one, "
+            "which clear(), or 'tbloom clear', removes"
+        )
     if "kind" in values:
         expected = f"the parameters of a filter with slices in {key!r}, not of one that is {values['kind']!r}"
     layout = [values.pop(name, None) for name in ("layout", "hash")]
     if layout not in ([LAYOUT, HASH_NAME], [LAYOUT, SECRET_HASH_NAME]):
-        raise ConfigError("stored", stored, expected)
+        raise ConfigError("stored", shown, expected)
     if "secret" in values:
         values["secret"] = Secret(None, values["secret"])
     try:
         config = configure(name, **values)
     except (TypeError, ValueError):
-        raise ConfigError("stored", stored, expected) from None
+        raise ConfigError("stored", shown, expected) from None
     if config.stored != stored:  # the scripts compare texts
-        raise ConfigError("stored", stored, expected)
+        raise ConfigError("stored", shown, expected)
     return config

@@ -10,6 +10,7 @@ import pytest
 import redis
 
 from tbloom import Claim, ConfigError, ConfigMismatch, LocalBloom, TimeBloom
+from tbloom.bloom.config import configure, from_stored
 from tbloom.bloom.hasher import Secret, digest
 from tests.helpers.collisions import colliding
 
@@ -33,6 +34,19 @@ def test_anybody_can_make_an_item_with_the_digest_of_a_chosen_one() -> None:
     aimed = colliding(CHOSEN, PREFIX)
     assert (aimed.startswith(PREFIX), aimed != CHOSEN) == (True, True)
     assert digest(aimed) == digest(CHOSEN)
+
+
+def test_stored_parameters_that_can_t_be_read_are_shown_without_the_check_value() -> None:
+    stored = configure("f", secret=SECRET).stored
+    for odd in (
+        stored.replace('"layout":2', '"layout":3'),
+        stored.replace("UTC", "Mars"),
+        stored + " ",
+    ):
+        with pytest.raises(ConfigError, match="can read in") as caught:
+            from_stored("f", odd)
+        assert CHECKS[0] in odd
+        assert not shows_a_secret(f"{caught.value} {caught.value!r}")
 
 
 async def test_a_chosen_item_is_called_seen_without_a_secret(make: Any) -> None:
