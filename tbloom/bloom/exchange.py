@@ -144,11 +144,11 @@ class FilterExchange(Exchange):
         """Compares the parameters, and begins the current slice. False: another slice is current, or the layout has changed."""
         if not agreed:
             opening = Batch([], known=current)
-            left = yield from self._deliver([current.open(int(store))], [opening], self._accept)
+            left = yield from self._deliver({opening: current.open(int(store))}, self._accept)
             if opening.agreed:  # there is no root, but another client's shards may have outlived it
                 shards = map(self.config.keys.config, range(self.config.shards))
                 yield from check_stored(self.config, shards)
-                left = yield from self._deliver([current.open(2)], left, self._accept)
+                left = yield from self._deliver({opening: current.open(2)}, self._accept)
             if left:
                 return False
             self._agreed = (current, store)
@@ -164,10 +164,11 @@ class FilterExchange(Exchange):
                 items[shard] = yield from count
         if not items:
             return True
-        calls = [current.begin(shard, count) for shard, count in items.items()]
-        yield from self._deliver(
-            calls, [Batch([], shard, known=current) for shard in items], self._accept
-        )
+        calls = {
+            Batch([], shard, known=current): current.begin(shard, count)
+            for shard, count in items.items()
+        }
+        yield from self._deliver(calls, self._accept)
         # Another client may have changed the layout first, without beginning the slice.
         return all(current.shard(shard).begins_after is None for shard in items)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from tbloom.engine.batches import Batch, answers_of
@@ -21,13 +21,11 @@ from tbloom.engine.flow import (
 from tbloom.engine.forks import BeginsAnew
 from tbloom.engine.parameters import Guarded, mismatch
 from tbloom.engine.pending import PendingAnswers, now_ms
-from tbloom.engine.replicas import Confirmed, Replicas
+from tbloom.engine.replicas import Lacking, Replicas
 from tbloom.engine.tokens import LANE_TTL_MS, LanePool
 from tbloom.errors import NotReplicated, TBloomError
 
 T = TypeVar("T")
-#: The answer for an item that is new.
-NEW = "1"
 #: A slice ends, or the layout changes, between a call and its reply: by chance once or twice. More often, without any
 #: answer, means that the server's clock runs away, or that another program changes the layout.
 MAX_CORRECTIONS = 64
@@ -113,7 +111,7 @@ class Exchange(BeginsAnew):
         *,
         store: bool | None = False,
         accept: Callable[[Batch, Any], bool] | None = None,
-        confirmed: str = NEW,
+        confirmed: str = "1",
     ) -> Flow[None]:
         """Sends a call for each batch until each item has its answer; adds batches of items that must be sent again.
 
@@ -144,10 +142,7 @@ class Exchange(BeginsAnew):
                 if not calls:
                     break
                 pending = [*calls]
-                deliver = self._deliver(
-                    [*calls.values()], pending, accept or self._accept, confirmed
-                )
-                left = yield from deliver
+                left = yield from self._deliver(calls, accept or self._accept, confirmed)
                 if left:
                     batches += [batch for batch in left if batch not in pending]
                     corrections = corrections if _items_in(left) == _items_in(pending) else 0
@@ -171,11 +166,9 @@ class Exchange(BeginsAnew):
         # Those that are known to be new are sent too: the store may have forgotten them since.
         try:
             yield from self.change(batches, call)
-        except NotReplicated:
-            raise
-        except TBloomError:
+        except TBloomError as error:
             # Refused from now on, after a reconfigure() for example: this is the last time to tell.
-            if not pending.knows(digests):
+            if isinstance(error, NotReplicated) or not pending.knows(digests):
                 raise
         try:
             return answers_of(batches) | pending.take_new(digests)
@@ -198,10 +191,10 @@ class Exchange(BeginsAnew):
                 batch.first.until = now_ms() + min(self._lasts(batch), LANE_TTL_MS)
         try:
             yield from self.ask(again, _call_of, store=True)
-        except NotReplicated:
-            raise
-        except TBloomError:
-            pass  # the present call meets it too, and some answers may be known now
+        except TBloomError as error:
+            if isinstance(error, NotReplicated):
+                raise
+            # The present call meets others too, and some answers may be known now.
         finally:
             self._keep(again)
 
@@ -236,53 +229,37 @@ class Exchange(BeginsAnew):
     def _rest_of(self, batch: Batch) -> list[Batch]:
         """A batch of the items that got no answer, if there are any."""
 
-    def _deliver(  # noqa: C901 - in the order of what happens to a reply
-        self,
-        calls: Sequence[Call],
-        batches: Sequence[Batch],
-        accept: Callable[[Batch, Any], bool],
-        confirmed: str = NEW,
+    def _deliver(
+        self, made: Mapping[Batch, Call], accept: Callable[[Batch, Any], bool], confirmed: str = "1"
     ) -> Flow[list[Batch]]:
         """Sends a call for each batch; returns the batches that must be sent next."""
+        batches, calls = [*made], [*made.values()]
         first_sent = [batch for batch in batches if not batch.sent]
         for batch in first_sent:
             batch.sent = now_ms()
-        replies = yield calls
-        failed = Failure in map(type, replies)
-        if failed:
-            replies = yield from again_in_full(calls, replies)
+        replies = yield from again_in_full(calls, (yield calls))
         left, errors = list[Batch](), list[TBloomError]()
         for batch, reply in zip(batches, replies, strict=True):
             if isinstance(reply, Failure):
                 if batch in first_sent and not reply.answer_lost:
                     batch.sent = 0  # no copy was executed
                 continue
+            own = reply.reply if isinstance(reply, Lacking) else reply
             try:
-                left += self._rest_of(batch) if accept(batch, _own(reply)) else [batch]
+                left += self._rest_of(batch) if accept(batch, own) else [batch]
             except TBloomError as error:  # raised after all replies were accepted
                 errors.append(error)
                 if batch.first and batch.answers is None:
                     batch.answers = ""  # refused, so no earlier copy was executed
-            if lack := self._lack_of(reply, batch, confirmed):
-                errors.append(lack)
+            if own is not reply and set(confirmed) & set(batch.answers or ""):
+                errors.append(NotReplicated(self._name, *reply[1:]))
                 batch.answers = None  # as if the reply were lost
                 continue
             batch.sent = 0  # last, for the case of an interrupt
-        if failed:
-            yield from raise_first(calls, replies)
+        yield from raise_first(calls, replies)
         if errors:
             raise errors[0]
         return left
-
-    def _lack_of(self, reply: Any, batch: Batch, confirmed: str) -> NotReplicated | None:
-        """The error where too few replicas have answers of these that the batch has got."""
-        if not isinstance(reply, Confirmed) or not set(confirmed) & set(batch.answers or ""):
-            return None
-        assert self.replicas is not None  # noqa: S101 - WAIT was sent
-        number, timeout_ms = self.replicas
-        if reply.copies >= number:
-            return None
-        return NotReplicated(self._name, number, reply.copies, timeout_ms / 1000)
 
     def _batch_of_rest(self, batch: Batch, digests: list[Any]) -> list[Batch]:
         """A batch like this one for the digests, if there are any."""
@@ -317,10 +294,6 @@ def refusal(config: Guarded, status: int, payload: Any) -> TBloomError:
 def _call_of(batch: Batch) -> ScriptCall:
     assert batch.call is not None  # noqa: S101 - it was sent once
     return batch.call(batch)
-
-
-def _own(reply: Any) -> Any:
-    return reply.reply if isinstance(reply, Confirmed) else reply
 
 
 def _items_in(batches: list[Batch]) -> int:

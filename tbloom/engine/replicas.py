@@ -43,11 +43,13 @@ class Replicas(NamedTuple):
         )
 
 
-class Confirmed(NamedTuple):
-    """A call's reply, and the number of replicas that have it."""
+class Lacking(NamedTuple):
+    """A call's reply that too few replicas had in time (s)."""
 
     reply: Any
+    replicas: int
     copies: int
+    timeout: float
 
 
 def in_line(calls: Iterable[Call]) -> list[Call]:
@@ -56,10 +58,15 @@ def in_line(calls: Iterable[Call]) -> list[Call]:
 
 
 def joined(calls: Sequence[Call], replies: Iterable[Any]) -> list[Any]:
-    """The reply to each call: with commands behind it, the first error, or ``Confirmed``."""
+    """The reply to each call: with commands behind it, the first error, or ``Lacking`` where WAIT says so."""
     left, answers = iter(replies), []
     for call in calls:
         reply, *others = islice(left, 1 + len(call.behind))
-        errors = [each for each in (reply, *others) if isinstance(each, Exception)]
-        answers.append(errors[0] if errors else Confirmed(reply, others[-1]) if others else reply)
+        if errors := [each for each in (reply, *others) if isinstance(each, Exception)]:
+            reply = errors[0]
+        elif others:
+            _, number, timeout_ms = map(str, call.behind[-1].words)
+            if others[-1] < int(number):
+                reply = Lacking(reply, int(number), others[-1], int(timeout_ms) / 1000)
+        answers.append(reply)
     return answers

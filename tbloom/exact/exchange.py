@@ -126,7 +126,7 @@ class ExactExchange(BucketExchange):
             return True
         config = self.config
         call = ScriptCall(_OPEN, (config.keys.root,), (config.stored, ttl))
-        yield from self._deliver([call], [Batch([])], self._accept)
+        yield from self._deliver({Batch([]): call}, self._accept)
         self._agreed = time.monotonic() + (ttl / 2000 or _LOOK_SECONDS), ttl
         for batch in batches:
             batch.agreed = True
