@@ -13,6 +13,7 @@ from tbloom.bloom.config import Parameters
 from tbloom.bloom.hasher import Secret
 from tbloom.cli.kit import names, numbers
 from tbloom.cli.kit.errors import VARIABLES, CommandError
+from tbloom.engine.keys import DEFAULT_MAPPING
 from tbloom.errors import ConfigError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -64,9 +65,9 @@ all_slices = click.option("--all", "empty", is_flag=True, help="show empty slice
 mapping = click.option(
     "--mapping",
     metavar="MAPPING",
-    default="ids",
+    default=DEFAULT_MAPPING,
     type=text_of,
-    help="the mapping that numbers the members (ids)",
+    help=f"the mapping that numbers the members ({DEFAULT_MAPPING})",
 )
 secret = click.option(
     "--secret-file",
