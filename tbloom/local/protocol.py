@@ -15,7 +15,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from tbloom.bloom.config import Config
-from tbloom.bloom.hasher import by_shard, digest
+from tbloom.bloom.hasher import by_shard
 from tbloom.engine.flow import chunks
 from tbloom.engine.tokens import LANE_TTL_MS
 from tbloom.errors import FilterFull
@@ -69,7 +69,7 @@ class Protocol(Live):
 
     def add(self, item: Item, within: int | None, keep: int | None) -> bool:
         """Adds the item; True: it is new."""
-        key, slices = digest(item), self.config.slices
+        key, slices = self.config.digest(item), self.config.slices
         if keep is not None:
             return key in self.add_many([key], within, keep)
         within = slices if within is None else check_within(within, slices)
@@ -98,7 +98,7 @@ class Protocol(Live):
 
     def contains(self, item: Item, within: int | None) -> bool:
         """True: the item has been seen."""
-        key, slices = digest(item), self.config.slices
+        key, slices = self.config.digest(item), self.config.slices
         within = slices if within is None else check_within(within, slices)
         with self.store.locked():
             shard = self.at_hand(key)

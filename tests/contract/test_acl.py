@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import DistinctCounter, TimeBloom
+from tbloom import DistinctCounter, NotReplicated, TimeBloom
 from tbloom.cli import main
 from tests.helpers import servers
 from tests.helpers.localredis import LocalRedis
@@ -206,3 +206,19 @@ def test_list_needs_scan(
         seen.add("a")
     assert main(["list", "--url", url]) == code
     assert (name in capsys.readouterr().out) == (code == 0)
+
+
+def test_answers_wait_for_replicas_with_one_more_right(admin: redis.Redis, name: str) -> None:
+    """Without it, the error names the command, and SECURITY.md."""
+    [right] = re.findall(r"`replicas=` needs `(.*?)`", TEXT)
+    waiting = {"replicas": 1, "capacity": 1000, "retry_for": 0}
+    with (
+        TimeBloom.from_url(_set_user(admin, name), name, **waiting) as seen,
+        pytest.raises(redis.exceptions.NoPermissionError, match=r"wait.*SECURITY\.md"),
+    ):
+        seen.add("a")
+    with (
+        TimeBloom.from_url(_set_user(admin, name, right), name, **waiting) as seen,
+        pytest.raises(NotReplicated, match="0 of 1 replicas"),
+    ):
+        seen.add("a")

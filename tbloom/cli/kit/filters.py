@@ -153,8 +153,13 @@ class Server:
 
 
 def of_config(client: Any, config: Config, **own: Any) -> TimeBloom:
-    """The filter with these parameters."""
-    return TimeBloom(client, config.name, **parameters_of(config), **own)
+    """The filter with these parameters; ``own`` are further arguments of ``TimeBloom``, with a ``secret`` (or None) only
+    where the command needs that of the filter."""
+    secret = own.get("secret", config.secret)
+    if (secret and secret.check) != (config.secret and config.secret.check):
+        has = ("another" if secret else "a") if config.secret else "no"
+        raise CommandError(f"--secret-file: {config.name!r} has {has} secret")
+    return TimeBloom(client, config.name, **{**parameters_of(config), **own})
 
 
 def parameters_of(config: Config) -> Parameters:
