@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from redis import RedisError
@@ -104,9 +104,19 @@ class FilterCollector(Collector):
         self._next_look = 0.0
         self._troubles: dict[str, type[Exception]] = {}
 
-    def filters(self) -> Iterable[Source]:
-        """The filters to read. A subclass may find them on the server."""
-        return self._filters
+    def infos(self) -> Iterator[tuple[str, Any]]:
+        """Each filter's name and FilterInfo, or the error that it raises; None: its server is known not to answer."""
+        lost = list[Any]()
+        for one in self._filters:
+            if _server(one.client) in lost:
+                yield one.name, None
+                continue
+            try:
+                yield one.name, one.info()
+            except _ERRORS as error:
+                if is_outage(as_redis_error(error)):
+                    lost.append(_server(one.client))
+                yield one.name, error
 
     def describe(self) -> list[GaugeMetricFamily]:
         """The families without values, for a registry that needs their names while Redis may be down."""
@@ -121,25 +131,17 @@ class FilterCollector(Collector):
             return self._families
 
     def _look(self) -> list[GaugeMetricFamily]:
-        families, troubles, lost = _Families(), dict[str, Exception](), list[Any]()
-        answered = True
-        found: list[Source] = []
+        families, troubles, answered = _Families(), dict[str, Exception](), True
         try:
-            found = list(self.filters())
+            for name, info in self.infos():
+                if isinstance(info, Exception):
+                    trouble = troubles[f"filter {name!r} can't be read"] = as_redis_error(info)
+                    answered &= not is_outage(trouble)
+                families.add(name, info if isinstance(info, FilterInfo) else None)
         except _ERRORS as error:
             answered = False
             troubles["the filters can't be found"] = as_redis_error(error)
-        for one in found:
-            info = None
-            if _server(one.client) not in lost:
-                try:
-                    info = one.info()
-                except _ERRORS as error:
-                    trouble = troubles[f"filter {one.name!r} can't be read"] = as_redis_error(error)
-                    if is_outage(trouble):
-                        lost.append(_server(one.client))
-            families.add(one.name, info)
-        families.up.add_metric([], answered and not lost)
+        families.up.add_metric([], answered)
         self._say(troubles)
         return families.all()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from importlib.resources import files as resources
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 import click
@@ -17,8 +18,6 @@ from tbloom.cli.kit.progress import Reporter
 from tbloom.engine.urls import without_secrets
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from tbloom.distinct import Cohort, Retention
 
 PERIODS = {"h": "hours", "d": "days", "w": "weeks", "m": "months"}
@@ -83,21 +82,29 @@ def funnel(names: tuple[str, ...], url: str, mapping: str, *, as_json: bool) -> 
         sizes = distinct.funnel(first, *others)
     steps = [{"name": name, "count": count} for name, count in zip(names, sizes, strict=True)]
 
-    def table() -> RenderableType:
-        shown = output.columns("step", right=("members", "of the one before", "of the first"))
-        for name, count, before in zip(names, sizes, [sizes[0], *sizes], strict=False):
-            shown.add_row(name, f"{count:,}", _percent(count, before), _percent(count, sizes[0]))
-        return shown
+    rows = [
+        {
+            "step": name,
+            "members": f"{count:,}",
+            "of the one before": _percent(count, before),
+            "of the first": _percent(count, sizes[0]),
+        }
+        for name, count, before in zip(names, sizes, [sizes[0], *sizes], strict=False)
+    ]
+    output.show(steps, lambda: output.table(rows, left=("step",)), as_json=as_json)
 
-    output.show(steps, table, as_json=as_json)
 
-
-def _table(table: Retention) -> RenderableType:
+def _table(table: Retention) -> str:
     later = [str(number) for number in range(1, len(table.cohorts))]
-    shown = output.columns("new in", right=("members", *later))
-    for cohort in table.cohorts:
-        shown.add_row(cohort.label, f"{cohort.size:,}", *_shares(cohort))
-    return output.Fitted(shown, *reversed(later))
+    rows = [
+        {
+            "new in": cohort.label,
+            "members": f"{cohort.size:,}",
+            **dict(zip_longest(later, _shares(cohort), fillvalue="")),
+        }
+        for cohort in table.cohorts
+    ]
+    return output.table(rows, left=("new in",), less=later[::-1])
 
 
 def page(table: Retention, server: str) -> bytes:

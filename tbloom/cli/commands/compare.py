@@ -7,8 +7,6 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Group
-from rich.text import Text
 
 from tbloom.bloom.sizing import interval
 from tbloom.cli.kit import filters, formats, numbers, options, output, sources
@@ -19,8 +17,6 @@ from tbloom.cli.kit.progress import Reporter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-
-    from rich.console import RenderableType
 
     from tbloom import TimeBloom
 
@@ -86,7 +82,7 @@ def command(
         items, found = _ask(reporter, "Comparing", seen, total, exact)
         _, hits = _ask(reporter, "Measuring", seen, number, _random(number))
         compared = _compared(seen, items, items - found, hits, number)
-    output.show(compared, lambda: _shown(compared), as_json=as_json)
+    output.show(compared, lambda: _text(compared), as_json=as_json)
     return 0 if compared["agrees"] else 1
 
 
@@ -135,12 +131,12 @@ def _compared(seen: TimeBloom, items: int, missing: int, hits: int, random: int)
     }
 
 
-def _shown(compared: dict[str, Any]) -> RenderableType:
+def _text(compared: dict[str, Any]) -> str:
     rates = ("measured_error_rate", "measured_low", "measured_high")
     measured, low, high = (formats.rate(compared[name]) for name in rates)
     estimated = formats.rate(compared["estimated_error_rate"])
     promised = formats.rate(compared["promised_error_rate"])
-    table = output.facts(
+    facts = output.facts(
         ("exact items", f"{compared['items']:,}", ""),
         ("missing", f"{compared['missing']:,}", "not in the filter, or no longer"),
         ("random items", f"{compared['random']:,}", "never added"),
@@ -149,17 +145,17 @@ def _shown(compared: dict[str, Any]) -> RenderableType:
         ("estimated", estimated, "from the number of items"),
         ("promised", promised, "at most, over the whole window"),
     )
-    return Group(table, *(Text(line, style="yellow") for line in _warnings(compared)))
+    return "\n".join([facts, *output.warnings(_warnings(compared))])
 
 
 def _warnings(compared: dict[str, Any]) -> Iterator[str]:
     if compared["missing"] == compared["items"] > 0:
         yield (
-            "warning: none of the items is in the filter. Are they fingerprints of the same kind? "
+            "none of the items is in the filter. Are they fingerprints of the same kind? "
             "Those of scrapy-redis' dupefilter differ from Scrapy's"
         )
     elif compared["missing"]:
-        yield "warning: missing items would be fetched again"
+        yield "missing items would be fetched again"
     # By more than chance.
     if not compared["keeps_promise"]:
-        yield "warning: the error rate is higher than promised"
+        yield "the error rate is higher than promised"

@@ -242,7 +242,7 @@ def stats(*, path: str, as_json: bool) -> None:
     """Shows pages, files and bytes, slice by slice."""
     with _reading(path) as store:
         info = store.stats()
-    output.show(pagetext.as_dict(info), lambda: pagetext.as_table(info), as_json=as_json)
+    output.show(pagetext.as_dict(info), lambda: pagetext.as_text(info), as_json=as_json)
 
 
 def _reading(path: str) -> PageStore:

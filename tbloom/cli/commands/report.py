@@ -48,7 +48,11 @@ def command(names: tuple[str, ...], url: str, output: str) -> None:
         names = names or (*server.names(filters.WITH_SLICES),)
         if not names:
             raise CommandError(f"no filters on {server.place}")
-        infos = [server.filter(name).info() for name in names]
+        infos = list[FilterInfo]()
+        for _, info in server.infos(names):
+            if isinstance(info, Exception):
+                raise info
+            infos.append(info)
     html = page(infos, without_secrets(url), datetime.now(timezone.utc))
     with outfile.writing(output) as file:
         file.write(html)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from typing import TYPE_CHECKING
+from unicodedata import combining, east_asian_width
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -80,8 +81,17 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def columns_of(text: str) -> int:
+    """The columns that a text takes on a terminal: wide characters, as of Chinese, take two, accents none."""
+    if text.isascii():
+        return len(text)
+    return sum((east_asian_width(c) in "FW") + (not combining(c)) for c in text)
+
+
 def printable(text: str) -> str:
     """Foreign text, with the terminal's control characters escaped."""
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable
 from functools import reduce
 from typing import Any, TypeVar
@@ -24,6 +25,15 @@ def text_of(word: str) -> str:
         raise click.BadParameter(f"expected UTF-8, got {word!r}") from None
 
 
+def _each_once(_: click.Context, param: click.Parameter, words: tuple[str, ...]) -> tuple[str, ...]:
+    for word, times in Counter(words).items():
+        if times > 1:
+            raise click.BadParameter(
+                f"expected each filter once, got {word!r} {times} times", param=param
+            )
+    return words
+
+
 url = click.option(
     "--url",
     envvar=[*VARIABLES],
@@ -35,7 +45,12 @@ url = click.option(
 #: A filter's name, and any number of them.
 name = click.argument("name", type=text_of, shell_complete=names.complete)
 some_names = click.argument(
-    "names", metavar="[NAME]...", nargs=-1, type=text_of, shell_complete=names.complete
+    "names",
+    metavar="[NAME]...",
+    nargs=-1,
+    type=text_of,
+    shell_complete=names.complete,
+    callback=_each_once,
 )
 #: Files with an item in each line; ``-`` is standard input.
 files = click.argument("files", metavar="[FILE]...", nargs=-1, type=click.Path())

@@ -2,67 +2,61 @@
 
 from __future__ import annotations
 
-import contextlib
+import itertools
 import os
+import sys
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+import click
 
-from tbloom.cli.kit.output import Console
+from tbloom.cli.kit.formats import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from typing import TextIO
 
 _LINE_SECONDS = 5.0
-_TICK_SECONDS = 0.1
 
 
-def can_animate(console: Console) -> bool:
-    """The console is a terminal that can redraw lines."""
-    terminal = console.is_terminal and not console.is_dumb_terminal and console.file.isatty()
-    return terminal and not os.environ.get("CI")
+def can_animate(file: TextIO) -> bool:
+    """The file is a terminal that can redraw lines."""
+    return file.isatty() and os.environ.get("TERM") != "dumb" and not os.environ.get("CI")
 
 
 class Reporter:
     """Prints messages and progress, on stderr where stdout is for results; ``quiet`` prints nothing."""
 
     def __init__(self, *, stderr: bool, quiet: bool = False) -> None:
-        self.console = Console(stderr=stderr, quiet=quiet)
-        self._animated = can_animate(self.console)
+        self._file = sys.stderr if stderr else sys.stdout
+        self._quiet = quiet or self._file is None  # the shell has closed standard error
 
     def say(self, text: str) -> None:
-        """Prints one line, without wrapping it."""
-        self.console.print(text, soft_wrap=True)
-        self.console.file.flush()
+        """Prints one line."""
+        if not self._quiet:
+            click.echo(printable(text), file=self._file)
 
-    @contextlib.contextmanager
+    @contextmanager
     def count(
         self, text: str, total: int | None, unit: str = "pages"
     ) -> Iterator[Callable[[int], None]]:
         """Yields a function that takes the number of units done."""
-        if not self._animated:
+        if self._quiet or not can_animate(self._file):
             yield self._in_lines(text, total, unit)
             return
-        of = "" if total is None else " of {task.total:,.0f}"
-        with self._bar(f"{{task.completed:,.0f}}{of} {unit}") as bar:
-            task = bar.add_task(text, total=total)
-            yield lambda done: bar.update(task, completed=done)
+        label, steps = f"{printable(text)} ({unit})", itertools.count() if total is None else None
+        with click.progressbar(steps, total, label, show_pos=True, file=self._file, width=0) as bar:
+            yield lambda done: bar.update(done - bar.pos)
 
     def wait(self, text: str, seconds_left: Callable[[], float]) -> None:
         """Waits until ``seconds_left()`` is zero or less."""
-        whole = seconds_left()
-        if not self._animated:
-            if whole > 0:
-                self.say(f"{text}: {whole:.0f} s ...")
-            while (left := seconds_left()) > 0:
-                time.sleep(min(left, 1))
-            return
-        with self._bar("{task.fields[left]:.0f} s left") as bar:
-            task = bar.add_task(text, total=max(whole, 0.001), left=whole)
-            while (left := seconds_left()) > 0:
-                bar.update(task, completed=whole - left, left=max(0, left))
-                time.sleep(min(left, _TICK_SECONDS))
+        whole = round(seconds_left())
+        if whole > 0:
+            with self.count(f"{text}: {whole} s", whole, "seconds") as advance:
+                while (left := seconds_left()) > 0:
+                    advance(whole - round(left))
+                    time.sleep(min(left, 1))
 
     def _in_lines(self, text: str, total: int | None, unit: str) -> Callable[[int], None]:
         self.say(f"{text} ...")
@@ -76,13 +70,3 @@ class Reporter:
                 self.say(f"  {of} {unit}{' so far' if total is None else ''}")
 
         return advance
-
-    def _bar(self, figures: str) -> Progress:
-        columns = (
-            SpinnerColumn(),
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            TextColumn(figures, markup=False),
-            TimeElapsedColumn(),
-        )
-        return Progress(*columns, console=self.console, transient=True)
