@@ -184,6 +184,7 @@ def test_wrong_sources_are_refused(
     refused(tbloom(*command, "--from-lines", "-", "--from-url", url), "--from-url")
     other = ("--from-url", "redis://localhost:1")
     refused(tbloom(*command, "--from-set", "a", *other), "(--from-url names the server)")
+    refused(tbloom(*command, "--from-set", "a", "--from-url", "ftp://a"), "tbloom: --from-url: ")
     refused(tbloom(*command, "--from-lines", "-", "--resume", "x"), "--resume")
     client.rpush(f"{name}:list", "a")
     refused(tbloom(*command, "--from-set", f"{name}:list"), f"'{name}:list'", "a list")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from importlib.resources import files as resources
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
@@ -15,11 +14,12 @@ from tbloom.cli.kit import filters, options, outfile, output
 from tbloom.cli.kit.command import Command, at_most_one
 from tbloom.cli.kit.errors import CommandError
 from tbloom.cli.kit.progress import Reporter
-from tbloom.engine.urls import without_secrets
 
 if TYPE_CHECKING:
     from tbloom.distinct import Cohort, Retention
 
+#: The columns that a phone has room for.
+_MOST = 8
 PERIODS = {"h": "hours", "d": "days", "w": "weeks", "m": "months"}
 
 
@@ -59,15 +59,27 @@ def retention(
         if days is not None and counter.config.granularity != "d":
             raise CommandError(f"--days: {name!r} has no slice for each day (--within)")
         table = distinct.retention(counter, within if days is None else days)
+    period = PERIODS.get(table.granularity, "slices")
     if html:
+        from tbloom.cli.kit.html import page  # noqa: PLC0415 - other counts do without jinja2
+
         with outfile.writing(html) as file:
-            file.write(page(table, without_secrets(url)))
+            file.write(
+                page(
+                    "retention.html",
+                    table=table,
+                    server=server.place,
+                    period=period,
+                    percent=lambda count, whole: 100 * count / whole if whole else 0,
+                    most=_MOST,
+                )
+            )
         if html != "-":
             Reporter(stderr=True).say(f"{html}: {name}")
         return
     output.show(dataclasses.asdict(table), lambda: _table(table), as_json=as_json)
     if not as_json:
-        output.line(f"{PERIODS.get(table.granularity, 'slices')} later, % of them")
+        output.line(f"{period} later, % of them; +: so far, in the slice that is still running")
 
 
 @click.command(cls=Command, example="tbloom count funnel found fetched stored")
@@ -107,28 +119,11 @@ def _table(table: Retention) -> str:
     return output.table(rows, left=("new in",), less=later[::-1])
 
 
-def page(table: Retention, server: str) -> bytes:
-    """The page, in UTF-8; ``server`` is a URL without a password."""
-    from jinja2 import Environment, StrictUndefined  # noqa: PLC0415 - other counts do without
-
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
-    environment.filters |= {"number": "{:,}".format, "share": _percent}
-    text = resources("tbloom.cli").joinpath("commands", "retention.html")
-    template = environment.from_string(text.read_text(encoding="utf-8"))
-    period = PERIODS.get(table.granularity, "slices")
-    html = template.render(table=table, server=server, period=period, shade=_shade)
-    return html.encode(errors="replace")
-
-
 def _shares(cohort: Cohort) -> list[str]:
-    """The share of the cohort that each later slice has (%)."""
-    return [f"{100 * count / cohort.size:.0f}" if cohort.size else "" for count in cohort.returned]
+    """The share of the cohort that each later slice has (%); +: the last one, so far."""
+    shares = [f"{100 * count / cohort.size:.0f}" for count in cohort.returned if cohort.size]
+    return [*shares[:-1], *(f"{last}+" for last in shares[-1:])]
 
 
 def _percent(count: int, whole: int) -> str:
     return f"{100 * count / whole:.0f} %" if whole else ""
-
-
-def _shade(count: int, whole: int) -> int:
-    """How dark a cell is (0 to 100)."""
-    return round(100 * count / whole) if whole else 0

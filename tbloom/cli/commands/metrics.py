@@ -56,7 +56,7 @@ def command(names: tuple[str, ...], url: str, port: int, host: str, every: float
             # A wrong name is an error now; later it would only be tbloom_filter_up.
             server.filter(name)
         registry = CollectorRegistry()
-        registry.register(_OnServer(server, names, every))
+        registry.register(OnServer(server, names, every))
         with _served(host, port, registry) as thread:
             # The collector's log, on stderr: the begin and the end of an outage.
             logging.basicConfig(format="tbloom: %(message)s")
@@ -67,7 +67,7 @@ def command(names: tuple[str, ...], url: str, port: int, host: str, every: float
                     thread.join(_LOOK_SECONDS)
 
 
-class _OnServer(FilterCollector):
+class OnServer(FilterCollector):
     """The filters of these names, or all with slices, whose parameters are read at each scrape: they may change."""
 
     def __init__(self, server: Server, names: tuple[str, ...], max_age: float) -> None:

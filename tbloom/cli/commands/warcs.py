@@ -180,7 +180,10 @@ def _files(stack: ExitStack, word: str, target: Path) -> list[str | BinaryIO]:
     """The WARC files that a word means; of another store, its own."""
     source = Path(word)
     if word == "-" or source.is_fifo():
-        return [lines.open_file(stack, word)]
+        file = lines.open_file(stack, word)
+        if not file.peek(1):  # type: ignore[attr-defined] # of a file, and of standard input
+            raise ConfigError("source", word, "a WARC file, but it is empty")
+        return [file]
     if source.is_dir():
         if source.resolve() == target.resolve():
             raise ConfigError("source", word, "another store than the one to import into")

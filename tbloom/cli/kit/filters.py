@@ -19,7 +19,7 @@ from tbloom.engine.flow import Command, Flow, deliver, text
 from tbloom.engine.keys import CONFIGS, Keys, name_of
 from tbloom.engine.parameters import read_stored
 from tbloom.engine.urls import make_client, parse_url, without_secrets
-from tbloom.errors import ConfigMismatch
+from tbloom.errors import ConfigError, ConfigMismatch
 from tbloom.exact import ExactInfo
 from tbloom.exact.config import ExactConfig
 from tbloom.exact.config import from_stored as exact_from_stored
@@ -45,7 +45,10 @@ def connect(url: str, option: str = f"--url, or {VARIABLES[0]},") -> Iterator[Se
 
     ``option``: what has the URL, for that error.
     """
-    address, cluster = parse_url(url)
+    try:
+        address, cluster = parse_url(url)
+    except ConfigError as error:
+        raise ConfigError(option.split(",", maxsplit=1)[0], error.value, error.expected) from None
     # Commands expect replies in bytes.
     address = re.sub(r"(?<=[?&])(decode_responses|encoding\w*)=[^&]*&?", "", address)
     kind = redis.RedisCluster if cluster else redis.Redis
@@ -179,7 +182,8 @@ class Server:
             )
         if _kind(stored) in COUNTERS:
             raise CommandError(
-                f"{name!r} on {self.place} is a mapping of distinct counters: see 'tbloom count'"
+                f"{name!r} on {self.place} is a mapping of distinct counters, which a filter of this name can't share: "
+                "take another name, or see 'tbloom count'"
             )
         if stored not in self._configs:
             if config := exact_from_stored(name, stored):

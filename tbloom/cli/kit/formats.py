@@ -51,7 +51,7 @@ def one_in(chance: float) -> str:
         return "none"
     times = 1 / chance
     if times >= _UNCOUNTABLE:
-        return "less than 1 in a billion"
+        return "1 in over 1 G"
     rounded = float(f"{times:.1e}")
     if rounded >= _MILLION:
         return f"1 in {compact(rounded)}"
