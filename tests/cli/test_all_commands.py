@@ -318,7 +318,7 @@ def test_a_plain_install_has_the_commands(place: dict[str, str], tmp_path: Path)
     ]  # fmt: skip
     needs = {
         "report a": "cli", "metrics": "metrics", "pages ls a": "pages", "demo": "demo",
-        f"count and {here} other other": "cli",
+        f"count and {here} other other": "distinct",
     }  # fmt: skip
     done = subprocess.run(
         [sys.executable, "-c", PLAIN, *EXTRAS], input="\n".join([*works, *needs]),

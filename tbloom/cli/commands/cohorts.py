@@ -10,7 +10,7 @@ import click
 
 from tbloom import distinct
 from tbloom.cli.commands.counters import Counters
-from tbloom.cli.kit import filters, options, outfile, output
+from tbloom.cli.kit import filters, options, output, streams
 from tbloom.cli.kit.command import Command, at_most_one
 from tbloom.cli.kit.errors import CommandError
 from tbloom.cli.kit.progress import Reporter
@@ -63,7 +63,7 @@ def retention(
     if html:
         from tbloom.cli.kit.html import page  # noqa: PLC0415 - other counts do without jinja2
 
-        with outfile.writing(html) as file:
+        with streams.writing(html) as file:
             file.write(
                 page(
                     "retention.html",

@@ -10,8 +10,7 @@ import click
 
 from tbloom.bloom.sizing import interval
 from tbloom.cli.kit import filters, formats, numbers, options, output, sources
-from tbloom.cli.kit.command import Command, exactly_one
-from tbloom.cli.kit.errors import CommandError
+from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.filter_info import keeps_promise
 from tbloom.cli.kit.progress import Reporter
 
@@ -29,18 +28,7 @@ _RANDOM_BYTES = 20
 @click.command(cls=Command, example="tbloom compare news --with-set news:dupefilter")
 @options.name
 @options.url
-@click.option(
-    "--with-set",
-    metavar="KEY",
-    help="the Redis set of an exact dupefilter, such as news:dupefilter",
-)
-@click.option(
-    "--with-lines",
-    metavar="FILE",
-    type=click.Path(),
-    help="an item in each line; -: standard input",
-)
-@options.from_url
+@sources.options("with", "set", "lines")
 @click.option(
     "--random",
     "number",
@@ -51,37 +39,21 @@ _RANDOM_BYTES = 20
 )
 @options.as_json
 @options.quiet
-def command(
-    *,
-    name: str,
-    url: str,
-    with_set: str | None,
-    with_lines: str | None,
-    from_url: str | None,
-    number: int,
-    as_json: bool,
-    quiet: bool,
-) -> int:
+def command(name: str, url: str, number: int, *, as_json: bool, quiet: bool, **source: Any) -> int:
     """Compares a filter with an exact set, and measures its error rate.
 
     Exit code 1: items are missing, or the error rate is higher than promised.
     """
-    exactly_one(with_set=with_set, with_lines=with_lines)
-    if from_url is not None and with_set is None:
-        raise CommandError("--from-url: needs --with-set, the key of the set on that server")
     reporter = Reporter(stderr=True, quiet=quiet)
     with ExitStack() as stack:
         opened = filters.open_filter(url, name, retry_for=filters.RETRY_FOR)
         seen = stack.enter_context(opened)
-        if with_set is not None:
-            source = sources.stored_set(stack, url, from_url, "--with-set", with_set)
-        else:
-            source = sources.line_file(stack, with_lines or "-")
-        exact = (items for items, _ in source.pages(0))
-        total = source.total if source.unit == "items" else None
-        items, found = _ask(reporter, "Comparing", seen, total, exact)
+        found = sources.opened(stack, "with", url, source)
+        exact = (items for items, _ in found.pages(0))
+        total = found.total if found.unit == "items" else None
+        items, known = _ask(reporter, "Comparing", seen, total, exact)
         _, hits = _ask(reporter, "Measuring", seen, number, _random(number))
-        compared = _compared(seen, items, items - found, hits, number)
+        compared = _compared(seen, items, items - known, hits, number)
     output.show(compared, lambda: _text(compared), as_json=as_json)
     return 0 if compared["agrees"] else 1
 

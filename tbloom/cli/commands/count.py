@@ -13,7 +13,7 @@ from redis import ResponseError
 
 from tbloom.cli.commands.cohorts import funnel, retention
 from tbloom.cli.commands.counters import PARAMETERS, Counters
-from tbloom.cli.kit import filters, formats, interrupts, lines, options, output
+from tbloom.cli.kit import filters, formats, interrupts, options, output, streams
 from tbloom.cli.kit.command import Group, confirm
 from tbloom.cli.kit.errors import CommandError, print_error
 from tbloom.cli.kit.progress import Reporter
@@ -74,11 +74,11 @@ def add(
     reporter = Reporter(stderr=True, quiet=quiet)
     total = new = 0
     with ExitStack() as stack:
-        opened = lines.open_files(stack, files)
+        opened = streams.open_files(stack, files)
         counters = Counters(stack.enter_context(filters.connect(url)), mapping)
         counter = counters.open_or_create(name, given, keep_members=keep_members)
         advance = stack.enter_context(reporter.count("Counting", None, "members"))
-        for members in (members for file in opened for members, _ in lines.batches(file)):
+        for members in (members for file in opened for members, _ in streams.batches(file)):
             with interrupts.step():
                 new += sum(counter.add_many(members))
             total += len(members)

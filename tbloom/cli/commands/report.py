@@ -11,7 +11,7 @@ import click
 
 from tbloom.bloom.info import FilterInfo
 from tbloom.bloom.sizing import slice_rate
-from tbloom.cli.kit import filters, formats, html, options, outfile
+from tbloom.cli.kit import filters, formats, html, options, streams
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
 from tbloom.cli.kit.filter_info import advice
@@ -62,7 +62,7 @@ def command(names: tuple[str, ...], url: str, output: str) -> None:
         max_rows=_MAX_ROWS,
         max_warnings=_MAX_WARNINGS,
     )
-    with outfile.writing(output) as file:
+    with streams.writing(output) as file:
         file.write(page)
     if output != "-":
         Reporter(stderr=True).say(f"{output}: {', '.join(names)}")

@@ -65,7 +65,6 @@ mapping = click.option(
     type=text_of,
     help="the mapping that numbers the members (ids)",
 )
-from_url = click.option("--from-url", metavar="URL", help="the server of KEY (that of --url)")
 
 _PARAMETERS = (
     click.option(
@@ -100,13 +99,13 @@ _PARAMETERS = (
 
 def parameters(function: Any) -> Any:
     """An option for each parameter of a filter."""
-    return _all(_PARAMETERS)(function)
+    return all_of(_PARAMETERS)(function)
 
 
 def creation(function: Any) -> Any:
     """--create, and the parameters of the new filter."""
     create = click.option("--create", is_flag=True, help="create a missing filter, with:")
-    return _all([create, *_PARAMETERS])(function)
+    return all_of([create, *_PARAMETERS])(function)
 
 
 def slices(what: str, without: str) -> Callable[[F], F]:
@@ -114,7 +113,7 @@ def slices(what: str, without: str) -> Callable[[F], F]:
     period = f"of a new {what}: length of a slice: h, d, w, m, or 15min, 3d ... ({without})"
     number = f"of a new {what}: number of slices to keep"
     zone = f"of a new {what}: time zone, such as Europe/Berlin (UTC)"
-    return _all(
+    return all_of(
         [
             click.option("--granularity", metavar="PERIOD", help=period),
             click.option("--slices", type=int, metavar="N", help=number),
@@ -136,7 +135,7 @@ def new(values: dict[str, Any], *, create: bool) -> dict[str, Any] | None:
     return given(values) if create else None
 
 
-def _all(decorators: Any) -> Callable[[Any], Any]:
+def all_of(decorators: Any) -> Callable[[Any], Any]:
     """All of these options, in the order of the help."""
     return lambda function: reduce(
         lambda made, option: option(made), reversed(decorators), function

@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import click
 
@@ -18,6 +18,15 @@ if TYPE_CHECKING:
     from typing import TextIO
 
 _LINE_SECONDS = 5.0
+#: Bytes between two steps of a bar.
+_STEP_BYTES = 1 << 20
+
+
+class Advance(Protocol):
+    """Shows progress."""
+
+    def __call__(self, done: int, total: int | None = None) -> None:
+        """Takes the units done; and their total, where it was not known before."""
 
 
 def can_animate(file: TextIO) -> bool:
@@ -38,16 +47,25 @@ class Reporter:
             click.echo(printable(text), file=self._file)
 
     @contextmanager
-    def count(
-        self, text: str, total: int | None, unit: str = "pages"
-    ) -> Iterator[Callable[[int], None]]:
-        """Yields a function that takes the number of units done."""
+    def count(self, text: str, total: int | None, unit: str = "pages") -> Iterator[Advance]:
+        """Yields a function that takes the number of units done, and their total where it becomes known only then."""
         if self._quiet or not can_animate(self._file):
             yield self._in_lines(text, total, unit)
             return
-        label, steps = f"{printable(text)} ({unit})", itertools.count() if total is None else None
-        with click.progressbar(steps, total, label, show_pos=True, file=self._file, width=0) as bar:
-            yield lambda done: bar.update(done - bar.pos)
+        steps = itertools.count() if total is None else None
+        label, least = f"{printable(text)} ({unit})", _STEP_BYTES if unit == "bytes" else 1
+        known = 0
+        with click.progressbar(
+            steps, total, label, show_pos=True, file=self._file, width=0, update_min_steps=least
+        ) as bar:
+
+            def advance(done: int, total: int | None = None) -> None:
+                nonlocal known
+                bar.length = bar.length or total
+                bar.update(done - known)
+                known = done
+
+            yield advance
 
     def wait(self, text: str, seconds_left: Callable[[], float]) -> None:
         """Waits until ``seconds_left()`` is zero or less."""
@@ -58,15 +76,18 @@ class Reporter:
                     advance(whole - round(left))
                     time.sleep(min(left, 1))
 
-    def _in_lines(self, text: str, total: int | None, unit: str) -> Callable[[int], None]:
-        self.say(f"{text} ...")
-        printed = time.monotonic()
+    def _in_lines(self, text: str, total: int | None, unit: str) -> Advance:
+        printed: float | None = None
+        whole = total
 
-        def advance(done: int) -> None:
+        def advance(done: int, total: int | None = None) -> None:
             nonlocal printed
+            if printed is None:  # not before, so that an error at the beginning is the only line
+                printed = time.monotonic()
+                self.say(f"{text} ...")
             if time.monotonic() - printed >= _LINE_SECONDS:
                 printed = time.monotonic()
-                of = f"{done:,}" if total is None else f"{done:,} of {total:,}"
-                self.say(f"  {of} {unit}{' so far' if total is None else ''}")
+                of = f" of {known:,} {unit}" if (known := whole or total) else f" {unit} so far"
+                self.say(f"  {done:,}{of}")
 
         return advance
