@@ -156,13 +156,13 @@ def read_info(
     yield from check_stored(config)
     texts = yield from each("GET", [config.keys.layout(s) for s in range(config.shards)])
     layouts = [Layout(config, text(known or ""), shard) for shard, known in enumerate(texts)]
-    keys = [key for slice in live for key in _keys(config, slice, layouts)]
-    seen = yield from glance(config, clock, keys)
+    held = {slice: _keys(config, slice, layouts) for slice in live}
+    seen = yield from glance(config, clock, [key for keys in held.values() for key in keys])
     known = {slice.label: slice for slice in earlier.slices} if earlier else {}
     slices = []
     for slice in live:
         before = known.get(slice.label)
-        slices.append((yield from _slice_info(config, slice, layouts, seen, before)))
+        slices.append((yield from _slice_info(config, slice, held[slice], seen, before)))
     claims = yield from each("HLEN", [*map(config.keys.claims, range(config.shards))])
     return filter_info(config, slices, sum(claims), seen.warnings)
 
@@ -195,9 +195,12 @@ def count_items(config: Config, shard: int, label: str, layout: Layout) -> Flow[
 
 
 def _slice_info(
-    config: Config, slice: Slice, layouts: list[Layout], seen: Glance, before: SliceInfo | None
+    config: Config,
+    slice: Slice,
+    keys: dict[str, tuple[int, Part]],
+    seen: Glance,
+    before: SliceInfo | None,
 ) -> Flow[SliceInfo]:
-    keys = _keys(config, slice, layouts)
     items, sizes, ttls = zip(*map(seen.parts.get, keys), strict=True)
     expires = _expiry(seen.now, max(ttls), config.window.zone)
     if before and is_unchanged(config, before, sum(items), sum(sizes), len(keys)):
@@ -236,6 +239,8 @@ class HeldPart(NamedTuple):
     @property
     def error_rate(self) -> float:
         """The rate to be expected of its items; of its bits, where the items can't have set that many."""
+        if not self.items and not self.set_bits:
+            return 0.0
         bits, hashes = self.part.bits, self.part.hashes
         if self.set_bits > self.items * hashes:
             return rate_of_fill(self.set_bits / bits, hashes)
