@@ -18,9 +18,10 @@ import redis
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tbloom import ConfigError, TimeBloom
+from tbloom import ConfigError, ExactFilter, TimeBloom
 from tbloom.bloom.info import FilterInfo
 from tbloom.cli.metrics import FilterCollector
+from tests.helpers import servers
 from tests.helpers.commands import TBLOOM, refused, tbloom
 from tests.helpers.localredis import LocalRedis, find_binary, free_port
 from tests.helpers.making import missing
@@ -360,3 +361,21 @@ def test_many_filters_are_read_in_few_round_trips(own: redis.Redis) -> None:
             trips = own.info("stats")["total_reads_processed"] - before
             assert all(name in shown for name in names)
             assert trips < len(names)
+
+
+@pytest.mark.check
+def test_the_filters_of_a_cluster_are_listed_from_every_master(
+    cluster: servers.Cluster, name: str
+) -> None:
+    """Also an exact one, with what their own ``info()`` tells."""
+    with (
+        TimeBloom.from_url(cluster.url, f"{name}-a", shards=3) as seen,
+        ExactFilter.from_url(cluster.url, f"{name}-b", shards=3) as exact,
+    ):
+        infos = {}
+        for store in (seen, exact):
+            store.add_many(map(str, range(300)))
+            infos[store.name] = store.info()
+    listed = json.loads(tbloom("list", "--url", cluster.url, "--json").stdout)
+    found = {one["name"]: (one["items"], one["bytes"]) for one in listed}
+    assert found.items() >= {n: (info.items, info.bytes) for n, info in infos.items()}.items()
