@@ -18,6 +18,7 @@ from tbloom.errors import ConfigError, TBloomError
 try:
     from prometheus_client.core import GaugeMetricFamily
     from prometheus_client.registry import Collector
+    from prometheus_client.samples import Sample
 except ModuleNotFoundError as error:
     message = f"tbloom.cli.metrics needs {error.name}: pip install 'tbloom[metrics]'"
     raise ModuleNotFoundError(message, name=error.name) from None
@@ -179,11 +180,14 @@ class _Families:
         self._filter_up.add_metric([filter], info is not None)
         if info is None:
             return
+        # Not by add_metric(), which makes a dict of the labels for each of the samples.
+        labels = {"filter": filter}
         for name, (_, value) in _OF_FILTER.items():
-            self._of_filter[name].add_metric([filter], value(info))
+            self._of_filter[name].samples.append(Sample(name, labels, value(info)))
         for age, slice in enumerate(reversed(info.slices)):
+            labels = {"filter": filter, "age": str(age)}
             for name, (_, of_slice) in _OF_SLICE.items():
-                self._of_slice[name].add_metric([filter, str(age)], of_slice(slice))
+                self._of_slice[name].samples.append(Sample(name, labels, of_slice(slice)))
 
 
 def _server(client: Any) -> Any:
