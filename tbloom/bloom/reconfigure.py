@@ -18,7 +18,7 @@ from tbloom.errors import ConfigMismatch, TBloomError
 _RECONFIGURE = Script("bloom/reconfigure")
 
 #: Items are found by these, so a filter can't change them in place.
-FIXED = ("granularity", "tz", "shards", "layout", "hash")
+FIXED = ("granularity", "tz", "shards", "layout", "hash", "secret")
 
 
 def reconfigure(config: Config, clock: ServerClock) -> Flow[None]:

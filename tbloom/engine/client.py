@@ -9,6 +9,7 @@ from redis.exceptions import RedisClusterException
 
 from tbloom.engine.flow import Call
 from tbloom.engine.parameters import Guarded
+from tbloom.engine.replicas import Replicas
 from tbloom.engine.retries import Retries, as_redis_error
 from tbloom.engine.urls import make_client, parse_url
 from tbloom.errors import ConfigError
@@ -48,7 +49,7 @@ class Store(Generic[Client, Config]):
     #: A driver's: gives a flow's answer, or awaits it.
     run: Callable[..., Any]
 
-    def __init__(self, client: Client, *, retry_for: float | None) -> None:
+    def __init__(self, client: Client, *, retry_for: float | None, replicas: int = 0) -> None:
         if not isinstance(client, self._CLIENTS):
             expected = f"a redis-py client for {type(self).__name__}: " + " or ".join(
                 f"{cls.__module__.split('.client')[0].split('.cluster')[0]}.{cls.__name__}"
@@ -57,6 +58,7 @@ class Store(Generic[Client, Config]):
             raise ConfigError("client", type(client), f"{expected} (else see {self._OTHER})")
         #: The redis-py client.
         self.client: Client = client
+        self._replicas = Replicas.checked(replicas, client)
         self._owned = False
         self._is_cluster = False
         # A retry by redis-py goes to the address of the first try, without asking the Sentinel.

@@ -52,6 +52,7 @@ class Command:
     """A plain command. Its reply is in bytes, whatever the client's ``decode_responses`` is."""
 
     __slots__ = ("key", "words")
+    behind: tuple[Command, ...] = ()
 
     def __init__(self, words: Sequence[Any], key: Any = "") -> None:
         # hiredis, which redis-py uses, crashes if a signal handler raises while it makes a number's text.
@@ -68,7 +69,7 @@ class Command:
 class ScriptCall:
     """A call of one of tbloom's scripts, by its hash."""
 
-    __slots__ = ("packed", "script")
+    __slots__ = ("behind", "packed", "script")
 
     def __init__(
         self,
@@ -76,8 +77,11 @@ class ScriptCall:
         keys: Sequence[Any] = (),
         args: Sequence[Any] = (),
         packed: bytes = b"",
+        behind: tuple[Command, ...] = (),
     ) -> None:
         self.script = script
+        #: What is sent right behind it, on its connection (``engine/replicas``).
+        self.behind = behind
         #: The command in RESP.
         self.packed = packed or pack(("EVALSHA", script.sha, len(keys), *keys, *args))
 
@@ -100,7 +104,8 @@ class ScriptCall:
 
     def with_text(self) -> ScriptCall:
         """The same call by the script's text, which loads it."""
-        return ScriptCall(self.script, packed=pack(("EVAL", self.script.text, *self.words[2:])))
+        words = "EVAL", self.script.text, *self.words[2:]
+        return ScriptCall(self.script, packed=pack(words), behind=self.behind)
 
 
 def pack(words: Sequence[Any]) -> bytes:

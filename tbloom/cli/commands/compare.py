@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from tbloom import TimeBloom
+    from tbloom.bloom.hasher import Secret
 
 #: Items per request.
 _BATCH = 2000
@@ -28,6 +29,7 @@ _RANDOM_BYTES = 20
 @click.command(cls=Command, example="tbloom compare news --with-set news:dupefilter")
 @options.name
 @options.url
+@options.secret
 @sources.options("with", "set", "lines")
 @click.option(
     "--random",
@@ -39,14 +41,24 @@ _RANDOM_BYTES = 20
 )
 @options.as_json
 @options.quiet
-def command(name: str, url: str, number: int, *, as_json: bool, quiet: bool, **source: Any) -> int:
+def command(
+    name: str,
+    url: str,
+    secret: Secret | None,
+    number: int,
+    *,
+    as_json: bool,
+    quiet: bool,
+    **source: Any,
+) -> int:
     """Compares a filter with an exact set, and measures its error rate.
 
     Exit code 1: items are missing, or the error rate is higher than promised.
     """
     reporter = Reporter(stderr=True, quiet=quiet)
     with ExitStack() as stack:
-        opened = filters.open_filter(url, name, retry_for=filters.RETRY_FOR)
+        own = {"retry_for": filters.RETRY_FOR, "secret": secret}
+        opened = filters.open_filter(url, name, **own)
         seen = stack.enter_context(opened)
         found = sources.opened(stack, "with", url, source)
         exact = (items for items, _ in found.pages(0))

@@ -16,7 +16,7 @@ from tbloom.cli.kit import together
 from tbloom.cli.kit.errors import VARIABLES, CommandError
 from tbloom.engine.exchange import ServerClock
 from tbloom.engine.flow import Command, Flow, deliver, text
-from tbloom.engine.keys import CONFIGS, Keys, name_of
+from tbloom.engine.keys import CONFIGS, DEFAULT_MAPPING, Keys, MappingKeys, name_of
 from tbloom.engine.parameters import read_stored
 from tbloom.engine.urls import make_client, parse_url, without_secrets
 from tbloom.errors import ConfigError, ConfigMismatch
@@ -106,7 +106,7 @@ class Server:
 
     def stored(self, name: str) -> str | None:
         """The stored parameters of the store with this name."""
-        found = self.client.get(Keys(name).root)
+        found = self.client.get(_root(name))
         return None if found is None else text(found)
 
     def kind(self, name: str) -> str | None:
@@ -193,8 +193,13 @@ class Server:
 
 
 def _stored(name: str) -> Flow[str | None]:
-    [found] = yield from deliver([Command(("GET", Keys(name).root))])
+    [found] = yield from deliver([Command(("GET", _root(name)))])
     return None if found is None else text(found)
+
+
+def _root(name: str) -> str:
+    keys = MappingKeys if name == DEFAULT_MAPPING else Keys
+    return keys(name).root
 
 
 def _kind(stored: str | Exception | None) -> str | None:
@@ -206,8 +211,13 @@ def _kind(stored: str | Exception | None) -> str | None:
 
 
 def of_config(client: Any, config: Config, **own: Any) -> TimeBloom:
-    """The filter with these parameters."""
-    return TimeBloom(client, config.name, **parameters_of(config), **own)
+    """The filter with these parameters; ``own`` are further arguments of ``TimeBloom``, with a ``secret`` (or None) only
+    where the command needs that of the filter."""
+    secret = own.get("secret", config.secret)
+    if (secret and secret.check) != (config.secret and config.secret.check):
+        has = ("another" if secret else "a") if config.secret else "no"
+        raise CommandError(f"--secret-file: {config.name!r} has {has} secret")
+    return TimeBloom(client, config.name, **{**parameters_of(config), **own})
 
 
 def parameters_of(config: Config) -> Parameters:
