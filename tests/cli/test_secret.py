@@ -105,7 +105,7 @@ def test_a_filter_is_created_with_a_secret(url: str, name: str, files: dict[str,
 
 def test_metrics_need_no_secret(url: str, filled: TimeBloom) -> None:
     with filters.connect(url) as server:
-        samples = "\n".join(map(str, metrics.collector(server, (filled.name,), 0).collect()))
+        samples = "\n".join(map(str, metrics.OnServer(server, (filled.name,), 0).collect()))
     assert filled.name in samples
     assert not shows_a_secret(samples)
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import time
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -15,8 +14,9 @@ from tbloom import TimeBloom
 from tbloom.bloom.fingerprinter import note
 from tbloom.bloom.hasher import Secret
 from tbloom.cli.kit import filters, formats, interrupts, options, output, sources
-from tbloom.cli.kit.command import Command, exactly_one
+from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
+from tbloom.cli.kit.exportfile import checked_fields
 from tbloom.cli.kit.progress import Reporter
 from tbloom.engine.urls import without_secrets
 
@@ -33,21 +33,7 @@ _SCRAPY_REDIS = "tbloom.scrapy.dupefilter.fingerprinter.ScrapyRedisFingerprinter
 @options.name
 @options.url
 @options.secret
-@click.option(
-    "--from-set",
-    metavar="KEY",
-    help="the set of scrapy-redis' dupefilter, such as news:dupefilter",
-)
-@click.option(
-    "--from-seen", metavar="FILE", type=click.Path(), help="Scrapy's requests.seen, or its JOBDIR"
-)
-@click.option(
-    "--from-lines",
-    metavar="FILE",
-    type=click.Path(),
-    help="an item in each line; -: standard input",
-)
-@options.from_url
+@sources.options("from", "set", "seen", "lines")
 @click.option(
     "--slice",
     metavar="LABEL",
@@ -72,33 +58,20 @@ def command(
     as_json: bool,
     quiet: bool,
     create: bool,
-    from_set: str | None,
-    from_seen: str | None,
-    from_lines: str | None,
-    from_url: str | None,
     **parameters: Any,
 ) -> None:
     """Imports what scrapy-redis or Scrapy has seen, or a file of items.
 
     Such as the requests in the set of scrapy-redis' dupefilter.
     """
-    exactly_one(from_set=from_set, from_seen=from_seen, from_lines=from_lines)
-    if from_url is not None and from_set is None:
-        raise CommandError("--from-url: needs --from-set, the key of the set on that server")
     reporter = Reporter(stderr=True, quiet=quiet)
     file = ResumeFile(resume)
     with ExitStack() as stack:
         # The source is opened first, so that a wrong name changes nothing.
-        if from_set is not None:
-            source = sources.stored_set(stack, url, from_url, "--from-set", from_set)
-        elif from_seen is not None:
-            source = sources.seen_file(stack, from_seen)
-        else:
-            source = sources.line_file(stack, from_lines or "-")
-            if resume is not None and (from_lines == "-" or source.total is None):
-                raise CommandError(
-                    "--resume: needs a file as the source, not standard input or a pipe"
-                )
+        is_set, is_file = parameters["source_set"] is not None, parameters["source_lines"] != "-"
+        source = sources.opened(stack, "from", url, parameters)
+        if resume is not None and (not is_file or source.total is None):
+            raise CommandError("--resume: needs a file as the source, not standard input or a pipe")
         given = options.new(parameters, create=create)
         target = stack.enter_context(_open_target(url, name, given, secret))
         target.import_many([], slice)  # raises if there is no such slice
@@ -115,12 +88,13 @@ def command(
         advance = stack.enter_context(reporter.count("Importing", source.total, source.unit))
         for items, position in source.pages(progress.position):
             with interrupts.step():
-                new = target.import_many(items, slice)
-                progress = progress.after(position, len(items), new)
+                new = progress.new + target.import_many(items, slice)
+                read = progress.read + len(items)
+                progress = progress._replace(position=position, read=read, new=new)
                 file.keep(progress)
             advance(progress.read if source.unit == "items" else progress.position)
         seconds = max(time.monotonic() - began, 1e-3)
-        if from_set is not None and progress.read:
+        if is_set and progress.read:
             _note_fingerprinter(target, is_new=not exists)
     file.remove()
     seen = progress.read - progress.new
@@ -154,8 +128,7 @@ def _is_within(source: Source, position: int) -> bool:
     return position > 0 and (source.unit != "bytes" or position <= (source.total or 0))
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(NamedTuple):
     """Source, target and position of an import, with its counts."""
 
     source: str
@@ -165,10 +138,6 @@ class Progress:
     position: int = 0
     read: int = 0
     new: int = 0
-
-    def after(self, position: int, read: int, new: int) -> Progress:
-        """The progress after one more page: its position, and its number of items read and new."""
-        return replace(self, position=position, read=self.read + read, new=self.new + new)
 
 
 class ResumeFile:
@@ -193,7 +162,7 @@ class ResumeFile:
             return
         beside = self._path.with_name(f"{self._path.name}.tmp")
         try:
-            beside.write_text(json.dumps(asdict(progress)), encoding="utf-8")
+            beside.write_text(json.dumps(progress._asdict()), encoding="utf-8")
             beside.replace(self._path)
         except OSError as error:
             raise self._error(error.strerror) from None
@@ -207,23 +176,13 @@ class ResumeFile:
         if self._path is None:
             return None
         try:
-            return _progress(json.loads(self._path.read_bytes()))
+            return Progress(**checked_fields(Progress, json.loads(self._path.read_bytes())))
         except FileNotFoundError:
             return None
         except OSError as error:
             raise self._error(error.strerror) from None
-        except (ValueError, TypeError):
+        except (LookupError, TypeError, ValueError):
             raise self._error("expected a file by 'tbloom import', or a new name") from None
 
     def _error(self, text: str | None) -> CommandError:
         return CommandError(f"--resume {self._path}: {text}")
-
-
-def _progress(values: Any) -> Progress:
-    """The progress in a file; raises TypeError or ValueError where it is another program's."""
-    progress = Progress(**values)
-    for name, kind in get_type_hints(Progress).items():
-        value = getattr(progress, name)
-        if type(value) is not kind or (kind is int and value < 0):
-            raise TypeError
-    return progress

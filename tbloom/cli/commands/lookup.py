@@ -14,7 +14,7 @@ import click
 from tbloom import FilterFull, Period, TimeBloom
 from tbloom.bloom.fingerprinter import checked
 from tbloom.bloom.hasher import Secret
-from tbloom.cli.kit import filters, formats, interrupts, lines, options, streams
+from tbloom.cli.kit import filters, formats, interrupts, options, streams
 from tbloom.cli.kit.command import Command, at_most_one
 from tbloom.cli.kit.progress import Reporter
 
@@ -38,10 +38,10 @@ class Lookup:
         reporter = Reporter(stderr=True, quiet=self.quiet)
         printed = total = 0
         with ExitStack() as stack:
-            files = lines.open_files(stack, self.files)
+            files = streams.open_files(stack, self.files)
             filter = stack.enter_context(opened)
             advance = stack.enter_context(reporter.count(what, None, "lines"))
-            for items in (items for file in files for items, _ in lines.batches(file)):
+            for items in (items for file in files for items, _ in streams.batches(file)):
                 wanted: list[bytes] = []
                 with interrupts.step():
                     try:

@@ -17,8 +17,6 @@ from tbloom.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rich.table import Table
-
 #: Memory of a fingerprint of 40 hex digits in Redis 7.0: as a member of a set, and as a key with a TTL.
 #: Measured: docs/benchmarks.md, "Memory, and what it buys".
 _SET_BYTES, _KEY_BYTES = 97, 134
@@ -53,13 +51,15 @@ def command(memory: int | None, *, table: bool, as_json: bool, **parameters: Any
             raise CommandError("--table: give no parameters; it is the same for all filters")
         rows = error_rates.rows()
         found = [row._asdict() for row in rows]
-        output.show(found, lambda: error_rates.table(rows), as_json=as_json)
+        output.show(found, lambda: error_rates.text(rows), as_json=as_json)
         return
+    if given.get("capacity", 0) is None:
+        del given["capacity"]
     is_example = not ({"capacity", "bits"} & given.keys() or memory)
     if is_example:
         given["capacity"] = _EXAMPLE
     made = plan(_config(given, memory))
-    output.show(made, lambda: _table(made, is_example=is_example), as_json=as_json)
+    output.show(made, lambda: _text(made, is_example=is_example), as_json=as_json)
 
 
 def plan(config: Config) -> dict[str, Any]:
@@ -163,7 +163,7 @@ def _largest(limit: int, fitting: Callable[[int], Config | None]) -> Config | No
     return found
 
 
-def _table(made: dict[str, Any], *, is_example: bool) -> Table:
+def _text(made: dict[str, Any], *, is_example: bool) -> str:
     def compared(size: int) -> tuple[str, str]:
         times = size / made["window_bytes"]
         return formats.size(size), f"{times:.0f} times as much (fingerprints of 40 digits)"

@@ -6,18 +6,12 @@ import dataclasses
 import shlex
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Group
-from rich.styled import Styled
-from rich.table import Table
-
 from tbloom.cli.kit import formats
-from tbloom.cli.kit.output import Fitted
+from tbloom.cli.kit.output import sentence, table, warnings
 from tbloom.exact import ExactInfo
 
 if TYPE_CHECKING:
     from datetime import datetime
-
-    from rich.console import RenderableType
 
     from tbloom.bloom.info import FilterInfo, SliceInfo
 
@@ -67,26 +61,23 @@ def as_dict(info: FilterInfo | ExactInfo) -> dict[str, Any]:
     }
 
 
-def as_table(
-    info: FilterInfo | ExactInfo, *, empty: bool = False, newest: int | None = None
-) -> RenderableType:
+def as_text(info: FilterInfo | ExactInfo, *, empty: bool = False, newest: int | None = None) -> str:
     """Parameters, slices, totals and advice; ``empty``: with the empty slices, ``newest``: only the last n slices."""
     if isinstance(info, ExactInfo):
         shards = f", {info.shards} shards" if info.shards > 1 else ""
         held = f"{formats.counted(info.items, 'item')}, {formats.size(info.bytes)}{shards}"
-        return Group(f"{info.name}: an exact filter: {held}", *map(_warning, info.warnings))
+        first = sentence(f"{info.name}: an exact filter: {held}")
+        return "\n".join([first, *warnings(info.warnings)])
     slices = [slice for slice in info.slices if empty or slice.items or slice is info.slices[-1]]
     hidden = len(info.slices) - len(slices)
     notes = [f"{formats.counted(hidden, 'empty slice')} not shown (--all)"] if hidden else []
-    return Group(
-        *(_parameters(info), "", _table(info, slices[-(newest or 0) :])),
-        *(Styled(note, "dim") for note in notes),
-        *map(_warning, advice(info)),
+    return "\n".join(
+        [
+            *(sentence(_parameters(info)), "", _table(info, slices[-(newest or 0) :])),
+            *(sentence(note, dim=True) for note in notes),
+            *warnings(advice(info)),
+        ]
     )
-
-
-def _warning(sentence: str) -> RenderableType:
-    return Styled(f"warning: {sentence}", "yellow")
 
 
 def _parameters(info: FilterInfo) -> str:
@@ -112,23 +103,19 @@ def _parameters(info: FilterInfo) -> str:
     )
 
 
-def _table(info: FilterInfo, slices: list[SliceInfo]) -> RenderableType:
-    rows = [_row(info, slice) for slice in slices]
+def _table(info: FilterInfo, slices: list[SliceInfo]) -> str:
     totals = {
         "slice": "window",
         "items": f"{info.items:,}",
         "error rate": formats.rate(info.error_rate),
         "memory": formats.size(info.bytes),
     }
-    table = Table(box=None, pad_edge=False, show_footer=True, header_style="bold")
-    for heading in rows[0]:
-        left = heading in {"slice", "from", "expires", _BAR}
-        table.add_column(
-            heading, totals.get(heading, ""), justify="left" if left else "right", no_wrap=True
-        )
-    for row in rows:
-        table.add_row(*row.values())
-    return Fitted(table, "parts", _BAR, "from", "expires", "full")
+    return table(
+        [_row(info, slice) for slice in slices],
+        left=("slice", "from", "expires", _BAR),
+        less=("parts", _BAR, "from", "expires", "full"),
+        totals=totals,
+    )
 
 
 def _row(info: FilterInfo, slice: SliceInfo) -> dict[str, str]:
