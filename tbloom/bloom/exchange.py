@@ -33,7 +33,7 @@ class Usual(NamedTuple):
     with the same token.
     """
 
-    #: When the slice begins and ends (ns, by this machine's monotonic clock).
+    #: From when to when they are usual, in the slice at most (ns, by this machine's monotonic clock).
     begins: int
     ends: int
     calls: SliceCalls
@@ -75,15 +75,16 @@ class FilterExchange(Exchange):
         shard = shard_of(digest, shards) if shards > 1 else 0
         return Batch([digest], shard, lane, sent=now_ms() if lane else 0)
 
-    def usual_calls(self) -> Usual | None:
-        """The usual calls of the current slice; None where calls are not usual, and before a first call has met the filter."""
+    def usual_calls(self, until: int) -> Usual | None:
+        """The usual calls of the current slice, ``until`` then at most (ns); None where calls are not usual, and before a
+        first call has met the filter."""
         clock, calls, batch = self.clock, self.calls, Batch([])
         if calls is None or self.config.shards > 1:
             return None
         shard, window = calls.shard(0), len(calls.labels)
         if not shard.layout.version or shard.begins_after:
             return None
-        begins, ends = clock.monotonic_ns(calls.begins), clock.monotonic_ns(calls.ends)
+        begins, ends = clock.monotonic_ns(calls.begins), min(until, clock.monotonic_ns(calls.ends))
         adding, looking = calls.adding(shard, window, batch), calls.looking(CONTAINS, window, batch)
         return Usual(begins, ends, calls, adding, looking)
 

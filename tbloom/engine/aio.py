@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from asyncio import get_running_loop, sleep
 from collections.abc import Sequence
+from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from redis import asyncio
@@ -105,7 +106,7 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
         while True:
             retries.take(replies)
             if retries.is_demoted:
-                await self._connections.close_free()
+                await self._connections.renew()
             if not retries.pending:
                 return retries.replies
             await sleep(retries.pause)
@@ -115,10 +116,12 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
         """Sends the calls once; the reply, or redis-py's error, to each."""
         connections, replies = self._connections, dict[int, Any]()
         try:
-            room, free = connections.of_loop()
-            async with room:
+            of_loop = connections.of_loop()
+            async with of_loop.room:
+                if monotonic_ns() >= of_loop.renewal:
+                    await connections.renew()
                 if connections.keeps:
-                    await connections.send(calls, replies, free)
+                    await connections.send(calls, replies, of_loop)
                     return [*replies.values()]
                 for places in in_turns(self.client, calls):
                     turn = [calls[place] for place in places]

@@ -13,6 +13,7 @@ import pytest
 import redis
 
 from tbloom import TimeBloom
+from tbloom.distinct import DistinctCounter
 from tbloom.exact import ExactFilter
 
 #: Where redis-py lets connections be kept from call to call.
@@ -94,6 +95,11 @@ class AwaitedCounter:
     async def __aiter__(self) -> Any:
         for member in self._counted:
             yield member
+
+
+def awaited(seen: Any) -> Any:
+    """A store with awaitable verbs."""
+    return AwaitedCounter(seen) if isinstance(seen, DistinctCounter) else Awaited(seen)
 
 
 def session_of(seen: Any) -> str:
