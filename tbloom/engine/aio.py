@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asyncio import get_running_loop, sleep
+from asyncio import sleep
 from collections.abc import Sequence
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -15,7 +15,7 @@ from tbloom.engine.client import Store
 from tbloom.engine.connections import CAN_KEEP, as_disconnected, in_turns, options
 from tbloom.engine.flow import Call, Flow
 from tbloom.engine.retries import as_redis_error
-from tbloom.engine.together import Tasks
+from tbloom.engine.together import Tasks, running_loop
 from tbloom.engine.verbs import AsyncVerbs
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
     def _together(self) -> Tasks:
         """The tasks of this event loop whose items go together."""
         tasks = self._tasks  # read once: another thread's loop may put its own there
-        if tasks is None or tasks.loop is not get_running_loop():
+        if tasks is None or tasks.loop is not running_loop():
             tasks = self._tasks = Tasks()
         return tasks
 
@@ -101,7 +101,7 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
             return replies
         retries = self._retries(calls)
         tasks = self._tasks
-        if tasks is not None and tasks.loop is get_running_loop():
+        if tasks is not None and tasks.loop is running_loop():
             tasks.go_on()
         while True:
             retries.take(replies)

@@ -14,6 +14,7 @@ from redis.asyncio import RedisCluster as AsyncRedisCluster
 
 from tbloom.engine.connections import mark, next_renewal, window
 from tbloom.engine.forks import in_child
+from tbloom.engine.together import running_loop
 
 if sys.version_info >= (3, 11):
     from asyncio import timeout
@@ -69,7 +70,7 @@ class AsyncConnections:
 
     def of_loop(self) -> OfLoop:
         """What this event loop has."""
-        loop = asyncio.get_running_loop()
+        loop = running_loop()
         connections = self._loops.get(loop)
         if connections is None:
             connections = OfLoop(self._size)

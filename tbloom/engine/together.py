@@ -25,6 +25,17 @@ _ALONE = 8
 _WAIT_SECONDS = 0.1
 
 
+def running_loop() -> asyncio.AbstractEventLoop:
+    """The event loop; raises TBloomError if none of asyncio's runs."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        message = (
+            "the Async classes need asyncio: its event loop does not run here (Trio's is another)"
+        )
+        raise TBloomError(message) from None
+
+
 class Asked(NamedTuple):
     """How an item is asked for."""
 
@@ -162,7 +173,7 @@ class Tasks:
     """The items of a store's verbs, from any number of tasks of one event loop."""
 
     def __init__(self) -> None:
-        self.loop = asyncio.get_running_loop()
+        self.loop = running_loop()
         #: Those that wait for a call that is on its way, by its kind.
         self._waiting: dict[Hashable, list[Waiting]] = {}
         self._batches = set[asyncio.Task[None]]()
