@@ -29,7 +29,6 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
 
     _CLIENTS = (asyncio.Redis, asyncio.RedisCluster)
     _RETRY = Retry
-    _tasks: Tasks | None = None
 
     def __init__(
         self, client: asyncio.Redis | asyncio.RedisCluster, *, retry_for: float | None
