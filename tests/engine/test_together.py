@@ -78,7 +78,7 @@ async def test_an_item_whose_caller_has_left_waits_for_its_first_answer(
             begun.set()
             alone, leaving, staying = (asyncio.create_task(seen.add(item)) for item in "cde")
             assert await alone
-            while not proxy.struck:
+            while not proxy.struck:  # noqa: ASYNC110 - the proxy has threads
                 await asyncio.sleep(0.001)
             leaving.cancel()
             await asyncio.wait([leaving])
