@@ -146,18 +146,21 @@ class Proxy:
             time.sleep(self._late)
         elif fault is Fault.LATE_COPY:
             self._strike(fault)
-            threading.Timer(self._late, self._send_copy, [data]).start()
+            # To the same server, though the proxy leads to another one by then.
+            copy = [server.getpeername(), data]
+            threading.Timer(self._late, self._send_copy, copy).start()
         elif fault is Fault.FORGET:
             self._strike(fault)
             server.sendall(data[:half])
-            with redis.Redis.from_url(self._target_url) as other:
+            host, port = server.getpeername()
+            with redis.Redis(host, port) as other:
                 other.script_flush()
             data = data[half:]
         server.sendall(data)
         return True
 
-    def _send_copy(self, data: bytes) -> None:
-        with suppress(OSError), socket.create_connection(self._target) as server:
+    def _send_copy(self, address: tuple[str, int], data: bytes) -> None:
+        with suppress(OSError), socket.create_connection(address) as server:
             server.sendall(data)
             server.shutdown(socket.SHUT_WR)
             while server.recv(1 << 20):  # until the server has executed it
