@@ -210,6 +210,10 @@ class FilterExchange(Exchange):
         self.pending_answers.note_generation(shard, layout.generation)
         (self._grown.add if layout.entries else self._grown.discard)(shard)
 
+    def _learn_generation(self, shard: int) -> Flow[None]:
+        [stored] = yield from deliver([Command(("GET", self.config.keys.layout(shard)))])
+        self.learn_layout(shard, text(stored or ""))
+
     def _lasts(self, batch: Batch) -> int:
         """How long (ms) the items that a batch has added are remembered."""
         expires: int = batch.known.expires_at(0)  # not with the pauses between shards

@@ -131,7 +131,11 @@ class Exchange(BeginsAnew):
                 calls: dict[Batch, ScriptCall] = {}
                 for batch in pending:
                     made = call(batch)
-                    if batch.first and batch.first.generation != batch.generation:
+                    if _is_of_another_generation(batch):
+                        # What is known may come from a reply that was late.
+                        yield from self._learn_generation(batch.shard)
+                        made = call(batch)
+                    if _is_of_another_generation(batch):
                         batch.answers = ""  # its lost answers belong to what was cleared
                     else:
                         calls[batch] = made
@@ -166,6 +170,8 @@ class Exchange(BeginsAnew):
             # Refused from now on, after a reconfigure() for example: this is the last time to tell.
             if not pending.knows(digests):
                 raise
+        for batch in batches:  # a reply that was late may have told of an earlier one since
+            pending.note_generation(batch.shard, batch.generation)
         try:
             return answers_of(batches) | pending.take_new(digests)
         except BaseException:  # a signal's
@@ -214,6 +220,10 @@ class Exchange(BeginsAnew):
 
         May split batches, and adds the further ones to the list.
         """
+
+    @abstractmethod
+    def _learn_generation(self, shard: int) -> Flow[None]:
+        """Asks the server for the shard's present generation."""
 
     @abstractmethod
     def _accept(self, batch: Batch, reply: Any) -> bool:
@@ -281,6 +291,11 @@ def refusal(config: Guarded, status: int, payload: Any) -> TBloomError:
     if status == Status.MISMATCH:
         return mismatch(config, payload)
     return TBloomError(f"filter {config.name!r}: the server takes a call for a stray copy")
+
+
+def _is_of_another_generation(batch: Batch) -> bool:
+    """Whether the lost answers that a batch is to get belong to another generation than its call."""
+    return batch.first is not None and batch.first.generation != batch.generation
 
 
 def _call_of(batch: Batch) -> ScriptCall:
