@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import math
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any, TypedDict
 
 from tbloom.bloom import sizing
-from tbloom.bloom.hasher import HASH_NAME
+from tbloom.bloom.hasher import HASH_NAME, SECRET_HASH_NAME, Secret, digest, digests_of
 from tbloom.engine.keys import SLOTS, Keys
 from tbloom.engine.parameters import differences, read_stored
 from tbloom.errors import ConfigError
+from tbloom.items import Item
 from tbloom.window import Window, window_of
 
 LAYOUT = 2
@@ -64,8 +67,15 @@ class Config:
     grow: bool
     bits: int
     hashes: int
+    #: None: items are known by their mmh3.
+    secret: Secret | None = field(default=None, repr=False, compare=False)
     window: Window = field(init=False, repr=False, compare=False)
     keys: Keys = field(init=False, repr=False, compare=False)
+    #: The digest of an item, and those of several. (Functions, not methods: each call comes here.)
+    digest: Callable[[Item], bytes] = field(init=False, repr=False, compare=False)
+    digests_of: Callable[[Iterable[Item]], list[bytes]] = field(
+        init=False, repr=False, compare=False
+    )
     #: The text that is stored with the filter, for other clients to compare their parameters with.
     stored: str = field(init=False, repr=False)
 
@@ -95,6 +105,8 @@ class Config:
             "tz": window.tz,
             "window": window,
             "keys": Keys(self.name, self.shards),
+            "digest": self.secret.digest if self.secret else digest,
+            "digests_of": self.secret.digests_of if self.secret else digests_of,
         }
         for name, value in derived.items():
             object.__setattr__(self, name, value)
@@ -110,6 +122,8 @@ class Config:
             "shards": self.shards,
             "grow": self.grow,
         }
+        if self.secret is not None:
+            parameters |= {"hash": SECRET_HASH_NAME, "secret": self.secret.check}
         most = json.dumps(parameters, separators=(",", ":"))
         stored = f'{most[:-1]},"error_rate":{_decimal(self.error_rate)}}}'
         object.__setattr__(self, "stored", stored)
@@ -145,6 +159,7 @@ class Parameters(TypedDict, total=False):
     grow: bool
     bits: int | None
     hashes: int | None
+    secret: bytes | Secret | None
 
 
 def configure(
@@ -159,6 +174,7 @@ def configure(
     grow: bool = True,
     bits: int | None = None,
     hashes: int | None = None,
+    secret: bytes | Secret | None = None,
     masters: int = 1,
 ) -> Config:
     """A Config whose size follows from ``capacity`` and ``error_rate``, or is given outright.
@@ -200,7 +216,8 @@ def configure(
     if shards is None:
         _check("bits", bits, _MAX_BITS)
         shards = sizing.shards_for(bits, masters)
-    return Config(name, granularity, slices, tz, capacity, error_rate, shards, grow, bits, hashes)
+    given = granularity, slices, tz, capacity, error_rate, shards, grow, bits, hashes
+    return Config(name, *given, Secret.of(secret))
 
 
 def _rate_kept(rate: float, slices: int) -> float | None:
@@ -212,22 +229,38 @@ def _rate_kept(rate: float, slices: int) -> float | None:
     return max(rounded, _MIN_RATE) if rounded <= _MAX_RATE else None
 
 
+def shards_of_earlier(stored: str) -> int:
+    """The number of shards of a filter that an earlier version of tbloom has written; 0: this is none."""
+    values = read_stored(stored)
+    layout, shards = values.get("layout"), values.get("shards", 1)
+    is_earlier = "kind" not in values and type(layout) is int and 0 < layout < LAYOUT
+    return shards if is_earlier and type(shards) is int and 0 < shards <= MAX_SHARDS else 0
+
+
 def from_stored(name: str, stored: str, key: str = "") -> Config:
     """The parameters of a stored filter. ``key``: where they are, if not at its root."""
     values, key = read_stored(stored), key or Keys(name).root
+    shown = re.sub(r'("secret":)"[^"]*"', r'\1"..."', stored)
     expected = (
         f"the parameters of a filter that this version of tbloom can read in {key!r} "
         "(delete what another program made)"
     )
+    if shards_of_earlier(stored):
+        expected = (
+            f"a filter of this version of tbloom in {key!r}; an earlier version wrote this one, "
+            "which clear(), or 'tbloom clear', removes"
+        )
     if "kind" in values:
         expected = f"the parameters of a filter with slices in {key!r}, not of one that is {values['kind']!r}"
     layout = [values.pop(name, None) for name in ("layout", "hash")]
-    if layout != [LAYOUT, HASH_NAME]:
-        raise ConfigError("stored", stored, expected)
+    if layout not in ([LAYOUT, HASH_NAME], [LAYOUT, SECRET_HASH_NAME]):
+        raise ConfigError("stored", shown, expected)
+    if "secret" in values:
+        values["secret"] = Secret(None, values["secret"])
     try:
         config = configure(name, **values)
     except (TypeError, ValueError):
-        raise ConfigError("stored", stored, expected) from None
+        raise ConfigError("stored", shown, expected) from None
     if config.stored != stored:  # the scripts compare texts
-        raise ConfigError("stored", stored, expected)
+        raise ConfigError("stored", shown, expected)
     return config

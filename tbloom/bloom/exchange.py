@@ -15,6 +15,7 @@ from tbloom.engine.batches import Batch
 from tbloom.engine.exchange import Exchange, ServerClock, refusal
 from tbloom.engine.flow import Command, Flow, Status, chunks, deliver, text
 from tbloom.engine.pending import now_ms
+from tbloom.engine.replicas import Replicas
 from tbloom.engine.server import check_stored
 from tbloom.engine.tokens import CallTemplate, Lane
 from tbloom.errors import FilterFull
@@ -50,8 +51,8 @@ def items_per_call(shard: ShardCalls) -> int:
 class FilterExchange(Exchange):
     """What a client knows of a filter, and its calls."""
 
-    def __init__(self, config: Config) -> None:
-        super().__init__(config.name)
+    def __init__(self, config: Config, replicas: Replicas | None = None) -> None:
+        super().__init__(config.name, replicas)
         self.config = config
         self.clock = ServerClock()
         #: The calls of the current slice, as far as known. (``current_calls`` makes them.)
@@ -79,7 +80,7 @@ class FilterExchange(Exchange):
         """The usual calls of the current slice, ``until`` then at most (ns); None where calls are not usual, and before a
         first call has met the filter."""
         clock, calls, batch = self.clock, self.calls, Batch([])
-        if calls is None or self.config.shards > 1:
+        if calls is None or self.config.shards > 1 or self.replicas:
             return None
         shard, window = calls.shard(0), len(calls.labels)
         if not shard.layout.version or shard.begins_after:
@@ -144,11 +145,11 @@ class FilterExchange(Exchange):
         """Compares the parameters, and begins the current slice. False: another slice is current, or the layout has changed."""
         if not agreed:
             opening = Batch([], known=current)
-            left = yield from self._deliver([current.open(int(store))], [opening], self._accept)
+            left = yield from self._deliver({opening: current.open(int(store))}, self._accept)
             if opening.agreed:  # there is no root, but another client's shards may have outlived it
                 shards = map(self.config.keys.config, range(self.config.shards))
                 yield from check_stored(self.config, shards)
-                left = yield from self._deliver([current.open(2)], left, self._accept)
+                left = yield from self._deliver({opening: current.open(2)}, self._accept)
             if left:
                 return False
             self._agreed = (current, store)
@@ -164,10 +165,11 @@ class FilterExchange(Exchange):
                 items[shard] = yield from count
         if not items:
             return True
-        calls = [current.begin(shard, count) for shard, count in items.items()]
-        yield from self._deliver(
-            calls, [Batch([], shard, known=current) for shard in items], self._accept
-        )
+        calls = {
+            Batch([], shard, known=current): current.begin(shard, count)
+            for shard, count in items.items()
+        }
+        yield from self._deliver(calls, self._accept)
         # Another client may have changed the layout first, without beginning the slice.
         return all(current.shard(shard).begins_after is None for shard in items)
 

@@ -14,7 +14,6 @@ from tbloom.bloom.claims.heartbeat import run_in_thread
 from tbloom.bloom.claims.held import Claim
 from tbloom.bloom.claims.verbs import ClaimVerbs
 from tbloom.bloom.exchange import Usual
-from tbloom.bloom.hasher import digest
 from tbloom.bloom.verbs import Verbs
 from tbloom.engine.flow import Flow
 from tbloom.engine.sync import SyncDriver
@@ -61,7 +60,7 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
             or not usual.begins <= monotonic_ns() < usual.ends
         ):
             return self._in_flow(Verbs.add.flow(self, item, within))
-        key, together = digest(item), self._adds
+        key, together = self.config.digest(item), self._adds
         if self._cache.size and self._cache.holds(key, usual.calls):
             return False
         for lock in () if together.waiting else together.alone:
@@ -106,7 +105,7 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
             or not usual.begins <= monotonic_ns() < usual.ends
         ):
             return self._in_flow(Verbs.contains.flow(self, item, within))
-        key = digest(item)
+        key = self.config.digest(item)
         for lock in () if together.waiting else together.alone:
             if lock.acquire(blocking=False):
                 break

@@ -6,15 +6,15 @@ from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
 
 from tbloom.bloom.base import Base
-from tbloom.bloom.config import Config, from_stored
+from tbloom.bloom.config import Config, from_stored, shards_of_earlier
 from tbloom.bloom.exchange import FilterExchange
-from tbloom.bloom.hasher import digest, digests_of
-from tbloom.bloom.info import FilterInfo, ask_time, glance, read_info
+from tbloom.bloom.info import FilterInfo, ask_time, entries_of, glance, read_info
 from tbloom.bloom.reconfigure import reconfigure
 from tbloom.bloom.swap import swap
 from tbloom.engine.batches import answers_of, in_order
 from tbloom.engine.client import Client
 from tbloom.engine.flow import Command, Flow, deliver, text
+from tbloom.engine.keys import Keys
 from tbloom.engine.server import check_stored
 from tbloom.engine.together import Asked
 from tbloom.engine.verbs import verb
@@ -37,7 +37,7 @@ class Verbs(Base[Client]):
         yet committed, is new: ``add`` does not see claims.
         """
         within = check_within(within, self.config.slices)
-        return self._agreed(self._add_one, digest(item), within)
+        return self._agreed(self._add_one, self.config.digest(item), within)
 
     @add.together
     def _adding(self, item: Item, within: int | None = None) -> tuple[Asked, bytes]:
@@ -50,12 +50,12 @@ class Verbs(Base[Client]):
             lambda key: self._exchange.keep_unanswered(key, None, "1"),
             self._add_alone if within == self.config.slices else None,
         )
-        return asked, digest(item)
+        return asked, self.config.digest(item)
 
     @verb
     def add_many(self, items: Iterable[Item], within: int | None = None) -> Flow[list[bool]]:
         """``add`` for each item, in order; a repeat inside the call is False the second time."""
-        within, digests = check_within(within, self.config.slices), digests_of(items)
+        within, digests = check_within(within, self.config.slices), self.config.digests_of(items)
         answers = yield from self._agreed(self._add_digests, digests, within)
         return in_order(answers, digests)
 
@@ -63,7 +63,7 @@ class Verbs(Base[Client]):
     def contains(self, item: Item, within: int | None = None) -> Flow[bool]:
         """Has the item been seen within the window, or the newest ``within`` slices? Changes nothing."""
         within = check_within(within, self.config.slices)
-        return self._agreed(self._contains_one, digest(item), within)
+        return self._agreed(self._contains_one, self.config.digest(item), within)
 
     @contains.together
     def _looking(self, item: Item, within: int | None = None) -> tuple[Asked, bytes]:
@@ -74,12 +74,12 @@ class Verbs(Base[Client]):
             lambda key: self._agreed(self._contains_one, key, within),
             lambda keys: self._agreed(self._contains_digests, keys, within),
         )
-        return asked, digest(item)
+        return asked, self.config.digest(item)
 
     @verb
     def contains_many(self, items: Iterable[Item], within: int | None = None) -> Flow[list[bool]]:
         """``contains`` for each item, in order."""
-        within, digests = check_within(within, self.config.slices), digests_of(items)
+        within, digests = check_within(within, self.config.slices), self.config.digests_of(items)
         answers = yield from self._agreed(self._contains_digests, digests, within)
         return [answers[digest] for digest in digests]
 
@@ -89,12 +89,12 @@ class Verbs(Base[Client]):
 
         An item counts for the slice in which it was new: a later ``add`` that finds it changes nothing.
         """
-        return (yield from self._agreed(self._last_seen, [digest(item)]))[0]
+        return (yield from self._agreed(self._last_seen, [self.config.digest(item)]))[0]
 
     @verb
     def last_seen_many(self, items: Iterable[Item]) -> Flow[list[Period | None]]:
         """``last_seen`` for each item, in order."""
-        return self._agreed(self._last_seen, digests_of(items))
+        return self._agreed(self._last_seen, self.config.digests_of(items))
 
     @verb
     def import_many(self, items: Iterable[Item], label: str | None = None) -> Flow[int]:
@@ -102,7 +102,7 @@ class Verbs(Base[Client]):
 
         Items that this slice or a newer one holds are not written.
         """
-        return self._agreed(self._import, digests_of(items), label)
+        return self._agreed(self._import, self.config.digests_of(items), label)
 
     @verb
     def keys(self, at: datetime | None = None) -> Flow[list[str]]:
@@ -128,7 +128,7 @@ class Verbs(Base[Client]):
 
     @verb
     def clear(self) -> Flow[None]:
-        """Forgets everything, for all clients, also if the filter is stored with other parameters.
+        """Forgets everything, for all clients, also if the filter is stored with other parameters, or by an earlier version.
 
         Each shard at once; several shards one after another.
         """
@@ -136,7 +136,9 @@ class Verbs(Base[Client]):
         root = self.config.keys.root
         try:
             [stored] = yield from deliver([Command(("GET", root))])
-            if stored is not None and text(stored) != self.config.stored:
+            if stored is not None and (shards := shards_of_earlier(text(stored))):
+                yield from self._remove_earlier(Keys(self.config.name, shards), shards)
+            elif stored is not None and text(stored) != self.config.stored:
                 yield from self._clear(from_stored(self.config.name, text(stored)))
             yield from self._clear(self.config)
             yield from deliver([Command(("UNLINK", self.config.keys.fingerprinter()))])
@@ -222,7 +224,9 @@ class Verbs(Base[Client]):
             yield from ask_time(self.config, exchange.clock)
             exchange.current_calls().check_live(label)
         batches = exchange.batches(digests, label)
-        yield from exchange.ask(batches, lambda batch: batch.known.commit(batch), store=True)
+        yield from exchange.ask(
+            batches, lambda batch: batch.known.commit(batch), store=True, confirmed="01"
+        )
         return sum((batch.answers or "").count("1") for batch in batches)
 
     def _keys(self, at: datetime | None) -> Flow[list[str]]:
@@ -234,6 +238,18 @@ class Verbs(Base[Client]):
         slices = config.window.live(to_ms(at) if at else clock.now())
         shards = range(config.shards)
         return [config.keys.slice(slice.label, shard) for slice in slices for shard in shards]
+
+    def _remove_earlier(self, keys: Keys, shards: int) -> Flow[None]:
+        """Deletes a filter that an earlier version has written. (What its register does not name has a TTL.)"""
+        for shard in range(shards):
+            own = keys.config(shard), keys.layout(shard), keys.register(shard)
+            [register] = yield from deliver([Command(("HGETALL", keys.register(shard)))])
+            parts, _ = entries_of(keys.register(shard), register)
+            others = keys.claims(shard), keys.sessions(shard), *parts
+            yield from deliver([Command(("UNLINK", *own, *others))])
+        yield from deliver(
+            [Command(("UNLINK", keys.root))]
+        )  # last: without it the shards are not known
 
     def _clear(self, config: Config) -> Flow[None]:
         exchange = self._exchange if config is self.config else FilterExchange(config)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from asyncio import sleep
 from collections.abc import Sequence
+from contextlib import suppress
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,6 +15,7 @@ from tbloom.engine.async_connections import AsyncConnections, cancellable
 from tbloom.engine.client import Store
 from tbloom.engine.connections import CAN_KEEP, as_disconnected, in_turns, options
 from tbloom.engine.flow import Call, Flow
+from tbloom.engine.replicas import in_line, joined
 from tbloom.engine.retries import as_redis_error
 from tbloom.engine.together import Tasks, running_loop
 from tbloom.engine.verbs import AsyncVerbs
@@ -31,9 +33,13 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
     _RETRY = Retry
 
     def __init__(
-        self, client: asyncio.Redis | asyncio.RedisCluster, *, retry_for: float | None
+        self,
+        client: asyncio.Redis | asyncio.RedisCluster,
+        *,
+        retry_for: float | None,
+        replicas: int = 0,
     ) -> None:
-        super().__init__(client, retry_for=retry_for)
+        super().__init__(client, retry_for=retry_for, replicas=replicas)
         self._cluster_unknown = isinstance(client, asyncio.RedisCluster)
         self._connections = AsyncConnections(client)
 
@@ -109,26 +115,29 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
             if not retries.pending:
                 return retries.replies
             await sleep(retries.pause)
+            if self._replicas and isinstance(self.client, asyncio.RedisCluster):
+                with suppress(Exception):  # the next try tells
+                    await self.client.nodes_manager.initialize()
             replies = await self._send_once(retries.pending)
 
     async def _send_once(self, calls: Sequence[Call]) -> Sequence[Any]:
         """Sends the calls once; the reply, or redis-py's error, to each."""
-        connections, replies = self._connections, dict[int, Any]()
+        connections, commands, replies = self._connections, in_line(calls), dict[int, Any]()
         try:
             of_loop = connections.of_loop()
             async with of_loop.room:
                 if monotonic_ns() >= of_loop.renewal:
                     await connections.renew()
                 if connections.keeps:
-                    await connections.send(calls, replies, of_loop)
-                    return [*replies.values()]
+                    await connections.send(commands, replies, of_loop)
+                    return joined(calls, replies.values())
                 for places in in_turns(self.client, calls):
-                    turn = [calls[place] for place in places]
+                    turn = [commands[place] for place in places]
                     replies.update(zip(places, await cancellable(self._execute(turn)), strict=True))
         except Exception as error:  # noqa: BLE001 - Retries raises what is not retried
             lost = as_disconnected(error)
-            return [replies.get(place, lost) for place in range(len(calls))]
-        return [replies[place] for place in range(len(calls))]
+            return joined(calls, [replies.get(place, lost) for place in range(len(commands))])
+        return joined(calls, [replies[place] for place in range(len(commands))])
 
     async def _execute(self, calls: Sequence[Call]) -> Sequence[Any]:
         """The replies to calls that redis-py sends together."""
@@ -138,5 +147,9 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
         async with self.client.pipeline(transaction=False) as pipeline:
             for call in calls:
                 pipeline.execute_command(*call.words, **options(self.client, call))
-            replies: Sequence[Any] = await pipeline.execute(raise_on_error=False)
+            follow: dict[str, Any] = {}
+            if isinstance(self.client, asyncio.RedisCluster) and any(call.behind for call in calls):
+                # It would follow a slot that moves with the call, but not with WAIT.
+                follow["allow_redirections"] = False
+            replies: Sequence[Any] = await pipeline.execute(raise_on_error=False, **follow)
             return replies

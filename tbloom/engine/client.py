@@ -10,6 +10,7 @@ from redis.exceptions import RedisClusterException
 from tbloom.engine.connections import next_renewal
 from tbloom.engine.flow import Call
 from tbloom.engine.parameters import Guarded
+from tbloom.engine.replicas import Replicas
 from tbloom.engine.retries import Retries, as_redis_error
 from tbloom.engine.urls import make_client, parse_url, without_retries
 from tbloom.errors import ConfigError
@@ -49,7 +50,7 @@ class Store(Generic[Client, Config]):
     #: A driver's: gives a flow's answer, or awaits it.
     run: Callable[..., Any]
 
-    def __init__(self, client: Client, *, retry_for: float | None) -> None:
+    def __init__(self, client: Client, *, retry_for: float | None, replicas: int = 0) -> None:
         if not isinstance(client, self._CLIENTS):
             expected = f"a redis-py client for {type(self).__name__}: " + " or ".join(
                 f"{cls.__module__.split('.client')[0].split('.cluster')[0]}.{cls.__name__}"
@@ -60,6 +61,7 @@ class Store(Generic[Client, Config]):
         self.client: Client = client
         #: When its connections are closed, so that the address is asked anew (ns, by the monotonic clock).
         self._renewal = next_renewal()
+        self._replicas = Replicas.checked(replicas, client)
         self._owned = False
         self._is_cluster = False
         pool: Any = getattr(client, "connection_pool", None)

@@ -190,16 +190,18 @@ def as_disconnected(error: BaseException) -> BaseException:
 
 
 def in_turns(client: Any, calls: Sequence[Call]) -> Iterable[Sequence[int]]:
-    """The places of the calls that redis-py sends together: at most ``AT_ONCE`` to a node."""
-    if len(calls) <= AT_ONCE:
+    """The places, in line, of the calls that redis-py sends together: at most ``AT_ONCE`` to a node; to one node only,
+    where something is behind them."""
+    if len(calls) <= AT_ONCE and not any(call.behind for call in calls):
         return [range(len(calls))]
-    turns, sent = defaultdict[int, list[int]](list), Counter[str]()
-    for place, call in enumerate(calls):
+    turns, sent, place = defaultdict[tuple[int, str], list[int]](list), Counter[str](), 0
+    for call in calls:
         node = ""
         if isinstance(client, RedisCluster | AsyncRedisCluster):
             node = getattr(client.get_node_from_key(call.key), "name", "")
-        turns[sent[node] // AT_ONCE].append(place)
-        sent[node] += 1
+        end = place + 1 + len(call.behind)
+        turns[sent[node] // AT_ONCE, node if call.behind else ""].extend(range(place, end))
+        sent[node], place = sent[node] + 1, end
     return turns.values()
 
 

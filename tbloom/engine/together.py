@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from tbloom.engine.flow import Flow
 from tbloom.engine.forks import BeginsAnew
-from tbloom.errors import TBloomError
+from tbloom.errors import NotReplicated, TBloomError
 
 #: The items of one batch.
 MOST = 500
@@ -84,7 +84,9 @@ class Waiting:
 
     def given(self) -> bool | None:
         """The answer; None: the call has none for this item, or was refused, perhaps for another one. Raises its error."""
-        if self.answer is None or isinstance(self.answer, TBloomError):
+        if self.answer is None:
+            return None
+        if isinstance(self.answer, TBloomError) and not isinstance(self.answer, NotReplicated):
             return None
         if isinstance(self.answer, Exception):  # an object of its own for each caller
             raise type(self.answer)(*self.answer.args) from self.answer

@@ -56,7 +56,8 @@ class Live:
         if stored not in ("", self.config.stored):
             found = self.config.differences(stored)
             if not self._adopts_shards or found.keys() != {"shards"}:
-                raise ConfigMismatch(self.config.name, found, stored)
+                place = getattr(self.store, "path", self.config.name)
+                raise ConfigMismatch(place, found, stored)
             self.use(replace(self.config, shards=found["shards"][0]))
         return now
 

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 from tbloom import Claim, ExactFilter, TimeBloom
-from tbloom.bloom.hasher import digests_of
 from tbloom.bloom.verbs import Verbs
 from tbloom.exact.verbs import DEFAULT_TTL
 from tbloom.items import Item, check_ttl
@@ -121,7 +120,9 @@ class CrawlBloom(CrawlStore, TimeBloom):
         self._forget(items)
         own = self._claims.own
         # Else they would be busy here until the server knows of it.
-        self._decide(partial(super().release_many, items), lambda: own.give_up(digests_of(items)))
+        self._decide(
+            partial(super().release_many, items), lambda: own.give_up(self.config.digests_of(items))
+        )
 
     def _hand_over(self) -> None:
         self._forget_cached()  # the server may have forgotten what the cache has

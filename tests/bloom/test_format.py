@@ -76,6 +76,7 @@ INSTANTS: list[tuple[str | None, str, str]] = [
     ("7d", "UTC", "2019-05-08T13:14:15"),
     (None, "UTC", "2019-05-08T13:14:15"),  # without a window
 ]
+SECRET = bytes(range(32))
 GENERATION = "1557273600000000"
 CHANGED = f"{GENERATION}.1557277200123456"
 SMALL: list[dict[str, Any]] = [
@@ -93,8 +94,15 @@ def vectors() -> dict[str, Any]:
         "keys": [_keys(name, shards) for name in ("news", "news:3", "news:") for shards in (1, 4)],
         "slices": [_slice(*instant) for instant in INSTANTS],
         "growth": [_growth(PARAMETERS[number]) for number in (1, 5, 7)],
+        "secrets": [_secret(SECRET)],
         "small_slices": [_small_slice(parameters) for parameters in SMALL],
     }
+
+
+def _secret(secret: bytes) -> dict[str, Any]:
+    config = configure("news", secret=secret)
+    keyed = [{"item": item, "digest": config.digest(item).hex()} for item in ITEMS[30:34]]
+    return {"secret_hex": secret.hex(), "stored": config.stored, "items": keyed}
 
 
 def _item(item: str | bytes) -> dict[str, Any]:

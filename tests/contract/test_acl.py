@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import TimeBloom
+from tbloom import DistinctCounter, NotReplicated, TimeBloom
 from tbloom.cli import main
 from tests.helpers import servers
 from tests.helpers.localredis import LocalRedis
@@ -76,6 +76,16 @@ def test_the_documented_user_can_do_everything(
 ) -> None:
     with redis.Redis.from_url(_set_user(admin, name, store=store, shards=shards)) as client:
         EVERY_VERB[store](client, name, shards)
+
+
+def test_the_documented_user_can_use_the_default_mapping(admin: redis.Redis) -> None:
+    with DistinctCounter.from_url(_set_user(admin, "ids", store=DISTINCT), "users") as users:
+        assert [0, True, 1, 1] == [
+            users.count(),
+            users.add("a"),
+            users.count(),
+            len(users.everyone()),
+        ]
 
 
 @pytest.mark.parametrize("driver", ["async"], indirect=True)
@@ -246,3 +256,19 @@ def test_list_needs_scan(
         seen.add("a")
     assert main(["list", "--url", url]) == code
     assert (name in capsys.readouterr().out) == (code == 0)
+
+
+def test_answers_wait_for_replicas_with_one_more_right(admin: redis.Redis, name: str) -> None:
+    """Without it, the error names the command, and SECURITY.md."""
+    [right] = re.findall(r"`replicas=` needs `(.*?)`", TEXT)
+    waiting = {"replicas": 1, "capacity": 1000, "retry_for": 0}
+    with (
+        TimeBloom.from_url(_set_user(admin, name), name, **waiting) as seen,
+        pytest.raises(redis.exceptions.NoPermissionError, match=r"wait.*SECURITY\.md"),
+    ):
+        seen.add("a")
+    with (
+        TimeBloom.from_url(_set_user(admin, name, right), name, **waiting) as seen,
+        pytest.raises(NotReplicated, match="0 of 1 replicas"),
+    ):
+        seen.add("a")

@@ -14,7 +14,7 @@ from tbloom.engine.batches import Batch
 from tbloom.engine.flow import Flow, ScriptCall
 from tbloom.engine.forks import BeginsAnew
 from tbloom.engine.scripts import Script
-from tbloom.errors import TBloomError
+from tbloom.errors import NotReplicated, TBloomError
 
 _CLAIM = Script("bloom/claims/claim")
 _RELEASE = Script("bloom/claims/release")
@@ -119,10 +119,11 @@ class Claims(BeginsAnew):
                 batches,
                 lambda batch: batch.known.commit(batch, session.name),
                 store=True,
+                confirmed="01",  # seen: perhaps by a commit that was not
             )
-        except TBloomError:
-            raise
-        except BaseException:  # also GeneratorExit: the driver met an error
+        except BaseException as error:  # also GeneratorExit: the driver met an error
+            if isinstance(error, TBloomError) and not isinstance(error, NotReplicated):
+                raise
             session.to_commit |= dict.fromkeys(key for batch in batches for key in batch.digests)
             raise
         finally:
@@ -155,6 +156,8 @@ class Claims(BeginsAnew):
             items = [*batch.digests]
             try:
                 yield from self._commit(items)
+            except NotReplicated:  # the next heartbeat tries again
+                pass
             except TBloomError as error:  # it would fail the next time too
                 refused = error
                 for digest in items:

@@ -6,7 +6,6 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 
 from tbloom.bloom.claims.held import Claim
-from tbloom.bloom.hasher import digest, digests_of
 from tbloom.bloom.verbs import Verbs
 from tbloom.engine.client import Client
 from tbloom.engine.flow import Flow
@@ -35,7 +34,7 @@ class ClaimVerbs(Verbs[Client]):
         the session ``previous_owner`` has claimed and handed over (``hand_over``) are new too.
         """
         self._keep_session()
-        within, key = check_within(within, self.config.slices), digest(item)
+        within, key = check_within(within, self.config.slices), self.config.digest(item)
         notes = {key: check_note(note)}
         if self._is_cached(key, within):
             return Claim.SEEN
@@ -52,7 +51,7 @@ class ClaimVerbs(Verbs[Client]):
     ) -> Flow[list[Claim]]:
         """``claim`` for each item, in order; a repeat of a new one is busy."""
         self._keep_session()
-        within, digests = check_within(within, self.config.slices), digests_of(items)
+        within, digests = check_within(within, self.config.slices), self.config.digests_of(items)
         by_digest = check_notes(digests, notes)
         return self._agreed(self._claim_digests, digests, within, by_digest, previous_owner)
 
@@ -64,40 +63,40 @@ class ClaimVerbs(Verbs[Client]):
         redis-py's errors, the commit is tried again with each heartbeat, until the filter is closed.
         """
         self._keep_session()
-        return self._agreed(self._claims.commit, [digest(item)])
+        return self._agreed(self._claims.commit, [self.config.digest(item)])
 
     @verb
     def commit_many(self, items: Iterable[Item]) -> Flow[None]:
         """``commit`` for each item."""
         self._keep_session()
-        return self._agreed(self._claims.commit, digests_of(items))
+        return self._agreed(self._claims.commit, self.config.digests_of(items))
 
     @verb
     def release(self, item: Item) -> Flow[None]:
         """The work on the item was not done: others may claim it."""
-        return self._agreed(self._claims.release, [digest(item)])
+        return self._agreed(self._claims.release, [self.config.digest(item)])
 
     @verb
     def release_many(self, items: Iterable[Item]) -> Flow[None]:
         """``release`` for each item."""
-        return self._agreed(self._claims.release, digests_of(items))
+        return self._agreed(self._claims.release, self.config.digests_of(items))
 
     @verb
     def abandon_many(self, items: Iterable[Item]) -> Flow[None]:
         """As ``release_many``, but items with a note wait for another process to ``take_over``."""
-        return self._agreed(self._claims.release, digests_of(items), "abandon")
+        return self._agreed(self._claims.release, self.config.digests_of(items), "abandon")
 
     def assume_new(self, items: Iterable[Item]) -> None:
         """Takes the items for new, after a call with them has raised one of redis-py's errors: drops its lost
         answers, which the next call would get, and holds the claims that may have reached the server."""
-        digests = digests_of(items)
+        digests = self.config.digests_of(items)
         self._exchange.pending_answers.forget(digests)
         self._claims.own.hold(digests)
 
     def hand_over(self, items: Iterable[Item]) -> None:
         """Hands claimed items over to another process, which claims them with this session as
         ``previous_owner``. Until then this session keeps the claims alive, and asks Redis about them."""
-        self._claims.hand_over(digests_of(items))
+        self._claims.hand_over(self.config.digests_of(items))
 
     @verb
     def take_over(self, limit: int = 100, prefix: str = "") -> Flow[list[str]]:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from tbloom import TimeBloom
+    from tbloom.bloom.hasher import Secret
 
 #: Items per request.
 _BATCH = 2000
@@ -33,6 +34,7 @@ _RANDOM_BYTES = 20
 @click.command(cls=Command, example="tbloom compare news --with-set news:dupefilter")
 @options.name
 @options.url
+@options.secret
 @click.option(
     "--with-set",
     metavar="KEY",
@@ -59,6 +61,7 @@ def command(
     *,
     name: str,
     url: str,
+    secret: Secret | None,
     with_set: str | None,
     with_lines: str | None,
     from_url: str | None,
@@ -75,7 +78,8 @@ def command(
         raise CommandError("--from-url: needs --with-set, the key of the set on that server")
     reporter = Reporter(stderr=True, quiet=quiet)
     with ExitStack() as stack:
-        opened = filters.open_filter(url, name, retry_for=filters.RETRY_FOR)
+        own = {"retry_for": filters.RETRY_FOR, "secret": secret}
+        opened = filters.open_filter(url, name, **own)
         seen = stack.enter_context(opened)
         if with_set is not None:
             source = sources.stored_set(stack, url, from_url, "--with-set", with_set)

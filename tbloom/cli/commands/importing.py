@@ -13,6 +13,7 @@ import click
 
 from tbloom import TimeBloom
 from tbloom.bloom.fingerprinter import note
+from tbloom.bloom.hasher import Secret
 from tbloom.cli.kit import filters, formats, interrupts, options, output, sources
 from tbloom.cli.kit.command import Command, exactly_one
 from tbloom.cli.kit.errors import CommandError
@@ -31,6 +32,7 @@ _SCRAPY_REDIS = "tbloom.scrapy.dupefilter.fingerprinter.ScrapyRedisFingerprinter
 @click.command(cls=Command, example="tbloom import news:tbloom --create --from-set news:dupefilter")
 @options.name
 @options.url
+@options.secret
 @click.option(
     "--from-set",
     metavar="KEY",
@@ -63,6 +65,7 @@ _SCRAPY_REDIS = "tbloom.scrapy.dupefilter.fingerprinter.ScrapyRedisFingerprinter
 def command(
     name: str,
     url: str,
+    secret: Secret | None,
     slice: str | None,
     resume: str | None,
     *,
@@ -97,7 +100,7 @@ def command(
                     "--resume: needs a file as the source, not standard input or a pipe"
                 )
         given = options.new(parameters, create=create)
-        target = stack.enter_context(_open_target(url, name, given))
+        target = stack.enter_context(_open_target(url, name, given, secret))
         target.import_many([], slice)  # raises if there is no such slice
         # A filter that has vanished, or a file that has become shorter, is imported from the start.
         exists = bool(target.client.exists(target.config.keys.root))
@@ -137,8 +140,10 @@ def _note_fingerprinter(target: TimeBloom, *, is_new: bool) -> None:
     target.run(noting)
 
 
-def _open_target(url: str, name: str, given: dict[str, Any] | None) -> TimeBloom:
-    with filters.open_or_create(url, name, given) as seen:
+def _open_target(
+    url: str, name: str, given: dict[str, Any] | None, secret: Secret | None
+) -> TimeBloom:
+    with filters.open_or_create(url, name, given, secret=secret) as seen:
         known = filters.parameters_of(seen.config)
     # A client of its own prepares the next request while the server works on the last one.
     return TimeBloom.from_url(url, name, **known, retry_for=filters.RETRY_FOR)

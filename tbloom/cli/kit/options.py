@@ -10,10 +10,15 @@ from typing import Any, TypeVar
 import click
 
 from tbloom.bloom.config import Parameters
+from tbloom.bloom.hasher import Secret
 from tbloom.cli.kit import names, numbers
 from tbloom.cli.kit.errors import VARIABLES, CommandError
+from tbloom.engine.keys import DEFAULT_MAPPING
+from tbloom.errors import ConfigError
 
 F = TypeVar("F", bound=Callable[..., Any])
+#: More than a secret may have: what is read of its file.
+_LONGEST_SECRET = 1024
 
 
 def text_of(word: str) -> str:
@@ -22,6 +27,20 @@ def text_of(word: str) -> str:
         return os.fsencode(word).decode()
     except UnicodeDecodeError:
         raise click.BadParameter(f"expected UTF-8, got {word!r}") from None
+
+
+def _secret_in(_context: object, _option: object, path: str | None) -> Secret | None:
+    """The secret that is in a file."""
+    if path is None:
+        return None
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 - of any kind, such as <(command)
+            return Secret(file.read(_LONGEST_SECRET))
+    except OSError as error:
+        raise click.BadParameter(f"{path}: {error.strerror}") from None
+    except ConfigError as error:
+        expected = f"{error.expected} (a line break at the end counts)"
+        raise click.BadParameter(f"{path}: expected {expected}, got {error.value}") from None
 
 
 url = click.option(
@@ -46,9 +65,16 @@ all_slices = click.option("--all", "empty", is_flag=True, help="show empty slice
 mapping = click.option(
     "--mapping",
     metavar="MAPPING",
-    default="ids",
+    default=DEFAULT_MAPPING,
     type=text_of,
-    help="the mapping that numbers the members (ids)",
+    help=f"the mapping that numbers the members ({DEFAULT_MAPPING})",
+)
+secret = click.option(
+    "--secret-file",
+    "secret",
+    metavar="FILE",
+    callback=_secret_in,
+    help="a file with the secret of the filter, all of its bytes",
 )
 from_url = click.option("--from-url", metavar="URL", help="the server of KEY (that of --url)")
 
@@ -110,7 +136,8 @@ def slices(what: str, without: str) -> Callable[[F], F]:
 
 def given(values: dict[str, Any]) -> dict[str, Any]:
     """The parameters that were given, as arguments of ``TimeBloom``."""
-    found = {name: values[name] for name in Parameters.__annotations__ if values[name] is not None}
+    names = [name for name in Parameters.__annotations__ if values.get(name) is not None]
+    found = {name: values[name] for name in names}
     return {**found, "granularity": None} if found.get("granularity") == "none" else found
 
 
