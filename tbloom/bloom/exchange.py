@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from tbloom.bloom.config import Config
 from tbloom.bloom.hasher import by_shard, shard_of
-from tbloom.bloom.info import count_items, entries_of
+from tbloom.bloom.info import each, entries_of
 from tbloom.bloom.layout import Layout, damaged
 from tbloom.bloom.script_calls import CONTAINS, ShardCalls, SliceCalls
 from tbloom.engine.batches import Batch
@@ -34,7 +34,7 @@ class Usual(NamedTuple):
     with the same token.
     """
 
-    #: When the slice begins and ends (ns, by this machine's monotonic clock).
+    #: From when to when they are usual, in the slice at most (ns, by this machine's monotonic clock).
     begins: int
     ends: int
     calls: SliceCalls
@@ -76,15 +76,16 @@ class FilterExchange(Exchange):
         shard = shard_of(digest, shards) if shards > 1 else 0
         return Batch([digest], shard, lane, sent=now_ms() if lane else 0)
 
-    def usual_calls(self) -> Usual | None:
-        """The usual calls of the current slice; None where calls are not usual, and before a first call has met the filter."""
+    def usual_calls(self, until: int) -> Usual | None:
+        """The usual calls of the current slice, ``until`` then at most (ns); None where calls are not usual, and before a
+        first call has met the filter."""
         clock, calls, batch = self.clock, self.calls, Batch([])
         if calls is None or self.config.shards > 1 or self.replicas:
             return None
         shard, window = calls.shard(0), len(calls.labels)
         if not shard.layout.version or shard.begins_after:
             return None
-        begins, ends = clock.monotonic_ns(calls.begins), clock.monotonic_ns(calls.ends)
+        begins, ends = clock.monotonic_ns(calls.begins), min(until, clock.monotonic_ns(calls.ends))
         adding, looking = calls.adding(shard, window, batch), calls.looking(CONTAINS, window, batch)
         return Usual(begins, ends, calls, adding, looking)
 
@@ -162,7 +163,7 @@ class FilterExchange(Exchange):
             if (
                 last is not None and current.layout(shard).version
             ):  # else the filter begins with the first call
-                count = count_items(self.config, shard, last, current.layout(shard))
+                count = _count_items(self.config, shard, last, current.layout(shard))
                 items[shard] = yield from count
         if not items:
             return True
@@ -214,6 +215,10 @@ class FilterExchange(Exchange):
         if self.config.capacity is not None:
             (self._grown.add if layout.entries else self._grown.discard)(shard)
 
+    def _learn_generation(self, shard: int) -> Flow[None]:
+        [stored] = yield from deliver([Command(("GET", self.config.keys.layout(shard)))])
+        self.learn_layout(shard, text(stored or ""))
+
     def _lasts(self, batch: Batch) -> int:
         """How long (ms) the items that a batch has added are remembered."""
         expires: int = batch.known.expires_at(0, batch.age)  # not with the pauses between shards
@@ -233,3 +238,10 @@ class FilterExchange(Exchange):
         if current is None or not current.begins <= now < current.ends:
             current = self.calls = SliceCalls(self.config, now, self._layouts)
         return current
+
+
+def _count_items(config: Config, shard: int, label: str, layout: Layout) -> Flow[int]:
+    """The number of items in one shard of a slice."""
+    numbers = range(len(layout.parts(label)))
+    keys = [config.keys.slice(label, shard, number) for number in numbers]
+    return sum(count for [count] in (yield from each("BITFIELD_RO", keys, "GET", "u48", "0")))

@@ -193,13 +193,6 @@ def filter_info(
     )
 
 
-def count_items(config: Config, shard: int, label: str, layout: Layout) -> Flow[int]:
-    """The number of items in one shard of a slice."""
-    numbers = range(len(layout.parts(label)))
-    keys = [config.keys.slice(label, shard, number) for number in numbers]
-    return sum(count for [count] in (yield from each("BITFIELD_RO", keys, "GET", "u48", "0")))
-
-
 def _slice_info(
     config: Config,
     slice: Slice,

@@ -126,7 +126,7 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
                 together.wake_next()
 
     def _prepared(self) -> Usual | None:
-        self._usual = self._exchange.usual_calls() if self._kept else None
+        self._usual = self._exchange.usual_calls(self._renewal) if self._kept else None
         return self._usual
 
     def _in_flow(self, flow: Flow[bool]) -> bool:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from asyncio import get_running_loop, sleep
+from asyncio import sleep
 from collections.abc import Sequence
 from contextlib import suppress
+from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from redis import asyncio
@@ -16,7 +17,7 @@ from tbloom.engine.connections import CAN_KEEP, as_disconnected, in_turns, optio
 from tbloom.engine.flow import Call, Flow
 from tbloom.engine.replicas import in_line, joined
 from tbloom.engine.retries import as_redis_error
-from tbloom.engine.together import Tasks
+from tbloom.engine.together import Tasks, running_loop
 from tbloom.engine.verbs import AsyncVerbs
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
 
     _CLIENTS = (asyncio.Redis, asyncio.RedisCluster)
     _RETRY = Retry
-    _tasks: Tasks | None = None
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
     def _together(self) -> Tasks:
         """The tasks of this event loop whose items go together."""
         tasks = self._tasks  # read once: another thread's loop may put its own there
-        if tasks is None or tasks.loop is not get_running_loop():
+        if tasks is None or tasks.loop is not running_loop():
             tasks = self._tasks = Tasks()
         return tasks
 
@@ -106,12 +106,12 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
             return replies
         retries = self._retries(calls)
         tasks = self._tasks
-        if tasks is not None and tasks.loop is get_running_loop():
+        if tasks is not None and tasks.loop is running_loop():
             tasks.go_on()
         while True:
             retries.take(replies)
             if retries.is_demoted:
-                await self._connections.close_free()
+                await self._connections.renew()
             if not retries.pending:
                 return retries.replies
             await sleep(retries.pause)
@@ -124,10 +124,12 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
         """Sends the calls once; the reply, or redis-py's error, to each."""
         connections, commands, replies = self._connections, in_line(calls), dict[int, Any]()
         try:
-            room, free = connections.of_loop()
-            async with room:
+            of_loop = connections.of_loop()
+            async with of_loop.room:
+                if monotonic_ns() >= of_loop.renewal:
+                    await connections.renew()
                 if connections.keeps:
-                    await connections.send(commands, replies, free)
+                    await connections.send(commands, replies, of_loop)
                     return joined(calls, replies.values())
                 for places in in_turns(self.client, calls):
                     turn = [commands[place] for place in places]

@@ -68,6 +68,9 @@ class BucketExchange(Exchange):
             self._trees[shard] = yield from read_tree(self._owner, key, self._remedy)
         return True
 
+    def _learn_generation(self, shard: int) -> Flow[None]:
+        yield from self._read_layouts({shard})
+
     def tree(self, shard: int = 0) -> Tree:
         """The shard's tree; without a generation if the client knows of none."""
         return self._trees.get(shard) or self._trees.setdefault(shard, Tree(""))

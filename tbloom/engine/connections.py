@@ -11,9 +11,11 @@ import socket
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from queue import Empty
+from time import monotonic_ns
 from typing import Any
 
-from redis import Connection, ConnectionPool, RedisCluster, ResponseError
+from redis import BlockingConnectionPool, Connection, ConnectionPool, RedisCluster, ResponseError
 from redis import ConnectionError as RedisConnectionError
 from redis import TimeoutError as RedisTimeoutError
 from redis.asyncio import RedisCluster as AsyncRedisCluster
@@ -34,6 +36,14 @@ _REPLY_BYTES = 64
 _CHANGED_NOTHING = (b"-", *[b"*2\r\n:%d\r\n" % status for status in CORRECTIONS])
 #: redis-py before 7 has other connections and pools.
 CAN_KEEP = hasattr(Connection, "should_reconnect")
+#: How long (ns) connections are used before the address is asked anew: it may lead to a new master by now. A read would
+#: never notice, because the old master answers it as a replica.
+_RENEWAL_NS = 60_000_000_000
+
+
+def next_renewal() -> int:
+    """When the connections that are open now are closed (ns, by the monotonic clock)."""
+    return monotonic_ns() + _RENEWAL_NS
 
 
 class KeptConnections(BeginsAnew):
@@ -65,8 +75,9 @@ class KeptConnections(BeginsAnew):
     def ask(self, request: bytes, expected: Sequence[bytes]) -> bytes | None:
         """The reply to a request, as it came, if it is one of those expected. Empty: the server may have executed the
         request, and the connection is closed. None: nothing was executed."""
+        free = self._free
         try:
-            connection = self._free.pop()
+            connection = free.pop()
         except IndexError:
             return None
         sock, reply = socket_of(connection), b""
@@ -79,8 +90,8 @@ class KeptConnections(BeginsAnew):
         except OSError:
             pass  # the next try tells
         finally:
-            if reply in expected:
-                self._free.append(connection)
+            if reply in expected and free is self._free:
+                free.append(connection)
             else:
                 self.give_up(connection)
         if reply.startswith(_CHANGED_NOTHING):
@@ -89,15 +100,18 @@ class KeptConnections(BeginsAnew):
 
     def let_go(self) -> None:
         """Gives the free ones back to the pool."""
-        with suppress(IndexError):  # another thread may have taken the last one
-            while True:
-                self._pool.release(self._free.pop())
+        _release(self._free, self._pool)
+
+    def renew(self) -> None:
+        """Gives the free ones back to the pool, and closes those in use when they come back."""
+        free, self._free = self._free, deque()
+        _release(free, self._pool)
 
     def send(self, calls: Sequence[Any], replies: dict[int, Any]) -> None:
         """Adds the reply, or the server's error, to each call."""
-        connection = None
+        connection, free = None, self._free
         with suppress(IndexError):
-            connection = self._free.pop()
+            connection = free.pop()
         connection = connection or self._pool.get_connection()
         try:
             sock = socket_of(connection)
@@ -116,10 +130,42 @@ class KeptConnections(BeginsAnew):
         except BaseException:
             self.give_up(connection)
             raise
-        if len(self._free) < self._limit and not connection.should_reconnect():
-            self._free.append(connection)
+        if free is not self._free:
+            self.give_up(connection)
+        elif len(free) < self._limit and not connection.should_reconnect():
+            free.append(connection)
         else:
             self._pool.release(connection)
+
+
+def _release(connections: deque[Any], pool: ConnectionPool) -> None:
+    with suppress(IndexError):  # another thread may have taken the last one
+        while True:
+            pool.release(connections.pop())
+
+
+def close_and_mark(pool: ConnectionPool) -> None:
+    """Closes a pool's free connections, none of which a thread takes meanwhile, and marks those in use."""
+    if isinstance(pool, BlockingConnectionPool):
+        mark(pool._connections)  # noqa: SLF001
+        free = list[Any]()
+        with suppress(Empty):
+            while True:
+                free.append(pool.pool.get_nowait())
+        for connection in reversed(free):
+            if connection is not None:
+                connection.disconnect()
+            pool.pool.put_nowait(connection)
+    else:
+        mark(pool._in_use_connections)  # noqa: SLF001
+        pool.disconnect(inuse_connections=False)
+
+
+def mark(connections: Iterable[Any]) -> None:
+    """Has redis-py's pool close connections once they come back. (Before version 7 it can't.)"""
+    if CAN_KEEP:
+        for connection in [*connections]:
+            connection.mark_for_reconnect()
 
 
 def window(calls: Sequence[Any]) -> list[bytes]:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from tbloom.engine.batches import Batch, answers_of
 from tbloom.engine.flow import (
     CALLS_AT_ONCE,
+    MAX_CORRECTIONS,
     Call,
     Failure,
     Flow,
@@ -17,6 +18,7 @@ from tbloom.engine.flow import (
     Status,
     again_in_full,
     raise_first,
+    too_many_corrections,
 )
 from tbloom.engine.forks import BeginsAnew
 from tbloom.engine.parameters import Guarded, mismatch
@@ -26,24 +28,7 @@ from tbloom.engine.tokens import LANE_TTL_MS, LanePool
 from tbloom.errors import NotReplicated, TBloomError
 
 T = TypeVar("T")
-#: A slice ends, or the layout changes, between a call and its reply: by chance once or twice. More often, without any
-#: answer, means that the server's clock runs away, or that another program changes the layout.
-MAX_CORRECTIONS = 64
 CLOCK_CHANGED = "the server's clock left the current slice"
-
-
-def too_many_corrections(name: str, change: str) -> TBloomError:
-    """The error for a call that the server has corrected ``MAX_CORRECTIONS`` times."""
-    return TBloomError(f"{name!r}: {change} {MAX_CORRECTIONS} times in a row")
-
-
-def corrected(name: str, change: str, attempt: Callable[[], Flow[T | None]]) -> Flow[T]:
-    """The answer of the first attempt that the server does not correct; None: it did. ``change``: why."""
-    for _ in range(MAX_CORRECTIONS):
-        answer = yield from attempt()
-        if answer is not None:
-            return answer
-    raise too_many_corrections(name, change)
 
 
 class ServerClock:
@@ -132,10 +117,7 @@ class Exchange(BeginsAnew):
                     continue
                 calls: dict[Batch, ScriptCall] = {}
                 for batch in pending:
-                    made = call(batch)
-                    if batch.first and batch.first.generation != batch.generation:
-                        batch.answers = ""  # its lost answers belong to what was cleared
-                    else:
+                    if made := (yield from self._made(batch, call)):
                         calls[batch] = made
                         if self.replicas and store:
                             made.behind = self.replicas.behind(made.key)
@@ -147,6 +129,17 @@ class Exchange(BeginsAnew):
                     batches += [batch for batch in left if batch not in pending]
                     corrections = corrections if _items_in(left) == _items_in(pending) else 0
                 pending = left
+
+    def _made(self, batch: Batch, call: Callable[[Batch], ScriptCall]) -> Flow[ScriptCall | None]:
+        """The batch's call; None: the lost answers that it is to get belong to what was cleared."""
+        for _ in range(2):
+            made = call(batch)
+            if batch.first is None or batch.first.generation == batch.generation:
+                return made
+            # What is known may come from a reply that was late.
+            yield from self._learn_generation(batch.shard)
+        batch.answers = ""
+        return None
 
     def add(
         self,
@@ -170,6 +163,9 @@ class Exchange(BeginsAnew):
             # Refused from now on, after a reconfigure() for example: this is the last time to tell.
             if isinstance(error, NotReplicated) or not pending.knows(digests):
                 raise
+        for batch in batches:
+            if batch.answers:  # a reply that was late may have told of an earlier one since
+                pending.note_generation(batch.shard, batch.generation)
         try:
             return answers_of(batches) | pending.take_new(digests)
         except BaseException:  # a signal's
@@ -220,6 +216,10 @@ class Exchange(BeginsAnew):
 
         May split batches, and adds the further ones to the list.
         """
+
+    @abstractmethod
+    def _learn_generation(self, shard: int) -> Flow[None]:
+        """Asks the server for the shard's present generation."""
 
     @abstractmethod
     def _accept(self, batch: Batch, reply: Any) -> bool:

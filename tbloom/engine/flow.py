@@ -8,20 +8,24 @@ error is raised by the driver.
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from enum import IntEnum
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 from tbloom.engine.keys import kind_of
 from tbloom.engine.scripts import Script
-from tbloom.errors import ServerTooOld
+from tbloom.errors import ServerTooOld, TBloomError
 
 OLDEST_SERVER = (6, 2)
 #: What a server says to a user whose rights do not do.
 _DENIED = re.compile("no permissions to|user executing the script can't", re.IGNORECASE)
 #: The calls that a flow yields at once, at most.
 CALLS_AT_ONCE = 32
+
+#: A slice ends, or the layout changes, between a call and its reply: by chance once or twice. More often, without any
+#: answer, means that the server's clock runs away, or that another program changes the layout.
+MAX_CORRECTIONS = 64
 
 
 class Status(IntEnum):
@@ -168,6 +172,20 @@ def deliver_all(calls: Sequence[Call], at_once: int = CALLS_AT_ONCE) -> Flow[lis
     for turn in chunks(calls, at_once):
         replies += yield from deliver(turn)
     return replies
+
+
+def too_many_corrections(name: str, change: str) -> TBloomError:
+    """The error for a call that the server has corrected ``MAX_CORRECTIONS`` times."""
+    return TBloomError(f"{name!r}: {change} {MAX_CORRECTIONS} times in a row")
+
+
+def corrected(name: str, change: str, attempt: Callable[[], Flow[T | None]]) -> Flow[T]:
+    """The answer of the first attempt that the server does not correct; None: it did. ``change``: why."""
+    for _ in range(MAX_CORRECTIONS):
+        answer = yield from attempt()
+        if answer is not None:
+            return answer
+    raise too_many_corrections(name, change)
 
 
 def again_in_full(calls: Sequence[Call], replies: Sequence[Any]) -> Flow[Sequence[Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from time import sleep
+from time import monotonic_ns, sleep
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import redis
@@ -16,7 +16,9 @@ from tbloom.engine.connections import (
     IN_BYTES,
     KeptConnections,
     as_disconnected,
+    close_and_mark,
     in_turns,
+    next_renewal,
     options,
 )
 from tbloom.engine.flow import Call, Command, Flow
@@ -89,9 +91,7 @@ class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
         while True:
             retries.take(replies)
             if retries.is_demoted:
-                if self._kept is not None:
-                    self._kept.let_go()
-                self._close_free()
+                self._renew()
             if not retries.pending:
                 return retries.replies
             sleep(retries.pause)
@@ -104,6 +104,8 @@ class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
         """Sends the calls once; the reply, or redis-py's error, to each."""
         commands, replies = in_line(calls), dict[int, Any]()
         try:
+            if monotonic_ns() >= self._renewal:
+                self._renew()
             if self._kept is not None:
                 self._kept.send(commands, replies)
                 return joined(calls, replies.values())
@@ -137,6 +139,15 @@ class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
                 pipeline.execute_command(*call.words, **options(client, call))
             replies: Sequence[Any] = pipeline.execute(raise_on_error=False)
             return replies
+
+    def _renew(self) -> None:
+        """Closes the free connections, and those in use when they come back. (A cluster's nodes say where the master is.)"""
+        self._renewal = next_renewal()
+        if isinstance(self.client, redis.RedisCluster):
+            return
+        if self._kept is not None:
+            self._kept.renew()
+        close_and_mark(self.client.connection_pool)
 
     def _close_free(self) -> None:
         """Closes the connections that are free in redis-py's pools."""

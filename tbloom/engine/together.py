@@ -25,6 +25,17 @@ _ALONE = 8
 _WAIT_SECONDS = 0.1
 
 
+def running_loop() -> asyncio.AbstractEventLoop:
+    """The event loop; raises TBloomError if none of asyncio's runs."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        message = (
+            "the Async classes need asyncio: its event loop does not run here (Trio's is another)"
+        )
+        raise TBloomError(message) from None
+
+
 class Asked(NamedTuple):
     """How an item is asked for."""
 
@@ -44,11 +55,13 @@ class Asked(NamedTuple):
 class Waiting:
     """An item of a caller that waits; ``signal``: a lock or a future, by which the caller is woken."""
 
-    __slots__ = ("_first", "answer", "asked", "item", "signal")
+    __slots__ = ("_first", "answer", "asked", "batch", "item", "signal")
 
     def __init__(self, asked: Asked, item: Any, signal: Any) -> None:
         self.asked, self.item, self.signal = asked, item, signal
         self.answer: bool | Exception | None = None
+        #: What sends for a task.
+        self.batch: asyncio.Task[None] | None = None
         #: The answer, or that the caller has left, whichever came first: ``setdefault`` decides in one step.
         self._first: dict[str, Any] = {}
 
@@ -164,13 +177,27 @@ class Tasks:
     """The items of a store's verbs, from any number of tasks of one event loop."""
 
     def __init__(self) -> None:
-        self.loop = asyncio.get_running_loop()
+        self.loop = running_loop()
         #: Those that wait for a call that is on its way, by its kind.
         self._waiting: dict[Hashable, list[Waiting]] = {}
         self._batches = set[asyncio.Task[None]]()
+        #: The batches that are on their way with items whose callers have left, and these items.
+        self._left: dict[asyncio.Task[None], set[Any]] = {}
+
+    async def settle(self, *items: Any) -> None:
+        """Waits for the batches that callers have left; with items, only for theirs.
+
+        Else a further call for such an item would be told that it is seen, before its first answer has come, or is known
+        to be lost.
+        """
+        wanted = {*items}
+        while left := [batch for batch, left in self._left.items() if not wanted or wanted & left]:
+            await asyncio.wait(left)
 
     async def ask(self, asked: Asked, item: Any) -> bool:
         """The answer to an item."""
+        if self._left and asked.keep:
+            await self.settle(item)
         waiting = self._waiting.get(asked.kind)
         if waiting is None:
             waiting = self._waiting[asked.kind] = []
@@ -186,9 +213,15 @@ class Tasks:
             await mine.signal
         except BaseException:
             mine.leave()
+            if asked.keep and mine.batch and not mine.batch.done():
+                self._leave(item, mine.batch)
             raise
         answer = mine.given()
         return bool(await asked.run(asked.one(item))) if answer is None else answer
+
+    def _leave(self, item: Any, batch: asyncio.Task[None]) -> None:
+        self._left.setdefault(batch, set()).add(item)
+        batch.add_done_callback(lambda batch: self._left.pop(batch, None))
 
     def go_on(self) -> None:
         """Sends for those that wait: a call has failed, and is retried."""
@@ -208,6 +241,8 @@ class Tasks:
             most = min(max(sent, len(waiting) // 2 + 1), MOST)
             others = self._waiting[kind] = waiting[most:]
             batch = self.loop.create_task(self._send(waiting[:most], others))
+            for each in waiting[:most]:
+                each.batch = batch
             self._batches.add(batch)
             batch.add_done_callback(self._batches.discard)
 
