@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -177,7 +178,8 @@ def _make_filter(
     settings: BaseSettings, spider: str | None, store: str, suffix: str, own: dict[str, Any]
 ) -> CrawlBloom | CrawlExact | LocalBloom:
     found = _filter_arguments(settings)
-    name = expand(FILTER["name"], found.get("name", DEFAULT_KEY), spider) + suffix
+    key, now = found.get("name", DEFAULT_KEY), int(time.time())
+    name = expand(FILTER["name"], key, spider, timestamp=now) + suffix
     found = {key: value for key, value in found.items() if key in _STORES[store].arguments}
     if store == "local":
         if "path" in found:

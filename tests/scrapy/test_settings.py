@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -95,6 +96,15 @@ def test_a_setting_without_a_use_in_the_store_is_refused(
         f"{setting}: expected {off}to be left out with TBLOOM_STORE = {store!r}, got {value!r}"
     )
     assert expected == message(wrong)
+
+
+def test_the_key_may_have_the_time_of_the_start() -> None:
+    """As scrapy-redis' has it: a filter of its own for each run."""
+    began = int(time.time())
+    key = {"TBLOOM_KEY": "%(spider)s:%(timestamp)s:100%%", "TBLOOM_STORE": "local"}
+    spider, at, rest = read_options(Settings(key), "tests").seen.name.split(":")
+    assert ("tests", "100%") == (spider, rest)
+    assert began <= int(at) <= time.time()
 
 
 @pytest.mark.parametrize("store", ["exact", "local"])
