@@ -92,7 +92,7 @@ class Fleet:
             "orphans": self._site.orphans,
             "log_file": str(self._logs[-1]),
         }
-        job = json.dumps({"settings": self._settings, "arguments": arguments})
+        job = json.dumps({"spider": "docs", "settings": self._settings, "arguments": arguments})
         self.crawlers.append(Started("tests.helpers.docs_crawler", job))
 
     def fetched(self) -> Counter[str]:
