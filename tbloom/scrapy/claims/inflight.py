@@ -264,9 +264,8 @@ class InFlight:
         engine = self._crawler.engine
         if engine is None or engine.spider is None:  # closed: the next crawl takes it over
             return
-        if (
-            note.deaths
-        ):  # after the others: what one of them does to a crawler harms no more than it must
+        # After the others: what it may do to the crawler harms no more than it must.
+        if note.deaths:
             request.priority -= _SUSPECT
         self._held.add(request, note.fingerprints, queued=True, deaths=note.deaths)
         self._taken = request
