@@ -148,7 +148,9 @@ def expand(setting: Setting, text: Any, spider: str | None, **more: object) -> s
     if not isinstance(text, str) or "%" in re.sub(
         "|".join(map(re.escape, ["%%", *known])), "", text
     ):
-        expected = f"a str in which only {' and '.join(known)} is replaced, and any other % is %%"
+        expected = (
+            f"a str in which only {' and '.join(known)} may be replaced, and any other % is %%"
+        )
         raise ConfigError(setting.name, text, expected)
     return text % {"spider": spider, **more}
 

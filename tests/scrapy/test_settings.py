@@ -184,7 +184,7 @@ _FORMATS += ["%(spider)9999999999s", "%(spider).2s", "%(spider)r", "%(spider)d"]
 
 @pytest.mark.parametrize("key", [*_FORMATS, b"a", 5, True])
 def test_a_key_with_another_format_is_refused(key: Any) -> None:
-    expected = "TBLOOM_KEY: expected a str in which only %(spider)s is replaced"
+    expected = "TBLOOM_KEY: expected a str in which only %(spider)s and %(timestamp)s may be"
     assert message({"TBLOOM_KEY": key}).startswith(expected)
 
 
