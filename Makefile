@@ -32,7 +32,7 @@ oldest: $(OLDEST)/.test ## What talks to Redis, with the oldest Python (if pyenv
 	$(OLDEST)/bin/python -m pytest -n 4 --dist worksteal -m "not check" tests/engine tests/contract \
 	    $(patsubst %,tests/bloom/test_%.py,filter hasher claims sessions pending) $(ARGS)
 
-peers: $(PEERS)/.peers ## Scrapy's and scrapy-redis' own tests with our dupefilter, beside the same with theirs; ten minutes. ARGS=tests/test_crawl.py: some.
+peers: $(PEERS)/.peers ## Scrapy's and scrapy-redis' own tests with our dupefilter, beside the same with theirs; half an hour. ARGS=tests/test_crawl.py: some.
 	$(PEERS)/bin/python -m tests.peers.run $(ARGS)
 
 faults: $(VENV)/.test ## All of the contract, long; three quarters of an hour. ARGS="-k the_accounts": its ten minutes of chaos.
