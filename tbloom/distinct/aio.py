@@ -1,16 +1,44 @@
-"""The distinct counter for asyncio."""
+"""The distinct counter and its sets, for asyncio."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 from tbloom.distinct.selection import Selection
-from tbloom.distinct.sets import AsyncMemberSet, Countable
+from tbloom.distinct.sets import Countable, SetVerbs
 from tbloom.distinct.verbs import CounterVerbs
 from tbloom.engine.aio import AsyncDriver
+from tbloom.engine.verbs import AsyncVerbs
+from tbloom.items import Item
 
 if TYPE_CHECKING:
     from redis import asyncio  # noqa: F401 - named in the class's bases
+
+
+class AsyncMemberSet(SetVerbs, AsyncVerbs):
+    """``MemberSet`` for asyncio: the same verbs, awaited."""
+
+    async def ids(self) -> AsyncIterator[int]:
+        """See ``MemberSet.ids``."""
+        for number in await self.bitmap():
+            yield number
+
+    async def pairs(self) -> AsyncIterator[tuple[int, Item]]:
+        """See ``MemberSet.pairs``."""
+        if self.counter.config.mapping is None:
+            async for number in self.ids():
+                yield number, number
+            return
+        pages = await self.run(self._pages())
+        while (page := await self.run(pages.read())) is not None:
+            for pair in page:
+                yield pair
+
+    async def __aiter__(self) -> AsyncIterator[Item]:
+        """The members: see ``MemberSet.pairs``."""
+        async for _, member in self.pairs():
+            yield member
 
 
 class AsyncDistinctCounter(

@@ -6,17 +6,16 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, overload
 
-from tbloom.distinct.aio import AsyncDistinctCounter
+from tbloom.distinct.aio import AsyncDistinctCounter, AsyncMemberSet
 from tbloom.distinct.roaring import bitmaps
 from tbloom.distinct.selection import select
 from tbloom.distinct.sets import Countable, combination, evaluate
-from tbloom.distinct.sync import DistinctCounter
+from tbloom.distinct.sync import DistinctCounter, MemberSet
 from tbloom.errors import ConfigError
 
 if TYPE_CHECKING:
     from tbloom.distinct.config import CounterConfig
     from tbloom.distinct.reading import Reader
-    from tbloom.distinct.sets import AsyncMemberSet, MemberSet
     from tbloom.engine.flow import Flow
 
 

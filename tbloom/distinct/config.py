@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 from tbloom.engine.flow import text
-from tbloom.engine.keys import Keys, check_name
+from tbloom.engine.keys import DEFAULT_MAPPING, MappingKeys, check_name
 from tbloom.engine.parameters import differences, read_stored
 from tbloom.errors import ConfigError
 from tbloom.items import FINGERPRINT_NAME
@@ -31,14 +31,14 @@ class CounterConfig:
 
     name: str
     #: None: the members are integers, and their own ids.
-    mapping: str | None = "ids"
+    mapping: str | None = DEFAULT_MAPPING
     granularity: str | timedelta | None = None
     slices: int | None = None
     tz: str = "UTC"
     keep_members: bool = False
     #: None: the counter has no slices.
     window: Window | None = field(init=False, repr=False, compare=False)
-    keys: Keys = field(init=False, repr=False, compare=False)
+    keys: MappingKeys = field(init=False, repr=False, compare=False)
     #: The parameters as the server stores them; and the mapping's.
     stored: str = field(init=False, repr=False)
     stored_mapping: str = field(init=False, repr=False)
@@ -47,9 +47,9 @@ class CounterConfig:
         check_name(self.name)
         if type(self.keep_members) is not bool:
             raise ConfigError("keep_members", self.keep_members, "True or False")
-        if self.mapping is not None:
+        if self.mapping not in (None, DEFAULT_MAPPING):
             check_name(self.mapping, "mapping")
-        elif self.keep_members:
+        if self.mapping is None and self.keep_members:
             raise ConfigError(
                 "keep_members", self.keep_members, "False, because there is no mapping"
             )
@@ -66,7 +66,8 @@ class CounterConfig:
         for name, value in values.items():  # in their canonical spelling
             object.__setattr__(self, name, value)
         object.__setattr__(self, "window", window)
-        object.__setattr__(self, "keys", Keys(self.name if self.mapping is None else self.mapping))
+        keys = MappingKeys(self.name if self.mapping is None else self.mapping)
+        object.__setattr__(self, "keys", keys)
         object.__setattr__(self, "stored", json.dumps(values, separators=(",", ":")))
         own: dict[str, Any] = {"layout": LAYOUT, "kind": INTEGERS, "hash": None}
         if self.mapping is not None:

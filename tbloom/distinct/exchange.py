@@ -9,15 +9,16 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from tbloom.distinct.config import MAX_MEMBERS, CounterConfig
+from tbloom.distinct.refusals import check_default, refusal
+from tbloom.distinct.selection import At, label_of
 from tbloom.engine.batches import MOVED, Batch, answers_of
 from tbloom.engine.buckets import BucketExchange, keys_of_halves, packed
 from tbloom.engine.exchange import CLOCK_CHANGED, ServerClock
-from tbloom.engine.flow import Flow, ScriptCall, Status, chunks, text
-from tbloom.engine.parameters import differences
+from tbloom.engine.flow import Command, Flow, ScriptCall, Status, chunks, deliver, text
 from tbloom.engine.scripts import Script
 from tbloom.engine.tokens import LANE_TTL_MS
 from tbloom.engine.tree import LAST_BUCKET, Tree
-from tbloom.errors import ConfigMismatch, MappingFull, TBloomError
+from tbloom.errors import ConfigError, MappingFull
 from tbloom.window import ALWAYS, Slice
 
 _CHANGE = Script("distinct/change")
@@ -28,13 +29,13 @@ MAX_PIECES = 16
 _MAX_ENTRIES = 100
 #: A new member takes the server some 8 us.
 _MEMBERS_PER_CALL = 150
-#: The members of a call times the slices that it looks at.
-_LOOKS_PER_CALL = 1000
+#: The members of a call times the slices that it probes.
+_PROBES_PER_CALL = 1000
 #: The containers of a call: at most 8 KB each.
 _CONTAINERS_PER_CALL = 64
 #: The answer of a member that may get no id.
 _REFUSED = "3"
-#: The verbs that look at all live slices.
+#: The verbs that probe all live slices.
 _ON_ALL_SLICES = ("contains", "discard")
 _NONE: Mapping[int, bytes] = MappingProxyType({})
 
@@ -75,9 +76,13 @@ class CountExchange(BucketExchange):
         if any(_REFUSED in (batch.answers or "") for batch in batches):
             raise MappingFull(self.config.mapping or self.config.name, self._max_members)
 
-    def add_members(self, members: Mapping[int, bytes]) -> Flow[dict[int, bool]]:
-        """Which of these are counted for the first time? By digest, or by id; the values are kept by the mapping."""
-        split = partial(self.batches, values=members)
+    def add_members(
+        self, members: Mapping[int, bytes], at: At | None = None
+    ) -> Flow[dict[int, bool]]:
+        """Which of these are counted for the first time in the slice of ``at``, or in the current one? By digest, or by
+        id; the values are kept by the mapping."""
+        label = None if at is None else (yield from self._live_label(at))
+        split = partial(self.batches, values=members, label=label)
         return (yield from self.add([*members], split, self._call))
 
     def discard(self, digests: Iterable[int]) -> Flow[dict[int, bool]]:
@@ -96,15 +101,19 @@ class CountExchange(BucketExchange):
         yield from self.send(self.batches(containers, "merge", containers), self._call)
 
     def batches(
-        self, digests: Iterable[int], verb: str = "add", values: Mapping[int, bytes] = _NONE
+        self,
+        digests: Iterable[int],
+        verb: str = "add",
+        values: Mapping[int, bytes] = _NONE,
+        label: str | None = None,
     ) -> list[Batch]:
         """The distinct digests, or chunks to merge, in batches for one call each."""
-        looks = self.config.window.slices if self.config.window and verb in _ON_ALL_SLICES else 1
-        size = min(_MEMBERS_PER_CALL, max(1, _LOOKS_PER_CALL // looks))
+        probed = self.config.window.slices if self.config.window and verb in _ON_ALL_SLICES else 1
+        size = min(_MEMBERS_PER_CALL, max(1, _PROBES_PER_CALL // probed))
         if verb == "merge":
             size = _CONTAINERS_PER_CALL
         some = chunks([*dict.fromkeys(digests)], size)
-        return [Batch([*digests], known=_Known(verb, values)) for digests in some]
+        return [Batch([*digests], label=label, known=_Known(verb, values)) for digests in some]
 
     def _call(self, batch: Batch) -> ScriptCall:
         """``lua/distinct/change.lua``."""
@@ -115,6 +124,9 @@ class CountExchange(BucketExchange):
         labels = [current.label]
         if config.window and verb in _ON_ALL_SLICES:
             labels = [slice.label for slice in config.window.live(self.clock.now())]
+        elif config.window and batch.label not in (None, current.label):
+            past = self._live_slice(batch.label)
+            labels, expires = [past.label], config.window.expires(past)
         halves = list[int]()
         if verb == "merge":
             pieces = {0, *(chunk >> 12 for chunk in digests)}
@@ -162,6 +174,13 @@ class CountExchange(BucketExchange):
             ),
         )
 
+    def _prepare(self, batches: list[Batch], *, store: bool | None) -> Flow[bool]:
+        """Reads a changed layout; before that, looks for a counter that is not known yet where it was before."""
+        if not self._generation:
+            yield from check_default(self.config)
+        reading = super()._prepare(batches, store=store)
+        return reading is None or (yield from reading)
+
     def forget(self) -> None:
         """The counter is cleared, so no pending answer holds any more."""
         super().forget()
@@ -181,6 +200,29 @@ class CountExchange(BucketExchange):
             expires = window.expires(slice)
             self._current = slice, expires
         return slice, expires
+
+    def _live_label(self, at: At) -> Flow[str]:
+        """The label of the slice that contains ``at``; raises ConfigError if it is not live by the server's clock."""
+        label = label_of(self.config, "at", at)
+        try:
+            self._live_slice(label, at)
+        except ConfigError:
+            # By this client's clock. (Where only the server's says so, it corrects the call.)
+            now = Command(("TIME",), self.config.keys.root)
+            [[seconds, microseconds]] = yield from deliver([now])
+            self.clock.learn(int(seconds) * 1000 + int(microseconds) // 1000)
+            self._live_slice(label, at)
+        return label
+
+    def _live_slice(self, label: str | None, at: At | None = None) -> Slice:
+        """The live slice with this label; ``at``: what was asked for."""
+        window = self.config.window
+        live = window.live(self.clock.now()) if window else []
+        for slice in live:
+            if slice.label == label:
+                return slice
+        expected = f"an instant in a slice of the window, {live[0].label!r} to {live[-1].label!r}"
+        raise ConfigError("at", label if at is None else at, expected)
 
     def _known_of(self, batch: Batch) -> _Known:
         """What its call was made from; the layout is read again, unless the call had too much to do."""
@@ -218,24 +260,3 @@ class CountExchange(BucketExchange):
                 self._outdate(batch)
             return False
         raise refusal(self.config, status, payload, *more)
-
-
-def refusal(config: CounterConfig, status: int, payload: Any, *more: Any) -> TBloomError:
-    """The error for a script's reply that no other call can mend; ``more`` is there if it is about the counter."""
-    if status == Status.MISMATCH:
-        stored = text(payload)
-        if more:
-            return ConfigMismatch(config.name, config.differences(stored), stored)
-        differing = differences(stored, config.stored_mapping)
-        return ConfigMismatch(config.mapping or config.name, differing, stored)
-    if status == Status.OTHER_IDS:
-        return TBloomError(
-            f"counter {config.name!r}: the server has lost the ids of the mapping {config.mapping!r} that it counts; "
-            "clear() it (see warnings())"
-        )
-    if status == Status.DAMAGED:
-        return TBloomError(
-            f"counter {config.name!r}: key {text(payload)!r} holds what is not tbloom's, or the server has lost what it "
-            f"held; clear() the counter, or clear(mapping=True) if the key is one of the mapping {config.mapping!r}"
-        )
-    return TBloomError(f"counter {config.name!r}: the server takes a call for a stray copy")

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from tbloom.distinct.config import MAX_MEMBERS, CounterConfig
-from tbloom.distinct.exchange import refusal
+from tbloom.distinct.refusals import refusal
 from tbloom.engine.flow import Command, Flow, Status, deliver, text
 from tbloom.engine.tree import Tree, read_tree
 from tbloom.errors import ConfigError, TBloomError
@@ -66,7 +66,7 @@ def id_of(config: CounterConfig, generation: str, member: Item) -> Flow[int | No
 
 
 class MemberPages:
-    """The members of the ids ``left``, a few thousand at a time. ``generation``: the mapping's, when it gave them."""
+    """The ids ``left`` with their members, a few thousand at a time. ``generation``: the mapping's, when it gave them."""
 
     def __init__(self, config: CounterConfig, generation: str, left: BitMap) -> None:
         if not config.keep_members:
@@ -76,8 +76,8 @@ class MemberPages:
         self._read: set[str] = set()
         self._waiting: Iterator[str] = iter(())
 
-    def read(self) -> Flow[list[Item] | None]:
-        """The next members; None: there are no more."""
+    def read(self) -> Flow[list[tuple[int, Item]] | None]:
+        """The next ids and their members; None: there are no more."""
         if not self._left:
             return None
         some = [*islice(self._waiting, _BUCKETS_PER_TRIP)]
@@ -86,14 +86,14 @@ class MemberPages:
             some = [*islice(self._waiting, _BUCKETS_PER_TRIP)]
         self._read.update(some)
         replies = yield from deliver([Command(("HVALS", key)) for key in some])
-        members: list[Item] = []
+        pairs: list[tuple[int, Item]] = []
         for key, values in zip(some, replies, strict=True):
             for value in values:
                 id, member = _parsed(self._config, key, value)
                 if id in self._left:
                     self._left.discard(id)
-                    members.append(_as_given(member))
-        return members
+                    pairs.append((id, _as_given(member)))
+        return pairs
 
     def _find(self) -> Flow[None]:
         """Finds the buckets that have not been read: all, and later those that others were split into meanwhile."""

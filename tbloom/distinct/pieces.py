@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tbloom.distinct.config import CounterConfig
-from tbloom.distinct.exchange import refusal
+from tbloom.distinct.refusals import refusal
 from tbloom.distinct.roaring import CHUNK, bitmap_of
 from tbloom.engine.flow import Command, Flow, Status, chunks, deliver, pairs, text
 

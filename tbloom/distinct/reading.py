@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from tbloom.distinct.exchange import refusal
 from tbloom.distinct.pieces import Head, Stored, fetch, ids_of
+from tbloom.distinct.refusals import check_default, refusal
 from tbloom.distinct.roaring import bitmaps
 from tbloom.distinct.selection import Selection
 from tbloom.distinct.state import State, read_state
@@ -42,14 +42,16 @@ class Reader(BeginsAnew):
     def heads(self, selection: Selection) -> Flow[dict[str, list[Head]]]:
         """The pieces of each slice that have ids, oldest first, by label."""
         state, _ = yield from self._read((selection,), lambda _: False)
-        return state[selection]
+        return state.pieces[selection]
 
     def count(self, selection: Selection) -> Flow[int]:
         """The number of distinct ids in these slices; without their chunks, if only one slice has ids."""
         state, found = yield from self._read(
-            (selection,), lambda state: sum(map(bool, state[selection].values())) > 1
+            (selection,), lambda state: sum(map(bool, state.pieces[selection].values())) > 1
         )
-        heads = _pieces(state[selection])
+        if selection.is_everyone:
+            return state.given[selection.config]
+        heads = _pieces(state.pieces[selection])
         return len(_union(heads, found)) if found else sum(head.ids for head in heads)
 
     def read(self, selections: Iterable[Selection]) -> Flow[dict[Selection, BitMap]]:
@@ -58,12 +60,17 @@ class Reader(BeginsAnew):
         They are those of one moment, or, of what needs several commands, between the first moment and the last.
         """
         state, found = yield from self._read(tuple(dict.fromkeys(selections)))
-        return {one: _union(_pieces(slices), found) for one, slices in state.items()}
+        return {
+            one: bitmaps()(range(state.given[one.config]))
+            if one.is_everyone
+            else _union(_pieces(slices), found)
+            for one, slices in state.pieces.items()
+        }
 
     def by_slice(self, selection: Selection) -> Flow[dict[str, BitMap]]:
         """The ids of each slice, oldest first, by label; see ``read``."""
         state, found = yield from self._read((selection,))
-        return {label: _union(heads, found) for label, heads in state[selection].items()}
+        return {label: _union(heads, found) for label, heads in state.pieces[selection].items()}
 
     def _read(
         self, selections: tuple[Selection, ...], needs_ids: Callable[[State], bool] = lambda _: True
@@ -85,12 +92,16 @@ class Reader(BeginsAnew):
             return None if state is None or found is None else (state, found)
 
         name = selections[0].config.name
-        return (yield from corrected(name, "its slices changed", attempt))
+        state, found = yield from corrected(name, "its slices changed", attempt)
+        for one, slices in state.pieces.items():
+            if not any(slices.values()):
+                yield from check_default(one.config)
+        return state, found
 
     def _fetch(self, state: State) -> Flow[dict[str, BitMap] | None]:
         """The ids of the pieces, by key; None: a counter was cleared meanwhile."""
         bitmaps()  # raises an error if pyroaring is missing
-        heads = {head.key: head for slices in state.values() for head in _pieces(slices)}
+        heads = {head.key: head for slices in state.pieces.values() for head in _pieces(slices)}
         found = self._known(heads)
         missing = [head for key, head in heads.items() if key not in found]
         for head, stored in (yield from fetch(missing)):

@@ -3,27 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import date, datetime, time
+from typing import Any
 
 from tbloom.distinct.config import CounterConfig
 from tbloom.errors import ConfigError
 from tbloom.items import check_at, check_within
 from tbloom.window import WHOLE, Slice, to_ms
 
+#: An instant, a day in the counter's time zone, or a slice's label.
+At = datetime | date | str
+
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Some slices of a counter: of the newest ones, those from ``first`` to ``last``; or the one with this label."""
+    """Some slices of a counter: of the newest ones, those from ``first`` to ``last``; or the one with this label. Or all ids
+    that its mapping has given."""
 
     config: CounterConfig
     newest: int = 1
     label: str | None = None
     first: str = ""
     last: str = "~"
+    is_everyone: bool = False
 
     def labels(self, now: int) -> list[str]:
         """The slices' labels, oldest first."""
         window = self.config.window
+        if self.is_everyone:
+            return []
         if self.label is not None or window is None:
             return [self.label or WHOLE]
         labels = [slice.label for slice in window.live(now, self.newest)]
@@ -31,8 +39,9 @@ class Selection:
 
     def current(self, now: int) -> Slice | None:
         """The slice that must be current so that ``labels`` is right; None: it is always right."""
-        window = self.config.window
-        return window.slice_at(now) if self.label is None and window is not None else None
+        if self.config.window is None or self.label is not None or self.is_everyone:
+            return None
+        return self.config.window.slice_at(now)
 
 
 _NO_SLICES = "none: the counter has no slices (see granularity)"
@@ -47,27 +56,43 @@ def select(config: CounterConfig, within: int | None = None) -> Selection:
     return Selection(config)
 
 
-def select_at(config: CounterConfig, at: datetime | str) -> Selection:
+def select_at(config: CounterConfig, at: At) -> Selection:
     """The slice that contains ``at``, or that has this label."""
-    return Selection(config, label=_label(config, "at", at))
+    return Selection(config, label=label_of(config, "at", at))
 
 
-def select_between(config: CounterConfig, start: datetime | str, end: datetime | str) -> Selection:
+def select_everyone(config: CounterConfig) -> Selection:
+    """All members of the counter's mapping; of counters of integers, all integers."""
+    return Selection(config, is_everyone=True)
+
+
+def select_between(config: CounterConfig, start: At, end: At) -> Selection:
     """The live slices from the one that contains ``start``, or has this label, to the one of ``end``."""
-    first, last = _label(config, "start", start), _label(config, "end", end)
+    first, last = label_of(config, "start", start), label_of(config, "end", end)
     if first > last:
         raise ConfigError("end", end, f"the slice of start, {first!r}, or a later one")
     return replace(select(config), first=first, last=last)
 
 
-def _label(config: CounterConfig, argument: str, at: datetime | str) -> str:
+def label_of(config: CounterConfig, argument: str, at: At) -> str:
     """The label of the slice that contains ``at``; or ``at``, if it is a label."""
-    if config.window is None:
+    window = config.window
+    if window is None:
         raise ConfigError(argument, at, _NO_SLICES)
-    if isinstance(at, str) and config.window.is_label(at):
+    if isinstance(at, str) and window.is_label(at):
         return at
-    instant = None if isinstance(at, str) else check_at(at, argument)
-    if instant is None:
-        example = config.window.slice_at(0).label
-        raise ConfigError(argument, at, f"a slice's label such as {example!r}, or a datetime")
-    return config.window.slice_at(to_ms(instant)).label
+    instants: list[Any] = [at]
+    if isinstance(at, date) and not isinstance(at, datetime):  # its first and its last instant
+        instants = [datetime.combine(at, end, window.zone) for end in (time.min, time.max)]
+    if at is None or isinstance(at, str):
+        example = window.slice_at(0).label
+        expected = f"a slice's label such as {example!r}, a date, or a datetime with a time zone"
+        raise ConfigError(argument, at, expected)
+    for instant in instants:
+        check_at(instant, argument)
+    first, *others = [window.slice_at(to_ms(instant)).label for instant in instants]
+    if others and others != [first]:
+        raise ConfigError(
+            argument, at, f"a datetime: the day is in slices {first!r} to {others[0]!r}"
+        )
+    return first

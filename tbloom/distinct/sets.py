@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from tbloom.distinct.config import MAX_MEMBERS
 from tbloom.distinct.members import MemberPages, generation_of, id_of
 from tbloom.distinct.reading import Reader
 from tbloom.distinct.roaring import bitmaps, exported
 from tbloom.distinct.selection import Selection
 from tbloom.engine.flow import Flow
-from tbloom.engine.verbs import AsyncVerbs, SyncVerbs, verb
+from tbloom.engine.verbs import verb
 from tbloom.errors import ConfigError
-from tbloom.items import Item
+from tbloom.items import Item, check_id
 
 if TYPE_CHECKING:
     from pyroaring import BitMap
     from typing_extensions import Self
 
-    from tbloom.distinct.aio import AsyncDistinctCounter
-    from tbloom.distinct.sync import DistinctCounter
+    from tbloom.distinct.verbs import CounterVerbs
 
-T = TypeVar("T")
 S = TypeVar("S", bound="SetVerbs")
 
 
@@ -81,15 +81,18 @@ def _operator(operation: str) -> Callable[[S, SetVerbs], S]:
 class SetVerbs(Countable):
     """What both classes of sets have."""
 
-    #: The counter that reads the set.
-    counter: DistinctCounter | AsyncDistinctCounter
-
-    def __init__(self, counter: Any, expression: Expression) -> None:
-        self.counter, self.expression = counter, expression
+    def __init__(self, counter: CounterVerbs[Any, Any], expression: Expression) -> None:
+        #: The counter that reads the set.
+        self.counter = counter
+        self.expression = expression
 
     def members(self) -> Self:
         """The set itself."""
         return self
+
+    def run(self, flow: Flow[Any]) -> Any:
+        """The answer of a flow, by the set's counter; to be awaited if that is asyncio's."""
+        return self.counter.run(flow)
 
     @verb
     def count(self) -> Flow[int]:
@@ -120,6 +123,42 @@ class SetVerbs(Countable):
         """The members that both have, as a share of those that either has; 1.0 for two empty sets."""
         left, right = yield from self._compared(other)
         return left.jaccard_index(right) if left or right else 1.0
+
+    @verb
+    def min(self) -> Flow[int | None]:
+        """The lowest id; None: the set is empty."""
+        ids = yield from self._evaluated()
+        return ids.min() if ids else None
+
+    @verb
+    def max(self) -> Flow[int | None]:
+        """The highest id; None: the set is empty."""
+        ids = yield from self._evaluated()
+        return ids.max() if ids else None
+
+    @verb
+    def rank(self, id: int) -> Flow[int]:
+        """The number of ids from 0 to this one, which is included."""
+        number = check_id(id, "id")
+        return (yield from self._evaluated()).rank(number)
+
+    @verb
+    def select(self, rank: int) -> Flow[int]:
+        """The id with so many ids below it: 0 asks for the lowest one. Raises ConfigError where there are not so many."""
+        ids = yield from self._evaluated()
+        if type(rank) is not int or not 0 <= rank < len(ids):
+            raise ConfigError(
+                "rank", rank, f"a whole number from 0, less than the set's {len(ids)}"
+            )
+        return ids[rank]
+
+    @verb
+    def first_absent(self) -> Flow[int | None]:
+        """The lowest id that is not in the set; None: all of 0 to 2^32 - 1 are."""
+        ids = yield from self._evaluated()
+        # Up to there, as many ids are in the set as there are.
+        absent = bisect_left(range(MAX_MEMBERS), x=True, key=lambda id: ids.rank(id) <= id)
+        return absent if absent < MAX_MEMBERS else None
 
     @verb
     def bitmap(self) -> Flow[BitMap]:
@@ -176,67 +215,6 @@ class SetVerbs(Countable):
         members."""
         generation = yield from generation_of(self.counter.config)
         return generation, (yield from self._evaluated())
-
-
-class MemberSet(SetVerbs, SyncVerbs):
-    """A set of members of counters, or several such sets combined by ``|``, ``&``, ``-`` and ``^``.
-
-    A verb reads what it needs in a few commands, and keeps it: the next verb asks only for what has changed. What is
-    added meanwhile may be missing. The sets must be of one mapping, or all of counters of integers; they are read by the
-    client of the first one's counter.
-    """
-
-    counter: DistinctCounter
-
-    def __len__(self) -> int:
-        return self.count()
-
-    def __contains__(self, member: Item) -> bool:
-        return self.contains(member)
-
-    def ids(self) -> Iterator[int]:
-        """The ids in order."""
-        return iter(self.bitmap())
-
-    def __iter__(self) -> Iterator[Item]:
-        """The members, in no order, read a few thousand at a time: for a mapping with ``keep_members``. (``str`` for those
-        that are UTF-8.) Of counters of integers, the ids."""
-        if self.counter.config.mapping is None:
-            yield from self.ids()
-            return
-        pages = self.run(self._pages())
-        while (page := self.run(pages.read())) is not None:
-            yield from page
-
-    def run(self, flow: Flow[T]) -> T:
-        """The answer of a flow, by the set's counter."""
-        return self.counter.run(flow)
-
-
-class AsyncMemberSet(SetVerbs, AsyncVerbs):
-    """``MemberSet`` for asyncio: the same verbs, awaited."""
-
-    counter: AsyncDistinctCounter
-
-    async def ids(self) -> AsyncIterator[int]:
-        """See ``MemberSet.ids``."""
-        for number in await self.bitmap():
-            yield number
-
-    async def __aiter__(self) -> AsyncIterator[Item]:
-        """The members, or the integers: see ``MemberSet``."""
-        if self.counter.config.mapping is None:
-            for number in await self.bitmap():
-                yield number
-            return
-        pages = await self.run(self._pages())
-        while (page := await self.run(pages.read())) is not None:
-            for member in page:
-                yield member
-
-    async def run(self, flow: Flow[T]) -> T:
-        """The answer of a flow, by the set's counter."""
-        return await self.counter.run(flow)
 
 
 def combination(operation: str, first: Countable, others: Iterable[Countable]) -> SetVerbs:

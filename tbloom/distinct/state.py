@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
-from tbloom.distinct.config import CounterConfig, parse_entry
-from tbloom.distinct.exchange import MAX_PIECES, refusal
+from tbloom.distinct.config import MAX_MEMBERS, CounterConfig, parse_entry
+from tbloom.distinct.exchange import MAX_PIECES
 from tbloom.distinct.pieces import PIECE, Head, head_of
+from tbloom.distinct.refusals import refusal
 from tbloom.distinct.selection import Selection
 from tbloom.engine.exchange import ServerClock
 from tbloom.engine.flow import Command, Flow, Status, deliver_all, text
@@ -18,8 +19,13 @@ _CALLS_PER_TRIP = 256
 _NUMBER = re.compile(rb"\d{1,10}")
 #: The replies to commands, by their words.
 Replies = Mapping[tuple[str, ...], Any]
-#: The pieces that have ids, by selection and slice.
-State = dict[Selection, dict[str, list[Head]]]
+
+
+class State(NamedTuple):
+    """The pieces that have ids, by selection and slice; and the number of ids that each counter's mapping has given."""
+
+    pieces: dict[Selection, dict[str, list[Head]]]
+    given: dict[CounterConfig, int]
 
 
 def read_state(
@@ -57,17 +63,19 @@ def read_state(
         return None
     got = dict(zip(questions, replies, strict=False))
     generations = {config: _generation(config, got) for config in configs}
-    found = {config.keys.root for config in configs if _is_large(config, got)}
+    given = {config: _given(config, got) for config in configs}
+    found = {config.keys.root for config in configs if _is_large(config, got, given[config])}
     if not found <= large:
         large |= found
         return None
-    return {
+    pieces = {
         one: {
-            label: _heads(one.config, pieces, generations[one.config], got)
-            for label, pieces in slices.items()
+            label: _heads(one.config, names, generations[one.config], got)
+            for label, names in slices.items()
         }
         for one, slices in keys.items()
     }
+    return State(pieces, given)
 
 
 @lru_cache(1024)
@@ -94,15 +102,22 @@ def _questions(
                 yield "EXISTS", *others
 
 
-def _is_large(config: CounterConfig, got: Replies) -> bool:
-    """Has the mapping, or any of these counters of integers, ids from 2^28 on?"""
+def _given(config: CounterConfig, got: Replies) -> int:
+    """The number of ids that the mapping has given; of integers, that of all."""
     if config.mapping is None:
-        return any(reply for words, reply in got.items() if words[0] == "EXISTS")
+        return MAX_MEMBERS
     key = config.keys.members()
     members = got["GET", key] or b"0"
-    if not _NUMBER.fullmatch(members):
+    if not _NUMBER.fullmatch(members) or int(members) > MAX_MEMBERS:
         raise refusal(config, Status.DAMAGED, key)
-    return int(members) > PIECE
+    return int(members)
+
+
+def _is_large(config: CounterConfig, got: Replies, given: int) -> bool:
+    """Has the mapping, or any of these counters of integers, ids from 2^28 on?"""
+    if config.mapping is not None:
+        return given > PIECE
+    return any(reply for words, reply in got.items() if words[0] == "EXISTS")
 
 
 def _generation(config: CounterConfig, got: Replies) -> str:

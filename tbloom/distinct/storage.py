@@ -5,7 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 
 from tbloom.distinct.config import CounterConfig, from_stored
-from tbloom.distinct.exchange import MAX_PIECES, CountExchange, refusal
+from tbloom.distinct.exchange import MAX_PIECES, CountExchange
+from tbloom.distinct.refusals import refusal
 from tbloom.engine.buckets import bucket_keys
 from tbloom.engine.flow import (
     Command,

@@ -1,17 +1,52 @@
-"""The distinct counter for threads and processes."""
+"""The distinct counter and its sets, for threads and processes."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tbloom.distinct.selection import Selection
-from tbloom.distinct.sets import Countable, MemberSet
+from tbloom.distinct.sets import Countable, SetVerbs
 from tbloom.distinct.verbs import CounterVerbs
 from tbloom.engine.sync import SyncDriver
+from tbloom.engine.verbs import SyncVerbs
 from tbloom.items import Item
 
 if TYPE_CHECKING:
     import redis  # noqa: F401 - named in the class's bases
+
+
+class MemberSet(SetVerbs, SyncVerbs):
+    """A set of members of counters, or several such sets combined by ``|``, ``&``, ``-`` and ``^``.
+
+    A verb reads what it needs in a few commands, and keeps it: the next verb asks only for what has changed. What is
+    added meanwhile may be missing. The sets must be of one mapping, or all of counters of integers; they are read by the
+    client of the first one's counter.
+    """
+
+    def __len__(self) -> int:
+        return self.count()
+
+    def __contains__(self, member: Item) -> bool:
+        return self.contains(member)
+
+    def ids(self) -> Iterator[int]:
+        """The ids in order."""
+        return iter(self.bitmap())
+
+    def pairs(self) -> Iterator[tuple[int, Item]]:
+        """Each id with its member, in no order, read a few thousand at a time: for a mapping with ``keep_members``. (``str``
+        for those that are UTF-8.) Of counters of integers, each id with itself."""
+        if self.counter.config.mapping is None:
+            yield from ((number, number) for number in self.ids())
+            return
+        pages = self.run(self._pages())
+        while (page := self.run(pages.read())) is not None:
+            yield from page
+
+    def __iter__(self) -> Iterator[Item]:
+        """The members: see ``pairs``."""
+        return (member for _, member in self.pairs())
 
 
 class DistinctCounter(

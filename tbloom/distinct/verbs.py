@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
-from datetime import datetime, timedelta
+from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Generic, TypedDict, TypeVar
 
 from tbloom.distinct.config import MAX_MEMBERS, CounterConfig
@@ -13,11 +14,19 @@ from tbloom.distinct.info import CountedSlice, CounterInfo
 from tbloom.distinct.members import digest_of, digests_of
 from tbloom.distinct.reading import Reader
 from tbloom.distinct.roaring import containers_of, imported
-from tbloom.distinct.selection import Selection, select, select_at, select_between
+from tbloom.distinct.selection import (
+    At,
+    Selection,
+    select,
+    select_at,
+    select_between,
+    select_everyone,
+)
 from tbloom.distinct.storage import clear_counter, clear_mapping, memory
 from tbloom.engine.buckets import bucket_keys
 from tbloom.engine.client import Client, Store
 from tbloom.engine.flow import Command, Flow, deliver
+from tbloom.engine.keys import DEFAULT_MAPPING
 from tbloom.engine.server import evictions
 from tbloom.engine.tree import read_tree
 from tbloom.engine.verbs import verb
@@ -50,7 +59,7 @@ class CounterVerbs(Store[Client, CounterConfig], Generic[Client, Sets]):
         self,
         client: Client,
         name: str,
-        mapping: str | None = "ids",
+        mapping: str | None = DEFAULT_MAPPING,
         *,
         granularity: str | timedelta | None = None,
         slices: int | None = None,
@@ -63,8 +72,8 @@ class CounterVerbs(Store[Client, CounterConfig], Generic[Client, Sets]):
 
         :param client: a redis-py client, of ``redis.asyncio`` for ``AsyncDistinctCounter``; the caller closes it.
         :param name: the counter's name; clients with the same name and mapping share the counter.
-        :param mapping: the name of the mapping from members to ids (``"ids"``). Only counters of one mapping can be
-            combined, and they are all on one node of a cluster. None: the members are integers, 0 to 2^32 - 1, and each
+        :param mapping: the name of the mapping from members to ids (``"{ids}"``, which no filter can have as its name).
+            Only counters of one mapping can be combined, and they are all on one node of a cluster. None: the members are integers, 0 to 2^32 - 1, and each
             is its own id.
         :param granularity: the period of a slice, as in ``TimeBloom``; None, the default: the counter has no slices, and
             never forgets.
@@ -87,7 +96,11 @@ class CounterVerbs(Store[Client, CounterConfig], Generic[Client, Sets]):
 
     @classmethod
     def from_url(
-        cls, url: str, name: str, mapping: str | None = "ids", **more: Unpack[CounterArguments]
+        cls,
+        url: str,
+        name: str,
+        mapping: str | None = DEFAULT_MAPPING,
+        **more: Unpack[CounterArguments],
     ) -> Self:
         """A counter with a client of its own, closed with the counter; see ``TimeBloom.from_url``."""
         return cls._from_url(url, name, {"mapping": mapping, **more})
@@ -105,24 +118,34 @@ class CounterVerbs(Store[Client, CounterConfig], Generic[Client, Sets]):
         """The members of the newest ``slices`` slices."""
         return self._set(select(self.config, slices))
 
-    def slice(self, at: datetime | str) -> Sets:
-        """The members of the slice that contains the instant (a datetime with a time zone), or that has this label. A slice
-        outside the window has none."""
+    def slice(self, at: At) -> Sets:
+        """The members of one slice. One outside the window has none.
+
+        :param at: an instant in it, as a datetime with a time zone; a day in it, in the counter's time zone; or its label.
+        """
         return self._set(select_at(self.config, at))
 
-    def between(self, start: datetime | str, end: datetime | str) -> Sets:
+    def between(self, start: At, end: At) -> Sets:
         """The members of the live slices from that of ``start`` to that of ``end``, both included; see ``slice``."""
         return self._set(select_between(self.config, start, end))
 
-    @verb
-    def add(self, member: Item) -> Flow[bool]:
-        """Counts a member. True: it was not counted before (in the current slice, if there are slices)."""
-        return self._answer(self._exchange.add_members, member)
+    def everyone(self) -> Sets:
+        """The set of all members that have an id, from whichever counter of the mapping; so ``everyone() - members()`` is the
+        complement. Of a counter of integers: 0 to 2^32 - 1."""
+        return self._set(select_everyone(self.config))
 
     @verb
-    def add_many(self, members: Iterable[Item]) -> Flow[list[bool]]:
+    def add(self, member: Item, at: At | None = None) -> Flow[bool]:
+        """Counts a member. True: it was not counted before (in its slice, if there are slices).
+
+        :param at: the live slice that it is counted in, as in ``slice``; None, the default: the current one.
+        """
+        return self._answer(partial(self._exchange.add_members, at=at), member)
+
+    @verb
+    def add_many(self, members: Iterable[Item], at: At | None = None) -> Flow[list[bool]]:
         """``add`` for each member, in order; a repeat within the call is not counted."""
-        return self._answers(self._exchange.add_members, members, once=True)
+        return self._answers(partial(self._exchange.add_members, at=at), members, once=True)
 
     @verb
     def contains(self, member: Item) -> Flow[bool]:

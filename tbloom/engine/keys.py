@@ -22,12 +22,16 @@ _LIKE_A_SHARD = re.compile(r":[0-9]+(\.[0-9]+)?:*\Z")
 #: A pattern for SCAN: the keys of all filters' parameters, and the shards' copies.
 CONFIGS = "{*}*:config"
 _BUCKET = re.compile(r"\}:exact:\d+:\d+\Z", re.ASCII)
+#: The mapping of counters that name none: a user's name is never all in braces. What follows the hash tag in its keys, and in
+#: no others.
+DEFAULT_MAPPING, _DEFAULT_INNER = "{ids}", ":_"
 #: What follows the hash tag in the keys of a filter that shares those of another one: "{news}:new".
-_INNER = "(?::[A-Za-z][A-Za-z0-9_-]*)?"
-_OF_TAG = re.compile(rf"{{([^{{}}]+)}}({_INNER[:-1]})")
+_INNER_NAME = ":[A-Za-z][A-Za-z0-9_-]*"
+_INNER = f"(?:{_INNER_NAME}|{_DEFAULT_INNER})?"
+_OF_TAG = re.compile(rf"{{([^{{}}]+)}}({_INNER_NAME})")
 _CONFIG = re.compile(rf"{{([^{{}}]+)}}({_INNER}):config")
 _HASHES = re.compile(rf"}}{_INNER}:(parts|claims|sessions|counters|forgotten:counters)\Z")
-_IDS_OR_CHUNKS = re.compile(r"\}:(ids|chunks):")
+_IDS_OR_CHUNKS = re.compile(rf"}}(?:{_DEFAULT_INNER})?:(ids|chunks):")
 
 
 def check_name(name: str, argument: str = "name") -> str:
@@ -44,8 +48,7 @@ class Keys:
     __slots__ = ("_inner", "_shards", "_tags", "root", "tag")
 
     def __init__(self, name: str, shards: int = 1) -> None:
-        shared = _OF_TAG.fullmatch(name) if isinstance(name, str) else None
-        tagged, self._inner = shared.groups() if shared else (check_name(name), "")
+        tagged, self._inner = self._place_of(name)
         # The filter "news:3" is not the third shard of "news".
         stem = f"{tagged}:" if _LIKE_A_SHARD.search(tagged) else tagged
         self._shards = shards
@@ -56,6 +59,12 @@ class Keys:
         self.root = f"{self.tag}{self._inner}:config"
         if shards == 1:
             self._tags[0] = self.tag + self._inner
+
+    @staticmethod
+    def _place_of(name: str) -> tuple[str, str]:
+        """The name in the hash tag, and what follows that."""
+        shared = _OF_TAG.fullmatch(name) if isinstance(name, str) else None
+        return (shared[1], shared[2]) if shared else (check_name(name), "")
 
     def slice(self, label: str, shard: int = 0, part: int = 0) -> str:
         """The bitmap of one slice, or of a further part of it."""
@@ -97,35 +106,6 @@ class Keys:
         """What the keys of lanes begin with: the number and the answer of a lane's last call. The lane's name follows."""
         return f"{self._tag(shard)}:lane:"
 
-    def ids(self, generation: str) -> str:
-        """The same for the buckets that a mapping's ids are spread over."""
-        return f"{self._tag(0)}:ids:{generation}:"
-
-    def members(self) -> str:
-        """The number of ids that a mapping has given."""
-        return f"{self._tag(0)}:members"
-
-    def forgotten(self) -> str:
-        """A mapping's former layout, until its buckets are deleted."""
-        return f"{self._tag(0)}:forgotten"
-
-    def counters(self) -> str:
-        """The entries of the counters that share a mapping, by name: generation and parameters."""
-        return f"{self._tag(0)}:counters"
-
-    def forgotten_counters(self) -> str:
-        """The entries of a mapping's former counters, until their pieces are deleted."""
-        return f"{self._tag(0)}:forgotten:counters"
-
-    def piece(self, counter: str, label: str, piece: int = 0) -> str:
-        """A piece of one slice of a counter: 2^28 ids in chunks."""
-        key = f"{self._tag(0)}:chunks:{counter}:{label}"
-        return f"{key}:{piece}" if piece else key
-
-    def scratch(self) -> str:
-        """A container that exists while a script runs."""
-        return f"{self._tag(0)}:scratch"
-
     def _tag(self, shard: int) -> str:
         tag = self._tags.get(shard)
         if tag is None:
@@ -149,8 +129,49 @@ class Keys:
             salt += 1
 
 
+class MappingKeys(Keys):
+    """The keys of a mapping and its counters, or of a counter of integers."""
+
+    __slots__ = ()
+
+    @staticmethod
+    def _place_of(name: str) -> tuple[str, str]:
+        return ("ids", _DEFAULT_INNER) if name == DEFAULT_MAPPING else (check_name(name), "")
+
+    def ids(self, generation: str) -> str:
+        """The prefix of the keys of the buckets of ids; a bucket's number follows."""
+        return f"{self._tag(0)}:ids:{generation}:"
+
+    def members(self) -> str:
+        """The number of ids that the mapping has given."""
+        return f"{self._tag(0)}:members"
+
+    def forgotten(self) -> str:
+        """The former layout, until its buckets are deleted."""
+        return f"{self._tag(0)}:forgotten"
+
+    def counters(self) -> str:
+        """The entries of the counters that share the mapping, by name: generation and parameters."""
+        return f"{self._tag(0)}:counters"
+
+    def forgotten_counters(self) -> str:
+        """The entries of former counters, until their pieces are deleted."""
+        return f"{self._tag(0)}:forgotten:counters"
+
+    def piece(self, counter: str, label: str, piece: int = 0) -> str:
+        """A piece of one slice of a counter: 2^28 ids in chunks."""
+        key = f"{self._tag(0)}:chunks:{counter}:{label}"
+        return f"{key}:{piece}" if piece else key
+
+    def scratch(self) -> str:
+        """A container that exists while a script runs."""
+        return f"{self._tag(0)}:scratch"
+
+
 def name_of(key: str) -> str | None:
     """The name of the store whose parameters are in this key; None if it is a shard's copy, or another key."""
+    if key == MappingKeys(DEFAULT_MAPPING).root:
+        return DEFAULT_MAPPING
     if match := _CONFIG.fullmatch(key):
         stem, inner = match.groups()
         for tagged in (stem, stem[:-1]):

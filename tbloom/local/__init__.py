@@ -6,8 +6,8 @@
     memory.py    a store in memory
     regions.py   where regions of a file are, and disk space for them
     file.py      a store in a file: its format, and the order that survives a crash
-    shard.py     parts; those of one shard's live slices, and looks at items in them
-    vectors.py   looks at many items with numpy
+    shard.py     parts; those of one shard's live slices, and probes for items in them
+    vectors.py   probes for many items with numpy
     live.py      the slices, layouts and parts that are live now
     protocol.py  what the verbs do
     merging.py   merge()

@@ -16,7 +16,7 @@ system can do so: then a full disk is an OSError now, and no SIGBUS later. Next 
 other directory is written, then its slot, and last the sequence number, one word. A process that is killed before
 that has changed nothing: the old directory is intact, and so is all that it names. (Therefore the room of a part that
 has left the window is used again by the next change only.) ``add`` raises a part's count and then sets bits: a kill
-in between leaves a count that is too high by the items of one look at most, and loses no item that was answered.
+in between leaves a count that is too high by the items of one batch of probes at most, and loses no item that was answered.
 The same holds for a crash of the machine as far as its kernel has written the file: it does so every half minute
 or so, and writes the directory at once.
 

@@ -1,9 +1,9 @@
 """The verbs of a filter without a server.
 
 Items that are asked one call after another get the answers of a filter on Redis, false positives included. A call
-with many items is cut into looks, each under the store's lock, so that other threads and processes get their turn:
-first all items of a look are compared with what is stored, then the new ones are added. Where these fill the current
-part, those that are left are looked at again, with a further part.
+with many items is cut into batches, each under the store's lock, so that other threads and processes get their turn:
+first it probes for all items of a batch, then it adds the new ones. Where these fill the current part, it probes for those
+that are left again, with a further part.
 """
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ from tbloom.errors import FilterFull
 from tbloom.items import Item, check_within
 from tbloom.local.live import Live
 from tbloom.local.memory import Store
-from tbloom.local.shard import PlainLook, Shard
+from tbloom.local.shard import PlainProbes, Shard
 from tbloom.window import Period
 
 if TYPE_CHECKING:
-    from tbloom.local.vectors import VectorLook
+    from tbloom.local.vectors import VectorProbes
 
-#: Items that are looked at under one lock.
-_LOOK_AT_ONCE = 2500
+#: The items of a batch, which is done under one lock.
+_MAX_BATCH = 2500
 #: Fewer items are not worth numpy's calls.
 _MIN_VECTOR = 8
-#: Items of one look, with their shard.
+#: A shard, and items of it.
 Batch = tuple[int, list[bytes]]
-Look = Callable[[Shard, list[bytes], int], "PlainLook | VectorLook"]
+Probes = Callable[[Shard, list[bytes], int], "PlainProbes | VectorProbes"]
 
 
-def choose_look() -> Look:
-    """How items are looked at: together, where numpy is installed and there are enough of them."""
+def choose_probes() -> Probes:
+    """The way to probe for items: for all together, where numpy is installed and there are enough of them."""
     try:
-        from tbloom.local.vectors import VectorLook  # noqa: PLC0415 - numpy is optional
+        from tbloom.local.vectors import VectorProbes  # noqa: PLC0415 - numpy is optional
     except ImportError:
-        return PlainLook
+        return PlainProbes
 
-    def look(shard: Shard, digests: list[bytes], within: int) -> PlainLook | VectorLook:
-        kind = PlainLook if len(digests) < _MIN_VECTOR else VectorLook
+    def probes(shard: Shard, digests: list[bytes], within: int) -> PlainProbes | VectorProbes:
+        kind = PlainProbes if len(digests) < _MIN_VECTOR else VectorProbes
         return kind(shard, digests, within)
 
-    return look
+    return probes
 
 
 class Added(NamedTuple):
@@ -65,7 +65,7 @@ class Protocol(Live):
 
     def __init__(self, config: Config, store: Store, *, adopts_shards: bool) -> None:
         super().__init__(config, store, adopts_shards=adopts_shards)
-        self._look = choose_look()
+        self._probes = choose_probes()
 
     def add(self, item: Item, within: int | None) -> bool:
         """Adds the item; True: it is new."""
@@ -98,34 +98,34 @@ class Protocol(Live):
         with self.store.locked():
             shard = self.at_hand(key)
             if shard is not None:
-                return shard.look(key, within) is None
+                return shard.probe(key, within) is None
         return self.contains_many([key], within)[0]
 
     def contains_many(self, digests: list[bytes], within: int | None) -> list[bool]:
         """True for each item that has been seen."""
         within, unseen = check_within(within, self.config.slices), set[bytes]()
 
-        def look(now: int, number: int, batch: list[bytes]) -> None:
-            new = self._look(self.shard(now, number), batch, within).new
+        def probe(now: int, number: int, batch: list[bytes]) -> None:
+            new = self._probes(self.shard(now, number), batch, within).new
             unseen.update(batch[place] for place in new)
 
-        self._visit(digests, look)
+        self._visit(digests, probe)
         return [key not in unseen for key in digests]
 
     def last_seen_many(self, digests: list[bytes]) -> list[Period | None]:
         """The newest live slice that holds each of the items."""
         found: dict[bytes, Period | None] = {}
 
-        def look(now: int, number: int, batch: list[bytes]) -> None:
+        def probe(now: int, number: int, batch: list[bytes]) -> None:
             shard = self.shard(now, number)
             periods = [*map(self.config.window.period, self.current(now).slices), None]
             within = range(1, len(periods))
             for key in batch:
                 # What the newest slices hold, more of them hold too.
-                newer = bisect_left(within, x=True, key=lambda n: shard.look(key, n) is None)
+                newer = bisect_left(within, x=True, key=lambda n: shard.probe(key, n) is None)
                 found[key] = periods[newer]
 
-        self._visit(digests, look)
+        self._visit(digests, probe)
         return [found[key] for key in digests]
 
     def clear(self) -> None:
@@ -152,33 +152,33 @@ class Protocol(Live):
         """Adds the items that the current part has room for, and puts the new ones into ``new``; returns those that are
         left."""
         shard = self.shard(now, number, begins=True)
-        look = self._look(shard, digests, within)
+        probes = self._probes(shard, digests, within)
         room = shard.size.capacity - (shard.current.items if shard.current else 0)
         if self.config.grow:
             room = max(room, 1)  # a full part without a successor gets one
-        count = min(len(look.new), max(room, 0))
+        count = min(len(probes.new), max(room, 0))
         if count:
             part = self.part_for(now, shard, number, count)
             part.count[0] += count
             added = Added(self.store.generation, self.current(now).expires_at(0))
             # Before their bits: an item that waits for its caller is added again when that asks, but no other is.
-            new.update(dict.fromkeys([digests[place] for place in look.new[:count]], added))
-            look.add(count, part)
-        if count == len(look.new):
+            new.update(dict.fromkeys([digests[place] for place in probes.new[:count]], added))
+            probes.add(count, part)
+        if count == len(probes.new):
             return []
         if not self.config.grow:
             raise FilterFull(self.config.name, self.config.capacity)
-        return digests[look.new[count] :]
+        return digests[probes.new[count] :]
 
     def _visit(
         self,
         digests: list[bytes],
-        look: Callable[[int, int, list[bytes]], list[bytes] | None],
+        work: Callable[[int, int, list[bytes]], list[bytes] | None],
         *,
         is_change: bool = False,
     ) -> None:
-        """Looks at the items in their shards, many under one lock. ``look`` gets the time, the shard and items of it; it
-        may return some of them that are left."""
+        """Does the work on the items, batch by batch. It gets the time, the shard and items of it; it may return some of
+        them that are left."""
         config, waiting = None, [(0, digests)]
         while waiting:
             with self.store.locked(is_change=is_change):
@@ -188,15 +188,15 @@ class Protocol(Live):
                     config, waiting = self.config, self._batches(waiting)
                 if waiting:
                     number, batch = waiting.pop()
-                    rest = look(now, number, batch)
+                    rest = work(now, number, batch)
                     if rest:
                         waiting.append((number, rest))
 
     def _batches(self, waiting: list[Batch]) -> list[Batch]:
-        """The distinct items by shard, in looks; the first one comes last."""
+        """The distinct items by shard, in batches; the first one comes last."""
         keys = chain.from_iterable(batch for _, batch in reversed(waiting))
         return [
             (shard, list(batch))
             for shard, items in by_shard(keys, self.config.shards).items()
-            for batch in chunks(items, _LOOK_AT_ONCE)
+            for batch in chunks(items, _MAX_BATCH)
         ][::-1]

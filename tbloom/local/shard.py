@@ -1,6 +1,6 @@
-"""The parts of one shard's live slices, where they are in memory now, and looks at items in them.
+"""The parts of one shard's live slices, where they are in memory now, and probes for items in them.
 
-The two kinds of looks answer alike: with numpy, for all items together; without it, item by item.
+The two kinds of probes answer alike: with numpy, for all items together; without it, item by item.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class Shard:
             groups = self._groups[within] = list(sizes.values())
         return groups
 
-    def look(self, digest: bytes, within: int) -> Place | None:
+    def probe(self, digest: bytes, within: int) -> Place | None:
         """The place of a new item in the current part; None: a part of the newest ``within`` slices has it."""
         place, hash = None, mmh3_32_uintdigest(digest)
         groups = self._groups.get(within) or self.groups(within)
@@ -181,7 +181,7 @@ class Shard:
 
     def add(self, digest: bytes, within: int) -> bool | None:
         """Adds the item; True: it is new. None: nothing is done, because more than bits must change."""
-        place, current = self.look(digest, within), self.current
+        place, current = self.probe(digest, within), self.current
         if place is None:
             return False
         if current is None or (items := current.count[0] + 1) >= self.size.capacity:
@@ -191,11 +191,11 @@ class Shard:
         return True
 
 
-class PlainLook:
-    """A look at some items in a shard, before any of them is added: item by item."""
+class PlainProbes:
+    """Probes for some items in a shard, before any of them is added: item by item."""
 
     def __init__(self, shard: Shard, digests: list[bytes], within: int) -> None:
-        places = [shard.look(digest, within) for digest in digests]
+        places = [shard.probe(digest, within) for digest in digests]
         #: The places of the new items, in order.
         self.new = [i for i, place in enumerate(places) if place]
         self._places = list(filter(None, places))

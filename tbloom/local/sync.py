@@ -32,7 +32,7 @@ class LocalBloom(LocalVerbs, SyncVerbs):
     def add(self, item: Item, within: int | None = None) -> bool:
         """True: the item is new, and remembered from now on. False: seen within the window.
 
-        ``within`` limits the look to that many of the newest slices.
+        ``within`` limits the probes to that many of the newest slices.
         """
         return self._protocol.add(item, within)
 

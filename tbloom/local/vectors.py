@@ -1,4 +1,4 @@
-"""Looks at many items together, by numpy."""
+"""Probes for many items together, by numpy."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 from tbloom.bloom.hasher import columns_of
 from tbloom.local.shard import HEADER, ROW, Group, Part, Shard
 
-#: Rows that are looked at together: most items that a part does not hold show it in the first one.
+#: Rows that are probed together: most items that a part does not hold show it in the first one.
 _FIRST, *_STAGES = 0, slice(1, 3), slice(3, None)
 
 
-class VectorLook:
-    """A look at all items together."""
+class VectorProbes:
+    """Probes for all items together."""
 
     def __init__(self, shard: Shard, digests: list[bytes], within: int) -> None:
         hashes = np.frombuffer(b"".join(map(mmh3_32_digest, digests)), "<u4").astype(np.uint64)

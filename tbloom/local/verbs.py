@@ -63,7 +63,7 @@ class LocalVerbs:
     def add(self, item: Item, within: int | None = None) -> Flow[bool]:
         """True: the item is new, and remembered from now on. False: seen within the window.
 
-        ``within`` limits the look to that many of the newest slices.
+        ``within`` limits the probes to that many of the newest slices.
         """
         return (yield from self._adding(lambda: [digest(item)], within))[0]
 

@@ -11,14 +11,12 @@
     config.py       the parameters that all users of a store must agree on
     calendar.py     the slices that are live now
     lock.py         one writer at a time, and how the last one ended
-    rows.py         what the index needs of each record, sorted
     recovery.py     the index is brought up to the files
     opening.py      opens a store, and repairs it
     appending.py    the segments that a writer appends to
     writer.py       puts, deletes, forgets
     reading.py      gets pages, some or all
-    info.py         what stats() and verify() return
-    verify.py       verify()
+    info.py         stats() and verify()
     sync.py         PageStore
     exchange/       import and export
 """

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections import OrderedDict
 from contextlib import suppress
 from pathlib import Path
 
 from tbloom.pages import record, segments
 from tbloom.pages.config import PagesConfig
-from tbloom.pages.index import Index, Segment
+from tbloom.pages.index import Index
 from tbloom.pages.members import SUFFIXES
-
-#: Files that stay open: a process may have few, and a store 1,024 slices.
-_MAX_OPEN = 16
+from tbloom.pages.segments import Segment
 
 
 class OpenSegments:
@@ -27,10 +24,8 @@ class OpenSegments:
         self._segment_bytes, self.codec = segment_bytes, codec
         #: The number of the next segment.
         self.next_number = 1
-        #: By slice.
-        self._appenders: dict[str, Appender] = {}
-        #: Those with an open file, in the order of use.
-        self._open: OrderedDict[Appender, None] = OrderedDict()
+        #: By the start of the slice.
+        self._appenders: dict[int, Appender] = {}
         #: Those to which the current change writes, by number.
         self._changed: dict[int, Appender] = {}
         #: Segments that may not be on the disk yet.
@@ -38,10 +33,10 @@ class OpenSegments:
 
     def of(self, label: str, start: int) -> Appender:
         """The segment for the next record of a slice."""
-        appender = self._appenders.get(label) or self._last(label)
+        appender = self._appenders.get(start) or self._last(start)
         if appender is None or appender.segment.size >= self._segment_bytes:
             appender = self._new(label, start)
-        self._appenders[label] = self._changed[appender.segment.number] = appender
+        self._appenders[start] = self._changed[appender.segment.number] = appender
         return appender
 
     def write(self) -> None:
@@ -50,10 +45,6 @@ class OpenSegments:
             appender.write()
             self.unflushed.add(appender.path)
             self._index.put_segment(appender.segment)
-            self._open[appender] = None
-            self._open.move_to_end(appender)
-            while len(self._open) > _MAX_OPEN:
-                self._open.popitem(last=False)[0].close()
 
     def done(self) -> None:
         """Ends a change that was committed."""
@@ -61,7 +52,7 @@ class OpenSegments:
 
     def take_back(self) -> None:
         """After a failure, cuts off records that the index does not know, and removes segments that it does not know."""
-        self.close()
+        self._appenders.clear()
         for number, appender in self._changed.items():
             known = self._index.segment(number)
             if known is None:
@@ -69,13 +60,6 @@ class OpenSegments:
             else:
                 os.truncate(appender.path, known.size)
         self._changed.clear()
-
-    def close(self) -> None:
-        """Closes all files."""
-        for appender in self._open:
-            appender.close()
-        self._open.clear()
-        self._appenders.clear()
 
     def flush(self) -> None:
         """Waits until all is on the disk."""
@@ -87,38 +71,37 @@ class OpenSegments:
 
     def remove(self, paths: list[Path]) -> None:
         """Removes segments."""
-        self.close()
+        self._appenders.clear()
         for path in paths:
             self.unflushed.discard(path)
             path.unlink(missing_ok=True)
 
-    def _last(self, label: str) -> Appender | None:
+    def _last(self, start: int) -> Appender | None:
         """The slice's last segment; None where there is none, or it can't get records of this codec."""
-        known = self._index.last_segment(label)
-        if known is None:
+        known = self._index.last_segment(start)
+        if known is None or not known.name.endswith(SUFFIXES[self.codec]):
             return None
-        path = segments.path_of(self._root, label, known.number)
-        identity = segments.segment_of(path)
-        if identity is None or not path.name.endswith(SUFFIXES[self.codec]):
+        path = self._root / known.name
+        identity = segments.first_of(path).segment
+        if identity is None:
             return None
         os.truncate(path, known.size)  # what is behind was never acknowledged
         return Appender(path, known, identity)
 
     def _new(self, label: str, start: int) -> Appender:
-        segment = Segment(self.next_number, label, start)
-        name = segments.name_of(label, segment.number, SUFFIXES[self.codec])
-        identity = record.new_id()
+        number, identity = self.next_number, record.new_id()
+        name = segments.name_of(label, number, SUFFIXES[self.codec])
         details = {"parameters": self._config.stored, "slice": label, "start": start}
-        appender = Appender(self._root / name, segment, identity)
+        appender = Appender(self._root / name, Segment(number, name, start), identity)
         # First, because an interrupt may come anywhere.
         self.next_number += 1
-        self._changed[segment.number] = appender
+        self._changed[number] = appender
         try:
             appender.path.open("xb").close()
         except FileExistsError:  # another program's
-            del self._changed[segment.number]
+            del self._changed[number]
             raise
-        self._index.put_segment(segment)  # the pages of this change are found already
+        self._index.put_segment(appender.segment)  # the pages of this change are found already
         appender.append(record.of_segment(name, json.dumps(details), identity, self.codec), None)
         return appender
 
@@ -131,8 +114,6 @@ class Appender:
         #: With the records that are not written yet.
         self.segment = known
         self._waiting: list[bytes] = []
-        self._written = known.size
-        self._fd = -1
 
     def append(self, data: bytes, sequence: int | None) -> int:
         """Adds a record to those that ``write`` writes, and returns its offset. The first one has no sequence number."""
@@ -146,18 +127,14 @@ class Appender:
 
     def write(self) -> None:
         """Writes the added records at the end. Raises OSError; then some may be written."""
-        if self._fd < 0:
-            self._fd = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
         view = memoryview(b"".join(self._waiting))
         self._waiting.clear()
-        while view:
-            written = os.pwrite(self._fd, view, self._written)
-            self._written += written
-            view = view[written:]
-
-    def close(self) -> None:
-        """Closes the file."""
-        if self._fd >= 0:
-            with suppress(OSError):
-                os.close(self._fd)
-            self._fd = -1
+        offset = self.segment.size - len(view)
+        fd = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            while view:
+                written = os.pwrite(fd, view, offset)
+                offset += written
+                view = view[written:]
+        finally:
+            os.close(fd)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-import shutil
 import sqlite3
 import threading
 import weakref
@@ -22,8 +21,6 @@ from urllib.parse import quote
 from tbloom.errors import TBloomError
 
 _NAME = re.compile(r"index-([1-9][0-9]*)\.sqlite(\.new|\.rows)?(-wal|-shm|-journal)?")
-#: Earlier versions of tbloom had a folder with an LMDB environment.
-_EARLIER = "index-*/data.mdb"
 #: Seconds to wait for a lock: another program may have the database open.
 _TIMEOUT = 60
 #: Bytes of a page of the database: a put writes a page or two, and with 4 KB, SQLite's own, three times as many bytes.
@@ -54,9 +51,9 @@ class Database:
         remove_stale(
             self.root
         )  # SQLite would take a log of an earlier database with this name for its own
-        known = [newest_of(self.root), *earlier_of(self.root)]
-        numbers = (int(path.stem.partition("-")[2]) for path in known if path)
-        self._new = self.root / f"index-{max(numbers, default=0) + 1}.sqlite.new"
+        newest = newest_of(self.root)
+        number = int(newest.stem.partition("-")[2]) if newest else 0
+        self._new = self.root / f"index-{number + 1}.sqlite.new"
         self._new.write_bytes(b"")
         with self.transaction():
             for statement in schema.split(";"):
@@ -78,7 +75,7 @@ class Database:
         with self._lock:
             try:
                 return self._current().execute(statement, values).fetchall()
-            except sqlite3.Error as error:
+            except sqlite3.Error as error:  # without ``errors``, which takes longer
                 raise _raised(self.root, error) from error
 
     @contextmanager
@@ -220,15 +217,13 @@ def errors(root: Path) -> Iterator[None]:
 
 def _raised(root: Path, error: sqlite3.Error) -> Exception:
     """SQLite's error as the system's, or as TBloomError."""
-    text = str(error)
-    path = newest_of(root) or root
+    text, path = str(error), newest_of(root) or root
     # (Before Python 3.11 an error has no code.)
-    if text == "database or disk is full":
-        return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-    if text == "disk I/O error":
-        return OSError(errno.EIO, os.strerror(errno.EIO), str(path))
-    if not os.access(path, os.R_OK):
-        return PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+    number = {"database or disk is full": errno.ENOSPC, "disk I/O error": errno.EIO}.get(text)
+    if number is None and not os.access(path, os.R_OK):
+        number = errno.EACCES
+    if number is not None:
+        return OSError(number, os.strerror(number), str(path))
     if text == "database is locked":
         return TBloomError(f"another program has locked {str(path)!r} for {_TIMEOUT} seconds")
     return damaged(root, text)
@@ -249,11 +244,6 @@ def newest_of(root: Path) -> Path | None:
     return root / f"index-{max(numbers)}.sqlite" if numbers else None
 
 
-def earlier_of(root: Path) -> list[Path]:
-    """The indexes of earlier versions, which are folders."""
-    return [path.parent for path in root.glob(_EARLIER) if path.parent.name[6:].isdigit()]
-
-
 def remove_stale(root: Path) -> None:
     """Removes all indexes but the newest."""
     newest = newest_of(root)
@@ -261,8 +251,6 @@ def remove_stale(root: Path) -> None:
         match = _NAME.fullmatch(path.name)
         if match and (newest is None or match[2] or f"index-{match[1]}.sqlite" != newest.name):
             path.unlink(missing_ok=True)
-    for folder in earlier_of(root) if newest else ():
-        shutil.rmtree(folder)
 
 
 def is_index(path: Path) -> bool:

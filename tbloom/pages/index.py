@@ -9,18 +9,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tbloom.pages.database import Database, damaged
+from tbloom.pages.segments import Segment, is_name
 
 _SCHEMA = """
 CREATE TABLE meta (parameters TEXT NOT NULL, flushes INTEGER NOT NULL);
 CREATE TABLE segments (
-    number INTEGER PRIMARY KEY, label TEXT NOT NULL, start INTEGER NOT NULL, size INTEGER NOT NULL,
+    number INTEGER PRIMARY KEY, name TEXT NOT NULL, start INTEGER NOT NULL, size INTEGER NOT NULL,
     records INTEGER NOT NULL, sequence INTEGER NOT NULL, pages INTEGER NOT NULL DEFAULT 0
 );
 CREATE TABLE pages (
@@ -29,14 +29,15 @@ CREATE TABLE pages (
 ) WITHOUT ROWID;
 """
 _FIND = """
-SELECT start, label, segment, offset, length, at FROM pages JOIN segments ON number = segment
+SELECT start, name, segment, offset, length, at FROM pages JOIN segments ON number = segment
 WHERE address = ? AND start >= ?
 """
-_SEGMENTS = "SELECT number, label, start, size, records, sequence, pages FROM segments"
+_SEGMENTS = "SELECT number, name, start, size, records, sequence, pages FROM segments"
 _PUT_SEGMENT = """
-INSERT INTO segments (number, label, start, size, records, sequence) VALUES (?, ?, ?, ?, ?, ?)
+INSERT INTO segments (number, name, start, size, records, sequence) VALUES (?, ?, ?, ?, ?, ?)
 ON CONFLICT (number) DO UPDATE SET size = excluded.size, records = excluded.records, sequence = excluded.sequence
 """
+_COUNT = "UPDATE segments SET pages = pages + ? WHERE number = ?"
 _FORGET = """
 DELETE FROM pages WHERE address >= ? AND address < ? AND segment IN (SELECT number FROM segments WHERE start < ?)
 """
@@ -51,9 +52,9 @@ _MAX = 1 << 62
 class Place(NamedTuple):
     """Where a page is. Places sort as they are read fastest."""
 
-    #: The start of its slice (ms), and its label.
+    #: The start of its slice (ms), and the name of its file.
     start: int
-    label: str
+    name: str
     segment: int
     offset: int
     length: int
@@ -61,31 +62,8 @@ class Place(NamedTuple):
     at: int
 
 
-class Segment(NamedTuple):
-    """A segment."""
-
-    number: int
-    #: The label of its slice, and its start (ms).
-    label: str
-    start: int
-    #: Bytes of its file that the index knows.
-    size: int = 0
-    #: Its records: pages, replaced or deleted ones included, and deletions.
-    records: int = 0
-    #: The sequence number of the last one; those of all later puts and deletions are higher.
-    sequence: int = 0
-    #: Its current pages. (``put_segment`` leaves them alone.)
-    pages: int = 0
-
-
 class Index(Database):
     """The index of a store."""
-
-    def __init__(self, root: Path, *, writes: bool = False) -> None:
-        """The newest one; it is opened when it is used."""
-        super().__init__(root, writes=writes)
-        #: Pages that the current change adds to each segment.
-        self._counts: Counter[int] = Counter()
 
     @classmethod
     def begin(cls, root: Path, parameters: str) -> Index:
@@ -108,7 +86,7 @@ class Index(Database):
         """The place of the page with this address, if its slice begins at ``since`` (ms) or later."""
         for row in self.rows(_FIND, fingerprint, since):
             place = Place._make(row)
-            self._check(place, place[2:5])
+            self._check(place, place.segment, place[2:5])
             return place
         return None
 
@@ -120,34 +98,25 @@ class Index(Database):
         """The segment with this number."""
         return next(iter(self._segments("WHERE number = ?", number)), None)
 
-    def last_segment(self, label: str) -> Segment | None:
-        """The last segment of a slice."""
-        found = self._segments("WHERE label = ? ORDER BY number DESC LIMIT 1", label)
+    def last_segment(self, start: int) -> Segment | None:
+        """The last segment of the slice that begins then (ms)."""
+        found = self._segments("WHERE start = ? ORDER BY number DESC LIMIT 1", start)
         return next(iter(found), None)
 
-    @contextmanager
-    def changing(self) -> Iterator[None]:
-        """Changes of pages and segments, as in ``transaction``."""
-        with self.transaction():
-            self._counts.clear()
-            yield
-            for number, pages in self._counts.items():
-                self.rows("UPDATE segments SET pages = pages + ? WHERE number = ?", pages, number)
-
     def put(self, fingerprint: bytes, place: Place, had: Place | None) -> None:
-        """Adds a page within a change; ``had`` is the place that it has now."""
+        """Adds a page; ``had`` is the place that it has now."""
         self.rows("INSERT OR REPLACE INTO pages VALUES (?, ?, ?, ?, ?)", fingerprint, *place[2:])
-        self._counts[place.segment] += 1
+        self.rows(_COUNT, 1, place.segment)
         if had is not None:
-            self._counts[had.segment] -= 1
+            self.rows(_COUNT, -1, had.segment)
 
     def remove(self, fingerprint: bytes, had: Place) -> None:
-        """Removes a page, which has this place, within a change."""
+        """Removes a page, which has this place."""
         self.rows("DELETE FROM pages WHERE address = ?", fingerprint)
-        self._counts[had.segment] -= 1
+        self.rows(_COUNT, -1, had.segment)
 
     def put_segment(self, segment: Segment) -> None:
-        """Stores a segment that is new or has changed, within a change."""
+        """Stores a segment that is new or has changed."""
         self.rows(_PUT_SEGMENT, *segment[:-1])
 
     def forget(self, since: int) -> None:
@@ -161,25 +130,20 @@ class Index(Database):
     def snapshot(self) -> Iterator[Index]:
         """The index as it is now, until the end of the block, whatever is changed meanwhile."""
         with closing(Index(self.root)) as index:
-            index.freeze()
+            index.rows("BEGIN")
+            index.segments()  # the first look begins it
             yield index
-
-    def freeze(self) -> None:
-        """Keeps the state that it has now until it is closed."""
-        self.rows("BEGIN")
-        self.segments()  # the first look begins it
 
     def _segments(self, condition: str, *values: object) -> list[Segment]:
         rows = self.rows(f"{_SEGMENTS} {condition}", *values)
         found = [Segment._make(row) for row in rows]
         for segment in found:
-            self._check(segment, (segment.number, *segment[3:]))
+            self._check(segment, segment.number, (segment.number, *segment[3:]))
         return found
 
-    def _check(self, found: Place | Segment, counts: tuple[Any, ...]) -> None:
-        """Raises TBloomError where tbloom did not write this: a label is part of file names."""
-        numbers, label = (found.start, *counts), found.label
-        is_known = all(type(number) is int and abs(number) < _MAX for number in numbers)
-        is_label = isinstance(label, str) and label.isalnum() and label.isascii()
-        if not is_known or not is_label or min(counts) < 0:
+    def _check(self, found: Place | Segment, number: int, counts: tuple[object, ...]) -> None:
+        """Raises TBloomError where tbloom did not write this: a name leads to a file."""
+        is_known = all(type(count) is int and 0 <= count < _MAX for count in counts)
+        is_start = type(found.start) is int and abs(found.start) < _MAX
+        if not is_known or not is_start or not is_name(found.name, number):
             raise damaged(self.root, f"a row is {tuple(found)}")

@@ -1,16 +1,20 @@
-"""What ``stats()`` and ``verify()`` return."""
+"""``stats()`` and ``verify()``: counts, and problems of records, digests and index."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 
+from tbloom.pages import members, record, segments
 from tbloom.pages.calendar import Calendar
-from tbloom.pages.index import Index, Segment
+from tbloom.pages.index import Index
+from tbloom.pages.segments import Gap, Progress, Segment, label_of
 from tbloom.window import Slice, Window, from_ms
 
 
@@ -79,45 +83,87 @@ class PagesInfo:
 
 def stats(root: Path, index: Index, calendar: Calendar) -> PagesInfo:
     """The numbers of a store."""
-    window, slices = calendar.config.window, []
-    by_slice = [[*group] for _, group in groupby(index.segments(calendar.since()), _slice_of)]
-    periods = _periods(window, [group[0].start for group in by_slice])
-    for group, period in zip(by_slice, periods, strict=True):
+    window = calendar.config.window
+    slice_at = cache(window.slice_at) if window else None  # the same ones follow upon many
+    slices = []
+    for start, group in groupby(index.segments(calendar.since()), attrgetter("start")):
+        several = [*group]
         slices.append(
             PagesSlice(
-                group[0].label,
-                *period,
-                pages=sum(segment.pages for segment in group),
-                records=sum(segment.records for segment in group),
-                segments=len(group),
-                bytes=sum(segment.size for segment in group),
+                label_of(several[0].name),
+                *_period(window, slice_at, start),
+                pages=sum(segment.pages for segment in several),
+                records=sum(segment.records for segment in several),
+                segments=len(several),
+                bytes=sum(segment.size for segment in several),
             )
         )
     granularity, tz = (window.granularity, window.tz) if window else (None, None)
     return PagesInfo(str(root), granularity, tz, tuple(slices), index.bytes)
 
 
-def _slice_of(segment: Segment) -> tuple[int, str]:
-    return segment.start, segment.label
+def _period(
+    window: Window | None, slice_at: Callable[[int], Slice] | None, start: int
+) -> tuple[datetime | None, datetime | None, datetime | None]:
+    """The start, the end and the expiry of the slice that begins then (ms)."""
+    if window is None or slice_at is None:
+        return None, None, None
+    slice = last = slice_at(start)
+    for _ in range(window.slices - 1):
+        last = slice_at(last.end)
+    return (
+        from_ms(slice.start, window.zone),
+        from_ms(slice.end, window.zone),
+        from_ms(last.end, window.zone),
+    )
 
 
-def _periods(
-    window: Window | None, starts: list[int]
-) -> Iterator[tuple[datetime | None, datetime | None, datetime | None]]:
-    """The start, the end and the expiry of each slice, whose starts come oldest first."""
-    if window is None:
-        yield from [(None, None, None)] * len(starts)
-        return
-    #: A slice, and those that follow until it leaves; most of them serve the next slice too.
-    periods: deque[Slice] = deque()
-    for start in starts:
-        while periods and periods[0].start < start:
-            periods.popleft()
-        if not periods:
-            periods.append(window.slice_at(start))
-        while len(periods) < window.slices:
-            periods.append(window.slice_at(periods[-1].end))
-        begin, end, expires = (
-            from_ms(ms, window.zone) for ms in (periods[0].start, periods[0].end, periods[-1].end)
-        )
-        yield begin, end, expires
+def verify(
+    root: Path, index: Index, calendar: Calendar, progress: Progress | None = None
+) -> PagesReport:
+    """The numbers of pages and records, and the problems."""
+    with index.snapshot() as snapshot:
+        known = snapshot.segments(calendar.since())
+        #: By slice: problems, records that were read, and pages that are where the index says.
+        problems: dict[int, list[str]] = {segment.start: [] for segment in known}
+        read: Counter[int] = Counter()
+        found: Counter[int] = Counter()
+        parts = [(segment, 0, segment.size) for segment in known]
+        for segment, one in segments.walk(root, parts, progress):
+            path, start = f"{root}/{segment.name}", segment.start
+            if isinstance(one, Gap):
+                problems[start].append(f"{path}: {one.why}")
+                continue
+            try:
+                record.check(segments.read(path, one.offset, one.length))
+            except (members.Damaged, FileNotFoundError) as error:
+                why = f"the record at {one.offset} is damaged: {error}"
+                problems[start].append(f"{path}: {why}")
+            read[start] += one.head.kind != "warcinfo"
+            if one.head.kind == "response":
+                place = snapshot.find(one.head.fingerprint)
+                here = segment.number, one.offset, one.length, one.head.at
+                found[start] += place is not None and place[2:] == here
+    has = _pages(known)
+    for start in [start for start in has if start < calendar.since()]:
+        del (
+            has[start],
+            problems[start],
+            read[start],
+        )  # it has left since then, perhaps with its files
+    for start, pages in has.items():
+        if pages != found[start]:
+            label = next(label_of(one.name) for one in known if one.start == start)
+            problems[start].append(
+                f"slice {label}: the index has {pages} pages, and {found[start]} of them are where it says"
+            )
+    every = tuple(problem for several in problems.values() for problem in several)
+    return PagesReport(sum(has.values()), sum(read.values()), every)
+
+
+def _pages(known: list[Segment]) -> Counter[int]:
+    """The pages of each slice."""
+    pages: Counter[int] = Counter()
+    for segment in known:
+        pages[segment.start] += segment.pages
+    return pages

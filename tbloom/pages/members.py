@@ -85,11 +85,11 @@ def check_codec(codec: str) -> None:
         raise ConfigError("codec", codec, " or ".join(SUFFIXES))
 
 
-def member(codec: str, parts: Sequence[bytes]) -> bytes:
-    """The parts of a content, compressed. A part that is wanted alone (see ``start_of``) comes first."""
+def member(codec: str, start: bytes, *rest: bytes) -> bytes:
+    """A content, compressed. Its start may be wanted alone (see ``start_of``)."""
     if codec == "zstd":
-        return _frames(parts)
-    content = b"".join(parts)
+        return _frames([start, b"".join(rest)] if rest else [start])
+    content = b"".join((start, *rest))
     blocks: list[bytes | memoryview]
     if codec == "gzip":
         blocks = [isal_zlib.compress(content, LEVEL, -15)]

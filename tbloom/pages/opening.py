@@ -10,7 +10,7 @@ from pathlib import Path
 from tbloom.errors import ConfigError, TBloomError
 from tbloom.pages import recovery, segments
 from tbloom.pages.config import PagesConfig, agreed
-from tbloom.pages.database import earlier_of, is_index, newest_of, remove_stale
+from tbloom.pages.database import is_index, newest_of, remove_stale
 from tbloom.pages.index import Index
 from tbloom.pages.lock import WriterLock, is_held, is_suspect
 
@@ -40,21 +40,24 @@ def is_store(root: Path) -> bool:
 
 def to_read(root: Path, wanted: PagesConfig | None) -> tuple[Index, PagesConfig]:
     """The index of a store that exists."""
-    _refuse_earlier(root)
     if is_store(root) and is_suspect(root) and not is_held(root):
         raise TBloomError(
             f"the machine was started anew since {str(root)!r} was written and not closed: its index can't be trusted; "
             "open it once to write, or run 'tbloom pages rebuild'"
         )
     if newest_of(root) is None:
-        raise ConfigError("path", str(root), "a folder with a page store")
+        if not root.is_dir() or recovery.parameters_in_segments(root) is None:
+            raise ConfigError("path", str(root), "a folder with a page store")
+        raise TBloomError(
+            f"{str(root)!r} has no index, or that of an earlier version of tbloom; make it anew from the WARC files with "
+            "'tbloom pages rebuild'"
+        )
     return _open(Index(root), wanted)
 
 
 def to_write(root: Path, wanted: PagesConfig | None) -> tuple[Index, PagesConfig, WriterLock]:
     """The index of a store, and its lock; begins a store where there is none."""
     root.mkdir(parents=True, exist_ok=True)
-    _refuse_earlier(root)
     is_new = newest_of(root) is None and recovery.parameters_in_segments(root) is None
     if is_new and _is_foreign(root):
         raise ConfigError("path", str(root), "a new or empty folder, or a page store")
@@ -68,7 +71,8 @@ def to_write(root: Path, wanted: PagesConfig | None) -> tuple[Index, PagesConfig
                     index.publish()
             else:
                 config = agreed(str(root), stored, wanted)
-                logger.warning("the index of %s is made anew: %s", root, _why(lock))
+                why = "it has none that can be trusted, or that this version of tbloom reads"
+                logger.warning("the index of %s is made anew: %s", root, why)
                 recovery.rebuild(root, config)
         return *_open(Index(root, writes=True), wanted), lock
     except BaseException:
@@ -76,19 +80,16 @@ def to_write(root: Path, wanted: PagesConfig | None) -> tuple[Index, PagesConfig
         raise
 
 
-def rebuild(root: Path, progress: recovery.Progress | None) -> None:
+def rebuild(root: Path, progress: segments.Progress | None) -> None:
     """Makes the store's index anew from its segments."""
     if not root.is_dir() or (stored := _parameters_of(root)) is None:
         raise ConfigError("path", str(root), "a folder with segments of a page store")
-    lock, is_clean = WriterLock(root), False
+    lock = WriterLock(root)
     try:
         recovery.rebuild(root, agreed(str(root), stored, None), progress)
-        for path in segments.stored(root).values():
-            segments.flush(path)
-        segments.flush(root)
-        is_clean = True
+        lock.mark()  # the next writer waits until all is on the disk
     finally:
-        lock.release(is_clean=is_clean)
+        lock.release(is_clean=False)
 
 
 def _parameters_of(root: Path) -> str | None:
@@ -102,18 +103,11 @@ def _parameters_of(root: Path) -> str | None:
 
 def _open(index: Index, wanted: PagesConfig | None) -> tuple[Index, PagesConfig]:
     try:
+        index.segment(0)  # that of an earlier version has other columns
         return index, agreed(str(index.root), index.parameters, wanted)
     except BaseException:
         index.close()
         raise
-
-
-def _refuse_earlier(root: Path) -> None:
-    if newest_of(root) is None and earlier_of(root):
-        raise TBloomError(
-            f"the index of {str(root)!r} was written by an earlier version of tbloom (in LMDB); make it anew from the WARC "
-            "files with 'tbloom pages rebuild'"
-        )
 
 
 def _is_foreign(root: Path) -> bool:
@@ -122,11 +116,3 @@ def _is_foreign(root: Path) -> bool:
     if "lock" in names:
         names -= {"lock", *(path.name for path in segments.stored(root).values())}
     return bool(names)
-
-
-def _why(lock: WriterLock) -> str:
-    return (
-        "the machine was started anew since it was written and not closed"
-        if lock.is_suspect
-        else "it has none"
-    )

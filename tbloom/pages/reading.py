@@ -13,9 +13,9 @@ from tbloom.errors import TBloomError
 from tbloom.items import Item, encode
 from tbloom.pages import members, record, segments
 from tbloom.pages.calendar import Calendar
-from tbloom.pages.index import Index, Place, Segment
+from tbloom.pages.index import Index, Place
 from tbloom.pages.page import Page, fingerprint_of, micros
-from tbloom.pages.segments import Found, Gap
+from tbloom.pages.segments import Found, Segment
 
 logger = logging.getLogger(__name__)
 
@@ -41,11 +41,11 @@ def _read(
     since, missing = calendar.since(), []
     looked = ((index.find(fingerprint, since), fingerprint) for fingerprint in fingerprints)
     places = sorted((place, fingerprint) for place, fingerprint in looked if place is not None)
-    for (label, number), group in groupby(places, lambda one: one[0][1:3]):
+    for name, group in groupby(places, lambda pair: pair[0].name):
         several = [*group]
         extents = [(place.offset, place.length) for place, _ in several]
         try:
-            records = segments.read_all(root, label, number, extents)
+            records = segments.read_all(f"{root}/{name}", extents)
             for (place, fingerprint), data in zip(several, records, strict=True):
                 found[fingerprint] = _page(root, place, fingerprint, data)
         except FileNotFoundError:
@@ -64,16 +64,15 @@ def _page(root: Path, place: Place, fingerprint: bytes, data: bytes) -> Page:
 
 
 def _damaged(root: Path, place: Place, why: str) -> TBloomError:
-    path = segments.path_of(root, place.label, place.segment)
     return TBloomError(
-        f"{str(path)!r} is damaged at {place.offset}, or the index is not that of this file: {why}; "
+        f"{str(root / place.name)!r} is damaged at {place.offset}, or the index is not that of this file: {why}; "
         "'tbloom pages verify' tells more, 'tbloom pages rebuild' makes the index anew"
     )
 
 
 def addresses(root: Path, index: Index, calendar: Calendar) -> Iterator[Item]:
     """The pages' addresses, slice by slice, in the order of the files; bodies are not read."""
-    return (found.head.address for _, _, found in _current(root, index, calendar))
+    return (found.head.address for _, found in _current(root, index, calendar))
 
 
 def pages(
@@ -81,40 +80,32 @@ def pages(
 ) -> Iterator[Page]:
     """The pages fetched within a time, slice by slice, in the order of the files."""
     begin, end = micros(since) if since else -math.inf, micros(until) if until else math.inf
-    for segment, path, found in _current(root, index, calendar):
+    for segment, found in _current(root, index, calendar):
         if not begin <= found.head.at < end:
             continue
         try:
-            page = record.page_of(segments.read(path, found.offset, found.length))
+            data = segments.read(f"{root}/{segment.name}", found.offset, found.length)
+            page = record.page_of(data)
         except (members.Damaged, FileNotFoundError):
-            if _is_kept(index, calendar, segment):
-                logger.warning("%s: the record at %d is damaged, or missing", path, found.offset)
+            why = f"the record at {found.offset} is damaged, or missing"
+            _warn(root, index, calendar, segment, why)
         else:
             yield page
 
 
-def _is_kept(index: Index, calendar: Calendar, segment: Segment) -> bool:
-    """False: its slice has left by now."""
-    return segment.start >= calendar.since() and index.segment(segment.number) is not None
+def _current(root: Path, index: Index, calendar: Calendar) -> Iterator[tuple[Segment, Found]]:
+    """The records of the current pages, with their segments."""
+    parts = [(segment, 0, segment.size) for segment in index.segments(calendar.since())]
+    for segment, one in segments.walk(root, parts):
+        if not isinstance(one, Found):
+            _warn(root, index, calendar, segment, one.why)
+        elif one.head.kind == "response":
+            place = index.find(one.head.fingerprint, calendar.since())
+            if place is not None and (place.segment, place.offset) == (segment.number, one.offset):
+                yield segment, one
 
 
-def _current(root: Path, index: Index, calendar: Calendar) -> Iterator[tuple[Segment, Path, Found]]:
-    """The records of the current pages, with their segments and files."""
-    for segment in index.segments(calendar.since()):
-        path = segments.path_of(root, segment.label, segment.number)
-        try:
-            for found in segments.records(path, 0, segment.size):
-                if isinstance(found, Gap):
-                    logger.warning("%s: at %d, %d bytes are no record", path, *found)
-                elif _is_current(index, calendar, segment.number, found):
-                    yield segment, path, found
-        except FileNotFoundError:
-            if _is_kept(index, calendar, segment):
-                logger.warning("%s: is missing", path)
-
-
-def _is_current(index: Index, calendar: Calendar, number: int, found: Found) -> bool:
-    if found.head.kind != "response":
-        return False
-    place = index.find(found.head.fingerprint, calendar.since())
-    return place is not None and (place.segment, place.offset) == (number, found.offset)
+def _warn(root: Path, index: Index, calendar: Calendar, segment: Segment, why: str) -> None:
+    """Logs what can't be read, unless its slice has left by now."""
+    if segment.start >= calendar.since() and index.segment(segment.number) is not None:
+        logger.warning("%s: %s", root / segment.name, why)

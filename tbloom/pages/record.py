@@ -7,8 +7,10 @@ warcio takes more time for a record than its compression.
 from __future__ import annotations
 
 import hashlib
+import json
 from base64 import b32encode, b64encode
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import datetime, timezone
 from functools import lru_cache
 from http import HTTPStatus
@@ -35,6 +37,8 @@ from tbloom.version import __version__
 MAX_HEAD = MAX_HEAD_BYTES + (1 << 16)
 MAX_BLOCK = MAX_BYTES + 8 * MAX_HEAD
 _SEGMENT = "WARC-Warcinfo-ID"
+#: A field of a segment's warcinfo, in JSON.
+_DETAILS = "tbloom"
 SEQUENCE, KEY, _DELETED = "X-Tbloom-Sequence", "X-Tbloom-Key", "X-Tbloom-Deleted"
 _MAX_SEQUENCE, _FINGERPRINT_BYTES = 1 << 62, 16
 #: Prefix of headers that are not true of the stored body: a reader would believe them.
@@ -64,6 +68,17 @@ class Head(NamedTuple):
     at: int
 
 
+class First(NamedTuple):
+    """What the first record of a segment says; None where it is damaged, or not tbloom's."""
+
+    #: The ID of the segment.
+    segment: str | None = None
+    #: The store's parameters.
+    parameters: str | None = None
+    #: The start of its slice (ms).
+    start: int | None = None
+
+
 def new_id() -> str:
     """The ID of a new record; a segment has that of its first one."""
     return f"<urn:uuid:{uuid4()}>"
@@ -89,7 +104,7 @@ def of_page(page: Page, sequence: int | None, segment: str, codec: str) -> bytes
     ]
     if codec == "gzip" and _is_compressed(page):
         codec = "identity"
-    return member(codec, [_lines(_WARC, fields).encode() + http, body + _END])
+    return member(codec, _lines(_WARC, fields).encode() + http, body, _END)
 
 
 def of_deletion(fingerprint: bytes, sequence: int, segment: str, codec: str) -> bytes:
@@ -106,7 +121,7 @@ def of_deletion(fingerprint: bytes, sequence: int, segment: str, codec: str) -> 
 
 def of_segment(filename: str, details: str, segment: str, codec: str) -> bytes:
     """The first record of a segment."""
-    return _of_info(segment, (("WARC-Filename", filename),), {"tbloom": details}, codec)
+    return _of_info(segment, (("WARC-Filename", filename),), {_DETAILS: details}, codec)
 
 
 def of_export(identity: str, codec: str) -> bytes:
@@ -126,7 +141,7 @@ def _of_values(fields: list[tuple[str, str]], values: dict[str, str], codec: str
         ("Content-Type", "application/warc-fields"),
         ("Content-Length", f"{len(block)}"),
     ]
-    return member(codec, [_lines(_WARC, fields).encode() + block + _END])
+    return member(codec, _lines(_WARC, fields).encode() + block + _END)
 
 
 def _fields(kind: str, identity: str, at: datetime) -> Pairs:
@@ -185,13 +200,19 @@ def block_of(record: bytes) -> bytes:
     return content_of(record, MAX_BLOCK)
 
 
-def details_of(record: bytes) -> str:
-    """The ``details`` given to ``of_segment``. Raises Damaged."""
-    for line in content_of(record, MAX_HEAD).decode("utf-8", "replace").splitlines():
-        name, _, value = line.partition(": ")
-        if name == "tbloom":
-            return value
-    raise Damaged("no segment of tbloom")
+def first_of(record: bytes) -> First:
+    """What the first record of a segment says, as far as it can be read."""
+    first = First()
+    with suppress(Damaged, ValueError, AttributeError):  # AttributeError: its details are no object
+        first = First(head_of(record).segment)
+        for line in content_of(record, MAX_HEAD).decode("utf-8", "replace").splitlines():
+            name, _, value = line.partition(": ")
+            if name == _DETAILS:
+                known = json.loads(value)
+                parameters, start = known.get("parameters"), known.get("start")
+                if isinstance(parameters, str) and isinstance(start, int):
+                    return First(first.segment, parameters, start)
+    return first
 
 
 def page_of(record: bytes) -> Page:

@@ -2,40 +2,38 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator
+import sqlite3
+from collections.abc import Iterable, Iterator
 from contextlib import closing
-from itertools import islice, takewhile
+from itertools import groupby, takewhile
 from operator import attrgetter
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tbloom.errors import TBloomError
-from tbloom.pages import members, record, segments
+from tbloom.pages import members, segments
 from tbloom.pages.calendar import Calendar
 from tbloom.pages.config import PagesConfig
-from tbloom.pages.database import remove_stale
-from tbloom.pages.index import Index, Place, Segment
-from tbloom.pages.rows import Row, Rows
-from tbloom.pages.segments import Found, Gap
+from tbloom.pages.database import errors, remove_stale
+from tbloom.pages.index import Index, Place
+from tbloom.pages.segments import Found, Gap, Progress, Segment
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 logger = logging.getLogger(__name__)
 
-#: Called with the bytes that are done, and their total.
-Progress = Callable[[int, int], object]
-#: Records that are sorted at once, and addresses per change of an index that is made anew.
+#: Records that are sorted at once.
 _BATCH = 20_000
-#: The part of a rebuild's time that reading takes.
-_SCANNING = 0.9
 
 
 class Moved(NamedTuple):
     """A page that was put again, in an earlier slice."""
 
-    #: The later slice, where it was before.
-    label: str
+    #: The start of the later slice, where it was before (ms).
+    start: int
     fingerprint: bytes
     #: Sequence number of the put; the deletion's is one lower.
     sequence: int
@@ -43,11 +41,8 @@ class Moved(NamedTuple):
 
 def parameters_in_segments(root: Path) -> str | None:
     """The parameters in the newest segment that has them; None where none has."""
-    for path in reversed(segments.stored(root).values()):
-        details = _details(path)
-        if isinstance(details.get("parameters"), str):
-            return str(details["parameters"])
-    return None
+    firsts = map(segments.first_of, reversed(segments.stored(root).values()))
+    return next((first.parameters for first in firsts if first.parameters is not None), None)
 
 
 def rebuild(root: Path, config: PagesConfig, progress: Progress | None = None) -> None:
@@ -57,9 +52,9 @@ def rebuild(root: Path, config: PagesConfig, progress: Progress | None = None) -
             stored = segments.stored(root).items()
             begun = [_begin(config, number, path) for number, path in stored]
             with Rows(root, root / "index-1.sqlite.rows") as rows:
-                learner = _Learner(root, index, rows, filter(None, begun))
-                learner.scan(progress)
-                learner.fill(progress)
+                learner = _Learner(root, index, rows)
+                learner.scan(filter(None, begun), progress)
+                learner.merge(None)
             index.publish()
     finally:
         remove_stale(root)  # or this one, where it was not finished: it may have filled the disk
@@ -75,7 +70,7 @@ def reconcile(root: Path, index: Index, calendar: Calendar) -> list[Moved]:
     files = segments.stored(root)
     grown: list[Segment] = []
     for segment in known.values():
-        path = segments.path_of(root, segment.label, segment.number)
+        path = root / segment.name
         size = path.stat().st_size if files.get(segment.number) == path else 0
         if size < segment.size and segment.start >= calendar.since():
             raise TBloomError(
@@ -87,21 +82,27 @@ def reconcile(root: Path, index: Index, calendar: Calendar) -> list[Moved]:
     for number, path in files.items():
         if number not in known and (begun := _begin(calendar.config, number, path)):
             grown.append(begun)
-    if not grown:
-        return []
-    with Rows(root, None) as rows:
-        learner = _Learner(root, index, rows, grown)
-        learner.scan()
-        return learner.merge()
+    moved: list[Moved] = []
+    if grown:
+        with Rows(root, None) as rows:
+            learner = _Learner(root, index, rows)
+            learner.scan(grown, None)
+            learner.merge(moved)
+    return moved
 
 
 def _begin(config: PagesConfig, number: int, path: Path) -> Segment | None:
     """A segment that the index does not know; None: it has no records of tbloom."""
-    label = segments.label_of(path)
-    start = _start_of(path, label, config)
-    if start is not None:
-        return Segment(number, label, start)
-    if segments.is_torn(path) and not _has_records(path):
+    first = segments.first_of(path)
+    if first.start is not None:
+        return Segment(number, path.name, first.start)
+    found = segments.records(path, 0, path.stat().st_size)
+    kinds = {one.head.kind: one.head.at for one in found if isinstance(one, Found)}
+    if "response" in kinds:  # its first record is damaged; the time of a page tells the slice
+        slice = config.slice_at(kinds["response"] // 1000)
+        if slice.label == segments.label_of(path.name):
+            return Segment(number, path.name, slice.start)
+    if not kinds and segments.is_torn(path):
         logger.warning("%s is removed: its first record is torn", path)
         path.unlink()
     else:
@@ -115,103 +116,77 @@ class _Learner:
     A power cut may have torn it: then an older one that is whole, unless the page was deleted in between.
     """
 
-    def __init__(self, root: Path, index: Index, rows: Rows, known: Iterable[Segment]) -> None:
-        """``known``: what the index knows of the segments that have more."""
+    def __init__(self, root: Path, index: Index, rows: Rows) -> None:
         self._root, self._index, self._rows = root, index, rows
-        self._segments = {segment.number: segment for segment in known}
+        #: The segments that have more than the index knows, by number.
+        self._segments: dict[int, Segment] = {}
 
-    def scan(self, progress: Progress | None = None) -> None:
+    def scan(self, known: Iterable[Segment], progress: Progress | None) -> None:
         """Reads the records that the index does not know, and cuts off torn ones."""
-        ends = {one.number: self._path(one).stat().st_size for one in self._segments.values()}
-        done, total = 0, sum(ends.values())
-        for number, end in ends.items():
-            known = self._segments[number]
-            path, begin = self._path(known), known.size
-            found = segments.records(path, begin, end)
-            while batch := [*islice(found, _BATCH)]:
-                self._add(number, path, batch)
-                last = batch[-1].offset + batch[-1].length
-                if progress is not None:
-                    progress(int((done + last) * _SCANNING), total)
-            done += end
-            size = self._segments[number].size
+        parts = [(one, one.size, (self._root / one.name).stat().st_size) for one in known]
+        self._segments = {one.number: one for one, _, _ in parts}
+        batch: list[Row] = []
+        for segment, one in segments.walk(self._root, parts, progress):
+            if isinstance(one, Gap):
+                logger.warning("%s: %s", self._root / segment.name, one.why)
+                continue
+            self._note(segment.number, one)
+            if one.head.kind != "warcinfo":
+                batch.append(Row.of(segment.number, one))
+            if len(batch) == _BATCH:
+                self._rows.add(batch)
+                batch = []
+        self._rows.add(batch)
+        for segment, _, end in parts:
+            path, size = self._root / segment.name, self._segments[segment.number].size
             # A segment whose first record is damaged gets no more records: nothing to cut.
-            if size < end and segments.segment_of(path) is not None:
+            if size < end and segments.first_of(path).segment is not None:
                 logger.warning("%s: they are cut off", path)
                 os.truncate(path, size)
 
-    def fill(self, progress: Progress | None) -> None:
-        """Fills an empty index, in the order of addresses."""
-        with self._index.changing():
-            self._note()
-        found = self._rows.by_address()
-        while batch := [*islice(found, _BATCH)]:
-            several = [rows for rows in batch if len(rows) > 1]
-            for rows in sorted(several, key=lambda rows: rows[0][2:4]):  # as a disk reads faster
-                rows[:] = [self._newest(rows)]
-            with self._index.changing():
-                for [row] in batch:
-                    if row.is_page:
-                        self._index.put(row.fingerprint, self._place(row), None)
-        if progress is not None:
-            total = sum(segment.size for segment in self._segments.values())
-            progress(total, total)
-
-    def merge(self) -> list[Moved]:
-        """Adds the records to an index with others, all at once; returns the pages that moved to an earlier slice."""
-        moved: list[Moved] = []
-        with self._index.changing():
-            self._note()
+    def merge(self, moved: list[Moved] | None) -> None:
+        """Adds the records, all at once; ``moved`` gets the pages that moved to an earlier slice."""
+        with self._index.transaction():
+            for segment in self._segments.values():
+                self._index.put_segment(segment)
             for rows in self._rows.by_address():
                 fingerprint = rows[0].fingerprint
                 had = self._index.find(fingerprint)
                 if had is not None:
                     self._index.remove(fingerprint, had)
                     rows.append(Row(fingerprint, 0, *had[2:], is_page=True))
-                    self._segments.setdefault(
-                        had.segment, Segment(had.segment, had.label, had.start)
-                    )
-                row = self._newest(rows)
-                if row.is_page:
-                    self._index.put(fingerprint, self._place(row), None)
-                    moved += self._moved(row, rows)
-        return moved
+                newest = self._newest(rows)
+                if newest.is_page:
+                    segment = self._segment(newest)
+                    place = Place(segment.start, segment.name, *newest[2:6])
+                    self._index.put(fingerprint, place, None)
+                    if moved is not None:
+                        moved += self._moved(newest, rows)
 
-    def _add(self, number: int, path: Path, batch: list[Found | Gap]) -> None:
-        known, rows = self._segments[number], []
-        for one in batch:
-            if isinstance(one, Gap):
-                logger.warning("%s: at %d, %d bytes are no record", path, one.offset, one.length)
-                continue
-            known = known._replace(size=one.offset + one.length)
-            if one.head.kind != "warcinfo":
-                rows.append(Row.of(number, one))
-        sequence = max([known.sequence, *(row.sequence for row in rows)])
+    def _note(self, number: int, found: Found) -> None:
+        known = self._segments[number]
         self._segments[number] = known._replace(
-            records=known.records + len(rows), sequence=sequence
+            size=found.offset + found.length,
+            records=known.records + (found.head.kind != "warcinfo"),
+            sequence=max(known.sequence, found.head.sequence),
         )
-        self._rows.add(rows)
 
-    def _place(self, row: Row) -> Place:
-        segment = self._segments[row.segment]
-        return Place(segment.start, segment.label, *row[2:6])
+    def _segment(self, row: Row) -> Segment:
+        """The segment of a row, which the index has by now."""
+        segment = self._segments.get(row.segment) or self._index.segment(row.segment)
+        assert segment is not None  # noqa: S101
+        return segment
 
-    def _moved(self, row: Row, rows: list[Row]) -> Iterator[Moved]:
+    def _moved(self, newest: Row, rows: list[Row]) -> Iterator[Moved]:
         """Later slices that do not know that the page has left them; ``rows`` come newest first."""
-        last: dict[str, Row] = {}
-        for one in rows:
-            if one.sequence < row.sequence:
-                last.setdefault(self._segments[one.segment].label, one)
-        start = self._segments[row.segment].start
-        return (
-            Moved(label, row.fingerprint, row.sequence)
-            for label, one in last.items()
-            if one.is_page and self._segments[one.segment].start > start
-        )
-
-    def _note(self) -> None:
-        for segment in self._segments.values():
-            self._index.put_segment(segment)
+        last: dict[int, Row] = {}
+        for row in rows:
+            if row.sequence < newest.sequence:
+                last.setdefault(self._segment(row).start, row)
+        begin = self._segment(newest).start
+        for start, row in last.items():
+            if row.is_page and start > begin:
+                yield Moved(start, newest.fingerprint, newest.sequence)
 
     def _newest(self, rows: list[Row]) -> Row:
         """The one that counts; ``rows`` come newest first."""
@@ -221,7 +196,7 @@ class _Learner:
         return next(filter(self._is_whole, pages), rows[0])
 
     def _is_whole(self, row: Row) -> bool:
-        path = self._path(self._segments[row.segment])
+        path = self._root / self._segment(row).name
         try:
             members.check(segments.read(path, row.offset, row.length))
         except (members.Damaged, FileNotFoundError) as error:
@@ -229,31 +204,61 @@ class _Learner:
             return False
         return True
 
-    def _path(self, segment: Segment) -> Path:
-        return segments.path_of(self._root, segment.label, segment.number)
+
+class Row(NamedTuple):
+    """A page or a deletion in a segment."""
+
+    fingerprint: bytes
+    sequence: int
+    segment: int
+    offset: int
+    length: int
+    at: int
+    is_page: bool
+
+    @classmethod
+    def of(cls, segment: int, found: Found) -> Row:
+        """The row of a record."""
+        head = found.head
+        is_page = head.kind == "response"
+        place = segment, found.offset, found.length, head.at
+        return cls(head.fingerprint, head.sequence, *place, is_page)
 
 
-def _has_records(path: Path) -> bool:
-    return any(isinstance(one, Found) for one in segments.records(path, 0, path.stat().st_size))
+class Rows:
+    """Any number of rows, in a database of their own."""
 
+    def __init__(self, root: Path, path: Path | None) -> None:
+        """Begins; with a path, on the disk, in a file that has no name any more."""
+        self._root = root
+        with errors(root):
+            name = ":memory:" if path is None else str(path)
+            self._db = sqlite3.connect(name, isolation_level=None, check_same_thread=False)
+            for pragma in ("journal_mode = OFF", "synchronous = OFF", "locking_mode = EXCLUSIVE"):
+                self._db.execute(f"PRAGMA {pragma}")
+            self._db.execute(
+                "CREATE TABLE rows (address BLOB, sequence INTEGER, segment INTEGER, offset INTEGER, length INTEGER, "
+                "at INTEGER, is_page INTEGER, PRIMARY KEY (address, sequence, segment, offset)) WITHOUT ROWID"
+            )
+        if path is not None:
+            path.unlink()
 
-def _start_of(path: Path, label: str, config: PagesConfig) -> int | None:
-    """The start of a segment's slice (ms); None: tbloom did not write the segment."""
-    start = _details(path).get("start")
-    if isinstance(start, int):
-        return start
-    # Its first record is damaged. The time of a page tells the slice.
-    for found in segments.records(path, 0, path.stat().st_size):
-        if isinstance(found, Found) and found.head.kind == "response":
-            slice = config.slice_at(found.head.at // 1000)
-            return slice.start if slice.label == label else None
-    return None
+    def add(self, rows: list[Row]) -> None:
+        """Adds rows."""
+        with errors(self._root):
+            self._db.execute("BEGIN")
+            self._db.executemany("INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?, ?)", sorted(rows))
+            self._db.execute("COMMIT")
 
+    def by_address(self) -> Iterator[list[Row]]:
+        """The rows of each address, newest first, by address."""
+        with errors(self._root):
+            found = self._db.execute("SELECT * FROM rows ORDER BY address, sequence DESC")
+            for _, rows in groupby(map(Row._make, found), attrgetter("fingerprint")):
+                yield [*rows]
 
-def _details(path: Path) -> dict[str, object]:
-    """The details in a segment's first record; empty where it can't be read."""
-    try:
-        found = json.loads(record.details_of(segments.first_record(path)))
-    except (members.Damaged, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._db.close()

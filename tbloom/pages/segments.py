@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +18,10 @@ from typing import NamedTuple
 from tbloom.errors import TBloomError
 from tbloom.pages import members, record
 
+#: Called with the bytes that are done, and their total.
+Progress = Callable[[int, int], object]
+#: Records between two calls of it.
+_STEP = 1_000
 #: Bytes of a record that are read to find its headers. Most need fewer.
 _START = 4096
 _LONG_START = 1 << 20
@@ -24,6 +29,23 @@ _STRIDE = 1 << 20
 #: Numbers of segments have 32 bits, and the last one can't have a successor.
 _MAX_NUMBER = (1 << 32) - 1
 _NAME = re.compile(r"([0-9A-Za-z]+)-(\d{8,10})(\.warc\.(?:gz|zst))", re.ASCII)
+
+
+class Segment(NamedTuple):
+    """What the index knows of a segment."""
+
+    number: int
+    #: The name of its file, and the start of its slice (ms).
+    name: str
+    start: int
+    #: Bytes of its file.
+    size: int = 0
+    #: Its records: pages, replaced or deleted ones included, and deletions.
+    records: int = 0
+    #: The sequence number of the last one; those of all later puts and deletions are higher.
+    sequence: int = 0
+    #: Its current pages. (``Index.put_segment`` leaves them alone.)
+    pages: int = 0
 
 
 class Found(NamedTuple):
@@ -35,10 +57,11 @@ class Found(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """Bytes of a segment that are no record."""
+    """A place of a segment where no record can be read."""
 
     offset: int
     length: int
+    why: str
 
 
 def name_of(label: str, number: int, suffix: str) -> str:
@@ -46,48 +69,43 @@ def name_of(label: str, number: int, suffix: str) -> str:
     return f"{label}-{number:08}{suffix}"
 
 
-def label_of(path: Path) -> str:
-    """The label in the name of a segment's file."""
-    return path.name.partition("-")[0]
+def label_of(name: str) -> str:
+    """The label of the slice in a segment's name."""
+    return name.partition("-")[0]
 
 
-def path_of(root: Path, label: str, number: int) -> Path:
-    """The path of a segment's file; that of a missing one ends with ``.warc.*``."""
-    paths = (root / name_of(label, number, suffix) for suffix in (members.GZ, members.ZST))
-    return next(filter(Path.exists, paths), root / name_of(label, number, ".warc.*"))
+@lru_cache
+def is_name(name: object, number: int) -> bool:
+    """True: the segment with this number may have a file of this name."""
+    match = _NAME.fullmatch(name) if isinstance(name, str) else None
+    return match is not None and match[0] == name_of(match[1], number, match[3])
 
 
 def stored(folder: Path) -> dict[int, Path]:
     """The folder's segments by number, in order. Raises TBloomError where two have the same number."""
     matches = (_NAME.fullmatch(path.name) for path in folder.iterdir() if not path.is_dir())
-    held = sorted(
-        (int(match[2]), match[0])
-        for match in matches
-        if match and match[0] == name_of(match[1], int(match[2]), match[3])
-    )
-    for (number, name), (following, other) in pairwise(held):
+    numbered = [(int(match[2]), match[0]) for match in matches if match]
+    found = sorted((number, name) for number, name in numbered if is_name(name, number))
+    for (number, name), (following, other) in pairwise(found):
         if number == following:
             raise TBloomError(
                 f"{str(folder)!r} has {name} and {other}: one of them is a copy, or another store's; move it elsewhere"
             )
-    return {number: folder / name for number, name in held if number < _MAX_NUMBER}
+    return {number: folder / name for number, name in found if number < _MAX_NUMBER}
 
 
-def read(path: Path, offset: int, length: int) -> bytes:
+def read(path: str | Path, offset: int, length: int) -> bytes:
     """The bytes of a record; fewer where the file is cut."""
-    with path.open("rb", buffering=0) as file:
-        return os.pread(file.fileno(), length, offset)
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.pread(fd, length, offset)
+    finally:
+        os.close(fd)
 
 
-def read_all(
-    root: Path, label: str, number: int, extents: Sequence[tuple[int, int]]
-) -> Iterator[bytes]:
+def read_all(path: str, extents: Sequence[tuple[int, int]]) -> Iterator[bytes]:
     """The bytes of a segment's records, given by offset and length; fewer where the file is cut."""
-    start, flags = f"{root}/{name_of(label, number, '')}", os.O_RDONLY | os.O_CLOEXEC
-    try:  # (A Path, or to ask first, would take a tenth of a get.)
-        fd = os.open(start + members.GZ, flags)
-    except FileNotFoundError:
-        fd = os.open(start + members.ZST, flags)
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         if hasattr(os, "posix_fadvise"):
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)  # the next read is elsewhere
@@ -101,17 +119,36 @@ def read_all(
         os.close(fd)
 
 
-def first_record(path: Path) -> bytes:
-    """A segment's first record, or what is left of it."""
-    return read(path, 0, min(members.length_of(read(path, 0, _START)), record.MAX_HEAD))
+def first_of(path: Path) -> record.First:
+    """What a segment's first record says."""
+    length = members.length_of(read(path, 0, _START))
+    return record.first_of(read(path, 0, min(length, record.MAX_HEAD)))
 
 
-def segment_of(path: Path) -> str | None:
-    """The ID of a segment; None where its first record is damaged."""
-    try:
-        return record.head_of(first_record(path)).segment
-    except members.Damaged:
-        return None
+def walk(
+    root: Path, parts: Iterable[tuple[Segment, int, int]], progress: Progress | None = None
+) -> Iterator[tuple[Segment, Found | Gap]]:
+    """The records between two offsets of each segment, and the gaps between them."""
+    parts = [*parts]
+    done, total = 0, sum(end - begin for _, begin, end in parts)
+    for segment, begin, end in parts:
+        try:
+            for count, one in enumerate(_between(root / segment.name, begin, end), 1):
+                yield segment, one
+                if progress is not None and not count % _STEP:
+                    progress(done + one.offset + one.length - begin, total)
+        except FileNotFoundError:
+            yield segment, Gap(begin, end - begin, "is missing")
+        done += end - begin
+        if progress is not None:
+            progress(done, total)
+
+
+def _between(path: Path, begin: int, end: int) -> Iterator[Found | Gap]:
+    size = path.stat().st_size
+    if size < end:
+        yield Gap(size, end - size, f"has {size} bytes, and the index knows of {end}")
+    yield from records(path, begin, min(size, end))
 
 
 def records(path: Path, begin: int, end: int) -> Iterator[Found | Gap]:
@@ -120,7 +157,7 @@ def records(path: Path, begin: int, end: int) -> Iterator[Found | Gap]:
     Where the first record is damaged, the record that ends with the file gives the segment's ID: bytes in a page's
     body that only look like a record do not end there.
     """
-    segment = segment_of(path)
+    segment = first_of(path).segment
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         if segment is None:
@@ -135,8 +172,10 @@ def records(path: Path, begin: int, end: int) -> Iterator[Found | Gap]:
 
 def _all(fd: int, begin: int, end: int, segment: str | None) -> Iterator[Found | Gap]:
     while begin < end:
-        record_there = _record_at(fd, begin, end, segment)
-        found = record_there or Gap(begin, _next_record(fd, begin + 1, end, segment) - begin)
+        found: Found | Gap | None = _record_at(fd, begin, end, segment)
+        if found is None:
+            length = _next_record(fd, begin + 1, end, segment) - begin
+            found = Gap(begin, length, f"at {begin}, {length} bytes are no record")
         yield found
         begin += found.length
 

@@ -19,8 +19,7 @@ from tbloom.pages.index import Index
 from tbloom.pages.info import PagesInfo, PagesReport
 from tbloom.pages.members import check_codec
 from tbloom.pages.page import Headers, Page, check_page, fingerprint_of
-from tbloom.pages.recovery import Progress
-from tbloom.pages.verify import verify
+from tbloom.pages.segments import Progress
 from tbloom.pages.writer import Writer, batches
 
 if TYPE_CHECKING:
@@ -236,7 +235,7 @@ class PageStore:
 
         :param progress: called from time to time with the number of bytes that are done, and their total.
         """
-        return verify(self._root, self._reading(), self._calendar, progress)
+        return info.verify(self._root, self._reading(), self._calendar, progress)
 
     def flush(self) -> None:
         """Waits until all pages are on the disk, safe from a power cut. ``close`` does so too."""

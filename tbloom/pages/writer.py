@@ -14,6 +14,7 @@ from tbloom.pages.database import damaged
 from tbloom.pages.index import EVER, Index, Place
 from tbloom.pages.lock import WriterLock
 from tbloom.pages.page import Page, check_again, fingerprint_of, micros
+from tbloom.pages.segments import Segment
 from tbloom.window import Slice
 
 #: A batch ends with the page that reaches one of these: their records are in memory.
@@ -48,7 +49,7 @@ class Writer:
         #: Slices that began before this (ms) are gone. (The clock may be set back later.)
         self._forgotten = EVER
         self._is_open = True
-        with index.changing():  # it may be refused
+        with index.transaction():  # it may be refused
             pass
         # Before anything changes. (A suspect index has been made anew by now.)
         lock.mark()
@@ -74,7 +75,7 @@ class Writer:
             try:
                 self._forget_old()
                 placed = [(page, self._calendar.slice_of(page.at)) for page in pages]
-                with self._index.changing():
+                with self._index.transaction():
                     moved, count = [], 0
                     for page, slice in placed:
                         fingerprint = fingerprint_of(page.address)
@@ -90,7 +91,7 @@ class Writer:
                     # again. Written last: a kill in between loses no page.
                     if moved:
                         for had, fingerprint, sequence in moved:
-                            self._append_deletion(had.label, had.start, fingerprint, sequence)
+                            self._append_deletion(had, fingerprint, sequence)
                         self._segments.write()
             except BaseException:
                 self._take_back()
@@ -104,12 +105,12 @@ class Writer:
             self._check_open()
             try:
                 self._forget_old()
-                with self._index.changing():
+                with self._index.transaction():
                     had = self._index.find(fingerprint, self._calendar.since())
                     if had is None:
                         return False
                     sequence = self._next_sequence()
-                    self._append_deletion(had.label, had.start, fingerprint, sequence)
+                    self._append_deletion(had, fingerprint, sequence)
                     self._index.remove(fingerprint, had)
                     self._segments.write()
             except BaseException:
@@ -133,13 +134,11 @@ class Writer:
                 self._flush()
                 is_clean = True
             finally:
-                self._segments.close()
                 self._lock.release(is_clean=is_clean)
 
     def abandon(self) -> None:
-        """Closes the files in a forked child; they and the lock are the parent's."""
+        """Ends writing in a forked child: the lock is the parent's."""
         self._guard = threading.Lock()
-        self._segments.close()
         self._lock.release(is_clean=False)
 
     def _take_back(self) -> None:
@@ -151,8 +150,8 @@ class Writer:
             raise TBloomError(f"the page store {str(self._root)!r} is closed")
 
     def _flush(self) -> None:
+        self._index.flush()  # first, because it says so if the folder was moved
         self._segments.flush()
-        self._index.flush()
 
     def _next_sequence(self) -> int:
         self._sequence += 1
@@ -163,22 +162,24 @@ class Writer:
         data = record.of_page(page, sequence, appender.identity, self._segments.codec)
         offset = appender.append(data, sequence)
         number, at = appender.segment.number, micros(page.at)
-        place = Place(slice.start, slice.label, number, offset, len(data), at)
+        place = Place(slice.start, appender.segment.name, number, offset, len(data), at)
         self._index.put(fingerprint, place, had)
 
-    def _append_deletion(self, label: str, start: int, fingerprint: bytes, sequence: int) -> None:
-        appender, codec = self._segments.of(label, start), self._segments.codec
+    def _append_deletion(self, had: Place | Segment, fingerprint: bytes, sequence: int) -> None:
+        """Appends the deletion of a page to the slice that had it."""
+        appender = self._segments.of(segments.label_of(had.name), had.start)
+        codec = self._segments.codec
         for _ in range(_COPIES):
             deletion = record.of_deletion(fingerprint, sequence, appender.identity, codec)
             appender.append(deletion, sequence)
 
     def _delete_moved(self, moved: list[recovery.Moved]) -> None:
         """Writes deletions that a killed writer may not have written (see ``put``). More of them do no harm."""
-        for label, fingerprint, sequence in moved:
-            with self._index.changing():
-                known = self._index.last_segment(label)
+        for start, fingerprint, sequence in moved:
+            with self._index.transaction():
+                known = self._index.last_segment(start)
                 if known is not None:  # it has not left meanwhile
-                    self._append_deletion(label, known.start, fingerprint, sequence - 1)
+                    self._append_deletion(known, fingerprint, sequence - 1)
                     self._segments.write()
             self._segments.done()
 
@@ -189,11 +190,11 @@ class Writer:
             return
         old = [segment for segment in self._index.segments() if segment.start < since]
         for one in old:  # a damaged start must not delete its files
-            if not self._calendar.config.is_in(one.start, one.label):
-                why = f"slice {one.label!r} does not begin at {one.start}"
+            label = segments.label_of(one.name)
+            if not self._calendar.config.is_in(one.start, label):
+                why = f"slice {label!r} does not begin at {one.start}"
                 raise damaged(self._root, why)
         if old:
-            paths = [segments.path_of(self._root, one.label, one.number) for one in old]
-            self._segments.remove(paths)
+            self._segments.remove([self._root / one.name for one in old])
             self._index.forget(since)
         self._forgotten = since

@@ -63,6 +63,7 @@ ON_SERVER = {
     "count andnot": "urls pages",
     "count funnel": "urls pages",
     "count retention": "urls",
+    "count export": "urls --members -",
     "count list": "",
     "count clear": "urls",
 }

@@ -19,7 +19,7 @@ import redis
 
 from tbloom import DistinctCounter, ExactFilter, TimeBloom
 from tbloom.cli.kit import formats, lines
-from tbloom.engine.keys import Keys
+from tbloom.engine.keys import MappingKeys
 from tests.helpers.commands import TBLOOM, process, refused, started, tbloom
 
 
@@ -52,7 +52,7 @@ def test_planted_names_are_no_commands_to_a_terminal(own: redis.Redis, tmp_path:
     ExactFilter(own, f"exact {odd}").add("a")
     DistinctCounter(own, odd, f"mapping {odd}").add("a")
     own.set("{bad\x1b[2J}:config", "mine")
-    own.hset(Keys(f"mapping {odd}").counters(), b"bad\x1b[2J\xff", "{}")
+    own.hset(MappingKeys(f"mapping {odd}").counters(), b"bad\x1b[2J\xff", "{}")
     mapping = ["--mapping", f"mapping {odd}"]
     for words, code in (
         (["list", "--url", url], 1),

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 import redis
 
 from tbloom import TimeBloom
 from tbloom.distinct import DistinctCounter
+from tbloom.engine.keys import DEFAULT_MAPPING
 from tests.helpers import servers
 from tests.helpers.commands import refused, started, tbloom
 from tests.helpers.making import missing
@@ -180,7 +188,7 @@ def test_counts_are_combined(filled: str) -> None:
     either = count("or", "--url", filled, "left", "right", "--json")
     assert {"count": 150} == json.loads(either)
     # As with FILE ..., names may come after an option.
-    assert count("and", "--url", filled, "left", "--mapping", "ids", "right") == "50\n"
+    assert count("and", "--url", filled, "left", "--mapping", DEFAULT_MAPPING, "right") == "50\n"
 
 
 def test_slices_are_combined_by_their_labels(clockwork: Any) -> None:
@@ -236,12 +244,12 @@ def test_an_error_names_the_mapping_that_has_the_counter(filled: str) -> None:
 @pytest.mark.parametrize("verb", ["add", "show", "clear", "and"])
 def test_a_foreign_key_is_named(own: redis.Redis, alone: str, verb: str, key: str) -> None:
     count("add", "--url", alone, "left", stdin="a\n")
-    own.delete(f"{{ids}}:{key}")
-    own.rpush(f"{{ids}}:{key}", "mine")
+    own.delete(f"{{ids}}:_:{key}")
+    own.rpush(f"{{ids}}:_:{key}", "mine")
     refused(
         tbloom("count", verb, "--url", alone, "left", stdin="a\n"),
         "--mapping",
-        f"{{ids}}:{key}",
+        f"{{ids}}:_:{key}",
     )
 
 
@@ -260,7 +268,7 @@ def test_show_prints_count_slices_and_mapping(filled: str) -> None:
     assert [[labels[0], "0"], [labels[1], "0"], [labels[2], "10"], ["window", "10"]] == [
         line[:2] for line in lines if len(line) == 4 and line[0] != "slice"
     ]
-    assert ["mapping", "'ids':", "150", "members,"] in [line[:4] for line in lines]
+    assert ["mapping", "'{ids}':", "150", "members,"] in [line[:4] for line in lines]
     text = count("show", "--url", filled, "left")
     assert text.startswith("left: 100 distinct members")
     assert "window" not in text
@@ -298,9 +306,13 @@ def test_list_shows_the_counters_of_all_mappings(filled: str) -> None:
     with TimeBloom.from_url(filled, "bloom") as seen:
         seen.add("a")
     count("add", "--url", filled, "left", "--mapping", "other:3", stdin="a\n")
-    ours = [("ids", "days", 10), ("ids", "left", 100), ("ids", "right", 100)]
+    ours = [
+        (DEFAULT_MAPPING, "days", 10),
+        (DEFAULT_MAPPING, "left", 100),
+        (DEFAULT_MAPPING, "right", 100),
+    ]
     other = [("other:3", "left", 1)]
-    for of, expected in (([], ours + other), (["--mapping", "ids"], ours)):
+    for of, expected in (([], other + ours), (["--mapping", DEFAULT_MAPPING], ours)):
         listed = json.loads(count("list", "--url", filled, *of, "--json"))
         assert [(one["mapping"], one["name"], one["count"]) for one in listed] == expected
         lines = [line.split() for line in count("list", "--url", filled, *of).splitlines()[1:]]
@@ -317,19 +329,19 @@ def test_list_of_an_empty_server_is_empty(alone: str) -> None:
 
 def test_list_names_unreadable_counters(own: redis.Redis, filled: str) -> None:
     """It shows the others."""
-    own.hset("{ids}:counters", "left", "mine")
+    own.hset("{ids}:_:counters", "left", "mine")
     count("add", "--url", filled, "some", "--mapping", "theirs", stdin="a\n")
     own.set("{theirs}:counters", "theirs")
     own.rpush("{mine}:config", "mine")
     done = tbloom("count", "list", "--url", filled, "--json")
     assert done.returncode == 1
     assert ["days", "right"] == [one["name"] for one in json.loads(done.stdout)]
-    assert ["tbloom: left: ", "tbloom: theirs: "] == [
+    assert ["tbloom: theirs: ", "tbloom: left: "] == [
         re.match(r"tbloom: \w+: |", line)[0] for line in done.stderr.splitlines()
     ]
     refused(
         tbloom("count", "show", "--url", filled, "left"),
-        "'left' in the counters of 'ids'",
+        "'left' in the counters of '{ids}'",
         "'mine'",
     )
     assert count("or", "--url", filled, "right", "days") == "110\n"
@@ -351,7 +363,7 @@ def test_list_shows_a_mapping_without_counters(filled: str) -> None:
         tbloom("count", "clear", "--url", filled, name, "--yes")
     done = tbloom("count", "list", "--url", filled)
     assert (done.returncode, done.stdout) == (0, "")
-    assert "mapping 'ids'" in done.stderr
+    assert "mapping '{ids}'" in done.stderr
     assert "no counters here" in done.stderr
 
 
@@ -360,13 +372,13 @@ def test_clear_all_forgets_a_mapping(own: redis.Redis, filled: str) -> None:
     count("add", "--url", filled, "left", "--mapping", "other", stdin="a\n")
     refused(tbloom("count", "clear", "--url", filled, "--all"), "--yes")
     done = tbloom("count", "clear", "--url", filled, "--all", "--yes")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "Cleared the mapping 'ids'\n")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "Cleared the mapping '{ids}'\n")
     assert [] == [key for key in own.scan_iter("{ids}*") if b":lane:" not in key]
     assert [("other", 1)] == [
         (one["mapping"], one["count"])
         for one in json.loads(count("list", "--url", filled, "--json"))
     ]
-    refused(tbloom("count", "clear", "--url", filled, "--all"), "'ids'", UNKNOWN)
+    refused(tbloom("count", "clear", "--url", filled, "--all"), "'{ids}'", UNKNOWN)
 
 
 def test_clear_needs_either_a_name_or_all(own: redis.Redis, filled: str) -> None:
@@ -393,8 +405,8 @@ def test_the_other_commands_say_that_it_is_a_mapping(
     own: redis.Redis, filled: str, words: list[str]
 ) -> None:
     before = keys(own)
-    done = tbloom(words[0], "--url", filled, "ids", *words[1:], stdin="a\n")
-    refused(done, "'ids'", "is a mapping of distinct counters", "tbloom count")
+    done = tbloom(words[0], "--url", filled, DEFAULT_MAPPING, *words[1:], stdin="a\n")
+    refused(done, "'{ids}'", "is a mapping of distinct counters", "tbloom count")
     assert keys(own) == before
 
 
@@ -405,8 +417,9 @@ def test_no_filter_is_restored_over_a_mapping(
         seen.add("a")
     file = str(tmp_path / "file")
     assert tbloom("export", "--url", filled, "bloom", file).returncode == 0
+    count("add", "--url", filled, "left", "--mapping", "pages", stdin="a\n")
     before = keys(own)
-    done = tbloom("restore", "--url", filled, file, "--name", "ids", "--replace")
+    done = tbloom("restore", "--url", filled, file, "--name", "pages", "--replace")
     refused(done, "is a mapping of distinct counters")
     assert keys(own) == before
 
@@ -521,7 +534,7 @@ def test_counters_of_integers_and_of_kept_members(alone: str) -> None:
     count("add", "--url", alone, "kept", "--keep-members", stdin="a\nb\n")
     count("add", "--url", alone, "more", stdin="b\n")
     found = json.loads(count("list", "--url", alone, "--json"))
-    assert [("ids", "kept", 2), ("ids", "more", 1), (None, "numbers", 7)] == [
+    assert [(None, "numbers", 7), (DEFAULT_MAPPING, "kept", 2), (DEFAULT_MAPPING, "more", 1)] == [
         (one["mapping"], one["name"], one["count"]) for one in found
     ]
     assert "(integers)" in count("list", "--url", alone)
@@ -532,3 +545,99 @@ def test_counters_of_integers_and_of_kept_members(alone: str) -> None:
         assert {"a", "b"} == {*kept.members()}
     count("clear", "--url", alone, "numbers", "--yes")
     assert "numbers" not in count("list", "--url", alone)
+
+
+def test_a_log_of_yesterday_is_counted_then(alone: str) -> None:
+    """By a day or an instant, which is in the counter's time zone, or a label."""
+    days = ["--granularity", "d", "--slices", "3", "--tz", "America/New_York"]
+    now = datetime.now(ZoneInfo("America/New_York"))
+    yesterday = now - timedelta(days=1)
+    count("add", "--url", alone, "urls", *days, stdin="today\n")
+    for number, at in enumerate(
+        (f"{yesterday:%Y-%m-%d}", f"{yesterday:%Y-%m-%dT12:00}", yesterday.isoformat(" ", "seconds"),
+         f"{yesterday.astimezone(timezone.utc):%Y-%m-%dT%H:%M:%SZ}", f"{yesterday:%Y%m%d}")
+    ):  # fmt: skip
+        printed = count("add", "--url", alone, "urls", "--at", at, stdin=f"a\n{number}\n")
+        assert f"{1 + (number == 0)} counted for the first time" in printed, at
+    shown = json.loads(count("show", "--url", alone, "urls", "--json"))
+    assert [0, 6, 1] == [slice["count"] for slice in shown["slices"]]
+    for wrong in ("yesterday", "2019-13-45", "2019-01-01", "20190101", "", "9999-12-31T00:00"):
+        done = tbloom("count", "add", "--url", alone, "urls", "--at", wrong, "--quiet", stdin="b\n")
+        refused(done, "--at: expected ")
+    count("add", "--url", alone, "ever", stdin="a\n")
+    done = tbloom(
+        "count", "add", "--url", alone, "ever", "--at", "2019-01-01", "--quiet", stdin="b\n"
+    )
+    refused(done, "--at: expected none: the counter has no slices")
+
+
+@pytest.fixture
+def pyarrow() -> Any:
+    """Pyarrow's readers."""
+    if find_spec("pyarrow") is None:
+        missing("pyarrow")
+    return import_module("pyarrow.parquet"), import_module("pyarrow.ipc")
+
+
+def test_ids_and_members_are_a_table(alone: str, tmp_path: Path, pyarrow: Any) -> None:
+    """As CSV, and by pyarrow."""
+    members = ["plain", "ü", 'a "quoted", one', "two words", *(f"{i}" for i in range(20_000))]
+    with DistinctCounter.from_url(alone, "pages", keep_members=True) as pages:
+        pages.add_many(members)
+        expected = [(str(id), member) for id, member in sorted(pages.members().pairs())]
+    assert sorted(members) == sorted(member for _, member in expected)
+    table = tmp_path / "pages.csv"
+    count("export", "--url", alone, "pages", "--members", str(table))
+    for text in (
+        table.read_text("utf-8"),
+        count("export", "--url", alone, "pages", "--members", "-"),
+    ):
+        head, *rows = csv.reader(text.splitlines())
+        assert ["id", "member"] == head
+        assert sorted(expected) == sorted(map(tuple, rows))
+    parquet, ipc = pyarrow
+    for suffix, read in (
+        ("parquet", parquet.read_table),
+        ("arrow", lambda file: ipc.open_file(file).read_all()),
+    ):
+        table = tmp_path / f"pages.{suffix}"
+        count("export", "--url", alone, "pages", "--members", str(table))
+        found = read(str(table))
+        assert ["uint32", "string"] == [str(field.type) for field in found.schema]
+        assert expected == sorted(
+            zip(map(str, found["id"].to_pylist()), found["member"].to_pylist(), strict=True),
+            key=lambda row: int(row[0]),
+        )
+
+
+@pytest.mark.usefixtures("pyarrow")
+def test_a_table_that_can_t_be_written_is_not_begun(alone: str, tmp_path: Path) -> None:
+    """Members are not kept, or are not UTF-8; pyarrow is missing. The file of before stays."""
+    count("add", "--url", alone, "urls", stdin="a\n")
+    with DistinctCounter.from_url(alone, "pages", "kept", keep_members=True) as pages:
+        pages.add_many(["a", b"\xff"])
+    for words, file, expected in (
+        (["urls"], "urls.csv", "keep_members: expected True"),
+        (["nosuch"], "x.csv", "no counter 'nosuch'"),
+        (["pages", "--mapping", "kept"], "pages.parquet", "is not UTF-8; only CSV can have it"),
+        (["pages", "--mapping", "kept"], "nosuch/pages.csv", "No such file or directory"),
+    ):
+        (tmp_path / "pages.parquet").write_text("before")
+        done = tbloom(
+            "count", "export", "--url", alone, *words, "--members", str(tmp_path / file), "--quiet"
+        )
+        refused(done, expected)
+        assert ["pages.parquet"] == [path.name for path in tmp_path.iterdir()]
+        assert "before" == (tmp_path / "pages.parquet").read_text()
+    count("export", "--url", alone, "pages", "--mapping", "kept", "--members", str(tmp_path / "x"))
+    assert {b"id,member", b"0,a", b"1,\xff"} == {*(tmp_path / "x").read_bytes().split()}
+    hidden = (
+        "import sys; sys.modules['pyarrow'] = None; from tbloom.cli import main; sys.exit(main())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", hidden, "count", "export", "--url", alone, "pages", "--mapping", "kept",
+         "--members", str(tmp_path / "y.arrow"), "--quiet"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    refused(done, "this format needs pyarrow: pip install 'tbloom[arrow]'")
+    assert not (tmp_path / "y.arrow").exists()

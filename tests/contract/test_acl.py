@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import TimeBloom
+from tbloom import DistinctCounter, TimeBloom
 from tbloom.cli import main
 from tests.helpers import servers
 from tests.helpers.localredis import LocalRedis
@@ -71,6 +71,16 @@ def test_the_documented_user_can_do_everything(
 ) -> None:
     with redis.Redis.from_url(_set_user(admin, name, store=store, shards=shards)) as client:
         EVERY_VERB[store](client, name, shards)
+
+
+def test_the_documented_user_can_use_the_default_mapping(admin: redis.Redis) -> None:
+    with DistinctCounter.from_url(_set_user(admin, "ids", store=DISTINCT), "users") as users:
+        assert [0, True, 1, 1] == [
+            users.count(),
+            users.add("a"),
+            users.count(),
+            len(users.everyone()),
+        ]
 
 
 @pytest.mark.parametrize("driver", ["async"], indirect=True)

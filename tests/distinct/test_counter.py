@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import date, datetime
+from datetime import datetime, timezone
 from typing import Any
 
 import pytest
 import redis
 
-from tbloom import ConfigError, ConfigMismatch, MappingFull
+from tbloom import ConfigError, ConfigMismatch, ExactFilter, MappingFull, TBloomError, TimeBloom
 from tbloom.distinct import AsyncDistinctCounter, DistinctCounter
+from tbloom.engine.keys import name_of
 from tests.helpers.making import Make
 from tests.helpers.stored import snapshot
 
@@ -158,7 +159,8 @@ async def test_within_is_a_number_of_slices(make_counter: Make, within: Any) -> 
 
 
 _NO_SLICES = [
-    *((datetime(2019, 6, 3), "a datetime with a time zone"), (date(2019, 6, 3), "a datetime")),  # noqa: DTZ001 - that is the point
+    (datetime(2019, 6, 3), "a datetime with a time zone"),  # noqa: DTZ001 - that is the point
+    (datetime(9999, 12, 31, tzinfo=timezone.utc), "between the years"),
     *((20190603, "a datetime"), (None, "a slice's label"), (b"20190603", "a datetime")),
 ]  # fmt: skip
 
@@ -219,12 +221,55 @@ async def test_those_that_have_ids_are_counted_where_the_mapping_is_full(
         assert [is_new] * 500 == await other.add_many(known)
 
 
+def test_the_default_mapping_s_name_is_no_filter_s_and_no_counter_s(own: redis.Redis) -> None:
+    """Its keys are in no other store's place, and no other store is taken for it."""
+    own.flushall()
+    default = DistinctCounter(own, "users")
+    filters = [TimeBloom(own, "ids"), ExactFilter(own, "users"), TimeBloom(own, "{ids}:new")]
+    counters = [default, DistinctCounter(own, "users", "_"), DistinctCounter(own, "all", None)]
+    for seen in (*filters, *counters):
+        assert [True, False] == seen.add_many([7, 7])
+    assert {"{ids}", "ids", "users", "{ids}:new", "_", "all"} == {
+        name_of(key.decode()) for key in own.scan_iter("*}*:config")
+    }
+    default.clear(mapping=True)
+    assert [] == [key for key in own.scan_iter("{ids}:_:*") if b":lane:" not in key]
+    assert [False] * 5 == [seen.add(7) for seen in (*filters, *counters[1:])]
+    for wrong in ("{ids}", "{ids}:_", "{ids}:_:x", "ids}:_"):
+        for make in (TimeBloom, ExactFilter, DistinctCounter):
+            with pytest.raises(ConfigError, match=r"^name: expected "):
+                make(own, wrong)
+        if wrong != "{ids}":
+            with pytest.raises(ConfigError, match=r"^mapping: expected "):
+                DistinctCounter(own, "users", wrong)
+
+
+async def test_a_counter_of_the_former_default_mapping_is_not_begun_anew(
+    own: redis.Redis, make_counter: Make
+) -> None:
+    """The error says how to go on; other counters begin in the present one."""
+    own.flushall()
+    url = f"redis://127.0.0.1:{own.connection_pool.connection_kwargs['port']}/0"
+    DistinctCounter(own, "users", "ids").add("a")
+    users, other = (make_counter(name, mapping="{ids}", url=url) for name in ("users", "b"))
+    for call in (
+        *(lambda: users.add("a"), lambda: users.contains("a"), users.count, users.info),
+        lambda: users.count_or(other),
+    ):
+        with pytest.raises(TBloomError, match="give mapping='ids' to go on with it"):
+            await call()
+    assert not own.exists("{ids}:_:config")
+    assert await other.add("a")
+    DistinctCounter(own, "users", "ids").clear()
+    assert [True, False, 1] == [await users.add("a"), await users.add("a"), await users.count()]
+
+
 def test_repr_and_properties_say_what_it_is(client: redis.Redis, name: str) -> None:
     users = DistinctCounter(client, "users", name, granularity="d", slices=7)
     config = f"CounterConfig(name='users', mapping={name!r}, granularity='d', slices=7, tz='UTC', keep_members=False)"
     assert f"<DistinctCounter {config}>" == repr(users)
     assert ("users", name, "d") == (users.name, users.mapping, users.config.granularity)
-    assert "ids" == DistinctCounter(client, "users").mapping
+    assert "{ids}" == DistinctCounter(client, "users").mapping
     assert repr(AsyncDistinctCounter.from_url("redis://", "users")).startswith(
-        "<AsyncDistinctCounter CounterConfig(name='users', mapping='ids', "
+        "<AsyncDistinctCounter CounterConfig(name='users', mapping='{ids}', "
     )

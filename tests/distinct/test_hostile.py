@@ -14,7 +14,7 @@ import redis
 
 from tbloom import TBloomError
 from tbloom.distinct import DistinctCounter
-from tbloom.engine.keys import Keys, kind_of
+from tbloom.engine.keys import DEFAULT_MAPPING, MappingKeys, kind_of
 from tbloom.items import encode, fingerprint
 from tbloom.window import Window
 from tests.helpers.hostile import ITEMS, PLANTED
@@ -22,7 +22,7 @@ from tests.helpers.ids import ids_of
 from tests.helpers.stores import DISTINCT
 
 pytestmark = pytest.mark.usefixtures("away_from_midnight")
-KEYS = Keys("planted")
+KEYS = MappingKeys("planted")
 PIECE = KEYS.piece("one", "all")
 VERBS = PLANTED[DISTINCT].verbs
 
@@ -276,21 +276,26 @@ NAMES = [
 ]
 
 
-def test_no_two_of_a_mapping_s_keys_are_the_same() -> None:
+@pytest.mark.parametrize("mapping", ["planted", DEFAULT_MAPPING])
+def test_no_two_of_a_mapping_s_keys_are_the_same(mapping: str) -> None:
     """Whatever the counters' names are; all are in one slot, and of the types that errors go by."""
+    keys = MappingKeys(mapping)
     labels = ["all", "20261120", "2026112013"]
     window = Window("h", 1000, "Europe/Berlin")
     labels += [slice.label for slice in window.live(1793000000000)]
     assert all(label.isalnum() for label in labels)
-    made = [KEYS.config(), KEYS.layout(), KEYS.members(), KEYS.counters(), KEYS.forgotten()]
-    made += [KEYS.forgotten_counters(), KEYS.scratch()]
-    made += [KEYS.lanes() + name for name in ("a:0", "0:0")]
-    made += [KEYS.ids(f"{generation:016}") + str(bucket) for generation in (0, 1) for bucket in (1, 11)]  # fmt: skip
+    made = [keys.config(), keys.layout(), keys.members(), keys.counters(), keys.forgotten()]
+    made += [keys.forgotten_counters(), keys.scratch()]
+    made += [keys.lanes() + name for name in ("a:0", "0:0")]
+    made += [keys.ids(f"{generation:016}") + str(bucket) for generation in (0, 1) for bucket in (1, 11)]  # fmt: skip
     for name, label, piece in product(NAMES, labels, (0, 1, 15)):
-        made.append(KEYS.piece(name, label, piece))
+        made.append(keys.piece(name, label, piece))
         assert "hash" == kind_of(made[-1])
     assert len(made) == len({*made})
-    assert {"{planted}"} == {key[: len("{planted}")] for key in made}
+    for key in (keys.config(), keys.layout(), keys.members()):
+        assert "string" == kind_of(key)
+    tag = keys.config().removesuffix("config")
+    assert all(key.startswith(tag) for key in made)
 
 
 def test_counters_with_odd_names_are_apart(own: redis.Redis) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import threading
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -12,7 +11,7 @@ import redis
 
 from tbloom.distinct import DistinctCounter
 from tests.helpers.account import FULL, Account, names, pieces
-from tests.helpers.ids import check, ids_of
+from tests.helpers.ids import check
 
 NUMBER = 20_000 if FULL else 6000
 
@@ -129,30 +128,3 @@ def test_adds_and_clears_at_once_end_in_a_right_counter(
     with redis.Redis.from_url(url) as client:
         generations = {key.split(b":")[2] for key in client.scan_iter(f"{{{name}}}:ids:*")}
         assert 1 == len(generations)
-
-
-def test_a_mapping_is_cleared_while_others_never_stop_adding(url: str, name: str) -> None:
-    """It ends, leaves what was added after, and nothing of what was before."""
-    done, added = threading.Event(), Counter[int]()
-
-    def work(thread: int) -> None:
-        with DistinctCounter.from_url(url, f"c{thread}", name) as counter:
-            while not done.is_set():
-                counter.add(f"{thread} {added[thread]}")
-                added[thread] += 1
-
-    with DistinctCounter.from_url(url, "one", name) as one, ThreadPoolExecutor(4) as threads:
-        one.add_many(names(1000))
-        jobs = [threads.submit(work, thread) for thread in range(4)]
-        try:
-            for _ in range(5):
-                one.clear(mapping=True)
-                assert 0 == one.count()
-        finally:
-            done.set()
-        for job in jobs:
-            job.result()
-        with redis.Redis.from_url(url) as client:
-            ids = ids_of(client, name)
-        assert len(ids) == one.info().members
-        assert [*range(len(ids))] == sorted(ids.values())

@@ -13,7 +13,7 @@ import pytest
 import redis
 
 from tbloom.distinct import DistinctCounter
-from tbloom.engine.keys import Keys
+from tbloom.engine.keys import DEFAULT_MAPPING, MappingKeys
 from tbloom.engine.scripts import Script
 from tbloom.errors import MappingFull
 from tests.helpers.localredis import LocalRedis
@@ -81,16 +81,20 @@ def test_a_mapping_takes_32_bytes_a_member_at_most(
         client.flushall()
         counter = DistinctCounter(client, "one")
         counter.add("0")
-        client.set(Keys("ids").members(), first or 1)
+        client.set(MappingKeys(DEFAULT_MAPPING).members(), first or 1)
         assert all(counter.add_many(map(str, range(1, members))))
-        buckets = [*client.scan_iter("{ids}:ids:*", 1000)]
+        buckets = [*client.scan_iter("{ids}:_:ids:*", 1000)]
         with client.pipeline() as pipeline:
             for key in buckets:
                 pipeline.object("encoding", key)
                 pipeline.memory_usage(key, samples=0)
             replies = pipeline.execute()
         assert {b"listpack", b"ziplist"} >= {*replies[::2]}
-        others = [Keys("ids").layout(), Keys("ids").members(), Keys("ids").config()]
+        others = [
+            MappingKeys(DEFAULT_MAPPING).layout(),
+            MappingKeys(DEFAULT_MAPPING).members(),
+            MappingKeys(DEFAULT_MAPPING).config(),
+        ]
         taken = sum(replies[1::2]) + sum(client.memory_usage(key) for key in others)
         assert members * 20 < taken <= members * most
         info = counter.info()
@@ -102,7 +106,7 @@ def test_max_members_bounds_the_mapping_s_memory(own: redis.Redis) -> None:
     """By any counter: members with an id are counted, new ones are refused."""
     own.flushall()
     one = DistinctCounter(own, "one", max_members=1000)
-    with pytest.raises(MappingFull, match=r"'ids'.* 1000 members"):
+    with pytest.raises(MappingFull, match=r"'{ids}'.* 1000 members"):
         one.add_many(map(str, range(1500)))
     assert 1000 == one.count()
     known = []

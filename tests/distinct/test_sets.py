@@ -8,6 +8,7 @@ import random
 import struct
 import subprocess
 import sys
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -108,6 +109,16 @@ def test_sets_are_pythons(
             assert (some in expected) is (some in found)
             assert (3 in expected) is found.contains(3)
             assert BitMap(expected) == BitMap.deserialize(found.to_roaring())
+            ordered, absent = sorted(expected), next(id for id in count() if id not in expected)
+            assert (min(ordered, default=None), max(ordered, default=None)) == (
+                found.min(),
+                found.max(),
+            )
+            assert absent == found.first_absent()
+            assert bisect_right(ordered, absent + 7) == found.rank(absent + 7)
+            for place in {0, len(ordered) // 2, len(ordered) - 1} if ordered else ():
+                assert ordered[place] == found.select(place)
+                assert place + 1 == found.rank(ordered[place])
             assert expected.isdisjoint(truth[2]) is found.isdisjoint(sets[2])
             assert expected.issubset(truth[2]) is found.issubset(sets[2])
             shared, either = len(expected & truth[2]), len(expected | truth[2])
@@ -146,20 +157,54 @@ async def test_both_classes_have_the_same_sets(make_counter: Make) -> None:
     assert 2010 == await found.count()
 
 
-@pytest.mark.parametrize("options", ["", "?decode_responses=true", "?protocol=3"])
-def test_any_client_reads_sets(url: str, name: str, options: str) -> None:
-    with DistinctCounter.from_url(url, name, None) as filling:
-        filling.add_many(range(0, 400 * CHUNK, CHUNK))  # more chunks than one command reads
-        filling.add_many(range(5000))
-        own_client = redis.Redis.from_url(url + options)
-        for make in (
-            lambda: DistinctCounter.from_url(url + options, name, None),
-            lambda: DistinctCounter(own_client, name, None),
-        ):
-            with make() as counter:
-                assert {*range(5000), *range(0, 400 * CHUNK, CHUNK)} == {*counter.members()}
-        own_client.close()
-        filling.clear()
+async def test_everyone_has_the_members_of_all_counters(make_counter: Make) -> None:
+    """Also those that no counter has any more; so the complement is of all whom the mapping knows."""
+    a, b = make_counter("a", keep_members=True), make_counter("b", keep_members=True)
+    assert (0, None) == (await a.everyone().count(), await a.everyone().min())
+    await a.add_many(["x", "y", "z"])
+    await b.add_many(["z", "new", "gone"])
+    await b.discard("gone")
+    everyone = a.everyone()
+    assert 5 == await everyone.count() == await b.everyone().count()
+    assert {"new", "gone"} == {member async for member in everyone - a.members()}
+    assert {"gone"} == {member async for member in everyone - a.members() - b.members()}
+    assert 5 == await a.members().count_or(everyone)
+    assert 0 == await a.members().count_andnot(everyone)
+    assert [True, False] == [await everyone.contains(one) for one in ("gone", "never")]
+    assert [2, 3, 4] == [
+        await (everyone - a.members()).count(),
+        await a.members().first_absent(),
+        await everyone.max(),
+    ]
+    await a.clear(mapping=True)
+    assert 0 == await everyone.count()
+
+
+def test_everyone_of_integers_is_all_of_them(integers: Any) -> None:
+    a = integers()
+    a.from_roaring(BitMap(range(0, 200_000, 2)).serialize())
+    others = a.everyone() - a.members()
+    assert (2**32 - 100_000, 1, 2**32 - 1) == (others.count(), others.min(), others.max())
+    assert (1, 0) == (a.members().first_absent(), others.first_absent())
+    assert None is a.everyone().first_absent()
+    assert 2**32 - 1 == a.everyone().select(2**32 - 1)
+
+
+@pytest.mark.parametrize("id", [-1, 2**32, 1.0, True, "7", None])
+async def test_an_id_or_a_rank_that_is_none_is_refused(make_counter: Make, id: Any) -> None:
+    a = make_counter()
+    await a.add_many(["x", "y"])
+    with pytest.raises(ConfigError, match=r"^id: expected a whole number from 0 to 2\^32 - 1"):
+        await a.members().rank(id)
+    for rank in (id, 2):
+        with pytest.raises(ConfigError, match=r"^rank: expected a whole number from 0, less than"):
+            await a.members().select(rank)
+
+
+async def test_members_come_with_their_ids(make_counter: Make) -> None:
+    a = make_counter(keep_members=True)
+    await a.add_many(["x", b"\xff", 7])
+    assert {(0, "x"), (1, b"\xff"), (2, "7")} == {pair async for pair in a.members().pairs()}
 
 
 def test_slices_are_sets(clockwork: servers.Clockwork, name: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from datetime import datetime, timedelta, timezone
+from datetime import date, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -84,6 +84,78 @@ async def test_counters_with_other_slices_are_combined(clockwork: Any, make_coun
     ]
     assert 3 == await ever.count_xor(days, hours)
     assert 2 == await ever.count_and(days, hours.within(1))
+
+
+async def test_a_log_of_past_days_is_counted_by_day(
+    clockwork: Any, server: redis.Redis, make_counter: Make, name: str
+) -> None:
+    """By an instant, a day in the counter's zone, or a label; each slice leaves as if it had been counted in time."""
+    clockwork.set(MONDAY + 6 * DAY + timedelta(hours=12))
+    users = make_counter(url=clockwork.server.url, **DAILY, tz="America/New_York")
+    assert [True, True] == await users.add_many(["x", "y"], at=date(2019, 6, 4))
+    assert [False, True] == [
+        await users.add("x", at="20190604"),
+        await users.add("x", at="20190605"),
+    ]
+    assert await users.add("late", at=datetime(2019, 6, 5, 3, 59, tzinfo=timezone.utc))
+    assert not await users.add("late", at=date(2019, 6, 4))
+    assert [True, False] == [
+        await users.add("x"),
+        await users.add("x", at=MONDAY + 6 * DAY + timedelta(hours=13)),
+    ]
+    assert [3, 1, 0, 0, 0, 1] == [one.count for one in (await users.info()).slices[1:]]
+    assert 3 == await users.count()
+    ends = {
+        f"chunks:a:201906{day:02}": MONDAY + (day + 4) * DAY + timedelta(hours=4)
+        for day in (4, 5, 9)
+    }
+    assert ends == _ends(server, name)
+
+
+async def test_what_is_outside_the_window_is_refused_by_the_server_s_clock(
+    clockwork: Any, make_counter: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the client's clock says; and if the slice leaves before the call arrives."""
+    clockwork.set(MONDAY + 6 * DAY)
+    for off in (0, -4000, 4000):  # days
+        monkeypatch.setattr(
+            time, "time_ns", lambda off=off: int((MONDAY + (6 + off) * DAY).timestamp()) * 10**9
+        )
+        for wrong in ("20190602", MONDAY - DAY, date(2019, 6, 10), MONDAY + (off or -9) * DAY):
+            users = make_counter(f"at {off}", url=clockwork.server.url, **DAILY)
+            with pytest.raises(
+                ConfigError,
+                match=r"^at: expected an instant in a slice of the window, '20190603' to '20190609', got",
+            ):
+                await users.add("x", at=wrong)
+            assert 0 == (await users.info()).members
+        users = make_counter(f"at {off}", url=clockwork.server.url, **DAILY)
+        assert await users.add(f"{off}", at=MONDAY)
+        await users.clear(mapping=True)
+    users = make_counter(url=clockwork.server.url, **DAILY)
+    assert await users.add("x", at="20190603")
+    clockwork.set(MONDAY + 7 * DAY)
+    with pytest.raises(
+        ConfigError, match=r"^at: expected .* '20190604' to '20190610', got '20190603'"
+    ):
+        await users.add_many(["y"], at="20190603")
+    assert 0 == await users.count()
+
+
+async def test_a_day_that_is_in_several_slices_is_refused(make_counter: Make) -> None:
+    hours, whole = make_counter(granularity="h", slices=48), make_counter("b")
+    with pytest.raises(
+        ConfigError,
+        match=r"^at: expected a datetime: the day is in slices '2019060300' to '2019060323'",
+    ):
+        await hours.add("x", at=date(2019, 6, 3))
+    with pytest.raises(ConfigError, match=r"^at: expected none: the counter has no slices"):
+        await whole.add("x", at=date(2019, 6, 3))
+    with pytest.raises(ConfigError, match=r"^at: expected a datetime with a time zone"):
+        await hours.add("x", at=datetime(2019, 6, 3))  # noqa: DTZ001 - that is the point
+    for wrong in ("", "2019-06-03", 20190603, b"2019060300", MONDAY.timestamp()):
+        with pytest.raises(ConfigError, match=r"^at: expected "):
+            await hours.add("x", at=wrong)
 
 
 def _ends(server: redis.Redis, name: str) -> dict[str, datetime | None]:
@@ -279,8 +351,3 @@ def test_many_slices_at_once(clockwork: Any, daily: DistinctCounter, name: str) 
         assert 4100 + 29 + 29 == users.count()
         users.clear()
         assert 0 == users.count()
-
-
-def test_an_instant_beyond_the_calendar_is_refused(daily: DistinctCounter) -> None:
-    with pytest.raises(ConfigError, match=r"^at: expected a datetime with a time zone, between"):
-        daily.slice(datetime(9999, 12, 31, tzinfo=timezone.utc))

@@ -11,7 +11,7 @@ import redis
 from hypothesis import strategies as st
 
 from tbloom import ConfigError, DistinctCounter, ExactFilter, TimeBloom
-from tbloom.engine.keys import Keys
+from tbloom.engine.keys import MappingKeys
 from tests.helpers.stores import BLOOM, DISTINCT, EXACT, Store
 
 
@@ -99,7 +99,7 @@ _ADDS: dict[str, Callable[[Any], Any]] = {
     "clear": lambda seen: seen.clear(),
 }
 _CLEARS = {"clear", "clear_mapping"}
-_KEYS = Keys("planted")
+_KEYS = MappingKeys("planted")
 _OF_COUNTERS: dict[str, Callable[[Any], Any]] = {
     **{verb: call for verb, call in _ADDS.items() if verb != "contains_many"},
     "discard": lambda one: one.discard("7"),

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import redis
 
-from tbloom.engine.keys import Keys
+from tbloom.engine.keys import MappingKeys
 from tbloom.items import encode, fingerprint
 
 
@@ -23,7 +23,7 @@ def ids_of(client: redis.Redis, mapping: str) -> dict[bytes, int]:
 
 def counted(client: redis.Redis, mapping: str, counter: str, label: str = "all") -> list[int]:
     """The ids that one slice of a counter has counted; each container, and each head, is as docs/format.md has it."""
-    keys, ids = Keys(mapping), list[int]()
+    keys, ids = MappingKeys(mapping), list[int]()
     entry = client.hget(keys.counters(), counter)
     for piece in range(16):
         stored = client.hgetall(keys.piece(counter, label, piece))
@@ -74,7 +74,7 @@ def check(url: str, mapping: str, counters: dict[str, Iterable[str]]) -> None:
             for member in set().union(*members.values())
         }
         assert {*prints.values()} == ids.keys()
-        assert len(ids) == int(client.get(Keys(mapping).members()) or 0)
+        assert len(ids) == int(client.get(MappingKeys(mapping).members()) or 0)
         for name, some in members.items():
             own = sorted(ids[prints[member]] for member in some)
             assert own == counted(client, mapping, name)

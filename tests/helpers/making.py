@@ -77,7 +77,7 @@ class AwaitedCounter:
             others = [getattr(arg, "_counted", arg) for arg in args]
             return getattr(self._counted, verb)(*others, **kwargs)
 
-        return direct if verb in ("members", "within", "slice", "between") else awaited
+        return direct if verb in ("members", "everyone", "within", "slice", "between") else awaited
 
     def __or__(self, other: AwaitedCounter) -> AwaitedCounter:
         return AwaitedCounter(self._counted | other._counted)
@@ -94,6 +94,10 @@ class AwaitedCounter:
     async def __aiter__(self) -> Any:
         for member in self._counted:
             yield member
+
+    async def pairs(self) -> Any:
+        for pair in self._counted.pairs():
+            yield pair
 
 
 def session_of(seen: Any) -> str:

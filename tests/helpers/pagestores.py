@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
+from functools import partial
+from itertools import count, cycle
 from pathlib import Path
 
 from typing_extensions import Self
@@ -109,6 +113,67 @@ def die(*_: object, **__: object) -> None:
 def assert_killed(work: Callable[[], object]) -> None:
     """Does the work in a child, which must be killed by it."""
     assert -signal.SIGKILL == Child(work).wait()
+
+
+#: Functions that change files, or a database.
+STEPS = {"pwrite", "truncate", "unlink", "rename", "mkdir", "execute"}
+
+
+def killed_at_each_step(
+    path: Path,
+    work: Callable[[PageStore], object] | None,
+    begin: Callable[[Path], PageStore],
+    every: int = 1,
+) -> Iterator[Path]:
+    """Copies of a store, each used by a child that was killed before another change of a file, or each ``every``-th.
+
+    The child begins to use its copy, and is killed within the work; without one, while it begins. Of what it writes,
+    some is written in two parts. The last copy is that of a child that came to its end.
+    """
+    for number in count(1, every):
+        copy = copied(path, path.with_name("copy"))
+        code = Child(partial(_killed_at, number, copy, work, begin)).wait()
+        assert code in {0, -signal.SIGKILL}
+        yield copy
+        if code == 0:
+            assert number > 3
+            return
+
+
+def _killed_at(
+    left: int,
+    path: Path,
+    work: Callable[[PageStore], object] | None,
+    begin: Callable[[Path], PageStore],
+) -> None:
+    pwrite, is_half = os.pwrite, cycle([True, False])
+
+    def write_some(fd: int, data: memoryview, offset: int) -> int:
+        return pwrite(fd, data[: len(data) // 2 or 1] if next(is_half) else data, offset)
+
+    def look(_: object, event: str, function: object) -> None:
+        nonlocal left
+        left -= event == "c_call" and getattr(function, "__name__", "") in STEPS
+        if left == 0:
+            die()
+
+    os.pwrite = write_some  # type: ignore[assignment]
+    if work is None:
+        sys.setprofile(look)
+        begin(path).close()
+    else:
+        store = begin(path)
+        sys.setprofile(look)
+        work(store)
+    sys.setprofile(None)
+
+
+def copied(path: Path, to: Path) -> Path:
+    """A copy of a folder, in the place of an earlier one; a folder that is not there has none."""
+    shutil.rmtree(to, ignore_errors=True)
+    if path.exists():
+        shutil.copytree(path, to)
+    return to
 
 
 @contextmanager

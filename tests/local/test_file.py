@@ -276,7 +276,7 @@ def test_kills(path: Path) -> None:
             answered += [item for line in lines for item in line.split()]
         with at(START, path, capacity=300, error_rate=1e-6, slices=3) as seen:
             assert all(seen.contains_many(answered))
-            # Each of the killed may have counted one look of items without an answer.
+            # Each of the killed may have counted one batch of items without an answer.
             assert len(answered) <= seen.info().items <= len(answered) + 8 * 50
         assert len(answered) == len(set(answered)) > run
 
@@ -385,16 +385,16 @@ def test_shards_are_those_of_the_stored_filter(path: Path) -> None:
 def test_shards_that_are_adopted_within_a_call(
     path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
-    """Another thread of the object adopts them between two looks: the rest of the call goes to the right shards."""
+    """Another thread of the object adopts them between two batches: the rest of the call goes to the right shards."""
     items = [f"item {i}" for i in range(20_000)]
     with (
         at(START, path, capacity=50_000) as seen,
         at(START, path, capacity=50_000, shards=3) as other,
     ):
-        locked, looks = seen._protocol.store.locked, itertools.count()
+        locked, batches = seen._protocol.store.locked, itertools.count()
 
         def locking(**how: bool) -> Any:
-            if next(looks) == 2:
+            if next(batches) == 2:
                 other.clear()
                 assert all(other.add_many(items[19_000:]))
                 assert seen.add("by another thread")
@@ -405,7 +405,7 @@ def test_shards_that_are_adopted_within_a_call(
         assert 3 == seen.config.shards
         if verb == "add_many":
             assert answers == [True] * 19_000 + [False] * 1000
-        # The first two looks were before the clear().
+        # The first two batches were before the clear().
         held = [False] * 5000 + [verb == "add_many"] * 14_000 + [True] * 1000
         assert held == other.contains_many(items) == seen.contains_many(items)
         if verb == "contains_many":

@@ -21,7 +21,7 @@ from tbloom.bloom import hasher
 from tbloom.bloom.hasher import digest, digests_of
 from tbloom.engine import pending
 from tbloom.local import protocol, shard
-from tbloom.local.protocol import choose_look
+from tbloom.local.protocol import choose_probes
 from tbloom.window import to_ms
 from tests.helpers import servers
 from tests.helpers.forks import in_child, needs_fork
@@ -67,15 +67,15 @@ def local(
 def numpy(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """With numpy, and without."""
     if request.param == "plain":
-        monkeypatch.setattr(protocol, "choose_look", lambda: shard.PlainLook)
+        monkeypatch.setattr(protocol, "choose_probes", lambda: shard.PlainProbes)
 
 
 @pytest.mark.parametrize("hashes", [1, 2, 14, 16, 17, 40])
 def test_its_blocks_are_those_of_docs(hashes: int) -> None:
-    """Looked at one by one and together, an item has the block and the columns of ``bloom.hasher``, and no other bits."""
-    for make in (shard.PlainLook, choose_look()):
+    """Probed for one by one and together, an item has the block and the columns of ``bloom.hasher``, and no other bits."""
+    for make in (shard.PlainProbes, choose_probes()):
         seen = LocalBloom(slices=1, capacity=1000, hashes=hashes)
-        seen._protocol._look = make
+        seen._protocol._probes = make
         items = [f"item {i}" for i in range(20)]
         seen.add_many(items)
         assert all(seen.contains_many(items))
@@ -150,7 +150,7 @@ async def test_a_cancelled_call_that_fails_is_cancelled(local: Callable[..., Loc
 
 
 def test_pending_answers_do_not_slow_others(clock: Clock) -> None:
-    """They are kept as long as on Redis; adds of other items still need one look only."""
+    """They are kept as long as on Redis; adds of other items still need one batch only."""
     seen = clock.give(LocalBloom(capacity=50_000))
 
     def unheard(name: str) -> None:
@@ -212,13 +212,13 @@ def test_pending_answers_do_not_outlive_a_clear_within_their_call(
     """Items added before it are gone; those added after it are new to the next call, once."""
     seen = local(capacity=100_000)
     items = [str(i) for i in range(20_000)]
-    locked, looks = seen._protocol.store.locked, itertools.count()
+    locked, batches = seen._protocol.store.locked, itertools.count()
 
     def locking(**how: bool) -> Any:
-        look = next(looks)
-        if look == 2:
+        batch = next(batches)
+        if batch == 2:
             seen.clear()
-        elif look == 5:
+        elif batch == 5:
             raise KeyboardInterrupt
         return locked(**how)
 
@@ -328,7 +328,7 @@ def test_answers_are_those_of_redis(
 
 
 @CASES
-def test_stores_and_looks_answer_alike(
+def test_stores_and_probes_answer_alike(
     case: tuple[str, dict[str, Any]], clock: Clock, tmp_path: Path
 ) -> None:
     """In memory and in a file, with numpy and without."""
@@ -337,7 +337,7 @@ def test_stores_and_looks_answer_alike(
         clock.give(LocalBloom(path=path, slices=3, **parameters))
         for path in (None, None, tmp_path / "filter")
     ]
-    ours[0]._protocol._look = shard.PlainLook
+    ours[0]._protocol._probes = shard.PlainProbes
     sequence = [*steps(1, time)]
     answers = zip(*(play(own, sequence, clock.set) for own in ours), strict=True)
     for step, (one, *others) in zip(sequence, answers, strict=True):
@@ -346,7 +346,7 @@ def test_stores_and_looks_answer_alike(
 
 @pytest.mark.usefixtures("numpy")
 def test_a_large_batch_grows_the_slice(local: Callable[..., LocalBloom]) -> None:
-    """In several looks and parts, each item is new once, and the error rate holds."""
+    """In several batches and parts, each item is new once, and the error rate holds."""
     seen = local(capacity=500, shards=2, error_rate=0.01)
     items = [f"item {i}" for i in range(8000)]
     new = seen.add_many([*items, *items])
@@ -373,9 +373,9 @@ WITHOUT = """
 import json, sys
 sys.modules["numpy"] = None
 from tbloom import LocalBloom
-from tbloom.local.shard import PlainLook
+from tbloom.local.shard import PlainProbes
 seen = LocalBloom(capacity=300, error_rate=0.3)
-assert seen._protocol._look is PlainLook
+assert seen._protocol._probes is PlainProbes
 seen._protocol.clock = lambda: 1_559_520_000_000
 print(json.dumps([seen.add_many(some) for some in json.load(sys.stdin)]))
 """
@@ -425,18 +425,18 @@ def test_a_batch_that_is_interrupted_loses_no_item(monkeypatch: pytest.MonkeyPat
     """A signal comes while bits are set: items whose bits are set already are new to the next call."""
     with LocalBloom(capacity=1000) as seen:
         seen.add("before")
-        look = seen._protocol._look
+        probes = seen._protocol._probes
 
         class Interrupted:
             def __init__(self, *arguments: Any) -> None:
-                self._look = look(*arguments)
-                self.new = self._look.new
+                self._probes = probes(*arguments)
+                self.new = self._probes.new
 
             def add(self, count: int, current: Any) -> None:
-                self._look.add(count // 2, current)
+                self._probes.add(count // 2, current)
                 raise KeyboardInterrupt
 
-        monkeypatch.setattr(seen._protocol, "_look", Interrupted)
+        monkeypatch.setattr(seen._protocol, "_probes", Interrupted)
         items = [str(i) for i in range(20)]
         with pytest.raises(KeyboardInterrupt):
             seen.add_many(items)

@@ -192,16 +192,3 @@ def test_a_copy_that_can_t_be_written(path: Path, way: Any) -> None:
                 assert {b"0"} == {*bodies(store).values()}
 
         assert 0 == Child(read).wait()
-
-
-def test_a_long_reader_does_not_hinder_a_writer(path: Path) -> None:
-    """Opened, forked, closed and rebuilt beside it; the reader's state stays."""
-    filled(path)
-    with PageStore(path, readonly=True) as reader, reader._index.snapshot() as snapshot:
-        for version in (1, 2):
-            with PageStore(path) as store:
-                put_all(store, version)
-                assert 0 == Child(lambda store=store: bodies(store)).wait()
-        PageStore.rebuild(path)
-        assert 50 == sum(segment.pages for segment in snapshot.segments())
-        assert {b"2"} == {*bodies(reader).values()}

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from tbloom import TBloomError
-from tbloom.pages import PageStore, lock, members, page, record, segments, writer
-from tbloom.pages.index import Index
+from tbloom.pages import PageStore, lock, members, page, record, segments
 from tests.helpers.pagestores import (
     DAY,
     NOON,
@@ -52,7 +51,7 @@ def hostile(change: dict[bytes, bytes], codec: str) -> bytes:
         assert old in block
         block = block.replace(old, new)
     noise = random.Random(1).randbytes(30_000)
-    return noise + members.member(codec, [block]) + noise[::-1]
+    return noise + members.member(codec, block) + noise[::-1]
 
 
 @pytest.mark.parametrize("codec", ["identity", "zstd"])
@@ -124,69 +123,6 @@ def test_a_damaged_page_that_was_put_again_is_not_taken_for_deleted(tmp_path: Pa
     PageStore.rebuild(tmp_path)
     with PageStore(tmp_path, readonly=True) as store, pytest.raises(TBloomError, match="damaged"):
         store.get(BANK)
-
-
-def test_a_store_is_marked_before_anything_changes(
-    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Else the index would be trusted after a power cut while old slices leave."""
-    with PageStore(tmp_path, "d", 2) as store:
-        store.put(BANK, b"old")
-    assert "" == (tmp_path / "lock").read_text().strip()
-    clock.now = NOON + 9 * DAY
-    marks: list[str] = []
-    forget = writer.Writer._forget_old
-
-    def noted(self: writer.Writer) -> None:
-        marks.append((tmp_path / "lock").read_text().strip())
-        forget(self)
-
-    monkeypatch.setattr(writer.Writer, "_forget_old", noted)
-    PageStore(tmp_path).close()
-    assert ["pid" in mark for mark in marks] == [True]
-
-
-def test_killed_between_a_moved_page_and_its_deletion(
-    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The moved page leaves with its slice; the page that it replaced does not come back."""
-    with PageStore(tmp_path, "d", 3) as store:
-        store.put(BANK, b"today's")
-
-    def move() -> None:
-        store = PageStore(tmp_path)
-        monkeypatch.setattr(writer.Writer, "_append_deletion", die)
-        store.put(BANK, b"older", at=NOON - 2 * DAY)
-
-    assert_killed(move)
-    with PageStore(tmp_path) as store:
-        assert {BANK: b"older"} == bodies(store)
-    clock.now = NOON + DAY
-    with PageStore(tmp_path) as store:
-        assert {} == bodies(store)
-    PageStore.rebuild(tmp_path)
-    with PageStore(tmp_path) as store:
-        assert {} == bodies(store)
-
-
-def test_a_killed_reader_does_not_make_the_index_grow(tmp_path: Path) -> None:
-    """The log is used again, also while the same writer goes on."""
-    with PageStore(tmp_path) as store:
-        for n in range(1500):
-            store.put(f"http://a/{n}", b"")
-
-        def read() -> None:
-            reader = PageStore(tmp_path, readonly=True)
-            with reader._index.snapshot():
-                die()
-
-        assert_killed(read)
-        sizes = []
-        for _ in range(3):
-            for n in range(1500):
-                store.put(f"http://a/{n}", b"")
-            sizes.append(store.stats().index_bytes)
-        assert sizes[0] == sizes[1] == sizes[2] < 6 << 20
 
 
 def test_verify_while_a_slice_leaves(tmp_path: Path, clock: Clock) -> None:
@@ -284,42 +220,6 @@ def test_old_slices_leave_a_full_disk(tmp_path: Path, clock: Clock) -> None:
         assert 1 == len(files(disk / "store"))
 
 
-def test_old_files_leave_first_where_the_index_has_no_room(
-    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also for the next writer, if this one is killed then."""
-    with PageStore(tmp_path, "d", 2) as store:
-        store.put("http://a/", b"a")
-    clock.now = NOON + 3 * DAY
-    with monkeypatch.context() as context:
-        context.setattr(Index, "forget", die)
-        assert_killed(lambda: PageStore(tmp_path))
-    assert [] == files(tmp_path)
-    with PageStore(tmp_path) as store:
-        store.put(BANK, b"bank")
-        assert {BANK: b"bank"} == bodies(store)
-        assert ["20190613"] == [slice.label for slice in store.stats().slices]
-
-
-def test_records_within_the_first_body_of_a_segment_that_lost_its_beginning(tmp_path: Path) -> None:
-    """Its last record has its ID; nothing is cut off."""
-    with PageStore(tmp_path, codec="identity") as store:
-        store.put(EVIL, hostile({}, "identity"))
-        for n in range(5):
-            store.put(f"http://a/{n}", b"page")
-        store.put(BANK, b"the real one")
-    path = segment_of(tmp_path)
-    data = path.read_bytes()
-    path.write_bytes(bytes(1200) + data[1200:])
-    assert 6 == PageStore.rebuild(tmp_path).pages
-    assert len(data) == path.stat().st_size
-    with PageStore(tmp_path) as store:
-        assert b"the real one" == body_of(store, BANK)
-        assert store.get(EVIL) is None
-        store.put(EVIL, b"again")
-    assert len(data) == path.stat().st_size
-
-
 def damage_last_record(path: Path) -> None:
     data = bytearray(path.read_bytes())
     begin = [*members.MAGIC.finditer(data)][-1].start()
@@ -344,8 +244,8 @@ def test_pages_in_any_order_of_time_open_each_file_a_few_times(
 ) -> None:
     """Over more slices than files may be open; the start of each file is read once at most."""
     reads = []
-    first_record = segments.first_record
-    monkeypatch.setattr(segments, "first_record", lambda p: reads.append(p) or first_record(p))
+    first_of = segments.first_of
+    monkeypatch.setattr(segments, "first_of", lambda p: reads.append(p) or first_of(p))
     chance = random.Random(1)
     with PageStore(tmp_path, "h", 100) as store:
         for n in range(1_000):

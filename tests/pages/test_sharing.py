@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from tbloom.errors import StoreLocked, TBloomError
-from tbloom.pages import Page, PageStore, database
+from tbloom.pages import Page, PageStore
 from tbloom.pages.page import fingerprint_of
 from tests.helpers.pagestores import Child, bodies, body_of, files, url
 
@@ -225,21 +225,6 @@ def test_a_fork_leaves_the_parents_readers(path: Path) -> None:
         assert None not in [snapshot.find(fingerprint_of(url(number))) for number in range(50)]
 
 
-def test_threads_fork_while_others_use_the_store(path: Path) -> None:
-    """Each child reads all; no fork waits for ever."""
-    filled(path)
-    with PageStore(path) as store:
-
-        def put() -> None:
-            store.put(url(1), b"1")
-            get_on(store)()
-
-        with at_work(put, put) as errors:
-            for _ in range(20):
-                assert 0 == Child(get_on(store)).wait()
-        assert [] == errors
-
-
 def test_a_child_does_not_keep_the_lock(path: Path) -> None:
     """A writer was killed, and its child lives on: another one may write."""
     filled(path)
@@ -291,35 +276,6 @@ def test_readers_change_to_an_index_that_is_made_anew(path: Path) -> None:
             store.put(url("more"), b"more")
             assert b"more" == body_of(one, url("more")) == body_of(other, url("more"))
     assert not [fd for fd in Path("/proc/self/fd").iterdir() if str(path) in opened(fd)]
-
-
-def test_an_index_that_is_replaced_while_a_reader_opens_it(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    filled(path)
-    connect = database._connect
-
-    def connect_slowly(file: Path, mode: str) -> Any:
-        connection = connect(file, mode)
-        if mode == "ro":
-            monkeypatch.undo()
-            PageStore.rebuild(path)
-        return connection
-
-    monkeypatch.setattr(database, "_connect", connect_slowly)
-    with PageStore(path, readonly=True) as store:
-        assert 50 == len(store)
-        with PageStore(path) as writer:
-            writer.put(url("more"), b"more")
-        assert b"more" == body_of(store, url("more"))
-
-
-def test_no_rebuild_beside_a_writer(path: Path) -> None:
-    filled(path)
-    with PageStore(path) as store:
-        with pytest.raises(StoreLocked):
-            PageStore.rebuild(path)
-        store.put(url("more"), b"more")
 
 
 def test_a_segment_goes_while_it_is_read(path: Path) -> None:

@@ -23,7 +23,7 @@ def reblocked(path: Path, change: Callable[[bytes], bytes]) -> str:
     data = segment.read_bytes()
     _, found = segments.records(segment, 0, len(data))
     block = change(record.block_of(data[found.offset :]))
-    segment.write_bytes(data[: found.offset] + members.member("gzip", [block]))
+    segment.write_bytes(data[: found.offset] + members.member("gzip", block))
     PageStore.rebuild(path)
     return f"{segment}: the record at {found.offset} is damaged: "
 

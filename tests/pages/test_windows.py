@@ -197,7 +197,6 @@ def test_a_page_of_before_the_clock_was_set_right_can_be_put_again(
         ("d", "Europe/Berlin", datetime(2019, 6, 9, 22, 0, tzinfo=timezone.utc), "20190610"),
         ("d", "UTC", datetime(2019, 6, 10, 1, 0, tzinfo=BERLIN), "20190609"),
         ("d", "Pacific/Apia", datetime(2011, 12, 30, 10, 0, tzinfo=timezone.utc), "20111231"),
-        ("w", "UTC", datetime(2019, 12, 30, tzinfo=timezone.utc), "2020W01"),
         ("m", "America/New_York", datetime(2020, 1, 1, 4, 59, tzinfo=timezone.utc), "201912"),
         ("15min", "Europe/Berlin", datetime(2019, 6, 10, 12, 29, tzinfo=timezone.utc), "20190610T121500"),
         (timedelta(days=3), "UTC", datetime(1970, 1, 2, tzinfo=timezone.utc), "19700101T000000"),
@@ -218,17 +217,6 @@ def test_the_label_of_a_slice(  # noqa: PLR0917 - pytest passes them by name
         assert {"http://a/": b"body"} == rebuilt(store)
 
 
-def test_the_hour_that_comes_twice(clock: Clock, tmp_path: Path) -> None:
-    """Each has its own files, and leaves at its own time."""
-    first = datetime(2019, 10, 27, 0, 30, tzinfo=timezone.utc)
-    with PageStore(tmp_path, "h", 2, tz="Europe/Berlin") as store:
-        for hours in range(4):
-            clock.now = first + timedelta(hours=hours)
-            store.put(f"http://a/{hours}", b"")
-            assert {f"http://a/{n}" for n in (hours - 1, hours) if n >= 0} == bodies(store).keys()
-        assert ["2019102703", "2019102704"] == labels(store)
-
-
 @pytest.mark.parametrize("slices", [100, pytest.param(1024, marks=pytest.mark.check)])
 def test_many_slices(clock: Clock, tmp_path: Path, slices: int) -> None:
     """Each with a page, up to the limit of 1,024; the oldest leave."""
@@ -245,36 +233,6 @@ def test_many_slices(clock: Clock, tmp_path: Path, slices: int) -> None:
         clock.now += 24 * minute
         store.put(f"http://a/{slices - 24}", b"new")
         assert slices - 23 == len(labels(store)) == len(bodies(store))
-
-
-def test_each_slice_has_its_own_segments(clock: Clock, tmp_path: Path) -> None:
-    """They begin with its first page, and at the size limit, in any order of the slices."""
-    with PageStore(tmp_path, "d", 3, segment_bytes=2000) as store:
-        for n in range(30):
-            store.put(f"http://a/{n}", bytes([n]) * 10, at=NOON - n % 3 * DAY)
-        assert clock.now == NOON
-        found = labels(store)
-        assert {"20190608", "20190609", "20190610"} == set(found)
-        for slice in store.stats().slices:
-            assert (found.count(slice.label), 10) == (slice.segments, slice.pages)
-            assert slice.segments > 1
-        numbers = [path.name[9:17] for path in tmp_path.glob("*.warc.gz")]
-        assert len(found) == len(set(numbers))
-    with PageStore(tmp_path) as store:
-        store.put("http://a/last", b"")
-        assert found == labels(store)
-        assert 31 == len(rebuilt(store))
-
-
-def test_a_rebuild_forgets_what_has_left(store: PageStore, clock: Clock) -> None:
-    """Files that are not removed yet are no pages of the window."""
-    store.put("http://a/", b"")
-    store.put("http://b/", b"", at=NOON - 2 * DAY)
-    store.close()
-    clock.now = NOON + DAY
-    info = PageStore.rebuild(store.path)
-    assert (1, ["20190610"]) == (info.pages, [slice.label for slice in info.slices])
-    assert ["20190610"] == labels(store)
 
 
 def test_iterating_while_a_slice_leaves(

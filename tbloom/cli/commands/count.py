@@ -14,7 +14,8 @@ from rich.console import Group as Rows
 from rich.styled import Styled
 
 from tbloom.cli.commands.cohorts import funnel, retention
-from tbloom.cli.commands.counters import PARAMETERS, Counters
+from tbloom.cli.commands.counters import PARAMETERS, Counters, instant_of
+from tbloom.cli.commands.membertable import export
 from tbloom.cli.kit import filters, formats, interrupts, lines, options, output
 from tbloom.cli.kit.command import Group, confirm
 from tbloom.cli.kit.errors import CommandError, print_error
@@ -41,6 +42,7 @@ def command() -> None:
 
 command.add_command(retention)
 command.add_command(funnel)
+command.add_command(export)
 _name = click.argument("name", type=options.text_of)
 _operands = click.argument(
     "names", metavar="NAME[@LABEL]...", nargs=-1, required=True, type=options.text_of
@@ -54,6 +56,12 @@ _operands = click.argument(
 @options.mapping
 @options.slices("counter", "no slices")
 @click.option(
+    "--at",
+    metavar="TIME",
+    type=options.text_of,
+    help="the slice that they are counted in: a day or an instant in it (ISO 8601), or its label (the current one)",
+)
+@click.option(
     "--keep-members",
     is_flag=True,
     help="a new mapping keeps the members themselves, so that sets can be listed",
@@ -65,6 +73,7 @@ def add(
     files: tuple[str, ...],
     url: str,
     mapping: str,
+    at: str | None,
     *,
     keep_members: bool,
     as_json: bool,
@@ -73,7 +82,7 @@ def add(
 ) -> None:
     """Counts the lines of files, and prints the number of new members.
 
-    A missing counter is created. In a counter with slices, members go into the current one.
+    A missing counter is created. An instant without an offset is one in the counter's time zone.
     """
     given = {key: value for key in PARAMETERS if (value := parameters[key]) is not None}
     reporter = Reporter(stderr=True, quiet=quiet)
@@ -82,10 +91,11 @@ def add(
         opened = lines.open_files(stack, files)
         counters = Counters(stack.enter_context(filters.connect(url)), mapping)
         counter = counters.open_or_create(name, given, keep_members=keep_members)
+        instant = None if at is None else instant_of(counter.config, at)
         advance = stack.enter_context(reporter.count("Counting", None, "members"))
         for members in (members for file in opened for members, _ in lines.batches(file)):
             with interrupts.step():
-                new += sum(counter.add_many(members))
+                new += sum(counter.add_many(members, instant))
             total += len(members)
             advance(total)
     if as_json:
@@ -177,7 +187,7 @@ def clear(name: str | None, url: str, mapping: str, *, everything: bool, yes: bo
         counters = Counters(server, mapping)
         if name is None:
             counters.check()
-            counter = counters.counter(mapping)
+            counter = counters.counter(mapping.strip("{}"))  # any name; of integers, theirs
         else:
             counter = counters.open(name)
         cleared = f"the mapping {mapping!r}" if name is None else f"the counter {name!r}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
+from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
 
 from redis import ResponseError
@@ -12,13 +13,15 @@ from tbloom import ConfigError, DistinctCounter
 from tbloom.cli.kit import filters
 from tbloom.cli.kit.errors import CommandError, one_line
 from tbloom.engine.flow import text
-from tbloom.engine.keys import Keys
+from tbloom.engine.keys import MappingKeys
 from tbloom.engine.parameters import read_stored
 from tbloom.window import Window
 
 if TYPE_CHECKING:
     from tbloom.cli.kit.filters import Server
     from tbloom.distinct import MemberSet
+    from tbloom.distinct.config import CounterConfig
+    from tbloom.distinct.selection import At
 
 #: The parameters of a counter with slices.
 PARAMETERS = ("granularity", "slices", "tz")
@@ -31,7 +34,7 @@ class Counters:
     def __init__(self, server: Server, mapping: str) -> None:
         self.server, self.mapping = server, mapping
         try:
-            self._keys = Keys(mapping)
+            self._keys = MappingKeys(mapping)
         except ConfigError as error:
             raise ConfigError("mapping", mapping, error.expected) from None
 
@@ -147,6 +150,22 @@ class Counters:
 
     def _is_in(self, mapping: str, name: str) -> bool:
         try:
-            return bool(self.server.client.hexists(Keys(mapping).counters(), name))
+            return bool(self.server.client.hexists(MappingKeys(mapping).counters(), name))
         except ResponseError:  # the key belongs to another program
             return False
+
+
+def instant_of(config: CounterConfig, word: str) -> At:
+    """What the word says: a day, an instant, in the counter's time zone unless it says another one, or a slice's label."""
+    with suppress(ValueError):
+        return date.fromisoformat(word) if "-" in word else word
+    try:
+        # Python 3.10 knows no "Z".
+        instant = datetime.fromisoformat(re.sub("[Zz]$", "+00:00", word))
+    except ValueError:
+        return word  # which the counter refuses
+    return (
+        instant
+        if instant.tzinfo or config.window is None
+        else instant.replace(tzinfo=config.window.zone)
+    )

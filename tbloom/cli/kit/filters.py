@@ -13,7 +13,7 @@ from tbloom import ExactFilter, TimeBloom, exact
 from tbloom.bloom.config import Parameters, from_stored
 from tbloom.cli.kit.errors import VARIABLES, CommandError
 from tbloom.engine.flow import text
-from tbloom.engine.keys import CONFIGS, Keys, name_of
+from tbloom.engine.keys import CONFIGS, DEFAULT_MAPPING, Keys, MappingKeys, name_of
 from tbloom.engine.parameters import read_stored
 from tbloom.engine.urls import make_client, parse_url, without_secrets
 from tbloom.errors import ConfigMismatch
@@ -97,7 +97,8 @@ class Server:
 
     def stored(self, name: str) -> str | None:
         """The stored parameters of the store with this name."""
-        found = self.client.get(Keys(name).root)
+        keys = MappingKeys if name == DEFAULT_MAPPING else Keys
+        found = self.client.get(keys(name).root)
         return None if found is None else text(found)
 
     def kind(self, name: str) -> str | None:

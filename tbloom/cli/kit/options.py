@@ -12,6 +12,7 @@ import click
 from tbloom.bloom.config import Parameters
 from tbloom.cli.kit import names, numbers
 from tbloom.cli.kit.errors import VARIABLES, CommandError
+from tbloom.engine.keys import DEFAULT_MAPPING
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -46,9 +47,9 @@ all_slices = click.option("--all", "empty", is_flag=True, help="show empty slice
 mapping = click.option(
     "--mapping",
     metavar="MAPPING",
-    default="ids",
+    default=DEFAULT_MAPPING,
     type=text_of,
-    help="the mapping that numbers the members (ids)",
+    help=f"the mapping that numbers the members ({DEFAULT_MAPPING})",
 )
 from_url = click.option("--from-url", metavar="URL", help="the server of KEY (that of --url)")
 

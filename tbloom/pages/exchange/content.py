@@ -140,16 +140,14 @@ class Content:
     def block(self, size: int) -> bytes:
         """The next bytes: what a record's fields describe."""
         while len(self._content) < size:
-            self._fill_or_cut()
+            if not self._fill():
+                raise Damaged("it is cut")
         return self._take(size)
 
     def skip(self, size: int) -> None:
         """Passes over the next bytes."""
-        while size > len(self._content):
-            size -= len(self._content)
-            self._content.clear()
-            self._fill_or_cut()
-        del self._content[:size]
+        while size:
+            size -= len(self.block(min(size, _PIECE)))
 
     def end(self) -> None:
         """Passes over the end of a record. Raises Damaged where it does not end there, or a checksum is wrong."""
@@ -201,10 +199,6 @@ class Content:
     def _fill_member(self) -> bool:
         """Decodes some more of this member; False at its end."""
         return not self._decoder.eof and self._fill()
-
-    def _fill_or_cut(self) -> None:
-        if not self._fill():
-            raise Damaged("it is cut")
 
     def _fill(self) -> bool:
         """Decodes some more; False at the end of the file. Raises Damaged."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -48,14 +48,25 @@ def import_pages(
     refuses is skipped and counted.
     """
     importer = _Importer(store)
-    for batch in importer.batches(source):
-        importer.put(batch)
-        progress()
+    batch: list[Page] = []
+    size = 0
+    for number, one in enumerate(source, 1):
+        if isinstance(one, Page):
+            batch.append(one)
+            size += len(one.body)
+        else:
+            importer.skip(one)
+        if not number % BATCH_PAGES or size >= BATCH_BYTES:
+            importer.put(batch)
+            progress()
+            batch, size = [], 0
+    importer.put(batch)
+    progress()
     return importer.result()
 
 
 class _Importer:
-    """Puts batches of pages, and counts."""
+    """Puts pages, and counts."""
 
     def __init__(self, store: PageStore) -> None:
         self._store = store
@@ -63,45 +74,28 @@ class _Importer:
         self._skipped: Counter[str] = Counter()
         self._damaged: list[str] = []
 
-    def batches(self, source: Iterable[Page | Skipped]) -> Iterator[list[Page]]:
-        """The source's pages; the rest is counted."""
-        batch: list[Page] = []
-        found = size = 0
-        for one in source:
-            found += 1
-            if isinstance(one, Page):
-                batch.append(one)
-                size += len(one.body)
-            else:
-                self._skip(one)
-            if found >= BATCH_PAGES or size >= BATCH_BYTES:
-                yield batch
-                batch, found, size = [], 0, 0
-        yield batch
-
     def put(self, batch: list[Page]) -> None:
         """Stores the pages; those that the store refuses are counted."""
         try:
             stored = self._store.put_many(batch, newer=True)
         except ConfigError as error:
-            if len(batch) == 1:
+            if len(batch) > 1:  # one of them is refused, and none was stored
+                for page in batch:
+                    self.put([page])
+            else:
                 is_old = error.argument == "at"
-                self._skip(
-                    Skipped("outside the window" if is_old else f"refused: {error.argument}")
-                )
-                return
-            for page in batch:  # one of them is refused, and none was stored
-                self.put([page])
+                self._skipped["outside the window" if is_old else f"refused: {error.argument}"] += 1
         else:
             self._stored += stored
             self._present += len(batch) - stored
+
+    def skip(self, one: Skipped) -> None:
+        """Counts what is not imported."""
+        self._skipped[one.kind] += 1
+        if one.kind == DAMAGED:
+            self._damaged.append(one.where)
 
     def result(self) -> PagesImported:
         """The counts."""
         skipped = dict(self._skipped.most_common())
         return PagesImported(self._stored, self._present, skipped, tuple(self._damaged))
-
-    def _skip(self, one: Skipped) -> None:
-        self._skipped[one.kind] += 1
-        if one.kind == DAMAGED:
-            self._damaged.append(one.where)

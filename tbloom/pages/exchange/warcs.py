@@ -147,7 +147,7 @@ class _Deletions:
     def __init__(self, paths: Iterable[Path]) -> None:
         self._found: dict[tuple[Path, bytes], int] = {}
         given = [path for path in paths if _is_segment(path)]
-        slices = {(path.parent, segments.label_of(path)) for path in given}
+        slices = {(path.parent, segments.label_of(path.name)) for path in given}
         others = (path for folder, label in slices for path in folder.glob(f"{label}-*.warc.*"))
         for path in {*given, *filter(_is_segment, others)}:
             for one in segments.records(path, 0, path.stat().st_size):
@@ -163,7 +163,7 @@ class _Deletions:
 
 
 def _is_segment(path: Path) -> bool:
-    return path.is_file() and segments.segment_of(path) is not None
+    return path.is_file() and segments.first_of(path).segment is not None
 
 
 class _Reader:
