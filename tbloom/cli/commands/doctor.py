@@ -10,9 +10,9 @@ from tbloom.cli.kit.errors import FAILED, CommandError
 
 @click.command(cls=Command, example="tbloom doctor")
 def command() -> int:
-    """Says what is wrong with the settings of the Scrapy project in this folder.
+    """Says what is wrong with a Scrapy project's settings.
 
-    Such as an add-on that is off. Exit code 1: something is wrong.
+    Run it in the project's folder. Exit code 1: something is wrong, such as an add-on that is off.
     """
     from tbloom.scrapy import doctor  # noqa: PLC0415 - needs Scrapy
 
